@@ -11,7 +11,9 @@ COPY . .
 # Whoever has cloned it may have kept it from all others.
 RUN chmod -R a+rX . && python -m compileall -q conversations llm tools project
 USER 999
-ENV PARLEY_DATA=/var/lib/parley PARLEY_READ_DOTENV=false HOST=0.0.0.0 PORT=8000
+# Packages of PARLEY_APPS may be mounted at /srv/apps.
+ENV PARLEY_DATA=/var/lib/parley PARLEY_READ_DOTENV=false HOST=0.0.0.0 PORT=8000 \
+    PYTHONPATH=/srv/apps
 EXPOSE 8000
 STOPSIGNAL SIGTERM
 # The first start makes the tables.

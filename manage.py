@@ -1,16 +1,9 @@
 #!/usr/bin/env python
+"""Run Django's and Parley's commands."""
+
 from __future__ import annotations
 
-import os
-import sys
-
-
-def main() -> None:
-    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "project.settings")
-    from django.core.management import execute_from_command_line
-
-    execute_from_command_line(sys.argv)
-
+from project.command_line import main
 
 if __name__ == "__main__":
     main()

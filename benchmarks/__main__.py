@@ -1,14 +1,14 @@
-"""What Parley costs, measured on this machine: `python -m benchmarks [what]`.
+"""Run Parley's benchmarks on this machine: `python -m benchmarks [name]`.
 
-`decode` reads synthetic streams in this process; `tool_loop` runs the tool loop beside
-those of others; `turns` starts a server and talks to it over HTTP and WebSocket;
-`gateway` asks one as programs do, beside a relay; `scaled` starts several, over
-PostgreSQL and Redis; `search` looks for words in a million messages; `failing` counts
-what clients notice of a provider that fails; `hostile` measures how long readers of
-hostile input hold up the event loop; `memory` has twenty answers of 20 MB that
-nobody reads. Times are compared only with their
-neighbours in the table: both come from one run.
-docs/performance.md tells what was found.
+`decode` decodes synthetic streams; `tool_loop` compares the tool loop with those of
+other libraries; `turns` measures a server over SSE and WebSocket; `gateway` measures
+the gateway beside a raw relay; `scaled` measures several processes over PostgreSQL and
+Redis; `search` searches a million messages; `failing` counts the errors that clients
+of a failing provider see; `hostile` measures how long hostile input stalls the event
+loop; `memory` measures the memory of large answers; `pages` measures long conversations
+in a browser; `admin_lists` measures every list of the admin; `usage` reports of a
+million model calls. Compare figures only within one table, which comes from one run.
+docs/performance.md has the results.
 """
 
 from __future__ import annotations
@@ -35,6 +35,9 @@ def main() -> None:
             "failing",
             "hostile",
             "memory",
+            "pages",
+            "admin_lists",
+            "usage",
             "all",
         ],
     )
@@ -46,15 +49,18 @@ def main() -> None:
 
         django.setup()
         from benchmarks import (
+            admin_lists,
             decode,
             failing,
             gateway,
             hostile,
             memory,
+            pages,
             scaled,
             search,
             tool_loop,
             turns,
+            usage,
         )
 
         if what in ("decode", "all"):
@@ -75,6 +81,12 @@ def main() -> None:
             hostile.main()
         if what in ("memory", "all"):
             memory.main()
+        if what in ("pages", "all"):
+            pages.main()
+        if what in ("admin_lists", "all"):
+            admin_lists.main()
+        if what in ("usage", "all"):
+            usage.main()
 
 
 if __name__ == "__main__":

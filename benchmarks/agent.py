@@ -1,25 +1,27 @@
-"""One agent loop in this process, asked again and again: `python -m benchmarks.agent
-LOOP BASE_URL ROUNDS RUNS` prints what it cost as JSON.
+"""CPU time of one agent loop, printed as JSON.
 
-LOOP is `parley`, or a peer's: `pydantic_ai`, `openai_agents`, each over Chat
-Completions and streamed. A run makes ROUNDS tool rounds (a model call that calls a
-Python tool) and a final answer of 20 chunks.
+Usage: `python -m benchmarks.agent LOOP BASE_URL ROUNDS RUNS`. LOOP is `parley` or
+a peer: `pydantic_ai`, `openai_agents`, each over Chat Completions and streamed. A run
+makes ROUNDS tool rounds (a model call that calls a Python tool) and a final answer of
+20 chunks.
 """
 
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import resource
 import sys
 from collections.abc import Awaitable, Callable
+from contextlib import aclosing
 from typing import NamedTuple
 
 Run = Callable[[], Awaitable[int]]
 
 
 class Loop(NamedTuple):
-    run: Run  # gives the number of events
+    run: Run  # returns the number of events
     close: Callable[[], Awaitable[None]]
 
 
@@ -44,20 +46,21 @@ def parley(base_url: str, model: str) -> Loop:
         LLM_IDLE_TIMEOUT=60.0,
         LLM_TOTAL_TIMEOUT=60.0,
         LLM_MAX_CONNECTIONS=100,
+        LLM_KEY_WAIT=60.0,
         TOOL_TIMEOUT=30.0,
-        INSTALLED_APPS=[],
+        INSTALLED_APPS=[
+            "django.contrib.auth",
+            "django.contrib.contenttypes",
+            "llm",
+            "tools",
+        ],
     )
     django.setup()
-    from conversations.turns.loop import Task, respond
     from llm import providers
     from llm.http import client
-    from llm.provider import Endpoint
-    from llm.wire.items import user_message
-    from llm.wire.request import Request
-    from llm.wire.response import ResponseBuilder
-    from tools.registry import get_tool, tool
+    from llm.provider import Endpoint, Route
+    from tools import api
 
-    tools = {"add": get_tool(tool(add))}
     provider = providers.all_providers()["openai_compatible"]
     endpoint = Endpoint(
         provider=provider,
@@ -66,33 +69,19 @@ def parley(base_url: str, model: str) -> Loop:
         api_key="x",
         allow_private_network=True,
     )
-    question = [user_message("What is 1+2?")]
-
-    class Unwritten:
-        has_new_results = False
-
-        async def save_calls(self, calls, *, background): ...
-        async def save_outcomes(self, outcomes, *, last): ...
-        def record_model_call(self, call): ...
+    route = Route(endpoint=endpoint, model=model, name=model)
 
     async def run() -> int:
-        task = Task(
-            question=question,
-            prepare=lambda items: Request(
-                model=model,
-                instructions="Be brief.",
-                items=[*question, *items],
-                tools=[tools["add"].definition],
-            ),
-            stream=lambda request, call: client.stream(endpoint, request, call),
-            tools=tools,
-            max_steps=100,
+        stream = api.stream(
+            route,
+            "What is 1+2?",
+            instructions="Be brief.",
+            tools=[add],
+            max_iterations=100,
+            record=False,
         )
-        builder = ResponseBuilder(id="resp_1", model=model)
-        events = len(builder.start())
-        async for batch in respond(task, builder=builder, record=Unwritten()):
-            events += len(batch)
-        return events
+        async with aclosing(stream):
+            return len([event async for event in stream])
 
     return Loop(run, client.aclose)
 
@@ -148,6 +137,7 @@ async def measured(loop: str, base_url: str, rounds: int, runs: int) -> dict:
     run, close = LOOPS[loop](base_url, f"bench-c20-d0-r{rounds}")
     for _ in range(WARM_UP):
         events = await run()
+    gc.collect()  # what the imports left is not part of a run
     before = cpu_seconds()
     for _ in range(runs):
         await run()

@@ -1,7 +1,7 @@
-"""A client that costs little beside the server it measures.
+"""HTTP and WebSocket load client that parses no JSON.
 
-It reads no JSON: it looks for the stamps of `benchmarks.upstream` in the bytes, which
-stand as they are in server-sent events and in WebSocket frames.
+It searches the received bytes for the time stamps that `benchmarks.upstream` writes;
+they are the same bytes in server-sent events and in WebSocket frames.
 """
 
 from __future__ import annotations
@@ -17,50 +17,50 @@ import orjson
 from benchmarks.upstream import STAMP
 
 _LONGEST_STAMP = 18  # bytes
-_TOLD_AGAIN = b"output_text.done"  # from here on the text comes once more, whole
+_REPEATED_TEXT = b"output_text.done"  # the whole text follows a second time
 _QUEUED = re.compile(rb'"type":\s*"parley:turn\.queued",\s*"turn":\s*"(\w+)"')
 _KEY = b"Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\nSec-WebSocket-Version: 13\r\n"
 
 
-class Refused(Exception):
-    """The server did not answer as it should."""
+class RequestFailed(Exception):
+    """The server refused the request or broke off its answer."""
 
 
 @dataclass(slots=True)
 class Answer:
-    """What was seen of one answer; times are seconds."""
+    """Times of one answer, in seconds."""
 
-    asked_at: float = field(default_factory=time.monotonic)
+    sent_at: float = field(default_factory=time.monotonic)
     ttft: float | None = None
     total: float = 0.0
     lags: list[float] = field(default_factory=list)
     _tail: bytes = b""
-    _again: bool = False
+    _is_repeated: bool = False
 
     @property
     def provider_began(self) -> float:
-        """When the upstream wrote its first word, by the clock of all processes."""
-        assert self.ttft is not None, "something was said"
-        return self.asked_at + self.ttft - self.lags[0]
+        """When the provider wrote its first word, on the machine's monotonic clock."""
+        assert self.ttft is not None, "the answer is empty"
+        return self.sent_at + self.ttft - self.lags[0]
 
-    def saw(self, data: bytes) -> bytes:
-        """Count the stamps. Returns the bytes, with the end of those before."""
+    def record(self, data: bytes) -> bytes:
+        """Read the time stamps in `data`; return it after the rest of the last read."""
         now, data = time.monotonic(), self._tail + data
-        told, again, _ = data.partition(_TOLD_AGAIN)
+        new, repeated, _ = data.partition(_REPEATED_TEXT)
         end = 0
-        for match in STAMP.finditer(told) if not self._again else ():
+        for match in STAMP.finditer(new) if not self._is_repeated else ():
             self.lags.append(now - int(match[1]) / 1e6)
             end = match.end()
         if self.lags and self.ttft is None:
-            self.ttft = now - self.asked_at
-        self.total = now - self.asked_at
-        self._again = self._again or bool(again)
+            self.ttft = now - self.sent_at
+        self.total = now - self.sent_at
+        self._is_repeated = self._is_repeated or bool(repeated)
         self._tail = data[max(end, len(data) - _LONGEST_STAMP) :]
         return data
 
 
 class Connection:
-    """One kept connection. Use it inside `async with`."""
+    """One keep-alive connection. Use it inside `async with`."""
 
     def __init__(self, port: int, headers: dict[str, str] | None = None) -> None:
         self._port = port
@@ -83,7 +83,7 @@ class Connection:
     async def _read_head(self, status: bytes) -> bytes:
         head = await self._reader.readuntil(b"\r\n\r\n")
         if head.split(b" ", 2)[1] != status:
-            raise Refused(head.partition(b"\r\n")[0].decode())
+            raise RequestFailed(head.partition(b"\r\n")[0].decode())
         return head.lower()
 
 
@@ -91,22 +91,22 @@ class Http(Connection):
     async def post(
         self, path: str, body: dict[str, object], *, status: bytes = b"200"
     ) -> Answer:
-        """One request, read to the end of its answer, be it a stream or not."""
+        """Send one request and read its response to the end, streamed or not."""
         answer, sent = Answer(), orjson.dumps(body)
         length = b"Content-Type: application/json\r\nContent-Length: %d\r\n\r\n"
         self._send_head("POST", path, length % len(sent) + sent)
         head = await self._read_head(status)
         if b"transfer-encoding: chunked" in head:
-            while not answer.saw(await self._read()).endswith(b"0\r\n\r\n"):
+            while not answer.record(await self._read()).endswith(b"0\r\n\r\n"):
                 pass
         else:
             size = int(head.partition(b"content-length:")[2].split(b"\r")[0])
-            answer.saw(await self._reader.readexactly(size))
+            answer.record(await self._reader.readexactly(size))
         return answer
 
     async def _read(self) -> bytes:
         if not (data := await self._reader.read(2**16)):
-            raise Refused("The server hung up.")
+            raise RequestFailed("The server closed the connection.")
         return data
 
 
@@ -130,23 +130,23 @@ class Socket(Http):
         self._send_text(
             orjson.dumps({"type": "turn.create", "input": text, "model": model})
         )
-        return await self._told(answer)
+        return await self._read_turn(answer)
 
-    async def follow(self) -> Answer:
-        """The next turn that somebody else begins in the conversation, to its end."""
+    async def subscribe(self) -> Answer:
+        """Read the next turn that another client begins in the conversation."""
         answer, seen = Answer(), b""
         while not (queued := _QUEUED.search(seen)):
             seen += await self._read()
         self._send_text(
             orjson.dumps({"type": "turn.follow", "turn": queued[1].decode()})
         )
-        return await self._told(answer)
+        return await self._read_turn(answer)
 
-    async def _told(self, answer: Answer) -> Answer:
-        """Read to the frame that ends the turn; nothing comes after it."""
+    async def _read_turn(self, answer: Answer) -> Answer:
+        """Read to the frame that ends the turn, which is the last one."""
         seen, ended = b"", False
         while not (ended and seen.endswith(b'"}')):
-            seen = answer.saw(await self._read())
+            seen = answer.record(await self._read())
             ended = ended or b'"type":"response.completed"' in seen
         return answer
 

@@ -1,11 +1,11 @@
-"""CPU of one chunk on its way from bytes to what a follower is sent, without network.
+"""CPU time of one chunk, from received bytes to the bytes for a subscriber.
 
-Ours does what a turn does: frames, JSON, deltas, canonical events, and each event's
-bytes for one door. The vendor's own SDK reads the same bytes into its own events and
-its own snapshot. Every frame comes in a read of its own, which is the dearest way.
+Parley's reader does what a turn does: frames, JSON, deltas, canonical events, and each
+event's bytes for a WebSocket. The vendor's SDK reads the same bytes into its events and
+its snapshot. Every frame arrives in a read of its own, which is the costliest case.
 
-Where RECORDINGS_DIR is set, the longest recorded stream of each wire format that both
-read is read as well.
+If RECORDINGS_DIR is set, the longest recorded stream of each wire format is measured
+as well.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from llm.wire.response import ResponseBuilder
 from llm.wire.sse import SSEDecoder
 
 LENGTHS = (1_000, 10_000, 100_000)  # chunks
-SDK_LONGEST = 10_000  # chunks; beyond them its snapshots take minutes
-ROUNDS = 3  # of all; the fastest of each counts
+SDK_LONGEST = 10_000  # chunks; above it the SDKs' snapshots take minutes
+ROUNDS = 3  # the fastest round of each reader counts
 
 Read = Callable[[Sequence[bytes]], str]
 
@@ -43,7 +43,7 @@ def main() -> None:
     for name, frames_of in STREAMS.items():
         if name not in codecs:
             continue
-        readers: dict[str, Read] = {"parley": _ours(codecs[name])}
+        readers: dict[str, Read] = {"parley": _parley_reader(codecs[name])}
         readers[SDK_NAMES[name]] = SDK[name]
         rows += _compared(name, frames_of, readers)
     show(
@@ -60,13 +60,13 @@ def main() -> None:
 
 
 def _recorded(codecs: dict[str, Codec]) -> list[list[object]]:
-    """A row for each wire format that was recorded; the texts must be the same."""
+    """One row per recorded wire format; both readers must return the same text."""
     rows: list[list[object]] = []
     for name, frames in recorded().items():
-        readers = {"parley": _ours(codecs[name]), "SDK": SDK[name]}
+        readers = {"parley": _parley_reader(codecs[name]), "SDK": SDK[name]}
         seconds = _fastest(readers, frames, len(frames))
-        ours, theirs = (seconds[r] * 1e6 / len(frames) for r in ("parley", "SDK"))
-        rows.append([name, len(frames), ours, theirs, ratio(theirs, ours)])
+        parley, sdk = (seconds[r] * 1e6 / len(frames) for r in ("parley", "SDK"))
+        rows.append([name, len(frames), parley, sdk, ratio(sdk, parley)])
     return rows
 
 
@@ -75,7 +75,7 @@ def _compared(
     frames_of: Callable[[int], Iterable[bytes]],
     readers: dict[str, Read],
 ) -> list[list[object]]:
-    """A row for each reader of this wire format."""
+    """One row per reader of this wire format."""
     cost: dict[str, list[float | None]] = {reader: [] for reader in readers}
     for length in LENGTHS:
         frames = list(frames_of(length))
@@ -94,7 +94,7 @@ def _compared(
 def _fastest(
     readers: dict[str, Read], frames: Sequence[bytes], length: int
 ) -> dict[str, float]:
-    """CPU seconds by reader, taken in turns so that a noise falls on all."""
+    """CPU seconds by reader. Readers alternate, so that noise affects all of them."""
     seconds: dict[str, float] = {}
     texts: set[str] = set()
     for _ in range(ROUNDS):
@@ -109,7 +109,7 @@ def _fastest(
     return seconds
 
 
-def _ours(codec: Codec) -> Read:
+def _parley_reader(codec: Codec) -> Read:
     def read(frames: Sequence[bytes]) -> str:
         sse, decoder = SSEDecoder(), codec.decoder()
         builder = ResponseBuilder(id="resp_bench", model="bench")
@@ -134,8 +134,7 @@ def _ours(codec: Codec) -> Read:
 
 
 def _answered_with(frames: Sequence[bytes], http: Any = httpx2) -> Any:
-    """A client of httpx, or its successor, that answers whatever is asked with
-    `frames`."""
+    """An httpx (or httpx2) client that answers every request with `frames`."""
 
     def answer(request: Any) -> Any:
         headers = {"content-type": "text/event-stream"}
@@ -176,7 +175,7 @@ def _anthropic(frames: Sequence[bytes]) -> str:
 
 
 def _gemini(frames: Sequence[bytes]) -> str:
-    """A chat of Google's, which is what it has to keep an answer in."""
+    """Read with a chat of Google's SDK, its only object that assembles an answer."""
     http = types.HttpOptions(
         base_url="http://bench", httpx_client=_answered_with(frames, httpx)
     )
@@ -184,8 +183,8 @@ def _gemini(frames: Sequence[bytes]) -> str:
         chat = sdk.chats.create(model="bench")
         for _ in chat.send_message_stream("?"):
             pass
-        said = chat.get_history()[1:]
-    parts = (part for content in said for part in content.parts or ())
+        answer = chat.get_history()[1:]
+    parts = (part for content in answer for part in content.parts or ())
     return "".join(part.text or "" for part in parts if not part.thought)
 
 

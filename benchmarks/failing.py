@@ -1,10 +1,10 @@
-"""What clients notice of a provider that fails: requests of the gateway, counted.
+"""Errors that gateway clients see while a provider fails.
 
-`retries`: one key; 5 % of the requests are answered 429 or 503, and idle connections
-are closed at random, also while a request is on its way. `keys`: 50 requests a second
-over five keys, of which one is limited (429 and `Retry-After: 7`), one unpaid (402) and
-one forbidden for the model (403). Half of those are stored responses, which the engine
-runs. Both deliveries; the scaled one needs PostgreSQL and Redis, as its tests do
+`retries`: one key; the provider answers 5 % of the requests with 429 or 503 and closes
+idle connections at random, also while a request is under way. `keys`: 50 requests a
+second over five keys: one is rate limited (429 and `Retry-After: 7`), one unpaid (402)
+and one forbidden for the model (403). Half of these are stored responses, which the
+engine runs. Both deliveries; the scaled one needs PostgreSQL and Redis, as its tests do
 (`TEST_POSTGRES_URL`, `TEST_REDIS_URL`).
 """
 
@@ -32,9 +32,9 @@ from tests.scaled import Cluster, absent, migrated
 from tests.serving import ServerProcess, free_port
 
 REQUESTS, AT_ONCE = 10_000, 40
-SECONDS, PACE = 30, 50  # of `keys`, and requests a second
-REST = 7.0  # seconds, as the limited key's host says
-IN_FLIGHT = 0.25  # seconds that a request may have been on its way
+SECONDS, PACE = 30, 50  # of the measurement `keys`; requests per second
+REST = 7.0  # seconds, the limited key's Retry-After
+IN_FLIGHT = 0.25  # seconds that a request may have been under way
 FLAKY, MODEL = "flaky", "model-x"
 KEYS = ("limited", "unpaid", "half", "good", "better")
 _ROWS = """
@@ -52,13 +52,13 @@ provider("Keys", "model-x", {keys})
 
 
 class FailingHost:
-    """Chat Completions. What it does with a request hangs on its key and model."""
+    """A Chat Completions host; key and model of a request decide how it fails."""
 
     def __init__(self, port: int) -> None:
         self.port = port
-        self.asked: list[tuple[str, float]] = []  # key and time, of MODEL
+        self.requests: list[tuple[str, float]] = []  # key and time, of MODEL
         self.refused = Counter[str]()
-        self.cut_off = 0  # connections closed over a request on its way
+        self.cut_off = 0  # connections closed while a request was under way
         self._dice = random.Random(14)
 
     @asynccontextmanager
@@ -69,12 +69,14 @@ class FailingHost:
         async with server:
             yield self
 
-    def asked_while_resting(self) -> tuple[int, int]:
-        """Requests with keys that rested: all, and those that cannot have been on
-        their way when the key was refused."""
+    def count_requests_while_resting(self) -> tuple[int, int]:
+        """Count requests with resting keys: all, and those sent after the refusal.
+
+        A request within `IN_FLIGHT` of the refusal may have been sent before it.
+        """
         first: dict[str, float] = {}
-        found = surely = 0
-        for key, at in self.asked:
+        total = late = 0
+        for key, at in self.requests:
             rests = {"limited": REST, "unpaid": 1e9, "half": 300.0}.get(key)
             if rests is None:
                 continue
@@ -82,9 +84,9 @@ class FailingHost:
             if since is None or at >= since + rests:
                 first[key] = at
                 continue
-            found += 1
-            surely += at > since + IN_FLIGHT
-        return found, surely
+            total += 1
+            late += at > since + IN_FLIGHT
+        return total, late
 
     async def _serve(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
@@ -109,7 +111,7 @@ class FailingHost:
         except (asyncio.IncompleteReadError, ConnectionError):
             pass  # the server under test has closed it
         except asyncio.CancelledError:
-            pass  # the measurement is over; asyncio would log this for each connection
+            pass  # the measurement is over; asyncio would log one per connection
         finally:
             writer.close()
 
@@ -118,7 +120,7 @@ class FailingHost:
             refused = self._dice.random() < 0.05
             status = self._dice.choice((429, 503)) if refused else 200
         else:
-            self.asked.append((key, time.monotonic()))
+            self.requests.append((key, time.monotonic()))
             status = {"limited": 429, "unpaid": 402, "half": 403}.get(key, 200)
         if status != 200:
             self.refused[str(status)] += 1
@@ -127,8 +129,8 @@ class FailingHost:
         if not body.get("stream"):
             message = {"role": "assistant", "content": "Hello."}
             choice = {"index": 0, "message": message, "finish_reason": "stop"}
-            told = json.dumps({"id": "c", "choices": [choice]}).encode()
-            return _http(200, "application/json", told)
+            body_bytes = json.dumps({"id": "c", "choices": [choice]}).encode()
+            return _http(200, "application/json", body_bytes)
         delta = {"index": 0, "delta": {"content": "Hello."}, "finish_reason": None}
         end = {"index": 0, "delta": {}, "finish_reason": "stop"}
         frames = b"".join(
@@ -143,7 +145,7 @@ def _http(status: int, kind: str, body: bytes, more: str = "") -> bytes:
     return f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body
 
 
-# Asking
+# Requests
 
 
 async def retries(webs: Sequence[ServerProcess], host: FailingHost) -> list[Any]:
@@ -155,7 +157,7 @@ async def retries(webs: Sequence[ServerProcess], host: FailingHost) -> list[Any]
         for number in left:
             body = {"model": FLAKY, "stream": number % 2 == 0}
             body |= {"messages": [{"role": "user", "content": f"Hi {number}"}]}
-            failed[await _asked(http, "/chat/completions", body)] += 1
+            failed[await _find_fault(http, "/chat/completions", body)] += 1
 
     async with host.listening(), _client(webs[0], token) as http:
         await asyncio.gather(*(ask(http) for _ in range(AT_ONCE)))
@@ -182,7 +184,7 @@ async def keys(webs: Sequence[ServerProcess], host: FailingHost) -> list[Any]:
         else:
             path, body = "/chat/completions", {"model": MODEL}
             body |= {"messages": [{"role": "user", "content": f"Hi {place}"}]}
-        outcomes[await _asked(http, path, {**body, "stream": place % 4 < 2})] += 1
+        outcomes[await _find_fault(http, path, {**body, "stream": place % 4 < 2})] += 1
 
     async with host.listening():
         clients = [_client(web, token) for web in webs]
@@ -192,13 +194,13 @@ async def keys(webs: Sequence[ServerProcess], host: FailingHost) -> list[Any]:
         for http in clients:
             await http.aclose()
     outcomes.pop("", None)
-    found, surely = host.asked_while_resting()
-    shares = Counter(key for key, _ in host.asked)
-    return [number, dict(outcomes) or "none", found, surely, dict(shares)]
+    total, late = host.count_requests_while_resting()
+    shares = Counter(key for key, _ in host.requests)
+    return [number, dict(outcomes) or "none", total, late, dict(shares)]
 
 
-async def _asked(http: httpx.AsyncClient, path: str, body: dict[str, Any]) -> str:
-    """What a client has to complain of; "" where there is nothing."""
+async def _find_fault(http: httpx.AsyncClient, path: str, body: dict[str, Any]) -> str:
+    """Send one request; return its fault, or "" if it was answered."""
     try:
         answer = await http.post(path, json=body)
     except httpx.HTTPError as exc:
@@ -267,15 +269,23 @@ def _measure(name: str, webs: Sequence[ServerProcess], port: int) -> None:
             "delivery",
             "requests",
             "client errors",
-            "asked while resting",
+            "with a resting key",
             f"of them after {IN_FLIGHT} s",
             "requests by key",
         ],
         [[name, *asyncio.run(keys(webs, FailingHost(port)))]],
     )
-    if name == "embedded":  # to ask again is the same code in both
+    if name == "embedded":  # retries run the same code in both deliveries
         show(
             "One key, 5 % refused, connections closed at random",
-            ["delivery", "requests", "refused", "cut", "client errors", "well", "took"],
+            [
+                "delivery",
+                "requests",
+                "refused",
+                "cut",
+                "client errors",
+                "succeeded",
+                "took",
+            ],
             [[name, *asyncio.run(retries(webs, FailingHost(port)))]],
         )

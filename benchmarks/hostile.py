@@ -1,15 +1,13 @@
-"""What hostile input costs everybody else: the longest stall of the event loop.
+"""Longest stalls of the event loop while readers process hostile input.
 
-Each reader is given as much as it takes, up to 20 MB, of input made to be slow, through
-the door by which it comes in. Meanwhile a task of the same loop wakes every
-millisecond; its longest gap is the stall. Where that is above the bound the row is
-measured again, at most `TRIES` times, and the shortest of the longest gaps stands: what
-our code does it does each time, what the machine did meanwhile it does not.
+Each reader receives up to 20 MB of input made to be slow, through its usual entry.
+Meanwhile a task on the same loop wakes every millisecond; its longest gap is the stall.
+A row above the bound is measured up to `TRIES` times and the shortest stall counts: our
+code stalls every time, other processes on the machine do not.
 
-Beside the stall stand the CPU time of the process during it, all threads, and the time
-for which the loop's thread could run and the machine ran something else (`queued`).
-The verdict is by the stall, on a machine that does nothing else: where the stall is
-above the bound and would not be without the time that was queued, it is "machine".
+The table also shows the process's CPU time during the stall (all threads), and the time
+in which the loop's thread was runnable but the machine ran something else (`queued`).
+If only the queued time puts a stall above the bound, the verdict is "machine".
 
 The hosts run in a process of their own. `HOSTILE=mcp` measures the rows whose name has
 "mcp" in it.
@@ -36,15 +34,15 @@ from benchmarks.table import show
 BOUND = 50  # ms
 TRIES = 3
 _INTERVAL = 0.001
-_PATIENCE = 10.0  # seconds for one reader; the rest of its input is left unread
+_PATIENCE = 10.0  # seconds for one reader; then it is cancelled
 _QUEUED = Path("/proc/thread-self/schedstat")  # Linux
 _SCRIPT = Path(__file__).parent / "markdown_stream.mjs"
-#: What Markdown is made of, in a row.
+#: Fragments of Markdown, each repeated.
 STREAMED = ("[", "http://", "- [ ] ", "*a ", "`", "> ", "_", "**", "~", "|", "| a |\n")
 
 
 class Stalls:
-    """Of the event loop, while the block runs: the longest, and what went on in it."""
+    """The event loop's longest stall in an `async with` block, with its CPU time."""
 
     def __init__(self) -> None:
         self.longest = self.cpu = self.queued = 0.0  # seconds
@@ -59,11 +57,11 @@ class Stalls:
         self._watching.cancel()
 
     async def _watch(self) -> None:
-        with _QUEUED.open() as told:  # noqa: ASYNC230  (it never blocks)
-            last = time.perf_counter(), time.process_time(), _queued(told)
+        with _QUEUED.open() as schedstat:  # noqa: ASYNC230  (it never blocks)
+            last = time.perf_counter(), time.process_time(), _queued(schedstat)
             while True:
                 await asyncio.sleep(_INTERVAL)
-                now = time.perf_counter(), time.process_time(), _queued(told)
+                now = time.perf_counter(), time.process_time(), _queued(schedstat)
                 if now[0] - last[0] > self.longest:
                     self.longest, self.cpu, self.queued = (
                         after - before for after, before in zip(now, last, strict=True)
@@ -71,16 +69,16 @@ class Stalls:
                 last = now
 
 
-def _queued(told: Any) -> float:
-    told.seek(0)
-    return int(told.read().split()[1]) / 1e9
+def _queued(schedstat: Any) -> float:
+    schedstat.seek(0)
+    return int(schedstat.read().split()[1]) / 1e9
 
 
 async def _measured(name: str, read: Reader) -> list[object]:
     best: list[object] = []
     for _ in range(TRIES):
         tried = await _tried(name, read)
-        if not best or tried[1] < best[1]:  # type: ignore[operator]
+        if not best or tried[1] < best[1]:
             best = tried
         await settle()
         if not best[4]:
@@ -94,13 +92,15 @@ async def _tried(name: str, read: Callable[[], Awaitable[object]]) -> list[objec
         try:
             async with asyncio.timeout(_PATIENCE):
                 outcome = str(await read() or outcome)
-        except Exception as exc:  # each reader refuses in its own way: shown
+        except (
+            Exception
+        ) as exc:  # readers refuse with different errors; the table shows it
             outcome = type(exc).__name__
     took = time.perf_counter() - started
     stall = stalls.longest * 1000
     verdict = "" if stall <= BOUND else "above"
     if verdict and stall - stalls.queued * 1000 <= BOUND:
-        verdict = "machine"  # was busy with something else
+        verdict = "machine"  # ran another process
     parts = [stall, stalls.cpu * 1000, stalls.queued * 1000]
     return [name, *parts, verdict, took, outcome]
 
@@ -111,17 +111,19 @@ async def _all(port: int) -> list[list[object]]:
         for name, read in found.items():
             if wanted in name.lower():
                 rows.append(await _measured(name, read))
-                print(*rows[-1], file=sys.stderr, flush=True)  # if a reader ends us
+                print(
+                    *rows[-1], file=sys.stderr, flush=True
+                )  # in case a reader kills the process
     return rows
 
 
 def _streamed() -> list[list[object]]:
-    """What the page's own parser takes, which holds up that page and nothing else."""
+    """Times of the page's own parser; its stalls affect that page alone."""
     command = ["node", str(_SCRIPT), *STREAMED]
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=True)
     except FileNotFoundError:
-        print("The page's parser is left out: there is no node.", file=sys.stderr)
+        print("Skipped the page's parser: node is not installed.", file=sys.stderr)
         return []
     return [
         [repr(row["unit"]), row["longest"], row["all"], row["outcome"]]

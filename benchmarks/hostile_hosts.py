@@ -1,6 +1,6 @@
-"""Hosts that answer with hostile input: HTTP in a process of its own, MCP over pipes.
+"""Hosts that send hostile input: an HTTP server process, and MCP over pipes.
 
-`python -m benchmarks.hostile_hosts NAME` is the MCP server that is a program.
+`python -m benchmarks.hostile_hosts NAME` is the MCP server over pipes.
 """
 
 from __future__ import annotations
@@ -12,9 +12,11 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+from benchmarks.hostile_answers import ANSWERS
+
 MEGABYTE = 1024 * 1024
 SIZE = 20 * MEGABYTE
-FEW = 370_000  # bytes of arrays, as many as are parsed
+FEW = 370_000  # bytes of arrays, just below the limit of parsed values
 
 
 def filled(unit: bytes, size: int = SIZE) -> bytes:
@@ -35,16 +37,16 @@ def text(size: int = SIZE) -> bytes:
 
 
 def calls(size: int, count: int) -> bytes:
-    """Events of Chat Completions, each with `count` calls."""
+    """Chat Completions events with `count` tool calls each."""
     events, number = [], 0
     while sum(map(len, events)) < size:
-        told = []
+        tool_calls = []
         for _ in range(count):
             number += 1
-            told.append(
+            tool_calls.append(
                 b'{"index":%d,"id":"c%d","function":{"name":"f"}}' % (number, number)
             )
-        event = b'{"choices":[{"delta":{"tool_calls":[%b]}}]}' % b",".join(told)
+        event = b'{"choices":[{"delta":{"tool_calls":[%b]}}]}' % b",".join(tool_calls)
         events.append(b"data: %b\n\n" % event)
     return b"".join(events)
 
@@ -82,6 +84,7 @@ BODIES: dict[str, tuple[int, str, Callable[[], bytes]]] = {
     "tool-open": (200, "html", lambda: filled(b"<", MEGABYTE)),
     "tool-error": (500, "html", lambda: filled(b"<script>", MEGABYTE)),
     "tool-long": (200, "html", lambda: filled(b"<script>")),
+    **{name: (200, "sse", body) for name, body in ANSWERS.items()},
 }
 
 
@@ -103,18 +106,18 @@ async def _answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) ->
             for line in head.lower().splitlines()
             if line.startswith("content-length:")
         ]
-        asked = await reader.readexactly(sizes[0]) if sizes else b""
+        body = await reader.readexactly(sizes[0]) if sizes else b""
         name = head.split()[1].split("/")[1]
-        writer.write(_mcp(name, asked) if name.startswith("mcp") else _body(name))
+        writer.write(_mcp(name, body) if name.startswith("mcp") else _body(name))
         await writer.drain()
     except (ConnectionError, asyncio.IncompleteReadError):
-        pass  # the reader has had enough
+        pass  # the reader closed the connection
     finally:
         writer.close()
 
 
 def _body(name: str) -> bytes:
-    if name == "packed":  # 2 MB that are 2 GB
+    if name == "packed":  # 2 MB that expand to 2 GB
         head = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n"
         packed = gzip.compress(filled(b"\n")) * 100
         length = b"Content-Length: %d\r\n" % len(packed)
@@ -132,14 +135,14 @@ def _message(status: int, kind: str, body: bytes) -> bytes:
 
 # MCP
 
-#: By name: how many bytes the result of a call takes, about, and of what.
+#: Results of tool calls, by name.
 _RESULTS: dict[str, Callable[[], bytes]] = {
     "values": lambda: _structured(values(SIZE - 1000)),
     "few": lambda: _structured(values(FEW)),
-    "text": lambda: _said(SIZE - 1000),
-    "most": lambda: _said(8 * MEGABYTE - 1000),
-    "small": lambda: _said(MEGABYTE),
-    "none": lambda: _said(1),
+    "text": lambda: _text_result(SIZE - 1000),
+    "most": lambda: _text_result(8 * MEGABYTE - 1000),
+    "small": lambda: _text_result(MEGABYTE),
+    "none": lambda: _text_result(1),
 }
 _NOTE = b'{"jsonrpc":"2.0","method":"a"}'
 
@@ -148,12 +151,12 @@ def _structured(value: bytes) -> bytes:
     return b'{"content":[],"structuredContent":{"a":%b}}' % value
 
 
-def _said(size: int) -> bytes:
+def _text_result(size: int) -> bytes:
     return b'{"content":[{"type":"text","text":"%b"}]}' % filled(b"x", size)
 
 
 def _reply(message: dict[str, Any], name: str) -> bytes:
-    """To a request; b"" where it is none."""
+    """The reply to a request, or b"" for a notification."""
     match message.get("method"):
         case "initialize":
             result = b'{"protocolVersion":"2025-06-18","capabilities":{"tools":{}},'
@@ -170,22 +173,22 @@ def _reply(message: dict[str, Any], name: str) -> bytes:
     return b'{"jsonrpc":"2.0","id":%d,"result":%b}' % (message["id"], result)
 
 
-def _mcp(name: str, asked: bytes) -> bytes:
-    message = json.loads(asked or b"{}")
+def _mcp(name: str, body: bytes) -> bytes:
+    message = json.loads(body or b"{}")
     _, _, name = name.partition("-")
-    name, _, way = name.partition("-")
-    if not (told := _reply(message, name)):
+    name, _, transport = name.partition("-")
+    if not (reply := _reply(message, name)):
         return _message(202, "text/plain", b"")
-    if way == "sse":
+    if transport == "sse":
         before = b""
         if name == "notes" and message["method"] == "tools/call":
             before = filled(b"data: %b\n\n" % _NOTE)
-        return _message(200, _TYPES["sse"], before + b"data: %b\n\n" % told)
-    return _message(200, _TYPES["json"], told)
+        return _message(200, _TYPES["sse"], before + b"data: %b\n\n" % reply)
+    return _message(200, _TYPES["json"], reply)
 
 
 def speak(name: str) -> None:
-    """As a program: a message a line."""
+    """Serve MCP over stdin and stdout, one message per line."""
     out = sys.stdout.buffer
     for line in sys.stdin.buffer:
         message = json.loads(line)
@@ -196,8 +199,8 @@ def speak(name: str) -> None:
                 out.write(b"x" * MEGABYTE)
             if name == "blank":
                 out.write(filled(b"\n"))
-        if told := _reply(message, name):
-            out.write(told + b"\n")
+        if reply := _reply(message, name):
+            out.write(reply + b"\n")
         out.flush()
 
 

@@ -1,4 +1,4 @@
-"""The readers that hostile input comes to, each through its own door."""
+"""Readers of hostile input, each called through its public entry."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _LOOPBACK = (ip_network("127.0.0.0/8"),)
 _ROOT = Path(__file__).parent.parent
 _OVER_HTTP = ("values", "values-sse", "few", "small", "most", "text", "text-sse")
 _OVER_PIPES = ("values", "few", "small", "most", "text", "notes", "blank", "endless")
-#: Code that lexers are slow at, and the languages that a model may name.
+#: Code that is slow to lex, and languages that a model may name.
 _CODE = (
     "\n",
     "a.",
@@ -65,12 +65,12 @@ _LANGUAGES += ("java", "csharp", "typescript", "make", "kotlin")
 
 @asynccontextmanager
 async def readers(port: int) -> AsyncGenerator[dict[str, Reader], None]:
-    """By what they are, and what they are given; hosts are at `port`."""
+    """Readers by name; the hostile hosts listen on `port`."""
     from asgiref.sync import sync_to_async
 
     from project.server import lifespan
 
-    world = await sync_to_async(_rows)(port)
+    dataset = await sync_to_async(_rows)(port)
     await lifespan.start()
     try:
         yield {
@@ -78,8 +78,8 @@ async def readers(port: int) -> AsyncGenerator[dict[str, Reader], None]:
             **_providers(port),
             **_http_tools(port),
             **_mcp(port),
-            **_gateway(world.token),
-            **_sockets(world),
+            **_gateway(dataset.token),
+            **_sockets(dataset),
             **_threaded(),
         }
     finally:
@@ -90,19 +90,19 @@ async def readers(port: int) -> AsyncGenerator[dict[str, Reader], None]:
 def _rows(port: int) -> Any:
     from django.core.management import call_command
 
-    from benchmarks.world import make_world
+    from benchmarks.dataset import make_dataset
     from llm.models import LanguageModel, Provider
 
     call_command("migrate", verbosity=0)
-    world = make_world(port, conversations=1, earlier=())
+    dataset = make_dataset(port, conversations=1, earlier=())
     provider = Provider.objects.get()
     provider.base_url = f"http://127.0.0.1:{port}/short"
     provider.save()
     LanguageModel.objects.update(capabilities={})
-    return world
+    return dataset
 
 
-# What providers answer
+# Answers of providers
 
 
 def _providers(port: int) -> dict[str, Reader]:
@@ -126,13 +126,21 @@ def _provider(
 ) -> Reader:
     from llm.http.client import stream
     from llm.provider import Endpoint, Provider
+    from llm.wire.codecs.anthropic.codec import AnthropicCodec
+    from llm.wire.codecs.gemini.codec import GeminiCodec
     from llm.wire.codecs.openai_chat.codec import OpenAIChatCodec
+    from llm.wire.codecs.openai_responses.codec import OpenAIResponsesCodec
     from llm.wire.items import user_message
     from llm.wire.request import Request
     from llm.wire.response import ResponseBuilder
 
     address = f"http://127.0.0.1:{port}/{name}"
-    codec = OpenAIChatCodec()
+    codecs = {
+        "responses": OpenAIResponsesCodec(),
+        "gemini": GeminiCodec(),
+        "anthropic": AnthropicCodec(),
+    }
+    codec = codecs.get(name.partition("-")[0]) or OpenAIChatCodec()
     provider = Provider(name="h", label="H", base_url=address, codecs={"chat": codec})
     endpoint = Endpoint(
         provider=provider,
@@ -154,7 +162,7 @@ def _provider(
     return read
 
 
-# What tools answer
+# Answers of tools
 
 
 def _http_tools(port: int) -> dict[str, Reader]:
@@ -206,12 +214,12 @@ async def _called(server: Any) -> None:
         await session.call("t", {}, Context())
 
 
-# What callers send
+# Requests of clients
 
 
 def _gateway(token: str) -> dict[str, Reader]:
-    said = {"role": "user", "content": "a"}
-    items = [said] * 80_000
+    message = {"role": "user", "content": "a"}
+    items = [message] * 80_000
     tool: Any = {"type": "function", "name": "f", "parameters": {"type": "object"}}
     bodies = {
         "values": values(),
@@ -232,22 +240,22 @@ def _gateway(token: str) -> dict[str, Reader]:
 
 
 async def _post(path: str, token: str, body: bytes) -> str:
-    """Its status and code, as the whole application answers."""
+    """Status and error code with which the whole application answers."""
     from project.asgi import application
 
     pieces = [body[at : at + 65_536] for at in range(0, len(body), 65_536)]
     messages = [{"type": "http.request", "body": p, "more_body": True} for p in pieces]
     messages.append({"type": "http.request", "body": b"", "more_body": False})
-    given, told = iter(messages), []
+    unread, sent = iter(messages), []
 
     async def receive() -> Any:
         await asyncio.sleep(0)
-        if (message := next(given, None)) is None:
+        if (message := next(unread, None)) is None:
             await asyncio.Future()
         return message
 
     async def send(message: Any) -> None:
-        told.append(message)
+        sent.append(message)
 
     headers = [
         (b"host", b"localhost"),
@@ -258,10 +266,10 @@ async def _post(path: str, token: str, body: bytes) -> str:
     scope = {"type": "http", "method": "POST", "path": path, "headers": headers}
     scope |= {"query_string": b"", "client": ("127.0.0.1", 1), "scheme": "http"}
     await application(scope, receive, send)
-    return f"HTTP {told[0]['status']}"
+    return f"HTTP {sent[0]['status']}"
 
 
-def _sockets(world: Any) -> dict[str, Reader]:
+def _sockets(dataset: Any) -> dict[str, Reader]:
     from django.conf import settings
 
     size = settings.MAX_WEBSOCKET_MESSAGE
@@ -274,44 +282,44 @@ def _sockets(world: Any) -> dict[str, Reader]:
         "message": orjson.dumps({"type": "turn.create", "text": "x" * (size - 50)}),
     }
     return {
-        f"WebSocket: {name}": partial(_frame, world, frame.decode())
+        f"WebSocket: {name}": partial(_frame, dataset, frame.decode())
         for name, frame in frames.items()
     }
 
 
-async def _frame(world: Any, frame: str) -> str:
-    """The type of what is answered."""
+async def _frame(dataset: Any, frame: str) -> str:
+    """The type of the server's first event."""
     from project.asgi import application
 
     given: asyncio.Queue[Any] = asyncio.Queue()
-    told: asyncio.Queue[Any] = asyncio.Queue()
+    sent: asyncio.Queue[Any] = asyncio.Queue()
     headers = [
         (b"host", b"localhost"),
         (b"origin", b"http://localhost"),
-        (b"cookie", world.cookie.encode()),
+        (b"cookie", dataset.cookie.encode()),
     ]
-    path = f"/ws/conversations/{world.conversations[0]}/"
+    path = f"/ws/conversations/{dataset.conversations[0]}/"
     scope = {"type": "websocket", "path": path, "headers": headers, "scheme": "ws"}
     scope |= {"query_string": b"", "client": ("127.0.0.1", 1), "subprotocols": []}
     given.put_nowait({"type": "websocket.connect"})
-    socket = asyncio.ensure_future(application(scope, given.get, told.put))
+    socket = asyncio.ensure_future(application(scope, given.get, sent.put))
     try:
-        if (accepted := await told.get())["type"] != "websocket.accept":
+        if (accepted := await sent.get())["type"] != "websocket.accept":
             return str(accepted)
         given.put_nowait({"type": "websocket.receive", "text": frame})
-        answer = await told.get()
+        answer = await sent.get()
         return str(orjson.loads(answer["text"])["type"])
     finally:
         given.put_nowait({"type": "websocket.disconnect", "code": 1000})
         await socket
 
 
-# What pages show, and staff paste: read in threads
+# Markdown of pages and documents of staff, which threads read
 
 
 def _threaded() -> dict[str, Reader]:
     from conversations.pages.markdown import render
-    from tools.http.openapi import MAX_DOCUMENT, read_document
+    from tools.http.openapi_document import MAX_DOCUMENT, read_document
 
     found: dict[str, Reader] = {}
     for unit in ("[", "http://", "- [ ] ", "*a ", "`", "> ", "**", "_", "|", "| a |\n"):
@@ -329,12 +337,12 @@ def _threaded() -> dict[str, Reader]:
 
 
 def _show_code(language: str) -> None:
-    """Blocks of code that were never shown: what was is remembered."""
+    """Render code blocks that are new each time, because the renderer caches."""
     from conversations.pages.markdown import MAX_HIGHLIGHTED, render
 
     blocks = []
     for unit in _CODE:
-        # Lines, each of another length: what is the same throughout is not coloured.
+        # Lines of different lengths, because uniform code is not highlighted.
         lines = (f"{unit * (1 + n % 7)}{n:x}\n" for n in range(MAX_HIGHLIGHTED))
         code = f"{next(_numbers)}\n{''.join(lines)}"[: MAX_HIGHLIGHTED - 1]
         blocks.append(f"```{language}\n{code}\n```\n\n")
@@ -342,7 +350,7 @@ def _show_code(language: str) -> None:
 
 
 _numbers = count()
-_left: set[asyncio.Task[object]] = set()  # nobody waits for them, but they run
+_left: set[asyncio.Task[object]] = set()  # tasks that outlive their reader
 
 
 def _in_thread(function: Callable[[str], object], given: str) -> Reader:

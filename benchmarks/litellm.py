@@ -1,7 +1,7 @@
-"""LiteLLM's proxy, where somebody has it: one process, no database, as it documents.
+"""LiteLLM's proxy, if installed: one process, no database, as its documentation says.
 
-It is no requirement of ours: install it into an environment of its own
-(`pip install "litellm[proxy]"`) and name that one's Python in `PEERS`.
+Parley does not require it: install it into a separate environment
+(`pip install "litellm[proxy]"`) and set `PEERS` to that environment's Python.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from tempfile import NamedTemporaryFile
 
 import orjson
 
-from benchmarks.doors import Door, chat_door
+from benchmarks.dataset import MODELS
+from benchmarks.endpoints import Endpoint, chat_endpoint
 from benchmarks.processes import program
-from benchmarks.world import MODELS
 from tests.serving import free_port
 
 PATIENCE = 180  # seconds until it listens
-#: It fetches nothing, and says nothing for each request.
+#: LiteLLM downloads nothing and logs no request.
 _QUIET = {
     "LITELLM_LOCAL_MODEL_COST_MAP": "True",
     "LITELLM_LOG": "ERROR",
@@ -30,8 +30,8 @@ _QUIET = {
 
 
 @contextmanager
-def litellm(upstream_port: int) -> Iterator[list[Door]]:
-    """Its door, or none."""
+def litellm(upstream_port: int) -> Iterator[list[Endpoint]]:
+    """Start LiteLLM; yield its endpoint, or nothing if it is not installed."""
     command = Path(os.environ.get("PEERS", "")).with_name("litellm")
     if "PEERS" not in os.environ or not command.is_file():
         print("LiteLLM is not measured: PEERS names no Python that has it.\n")
@@ -44,14 +44,14 @@ def litellm(upstream_port: int) -> Iterator[list[Door]]:
         where = ["--host", "127.0.0.1", "--port", str(port)]
         started = [str(command), "--config", config.name, "--num_workers", "1", *where]
         with program(started, port, patience=PATIENCE, env=_QUIET) as pid:
-            yield [chat_door("LiteLLM", pid, port, key)]
+            yield [chat_endpoint("LiteLLM", pid, port, key)]
 
 
 def _config(upstream_port: int, key: str) -> dict[str, object]:
-    told = {"api_base": f"http://127.0.0.1:{upstream_port}/v1", "api_key": "sk-none"}
+    params = {"api_base": f"http://127.0.0.1:{upstream_port}/v1", "api_key": "sk-none"}
     names = [f"bench-{name}" for name in MODELS]
     models = [
-        {"model_name": name, "litellm_params": {"model": f"openai/{name}", **told}}
+        {"model_name": name, "litellm_params": {"model": f"openai/{name}", **params}}
         for name in names
     ]
     general = {"master_key": key, "disable_spend_logs": True}

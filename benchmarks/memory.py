@@ -1,10 +1,10 @@
-"""What large answers cost in memory: resident bytes of one embedded server.
+"""Resident memory of one embedded server during large answers.
 
-Twenty conversations are answered with 20 MB each while their readers, over SSE or
-WebSocket, read nothing; once as the project is set and once with `MAX_ANSWER_SIZE`
-above what comes. Then single answers of 100 MB: stored, and unstored through the
-gateway to a client that does not read and to one that does. How far the turns are is
-read from the database: an answer of the API would hold the text itself.
+Twenty conversations receive answers of 20 MB each while their clients, over SSE or
+WebSocket, read nothing; once with the default `MAX_ANSWER_SIZE` and once with a higher
+one. Then single answers of 100 MB: stored, and unstored through the gateway to a client
+that does not read and to one that does. The benchmark reads the turns' progress from
+the database, because an API response would hold the text itself.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ from websockets.asyncio.client import connect
 
 from benchmarks.processes import memory
 from benchmarks.table import show
-from tests.conversations.clients import Program, sign_in
-from tests.conversations.stopping import MODEL, teach
+from tests.integration.clients import Program, sign_in
+from tests.integration.stopping import MODEL, teach
 from tests.serving import ServerProcess, free_port
 
 TURNS, SIZE, LARGE = 20, 20, 100  # MB of an answer
-RAISED = "30000000"  # a MAX_ANSWER_SIZE that cuts none of the twenty
+RAISED = "30000000"  # a MAX_ANSWER_SIZE above all of the twenty answers
 AFTER = 60  # seconds after the last turn's end
 LONGEST = 300  # seconds that a measurement may take before it is given up
 BOUND = 600  # MB, of twenty answers that nobody reads
@@ -49,7 +49,7 @@ _HEAD += b"Connection: close\r\n\r\n"
 
 
 class LargeHost:
-    """Chat Completions, as fast as it is read: so many MB of words nobody repeats."""
+    """A Chat Completions host that writes `size` MB of random words at full speed."""
 
     def __init__(self, port: int, size: int) -> None:
         self.port = port
@@ -67,7 +67,7 @@ class LargeHost:
         self._sent_at = math.inf  # nothing yet
 
     def has_paused(self) -> bool:
-        """Whether the server has read nothing for a while."""
+        """Whether the server has read nothing for three seconds."""
         return time.monotonic() - self._sent_at > 3.0
 
     @asynccontextmanager
@@ -139,7 +139,7 @@ Begin = Callable[[ServerProcess, Program, AsyncExitStack], Awaitable[None]]
 async def unread_sse(
     server: ServerProcess, program: Program, opened: AsyncExitStack
 ) -> None:
-    turn = await program.ask(await program.conversation(), "Go on", model=MODEL)
+    turn = await program.create_turn(await program.conversation(), "Go on", model=MODEL)
     await _unread(server, program, opened, f"GET /api/turns/{turn}/events/ HTTP/1.1")
 
 
@@ -147,7 +147,7 @@ async def unread_websocket(
     cookie: str, server: ServerProcess, program: Program, opened: AsyncExitStack
 ) -> None:
     conversation = await program.conversation()
-    turn = await program.ask(conversation, "Go on", model=MODEL)
+    turn = await program.create_turn(conversation, "Go on", model=MODEL)
     page = await opened.enter_async_context(
         connect(
             f"{server.ws_url}/ws/conversations/{conversation}/",
@@ -190,9 +190,9 @@ async def _unread(
     head: str,
     body: str = "",
 ) -> None:
-    """Ask over a connection of which nothing is read."""
+    """Send a request and read nothing from its connection."""
     _, writer = await asyncio.open_connection("127.0.0.1", server.port, limit=1024)
-    # The writer itself: a connection whose streams nobody holds is closed.
+    # Holds the writer: asyncio closes a connection whose streams are collected.
     opened.callback(lambda: writer.transport.abort())
     token = program.http().headers["Authorization"]
     fields = f"Host: 127.0.0.1:{server.port}\r\nAuthorization: {token}"
@@ -216,7 +216,7 @@ def _serving(**environment: str) -> Iterator[tuple[ServerProcess, int]]:
 async def _measure(
     server: ServerProcess, host: LargeHost, begin: Begin, number: int
 ) -> tuple[float, float, float, float, float]:
-    """MB at first, at the most, at the end of the turns and a minute later; seconds."""
+    """MB at the start, at the peak, at the turns' end and a minute later; seconds."""
     program, figures = Program(server), Figures(server)
     async with host.listening(), AsyncExitStack() as opened:
         figures.base = figures.look()
@@ -234,7 +234,7 @@ async def _over(server: ServerProcess, host: LargeHost) -> None:
     until = time.monotonic() + LONGEST
     while not _is_over(server, host):
         if time.monotonic() > until:
-            raise TimeoutError("the turns do not end")
+            raise TimeoutError(f"the turns did not end within {LONGEST} s")
         await asyncio.sleep(1)
 
 

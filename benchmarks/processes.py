@@ -1,4 +1,4 @@
-"""What processes cost, as Linux counts it."""
+"""CPU time and memory of processes, read from Linux's /proc."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The floor of Python: bytes passed on unread, two protocols and nothing else.
+"""Raw byte relay, the least that a Python server can do: two asyncio protocols.
 
 python -m benchmarks.relay PORT UPSTREAM_PORT
 """

@@ -1,10 +1,9 @@
-"""The scaled delivery: what a turn and a delta cost each process, Redis and PostgreSQL,
-and how late followers read at other processes than the one that runs the turn.
+"""Costs of a turn and a delta in the scaled delivery, and lags of its subscribers.
 
-PostgreSQL and Redis are started for it, so that nobody else's work is counted. All lags
-are from the provider's write to the client's read, measured by the same client in the
-same run; beside them the embedded delivery under the same load, so the difference is
-what several processes add.
+The benchmark starts its own PostgreSQL and Redis, so no other work is counted. A lag is
+the time from the provider's write to the client's read. The embedded delivery is
+measured in the same run under the same load; the difference is what several processes
+add.
 """
 
 from __future__ import annotations
@@ -24,46 +23,46 @@ from statistics import quantiles
 import psycopg
 import redis
 
-from benchmarks.client import Answer, Http, Refused
+from benchmarks.client import Answer, Http, RequestFailed
+from benchmarks.dataset import Dataset
 from benchmarks.processes import cpu_seconds, memory, python
 from benchmarks.table import show
-from benchmarks.world import World
-from tests.conversations.stopping import teach
-from tests.conversations.upstream import Upstream
+from tests.integration.stopping import teach
+from tests.integration.upstream import Upstream
 from tests.programs import find_program
 from tests.scaled import Cluster, PostgresProcess, RedisProcess, migrated
 from tests.serving import ServerProcess, free_port
 
 PACE = 50  # deltas a second of one stream
 STREAMS = (20, 100, 200)
-TURNS = 200  # of which the costs are counted
-FLUSH = 11.0  # seconds after which an idle process of PostgreSQL has told its counts
+TURNS = 200  # whose costs are measured
+FLUSH = 11.0  # seconds after which an idle PostgreSQL process has reported its counts
 SETTINGS = {
     "DJANGO_SETTINGS_MODULE": "tests.settings_promises",  # with a tool of 40 MB
     "ENABLE_DEMO": "false",
 }
-WORLD = """
-import json; from dataclasses import asdict; from benchmarks.world import make_world
-print(json.dumps(asdict(make_world({port}, conversations={number}, earlier=()))))
+MAKE_DATASET = """
+import json; from dataclasses import asdict; from benchmarks.dataset import make_dataset
+print(json.dumps(asdict(make_dataset({port}, conversations={number}, earlier=()))))
 """
 
 Figures = dict[str, float]
 
 
 @dataclass(slots=True)
-class Site:
-    """Processes to ask and to follow at, and the rows that they have in common."""
+class Deployment:
+    """The processes of one deployment, and the dataset that they share."""
 
     name: str
     webs: Sequence[ServerProcess]
     workers: Sequence[ServerProcess] = ()
-    world: World | None = None
+    dataset: Dataset | None = None
     failures: list[str] = field(default_factory=list)
 
     def prepare(self, upstream_port: int) -> None:
-        code = WORLD.format(port=upstream_port, number=max(STREAMS) + 1)
-        told = self.webs[0].manage("shell", "-v0", "-c", code)
-        self.world = World(**json.loads(told.splitlines()[-1]))
+        code = MAKE_DATASET.format(port=upstream_port, number=max(STREAMS) + 1)
+        printed = self.webs[0].manage("shell", "-v0", "-c", code)
+        self.dataset = Dataset(**json.loads(printed.splitlines()[-1]))
 
     def cpu(self) -> tuple[float, float]:
         """Seconds of all web processes and of all workers."""
@@ -77,7 +76,7 @@ class Site:
 def main() -> None:
     for program in ("redis-server", "initdb"):
         if find_program(program) is None:
-            sys.exit(f"`scaled` starts servers of its own, and {program} is missing.")
+            sys.exit(f"`scaled` starts its own servers, and {program} is missing.")
     with ExitStack() as running:
         port = free_port()
         running.enter_context(python("benchmarks.upstream", port))
@@ -86,37 +85,37 @@ def main() -> None:
             lags = {alone.name: _paced_all(alone)}
         servers = running.enter_context(_Servers())
         for webs, workers in ((1, 1), (4, 4)):
-            with servers.cluster(webs, workers) as site:
-                site.prepare(port)
+            with servers.cluster(webs, workers) as deployment:
+                deployment.prepare(port)
                 if not servers.figures:
-                    servers.figures = asyncio.run(_costs(site, servers))
-                lags[site.name] = _paced_all(site)
+                    servers.figures = asyncio.run(_costs(deployment, servers))
+                lags[deployment.name] = _paced_all(deployment)
                 if webs > 1:
                     large_port = free_port()
-                    teach(site.webs[0], large_port)
-                    lags[f"{site.name} and 40 MB"] = {
-                        100: asyncio.run(_beside_large(site, large_port))
+                    teach(deployment.webs[0], large_port)
+                    lags[f"{deployment.name} and 40 MB"] = {
+                        100: asyncio.run(_beside_large(deployment, large_port))
                     }
     _show_costs(servers.figures)
     _show_lags(lags)
 
 
-# Sites
+# Deployments
 
 
 @contextmanager
-def _embedded() -> Iterator[Site]:
+def _embedded() -> Iterator[Deployment]:
     folder = Path(tempfile.mkdtemp(prefix="parley-bench-"))
     server = ServerProcess(folder / "data", SETTINGS).start()
     try:
-        yield Site("embedded", [server])
+        yield Deployment("embedded", [server])
     finally:
         server.stop()
         shutil.rmtree(folder)
 
 
 class _Servers:
-    """PostgreSQL and Redis, with nobody else at them."""
+    """PostgreSQL and Redis for this benchmark alone."""
 
     figures: Figures | None = None
 
@@ -132,7 +131,7 @@ class _Servers:
         shutil.rmtree(self._folder)
 
     @contextmanager
-    def cluster(self, webs: int, workers: int) -> Iterator[Site]:
+    def cluster(self, webs: int, workers: int) -> Iterator[Deployment]:
         folder = Path(tempfile.mkdtemp(dir=self._folder))
         with migrated(folder, self.postgres.url) as template:
             cluster = Cluster(
@@ -148,12 +147,12 @@ class _Servers:
                 cluster.start()
                 self.database = cluster.database
                 name = f"{webs} web, {workers} work"
-                yield Site(name, cluster.webs, cluster.workers)
+                yield Deployment(name, cluster.webs, cluster.workers)
             finally:
                 cluster.end()
 
     def counts(self) -> Figures:
-        """What both have done since they were started."""
+        """Counters of both servers since their start."""
         with redis.Redis.from_url(self.redis.url) as client:
             commands = client.info("commandstats")
             cpu = client.info("cpu")
@@ -167,8 +166,8 @@ class _Servers:
         assert found
         commits, *written, wal = map(float, found)
         named = {
-            f"redis {name.removeprefix('cmdstat_')}": float(told["calls"])
-            for name, told in commands.items()
+            f"redis {name.removeprefix('cmdstat_')}": float(counts["calls"])
+            for name, counts in commands.items()
         }
         return {
             **named,
@@ -180,21 +179,25 @@ class _Servers:
         }
 
 
-# What a turn and a delta cost
+# Costs of a turn and a delta
 
 
-async def _costs(site: Site, servers: _Servers) -> Figures:
-    """Of a turn of 5 deltas, and of a delta beyond: the slope between streams of 10 and
-    of 200, so that the turn's own cost is out. What processes do when nothing is asked
-    of them is out as well."""
-    await _load(site, "c5-d0", connections=4, turns=5)  # imports, caches
+async def _costs(deployment: Deployment, servers: _Servers) -> Figures:
+    """Costs of a turn of 5 deltas, and of one more delta.
+
+    A delta's cost is the slope between streams of 10 and of 200, which excludes the
+    turn's own cost. The costs of idle processes are subtracted.
+    """
+    await _load(deployment, "c5-d0", connections=4, turns=5)  # imports, caches
     await asyncio.sleep(FLUSH)
-    idle = await _counted(site, servers, asyncio.sleep(10))
+    idle = await _counted(deployment, servers, asyncio.sleep(10))
     idle = {name: value / idle["seconds"] for name, value in idle.items()}
 
     async def each(model: str, connections: int, turns: int, spread: float) -> Figures:
-        load = _load(site, model, connections=connections, turns=turns, spread=spread)
-        spent = await _counted(site, servers, load)
+        load = _load(
+            deployment, model, connections=connections, turns=turns, spread=spread
+        )
+        spent = await _counted(deployment, servers, load)
         seconds, number = spent["seconds"], connections * turns
         return {
             name: (value - idle.get(name, 0.0) * seconds) / number
@@ -208,33 +211,35 @@ async def _costs(site: Site, servers: _Servers) -> Figures:
     figures |= {f"idle {name}": value for name, value in idle.items()}
     for name, value in long.items():
         figures[f"delta {name}"] = (value - short.get(name, 0.0)) / 190
-    figures |= await _open_streams(site)
-    for role, processes in (("web", site.webs), ("worker", site.workers)):
+    figures |= await _open_streams(deployment)
+    for role, processes in (("web", deployment.webs), ("worker", deployment.workers)):
         pid = _pid(processes[0])
         figures[f"{role} to redis"] = _connections(pid, servers.redis.port)
         figures[f"{role} to postgres"] = _connections(pid, servers.postgres.port)
     return figures
 
 
-async def _counted(site: Site, servers: _Servers, work: Awaitable[object]) -> Figures:
-    """What was done while this went on, `seconds` long."""
-    before, (webs, workers) = servers.counts(), site.cpu()
+async def _counted(
+    deployment: Deployment, servers: _Servers, work: Awaitable[object]
+) -> Figures:
+    """Counters' growth during `work`, and its length in `seconds`."""
+    before, (webs, workers) = servers.counts(), deployment.cpu()
     begun = asyncio.get_running_loop().time()
     await work
     await asyncio.sleep(FLUSH)
     seconds = asyncio.get_running_loop().time() - begun
-    after, (webs_after, workers_after) = servers.counts(), site.cpu()
+    after, (webs_after, workers_after) = servers.counts(), deployment.cpu()
     spent = {name: value - before.get(name, 0.0) for name, value in after.items()}
     spent |= {"web cpu": webs_after - webs, "worker cpu": workers_after - workers}
     return {**spent, "seconds": seconds}
 
 
-async def _open_streams(site: Site) -> Figures:
-    """Of streams of a delta a second."""
-    processes = {"web": site.webs[0], "worker": site.workers[0]}
+async def _open_streams(deployment: Deployment) -> Figures:
+    """KB of memory per open stream of one delta a second."""
+    processes = {"web": deployment.webs[0], "worker": deployment.workers[0]}
     before = {role: memory(_pid(process)) for role, process in processes.items()}
     loading = asyncio.ensure_future(
-        _load(site, "c20-d1000", connections=100, spread=10)
+        _load(deployment, "c20-d1000", connections=100, spread=10)
     )
     await asyncio.sleep(14)  # all have begun, none has ended
     figures = {
@@ -254,27 +259,27 @@ def _connections(pid: int, port: int) -> int:
             sockets.add(with_inode[8:-1])
     lines = Path("/proc/net/tcp").read_text().splitlines()[1:]
     fields = [line.split() for line in lines]
-    ours = (f for f in fields if f[9] in sockets and f[3] == "01")
-    return sum(int(f[2].partition(":")[2], 16) == port for f in ours)
+    established = (f for f in fields if f[9] in sockets and f[3] == "01")
+    return sum(int(f[2].partition(":")[2], 16) == port for f in established)
 
 
 # Lags
 
 
-def _paced_all(site: Site) -> dict[int, Figures]:
+def _paced_all(deployment: Deployment) -> dict[int, Figures]:
     found = {}
-    gc.freeze()  # the client's own pauses would count as lag
-    asyncio.run(_load(site, "c10-d20", connections=20))  # imports, caches
+    gc.freeze()  # a pause of the client's garbage collector would count as lag
+    asyncio.run(_load(deployment, "c10-d20", connections=20))  # imports, caches
     for streams in STREAMS:
-        print(f"measuring: {site.name}, {streams} streams ...", file=sys.stderr)
-        found[streams] = asyncio.run(_paced(site, streams))
+        print(f"measuring: {deployment.name}, {streams} streams ...", file=sys.stderr)
+        found[streams] = asyncio.run(_paced(deployment, streams))
     return found
 
 
-async def _paced(site: Site, streams: int) -> Figures:
+async def _paced(deployment: Deployment, streams: int) -> Figures:
     spread, loop = 4.0, asyncio.get_running_loop()
-    begun, cpu = loop.time(), sum(site.cpu())
-    answers = await _load(site, "c200-d20", connections=streams, spread=spread)
+    begun, cpu = loop.time(), sum(deployment.cpu())
+    answers = await _load(deployment, "c200-d20", connections=streams, spread=spread)
     wall = loop.time() - begun
     lags = [lag * 1e3 for answer in answers for lag in answer.lags]
     cuts = quantiles(lags, n=100)
@@ -283,50 +288,56 @@ async def _paced(site: Site, streams: int) -> Figures:
         "p50": cuts[49],
         "p95": cuts[94],
         "p99": cuts[98],
-        "cores": (sum(site.cpu()) - cpu) / wall,
+        "cores": (sum(deployment.cpu()) - cpu) / wall,
         "missing": sum(max(0, 200 - len(answer.lags)) for answer in answers),
         "again": sum(len(answer.lags) > 200 for answer in answers),
     }
 
 
-async def _beside_large(site: Site, port: int) -> Figures:
+async def _beside_large(deployment: Deployment, port: int) -> Figures:
     """A hundred streams, while one more turn has a tool return 40 MB."""
-    assert site.world
+    assert deployment.dataset
     async with Upstream(port):
-        streams = asyncio.ensure_future(_paced(site, 100))
+        streams = asyncio.ensure_future(_paced(deployment, 100))
         await asyncio.sleep(4)
-        took = await _ask(
-            site, site.webs[0], site.world.conversations[-1], "upstream", text=LARGE
+        took = await _post_turn(
+            deployment,
+            deployment.webs[0],
+            deployment.dataset.conversations[-1],
+            "upstream",
+            text=LARGE,
         )
         figures = await streams
     print(f"The turn with 40 MB took {took.total:.1f} s", file=sys.stderr)
     return figures
 
 
-LARGE = "a large result"  # what makes the provider of the tests call that tool
+LARGE = "a large result"  # makes the test provider call the tool with the large result
 
 
 async def _load(
-    site: Site,
+    deployment: Deployment,
     model: str,
     *,
     connections: int,
     turns: int = 1,
     spread: float = 0.0,  # seconds in which the connections begin
 ) -> list[Answer]:
-    assert site.world
-    conversations = site.world.conversations
+    assert deployment.dataset
+    conversations = deployment.dataset.conversations
     answers: list[Answer] = []
 
     async def one(number: int) -> None:
         await asyncio.sleep(spread * number / connections)
         for _ in range(turns):
-            web = site.webs[number % len(site.webs)]
+            web = deployment.webs[number % len(deployment.webs)]
             name = f"bench-{model}"
             try:
-                answers.append(await _ask(site, web, conversations[number], name))
-            except (Refused, OSError, EOFError) as exc:
-                site.failures.append(repr(exc))
+                answers.append(
+                    await _post_turn(deployment, web, conversations[number], name)
+                )
+            except (RequestFailed, OSError, EOFError) as exc:
+                deployment.failures.append(repr(exc))
 
     async with asyncio.TaskGroup() as group:
         for number in range(connections):
@@ -334,15 +345,15 @@ async def _load(
     return answers
 
 
-async def _ask(
-    site: Site,
+async def _post_turn(
+    deployment: Deployment,
     web: ServerProcess,
     conversation: str,
     model: str,
     text: str = "Say something about the weather in Paris.",
 ) -> Answer:
-    assert site.world
-    headers = {"Authorization": f"Bearer {site.world.token}"}
+    assert deployment.dataset
+    headers = {"Authorization": f"Bearer {deployment.dataset.token}"}
     async with Http(web.port, headers) as http:
         return await http.post(
             f"/api/conversations/{conversation}/turns/",

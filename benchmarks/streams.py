@@ -1,8 +1,8 @@
-"""Synthetic answers in each wire format, a frame a chunk of text.
+"""Synthetic answers in each wire format, one frame per chunk of text.
 
-Sizes are those of real streams: one short word a chunk in a chat completion chunk of
-some 250 bytes. They are made here, so no recording is needed and a length is a number.
-Recorded ones, where there are any, are as long as they are.
+Sizes are those of real streams: one short word per chunk, in a chat completion chunk of
+some 250 bytes. No recording is needed, and any length can be generated. Recorded
+streams are read from RECORDINGS_DIR, if set.
 """
 
 from __future__ import annotations

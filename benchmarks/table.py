@@ -1,10 +1,12 @@
+"""Print tables of figures."""
+
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 
 def show(title: str, head: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-    """Print a table; numbers stand right."""
+    """Print a table; numbers are right-aligned."""
     cells = [list(head), *([_cell(value) for value in row] for row in rows)]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     print(f"\n{title}\n")

@@ -1,9 +1,9 @@
 """CPU of a tool round: a model call, a Python tool, and back to the model.
 
 Parley's loop beside pydantic-ai's and openai-agents', all streamed over Chat
-Completions from the same local upstream, without a database, by turns in one run. The
-peers are not among our requirements: install them into an environment of their own
-(`pip install "pydantic-ai-slim[openai]" openai-agents`) and name its Python in `PEERS`.
+Completions from the same local upstream, without a database, alternating in one run.
+Parley does not require the peers: install them into a separate environment
+(`pip install "pydantic-ai-slim[openai]" openai-agents`) and set `PEERS` to its Python.
 """
 
 from __future__ import annotations

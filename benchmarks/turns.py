@@ -1,8 +1,8 @@
 """Turns of a conversation through a real server, over SSE and over WebSocket.
 
-Beside them, in the same run and by the same client: the upstream asked directly, which
-is what the client itself costs, and a relay that passes bytes on unread, which is the
-least that Python can do. Compare only inside the table.
+The same run measures, with the same client, the mock provider called directly (what
+the client itself costs) and a raw relay (the least that Python can do). Compare only
+inside the table.
 """
 
 from __future__ import annotations
@@ -18,51 +18,55 @@ from statistics import median, quantiles
 from django.conf import settings
 
 from benchmarks.client import Answer, Http, Socket
-from benchmarks.doors import (
+from benchmarks.dataset import EARLIER, Dataset, make_dataset
+from benchmarks.endpoints import (
     QUESTION,
     Ask,
-    Door,
+    Endpoint,
     Figures,
     Open,
-    floor,
     load,
     open_streams,
-    show_doors,
+    show_endpoints,
     spent,
+    start_baselines,
 )
 from benchmarks.processes import cpu_seconds, memory
-from benchmarks.world import EARLIER, World, make_world
 from conversations.models import Turn
 from tests.serving import ServerProcess
 
 PACE = 50  # chunks a second of one stream
 STREAMS = 100
 OPEN_STREAMS = 100
-SETTLES = 5  # seconds in which a server that has started loads and frees what it will
-WARMS = 16  # connections that have all threads of the server begin
-FOLLOWED, FOLLOWERS = 8, 10  # turns, and how many more follow each
+SETTLES = 5  # seconds after the start, until memory is stable
+WARMS = 16  # connections that make the server start all its threads
+TURNS, SUBSCRIBERS = 8, 10  # turns, and further subscribers of each
 
 
 def main() -> None:
     with ExitStack() as running:
-        upstream_port, doors = running.enter_context(floor())
+        upstream_port, endpoints = running.enter_context(start_baselines())
         server = ServerProcess(settings.DATA, {"ENABLE_DEMO": "false"}).start()
         running.callback(server.stop)
         assert server.process
         pid = server.process.pid
         time.sleep(SETTLES)
         idle = memory(pid)
-        world = make_world(upstream_port)
-        doors += [
-            Door("SSE", pid, _over_sse(server.port, world), keeps=True),
-            Door("WebSocket", pid, _over_ws(server.port, world), keeps=True),
+        dataset = make_dataset(upstream_port)
+        endpoints += [
+            Endpoint(
+                "SSE", pid, _over_sse(server.port, dataset), has_conversations=True
+            ),
+            Endpoint(
+                "WebSocket", pid, _over_ws(server.port, dataset), has_conversations=True
+            ),
         ]
-        gc.freeze()  # the client's own pauses would count as lag
-        figures = asyncio.run(_measure(doors, world))
-        further = asyncio.run(_further_follower(server.port, pid, world))
-        posted = asyncio.run(_post(server.port, pid, world))
-    show_doors("Turns: one server process", doors, figures, _FIGURES)
-    print(f"CPU of a chunk for each further follower: {further:.1f} µs")
+        gc.freeze()  # a pause of the client's garbage collector would count as lag
+        figures = asyncio.run(_measure(endpoints, dataset))
+        further = asyncio.run(_further_subscriber(server.port, pid, dataset))
+        posted = asyncio.run(_post(server.port, pid, dataset))
+    show_endpoints("Turns: one server process", endpoints, figures, _FIGURES)
+    print(f"CPU of a chunk for each further subscriber: {further:.1f} µs")
     print(f"Memory of the idle server: {idle / 1e6:.0f} MB")
     print("POST of a message, answered 202, with the turn that it begins: ", end="")
     print(f"{posted['cpu']:.1f} ms CPU, answered after {posted['ms']:.1f} ms (median)")
@@ -84,40 +88,42 @@ _FIGURES = {
 }
 
 
-async def _measure(doors: Sequence[Door], world: World) -> dict[str, Figures]:
+async def _measure(
+    endpoints: Sequence[Endpoint], dataset: Dataset
+) -> dict[str, Figures]:
     figures: dict[str, Figures] = {}
-    for door in doors:
-        print(f"measuring: {door.name} ...", file=sys.stderr)
-        await load(door, "c5-d0", connections=WARMS, turns=5)  # imports, caches
-        figures[door.name] = {
+    for endpoint in endpoints:
+        print(f"measuring: {endpoint.name} ...", file=sys.stderr)
+        await load(endpoint, "c5-d0", connections=WARMS, turns=5)  # imports, caches
+        figures[endpoint.name] = {
             **await open_streams(
-                door, OPEN_STREAMS, 10
-            ),  # first: memory that is freed is kept
-            **await _single(door, world),
-            **await _chunk_cost(door),
-            **await _paced(door),
+                endpoint, OPEN_STREAMS, 10
+            ),  # first, because Python returns little memory to the system
+            **await _single(endpoint, dataset),
+            **await _chunk_cost(endpoint),
+            **await _paced(endpoint),
         }
-        if door.keeps:
-            figures[door.name] |= await _with_history(door, world)
-        figures[door.name]["failed"] = len(door.failures)
+        if endpoint.has_conversations:
+            figures[endpoint.name] |= await _with_history(endpoint, dataset)
+        figures[endpoint.name]["failed"] = len(endpoint.failures)
     return figures
 
 
-async def _single(door: Door, world: World) -> Figures:
-    begun = cpu_seconds(door.pid)
-    answers = await load(door, "c5-d0", connections=1, turns=60)
+async def _single(endpoint: Endpoint, dataset: Dataset) -> Figures:
+    begun = cpu_seconds(endpoint.pid)
+    answers = await load(endpoint, "c5-d0", connections=1, turns=60)
     figures = {
         "ttft": 1e3 * median(answer.ttft or 0.0 for answer in answers),
-        "turn": spent(door, begun, answers) * 1e3,
+        "turn": spent(endpoint, begun, answers) * 1e3,
     }
-    if door.keeps:
-        figures["claim"] = await asyncio.to_thread(_since_claim, answers, world)
+    if endpoint.has_conversations:
+        figures["claim"] = await asyncio.to_thread(_since_claim, answers, dataset)
     return figures
 
 
-def _since_claim(answers: Sequence[Answer], world: World) -> float:
+def _since_claim(answers: Sequence[Answer], dataset: Dataset) -> float:
     """Milliseconds, median. `answers` are the last turns of the first conversation."""
-    turns = Turn.objects.filter(conversation=world.conversations[0])
+    turns = Turn.objects.filter(conversation=dataset.conversations[0])
     claimed = turns.order_by("-created_at").values_list("started_at", flat=True)
     began = [answer.provider_began for answer in reversed(answers)]
     since_1970 = time.time() - time.monotonic()
@@ -128,61 +134,61 @@ def _since_claim(answers: Sequence[Answer], world: World) -> float:
     )
 
 
-async def _with_history(door: Door, world: World) -> Figures:
+async def _with_history(endpoint: Endpoint, dataset: Dataset) -> Figures:
     figures: Figures = {}
-    for number, conversation in world.long.items():
-        begun, answers = cpu_seconds(door.pid), []
-        async with door.open(conversation) as ask:
+    for number, conversation in dataset.long.items():
+        begun, answers = cpu_seconds(endpoint.pid), []
+        async with endpoint.open(conversation) as ask:
             for _ in range(10):
                 answers.append(await ask("c5-d0"))
-        figures[f"after{number}"] = spent(door, begun, answers) * 1e3
+        figures[f"after{number}"] = spent(endpoint, begun, answers) * 1e3
     return figures
 
 
-async def _chunk_cost(door: Door) -> Figures:
+async def _chunk_cost(endpoint: Endpoint) -> Figures:
     """From the slope between short and long streams, so the turn's own cost is out."""
-    begun = cpu_seconds(door.pid)
-    short = await load(door, "c10-d20", connections=40, turns=3, spread=4)
-    each_short, begun = spent(door, begun, short), cpu_seconds(door.pid)
-    long = await load(door, "c200-d20", connections=40, spread=4)
-    return {"chunk": (spent(door, begun, long) - each_short) / 190 * 1e6}
+    begun = cpu_seconds(endpoint.pid)
+    short = await load(endpoint, "c10-d20", connections=40, turns=3, spread=4)
+    each_short, begun = spent(endpoint, begun, short), cpu_seconds(endpoint.pid)
+    long = await load(endpoint, "c200-d20", connections=40, spread=4)
+    return {"chunk": (spent(endpoint, begun, long) - each_short) / 190 * 1e6}
 
 
-async def _further_follower(port: int, pid: int, world: World) -> float:
-    """µs of CPU a chunk. By the slope, as `_chunk_cost`, with followers and without."""
+async def _further_subscriber(port: int, pid: int, dataset: Dataset) -> float:
+    """µs of CPU per chunk and subscriber: the slope with and without subscribers."""
     costs = []
-    for followers in (0, FOLLOWERS):
-        short = await _followed(port, pid, world, "c10-d20", followers)
-        long = await _followed(port, pid, world, "c200-d20", followers)
+    for subscribers in (0, SUBSCRIBERS):
+        short = await _run_subscribed(port, pid, dataset, "c10-d20", subscribers)
+        long = await _run_subscribed(port, pid, dataset, "c200-d20", subscribers)
         costs.append((long - short) / 190)
-    return (costs[1] - costs[0]) / FOLLOWED / FOLLOWERS * 1e6
+    return (costs[1] - costs[0]) / TURNS / SUBSCRIBERS * 1e6
 
 
-async def _followed(
-    port: int, pid: int, world: World, model: str, followers: int
+async def _run_subscribed(
+    port: int, pid: int, dataset: Dataset, model: str, subscribers: int
 ) -> float:
-    """CPU seconds of some turns at once, each told to its asker and to `followers`."""
+    """CPU seconds of simultaneous turns, each with `subscribers` more."""
     begun = cpu_seconds(pid)
     async with AsyncExitStack() as opened, asyncio.TaskGroup() as group:
-        for conversation in world.conversations[:FOLLOWED]:
+        for conversation in dataset.conversations[:TURNS]:
             sockets = [
                 await opened.enter_async_context(
-                    Socket(port, conversation, world.cookie)
+                    Socket(port, conversation, dataset.cookie)
                 )
-                for _ in range(followers + 1)
+                for _ in range(subscribers + 1)
             ]
-            for follower in sockets[1:]:
-                group.create_task(follower.follow())
+            for subscriber in sockets[1:]:
+                group.create_task(subscriber.subscribe())
             group.create_task(sockets[0].turn(f"bench-{model}", QUESTION))
     return cpu_seconds(pid) - begun
 
 
-async def _paced(door: Door) -> Figures:
+async def _paced(endpoint: Endpoint) -> Figures:
     spread = 4.0
     ideal = spread * (STREAMS - 1) / STREAMS + 200 / PACE
     loop = asyncio.get_running_loop()
     begun = loop.time()
-    answers = await load(door, "c200-d20", connections=STREAMS, spread=spread)
+    answers = await load(endpoint, "c200-d20", connections=STREAMS, spread=spread)
     lags = [lag * 1e3 for answer in answers for lag in answer.lags]
     return {
         "stretch": (loop.time() - begun) / ideal,
@@ -191,22 +197,22 @@ async def _paced(door: Door) -> Figures:
     }
 
 
-async def _post(port: int, pid: int, world: World) -> Figures:
+async def _post(port: int, pid: int, dataset: Dataset) -> Figures:
     number = 100
-    door = Door("REST", pid, _over_sse(port, world, stream=False))
+    endpoint = Endpoint("REST", pid, _over_sse(port, dataset, stream=False))
     begun = cpu_seconds(pid)
-    answers = await load(door, "c1-d0", connections=1, turns=number)
+    answers = await load(endpoint, "c1-d0", connections=1, turns=number)
     return {
-        "cpu": spent(door, begun, answers) * 1e3,
+        "cpu": spent(endpoint, begun, answers) * 1e3,
         "ms": 1e3 * median(answer.total for answer in answers),
     }
 
 
-def _over_sse(port: int, world: World, *, stream: bool = True) -> Open:
+def _over_sse(port: int, dataset: Dataset, *, stream: bool = True) -> Open:
     @asynccontextmanager
     async def opened(conversation: int | str) -> AsyncGenerator[Ask, None]:
-        path = f"/api/conversations/{_id(world, conversation)}/turns/"
-        headers = {"Authorization": f"Bearer {world.token}"}
+        path = f"/api/conversations/{_id(dataset, conversation)}/turns/"
+        headers = {"Authorization": f"Bearer {dataset.token}"}
         status = b"200" if stream else b"202"
         async with Http(port, headers) as http:
             yield lambda model: http.post(
@@ -218,16 +224,16 @@ def _over_sse(port: int, world: World, *, stream: bool = True) -> Open:
     return opened
 
 
-def _over_ws(port: int, world: World) -> Open:
+def _over_ws(port: int, dataset: Dataset) -> Open:
     @asynccontextmanager
     async def opened(conversation: int | str) -> AsyncGenerator[Ask, None]:
-        async with Socket(port, _id(world, conversation), world.cookie) as socket:
+        async with Socket(port, _id(dataset, conversation), dataset.cookie) as socket:
             yield lambda model: socket.turn(f"bench-{model}", QUESTION)
 
     return opened
 
 
-def _id(world: World, conversation: int | str) -> str:
+def _id(dataset: Dataset, conversation: int | str) -> str:
     if isinstance(conversation, str):
         return conversation
-    return world.conversations[conversation]
+    return dataset.conversations[conversation]

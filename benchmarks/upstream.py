@@ -1,9 +1,9 @@
-"""A provider that costs next to nothing: Chat Completions at a given pace.
+"""Mock provider of little CPU: Chat Completions at a given pace.
 
 `bench-c200-d20` answers with 200 chunks, 20 ms apart; `-d0` writes them all at once.
 With `-r3` it calls the tool `add` until three calls have been answered.
-Each chunk carries the moment it was written, by the monotonic clock that all processes
-of a machine share, so a client can tell how long it was on its way.
+Each chunk carries the time at which it was written, on the monotonic clock that all
+processes of a machine share, so a client can compute its lag.
 
     python -m benchmarks.upstream PORT
 """
@@ -31,7 +31,7 @@ def stamp() -> bytes:
 
 
 class Answering(asyncio.Protocol):
-    """One connection; a request after another."""
+    """One connection, which answers one request at a time."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:
         self._transport = transport
@@ -49,11 +49,11 @@ class Answering(asyncio.Protocol):
             self._answer.cancel()
 
     async def _stream(self, request: dict[str, Any]) -> None:
-        asked = _MODEL.fullmatch(request["model"])
-        assert asked, "a model such as bench-c200-d20"
-        chunks, pause = int(asked[1]), int(asked[2]) / 1000
+        match = _MODEL.fullmatch(request["model"])
+        assert match, "a model such as bench-c200-d20"
+        chunks, pause = int(match[1]), int(match[2]) / 1000
         done = sum(each["role"] == "tool" for each in request["messages"])
-        if done < int(asked[3] or 0):
+        if done < int(match[3] or 0):
             calling = b"".join(_chunk(frame) for frame in openai_chat_call(done))
             self._transport.write(_HEAD + calling + b"0\r\n\r\n")
             return
@@ -73,7 +73,7 @@ class Answering(asyncio.Protocol):
 
 
 def _body_of(request: bytes) -> bytes:
-    """b"" where it is not whole yet."""
+    """The body of a complete request, else b""."""
     head, _, body = request.partition(b"\r\n\r\n")
     if length := re.search(rb"(?i)content-length: *(\d+)", head):
         return body if len(body) >= int(length[1]) else b""

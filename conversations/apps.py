@@ -1,8 +1,12 @@
+"""App configuration: queues turns, and checks and signals of the app."""
+
 from __future__ import annotations
 
 from django.apps import AppConfig
+from django.conf import settings
+from django.contrib.auth.signals import user_logged_out
 from django.core import checks
-from django.db.models.signals import post_delete
+from django.db.models.signals import post_delete, pre_delete
 
 
 class ConversationsConfig(AppConfig):
@@ -11,8 +15,20 @@ class ConversationsConfig(AppConfig):
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
+        from conversations import turn_queue
+        from conversations.access.sessions import end_temporary_chats, forget_session
         from conversations.checks import check_context_sources
-        from conversations.turns.attachments import delete_file
+        from conversations.turns.attachments import delete_file, delete_folder_file
 
         checks.register(check_context_sources)
         post_delete.connect(delete_file, sender="conversations.Attachment")
+        post_delete.connect(delete_folder_file, sender="conversations.FolderFile")
+        user_logged_out.connect(forget_session)
+        pre_delete.connect(end_temporary_chats, sender="conversations.SignedInSession")
+        turn_queue.fill(_enqueue_job if settings.REDIS_URL else None)
+
+
+def _enqueue_job(turn_id: str) -> None:
+    from conversations.engine.redis import jobs  # needs all apps to be ready
+
+    jobs.enqueue(turn_id)

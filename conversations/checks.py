@@ -1,3 +1,5 @@
+"""System check that loads the context functions of all apps."""
+
 from __future__ import annotations
 
 from collections.abc import Sequence

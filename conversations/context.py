@@ -30,9 +30,9 @@ from types import ModuleType
 from typing import Any, TypeVar
 
 from django.apps import apps
-from django.utils.module_loading import module_has_submodule
 
 from llm.db.encrypted_field import Secret, SecretUnavailable
+from llm.db.revealable_secret import reveal_headers
 from llm.http.addresses import Network
 from tools.errors import FetchError, InvalidTool, ToolError
 from tools.execute import format_trace
@@ -40,11 +40,11 @@ from tools.execution.output import render_output
 from tools.http.exchange import Limits
 from tools.http.request_template import RequestTemplate, build_request
 from tools.http.result import ReadOptions, result_of, texts_to_mask
+from tools.json_schema.function_schema import signature_of
 from tools.mcp.errors import McpError
 from tools.mcp.server_spec import ServerSpec
-from tools.models.secret_headers import reveal_headers
 from tools.python.thread_pool import ToolThreadPool
-from tools.schema import signature_of
+from tools.registry import has_submodule
 
 logger = logging.getLogger(__name__)
 
@@ -56,9 +56,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 _MARK = "__context_source__"
 _threads = ToolThreadPool(MAX_THREADS)
-_abandoned_reads: set[asyncio.Future[Any]] = (
-    set()
-)  # timed-out reads that have not ended
+abandoned_reads: set[asyncio.Future[Any]] = set()  # timed-out reads that have not ended
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,7 +109,7 @@ async def render(sources: Sequence[LoadedSource], reader: Reader) -> list[Render
 async def _render_source(source: LoadedSource, reader: Reader) -> Rendering:
     started = time.monotonic()
     key = _key(source, reader)
-    if (cached := _text_cache.get(key)) is not None:
+    if (cached := text_cache.get(key)) is not None:
         return Rendering(source=source, text=cached)
     done = partial(Rendering, source=source)
     try:
@@ -126,7 +124,7 @@ async def _render_source(source: LoadedSource, reader: Reader) -> Rendering:
         logger.error("context source %s failed: %s", source.name, format_trace(exc))
     else:
         done = partial(done, text=text)
-        _text_cache.put(key, text, source.cache_seconds)
+        text_cache.put(key, text, source.cache_seconds)
     return done(seconds=time.monotonic() - started)
 
 
@@ -141,18 +139,18 @@ async def _read_in_time(source: LoadedSource, reader: Reader) -> Any:
     if not done:
         raise ToolError(f"it took longer than {source.timeout:g} seconds.")
     if task.cancelled():  # the source cancelled itself
-        raise ToolError("it gave up.")
+        raise ToolError("it was cancelled.")
     return task.result()
 
 
 def _abandon(task: asyncio.Future[Any]) -> None:
-    _abandoned_reads.add(task)
+    abandoned_reads.add(task)
     task.add_done_callback(_discard_abandoned)
     task.cancel()
 
 
 def _discard_abandoned(task: asyncio.Future[Any]) -> None:
-    _abandoned_reads.discard(task)
+    abandoned_reads.discard(task)
     if not task.cancelled():
         task.exception()  # otherwise asyncio logs it as never retrieved
 
@@ -161,7 +159,7 @@ def _text(value: Any, max_size: int) -> str:
     """The value as text. Raises ToolError where it is not text or too large."""
     result = render_output(value)
     if not isinstance(result.output, str):
-        raise ToolError("it holds something that is no text.")
+        raise ToolError("its result is not text.")
     text = result.output if result.full_text is None else result.full_text
     if len(text.encode()) > max_size:
         raise ToolError(f"it is larger than {max_size:,} bytes.")
@@ -171,7 +169,7 @@ def _text(value: Any, max_size: int) -> str:
 # Cache of texts
 
 
-class _TextCache:
+class TextCache:
     def __init__(self, limit: int, clock: Callable[[], float] = time.monotonic) -> None:
         self._limit = limit
         self._clock = clock
@@ -193,7 +191,7 @@ class _TextCache:
         self._texts.clear()
 
 
-_text_cache = _TextCache(MAX_CACHED_TEXTS)
+text_cache = TextCache(MAX_CACHED_TEXTS)
 
 
 def _key(source: LoadedSource, reader: Reader) -> Hashable:
@@ -243,7 +241,7 @@ def _reveal_headers(secret: Secret | None) -> dict[str, str]:
         return reveal_headers(secret)
     except SecretUnavailable as exc:
         raise ToolError(
-            "its secret headers cannot be read; the staff must enter them again."
+            "its secret headers cannot be decrypted; ask the staff to enter them again."
         ) from exc
 
 
@@ -253,7 +251,7 @@ class FunctionRead:
 
     async def __call__(self, reader: Reader) -> Any:
         if (function := source_functions().get(self.path)) is None:
-            raise ToolError("its code is gone.")
+            raise ToolError("its code no longer exists.")
         return await function(reader)
 
 
@@ -269,7 +267,7 @@ class McpRead:
         from tools.mcp.client import get_session, temporary_session
 
         if self.server is None:
-            raise ToolError("its MCP server is gone or switched off.")
+            raise ToolError("its MCP server was deleted or is switched off.")
         if self.shared:
             return _texts(await get_session(self.server).read(self.uri))
         async with temporary_session(self.server) as session:
@@ -278,7 +276,7 @@ class McpRead:
 
 def _texts(contents: Sequence[Mapping[str, Any]]) -> str:
     if any("text" not in each for each in contents):
-        raise ToolError("it holds something that is no text.")
+        raise ToolError("its result is not text.")
     return "\n\n".join(each["text"] for each in contents)
 
 
@@ -317,7 +315,7 @@ def context_source(function: Function) -> Function:
         raise InvalidSource(str(exc)) from exc
     if others := ", ".join(signature.parameters["properties"]):
         raise InvalidSource(
-            f"{path} takes {others}; a context source takes nothing but one parameter"
+            f"{path} takes {others}; a context source takes at most one parameter,"
             " annotated Reader."
         )
     source_function = SourceFunction(
@@ -337,7 +335,7 @@ def source_functions() -> dict[str, SourceFunction]:
     return discover(
         import_module(f"{app.name}.{MODULE}")
         for app in apps.get_app_configs()
-        if module_has_submodule(app.module, MODULE)
+        if has_submodule(app.module, MODULE)
     )
 
 

@@ -31,9 +31,9 @@ class ThrottledWarning:
         self._clock = clock
         self._logged_at = -math.inf
 
-    def log(self, *args: object) -> None:
+    def log(self, *args: object, exc_info: BaseException | None = None) -> None:
         now = self._clock()
         if now - self._logged_at < self._period:
             return
         self._logged_at = now
-        self._logger.warning(self._message, *args)
+        self._logger.warning(self._message, *args, exc_info=exc_info)

@@ -1,7 +1,8 @@
 """Tools over the user's data: memories, earlier conversations and context sources.
 
-Each tool reads only data of the user who calls it. The tools are disabled by default,
-because what they read is sent to the provider of the conversation's model.
+Each tool reads only data of the user who calls it. What they read is sent to the
+provider of the conversation's model. So by default the tools over memories are for
+presets that name them, and the others are disabled.
 """
 
 from __future__ import annotations
@@ -14,12 +15,14 @@ from django.utils.formats import date_format
 from pydantic import Field
 
 from conversations import context as sources
-from conversations.access.gateway_visibility import without_chats
+from conversations.access.stored_turn_visibility import without_chats
 from conversations.models import Conversation, Item, memory
 from conversations.models.memory import MAX_COUNT, MAX_TEXT, Memory, TooManyMemories
 from conversations.models.preset import Preset
-from conversations.search.index import Match, MessageSearch, Unindexed, searchable_text
 from conversations.search.matching import Query, fold
+from conversations.search.memories import find_memories
+from conversations.search.message_search import Match, MessageSearch, Unindexed
+from conversations.search.stored_messages import searchable_text
 from tools.errors import ToolError
 from tools.registry import Context, tool
 
@@ -30,7 +33,7 @@ MAX_EXCERPTS = 3  # excerpts of one conversation in one output
 EXCERPT = 600  # characters of a message
 
 
-@tool(label="Remember", replay="idempotent", enabled=False)
+@tool(label="Remember", replay="idempotent", only_in_presets=True)
 def remember(
     text: Annotated[str, Field(min_length=1, max_length=MAX_TEXT)], context: Context
 ) -> dict[str, Any]:
@@ -44,18 +47,18 @@ def remember(
         text: One fact or wish, in a sentence that can be understood by itself.
     """
     if not text.strip():
-        raise ToolError("there is nothing to remember; write a sentence.")
+        raise ToolError("the text is empty; write a sentence.")
     try:
         row = Memory.objects.remember(_user(context), text, context.conversation_id)
     except TooManyMemories as exc:
         raise ToolError(
-            f"{MAX_COUNT} memories are kept and no more; forget one that is of no use"
-            " any more, with `forget`."
+            f"the limit of {MAX_COUNT} memories is reached; delete one that is no"
+            " longer useful with `forget`."
         ) from exc
     return _memory_result(row)
 
 
-@tool(label="Recall", replay="safe", enabled=False)
+@tool(label="Recall", replay="safe", only_in_presets=True)
 def recall(
     context: Context, query: Annotated[str, Field(max_length=500)] = ""
 ) -> list[dict[str, Any]]:
@@ -65,11 +68,11 @@ def recall(
         query: Words to look for, in the language of the memories; empty for the newest
             ones.
     """
-    found = Memory.objects.recall(_user(context), query, MAX_RECALLED)
+    found = find_memories(_user(context), query, MAX_RECALLED)
     return [_memory_result(row) for row in found]
 
 
-@tool(label="Forget", replay="idempotent", enabled=False)
+@tool(label="Forget", replay="idempotent", only_in_presets=True)
 def forget(id: int, context: Context) -> str:
     """Forget something that was remembered about the user.
 
@@ -94,7 +97,9 @@ def get_history(
             were written; empty for the latest conversations.
         limit: How many conversations to tell of at most.
     """
-    theirs: Any = Conversation.objects.filter(owner=_user(context), deleted_at=None)
+    theirs: Any = Conversation.objects.filter(
+        owner=_user(context), deleted_at=None, is_temporary=False
+    )
     if not context.may_read_chats:
         theirs = without_chats(theirs)
     others = theirs.exclude(pk=context.conversation_id)
@@ -124,7 +129,9 @@ async def get_context(name: str, context: Context) -> str:
 
 def _user(context: Context) -> int:
     if context.user_id is None:
-        raise ToolError("nobody is signed in, so there is nothing to look up.")
+        raise ToolError(
+            "no user is signed in, so there are no conversations or memories."
+        )
     return context.user_id
 
 

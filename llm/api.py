@@ -11,24 +11,25 @@ examples. Each asynchronous function has a synchronous variant whose name ends i
 
 from __future__ import annotations
 
-import functools
 from collections.abc import (
     AsyncGenerator,
     AsyncIterator,
-    Callable,
-    Coroutine,
     Mapping,
-    Sequence,
 )
 from contextlib import aclosing
 from dataclasses import dataclass, replace
-from decimal import Decimal
-from typing import Any, ParamSpec, TypeVar, Unpack, overload
+from typing import Any, Protocol, TypeVar, Unpack, overload
 
-from asgiref.sync import AsyncToSync, sync_to_async
+from asgiref.sync import sync_to_async
 
-from llm import policy, router
+from llm import router
+from llm.adaptation.structured import (
+    OutputFormat,
+    build_output_format,
+)
+from llm.concurrency.sync_variant import make_sync
 from llm.errors import BadResponse, ContentPolicy, LLMError
+from llm.generation.answer import Answer
 from llm.generation.contexts import Context, Question
 from llm.generation.pending_request import (
     Input,
@@ -36,23 +37,14 @@ from llm.generation.pending_request import (
     Options,
     PendingRequest,
     RequestOptions,
-    echo_of,
 )
-from llm.generation.result import Metadata, Result, cost_of, metadata_of
+from llm.generation.result import Metadata, Result
 from llm.generation.retry_policy import Policy
-from llm.http import client
 from llm.http.client import ProviderCall
-from llm.http.inline_files import FileCache
-from llm.models import ApiKey, LanguageModel, ModelCall, Provider
-from llm.provider import Route
-from llm.structured import (
-    OutputFormat,
-    SchemaMismatch,
-    build_output_format,
-    parse_output_format,
-)
+from llm.models import ApiKey, LanguageModel, Provider
 from llm.sync.probe import Finding, probe
-from llm.wire.items import Event, Item, new_id, output_text, text_of
+from llm.wire.deltas import Delta
+from llm.wire.items import Event
 from llm.wire.response import ResponseBuilder
 
 __all__ = [
@@ -81,7 +73,6 @@ __all__ = [
 _MAX_PAUSES = 10  # of one answer, while the provider's own tools run
 
 T = TypeVar("T")
-P = ParamSpec("P")
 
 
 async def generate(model: Model, input: Input, **options: Unpack[Options]) -> Result:
@@ -114,21 +105,28 @@ async def generate_json(
     correction does not fit either or the answer was cut off, ContentPolicy if the model
     refuses.
     """
+    output_format, options["text"] = format_for(form, options.get("text"))
+    result = await _read_to_end(
+        Stream(model, input, options, output_format=output_format, buffered=True)
+    )
+    require_answer(result)
+    return result.parsed
+
+
+def format_for(
+    form: Any, text: Mapping[str, Any] | None
+) -> tuple[OutputFormat, dict[str, Any]]:
+    """The format of `form`, and the option `text` with it."""
     output_format = build_output_format(form)
     schema = {
         "type": "json_schema",
         "name": "answer",
         "schema": dict(output_format.schema),
     }
-    options["text"] = {**(options.get("text") or {}), "format": schema}
-    result = await _read_to_end(
-        Stream(model, input, options, output_format=output_format, buffered=True)
-    )
-    _require_answer(result)
-    return result.parsed
+    return output_format, {**(text or {}), "format": schema}
 
 
-async def collect(stream: Stream) -> Result:
+async def collect(stream: AnyStream) -> Result:
     """Read `stream` to its end and return its result. Raises LLMError."""
     return await _read_to_end(stream)
 
@@ -144,6 +142,17 @@ async def check(what: Provider | ApiKey | LanguageModel | str) -> list[Finding]:
 
 
 # The stream
+
+
+class AnyStream(Protocol):
+    """A stream of one call, or of a run of `tools.api`."""
+
+    @property
+    def error(self) -> LLMError | None: ...
+    @property
+    def result(self) -> Result: ...
+    def __aiter__(self) -> AsyncIterator[Event]: ...
+    async def aclose(self) -> None: ...
 
 
 class Stream(AsyncIterator[Event]):
@@ -173,7 +182,7 @@ class Stream(AsyncIterator[Event]):
     def result(self) -> Result:
         """The result, available after the last event; RuntimeError before that."""
         if self._result is None:
-            raise RuntimeError("The stream is not over.")
+            raise RuntimeError("The stream has not ended; read it to the end first.")
         return self._result
 
     def __aiter__(self) -> Stream:
@@ -187,59 +196,53 @@ class Stream(AsyncIterator[Event]):
         await self._events.aclose()
 
     async def _generate_events(self) -> AsyncGenerator[Event, None]:
-        pending = self._pending
-        routes = await sync_to_async(pending.routes)()
-        request = first = await pending.request(routes[0])
-        output_format = self._output_format or parse_output_format(request)
-        response_id = new_id("resp")
-        builder = ResponseBuilder(
-            id=response_id, model=routes[0].name, echo=echo_of(request)
+        answer = Answer(
+            self._pending,
+            output_format=self._output_format,
+            buffered=self._buffered,
         )
-        for event in builder.start():
+        for event in await answer.open():
             yield event
-        call, calls, final_events = ProviderCall(), list[ProviderCall](), list[Event]()
-        files, pauses = FileCache(), _MAX_PAUSES
+        builder, request = answer.builder, answer.request
+        call, pauses = ProviderCall(), _MAX_PAUSES
+        final_events = list[Event]()
         try:
             while True:
                 builder.begin_call()
-                batches = policy.stream(
-                    routes,
-                    request,
-                    call,
-                    policy=pending.policy,
-                    output_format=output_format,
-                    buffered=self._buffered,
-                    ignore_invalid=pending.ignore_invalid,
-                    files=files,
-                    affinity=request.prompt_cache_key or response_id,
-                )
-                async with aclosing(batches):
-                    async for deltas in batches:
-                        for event in builder.feed(deltas):
-                            yield event
+                batches = answer.call_model(request, call)
+                async with aclosing(_feed(builder, batches)) as events:
+                    async for event in events:
+                        yield event
                 if not _is_paused(builder) or not pauses:
                     break
                 pauses -= 1
                 for event in builder.end_call():
                     yield event
-                calls += _list_started_calls(call, builder)
-                items = _with_proofs(builder, call.route or routes[0])
-                request = replace(request, items=[*first.items, *items])
+                answer.record_call(call)
+                items = [*answer.request.items, *answer.items()]
+                request = replace(request, items=items)
                 call = ProviderCall(continues=True)
             final_events = builder.complete(
                 "max_steps" if _is_paused(builder) else None
             )
         except LLMError as exc:
-            self.error = exc
             final_events = builder.fail(exc)
         finally:
-            calls += _list_started_calls(call, builder)
-            costs = await sync_to_async(_settle)(
-                calls, record=pending.record, cancelled=not builder.ended
-            )
-        self._result = _result(builder, calls, costs, routes[0], output_format)
+            answer.record_call(call)
+            await answer.end()
+        self.error, self._result = builder.error, answer.result()
         for event in final_events:
             yield event
+
+
+async def _feed(
+    builder: ResponseBuilder, batches: AsyncGenerator[list[Delta], None]
+) -> AsyncGenerator[Event, None]:
+    """The events of one provider call."""
+    async with aclosing(batches):
+        async for deltas in batches:
+            for event in builder.feed(deltas):
+                yield event
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,7 +256,7 @@ class Chunk:
     request_id: str | None = None  # the provider's
 
 
-async def text_chunks(stream: Stream) -> AsyncGenerator[Chunk, None]:
+async def text_chunks(stream: AnyStream) -> AsyncGenerator[Chunk, None]:
     """Iterate over the visible text of `stream`, refusals included. Raises LLMError
     after the text that was received."""
     async with aclosing(stream):
@@ -275,7 +278,7 @@ async def text_chunks(stream: Stream) -> AsyncGenerator[Chunk, None]:
 _TEXT_EVENTS = frozenset({"response.output_text.delta", "response.refusal.delta"})
 
 
-async def _read_to_end(stream: Stream) -> Result:
+async def _read_to_end(stream: AnyStream) -> Result:
     async with aclosing(stream):
         async for _ in stream:
             pass
@@ -292,92 +295,15 @@ def _is_paused(builder: ResponseBuilder) -> bool:
     return builder.finish is not None and builder.finish.reason == "pause"
 
 
-def _list_started_calls(
-    call: ProviderCall, builder: ResponseBuilder
-) -> list[ProviderCall]:
-    calls = policy.calls_made(
-        call,
-        start=builder.start_delta,
-        usage=builder.call_usage,
-        finish=builder.finish,
-    )
-    # Excludes requests that this program refused itself.
-    return [each for each in calls if each.started_at]
-
-
-def _settle(
-    calls: Sequence[ProviderCall], *, record: bool, cancelled: bool
-) -> list[Decimal | None]:
-    """Calculate the cost of each call. Writes ModelCall rows if `record` is set."""
-    costs = []
-    for call in calls:
-        assert call.route is not None
-        if not record:
-            costs.append(cost_of(call, call.route))
-            continue
-        row = ModelCall.objects.record(
-            call,
-            call.route,
-            attempt=call.attempt,
-            start=call.start,
-            usage=call.usage,
-            finish=call.finish,
-            cancelled=cancelled and call is calls[-1],
-        )
-        costs.append(row.cost)
-    return costs
-
-
-def _result(
-    builder: ResponseBuilder,
-    calls: Sequence[ProviderCall],
-    costs: Sequence[Decimal | None],
-    route: Route,
-    output_format: OutputFormat | None,
-) -> Result:
-    response = builder.response()
-    answered_by = (calls[-1].route if calls else None) or route
-    items = _with_proofs(builder, answered_by)
-    result = Result(
-        text=output_text(items),
-        items=items,
-        metadata=metadata_of(calls, response, route=route, costs=costs),
-        response=response,
-    )
-    return replace(result, parsed=_parse(result, output_format))
-
-
-def _with_proofs(builder: ResponseBuilder, route: Route) -> list[Item]:
-    issuer = route.endpoint.issuer(route.model)
-    items = []
-    for item in builder.output:
-        if (raw := builder.proofs.get(item["id"])) is not None:
-            item = {**item, "provider_data": {"issuer": issuer, "raw": raw}}
-        items.append(item)
-    return items
-
-
-def _parse(result: Result, output_format: OutputFormat | None) -> Any:
-    """The answer in the requested format; None if there is no such answer."""
-    is_whole = result.response["status"] == "completed" and not result.refusal
-    if output_format is None or not is_whole:
-        return None
-    items = [item for item in result.items if item.get("phase") != "commentary"]
-    try:
-        return output_format.parse("".join(map(text_of, items)))
-    except SchemaMismatch:
-        return None
-
-
-def _require_answer(result: Result) -> None:
+def require_answer(result: Result) -> None:
     """Raises ContentPolicy or BadResponse unless the result is a complete answer."""
     if result.refusal:
-        raise ContentPolicy("The model refuses to answer this.", detail=result.refusal)
+        raise ContentPolicy("The model refused to answer.", detail=result.refusal)
     if result.response["status"] != "completed":
         reason = result.response["incomplete_details"]["reason"]
-        raise BadResponse(f"The answer was cut off ({reason}); it is no whole JSON.")
+        raise BadResponse(f"The answer was cut off ({reason}); its JSON is incomplete.")
     if result.calls:
-        raise BadResponse("The model called a tool where an answer was wanted.")
+        raise BadResponse("The model called a tool instead of answering.")
 
 
 def _check(what: Provider | ApiKey | LanguageModel | str) -> list[Finding]:
@@ -391,28 +317,7 @@ def _check(what: Provider | ApiKey | LanguageModel | str) -> list[Finding]:
 
 # Synchronous variants
 
-
-def _make_sync(function: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, T]:
-    """Wrap `function` for code that cannot await. Do not call it in an event loop."""
-
-    async def run_alone(*args: P.args, **kwargs: P.kwargs) -> T:
-        try:
-            return await function(*args, **kwargs)
-        finally:
-            await client.aclose()  # this event loop ends here and nothing else uses it
-
-    @functools.wraps(function)
-    def sync_function(*args: P.args, **kwargs: P.kwargs) -> T:
-        # In a new event loop, because closing the connections of a shared one would end
-        # the requests of other code.
-        return AsyncToSync(run_alone, force_new_loop=True)(*args, **kwargs)
-
-    sync_function.__name__ = f"{function.__name__}_sync"
-    sync_function.__doc__ = f"`{function.__name__}` for code that cannot await."
-    return sync_function
-
-
-generate_sync = _make_sync(generate)
-generate_json_sync = _make_sync(generate_json)
-collect_sync = _make_sync(collect)
-check_sync = _make_sync(check)
+generate_sync = make_sync(generate)
+generate_json_sync = make_sync(generate_json)
+collect_sync = make_sync(collect)
+check_sync = make_sync(check)

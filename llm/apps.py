@@ -1,3 +1,5 @@
+"""App configuration: registers the checks of the app."""
+
 from __future__ import annotations
 
 from django.apps import AppConfig

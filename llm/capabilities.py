@@ -5,7 +5,8 @@ Later layers override earlier ones, field by field:
 1. the host's models in general (`hosts` in `data/models.json`),
 2. the model family, recognised by name (`models` in that file, in order),
 3. limits of the wire format (`wires` in that file),
-4. what the staff entered for this model.
+4. what a probe of this model found (`llm.probing`),
+5. what the staff entered for this model.
 
 None means unknown. An unknown capability is never refused here: the provider decides.
 Nothing is fetched and no row is read.
@@ -81,7 +82,15 @@ class Capabilities:
         effort = effort or self.default_effort
         return None if effort is None else effort != "none"
 
+    def samples(self, effort: str | None) -> bool:
+        """Whether the model may support temperature and the like at `effort`."""
+        if self.sampling == "without_reasoning":
+            return not self.reasons(effort)
+        return self.sampling != "never"
 
+
+#: Those of a model that nothing is known about.
+UNKNOWN = Capabilities()
 #: The fields that staff can override.
 FIELD_NAMES = tuple(field.name for field in fields(Capabilities))
 
@@ -105,19 +114,25 @@ def capabilities_of(
 def problems(overrides: Any) -> list[str]:
     """Validation errors of the overrides entered by staff, a sentence each."""
     if not isinstance(overrides, Mapping):
-        return ["Capabilities are an object of names and values."]
+        return ["Capabilities must be an object of names and values."]
     found = []
     for name, value in overrides.items():
         if name not in FIELD_NAMES:
-            found.append(f"{name!r} is unknown; there are {', '.join(FIELD_NAMES)}.")
+            found.append(f"{name!r} is unknown; use {', '.join(FIELD_NAMES)}.")
         elif value is not None and _read_value(name, value) is None:
             found.append(f"{name!r} cannot be {value!r}; {_describe_valid(name)}.")
     return found
 
 
+def bundled_date() -> str:
+    """The day of the bundled data, as YYYY-MM-DD."""
+    return _load_data().as_of
+
+
 # One value
 
-_COUNT_FIELDS = ("context_window", "max_output_tokens")
+#: Fields that have columns of their own in a model's row.
+LIMITS = ("context_window", "max_output_tokens")
 #: The legal members of a list, in the order in which they are stored.
 _LIST_VALUES: Mapping[str, Sequence[str]] = {
     "efforts": EFFORTS,
@@ -172,18 +187,14 @@ def _is_number(value: Any) -> bool:
 def _describe_valid(name: str) -> str:
     match name:
         case "efforts" | "hosted_tools":
-            return f"it is a list of some of {', '.join(_LIST_VALUES[name])}"
+            return f"write a list of {', '.join(_LIST_VALUES[name])}"
         case "default_effort":
-            return f"it is one of {', '.join(EFFORTS)}"
+            return f"use one of {', '.join(EFFORTS)}"
         case "sampling":
-            return f"it is one of {', '.join(_SAMPLING_VALUES)}"
+            return f"use one of {', '.join(_SAMPLING_VALUES)}"
         case "max_temperature":
-            return "it is a number above 0"
-    return (
-        "it is a whole number above 0"
-        if name in _COUNT_FIELDS
-        else "it is true or false"
-    )
+            return "use a number above 0"
+    return "use a whole number above 0" if name in LIMITS else "use true or false"
 
 
 # The bundled data
@@ -209,6 +220,7 @@ class _Data:
     hosts: Mapping[str, Mapping[str, Any]]
     rules: Sequence[_Rule]
     wires: Mapping[re.Pattern[str], Mapping[str, Any]]
+    as_of: str
 
 
 @lru_cache(maxsize=4096)
@@ -245,6 +257,7 @@ def _load_data() -> _Data:
             for rule in data["models"]
         ],
         wires={re.compile(w): _read_strict(says) for w, says in data["wires"].items()},
+        as_of=data["as_of"],
     )
 
 

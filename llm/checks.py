@@ -1,3 +1,5 @@
+"""System checks of the encryption keys and the stored secrets."""
+
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
@@ -5,10 +7,10 @@ from typing import Any
 
 from cryptography.fernet import Fernet
 from django.apps import AppConfig
-from django.conf import settings
 from django.core import checks
-from django.db import connections
+from django.db import DatabaseError, connections, transaction
 
+from llm.conf import settings
 from llm.db.encrypted_field import (
     EncryptedTextField,
     Secret,
@@ -59,22 +61,25 @@ def _warnings(column: EncryptedTextField, alias: str) -> Iterator[checks.CheckMe
     name = f"{column.model._meta.label}.{column.name}"
     if lost := sum(is_undecryptable(column, row, text) for row, text in stored):
         yield checks.Warning(
-            f"{lost} of {name} cannot be decrypted.",
+            f"{name}: {lost} cannot be decrypted.",
             hint="Restore the missing key to ENCRYPTION_KEYS or enter them again.",
             id="llm.W001",
         )
     if unbound := sum(not Secret(text).is_bound for _row, text in stored):
         yield checks.Warning(
-            f"{unbound} of {name} are not bound to their address yet.",
-            hint="Run rotate_keys once all processes run this release.",
+            f"{name}: {unbound} not bound to an address yet.",
+            hint="Run `manage.py rotate_keys` when all processes run this release.",
             id="llm.W002",
         )
 
 
 def _is_migrated(column: EncryptedTextField, alias: str) -> bool:
-    look, table = connections[alias].introspection, column.model._meta.db_table
-    with connections[alias].cursor() as cursor:
-        if table not in look.table_names(cursor):
-            return False
-        columns = look.get_table_description(cursor, table)
-    return {column.column, "secret_id"} <= {found.name for found in columns}
+    table = column.model._meta.db_table
+    try:
+        with transaction.atomic(using=alias), connections[alias].cursor() as cursor:
+            # With the table's name: else SQLite reads a missing column as a text.
+            columns = f'"{table}"."{column.column}", "{table}"."secret_id"'
+            cursor.execute(f'SELECT {columns} FROM "{table}" LIMIT 0')
+    except DatabaseError:
+        return False
+    return True

@@ -4,11 +4,13 @@
     * BadRequest                the request is invalid or was refused; a retry does not
                                   help
         * InvalidKey            the provider rejects the API key
+            * OwnKeyRefused     a person's own key, who can enter another one
         * ContextTooLarge       prompt and answer do not fit the model's window
         * ModelNotAvailable     no such model, or it is switched off
         * ContentPolicy         the provider's policy forbids the request
         * QuotaExhausted        credit, budget or quota is used up; waiting does not
                                       help
+            * OwnKeyExhausted   a person's own key, who can add credit or change it
     * TryAgain                  the same request may succeed later
         * RateLimited           too many requests or tokens; see `retry_after`
         * ProviderDown          5xx, overloaded, unreachable
@@ -31,7 +33,7 @@ MAX_MESSAGE_LENGTH = 500  # characters of a message, or of a parameter's name
 
 
 class LLMError(Exception):
-    """The model could not be asked."""
+    """The model call failed."""
 
     code = "E_LLM_PROVIDER_DOWN"
     status = 502  # status of our own API, before the first byte
@@ -83,8 +85,12 @@ class InvalidKey(BadRequest):
     openai_code = "provider_authentication_failed"
 
 
+class OwnKeyRefused(InvalidKey):
+    """The provider refused your own key; enter another one on the page "Own keys"."""
+
+
 class ContextTooLarge(BadRequest):
-    """The conversation no longer fits the model; shorten it or choose another model."""
+    """The conversation is too long for the model; shorten it or choose another."""
 
     code = "E_LLM_CONTEXT_TOO_LARGE"
     openai_code = "context_length_exceeded"
@@ -105,14 +111,18 @@ class ContentPolicy(BadRequest):
 
 
 class QuotaExhausted(BadRequest):
-    """The credit with the provider is used up; ask the staff to renew it."""
+    """The account at the provider has no credit left; ask the staff to add credit."""
 
     code, status, type = "E_LLM_QUOTA", 429, "insufficient_quota"
     openai_code = "insufficient_quota"
 
 
+class OwnKeyExhausted(QuotaExhausted):
+    """Your own key has no credit left; add some and enter it again at /keys/."""
+
+
 class TryAgain(LLMError):
-    """The provider could not answer now; try again in a moment."""
+    """The provider could not process the request; try again in a moment."""
 
     retryable = True
 
@@ -131,7 +141,7 @@ class ProviderDown(TryAgain):
 
 
 class CutOff(ProviderDown):
-    """The provider cut its answer off before the end; try again."""
+    """The provider's answer ended too early; try again."""
 
 
 class ProviderTimeout(TryAgain):
@@ -155,6 +165,26 @@ class NoFreeConnection(TryAgain):
 
 
 class BadResponse(LLMError):
-    """The provider sent something that makes no sense; try again or tell the staff."""
+    """The provider sent an invalid response; try again, or report it to the staff."""
 
     code, status = "E_LLM_BAD_RESPONSE", 502
+
+
+def for_key_owner(error: LLMError) -> LLMError:
+    """`error` for the person whose own key was used, and whom staff cannot help."""
+    match error:
+        case InvalidKey():
+            kind: type[LLMError] = OwnKeyRefused
+        case QuotaExhausted():
+            kind = OwnKeyExhausted
+        case _:
+            return error
+    return kind(
+        detail=error.detail,
+        provider=error.provider,
+        upstream_status=error.upstream_status,
+        upstream_type=error.upstream_type,
+        upstream_code=error.upstream_code,
+        request_id=error.request_id,
+        retry_after=error.retry_after,
+    )

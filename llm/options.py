@@ -15,17 +15,23 @@ An option whose support is unknown is sent, and the provider decides.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
 from llm.adaptation import hosted_tools
+from llm.adaptation.input_modalities import (
+    MODALITIES,
+    Modality,
+    contains_part,
+    question_start,
+    replace_parts,
+)
 from llm.capabilities import EFFORTS, Capabilities
 from llm.errors import BadRequest
 from llm.wire.codec import Codec
 from llm.wire.codecs.feature_fallbacks import is_forced
-from llm.wire.items import Item, message
 from llm.wire.prefix_cache import has_item
 from llm.wire.request import Request
 
@@ -45,16 +51,21 @@ def fit(
     *,
     model_name: str,
     ignore_invalid: bool = False,
+    droppable: Collection[str] = (),
     codec: Codec | None = None,
 ) -> FitResult:
     """Adapt `request` to the model and to the wire format of `codec`.
 
-    Raises BadRequest for an option that the model does not accept, unless
-    `ignore_invalid`.
+    Raises BadRequest for an option that the model does not accept, unless it is in
+    `droppable` or `ignore_invalid` is set.
     """
-    fitter = _Fitter(request, capabilities, model_name, ignore_invalid, codec)
-    for check in _CHECKS:
-        check(fitter)
+    fitter = _Fitter(
+        request, capabilities, model_name, ignore_invalid, droppable, codec
+    )
+    given = {n for n in _CHECKED if getattr(request, n) not in UNSET_VALUES}
+    for options, check in _CHECKS:
+        if not options or not given.isdisjoint(options):
+            check(fitter)
     return FitResult(fitter.request, tuple(dict.fromkeys(fitter.dropped)))
 
 
@@ -76,39 +87,26 @@ def nearest_effort(effort: str, legal: Sequence[str]) -> str | None:
     return below[-1] if below else above[0] if above else ranked[0]
 
 
-def question_start(items: Sequence[Item]) -> int:
-    """The index of the first item after the last one that a model or a tool wrote."""
-    for number in range(len(items), 0, -1):
-        if not _is_user_message(items[number - 1]):
-            return number
-    return 0
-
-
+@dataclass(slots=True, eq=False, repr=False)
 class _Fitter:
     """The state of one request during the checks."""
 
-    def __init__(
-        self,
-        request: Request,
-        can: Capabilities,
-        model_name: str,
-        ignore: bool,
-        codec: Codec | None,
-    ) -> None:
-        self.request = request
-        self.can = can
-        self.ignore = ignore
-        self.codec = codec
-        self.dropped: list[str] = []
-        self._model_name = model_name
+    request: Request
+    can: Capabilities
+    model_name: str
+    ignore_invalid: bool
+    droppable: Collection[str]
+    codec: Codec | None
+    dropped: list[str] = field(default_factory=list)
 
     def refuse(
         self, option: str, why: str, *, legal: str, became: Any = None, **instead: Any
     ) -> None:
-        """Raise BadRequest; with `ignore`, set the fields `instead` and report it."""
-        if not self.ignore:
+        """Raise BadRequest; if the option may be dropped, set the fields `instead` and
+        report it."""
+        if not self.ignore_invalid and option.partition(".")[0] not in self.droppable:
             raise BadRequest(
-                f"The model {self._model_name!r} {why}; {legal}.", param=option
+                f"The model {self.model_name!r} {why}; {legal}.", param=option
             )
         self.change(option, became=became, **instead)
 
@@ -132,7 +130,7 @@ def _check_tools(fitter: _Fitter) -> None:
     if fitter.can.tools is False and fitter.request.tools:
         fitter.refuse(
             "tools",
-            "takes no 'tools'",
+            "does not support 'tools'",
             legal="leave them out",
             tools=(),
             tool_choice=None,
@@ -142,8 +140,11 @@ def _check_tools(fitter: _Fitter) -> None:
 
 def _check_hosted_tools(fitter: _Fitter) -> None:
     """Check for hosted tools that the provider does not support as declared."""
-    functions = [t for t in fitter.request.tools if not hosted_tools.is_hosted(t)]
-    for tool in fitter.request.tools:
+    tools = fitter.request.tools
+    functions = [t for t in tools if t.get("type") in ("function", "custom")]
+    if len(functions) == len(tools):
+        return
+    for tool in tools:
         if not hosted_tools.is_hosted(tool):
             continue
         why = hosted_tools.why_unsupported(
@@ -158,7 +159,7 @@ def _check_hosted_tools(fitter: _Fitter) -> None:
         kind = tool.get("type")
         fitter.refuse(
             "tools",
-            f"cannot be given the tool {kind!r}",
+            f"does not support the tool {kind!r}",
             legal=why[:1].lower() + why[1:].removesuffix("."),
             became=f"without {kind}",
             **_without(fitter.request, tool),
@@ -183,21 +184,22 @@ def _without(request: Request, tool: Mapping[str, Any]) -> dict[str, Any]:
 
 def _check_tool_choice(fitter: _Fitter) -> None:
     can, request = fitter.can, fitter.request
-    if not request.tools or not is_forced(request.tool_choice):
+    choice = request.tool_choice
+    if not request.tools or choice in (None, "auto") or not is_forced(choice):
         return
     instead = _relax_tool_choice(request.tool_choice)
     legal = "'tool_choice' may be 'auto' or 'none'"
     if can.forced_tools is False:
         fitter.refuse(
             "tool_choice",
-            "cannot be made to call a tool",
+            "cannot be forced to call a tool",
             legal=legal,
             tool_choice=instead,
         )
     elif can.forced_while_reasoning is False and fitter.reasons:
         fitter.refuse(
             "tool_choice",
-            "cannot be made to call a tool while it reasons",
+            "cannot be forced to call a tool while it reasons",
             legal=legal + _or_no_reasoning(can),
             tool_choice=instead,
         )
@@ -247,7 +249,8 @@ def _change_effort(fitter: _Fitter, effort: str, legal: Sequence[str]) -> None:
     if not legal:
         fitter.refuse(
             "reasoning.effort",
-            "reasons as it sees fit and takes no 'reasoning.effort'",
+            "decides itself how much it reasons and does not support"
+            " 'reasoning.effort'",
             legal="leave it out",
             reasoning=rest or None,
         )
@@ -255,7 +258,7 @@ def _change_effort(fitter: _Fitter, effort: str, legal: Sequence[str]) -> None:
     nearest = nearest_effort(effort, legal)
     fitter.refuse(
         "reasoning.effort",
-        f"does not take the 'reasoning.effort' {effort!r}",
+        f"does not support the 'reasoning.effort' {effort!r}",
         legal=f"it may be {_either(legal)}",
         became=f"{effort} → {nearest}",
         reasoning={**rest, "effort": nearest},
@@ -278,7 +281,7 @@ def _check_sampling(fitter: _Fitter) -> None:
         value = getattr(fitter.request, option)
         if value is None or (own_field and not value):
             continue  # a penalty of 0 has no effect
-        why, legal = f"does not take {option!r}", "leave it out"
+        why, legal = f"does not support {option!r}", "leave it out"
         if can.sampling == "without_reasoning" and fitter.reasons:
             why, legal = f"{why} while it reasons", legal + _or_no_reasoning(can)
         elif can.sampling != "never" and not _is_denied(can, own_field):
@@ -295,7 +298,7 @@ def _check_temperature(fitter: _Fitter) -> None:
     if wanted is not None and limit is not None and wanted > limit:
         fitter.refuse(
             "temperature",
-            f"does not take a 'temperature' of {wanted:g}",
+            f"does not support a 'temperature' of {wanted:g}",
             legal=f"it may be from 0 to {limit:g}",
             became=f"{wanted:g} → {limit:g}",
             temperature=limit,
@@ -304,7 +307,7 @@ def _check_temperature(fitter: _Fitter) -> None:
 
 def _check_stop(fitter: _Fitter) -> None:
     if fitter.can.stop is False and fitter.request.stop:
-        fitter.refuse("stop", "does not take 'stop'", legal="leave it out", stop=())
+        fitter.refuse("stop", "does not support 'stop'", legal="leave it out", stop=())
 
 
 def _check_seed(fitter: _Fitter) -> None:
@@ -344,7 +347,7 @@ def _check_format(fitter: _Fitter) -> None:
     ):
         return
     why = {
-        "json_schema": "takes no JSON Schema for its answer",
+        "json_schema": "does not support a JSON Schema for its answer",
         "json_object": "has no JSON mode",
     }[kind]
     as_object = kind == "json_schema" and can.json_mode is True
@@ -374,47 +377,19 @@ def _check_verbosity(fitter: _Fitter) -> None:
 # The input
 
 
-@dataclass(frozen=True, slots=True)
-class _Modality:
-    """A kind of input that a model may not support."""
-
-    part_type: str
-    field: str  # name of a field of Capabilities
-    why: str
-    legal: str
-    placeholder: str
-
-
-_MODALITIES = (
-    _Modality(
-        "input_image",
-        "vision",
-        "cannot see images",
-        "leave them out of 'input' or choose another model",
-        "[An image stood here that you cannot see.]",
-    ),
-    _Modality(
-        "input_file",
-        "files",
-        "cannot read such files",
-        "send their text in 'input' or choose another model",
-        "[A file stood here that you cannot read.]",
-    ),
-)
-_TEXT_FILES = ("data:text/", "data:application/json", "data:application/xml")
-
-
 def _check_input(fitter: _Fitter) -> None:
-    for modality in _MODALITIES:
+    for modality in MODALITIES:
         if getattr(fitter.can, modality.field) is False:
             _hide_parts(fitter, modality)
+        elif modality.field == "files" and not getattr(fitter.codec, "files", True):
+            _hide_parts(fitter, modality)  # its wire format has no place for files
 
 
-def _hide_parts(fitter: _Fitter, modality: _Modality) -> None:
+def _hide_parts(fitter: _Fitter, modality: Modality) -> None:
     items = fitter.request.items
-    if not has_item(items, modality.field, partial(_contains_part, modality)):
+    if not has_item(items, modality.field, partial(contains_part, modality)):
         return
-    replaced = [_replace_parts(item, modality) for item in items]
+    replaced = [replace_parts(item, modality) for item in items]
     hidden = [n for n, item in enumerate(items) if replaced[n] is not item]
     became = f"without {modality.part_type}"
     if hidden[-1] >= question_start(items):
@@ -425,67 +400,26 @@ def _hide_parts(fitter: _Fitter, modality: _Modality) -> None:
         fitter.change("input", became=became, items=replaced)
 
 
-def _is_user_message(item: Item) -> bool:
-    return item.get("type", "message") == "message" and item.get("role") != "assistant"
-
-
-def _replace_parts(item: Item, modality: _Modality) -> Item:
-    """Replace unsupported parts of `item` with a placeholder; `item` itself if it has
-    none."""
-    if not _contains_part(modality, item):
-        return item
-    if _is_screenshot(item, modality):
-        return message("user", modality.placeholder)
-    placeholder, key = (
-        {"type": "input_text", "text": modality.placeholder},
-        _content_key(item),
-    )
-    return {
-        **item,
-        key: [placeholder if _is_hidden(p, modality) else p for p in item[key]],
-    }
-
-
-def _contains_part(modality: _Modality, item: Item) -> bool:
-    """Whether the item has a part of this kind."""
-    parts = item.get(_content_key(item))
-    return _is_screenshot(item, modality) or (
-        isinstance(parts, list) and any(_is_hidden(part, modality) for part in parts)
-    )
-
-
-def _content_key(item: Item) -> str:
-    return "output" if item.get("type") == "function_call_output" else "content"
-
-
-def _is_screenshot(item: Item, modality: _Modality) -> bool:
-    kind = item.get("type", "message")
-    return kind == "computer_call_output" and modality.part_type == "input_image"
-
-
-def _is_hidden(part: Mapping[str, Any], modality: _Modality) -> bool:
-    if part.get("type") != modality.part_type:
-        return False
-    return not str(part.get("file_data") or "").startswith(_TEXT_FILES)
-
-
 def _either(names: Sequence[str]) -> str:
     *others, last = (repr(name) for name in names)
     return f"{', '.join(others)} or {last}" if others else last
 
 
-_CHECKS: Sequence[Callable[[_Fitter], None]] = (
-    _check_tools,
-    _check_hosted_tools,
-    _check_reasoning,  # before those that depend on whether the model reasons
-    _check_tool_choice,
-    _check_parallel_calls,
-    _check_sampling,
-    _check_temperature,
-    _check_stop,
-    _check_seed,
-    _check_length,
-    _check_format,
-    _check_verbosity,
-    _check_input,
+#: The checks in their order. One is left out if none of its options is set.
+_CHECKS: Sequence[tuple[Sequence[str], Callable[[_Fitter], None]]] = (
+    (("tools",), _check_tools),
+    (("tools",), _check_hosted_tools),
+    (("reasoning",), _check_reasoning),  # before those for models that reason
+    (("tools",), _check_tool_choice),
+    (("parallel_tool_calls",), _check_parallel_calls),
+    (tuple(_SAMPLING), _check_sampling),
+    (("temperature",), _check_temperature),
+    (("stop",), _check_stop),
+    (("seed",), _check_seed),
+    (("max_output_tokens",), _check_length),
+    (("text",), _check_format),
+    (("text",), _check_verbosity),
+    ((), _check_input),
 )
+_CHECKED = frozenset(name for options, _ in _CHECKS for name in options)
+UNSET_VALUES: tuple[Any, ...] = (None, (), [], {})

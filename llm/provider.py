@@ -4,17 +4,35 @@ from __future__ import annotations
 
 import re
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Protocol
-from urllib.parse import urlencode
 
+from llm.capabilities import UNKNOWN, Capabilities
+from llm.keys.audience import EVERYBODY, KeyAudience, KeySource
 from llm.wire.codec import Codec
+from llm.wire.codecs.openai_chat.codec import OpenAIChatCodec
+from llm.wire.codecs.openai_chat.quirks import apply_quirks, quirk_problem
 from llm.wire.items import ANY_KEY, Issuer
-from llm.wire.request import BackgroundResponse, Request
+from llm.wire.request import BackgroundResponse
 
 
 def bearer(api_key: str) -> dict[str, str]:
     return {"Authorization": f"Bearer {api_key}"} if api_key else {}
+
+
+def _with_quirks(codec: OpenAIChatCodec, quirks: Mapping[str, bool]) -> Codec:
+    """Equal switches give the same object, by which encoded items are cached."""
+    key = (id(codec), tuple(sorted(quirks.items())))
+    found = _adjusted.get(key)
+    if found is None or found[0] is not codec:
+        if len(_adjusted) >= _MAX_ADJUSTED:
+            _adjusted.clear()
+        found = _adjusted[key] = (codec, apply_quirks(codec, quirks))
+    return found[1]
+
+
+_MAX_ADJUSTED = 1_000
+_adjusted: dict[tuple[int, Any], tuple[OpenAIChatCodec, Codec]] = {}
 
 
 #: Posts a form to a URL; returns status and body. Raises LLMError.
@@ -63,6 +81,14 @@ def _keep_address(base_url: str, options: Options) -> tuple[str, dict[str, Any]]
     return base_url, dict(options)
 
 
+@dataclass(frozen=True, slots=True)
+class KeySignIn:
+    """OAuth with PKCE that ends with an API key (`llm.keys.key_sign_in`)."""
+
+    authorize_url: str
+    exchange_path: str  # below the provider's base URL
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Provider:
     """A host. `codecs` by name, the default first; `auth` makes the headers for a key.
@@ -71,7 +97,7 @@ class Provider:
     row, `tidy` normalises the address as users paste it (and those options),
     `usual_codec` names the default wire format, and `connect` completes the endpoint.
     `connect` raises BadRequest for options that contradict each other, with `param`
-    naming one.
+    naming one. It gets its own result again, with another key, if a call brings a key.
     """
 
     name: str
@@ -97,6 +123,7 @@ class Provider:
     secret_env: str = ""
     secret_options: Sequence[str] = ()
     default_model: str = ""
+    key_sign_in: KeySignIn | None = None  # where people can get a key by signing in
     docs_url: str = ""
     #: The path of the list of models; "" if there is none, or it lists other things.
     models_path: str = "/models"
@@ -105,7 +132,11 @@ class Provider:
         """Raises KeyError for a wire format that this host does not support."""
         if not name and self.usual_codec:
             name = self.usual_codec(options or {})
-        return self.codecs[name] if name else next(iter(self.codecs.values()))
+        codec = self.codecs[name] if name else next(iter(self.codecs.values()))
+        quirks = (options or {}).get("quirks")
+        if quirks and isinstance(codec, OpenAIChatCodec) and not quirk_problem(quirks):
+            return _with_quirks(codec, quirks)
+        return codec
 
     def problem(self, options: Options) -> str:
         """Validation error of the options of a row, one by one; "" for none."""
@@ -113,17 +144,41 @@ class Provider:
         for name, value in options.items():
             if name == "headers":
                 continue  # valid for every host
+            if name == "quirks" and self.has_quirks:
+                if problem := quirk_problem(value):
+                    return problem
+                continue
             if name not in known:
                 names = ", ".join(["headers", *known])
-                return f"{self.label} has no {name!r}; there are {names}."
+                return f"{self.label} has no option {name!r}; use {names}."
             if not known[name].fits(value):
                 return f"{name!r} must be {known[name].wanted}."
         return ""
+
+    @property
+    def has_quirks(self) -> bool:
+        """Whether a row may set switches of Chat Completions."""
+        return any(isinstance(each, OpenAIChatCodec) for each in self.codecs.values())
 
     def variables(self) -> Iterator[str]:
         """The names of its environment variables."""
         named = [self.key_env, self.secret_env, self.model_env, self.base_url_env]
         yield from filter(None, [*named, *(option.env for option in self.options)])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Connection:
+    """How requests of an account reach its host. Seconds; None for the setting."""
+
+    proxy_url: str = ""
+    ca_certificates: str = ""  # PEM; "" for the usual ones
+    connect_timeout: float | None = None
+    first_byte_timeout: float | None = None
+    idle_timeout: float | None = None
+    total_timeout: float | None = None
+
+
+DIRECT = Connection()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,26 +190,23 @@ class Endpoint:
     api_key: str = field(default="", repr=False)
     base_url: str = ""
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    #: Further headers, sent like the key and never shown.
+    secret_headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     options: Options = field(default_factory=dict)  # of the row
     query: Mapping[str, str] = field(default_factory=dict)  # added to every URL
     #: Used instead of the key, which is sent to the token issuer, not to the host.
     credentials: Credentials | None = None
     allow_private_network: bool = False
+    keeps_exchanges: bool = False  # requests and responses are stored for staff
+    connection: Connection = DIRECT
     route: str = ""  # "<provider row>:<key row>"
+    #: The headers that authenticate with the key; unused if there are `credentials`.
+    auth_headers: Mapping[str, str] = field(init=False, repr=False, compare=False)
 
-    def url_of(self, path: str) -> str:
-        """The URL of `path`, which may include a query, below the base URL."""
-        url = (self.base_url or self.provider.base_url).rstrip("/") + path
-        if not self.query:
-            return url
-        return f"{url}{'&' if '?' in url else '?'}{urlencode(self.query)}"
-
-    def url(self, request: Request) -> str:
-        path = self.codec.path(request)
-        if request.prefill and self.provider.prefill_base_url:
-            elsewhere = replace(self, base_url=self.provider.prefill_base_url)
-            return elsewhere.url_of(path)
-        return self.url_of(path)
+    def __post_init__(self) -> None:
+        # The same for all requests.
+        auth_headers = self.provider.auth(self.api_key)
+        object.__setattr__(self, "auth_headers", auth_headers)
 
     @property
     def takes_prefill(self) -> bool:
@@ -187,19 +239,43 @@ class Route:
     model_id: int | None = None  # row of LanguageModel
     provider_id: int | None = None
     key_id: int | None = None
+    key_audience: KeyAudience = EVERYBODY  # of the key's pool
     provider_name: str = ""  # the row's name
     prices: Mapping[str, Any] = field(default_factory=dict)  # set in the row
-    capabilities: Mapping[str, Any] = field(default_factory=dict)
+    #: Prices with the time from which they count, oldest first.
+    price_schedule: Sequence[Mapping[str, Any]] = ()
+    capabilities: Capabilities = UNKNOWN
     context_window: int | None = None  # tokens
     max_output_tokens: int | None = None
     defaults: Mapping[str, Any] = field(default_factory=dict)  # default options
+    replaces: str = ""  # public name of a retired model, for which it answers
     #: Hosted tools to add if this route is a fallback; those of the first route are in
     #: the request.
     hosted_tools: Sequence[dict[str, Any]] = ()
+    #: The issuer of the proofs in its answers.
+    issuer: Issuer = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "issuer", self.endpoint.issuer(self.model))
+
+    @property
+    def key_source(self) -> KeySource:
+        """Whose key is sent; "" for none."""
+        if self.key_id is not None:
+            return self.key_audience.source
+        return "call" if self.endpoint.api_key else ""
+
+    def takes_prefill(self, effort: str | None) -> bool:
+        """Whether the model continues a text that a request ends with as the start of
+        its answer."""
+        can = self.capabilities
+        if can.prefill is not True or can.reasons(effort):
+            return False
+        return self.endpoint.takes_prefill
 
     def owns_response(self, response: BackgroundResponse) -> bool:
         """Whether this model and account made the response, with any key."""
-        own, issuer = self.endpoint.issuer(self.model), response.issuer
+        own, issuer = self.issuer, response.issuer
         if (own["provider"], own["model"]) != (issuer["provider"], issuer["model"]):
             return False
         return _without_key(own["route"]) == _without_key(issuer["route"])

@@ -1,31 +1,49 @@
 """Resolution of a model name to a route: host, account, wire format, limits.
 
 Each lookup takes two queries, for any number of models and keys: one for the model with
-its provider, one for the provider's keys.
+its provider, one for the provider's keys. For a user there is one more if the provider
+accepts own keys, and one if it has keys of groups.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any, NoReturn
 from weakref import WeakValueDictionary
 
+import orjson
+from django.core.signals import setting_changed
 from django.db.models import Q
 
-from llm.capabilities import FIELD_NAMES, Capabilities, capabilities_of
-from llm.db.compiled_queries import CompiledQuery, RegularUser
+from llm.capabilities import Capabilities, capabilities_of
+from llm.conf import settings
+from llm.db.compiled_queries import CompiledQuery, CompiledRows
 from llm.db.encrypted_field import OriginChanged, SecretUnavailable
-from llm.errors import BadRequest, InvalidKey, ModelNotAvailable
+from llm.db.regular_user import RegularUser
+from llm.db.revealable_secret import reveal_headers
+from llm.errors import BadRequest, InvalidKey, LLMError, ModelNotAvailable
 from llm.keys import pool as key_pool
+from llm.keys.audience import EVERYBODY, KeyAudience
 from llm.keys.pool import KeyPool
+from llm.keys.references import ReferenceRefused, is_reference, read_reference
+from llm.keys.token_credentials import compact_key, with_issued_token
 from llm.models import ApiKey, LanguageModel, LanguageModelQuerySet, Provider
 from llm.provider import Endpoint, Route
 from llm.provider import Provider as Host
+from llm.route_cache import RouteCache, describe_rows
 
-_PROVIDER_KEYS = CompiledQuery[ApiKey](
+_STAFF_KEYS = CompiledQuery[ApiKey](
     lambda provider: ApiKey.objects.filter(provider_id=provider, weight__gt=0), -1
+)
+_OWN_KEYS = CompiledQuery[ApiKey](
+    lambda provider, owner: ApiKey.every.filter(
+        provider_id=provider, owner_id=owner, weight__gt=0
+    ),
+    -1,
+    -2,
 )
 _NO_MODEL = "No model is available; ask the staff to set one up."
 
@@ -37,29 +55,37 @@ def resolve(name: str | None, *, user: Any = None) -> Route:
     has it. A model that `user` may not use is treated as missing; without a user all
     models may be used. Raises ModelNotAvailable, InvalidKey.
     """
-    return route_of(find_model(name, user=user))
+    return route_of(find_model(name, user=user), user=user)
 
 
 def find_model(name: str | None, *, user: Any = None) -> LanguageModel:
-    """The model of this name, or the default one, with its provider; it may be
-    unusable, which `route_of` checks. Raises ModelNotAvailable."""
-    return _default_model(user) if name is None else _find_by_name(name, user)
+    """The model of this name, or the default one, with its provider; that of a retired
+    one is its replacement. It may be unusable, which `route_of` checks. Raises
+    ModelNotAvailable."""
+    model = _default_model(user) if name is None else _find_by_name(name, user)
+    return model.current_for(user) if model.retires_at else model
 
 
-def route_of(model: LanguageModel) -> Route:
+def route_of(model: LanguageModel, *, user: Any = None) -> Route:
     """The route to this model, with a key that may rest: each call selects its own
-    (`key_selection`). Raises ModelNotAvailable, InvalidKey."""
-    if why := model.why_unusable:
-        _raise_unavailable(f"The model {model.public_name!r} is not available: {why}.")
+    (`llm.keys.selection`).
+
+    The keys are the user's own ones, else those of a group of the user, else those for
+    everybody. Raises ModelNotAvailable, InvalidKey.
+    """
+    if model.retires_at:
+        model = model.current_for(user)
+    _check_usable(model)
     provider = model.provider
-    pool = key_pool.fill(provider, _PROVIDER_KEYS.all(provider.pk))
+    audience, rows = _keys_for(provider, user)
+    pool = key_pool.fill(provider, rows, audience)
     keys = pool.sort_keys(model.name, time.time())
     if not keys and _host_of(provider).needs_key:
         raise key_pool.no_active_key(provider.name)
     unreadable: InvalidKey | None = None
     for key in keys:
         try:
-            return route_by(model, key)
+            return route_by(model, key, audience)
         except InvalidKey as exc:
             unreadable = unreadable or exc
     if unreadable:
@@ -67,10 +93,36 @@ def route_of(model: LanguageModel) -> Route:
     return route_by(model, None)
 
 
+def keyless_route_of(model: LanguageModel) -> Route:
+    """The route to this model without a key, for `with_call_key`. Raises
+    ModelNotAvailable, also where the key would be sent to a replacement's provider."""
+    _check_usable(model)
+    retired = model.stands_in_for
+    if retired is not None and retired.provider_id != model.provider_id:
+        _check_usable(retired)
+    return route_by(model, None)
+
+
+def with_call_key(route: Route, api_key: str, *, is_token: bool = False) -> Route:
+    """`route` with a key that is in no row, sent as a stored one would be.
+
+    `is_token`: it was issued for this call; at a host that takes tokens in place of
+    keys it is sent as it is.
+    """
+    endpoint = replace(
+        route.endpoint,
+        api_key=compact_key(api_key),
+        credentials=None,
+        route=f"{route.provider_id}:",
+    )
+    endpoint = endpoint.provider.connect(endpoint)
+    if is_token:
+        endpoint = with_issued_token(endpoint)
+    return replace(route, endpoint=endpoint, key_id=None, key_audience=EVERYBODY)
+
+
 def with_key(route: Route, provider: Provider, key: ApiKey) -> Route:
     """`route` with another key of its provider. Raises InvalidKey, BadRequest."""
-    if key.pk == route.key_id:
-        return route
     endpoint = endpoint_of(provider, key)
     # A repair may have changed the codec for this call.
     endpoint = replace(endpoint, codec=route.endpoint.codec)
@@ -79,11 +131,66 @@ def with_key(route: Route, provider: Provider, key: ApiKey) -> Route:
 
 def reload_keys(pool: KeyPool) -> None:
     """Reads rows."""
-    pool.fill(pool.provider, _PROVIDER_KEYS.all(pool.provider.pk))
+    provider = pool.provider
+    if not pool.is_filled:  # then of the provider only the key and name are known
+        provider = Provider.objects.filter(pk=provider.pk).first() or provider
+    pool.fill(provider, _keys_of(provider.pk, pool.audience))
 
 
-def route_by(model: LanguageModel, key: ApiKey | None) -> Route:
-    """The route to this model with this key, even if they are disabled."""
+def _keys_for(provider: Provider, user: Any) -> tuple[KeyAudience, list[ApiKey]]:
+    """The nearest keys of the user that are neither disabled nor at their end."""
+    user_id = user.pk if user is not None else None
+    if user_id is not None and provider.accepts_own_keys:
+        own = KeyAudience(user_id=user_id)
+        if _are_enabled(rows := _keys_of(provider.pk, own)):
+            return own, rows
+    rows = _STAFF_KEYS.all(provider.pk)
+    of_groups = {row.group_id for row in rows if row.group_id is not None}
+    if user_id is not None and of_groups:
+        groups = user.groups.filter(pk__in=of_groups).order_by("pk")
+        for (group_id,) in groups.values_list("pk"):
+            group = KeyAudience(group_id=group_id)
+            if _are_enabled(keys := _only(rows, group)):
+                return group, keys
+    return EVERYBODY, _only(rows, EVERYBODY)
+
+
+def _keys_of(provider_id: int, audience: KeyAudience) -> list[ApiKey]:
+    if audience.user_id is not None:
+        return list(_OWN_KEYS.all(provider_id, audience.user_id))
+    return _only(_STAFF_KEYS.all(provider_id), audience)
+
+
+def _only(rows: Sequence[ApiKey], audience: KeyAudience) -> list[ApiKey]:
+    return [row for row in rows if row.group_id == audience.group_id]
+
+
+def _are_enabled(rows: Sequence[ApiKey]) -> bool:
+    return any(row.state != ApiKey.State.DISABLED and not row.has_ended for row in rows)
+
+
+def route_by(
+    model: LanguageModel, key: ApiKey | None, audience: KeyAudience = EVERYBODY
+) -> Route:
+    """The route to this model with this key, even if they are disabled. Rows that have
+    not changed give the route of the last time, without decrypting anything again."""
+    cache_key = (model.pk, key.pk if key else None, audience)
+    columns = describe_rows(model, key)
+    if (cached := _route_cache.find(cache_key, columns)) is not None:
+        return cached
+    route = _build_route(model, key, audience)
+    if key is None or not key.reference:  # which is read at each use
+        _route_cache.store(cache_key, columns, route)
+    return route
+
+
+_route_cache = RouteCache()
+setting_changed.connect(_route_cache.clear)  # the key ring, the server's own address
+
+
+def _build_route(
+    model: LanguageModel, key: ApiKey | None, audience: KeyAudience
+) -> Route:
     provider = model.provider
     endpoint = endpoint_of(provider, key)
     route = Route(
@@ -93,15 +200,15 @@ def route_by(model: LanguageModel, key: ApiKey | None) -> Route:
         model_id=model.pk,
         provider_id=provider.pk,
         key_id=key.pk if key else None,
+        key_audience=audience,
         provider_name=provider.name,
         prices=model.prices,
-        capabilities={
-            **_unknown_capabilities(model),
-            **capabilities(model, wire=endpoint.codec.name).to_dict(),
-        },
+        price_schedule=model.price_schedule,
+        capabilities=capabilities(model, wire=endpoint.codec.name),
         context_window=model.context_window,
         max_output_tokens=model.max_output_tokens,
         defaults=model.options,
+        replaces=model.stands_in_for.public_name if model.stands_in_for else "",
     )
     return _intern(route)
 
@@ -121,7 +228,8 @@ def _intern(route: Route) -> Route:
 def _json_text(route: Route) -> str:
     """A text that distinguishes all values that staff entered as JSON."""
     endpoint = route.endpoint
-    return repr((route.defaults, route.capabilities, route.prices, endpoint.options))
+    prices = route.prices, route.price_schedule
+    return repr((route.defaults, route.capabilities, prices, endpoint.options))
 
 
 _interned_routes: WeakValueDictionary[tuple[int | None, int | None, str], Route] = (
@@ -137,8 +245,8 @@ def endpoint_of(provider: Provider, key: ApiKey | None) -> Endpoint:
         codec = host.codec(provider.codec, provider.options)
     except KeyError as exc:
         raise BadRequest(
-            f"The provider {provider.name!r} does not speak {provider.codec!r};"
-            " the staff must correct its wire format."
+            f"The provider {provider.name!r} does not support the wire format"
+            f" {provider.codec!r}; ask the staff to correct it."
         ) from exc
     endpoint = Endpoint(
         provider=host,
@@ -147,40 +255,99 @@ def endpoint_of(provider: Provider, key: ApiKey | None) -> Endpoint:
         # Empty for the address in our own code, which may be a private one.
         base_url="" if provider.address == host.base_url else provider.address,
         headers=provider.headers,
+        secret_headers=_reveal_headers(provider),
+        connection=provider.connection,
         options=provider.options,
         allow_private_network=provider.allow_private_network,
+        keeps_exchanges=provider.keeps_exchanges,
         route=f"{provider.pk}:{key.pk if key else ''}",
     )
     return host.connect(endpoint)
 
 
 def capabilities(model: LanguageModel, *, wire: str = "") -> Capabilities:
-    """The capabilities of the model, from its row and the bundled data."""
+    """The capabilities of the model: bundled, probed, and set by staff, who decide."""
     limits = {
         "context_window": model.context_window,
         "max_output_tokens": model.max_output_tokens,
     }
     stated = {name: limit for name, limit in limits.items() if limit is not None}
-    overrides = {**model.capabilities, **stated}
-    return capabilities_of(model.provider.kind, model.name, overrides, wire=wire)
+    overrides = {**(model.probed_capabilities or {}), **model.capabilities, **stated}
+    return _capabilities(model.provider.kind, model.name, orjson.dumps(overrides), wire)
 
 
-def _unknown_capabilities(model: LanguageModel) -> dict[str, Any]:
-    """Capabilities in the row that are unknown here."""
-    return {k: v for k, v in model.capabilities.items() if k not in FIELD_NAMES}
+@lru_cache(maxsize=1_000)
+def _capabilities(kind: str, name: str, overrides: bytes, wire: str) -> Capabilities:
+    """The overrides are JSON, so that they can be a key of the cache."""
+    return capabilities_of(kind, name, orjson.loads(overrides), wire=wire)
 
 
 def available(user: Any) -> LanguageModelQuerySet:
-    """The models that `user` may choose from, with their providers."""
+    """The models that `user` may choose from, with their providers. The model that
+    writes what people dictate is none of them."""
     models = LanguageModel.objects.usable().available_to(user)
+    if name := settings.TRANSCRIPTION_MODEL:
+        provider, _, rest = name.partition("/")
+        models = models.exclude(
+            pk__in=_query_by_name(name, provider, rest).values("pk")
+        )
     return models.select_related("provider")
+
+
+# Fallbacks
+
+
+_FALLBACK_IDS = CompiledRows(
+    lambda model: (
+        LanguageModel.fallbacks.through.objects.filter(from_languagemodel=model)
+        .order_by("pk")
+        .values_list("to_languagemodel")
+    ),
+    -1,
+)
+
+
+def routes_of(
+    route: Route, *, user: Any = None, keyless_for: int | None = None
+) -> list[Route]:
+    """`route` and the routes to its fallback models that `user` can use now.
+
+    Those of the provider `keyless_for` have no key: the call brings one for it.
+    Reads rows; without a fallback it is one query.
+    """
+    if route.model_id is None:
+        return [route]
+    ids = [pk for (pk,) in _FALLBACK_IDS.rows(route.model_id)]
+    if not ids:
+        return [route]
+    found = available(user).in_bulk(ids)
+    models = (found[pk] for pk in ids if pk in found)
+    return [route, *_usable_fallbacks(models, user, keyless_for)]
+
+
+def _usable_fallbacks(
+    models: Iterator[LanguageModel], user: Any, keyless_for: int | None
+) -> Iterator[Route]:
+    for model in models:
+        try:
+            if model.provider_id == keyless_for:
+                yield keyless_route_of(model)
+            else:
+                yield route_of(model, user=user)
+        except LLMError:
+            continue  # a model without a key is no fallback
 
 
 # By name
 
 
 def _default_model(user: Any) -> LanguageModel:
-    model = available(user).order_by("-is_default", "pk").first()
+    # A retired default model counts: its replacement is meant.
+    default = LanguageModel.objects.filter(is_default=True, retires_at__isnull=False)
+    rows = available(user) | default.available_to(user).select_related("provider")
+    model = rows.order_by("-is_default", "pk").first()
+    if model and model.is_retired and model.current_for(user).why_unusable:
+        model = available(user).order_by("pk").first()
     return model or _raise_unavailable(_NO_MODEL)
 
 
@@ -190,7 +357,7 @@ def _query_by_name(name: str, provider: str, rest: str) -> LanguageModelQuerySet
 
 
 _BY_NAME = CompiledQuery[LanguageModel](
-    _query_by_name, "a name", "a provider", "a rest"
+    _query_by_name, "a name", "a provider", "a rest", related=("provider",)
 )
 _BY_NAME_FOR_USER = CompiledQuery[LanguageModel](
     lambda name, provider, rest, user: _query_by_name(
@@ -200,6 +367,7 @@ _BY_NAME_FOR_USER = CompiledQuery[LanguageModel](
     "a provider",
     "a rest",
     -1,
+    related=("provider",),
 )
 
 
@@ -233,6 +401,11 @@ def _choose_usable(models: Sequence[LanguageModel], name: str) -> LanguageModel:
     return (usable or models)[0]
 
 
+def _check_usable(model: LanguageModel) -> None:
+    if why := model.why_unusable:
+        _raise_unavailable(f"The model {model.public_name!r} is not available: {why}.")
+
+
 def _raise_unavailable(message: str) -> NoReturn:
     raise ModelNotAvailable(message, param="model")
 
@@ -242,23 +415,60 @@ def _raise_unavailable(message: str) -> NoReturn:
 
 def _decrypt_key(provider: Provider, key: ApiKey) -> str:
     key.provider = provider  # the row read now: the secret must match its origin
+    try:
+        return _reveal(provider, key)
+    except InvalidKey as exc:
+        if key.owner_id is None:
+            raise
+        raise InvalidKey(
+            f"Your own key for the provider {provider.name!r} cannot be sent to its"
+            ' address; enter it again on the page "Own keys".'
+        ) from exc
+
+
+def _reveal(provider: Provider, key: ApiKey) -> str:
     if not key.secret:
         raise InvalidKey(
             f"The key {key.label!r} of the provider {provider.name!r} is empty;"
             " ask the staff to enter it."
         )
     try:
-        return str(key.secret.reveal())
+        text = str(key.secret.reveal())
+        # A person's own key is sent as it is: it names nothing on this server.
+        if key.owner_id is None and is_reference(text):
+            return compact_key(read_reference(text))
+        return text
+    except ReferenceRefused as exc:
+        raise InvalidKey(
+            f"The key {key.label!r} of the provider {provider.name!r} cannot be read"
+            " where it is stored; ask the staff to look at it.",
+            detail=str(exc),
+        ) from exc
     except OriginChanged as exc:
         raise InvalidKey(
             f"The key {key.label!r} of the provider {provider.name!r} was entered for"
-            " another address than the provider has now, and is not sent; ask the staff"
-            " to enter it again."
+            " a different address of the provider and is not sent; ask the staff to"
+            " enter it again."
         ) from exc
     except SecretUnavailable as exc:
         raise InvalidKey(
             f"The key {key.label!r} of the provider {provider.name!r} cannot be"
             " decrypted; ask the staff to restore ENCRYPTION_KEYS or enter it again."
+        ) from exc
+
+
+def _reveal_headers(provider: Provider) -> dict[str, str]:
+    try:
+        return reveal_headers(provider.secret_headers)
+    except OriginChanged as exc:
+        raise InvalidKey(
+            f"The secret headers of the provider {provider.name!r} were entered for a"
+            " different address and are not sent; ask the staff to enter them again."
+        ) from exc
+    except SecretUnavailable as exc:
+        raise InvalidKey(
+            f"The secret headers of the provider {provider.name!r} cannot be"
+            " decrypted; ask the staff to restore ENCRYPTION_KEYS or enter them again."
         ) from exc
 
 

@@ -1,3 +1,5 @@
+"""App configurations of the project and of its admin site."""
+
 from __future__ import annotations
 
 from django.apps import AppConfig

@@ -6,6 +6,7 @@ There the first request starts it.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 from collections.abc import Awaitable
@@ -13,6 +14,7 @@ from typing import Any
 
 import django
 from asgiref.sync import markcoroutinefunction
+from django.db import DatabaseError
 from django.utils.module_loading import import_string
 
 from project.startup.data_folder import InUse
@@ -25,6 +27,8 @@ django.setup(set_prefix=False)
 # These modules import models, which need django.setup().
 _application = import_string("project.server.application.application")
 _is_started = import_string("project.server.lifespan.is_started")
+_not_running = import_string("project.server.server_errors.not_running")
+_reason = import_string("project.server.lifespan.reason")
 _start_on_demand = import_string("project.server.lifespan.start_on_demand")
 
 
@@ -39,8 +43,8 @@ def application(scope: Any, receive: Any, send: Any) -> Awaitable[None]:
 async def _start_and_serve(scope: Any, receive: Any, send: Any) -> None:
     try:
         await _start_on_demand()
-    except InUse as exc:
-        logger.error("the engine does not start: %s", exc)
+    except (InUse, DatabaseError) as exc:
+        logger.error("the engine does not start: %s", _reason(exc))
         await _refuse(scope, receive, send)
     else:
         await _application(scope, receive, send)
@@ -51,7 +55,7 @@ async def _refuse(scope: Any, receive: Any, send: Any) -> None:
         await receive()
         await send({"type": "websocket.close"})
         return
-    headers = [(b"content-type", b"text/plain"), (b"retry-after", b"2")]
-    await send({"type": "http.response.start", "status": 503, "headers": headers})
-    body = b"The server does not run: another process uses its data folder.\n"
+    headers, body = await asyncio.to_thread(_not_running, scope)
+    lower = [(name.lower(), value) for name, value in headers]
+    await send({"type": "http.response.start", "status": 503, "headers": lower})
     await send({"type": "http.response.body", "body": body})

@@ -1,19 +1,23 @@
-"""Settings. Each environment variable is read here, once; README.md has the table."""
+"""Settings. Each environment variable is read here once; docs/settings.md lists all."""
 
 from __future__ import annotations
 
 from datetime import timedelta
-from pathlib import Path
 
-from llm.providers import all_providers
 from project.environment.accounts import read_accounts, read_disabled_providers
+from project.environment.added_apps import (
+    find_all_providers,
+    list_app_entries,
+    read_added_apps,
+)
 from project.environment.address import Address
+from project.environment.locations import find_locations
 from project.environment.scaled import channel_layer
 from project.environment.variables import Environment
 
-BASE_DIR = Path(__file__).resolve().parent.parent
+LOCATIONS = find_locations()
 
-env = Environment(BASE_DIR)
+env = Environment(LOCATIONS.base)
 
 # The data folder and its secrets
 
@@ -50,6 +54,8 @@ INSTALLED_APPS = [
     "tools",
     "conversations",
 ]
+ADDED_APPS = read_added_apps(env, "PARLEY_APPS")
+INSTALLED_APPS += list_app_entries(ADDED_APPS, INSTALLED_APPS)
 
 MIDDLEWARE = [
     "project.headers.set_headers",
@@ -61,10 +67,10 @@ MIDDLEWARE = [
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "conversations.access.user_language.UserLanguageMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "csp.middleware.CSPMiddleware",
-    "conversations.access.sign_in_attempts.remember_browser",
     "axes.middleware.AxesMiddleware",
 ]
 
@@ -74,13 +80,14 @@ ASGI_APPLICATION = "project.asgi.application"
 TEMPLATES = [
     {
         "BACKEND": "django.template.backends.django.DjangoTemplates",
-        "DIRS": [BASE_DIR / "templates"],
+        "DIRS": [LOCATIONS.files / "templates"],
         "APP_DIRS": True,
         "OPTIONS": {
             "context_processors": [
                 "django.template.context_processors.request",
                 "django.contrib.auth.context_processors.auth",
                 "django.contrib.messages.context_processors.messages",
+                "conversations.pages.maintenance.banner",
             ]
         },
     }
@@ -114,11 +121,19 @@ LOGIN_REDIRECT_URL = "chat"
 LOGOUT_REDIRECT_URL = "login"
 
 LANGUAGE_CODE = "en"
+LANGUAGES = [  # each named in itself, so that everybody finds their own
+    ("en", "English"),
+    ("de", "Deutsch"),
+    ("fr", "Français"),
+    ("es", "Español"),
+    ("zh-hans", "简体中文"),
+]
+LOCALE_PATHS = [LOCATIONS.project / "locale"]
 TIME_ZONE = env.time_zone("TIME_ZONE", "UTC")
 USE_TZ = True
 
 STATIC_URL = "static/"
-STATICFILES_DIRS = [BASE_DIR / "static"]
+STATICFILES_DIRS = [LOCATIONS.files / "static"]
 WHITENOISE_USE_FINDERS = True  # makes collectstatic unnecessary
 MEDIA_ROOT = DATA / "media"
 
@@ -149,6 +164,7 @@ CONTENT_SECURITY_POLICY = {
         "connect-src": ["'self'"],
         "form-action": ["'self'"],
         "base-uri": ["'none'"],
+        "frame-src": ["'self'"],  # sandboxed: diagrams and artifacts
         "frame-ancestors": ["'none'"],
         "manifest-src": ["'self'"],
     }
@@ -198,16 +214,23 @@ SPECTACULAR_SETTINGS = {
     "TITLE": "Parley",
     "DESCRIPTION": "Conversations with every language model, in one format.",
     "VERSION": "0.1.0",
-    "OAS_VERSION": "3.1.0",
+    # What most generators of clients read without a warning. The gateway's document
+    # is 3.1, as the standard's schemas are.
+    "OAS_VERSION": "3.0.3",
+    "COMPONENT_SPLIT_REQUEST": True,
+    "SERVERS": [{"url": "/", "description": "This server"}],
+    "LICENSE": {"name": "MIT", "url": "https://opensource.org/license/mit"},
     "SERVE_INCLUDE_SCHEMA": False,
     "DEFAULT_GENERATOR_CLASS": "conversations.api.openapi_generator.Generator",
     "POSTPROCESSING_HOOKS": [
+        "conversations.api.schema.widen_optional_choices",
         "drf_spectacular.hooks.postprocess_schema_enums",
-        "conversations.gateway.openapi.describe",
-        "conversations.api.schema.with_headers",
+        "conversations.api.schema.complete",
+        "conversations.requests.schemas.with_headers",
     ],
     "ENUM_NAME_OVERRIDES": {
         "ToolCallState": "conversations.models.ToolCall.State",
+        "ShareKind": "conversations.models.ShareLink.Kind",
         "QuestionState": "conversations.models.Question.State",
     },
 }
@@ -216,13 +239,20 @@ SPECTACULAR_SETTINGS = {
 
 ADMIN_PASSWORD = env.text("PARLEY_ADMIN_PASSWORD", "")  # "": a random one
 ENABLE_DEMO = env.flag("ENABLE_DEMO", True)
-DISABLED_PROVIDERS = read_disabled_providers(env, all_providers())
-ACCOUNTS = read_accounts(env, all_providers(), DISABLED_PROVIDERS)
+_PROVIDERS = find_all_providers(ADDED_APPS, "PARLEY_APPS")
+DISABLED_PROVIDERS = read_disabled_providers(env, _PROVIDERS)
+ACCOUNTS = read_accounts(env, _PROVIDERS, DISABLED_PROVIDERS)
 LLM_TEMPERATURE = env.number("LLM_TEMPERATURE", 0, 2)
 
 # Models and turns
 
 SYSTEM_PROMPT = env.text("SYSTEM_PROMPT", "")
+#: Whether a model writes the titles of conversations; else they are the first words.
+AUTO_TITLES = env.flag("AUTO_TITLES", True)
+TRANSCRIPTION_MODEL = env.text("TRANSCRIPTION_MODEL", "")  # public name; "": none
+DICTATION_MAX_SIZE = env.count("DICTATION_MAX_SIZE", 10_000_000)  # bytes
+DICTATION_MAX_SECONDS = env.count("DICTATION_MAX_SECONDS", 300)
+TITLE_MODEL = env.text("TITLE_MODEL", "")  # public name; "": the conversation's model
 
 LLM_CONNECT_TIMEOUT = env.seconds("LLM_CONNECT_TIMEOUT", 10)
 LLM_FIRST_BYTE_TIMEOUT = env.seconds("LLM_FIRST_BYTE_TIMEOUT", 120)
@@ -231,6 +261,13 @@ LLM_TOTAL_TIMEOUT = env.seconds("LLM_TOTAL_TIMEOUT", 1800)
 LLM_MAX_CONNECTIONS = env.count("LLM_MAX_CONNECTIONS", 2000)
 LLM_CONNECTION_WAIT = env.seconds("LLM_CONNECTION_WAIT", 2)  # for a free connection
 LLM_KEY_WAIT = env.seconds("LLM_KEY_WAIT", 2)  # for a key, while all are resting
+
+#: Environment variables and folders that a provider's key may name as its place.
+KEY_VARIABLES = env.words("KEY_VARIABLES", ["*_API_KEY"])
+KEY_FOLDERS = env.words("KEY_FOLDERS", ["/run/secrets"])
+
+#: Calls that may correct a structured answer that does not fit its schema.
+STRUCTURED_OUTPUT_CORRECTIONS = env.limit("STRUCTURED_OUTPUT_CORRECTIONS", 1)
 
 TURN_CONCURRENCY = env.count("TURN_CONCURRENCY", 1000)  # concurrent turns of a process
 TURN_MAX_STEPS = env.count("TURN_MAX_STEPS", 10)
@@ -249,13 +286,17 @@ PUBLIC_URL = env.url("PUBLIC_URL")  # address of this server on the internet
 MAX_INPUT_SIZE = env.count("MAX_INPUT_SIZE", 1_000_000)  # bytes of one message
 #: Bytes of model output in a turn.
 MAX_ANSWER_SIZE = env.count("MAX_ANSWER_SIZE", 8_000_000)
+#: Percent of the room for a prompt; above it earlier messages are summarised. 0: never.
+COMPACTION_THRESHOLD: float = env.number("COMPACTION_THRESHOLD", 0, 95, 75) or 0
 DRAIN_GRACE = env.seconds("DRAIN_GRACE", 10)
 MAX_UPLOAD_SIZE = env.count("MAX_UPLOAD_SIZE", 20_000_000)  # bytes of one file
 MAX_UPLOAD_COUNT = env.count("MAX_UPLOAD_COUNT", 10)  # files of one message
+IMPORT_MAX_SIZE = env.count("IMPORT_MAX_SIZE", 200_000_000)  # bytes of one import
 #: Bytes of the body of any request, checked while it is received.
 MAX_REQUEST_SIZE = max(
     DATA_UPLOAD_MAX_MEMORY_SIZE,
     MAX_UPLOAD_SIZE * MAX_UPLOAD_COUNT + 1_000_000,  # and the other form fields
+    IMPORT_MAX_SIZE + 1_000_000,
 )
 UPLOAD_QUOTA = env.count("UPLOAD_QUOTA", 1_000_000_000)  # bytes of all files of a user
 #: Bytes of a WebSocket message. JSON may escape a byte of text as six (\u00xx). The
@@ -267,8 +308,16 @@ DAPHNE_WEBSOCKET_MAX_FRAME_SIZE = MAX_WEBSOCKET_MESSAGE
 USER_REQUESTS_PER_MINUTE = env.limit("USER_REQUESTS_PER_MINUTE", 600)
 USER_TOKENS_PER_MINUTE = env.limit("USER_TOKENS_PER_MINUTE", 2_000_000)
 USER_BYTES_PER_MINUTE = env.limit("USER_BYTES_PER_MINUTE", 200_000_000)
+#: The widest audience of links to conversations; see conversations/access/sharing.py.
+SHARE_LINKS = env.choice(
+    "SHARE_LINKS", "signed_in", ["off", "group", "signed_in", "public"]
+)
 DELETED_RETENTION_DAYS = env.days("DELETED_RETENTION_DAYS", 30)  # 0: never delete
 RETENTION_DAYS = env.days("RETENTION_DAYS", 0)  # of model and tool calls; 0: no limit
+# Requests and responses of providers whose rows say so, for staff.
+EXCHANGE_RETENTION_DAYS = env.days("EXCHANGE_RETENTION_DAYS", 7)  # 0: no limit
+EXCHANGE_MAX_SIZE = env.count("EXCHANGE_MAX_SIZE", 262_144)  # bytes of each body
+SHOW_COSTS = env.flag("SHOW_COSTS", True)  # to users, beside their answers
 SYNC_MODELS = env.flag("SYNC_MODELS", False)  # fetch providers' model lists daily
 
 # Logging: one line an event, never a key, a prompt or a body
@@ -280,7 +329,10 @@ LOGGING = {
     "formatters": {
         "line": {"format": "{asctime} {levelname} {name} {message}", "style": "{"}
     },
-    "filters": {"tracebacks": {"()": "project.startup.log_filter.TracebackFilter"}},
+    "filters": {
+        "tracebacks": {"()": "project.startup.log_filter.TracebackFilter"},
+        "tokens": {"()": "project.startup.log_filter.AddressTokenFilter"},
+    },
     "handlers": {
         "stderr": {
             "class": "logging.StreamHandler",
@@ -294,6 +346,6 @@ LOGGING = {
         for name in ("llm", "tools", "conversations", "project")
     }
     # axes masks user names; conversations/access/sign_in_attempts.py logs them.
-    | {"axes": {"level": "ERROR"}},
+    | {"axes": {"level": "ERROR"}, "django.request": {"filters": ["tokens"]}},
 }
 ACCESS_LOG = env.flag("ACCESS_LOG", False)

@@ -1,17 +1,22 @@
+"""Root of the URLs."""
+
 from __future__ import annotations
 
 from django.contrib import admin
 from django.contrib.auth.views import LoginView, LogoutView
 from django.urls import include, path
 
+from conversations.gateway.document.view import document
+
 urlpatterns = [
     path("", include("conversations.urls")),
     path("login/", LoginView.as_view(redirect_authenticated_user=True), name="login"),
     path("logout/", LogoutView.as_view(), name="logout"),
     path("admin/", admin.site.urls),
+    path("api/schema/gateway/", document, name="gateway-schema"),
     path("api/", include("conversations.api.urls")),
 ]
 
 handler400 = "conversations.api.errors.bad_request"
 handler404 = "conversations.api.errors.not_found"
-handler500 = "project.unavailable.server_error"
+handler500 = "project.exception_handler.server_error"

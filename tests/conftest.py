@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -7,33 +8,73 @@ from pathlib import Path
 import hypothesis
 import pytest
 import pytest_django
+from django.utils import translation
 
+from tests import forking, mocked_transport  # noqa: F401 - respx knows it then
 from tests.programs import need_program
 from tests.recording import Recording, recording_server
+from tests.rows import thin_tables
+from tests.scaled import REDIS, need_servers
 from tests.serving import ServerProcess
 
-# A loaded machine is slow, not wrong.
-hypothesis.settings.register_profile("parley", deadline=None)
-hypothesis.settings.load_profile("parley")
+# No deadline: a loaded machine is slow, not wrong. CI takes the same examples each
+# time; developers' machines and the nightly run look for new ones.
+IS_CI = os.environ.get("CI", "").lower() == "true"
+hypothesis.settings.register_profile(
+    "quick", deadline=None, max_examples=10, derandomize=IS_CI
+)
+hypothesis.settings.register_profile(
+    "parley", deadline=None, max_examples=30, derandomize=IS_CI
+)
+hypothesis.settings.register_profile("nightly", deadline=None, max_examples=400)
+hypothesis.settings.load_profile("parley")  # --hypothesis-profile overrides it
 
+TESTS = Path(__file__).parent
 StartServer = Callable[..., ServerProcess]
+#: Fixtures whose tests need a server, which `make test-fast` leaves out.
+SERVERS = {"server", "shared_server", "start_server", "redis_url"}
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--rows", type=int, metavar="N", help="at most N rows of each test's table"
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    ServerProcess.is_forked = True
     config.addinivalue_line(
         "markers", "needs_program(name): skipped without it, failed under CI=true"
     )
 
 
+def pytest_unconfigure() -> None:
+    forking.kill_all()
+
+
 def pytest_runtest_setup(item: pytest.Item) -> None:
+    translation.deactivate()  # of a request of the test before
     for mark in item.iter_markers("needs_program"):
         need_program(*mark.args)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+@pytest.hookimpl(wrapper=True, tryfirst=True)  # before xdist reads the groups
+def pytest_collection_modifyitems(
+    config: pytest.Config, items: list[pytest.Item]
+) -> Iterator[None]:
     for item in items:
-        if {"server", "shared_server", "start_server"} & set(_fixtures_of(item)):
+        if SERVERS & set(_fixtures_of(item)):
             item.add_marker("server")
+        if not item.get_closest_marker("own_process"):
+            item.add_marker(pytest.mark.xdist_group(str(item.path.relative_to(TESTS))))
+    # A long module that begins last would delay the end of the run.
+    items.sort(key=lambda item: item.get_closest_marker("slow") is None)
+    yield
+    if rows := config.option.rows:  # of what `-m` has left
+        names = thin_tables((item.nodeid for item in items), rows)
+        out = [item for item in items if item.nodeid not in names]
+        config.hook.pytest_deselected(items=out)
+        items[:] = [item for item in items if item.nodeid in names]
 
 
 def _fixtures_of(item: pytest.Item) -> list[str]:
@@ -110,7 +151,14 @@ def _end_all(servers: list[ServerProcess]) -> None:
 
 
 @pytest.fixture
+def redis_url() -> str:
+    """A running Redis; without one the test is skipped, under CI=true fails."""
+    need_servers()
+    return REDIS
+
+
+@pytest.fixture
 def thief() -> Iterator[Recording]:
-    """A server that keeps all that it is sent."""
+    """A server that records all bytes that it receives."""
     with recording_server() as recording:
         yield recording

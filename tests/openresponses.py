@@ -1,4 +1,4 @@
-"""What the standard finds wrong with what we say, by the schemas that we carry along.
+"""Violations of the Open Responses standard, by the schemas in this repository.
 
 The specification itself is beside the project where this machine has it; a test holds
 our extract against it.
@@ -14,7 +14,7 @@ from typing import Any
 
 import jsonschema_rs
 
-from conversations.gateway.openresponses import SCHEMAS
+from conversations.gateway.openresponses_schemas import SCHEMAS
 
 _BESIDE = Path(__file__).resolve().parent.parent.parent / "shared" / "openresponses"
 SPECIFICATION = Path(os.environ.get("OPENRESPONSES_DIR", _BESIDE)) / "openapi.json"
@@ -31,7 +31,7 @@ def problems(event: dict[str, Any]) -> list[str]:
 
 
 def problems_of(name: str, value: Any) -> list[str]:
-    """Of what must be as the schema `name` says."""
+    """Violations of the schema `name`."""
     found = _validator(name).iter_errors(value)
     return [f"{each.instance_path}: {each.message}" for each in found]
 

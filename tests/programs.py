@@ -10,7 +10,7 @@ import pytest
 
 #: Other names under which systems ship the same program.
 NAMES = {"chromium": ("chromium", "chromium-browser", "google-chrome")}
-#: Where Debian keeps those of PostgreSQL, the newest first.
+#: Debian's folders of PostgreSQL programs, the newest first.
 POSTGRES = sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)
 
 

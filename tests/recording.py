@@ -1,4 +1,4 @@
-"""A real HTTP server that keeps every byte it is sent, as a thief's would."""
+"""A real HTTP server that records every byte that it receives, as a thief's would."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Web and worker processes over a PostgreSQL database of their own, and Redis.
 
 `Cluster` is what the `cluster` fixture gives. Beside the web processes that tests kill
-there is one that stays: there the demo provider is, for workers to ask.
+there is one that stays: it serves the demo provider to the workers.
 """
 
 from __future__ import annotations
@@ -23,7 +23,11 @@ from tests.programs import need_program
 from tests.serving import PATIENCE, ServerProcess, free_port
 
 POSTGRES = os.environ.get("TEST_POSTGRES_URL", "postgres://127.0.0.1:5432/postgres")
-REDIS = os.environ.get("TEST_REDIS_URL", "redis://127.0.0.1:6379/0")
+
+_redis = os.environ.get("TEST_REDIS_URL", "redis://127.0.0.1:6379/0")
+_worker = os.environ.get("PYTEST_XDIST_WORKER", "gw9").removeprefix("gw")
+#: Each process of a test run has a Redis database of its own.
+REDIS = f"{_redis.rpartition('/')[0]}/{1 + int(_worker) % 15}"
 OWNER = "postgres"  # of a PostgreSQL that root starts
 
 
@@ -50,7 +54,8 @@ def need_servers() -> None:
 
 
 class Database:
-    """One of the test's own, gone with `drop`; its tables are those of `template`."""
+    """A database for one test, removed by `drop`; its tables are those of
+    `template`."""
 
     def __init__(self, template: str = "template1", server: str = POSTGRES) -> None:
         self._server = server
@@ -117,7 +122,7 @@ class PostgresProcess:
 
 
 class RedisProcess:
-    """A Redis of the test's own, that keeps nothing when it is killed."""
+    """A Redis for one test, which stores nothing on disk."""
 
     def __init__(self, folder: Path) -> None:
         self.port = free_port()
@@ -132,8 +137,8 @@ class RedisProcess:
             stdout=subprocess.PIPE,
         )
         assert self._process.stdout
-        with self._process.stdout as told:  # what it tells later, nobody hears
-            if any(b"Ready to accept connections" in line for line in told):
+        with self._process.stdout as output:
+            if any(b"Ready to accept connections" in line for line in output):
                 return self
         raise AssertionError("Redis did not start")
 
@@ -146,7 +151,7 @@ class RedisProcess:
 
 class WorkerProcess(ServerProcess):
     command = "worker"
-    last_line = "Parley works"
+    last_line = "The worker is running"
 
 
 class Cluster:

@@ -6,6 +6,7 @@ is made from nothing, so that what the developer has set does not show in the te
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 import socket
@@ -14,11 +15,16 @@ import sys
 import threading
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
+from tests import forking
+from tests.forking import ForkedProcess
+
+Process = subprocess.Popen[str] | ForkedProcess
 BASE = Path(__file__).resolve().parent.parent
 PASSWORD = "tests-know-this-one"
-PATIENCE = 60  # seconds until a process that says nothing is taken for dead
+PATIENCE = 60  # seconds until a silent process is considered dead
 
 
 class ServerProcess:
@@ -27,6 +33,8 @@ class ServerProcess:
     `environment` is read at each start; change it in between as you like.
     """
 
+    #: Fork it from a process that has imported the libraries; see `tests.forking`.
+    is_forked = False
     command = "serve"
     options: tuple[str, ...] = ()  # of the command
     last_line = "Next: "  # how the last line of its start begins
@@ -35,8 +43,8 @@ class ServerProcess:
         self.data = data
         self.port = free_port()
         self.admin_password = PASSWORD
-        self.banner: list[str] = []  # what the last start said
-        self.process: subprocess.Popen[str] | None = None
+        self.banner: list[str] = []  # output of the last start
+        self.process: Process | None = None
         self.environment = {
             **{
                 name: os.environ[name]
@@ -48,6 +56,7 @@ class ServerProcess:
             "PARLEY_READ_DOTENV": "false",
             "PORT": str(self.port),
             "DRAIN_GRACE": "5",
+            "AUTO_TITLES": "false",  # one more call of the hosts
             **(environment or {}),
         }
 
@@ -70,8 +79,21 @@ class ServerProcess:
     def start(self) -> ServerProcess:
         """Returns once connections are answered."""
         assert self.process is None, "it runs already"
+        self.process = self._fork() if self.is_forked else self._spawn()
+        self.banner = self._read_banner(self.process)
+        return self
+
+    def _fork(self) -> ForkedProcess:
+        return ForkedProcess(
+            [str(BASE / "manage.py"), self.command, *self.options],
+            folder=BASE,
+            environment=self.environment,
+            stderr=self.log_path,
+        )
+
+    def _spawn(self) -> subprocess.Popen[str]:
         with self.log_path.open("a") as log:
-            self.process = subprocess.Popen(
+            return subprocess.Popen(
                 self.arguments(),
                 cwd=BASE,
                 env=self.environment,
@@ -80,11 +102,9 @@ class ServerProcess:
                 stderr=log,
                 text=True,
             )
-        self.banner = self._read_banner(self.process)
-        return self
 
     def stop(self) -> int:
-        """Ask it to drain, wait for its end. Returns its exit code."""
+        """Drain it and wait for its end. Returns its exit code."""
         return self._end(signal.SIGTERM)
 
     def kill(self) -> int:
@@ -104,7 +124,7 @@ class ServerProcess:
         return self.start()
 
     def refused(self, *arguments: str, **environment: str) -> str:
-        """What it says where it leaves instead of serving."""
+        """Its output when it exits instead of serving."""
         done = subprocess.run(
             manage(self.command, *arguments),
             cwd=BASE,
@@ -121,16 +141,24 @@ class ServerProcess:
 
     def manage(self, *arguments: str) -> str:
         """Run a management command beside it. Returns what it printed."""
-        done = subprocess.run(
-            manage(*arguments),
-            cwd=BASE,
-            env=self.environment,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=PATIENCE,
-            check=False,
-        )
+        if self.is_forked:
+            done = forking.run(
+                [str(BASE / "manage.py"), *arguments],
+                folder=BASE,
+                environment=self.environment,
+                timeout=PATIENCE,
+            )
+        else:
+            done = subprocess.run(
+                manage(*arguments),
+                cwd=BASE,
+                env=self.environment,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                timeout=PATIENCE,
+                check=False,
+            )
         assert done.returncode == 0, done.stderr
         return done.stdout
 
@@ -139,6 +167,11 @@ class ServerProcess:
 
     def log(self) -> str:
         return self.log_path.read_text()
+
+    def faults(self) -> list[str]:
+        """The lines of the log but those of the watchdog: other programs stall too."""
+        lines = self.log().splitlines()
+        return [line for line in lines if "project.server.watchdog" not in line]
 
     def _signal(self, number: signal.Signals) -> None:
         assert self.process
@@ -151,7 +184,7 @@ class ServerProcess:
             process.send_signal(number)
             return process.wait()
 
-    def _read_banner(self, process: subprocess.Popen[str]) -> list[str]:
+    def _read_banner(self, process: Process) -> list[str]:
         assert process.stdout
         lines = []
         with Deadline(process):
@@ -163,7 +196,13 @@ class ServerProcess:
         raise AssertionError(f"The server did not start:\n{self.log()}")
 
 
-class DaphneProcess(ServerProcess):
+class SpawnedProcess(ServerProcess):
+    """A server by its own command, as its user starts it."""
+
+    is_forked = False
+
+
+class DaphneProcess(SpawnedProcess):
     """`manage.py runserver`, which serves with Daphne."""
 
     command = "runserver"
@@ -176,18 +215,18 @@ class DaphneProcess(ServerProcess):
         deadline = time.monotonic() + PATIENCE
         while not _is_listening(self.port):  # it prints its last line before that
             assert time.monotonic() < deadline, self.log()
-            time.sleep(0.05)
+            time.sleep(0.05)  # another process: no event to wait for
         return self
 
 
 class BareDaphneProcess(DaphneProcess):
-    """Daphne's own command, which says nothing on stdout."""
+    """Daphne's own command, which prints nothing on stdout."""
 
     def arguments(self) -> list[str]:
         application = "project.asgi:application"
         return [sys.executable, "-m", "daphne", "-p", str(self.port), application]
 
-    def _read_banner(self, process: subprocess.Popen[str]) -> list[str]:
+    def _read_banner(self, process: Process) -> list[str]:
         return []
 
 
@@ -200,9 +239,9 @@ def _is_listening(port: int) -> bool:
 
 
 class Deadline:
-    """Kill a process that keeps us waiting, so that no test hangs on it."""
+    """Kill a process that takes too long, so that no test hangs on it."""
 
-    def __init__(self, process: subprocess.Popen[str]) -> None:
+    def __init__(self, process: Process) -> None:
         self._timer = threading.Timer(PATIENCE, process.kill)
 
     def __enter__(self) -> None:
@@ -223,7 +262,16 @@ def manage(*arguments: str) -> list[str]:
     ]
 
 
+#: Below the ports that the system gives to outgoing connections: one of those could
+#: take the port before its server starts.
+_PORTS = range(12_000, 32_000)
+_numbers = itertools.count(os.getpid() * 97)  # test workers begin at different ports
+
+
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    for number in itertools.islice(_numbers, len(_PORTS)):
+        port = _PORTS[number % len(_PORTS)]
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
+    raise AssertionError("no port is free")

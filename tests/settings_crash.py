@@ -1,4 +1,4 @@
-"""Settings of a server that crashes where `CRASH_AT` says."""
+"""Settings of a server that crashes at the point `CRASH_AT`."""
 
 from __future__ import annotations
 

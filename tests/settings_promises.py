@@ -1,5 +1,4 @@
-"""Settings of servers whose promises are put to the test: with tools that hang, hints
-that get lost and crashes, each where the environment says so."""
+"""Settings for durability tests; the environment switches on each disturbance."""
 
 from __future__ import annotations
 

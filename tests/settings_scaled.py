@@ -15,9 +15,7 @@ if reason := absent():
     print(reason, file=sys.stderr)
     raise SystemExit(os.environ.get("CI", "").lower() == "true")
 
-_worker = os.environ.get("PYTEST_XDIST_WORKER", "gw9").removeprefix("gw")
-
 os.environ["DATABASE_URL"] = POSTGRES
-os.environ["REDIS_URL"] = f"{REDIS.rpartition('/')[0]}/{1 + int(_worker) % 15}"
+os.environ["REDIS_URL"] = REDIS
 
-from tests.settings import *  # noqa: E402, F403
+from tests.settings import *  # noqa: F403

@@ -7,7 +7,7 @@ import re
 import httpx
 import pytest
 
-from tests.conversations.clients import Program, sign_in
+from tests.integration.clients import Program, sign_in
 
 KEY = "sk-planted-k3y-0f-th1s-test-ab12"
 PROMPT = "planted-words-of-a-private-prompt"
@@ -40,17 +40,17 @@ def planted(start_server):
 async def test_secrets_are_found_nowhere(planted):
     program = Program(planted)
     conversation = await program.conversation()
-    said = []
+    texts = []
     async with program.http() as http:
         for model in ("openai/gpt-5", "demo/demo-fast", None):
             fields = {"input": f"/echo {PROMPT}", "model": model, "wait": True}
             url = f"/api/conversations/{conversation}/turns/"
-            said.append((await http.post(url, json=fields)).text)
+            texts.append((await http.post(url, json=fields)).text)
         fields = {"input": [{"role": PROMPT, "content": PROMPT}]}
-        said.append((await http.post(url, json=fields)).text)
+        texts.append((await http.post(url, json=fields)).text)
         for url in ("/api/models/", "/api/schema/", "/api/turns/none/"):
-            said.append((await http.get(url)).text)
-    assert "provider refused the API key" in said[0]
+            texts.append((await http.get(url)).text)
+    assert "provider refused the API key" in texts[0]
     token = http.headers["Authorization"].removeprefix("Bearer ")
     cookie = await sign_in(planted, "admin")
     async with httpx.AsyncClient(
@@ -59,22 +59,22 @@ async def test_secrets_are_found_nowhere(planted):
         for page in ADMIN_PAGES:
             answer = await person.get(page)
             assert answer.status_code == 200, page
-            said.append(answer.text)
+            texts.append(answer.text)
     dumps = [
         planted.manage("dumpdata", "llm", "tools"),
         planted.manage("dump_config"),
     ]
     planted.stop()
-    everywhere = [*said, *dumps, planted.log(), "\n".join(planted.banner)]
-    for place in everywhere:
-        assert KEY not in place
-        assert token not in place
-        assert not re.search(r"demo-[0-9a-f]{40}", place)
-    for place in (*dumps, planted.log()):
-        assert PROMPT not in place
+    everywhere = [*texts, *dumps, planted.log(), "\n".join(planted.banner)]
+    for text in everywhere:
+        assert KEY not in text
+        assert token not in text
+        assert not re.search(r"demo-[0-9a-f]{40}", text)
+    for text in (*dumps, planted.log()):
+        assert PROMPT not in text
 
 
-async def test_a_token_is_kept_as_its_digest_only(server):
+async def test_a_token_is_stored_only_as_its_digest(server):
     token = server.create_token()
     server.stop()
     for path in server.data.iterdir():

@@ -1,10 +1,11 @@
+"""App configuration: creates rows for the tools in code after `migrate`."""
+
 from __future__ import annotations
 
 from typing import Any
 
 from django.apps import AppConfig
 from django.apps import apps as installed
-from django.apps.registry import Apps
 from django.core import checks
 from django.db.models.signals import post_migrate
 
@@ -22,13 +23,13 @@ class ToolsConfig(AppConfig):
 
 
 def sync_tools(*, using: str, apps: Any = None, **kwargs: Any) -> None:
-    """Creates missing rows after `migrate` and `flush`: for each tool in code, each MCP
+    """Create missing rows after `migrate` and `flush`: for each tool in code, each MCP
     server in the settings and each kind of tool that requests may declare."""
     from tools.models import Tool
     from tools.models.declared_tool import DeclaredTool
     from tools.models.mcp_server import McpServer
 
-    migrated: Apps = apps or installed  # `flush` passes no apps
+    migrated = apps or installed  # `flush` passes no apps
     try:
         for name in ("Tool", "McpServer", "DeclaredTool"):
             migrated.get_model("tools", name)

@@ -1,3 +1,5 @@
+"""System check that loads the tools of all apps and reports invalid ones."""
+
 from __future__ import annotations
 
 from collections.abc import Sequence

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 
 class ToolError(Exception):
-    """The tool could not do this.
+    """The tool failed.
 
     Raise it in a tool, with a sentence that the model can act on: what was wrong, and
     what would be right.
@@ -37,11 +37,11 @@ class UnusableOutput(ToolError):
 
 
 class ProcessEnded(ToolError):
-    """The tool's process ended before it had a result."""
+    """The tool's process ended without a result."""
 
 
 class FetchError(ToolError):
-    """The web server could not be asked."""
+    """The request to the web server failed."""
 
     #: What staff can do about it. Neither the advice nor the message has an address.
     advice = "Correct the address of this tool."
@@ -56,32 +56,30 @@ class AddressRefused(FetchError):
 class Unreachable(FetchError):
     """The web server cannot be reached."""
 
-    advice = "See whether the address is right and its server runs."
+    advice = "Check the address, and that its server runs."
 
 
 class FetchTimeout(FetchError):
     """The web server takes too long."""
 
-    advice = "See whether its server is well, or give this tool more time."
+    advice = "Check the server, or raise the timeout of this tool."
 
 
 class AnswerTooLarge(FetchError):
     """The web server's answer is too large."""
 
-    advice = "Ask for less, or raise the size limit of this tool."
+    advice = "Request less data, or raise the size limit of this tool."
 
 
 class BrokenAnswer(FetchError):
     """The web server's answer cannot be read."""
 
-    advice = (
-        "See whether the address is right; what answers there speaks no clean HTTP."
-    )
+    advice = "Check the address: its server does not send valid HTTP."
 
 
 class InvalidTool(TypeError):
-    """This function cannot be offered as a tool."""
+    """This function cannot be used as a tool."""
 
 
 class InvalidDocument(ValueError):
-    """This is no OpenAPI document that can be read."""
+    """This is not a readable OpenAPI document."""

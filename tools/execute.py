@@ -18,15 +18,14 @@ from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Seque
 from dataclasses import dataclass, replace
 from typing import Any
 
-from django.conf import settings
-
 from llm.wire.items import Item
 from llm.wire.response import arguments_of
 from llm.wire.sanitize import sanitize_json, sanitize_text
+from tools.conf import settings
 from tools.errors import ToolError
 from tools.execution.output import Output, render_output, truncate
 from tools.json_schema.arguments import check
-from tools.registry import Accepted, Context, FormAnswer, RuntimeTool
+from tools.runtime_tool import Accepted, Context, FormAnswer, RuntimeTool
 
 logger = logging.getLogger(__name__)
 
@@ -38,7 +37,7 @@ STOP_GRACE = 1.0  # seconds that cancelled tools have to end
 #: Prefixes that models add to a tool's name by mistake.
 _MISTAKEN_PREFIXES = ("functions.", "default_api.")
 
-_abandoned_tasks: set[asyncio.Task[Any]] = set()  # tasks that ignore cancellation
+abandoned_tasks: set[asyncio.Task[Any]] = set()  # tasks that ignore cancellation
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +79,7 @@ async def execute(
     client_tools: Collection[str] = (),
     refusal: str = "",
 ) -> AsyncGenerator[CallProgress | CallOutcome, None]:
-    """Yields one CallOutcome for each call, and CallProgress before it, as they happen.
+    """Yield one CallOutcome for each call, and CallProgress before it, as they happen.
 
     `client_tools` are names that the model may also call and that the client runs. A
     `refusal` is the error of every call; then none of them runs. Raises only
@@ -157,38 +156,42 @@ class _RunningCall:
         self.task.cancel()
 
     def abandon_if_running(self) -> None:
-        """Abandons the task if it is still running after its cancellation."""
+        """Abandon the task if it is still running after its cancellation."""
         if self.task.done():
             return
-        logger.warning("a tool call cannot be stopped and is left to itself")
-        _abandoned_tasks.add(self.task)
-        self.task.add_done_callback(_abandoned_tasks.discard)
+        logger.warning("a tool call cannot be stopped and was abandoned")
+        abandoned_tasks.add(self.task)
+        self.task.add_done_callback(abandoned_tasks.discard)
         self._context.abandoned(self._call_id)
 
     # The call
 
-    async def _run(self) -> tuple[Output, str]:
-        """Runs the call; returns its output and its error, "" for none."""
+    async def _run(self) -> None:
         try:
-            return await self._output(), ""
+            output = await self._output()
         except ToolError as exc:
-            return _error(str(exc))
+            self._fail(str(exc))
         except (Exception, SystemExit, BaseExceptionGroup) as exc:
             # Without the message, which may quote the user's arguments.
             logger.error("tool %s failed: %s", self._name, format_trace(exc))
-            return _error(f"{self._name} failed: {type(exc).__name__}.")
+            self._fail(f"{self._name} failed: {type(exc).__name__}.")
+        else:
+            self._conclude("accepted" if self._accepted else "completed", output)
 
     async def _output(self) -> Output:
         if self._refusal:
             raise ToolError(self._refusal)
         tool = _tool(self._name, self._tools, self._client_tools)
         arguments = _arguments(self._call, tool)
+        if tool.permit:
+            await tool.permit(self._context, arguments)
+            self._started = time.monotonic()
         self._limit = settings.TOOL_TIMEOUT if tool.timeout is None else tool.timeout
         self._start_timer(self._limit)
         value = await tool.call(self._context, arguments)
         if isinstance(value, Accepted):
             if sanitize_text(value.token) != value.token:
-                raise ToolError("its token is no text that can be kept.")
+                raise ToolError("its token is not text that can be stored.")
             if len(value.token) > MAX_TOKEN:
                 raise ToolError(f"its token is longer than {MAX_TOKEN} characters.")
             self._accepted = value
@@ -220,25 +223,25 @@ class _RunningCall:
 
     # The end, which happens once: by result, error or timeout
 
-    def _end(self, task: asyncio.Task[tuple[Output, str]]) -> None:
+    def _end(self, task: asyncio.Task[None]) -> None:
         if task.cancelled():  # by the tool itself: `cancel` sets `_is_over` before
-            output, error = _error(f"{self._name} failed: CancelledError.")
+            self._fail(f"{self._name} failed: CancelledError.")
         elif exc := task.exception():  # such as KeyboardInterrupt
-            output, error = _error(f"{self._name} failed: {type(exc).__name__}.")
-        else:
-            output, error = task.result()
-        state = "accepted" if self._accepted else "completed"
-        self._conclude("failed" if error else state, output, error)
+            self._fail(f"{self._name} failed: {type(exc).__name__}.")
 
     def _time_out(self) -> None:
-        output, error = _error(
-            f"{self._name} took longer than {self._limit:g} seconds and was given up;"
-            " what it began may still take effect."
+        self._fail(
+            f"{self._name} took longer than {self._limit:g} seconds and timed out;"
+            " what it began may still take effect.",
+            state="timed_out",
         )
-        self._conclude("timed_out", output, error)
         self.task.cancel()
 
-    def _conclude(self, state: str, output: Output, error: str) -> None:
+    def _fail(self, sentence: str, *, state: str = "failed") -> None:
+        output, error = _error(sentence)
+        self._conclude(state, output, error)
+
+    def _conclude(self, state: str, output: Output, error: str = "") -> None:
         if self._is_over:
             return
         self._is_over = True
@@ -265,7 +268,7 @@ class _RunningCall:
         try:
             self._loop.call_soon_threadsafe(self._record_progress, message)
         except RuntimeError:  # the event loop is closed
-            logger.debug("tool %s told its progress too late", self._name)
+            logger.debug("tool %s reported progress after its end", self._name)
 
     def _record_progress(self, message: str) -> None:
         if self._is_over:
@@ -279,7 +282,7 @@ class _RunningCall:
 
 
 async def _stop(running: Sequence[_RunningCall]) -> None:
-    """Cancels all calls and abandons those that do not end within STOP_GRACE."""
+    """Cancel all calls and abandon those that do not end within STOP_GRACE."""
     for each in running:
         each.cancel()
     if not (tasks := [each.task for each in running if not each.task.done()]):

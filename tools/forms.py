@@ -1,3 +1,5 @@
+"""Admin forms of tools: settings, secret headers, dry runs and OpenAPI imports."""
+
 from __future__ import annotations
 
 import json
@@ -12,25 +14,33 @@ from django.utils.html import format_html
 from django.utils.translation import gettext_lazy as _
 
 from llm.forms.fields import JSONObjectField, is_storable_json
+from llm.forms.secret_headers import HeaderLinesField
 from llm.wire.json_pointer import format_path
 from tools.errors import InvalidDocument
-from tools.http.openapi import (
-    MAX_DOCUMENT,
-    OpenApiOperation,
-    read_document,
-    read_operations,
-)
+from tools.http.openapi import OpenApiOperation, read_operations
+from tools.http.openapi_document import MAX_DOCUMENT, read_document
 from tools.http.validation import header_problems, url_problems
 from tools.json_schema.arguments import Path
 from tools.json_schema.line_numbers import line_of
 from tools.json_schema.schema_mistakes import rule_mistakes, schema_mistakes
 from tools.models import HttpTool, Tool
 from tools.models.async_results import ASYNC_FIELDS
-from tools.models.tool import raise_validation_errors, validate_networks
+from tools.validators import raise_validation_errors, validate_networks
 
 MAX_IMPORTED = 200  # operations at once
 
-_CODE = {"cols": 80, "spellcheck": "false", "class": "vLargeTextField tool-code"}
+#: HTML attributes of a text area with JSON, code or lists.
+CODE_ATTRIBUTES = {
+    "cols": 80,
+    "spellcheck": "false",
+    "class": "vLargeTextField tool-code",
+}
+#: Widgets of the fields that say where a server is.
+SERVER_WIDGETS = {
+    "url": forms.TextInput({"size": 80, "class": "vLargeTextField"}),
+    "headers": forms.Textarea({"rows": 3, **CODE_ATTRIBUTES}),
+    "networks": forms.Textarea({"rows": 2, **CODE_ATTRIBUTES}),
+}
 
 
 Mistakes = Callable[[Any], Iterable[tuple[Path, str]]]
@@ -53,7 +63,7 @@ def find_user(name: str) -> Any:
 class CodeField(forms.JSONField):
     """JSON written by hand; error messages have the line and the path."""
 
-    widget = forms.Textarea({"rows": 16, **_CODE})
+    widget = forms.Textarea({"rows": 16, **CODE_ATTRIBUTES})
 
     def __init__(self, *args: Any, mistakes: Mistakes | None = None, **kwargs: Any):
         super().__init__(*args, **kwargs)
@@ -73,7 +83,7 @@ class CodeField(forms.JSONField):
             raise ValidationError(_("This is nested too deeply.")) from exc
         if not is_storable_json(value):
             raise ValidationError(
-                _("This holds a number, a letter or a nesting that cannot be kept.")
+                _("This contains a number, character or nesting that cannot be stored.")
             )
         raise_validation_errors(
             f"Line {line_of(value, path)}, at {format_path(path)}: {text}."
@@ -103,31 +113,11 @@ class SchemaField(CodeField):
         return super().to_python(value or "{}")
 
 
-class SecretTextarea(forms.Textarea):
-    """Renders no value, not even the one that was just submitted."""
+class SecretHeadersField(HeaderLinesField):
+    """Secret headers of a request by a tool."""
 
-    def format_value(self, value: Any) -> str:
-        return ""
-
-
-class SecretHeadersField(forms.CharField):
-    """Lines such as `Authorization: Bearer …`, as a dict. Write-only."""
-
-    widget = SecretTextarea({**_CODE, "rows": 3, "autocomplete": "off"})
-
-    def clean(self, value: Any) -> dict[str, str]:
-        headers: dict[str, str] = {}
-        for number, line in enumerate((value or "").splitlines(), start=1):
-            name, colon, text = line.partition(":")
-            if line.strip() and not colon:
-                raise ValidationError(
-                    _("Line %(line)d: write a name, a colon and a value."),
-                    params={"line": number},
-                )
-            if colon:
-                headers[name.strip()] = text.strip()
+    def check_headers(self, headers: dict[str, str]) -> None:
         raise_validation_errors(header_problems(headers))
-        return headers
 
 
 class SecretHeadersForm(forms.ModelForm):
@@ -138,9 +128,9 @@ class SecretHeadersForm(forms.ModelForm):
         label=_("Secret headers"),
         required=False,
         help_text=_(
-            "One a line, such as “Authorization: Bearer …”; encrypted, and never shown"
-            " again. Those you do not name stay; a name with nothing behind its colon"
-            " is removed."
+            "One per line, such as “Authorization: Bearer …”; stored encrypted and"
+            " never shown again. Headers that you do not list keep their values; a name"
+            " without a value is removed."
         ),
     )
 
@@ -148,7 +138,7 @@ class SecretHeadersForm(forms.ModelForm):
         super().__init__(*args, **kwargs)
         # A user with only the view permission has no field for them.
         if "secret" in self.fields and (names := self.instance.secret_names):
-            known = _("Set now: %(names)s.") % {"names": ", ".join(names)}
+            known = _("Currently set: %(names)s.") % {"names": ", ".join(names)}
             field = self.fields["secret"]
             field.help_text = f"{field.help_text} {known}"
             if why := self.instance.why_headers_not_sent:
@@ -171,7 +161,7 @@ class ToolForm(forms.ModelForm):
         label=_("Rule"),
         required=False,
         mistakes=rule_mistakes,
-        widget=forms.Textarea({"rows": 6, **_CODE}),
+        widget=forms.Textarea({"rows": 6, **CODE_ATTRIBUTES}),
         help_text=_(
             "JSON Schema: a call whose arguments fit it needs approval. More than 100:"
             ' {"properties": {"euros": {"exclusiveMinimum": 100}},'
@@ -179,10 +169,10 @@ class ToolForm(forms.ModelForm):
         ),
     )
     definition = CodeField(
-        widget=forms.Textarea({"rows": 8, **_CODE}),
+        widget=forms.Textarea({"rows": 8, **CODE_ATTRIBUTES}),
         help_text=_(
-            "What the provider is told, as in a request of the Responses API. It goes"
-            " to models of several providers; leave out what only one knows."
+            "Tool definition in the form of the Responses API. It is sent to models of"
+            " several providers; leave out fields that only one of them supports."
         ),
     )
 
@@ -216,19 +206,19 @@ class ToolForm(forms.ModelForm):
 #: The labels of the empty choice.
 _EMPTY_LABELS = {
     Tool.Kind.HTTP: {
-        "replay": _("as its method says"),
-        "blocking": _("waits for it, unless its answer comes later"),
+        "replay": _("according to its HTTP method"),
+        "blocking": _("waits for the result, unless it is asynchronous"),
         "approval": _("always, except for GET and HEAD"),
     },
     Tool.Kind.MCP: {
-        "replay": _("as its server says"),
-        "blocking": _("waits for it"),
+        "replay": _("according to its server"),
+        "blocking": _("waits for the result"),
         "approval": _("always, except for tools that the server marks read-only"),
     },
     Tool.Kind.PYTHON: {
-        "replay": _("as its code says"),
-        "blocking": _("as its code says"),
-        "approval": _("as its code says"),
+        "replay": _("according to its code"),
+        "blocking": _("according to its code"),
+        "approval": _("according to its code"),
     },
 }
 
@@ -253,11 +243,9 @@ class HttpToolForm(SecretHeadersForm):
         ]
         field_classes = {"places": JSONObjectField, "headers": JSONObjectField}
         widgets = {
-            "url": forms.TextInput({"size": 80, "class": "vLargeTextField"}),
-            "places": forms.Textarea({"rows": 3, **_CODE}),
-            "headers": forms.Textarea({"rows": 3, **_CODE}),
+            **SERVER_WIDGETS,
+            "places": forms.Textarea({"rows": 3, **CODE_ATTRIBUTES}),
             "max_size": forms.NumberInput({"class": "vBigIntegerField"}),
-            "networks": forms.Textarea({"rows": 2, **_CODE}),
             "job_url": forms.TextInput({"size": 80, "class": "vLargeTextField"}),
         }
 
@@ -269,22 +257,23 @@ class HttpToolForm(SecretHeadersForm):
         self.fields["parameters"].help_text = parameters.help_text
         self.fields["parameters"].initial = parameters.get_default()
 
-    def _post_clean(self) -> None:
-        if not self.errors:  # the model's clean expects valid fields
-            # Django's own hook, which the stubs leave out:
-            super()._post_clean()  # type: ignore[misc]
+    def clean(self) -> dict[str, Any]:
+        cleaned = super().clean()
+        self.instance.has_invalid_fields = bool(self.errors)
+        return cleaned
 
 
 class DryRunForm(forms.Form):
     username = forms.CharField(
-        label=_("As the user"), help_text=_("Whose name; the call is made for them.")
+        label=_("As the user"),
+        help_text=_("Name of the user for whom the call is made."),
     )
     arguments = forms.CharField(
         label=_("Arguments"),
         strip=False,
-        widget=forms.Textarea({"rows": 10, **_CODE}),
+        widget=forms.Textarea({"rows": 10, **CODE_ATTRIBUTES}),
         help_text=_(
-            "JSON, as a model would write it. Mistakes are told as to a model."
+            "JSON, as a model would write it. Errors are reported as to a model."
         ),
     )
 
@@ -306,17 +295,17 @@ class DocumentForm(forms.Form):
 
     file = forms.FileField(label=_("File"), required=False)
     document = forms.CharField(
-        label=_("Or its text"),
+        label=_("Or paste its text"),
         required=False,
         strip=False,
-        widget=forms.Textarea({"rows": 12, **_CODE}),
+        widget=forms.Textarea({"rows": 12, **CODE_ATTRIBUTES}),
         help_text=_("OpenAPI 3.0 or 3.1, JSON or YAML."),
     )
     base_url = forms.CharField(
         label=_("Address of the API"),
         required=False,
         widget=forms.TextInput({"size": 80}),
-        help_text=_("Empty for the server that the document names."),
+        help_text=_("Empty for the server in the document."),
     )
 
     def clean_base_url(self) -> str:
@@ -353,16 +342,16 @@ class OperationsForm(forms.Form):
         error_messages={"required": _("Choose at least one operation.")}
     )
     secret = SecretHeadersField(
-        label=_("Secret headers of all of them"),
+        label=_("Secret headers for all of them"),
         required=False,
-        help_text=_("One a line, such as “Authorization: Bearer …”."),
+        help_text=_("One per line, such as “Authorization: Bearer …”."),
     )
     networks = forms.CharField(
-        label=_("Allowed networks of all of them"),
+        label=_("Allowed networks for all of them"),
         required=False,
-        widget=forms.Textarea({"rows": 2, **_CODE}),
+        widget=forms.Textarea({"rows": 2, **CODE_ATTRIBUTES}),
         validators=[validate_networks],
-        help_text=_("Private networks, one a line; mostly none is needed."),
+        help_text=_("Private networks, one per line; usually none is needed."),
     )
 
     def __init__(
@@ -380,7 +369,7 @@ class OperationsForm(forms.Form):
     def clean_operations(self) -> list[OpenApiOperation]:
         chosen = set(self.cleaned_data["operations"])
         if len(chosen) > MAX_IMPORTED:
-            text = _("Choose no more than %(most)d at once.")
+            text = _("Choose at most %(most)d at once.")
             raise ValidationError(text, params={"most": MAX_IMPORTED})
         return [each for each, why_not in self.found if each.key in chosen]
 
@@ -389,5 +378,5 @@ def _find_import_problem(operation: OpenApiOperation, taken: set[str]) -> str:
     if operation.problem:
         return operation.problem
     if operation.name in taken:
-        return str(_("there is a tool of this name."))
+        return str(_("there is already a tool with this name."))
     return ""

@@ -94,13 +94,13 @@ def check_url(text: str) -> URL:
         url = URL(text)
         host = url.raw_host
     except ValueError as exc:
-        raise AddressRefused("the address is not a URL.") from exc
+        raise AddressRefused("the address is not a valid URL.") from exc
     if url.scheme not in ("http", "https") or not host:
-        raise AddressRefused("only http and https addresses are allowed.")
+        raise AddressRefused("only http and https URLs are allowed.")
     if url.user is not None or url.password is not None:
-        raise AddressRefused("an address with a user name in it is not allowed.")
+        raise AddressRefused("a URL with a user name is not allowed.")
     if looks_like_address(host) and parse_address(host) is None:
-        raise AddressRefused("the address is a number in an odd spelling.")
+        raise AddressRefused("the address is a number in an unusual notation.")
     return url
 
 
@@ -244,7 +244,7 @@ def _redirect_target(answer: FetchedResponse, url: URL) -> URL | None:
     try:
         target = url.join(URL(answer.headers["location"]))
     except ValueError as exc:
-        raise BrokenAnswer("the web server redirects to what is not a URL.") from exc
+        raise BrokenAnswer("the web server redirects to an invalid URL.") from exc
     return check_url(str(target))
 
 
@@ -286,7 +286,7 @@ def _without(headers: Mapping[str, str], name: str) -> dict[str, str]:
 
 @contextmanager
 def _convert_errors(limits: Limits) -> Iterator[None]:
-    """Converts exceptions of the network and its libraries to FetchError.
+    """Convert exceptions of the network and its libraries to FetchError.
 
     Their messages are left out, because they contain addresses.
     """
@@ -299,11 +299,11 @@ def _convert_errors(limits: Limits) -> Iterator[None]:
             f"the web server could not be reached within {limits.connect:g} seconds."
         ) from exc
     except aiohttp.ClientSSLError as exc:
-        raise Unreachable("the web server's certificate is not accepted.") from exc
+        raise Unreachable("the web server's certificate is invalid.") from exc
     except aiohttp.ClientConnectorError as exc:
         raise Unreachable from exc
     except socket.gaierror as exc:
-        raise Unreachable("the web server's name is not known.") from exc
+        raise Unreachable("the web server's name cannot be resolved.") from exc
     except (aiohttp.ClientError, OSError) as exc:
         raise BrokenAnswer(
             f"the web server's answer cannot be read ({type(exc).__name__})."

@@ -1,150 +1,67 @@
 """Registry of the tools that are defined in code, and the `@tool` decorator.
 
 `@tool` describes a typed function and returns it unchanged. The registry finds the
-tools in `tools/builtin/` and in the `tools.py` of each installed app. Rows of
+tools in `tools/builtin/`, in each installed app and in its `tools.py`. Rows of
 `tools.models.tool.Tool` say which tools are enabled.
 """
 
 from __future__ import annotations
 
 import pkgutil
-import re
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
-from functools import cache, partial
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import cache, lru_cache, partial
 from importlib import import_module
+from importlib.util import find_spec
 from inspect import isfunction
 from types import ModuleType
-from typing import Any, Literal, TypeVar, get_args, overload
+from typing import Any, TypeVar, get_args, overload
 
 from django.apps import apps
-from django.utils.module_loading import module_has_submodule
 
 from tools import builtin
 from tools.errors import InvalidTool
+from tools.json_schema.function_schema import Signature, signature_of
+from tools.python.function_marks import (
+    find_tool,
+    function_signature,
+    get_tool,
+    mark_function,
+)
 from tools.python.isolated_call import IsolatedCall
 from tools.python.thread_pool import MAX_THREADS, ToolThreadPool
-from tools.schema import Signature, signature_of
+from tools.runtime_tool import (
+    NAME,
+    Accepted,
+    Approval,
+    AskForm,
+    Context,
+    FormAnswer,
+    Replay,
+    RuntimeTool,
+)
 
-Replay = Literal["safe", "idempotent", "once"]
+#: What authors of tools import from here, wherever it is defined.
+__all__ = [
+    "NAME",
+    "Accepted",
+    "Approval",
+    "AskForm",
+    "Context",
+    "FormAnswer",
+    "Replay",
+    "RuntimeTool",
+    "discover",
+    "function_signature",
+    "get_tool",
+    "python_tools",
+    "tool",
+    "tool_of",
+]
+
 Function = TypeVar("Function", bound=Callable[..., Any])
 
-AskForm = Callable[["Context", str, Mapping[str, Any]], Awaitable["FormAnswer"]]
-
-NAME = re.compile(r"\A[A-Za-z_][A-Za-z0-9_-]{0,63}\Z")  # accepted by every provider
-
-_MARK = "__tool__"
-_SIGNATURE = "__tool_signature__"
 _threads = ToolThreadPool(MAX_THREADS)
-
-
-@dataclass(frozen=True, slots=True)
-class FormAnswer:
-    """A person's answer to a form."""
-
-    action: Literal["accept", "decline", "cancel"]
-    content: Mapping[str, Any] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class Accepted:
-    """A tool returns this when an external system goes on with its work.
-
-    The result is posted to the context's `callback_url`, or Parley calls the tool's
-    `poll` every `poll_after` seconds; the first result counts.
-    """
-
-    token: str = ""  # identifies the work to `poll`
-    poll_after: float | None = None  # seconds; None: not polled, the result is posted
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Approval:
-    """When a person must agree before a call runs."""
-
-    policy: Literal["always", "first", "rule"]
-    #: JSON Schema: arguments that fit it need approval. Only for the policy "rule".
-    rule: Mapping[str, Any] | None = None
-    group_id: int | None = None  # who may agree; None: the user
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Context:
-    """The user, conversation and turn of a call, and callbacks for progress and forms.
-
-    A tool's function receives it in a parameter that is annotated `Context`.
-    """
-
-    user_id: int | None = None
-    conversation_id: str = ""
-    #: False if the call comes from a program that may not read the user's chats.
-    may_read_chats: bool = True
-    turn_id: str = ""
-    call_id: str = ""
-    #: The same in every attempt of one call; pass it to external services.
-    idempotency_key: str = ""
-    #: Reports progress: `progress("3 of 10 pages")`. Callable from any thread.
-    progress: Callable[[str], None] = field(default=lambda message: None)
-    #: Shows a form and returns the answer, for `asking`; None if no person can answer.
-    ask: AskForm | None = None
-    #: Where an external system posts its result; "" if PUBLIC_URL is not set.
-    callback_url: str = ""
-    #: Called with the id of a call that was given up but cannot be stopped.
-    abandoned: Callable[[str], None] = field(default=lambda call_id: None)
-
-    async def asking(self, message: str, schema: Mapping[str, Any]) -> FormAnswer:
-        """Shows a form to the user and waits for the answer.
-
-        `schema` is the JSON Schema of a flat object. The answer is "cancel" if no
-        person can answer.
-        """
-        if self.ask is None:
-            return FormAnswer("cancel")
-        return await self.ask(self, message, schema)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RuntimeTool:
-    """A tool as a turn uses it."""
-
-    name: str
-    description: str
-    parameters: Mapping[str, Any]  # JSON Schema of an object
-    #: Returns text, content parts or anything JSON; raises anything to fail. Its
-    #: arguments have been checked against `parameters`.
-    call: Callable[[Context, dict[str, Any]], Awaitable[Any]]
-    timeout: float | None = None  # seconds; None for settings.TOOL_TIMEOUT
-    replay: Replay = "once"  # what a crash may repeat
-    #: False: the model continues at once and receives the result when it is ready.
-    blocking: bool = True
-    #: Whether a new row for this tool is enabled; staff can change it later.
-    enabled: bool = True
-    #: Called with the token of an `Accepted`; returns the result or `Accepted` again.
-    poll: Callable[[Context, str], Awaitable[Any]] | None = None
-    approval: Approval | None = None
-    label: str = ""  # for users; defaults to the name
-    source: str = ""  # where the code is, for staff
-    _definition: dict[str, Any] | None = field(
-        default=None, init=False, compare=False, repr=False
-    )
-
-    @property
-    def definition(self) -> dict[str, Any]:
-        """The definition that models receive, in the Responses shape.
-
-        Built once for all turns that use the tool, and never changed.
-        """
-        if self._definition is None:
-            definition = {
-                "type": "function",
-                "name": self.name,
-                "description": self.description,
-                "parameters": dict(self.parameters),
-                "strict": False,
-            }
-            object.__setattr__(self, "_definition", definition)
-        assert self._definition is not None
-        return self._definition
 
 
 @overload
@@ -160,6 +77,7 @@ def tool(
     replay: Replay = "once",
     blocking: bool = True,
     enabled: bool = True,
+    only_in_presets: bool = False,
     poll: Callable[[Context, str], Awaitable[Any]] | None = None,
     approval: Approval | None = None,
     label: str = "",
@@ -169,7 +87,7 @@ def tool(
 
 
 def tool(function: Any = None, /, **settings: Any) -> Any:
-    """Makes a function callable by models. Name and description come from the function,
+    """Make a function callable by models. Name and description come from the function,
     the schema of its parameters from their types.
 
     `isolate` runs the function in a separate process that is killed at the timeout;
@@ -180,12 +98,6 @@ def tool(function: Any = None, /, **settings: Any) -> Any:
     if function is None:
         return partial(_mark, **settings)
     return _mark(function, **settings)
-
-
-def get_tool(function: Callable[..., Any]) -> RuntimeTool:
-    """The tool that `@tool` created for a function."""
-    found: RuntimeTool = getattr(function, _MARK)
-    return found
 
 
 @cache
@@ -226,14 +138,25 @@ class _PythonCall:
         )
 
 
-def function_signature(function: Callable[..., Any]) -> Signature:
-    """The signature that `@tool` stored on a function."""
-    found: Signature = getattr(function, _SIGNATURE)
-    return found
+def tool_of(function: Callable[..., Any]) -> RuntimeTool:
+    """The tool of a function, which need not be marked with `@tool`. Raises
+    InvalidTool."""
+    return (isfunction(function) and find_tool(function)) or _build_unmarked(function)
 
 
-def _mark(
-    function: Function,
+def _mark(function: Function, /, **settings: Any) -> Function:
+    new_tool, signature = _build(function, **settings)
+    mark_function(function, new_tool, signature)
+    return function
+
+
+@lru_cache(maxsize=1000)
+def _build_unmarked(function: Callable[..., Any]) -> RuntimeTool:
+    return _build(function)[0]
+
+
+def _build(
+    function: Callable[..., Any],
     /,
     *,
     name: str = "",
@@ -241,7 +164,7 @@ def _mark(
     isolate: bool = False,
     memory: int | None = None,
     **settings: Any,
-) -> Function:
+) -> tuple[RuntimeTool, Signature]:
     signature = signature_of(function, Context)
     name = name or function.__name__
     source = f"{function.__module__}.{function.__qualname__}"
@@ -250,7 +173,7 @@ def _mark(
     if isolate:
         call = _build_isolated_call(function, source, memory)
     elif memory is not None:
-        raise InvalidTool(f"{source} limits its memory; that takes isolate=True.")
+        raise InvalidTool(f"{source} limits its memory, which needs isolate=True.")
     new_tool = RuntimeTool(
         name=name,
         description=description or signature.description,
@@ -259,9 +182,7 @@ def _mark(
         source=source,
         **settings,
     )
-    setattr(function, _MARK, new_tool)
-    setattr(function, _SIGNATURE, signature)
-    return function
+    return new_tool, signature
 
 
 def _build_isolated_call(
@@ -287,7 +208,7 @@ def _check(
     if not NAME.match(name):
         raise InvalidTool(
             f"{source} is named {name!r}; a tool's name has up to 64 letters, digits,"
-            " '_' and '-', and begins with no digit."
+            " '_' and '-', and does not begin with a digit."
         )
     if timeout is not None and not 0 < timeout < float("inf"):
         raise InvalidTool(
@@ -299,17 +220,27 @@ def _check(
 
 
 def _modules() -> Iterator[ModuleType]:
-    """Yields the built-in modules, then those of the apps in INSTALLED_APPS order."""
+    """Yield the built-in modules, then those of the apps in INSTALLED_APPS order: the
+    app itself, which may be a module of tools, and its `tools.py`."""
     for name in sorted(info.name for info in pkgutil.iter_modules(builtin.__path__)):
         yield import_module(f"{builtin.__name__}.{name}")
     for app in apps.get_app_configs():
-        if app.name != __package__ and module_has_submodule(app.module, "tools"):
+        if app.name == __package__:
+            continue
+        if app.module is not None:
+            yield app.module
+        if has_submodule(app.module, "tools"):
             yield import_module(f"{app.name}.tools")
+
+
+def has_submodule(module: ModuleType | None, name: str) -> bool:
+    """True for a package with this submodule, which is not imported."""
+    if module is None or not hasattr(module, "__path__"):
+        return False
+    return find_spec(f"{module.__name__}.{name}") is not None
 
 
 def _find_tools(module: ModuleType) -> Iterator[RuntimeTool]:
     for value in list(vars(module).values()):
-        if isfunction(value) and isinstance(
-            found := vars(value).get(_MARK), RuntimeTool
-        ):
+        if isfunction(value) and (found := find_tool(value)):
             yield found

@@ -14,29 +14,38 @@ from django.http import HttpRequest
 from conversations.access import rate_limits
 from conversations.access.errors import Forbidden, TooFast, WrongAddress
 from conversations.access.rate_limits import Charge, Verdict
-from conversations.models.access_token import AccessToken
+from conversations.models.access_token import AccessToken, is_within
 from llm.errors import ModelNotAvailable
 
 
-def check_access(token: AccessToken, address: str, *scopes: str) -> None:
-    """Raises WrongAddress, and Forbidden where the token has none of `scopes`."""
-    check_address(token, address)
-    check_scope(token, *scopes)
+def client_address(peer: str, forwarded: str) -> str:
+    """The client's address: the peer's, or the one that our reverse proxy reports.
+
+    `forwarded` is the header `X-Forwarded-For`. Any client can send it, so it is used
+    only if BEHIND_HTTPS says that a reverse proxy is in front of the server, and then
+    only its last entry, which is the one that the proxy has added.
+    """
+    if settings.BEHIND_HTTPS and (last := forwarded.rpartition(",")[2].strip()):
+        return last
+    return peer
 
 
-def check_address(token: AccessToken, address: str) -> None:
-    if not token.may_be_used_from(address):
+def check_address(token: AccessToken, peer: str, forwarded: str) -> None:
+    """`peer` and `forwarded` as for `client_address`. Raises WrongAddress."""
+    if not token.networks:
+        return
+    address = client_address(peer, forwarded)
+    if not is_within(address, token.networks):
         raise WrongAddress(
             f"This access token may not be used from {address or 'here'}."
         )
 
 
-def check_scope(token: AccessToken, *scopes: str) -> None:
-    if not token.has_scope(*scopes):
-        raise Forbidden(
-            f"This access token lacks the scope {_join_quoted(scopes, ' or ')};"
-            f" it has {_join_quoted(token.scopes, ', ')}."
-        )
+def scope_missing(token: AccessToken, *scopes: str) -> Forbidden:
+    return Forbidden(
+        f"This access token lacks the scope {_join_quoted(scopes, ' or ')};"
+        f" it has {_join_quoted(token.scopes, ', ')}."
+    )
 
 
 def _join_quoted(names: Iterable[str], between: str) -> str:
@@ -96,14 +105,15 @@ async def atake_tokens(
 def take_user_request(user: Any, size: int) -> Verdict:
     """Count one request of `size` bytes. Raises TooFast."""
     return _require_allowed(
-        rate_limits.take(user_bucket_owner(user), _user_request_charges(size)), "You"
+        rate_limits.take(user_bucket_owner(user), _user_request_charges(size)),
+        "You may take",
     )
 
 
 async def atake_user_request(owner: str, size: int) -> Verdict:
     """Like `take_user_request`, on an event loop; `owner`: `user_bucket_owner()`."""
     return _require_allowed(
-        await rate_limits.atake(owner, _user_request_charges(size)), "You"
+        await rate_limits.atake(owner, _user_request_charges(size)), "You may take"
     )
 
 
@@ -111,7 +121,9 @@ def check_user_tokens_available(user: Any, amount: int) -> Verdict:
     """Check that `amount` tokens are available now, without taking them: the tokens
     really used are charged later. Raises TooFast."""
     charges = _user_token_charges(amount, is_taken=False)
-    return _require_allowed(rate_limits.take(user_bucket_owner(user), charges), "You")
+    return _require_allowed(
+        rate_limits.take(user_bucket_owner(user), charges), "You may take"
+    )
 
 
 def check_user_may_continue(user: Any) -> Verdict:
@@ -193,12 +205,14 @@ def _token_charges(token: AccessToken, amount: int, is_taken: bool) -> list[Char
     return [Charge("tokens", limit, amount, is_taken)] if limit else []
 
 
-def _require_allowed(verdict: Verdict, subject: str = "This access token") -> Verdict:
+def _require_allowed(
+    verdict: Verdict, subject: str = "This access token may take"
+) -> Verdict:
     if verdict.is_allowed:
         return verdict
     slowest = max(verdict.buckets, key=lambda left: left.available_in)
     exc = TooFast(
-        f"{subject} may take {slowest.charge.limit} {slowest.charge.name} a minute;"
+        f"{subject} {slowest.charge.limit} {slowest.charge.name} a minute;"
         f" try again in {math.ceil(verdict.retry_after)} s.",
         retry_after=verdict.retry_after,
     )

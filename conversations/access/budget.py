@@ -18,14 +18,13 @@ from decimal import ROUND_CEILING, Decimal
 from typing import Any
 
 from django.conf import settings
-from django.db import models, transaction
+from django.db import transaction
 from django.db.models import F
 from django.utils import timezone
-from django.utils.translation import gettext_lazy as _
 
 from conversations.access.errors import BudgetExhausted, Unauthorized
 from conversations.models.access_token import NANOS_PER_DOLLAR, AccessToken
-from llm.wire.items import new_id
+from conversations.models.ledger import Balance, LedgerEntry
 
 logger = logging.getLogger(__name__)
 
@@ -34,79 +33,11 @@ _MAX_NANOS = 10**9 * NANOS_PER_DOLLAR  # the column can store nine times as much
 MAX_RELEASED = 500  # most entries that one sweep releases
 
 
-def entry_id() -> str:
-    return new_id("led")
-
-
-class Balance(models.Model):
-    """The amounts that a token has spent and reserved in a period."""
-
-    token = models.ForeignKey(AccessToken, models.CASCADE, related_name="balances")
-    period = models.CharField(max_length=10)  # "total", "2026-11" or "2026-11-21"
-    spent = models.BigIntegerField(default=0, help_text=_("Billionths of a USD."))
-    reserved = models.BigIntegerField(default=0, help_text=_("Billionths of a USD."))
-
-    class Meta:
-        default_permissions = ()
-        constraints = [
-            models.UniqueConstraint(
-                fields=["token", "period"], name="conversations_balance_once"
-            ),
-            models.CheckConstraint(
-                condition=models.Q(spent__gte=0, reserved__gte=0),
-                name="conversations_balance_not_negative",
-            ),
-        ]
-
-    def __str__(self) -> str:
-        return f"{self.period}: {dollars(self.spent)} USD"
-
-
-class LedgerEntry(models.Model):
-    """One request to a provider: reserved, then settled or released."""
-
-    class State(models.TextChoices):
-        RESERVED = "reserved", _("reserved")
-        SETTLED = "settled", _("settled")
-        RELEASED = "released", _("released")
-
-    id = models.CharField(
-        primary_key=True, max_length=64, default=entry_id, editable=False
-    )
-    balance = models.ForeignKey(Balance, models.CASCADE, related_name="entries")
-    state = models.CharField(
-        max_length=8, choices=State.choices, default=State.RESERVED
-    )
-    amount = models.BigIntegerField(help_text=_("Reserved, in billionths of a USD."))
-    cost = models.BigIntegerField(
-        null=True, help_text=_("What it came to, in billionths of a USD.")
-    )
-    deadline = models.DateTimeField(help_text=_("When its process counts as dead."))
-    created_at = models.DateTimeField(auto_now_add=True)
-
-    class Meta:
-        default_permissions = ()
-        indexes = [
-            models.Index(
-                fields=["deadline"],
-                condition=models.Q(state="reserved"),
-                name="conversations_ledger_open",
-            )
-        ]
-
-    def __str__(self) -> str:
-        return self.id
-
-
 def nanos(amount: Decimal) -> int:
     """USD in billionths, rounded up; at most a billion USD."""
     return min(
         _MAX_NANOS, int((amount * NANOS_PER_DOLLAR).to_integral_value(ROUND_CEILING))
     )
-
-
-def dollars(amount: int) -> Decimal:
-    return Decimal(amount) / NANOS_PER_DOLLAR
 
 
 @transaction.atomic
@@ -166,7 +97,7 @@ def _release(row: LedgerEntry) -> bool:
         return False
     balance = Balance.objects.filter(pk=row.balance_id)
     balance.update(reserved=F("reserved") - row.amount)
-    logger.warning("ledger entry %s was never settled, and is released", row.pk)
+    logger.warning("ledger entry %s was never settled and was released", row.pk)
     return True
 
 
@@ -202,9 +133,9 @@ def balance_of(token: AccessToken) -> tuple[int, int]:
 def budget_error(token: AccessToken) -> BudgetExhausted:
     when = {"day": " for today", "month": " for this month"}
     return BudgetExhausted(
-        f"What is left of this access token's budget"
+        f"The rest of this access token's budget"
         f"{when.get(token.budget_period, '')} is not enough for this call;"
-        " ask for less, or have the budget raised."
+        " request fewer tokens or ask for a higher budget."
     )
 
 

@@ -10,6 +10,7 @@
             * BudgetExhausted   429 `insufficient_quota`; waiting does not help
     * RateLimited
         * TooFast               429 `rate_limit_exceeded`, with `retry_after`
+            * UnderMaintenance  503 `maintenance`, with `retry_after`
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ class Unauthorized(LLMError):
 
 
 class Forbidden(BadRequest):
-    """This access token does not open this door."""
+    """This access token lacks the scope for this request."""
 
     code, status = "E_FORBIDDEN", 403
     openai_code = "insufficient_scope"
@@ -40,7 +41,7 @@ class WrongAddress(Forbidden):
 
 
 class PriceUnknown(BadRequest):
-    """Nobody knows what this model costs, so a token with a budget may not ask it."""
+    """The price of this model is unknown, so a token with a budget cannot use it."""
 
     code, status = "E_PRICE_UNKNOWN", 403
     openai_code = "model_without_price"
@@ -57,3 +58,11 @@ class TooFast(RateLimited):
 
     code = "E_TOKEN_RATE_LIMIT"
     verdict: Verdict | None = None  # for the headers of the refusal
+
+
+class UnderMaintenance(TooFast):
+    """The server is under maintenance and takes no new messages; try again later."""
+
+    # A TooFast, because every entry point then keeps the text and says when to retry.
+    code, status, type = "E_MAINTENANCE", 503, "server_error"
+    openai_code = "maintenance"

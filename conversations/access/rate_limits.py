@@ -9,7 +9,6 @@ not used.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import math
 import threading
@@ -22,6 +21,7 @@ from typing import Any
 from django.conf import settings
 
 from conversations.throttled_warning import ThrottledWarning
+from llm.concurrency.per_loop import PerLoop
 
 MINUTE = 60.0  # seconds
 MAX_BUCKETS = (
@@ -91,7 +91,7 @@ class Buckets:
     """Buckets in the memory of this process. Thread-safe."""
 
     def __init__(self) -> None:
-        self._levels: dict[str, tuple[float, float]] = {}  # level, and the time of it
+        self.levels: dict[str, tuple[float, float]] = {}  # level, and the time of it
         self._lock = threading.Lock()
 
     def take(self, owner: str, charges: Sequence[Charge], now: float) -> Verdict:
@@ -103,21 +103,21 @@ class Buckets:
             if allowed:
                 levels = [_level_after(each, level) for each, level in pairs]
             for each, level in zip(charges, levels, strict=True):
-                self._levels[f"{owner}:{each.name}"] = level, now
-            if len(self._levels) > MAX_BUCKETS:
+                self.levels[f"{owner}:{each.name}"] = level, now
+            if len(self.levels) > MAX_BUCKETS:
                 self._forget(now)
         return Verdict(
             allowed, [BucketState(*pair) for pair in zip(charges, levels, strict=True)]
         )
 
     def _level(self, owner: str, each: Charge, now: float) -> float:
-        level, then = self._levels.get(f"{owner}:{each.name}", (each.limit, now))
+        level, then = self.levels.get(f"{owner}:{each.name}", (each.limit, now))
         return min(each.limit, level + (now - then) * each.limit / MINUTE)
 
     def _forget(self, now: float) -> None:
         # No level is below minus one minute's amount: full again after two minutes.
         old = now - 2 * MINUTE
-        self._levels = {k: v for k, v in self._levels.items() if v[1] > old}
+        self.levels = {k: v for k, v in self.levels.items() if v[1] > old}
 
 
 def _is_available(each: Charge, level: float) -> bool:
@@ -176,7 +176,8 @@ class RedisBuckets:
         self._fallback = Buckets()  # used while Redis is unavailable
         self._away_until = 0.0
         self._warning = ThrottledWarning(
-            logger, "Redis is away (%s): this process counts requests for itself"
+            logger,
+            "Redis is unavailable (%s): this process applies the rate limits alone",
         )
 
     def take(self, owner: str, charges: Sequence[Charge]) -> Verdict:
@@ -198,7 +199,7 @@ class RedisBuckets:
 
     async def aclose(self) -> None:
         """Close connections of the running loop and of threads; use reopens them."""
-        if found := self._loops.pop(asyncio.get_running_loop(), None):
+        if found := self._connections.pop():
             await found.client.aclose()
         if "_script" in self.__dict__:
             self._script.registered_client.close()
@@ -227,16 +228,8 @@ class RedisBuckets:
         return client.register_script(SCRIPT)
 
     @cached_property
-    def _loops(self) -> dict[asyncio.AbstractEventLoop, _LoopConnections]:
-        return {}
-
-    def _connections(self) -> _LoopConnections:
-        loop = asyncio.get_running_loop()
-        if (found := self._loops.get(loop)) is None:
-            for ended in [other for other in self._loops if other.is_closed()]:
-                del self._loops[ended]
-            found = self._loops[loop] = _LoopConnections(self._url)
-        return found
+    def _connections(self) -> PerLoop[_LoopConnections]:
+        return PerLoop(lambda: _LoopConnections(self._url))
 
 
 class _LoopConnections:

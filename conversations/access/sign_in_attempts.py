@@ -25,7 +25,6 @@ from __future__ import annotations
 import logging
 import math
 import secrets
-from collections.abc import Callable
 from datetime import timedelta
 from ipaddress import IPv6Address, ip_address, ip_network
 from typing import Any
@@ -40,9 +39,8 @@ from django.db.models import Count, Max, Sum
 from django.http import HttpRequest, HttpResponse, HttpResponseBase, JsonResponse
 from django.shortcuts import render
 from django.utils import timezone
-from django.utils.crypto import salted_hmac
 
-from conversations.access.client_address import client_address
+from conversations.access.admission import client_address
 
 DELAY = 30  # seconds after AXES_FAILURE_LIMIT failures; each further one doubles it
 LONGEST = 3600  # seconds
@@ -64,7 +62,8 @@ class AttemptHandler(AxesDatabaseHandler):
 
     def is_locked(self, request: HttpRequest, credentials: Credentials = None) -> bool:
         is_refused = seconds_left(request, credentials) > 0
-        request.is_sign_in_refused = is_refused  # type: ignore[attr-defined]
+        annotated: Any = request  # the sign-in page reads the attribute
+        annotated.is_sign_in_refused = is_refused
         return is_refused
 
 
@@ -192,8 +191,9 @@ def axes_username(request: HttpRequest, credentials: Credentials) -> str:
     """
     name = _username_in(request, credentials)
     if not _user_exists(name):
-        digest = salted_hmac(f"{_SALT}name", name, algorithm="sha256").hexdigest()
-        return f"unknown name {digest[:32]}"
+        signed = signing.Signer(salt=f"{_SALT}name").sign(name)
+        signature = signed.rpartition(":")[2]
+        return f"unknown name {signature[:32]}"
     browser = browser_id_for(request, name)
     return f"{name} (known browser {browser})" if browser else name
 
@@ -241,23 +241,15 @@ def browser_id_for(request: HttpRequest, name: str) -> str:
 
 
 def remember_browser(
-    get_response: Callable[[HttpRequest], HttpResponseBase],
-) -> Callable[[HttpRequest], HttpResponseBase]:
-    """Middleware that sets the cookie of `browser_id_for` after a sign-in."""
-
-    def respond(request: HttpRequest) -> HttpResponseBase:
-        response = get_response(request)
-        name: str | None = getattr(request, "browser_to_remember", None)
-        if name is not None and hasattr(response, "set_cookie"):
-            browser = browser_id_for(request, name) or secrets.token_hex(8)
-            response.set_cookie(
-                settings.BROWSER_COOKIE_NAME,
-                signing.dumps(browser, salt=_SALT + name),
-                max_age=BROWSER_COOKIE_AGE,
-                secure=settings.SESSION_COOKIE_SECURE,
-                httponly=True,
-                samesite="Lax",
-            )
-        return response
-
-    return respond
+    request: HttpRequest, name: str, response: HttpResponseBase
+) -> None:
+    """Set the cookie of `browser_id_for` after a sign-in."""
+    browser = browser_id_for(request, name) or secrets.token_hex(8)
+    response.set_cookie(
+        settings.BROWSER_COOKIE_NAME,
+        signing.dumps(browser, salt=_SALT + name),
+        max_age=BROWSER_COOKIE_AGE,
+        secure=settings.SESSION_COOKIE_SECURE,
+        httponly=True,
+        samesite="Lax",
+    )

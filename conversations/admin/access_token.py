@@ -1,3 +1,5 @@
+"""Admin of access tokens: create, revoke, limits, budget and use."""
+
 from __future__ import annotations
 
 from typing import Any
@@ -10,9 +12,10 @@ from django.utils.html import format_html
 from django.utils.translation import gettext_lazy as _
 from django.utils.translation import ngettext
 
-from conversations.access.budget import dollars
+from conversations.forms.token_forms import LimitsForm, describe_spending, money
 from conversations.models.access_token import AccessToken
-from conversations.pages.token_forms import LimitsForm, describe_spending, money
+from conversations.models.ledger import dollars
+from llm.admin import LargeTableAdmin
 
 _IDENTITY_FIELDS = ["user", "label", "expires_at"]
 _LIMIT_FIELDS = [
@@ -23,6 +26,7 @@ _LIMIT_FIELDS = [
     "tokens_per_minute",
     ("budget", "budget_period"),
     "declares_any_tool",
+    "cache_seconds",
 ]
 _STATE_FIELDS = [
     "prefix",
@@ -35,11 +39,12 @@ _STATE_FIELDS = [
 
 
 @admin.register(AccessToken)
-class AccessTokenAdmin(admin.ModelAdmin):
+class AccessTokenAdmin(LargeTableAdmin):
     """Only superusers issue tokens for others: a token gives access to the user's
     conversations."""
 
     form = LimitsForm
+    ordering = ["-pk"]
     list_display = [
         "label",
         "prefix",
@@ -57,7 +62,7 @@ class AccessTokenAdmin(admin.ModelAdmin):
         ("revoked_at", admin.EmptyFieldListFilter),
     ]
     list_select_related = ["user"]
-    search_fields = ["label", "prefix", "user__username"]
+    search_fields = ["label", "=prefix", "=user__username"]
     raw_id_fields = ["user"]
     filter_horizontal = ["allowed_models"]
     actions = ["revoke"]
@@ -70,11 +75,9 @@ class AccessTokenAdmin(admin.ModelAdmin):
     def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
         sections = [
             (None, {"fields": _IDENTITY_FIELDS}),
-            (_("What it may do, and how much of it"), {"fields": _LIMIT_FIELDS}),
+            (_("Permissions and limits"), {"fields": _LIMIT_FIELDS}),
         ]
-        return (
-            [*sections, (_("So far"), {"fields": _STATE_FIELDS})] if obj else sections
-        )
+        return [*sections, (_("Usage"), {"fields": _STATE_FIELDS})] if obj else sections
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> Any:
         fixed = [*self.readonly_fields, "user"] if obj else [*self.readonly_fields]

@@ -1,3 +1,5 @@
+"""Admin of conversations, with a filter and a link to their turns."""
+
 from __future__ import annotations
 
 from typing import Any
@@ -19,8 +21,10 @@ from conversations import engine
 from conversations.admin.conversation_content import EDIT, ConversationContentAdmin
 from conversations.models import (
     Conversation,
+    TitleSource,
     Turn,
 )
+from conversations.staff.id_search import find_conversations
 
 
 @admin.register(Conversation)
@@ -38,14 +42,23 @@ class ConversationAdmin(ConversationContentAdmin):
     ]
     list_filter = ["updated_at", ("deleted_at", admin.EmptyFieldListFilter)]
     list_select_related = ["owner", "language_model", "preset"]
-    search_fields = ["=id", "title", "owner__username", "=owner__email"]
-    search_help_text = _("An id, words of the title, or the owner's name or e-mail.")
+    date_hierarchy = "updated_at"
+    search_fields = ["title", "=owner__username", "=owner__email"]
+    search_help_text = _(
+        "The id of a conversation, a turn, an item, a tool call, or of a provider's"
+        " request or response; words of the title; or the owner's name or e-mail."
+    )
     readonly_fields = [
         "id",
         "owner",
         "language_model",
         "preset",
         "options",
+        "folder",
+        "title_source",
+        "pinned_at",
+        "archived_at",
+        "is_temporary",
         "turns_link",
         "created_at",
         "updated_at",
@@ -57,11 +70,16 @@ class ConversationAdmin(ConversationContentAdmin):
         turns = Turn.objects.filter(conversation=OuterRef("pk")).order_by()
         count = turns.values("conversation").annotate(count=Count("pk")).values("count")
         rows: QuerySet[Conversation] = super().get_queryset(request)
-        return rows.annotate(turn_count=Subquery(count))
+        return rows.annotate(turn_count=Subquery(count)).defer("imported_names")
+
+    def find_ids(self, rows: QuerySet[Conversation], term: str) -> set[str]:
+        return super().find_ids(rows, term) | find_conversations(term)
 
     def save_model(
         self, request: HttpRequest, obj: Conversation, form: Any, change: bool
     ) -> None:
+        if "title" in form.changed_data:
+            obj.title_source = TitleSource.PERSON
         super().save_model(request, obj, form, change)
         if "title" in form.changed_data:
             engine.announce_rename(obj)

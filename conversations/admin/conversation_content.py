@@ -1,20 +1,21 @@
+"""Base of the admin of rows with users' content: viewing them is logged."""
+
 from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import Any
 
-from django.contrib import admin
 from django.contrib.admin.models import LogEntry
 from django.db.models import QuerySet
 from django.http import HttpRequest
 
-from llm.admin import BoundedPaginator
+from llm.admin import LargeTableAdmin
 
 INSPECT = "conversations.inspect_turn"
 EDIT = "conversations.edit_items"
 
 
-class ConversationContentAdmin(admin.ModelAdmin):
+class ConversationContentAdmin(LargeTableAdmin):
     """Base of the admin classes for conversation content.
 
     Staff see their own content, and all content with `inspect_turn`. With `edit_items`
@@ -23,8 +24,6 @@ class ConversationContentAdmin(admin.ModelAdmin):
     """
 
     owner = ""  # lookup path to the user who owns the row
-    paginator = BoundedPaginator
-    show_full_result_count = False
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
         rows: QuerySet[Any] = super().get_queryset(request)

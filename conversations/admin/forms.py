@@ -1,3 +1,5 @@
+"""Forms by which staff correct items and the options of turns."""
+
 from __future__ import annotations
 
 import json
@@ -6,10 +8,10 @@ from typing import Any
 from django import forms
 from django.utils.translation import gettext_lazy as _
 
+from conversations.input.checks import InputError
+from conversations.input.items import options_of
 from conversations.models import Item, Turn
 from conversations.staff.corrections import ItemText, apply_corrections, item_texts
-from conversations.turns.input_checks import InputError
-from conversations.turns.request_input import options_of
 from llm.forms.fields import StrictJSONField
 
 

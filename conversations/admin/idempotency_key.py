@@ -1,6 +1,9 @@
+"""Admin of idempotency keys, read-only."""
+
 from __future__ import annotations
 
 from django.contrib import admin
+from django.utils.translation import gettext_lazy as _
 
 from conversations.admin.conversation_content import ConversationContentAdmin
 from conversations.models import (
@@ -14,6 +17,8 @@ class IdempotencyKeyAdmin(ConversationContentAdmin):
     list_display = ["key", "user", "turn", "created_at"]
     list_filter = ["created_at"]
     list_select_related = ["user", "turn"]
-    ordering = ["-id"]
-    search_fields = ["=key", "=turn__id", "=user__username"]
+    date_hierarchy = "created_at"
+    ordering = ["-created_at"]
+    search_fields = ["=turn__id", "=user__username"]
+    search_help_text = _("The id of a turn, or a user's name.")
     raw_id_fields = ["user", "turn"]

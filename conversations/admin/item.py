@@ -1,3 +1,5 @@
+"""Admin of items, whose text staff may correct."""
+
 from __future__ import annotations
 
 import json
@@ -6,6 +8,7 @@ from typing import Any
 
 from django.contrib import admin
 from django.db import transaction
+from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.urls import reverse
 from django.utils.html import format_html
@@ -21,17 +24,17 @@ from conversations.models import (
     Item,
 )
 from conversations.staff.corrections import item_texts
+from conversations.staff.id_search import MAX_FOUND, find_turns
 
 
 @admin.register(Item)
 class ItemAdmin(ConversationContentAdmin):
     owner = "turn__conversation__owner"
     list_display = ["id", "turn", "position", "origin", "type", "item_id", "created_at"]
-    list_filter = ["origin", "created_at"]
     list_select_related = ["turn"]
     ordering = ["-id"]
-    search_fields = ["=turn__id", "=turn__conversation__id", "payload__id"]
-    search_help_text = _("The id of an item, a turn or a conversation.")
+    search_fields = ["=turn__id"]
+    search_help_text = _("The id of an item, a turn, a conversation or a call.")
     readonly_fields = [
         "turn_link",
         "position",
@@ -45,6 +48,13 @@ class ItemAdmin(ConversationContentAdmin):
     class Media:
         css = {"all": ["css/turn-timeline.css"]}
 
+    def find_ids(self, rows: QuerySet[Item], term: str) -> set[int]:
+        by_id = Item.objects.with_ids([term]).order_by().values_list("pk", flat=True)
+        if found := set(by_id[:MAX_FOUND]):
+            return found
+        of_turns = rows.filter(turn__in=find_turns(term))
+        return set(of_turns.values_list("pk", flat=True)[:MAX_FOUND])
+
     def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         at_rest = is_at_rest(obj.turn if obj else None)
         return request.user.has_perm(EDIT) and at_rest
@@ -56,8 +66,8 @@ class ItemAdmin(ConversationContentAdmin):
         whole = {"fields": ["payload"], "classes": ["collapse"]}
         return [
             (None, {"fields": about}),
-            (_("What was said"), {"fields": list(text_fields(obj))}),
-            (_("The whole item"), whole),
+            (_("Content"), {"fields": list(text_fields(obj))}),
+            (_("Complete item"), whole),
         ]
 
     def get_form(
@@ -103,7 +113,7 @@ class ItemAdmin(ConversationContentAdmin):
         issuer = item.provider_data.get("issuer", {})
         return f"{issuer.get('provider', '?')}/{issuer.get('model', '?')}"
 
-    @admin.display(description=_("what was said"))
+    @admin.display(description=_("content"))
     def content(self, item: Item) -> SafeString:
         whole = json.dumps(item.payload, ensure_ascii=False, indent=2)
         texts = "\n\n".join(item_text.text for item_text in item_texts(item.payload))

@@ -1,3 +1,5 @@
+"""Admin of what models remember about users."""
+
 from __future__ import annotations
 
 from django.contrib import admin

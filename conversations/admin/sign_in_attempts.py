@@ -1,3 +1,5 @@
+"""Admin of failed and successful sign-ins, read-only."""
+
 from __future__ import annotations
 
 from typing import Any

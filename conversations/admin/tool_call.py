@@ -1,3 +1,5 @@
+"""Admin of tool calls and of questions to users, with the statistics of tools."""
+
 from __future__ import annotations
 
 import json
@@ -16,11 +18,16 @@ from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext_lazy as _
 
-from conversations.admin.conversation_content import ConversationContentAdmin
+from conversations.admin.conversation_content import (
+    INSPECT,
+    ConversationContentAdmin,
+)
+from conversations.admin.grants import GrantsAdmin
 from conversations.models import Item, Question, ToolCall
-from conversations.staff.tool_statistics import PERIODS, report
+from conversations.staff.id_search import MAX_FOUND, find_turns
+from conversations.staff.tool_statistics import PERIODS, report, report_all
 from tools.models import Tool
-from tools.text_diff import diff_lines
+from tools.models.text_diff import diff_lines
 
 USUAL_PERIOD = "7d"
 
@@ -70,8 +77,25 @@ class _KindFilter(admin.SimpleListFilter):
     ) -> QuerySet[Any] | None:
         if not self.value():
             return None
-        names = Tool.objects.filter(kind=self.value()).values("name")
-        return queryset.filter(**{self.path: names})
+        names = Tool.objects.filter(kind=self.value()).values_list("name", flat=True)
+        return queryset.filter(**{self.path: list(names)})
+
+
+class _LateFilter(admin.SimpleListFilter):
+    """`IS NOT NULL`, as the partial index has it; Django's own filter negates."""
+
+    title = _("result")
+    parameter_name = "late"
+
+    def lookups(
+        self, request: HttpRequest, model_admin: Any
+    ) -> Iterable[tuple[str, Any]]:
+        return [("1", _("after its turn had ended"))]
+
+    def queryset(
+        self, request: HttpRequest, queryset: QuerySet[Any]
+    ) -> QuerySet[Any] | None:
+        return queryset.filter(late_at__isnull=False) if self.value() else None
 
 
 class _ToolOfQuestionFilter(_ToolFilter):
@@ -101,20 +125,23 @@ class ToolCallAdmin(ConversationContentAdmin):
         _KindFilter,
         _ToolFilter,
         ("blocking", admin.BooleanFieldListFilter),
-        ("late_at", admin.EmptyFieldListFilter),
+        _LateFilter,
         "created_at",
     ]
     list_select_related = ["turn"]
-    ordering = ["-id"]
-    search_fields = ["=call_id", "=turn__id", "=name"]
-    search_help_text = _("The id of a call or a turn, or the name of a tool.")
+    ordering = ["-created_at", "-id"]
+    search_fields = ["=call_id", "=name"]
+    search_help_text = _(
+        "The id of a call, a turn, an item or a conversation, or the name of a tool."
+    )
+    date_hierarchy = "created_at"
     fieldsets = [
         (
             None,
             {"fields": ["name", "state", "error", "call_id", "turn_link", "attempts"]},
         ),
-        (_("What was said"), {"fields": ["arguments", "result"]}),
-        (_("A person's word"), {"fields": ["question_links"]}),
+        (_("Arguments and result"), {"fields": ["arguments", "result"]}),
+        (_("Decisions"), {"fields": ["question_links"]}),
         (
             _("Times"),
             {"fields": ["created_at", "started_at", "ended_at", "duration"]},
@@ -142,6 +169,11 @@ class ToolCallAdmin(ConversationContentAdmin):
     class Media:
         css = {"all": ["css/turn-timeline.css", "css/tool-admin.css"]}
 
+    def find_ids(self, rows: QuerySet[ToolCall], term: str) -> set[int]:
+        found: set[int] = super().find_ids(rows, term)
+        of_turns = rows.filter(turn__in=find_turns(term))
+        return found | set(of_turns.values_list("pk", flat=True)[:MAX_FOUND])
+
     def get_urls(self) -> list[URLPattern]:
         view = self.admin_site.admin_view(self.statistics_view)
         name = "conversations_toolcall_statistics"
@@ -163,7 +195,9 @@ class ToolCallAdmin(ConversationContentAdmin):
             "title": _("Tool statistics"),
             "period": period,
             "periods": _PERIOD_LABELS.items(),
-            "report": report(self.get_queryset(request), period),
+            "report": report_all(period)
+            if request.user.has_perm(INSPECT)
+            else report(self.get_queryset(request), period),
         }
         template = "admin/conversations/toolcall/statistics.html"
         return TemplateResponse(request, template, context)
@@ -176,7 +210,7 @@ class ToolCallAdmin(ConversationContentAdmin):
     def turn_link(self, call: ToolCall) -> SafeString:
         return _link("turn", call.turn_id)
 
-    @admin.display(description=_("told in the turn"))
+    @admin.display(description=_("delivered in the turn"))
     def result_turn_link(self, call: ToolCall) -> SafeString | str:
         return _link("turn", call.delivered_in_id) if call.delivered_in_id else "–"
 
@@ -202,7 +236,7 @@ class ToolCallAdmin(ConversationContentAdmin):
 
 
 @admin.register(Question)
-class QuestionAdmin(ConversationContentAdmin):
+class QuestionAdmin(GrantsAdmin, ConversationContentAdmin):
     owner = "tool_call__turn__conversation__owner"
     list_display = [
         "id",
@@ -222,6 +256,7 @@ class QuestionAdmin(ConversationContentAdmin):
         _ToolOfQuestionFilter,
         "asked_at",
     ]
+    date_hierarchy = "asked_at"
     list_select_related = ["tool_call", "group", "decided_by"]
     ordering = ["-asked_at", "-id"]
     search_fields = [
@@ -232,16 +267,17 @@ class QuestionAdmin(ConversationContentAdmin):
         "=decided_by__username",
     ]
     search_help_text = _(
-        "The id of a question, a call or a turn; the name of a tool, or of who decided."
+        "The id of a question, a call or a turn; the name of a tool, or of the user"
+        " who decided."
     )
     fieldsets = [
         (None, {"fields": ["tool", "call_link", "kind", "state", "message"]}),
         (
-            _("Decided"),
+            _("Decision"),
             {"fields": ["decided_by", "decided_at", "note", "group"]},
         ),
         (
-            _("What was asked and answered"),
+            _("Question and answer"),
             {"fields": ["content", "answer_content"]},
         ),
         (_("Times"), {"fields": ["asked_at", "expires_at"]}),
@@ -265,12 +301,12 @@ class QuestionAdmin(ConversationContentAdmin):
     def call_link(self, question: Question) -> SafeString:
         return _link("toolcall", question.tool_call_id)
 
-    @admin.display(description=_("asked"))
+    @admin.display(description=_("question"))
     def content(self, question: Question) -> SafeString | str:
         form = question.kind == Question.Kind.FORM
         return _text(question.schema if form else question.arguments)
 
-    @admin.display(description=_("answered"))
+    @admin.display(description=_("answer"))
     def answer_content(self, question: Question) -> SafeString | str:
         """The approved arguments, compared with those the model wrote."""
         if question.answer is None:
@@ -278,7 +314,7 @@ class QuestionAdmin(ConversationContentAdmin):
         if question.kind == Question.Kind.FORM:
             return _text(question.answer)
         if not question.is_edited:
-            return str(_("as asked"))
+            return str(_("unchanged"))
         lines = diff_lines(_pretty(question.arguments), _pretty(question.answer))
         return render_to_string("admin/tools/lines.html", {"lines": lines})
 

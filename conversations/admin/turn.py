@@ -1,9 +1,11 @@
+"""Admin of turns: timeline, corrections and stop."""
+
 from __future__ import annotations
 
 from typing import Any
+from urllib.parse import urlencode
 
 from django.contrib import admin, messages
-from django.contrib.admin.utils import unquote
 from django.core.exceptions import PermissionDenied
 from django.db.models import (
     OuterRef,
@@ -14,21 +16,26 @@ from django.db.models import (
 )
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect
+from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext_lazy as _
+from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_POST
 
 from conversations import engine
 from conversations.admin.conversation_content import EDIT, ConversationContentAdmin
-from conversations.admin.engine import EnginePage
+from conversations.admin.engine import CANCEL, EnginePage, ask_before, may_act
 from conversations.admin.forms import TurnOptionsForm
+from conversations.admin.replay import may_replay
 from conversations.models import (
-    Item,
-    ToolCall,
     Turn,
 )
+from conversations.staff.event_page import event_page
+from conversations.staff.id_search import find_turns, find_turns_of
+from conversations.staff.replay_report import MAX_ROWS
+from conversations.staff.time_chart import time_chart
 from conversations.staff.turn_timeline import timeline
 from llm.models import ModelCall
 
@@ -50,11 +57,12 @@ class TurnAdmin(ConversationContentAdmin):
     ]
     list_filter = ["status", "created_at", "language_model"]
     list_select_related = ["conversation", "language_model"]
+    date_hierarchy = "created_at"
     ordering = ["-created_at", "-id"]
     search_fields = ["=id"]
     search_help_text = _(
-        "The id of a turn, a conversation, an item, a tool call, a provider's request"
-        " or response; or the owner's name."
+        "The id of a turn, a conversation, an item, a tool call, or of a provider's"
+        " request or response; or the owner's name."
     )
     readonly_fields = [
         "id",
@@ -63,11 +71,14 @@ class TurnAdmin(ConversationContentAdmin):
         "language_model",
         "status",
         "incomplete_reason",
+        "preset_version",
         "error",
         "duration",
         "tokens",
         "cost",
         "epoch",
+        "parent",
+        "deleted_at",
         "created_at",
         "started_at",
         "finished_at",
@@ -78,17 +89,28 @@ class TurnAdmin(ConversationContentAdmin):
     class Media:
         css = {"all": ["css/turn-timeline.css"]}
 
+    actions = ["replay"]
+
+    @admin.action(description=_("Replay the selected turns…"))
+    def replay(self, request: HttpRequest, turns: QuerySet[Turn]) -> HttpResponse:
+        ids = turns.order_by().values_list("pk", flat=True)[:MAX_ROWS]
+        query = urlencode([("turn", each) for each in ids])
+        return redirect(f"{reverse('admin:conversations_replay_new')}?{query}")
+
+    def get_actions(self, request: HttpRequest) -> dict[str, Any]:
+        found: dict[str, Any] = super().get_actions(request)
+        if not may_replay(request):
+            found.pop("replay", None)
+        return found
+
     def get_queryset(self, request: HttpRequest) -> QuerySet[Turn]:
         calls = ModelCall.objects.filter(turn_id=OuterRef("pk")).order_by()
         cost = calls.values("turn_id").annotate(sum=Sum("cost")).values("sum")
         rows: QuerySet[Turn] = super().get_queryset(request)
         return rows.annotate(cost=Subquery(cost)).defer("partial")
 
-    def get_search_results(
-        self, request: HttpRequest, queryset: QuerySet[Turn], search_term: str
-    ) -> tuple[QuerySet[Turn], bool]:
-        term = search_term.strip()
-        return (queryset.filter(_search_filter(term)) if term else queryset), False
+    def find_ids(self, rows: QuerySet[Turn], term: str) -> set[str]:
+        return find_turns(term) | find_turns_of(term)
 
     def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         return request.user.has_perm(EDIT) and is_at_rest(obj)
@@ -96,32 +118,68 @@ class TurnAdmin(ConversationContentAdmin):
     def get_urls(self) -> list[URLPattern]:
         stop = self.admin_site.admin_view(require_POST(self.stop_view))
         name = "conversations_turn_stop"
+        events = self.admin_site.admin_view(never_cache(self.events_view))
         return [
             *EnginePage(self).urls(),
             path("<path:object_id>/stop/", stop, name=name),
+            path("<str:pk>/events/", events, name="conversations_turn_events"),
             *super().get_urls(),
         ]
 
-    def change_view(
-        self,
-        request: HttpRequest,
-        object_id: str,
-        form_url: str = "",
-        extra_context: dict[str, Any] | None = None,
+    def render_change_form(
+        self, request: HttpRequest, context: dict[str, Any], *args: Any, **kwargs: Any
     ) -> HttpResponse:
-        turn = self.get_object(request, unquote(object_id))
-        context = extra_context or {}
+        turn = kwargs.get("obj")
         if turn is not None and self.has_view_permission(request, turn):
-            context["timeline"] = timeline(turn)
+            context["timeline"] = entries = timeline(turn)
+            context["chart"] = time_chart(turn, entries)
+            visible: Any = self.get_queryset(request).order_by()
+            beside = visible.beside(turn)
+            context["previous_turn"], context["next_turn"] = beside
             context["may_stop"] = not turn.is_finished and _may_stop(request)
-        return super().change_view(request, object_id, form_url, context)
+            context["may_replay"] = turn.is_finished and may_replay(request)
+            context["may_act"] = not turn.is_finished and may_act(request)
+        return super().render_change_form(request, context, *args, **kwargs)
+
+    def changelist_view(
+        self, request: HttpRequest, extra_context: Any = None
+    ) -> HttpResponse:
+        """An id leads straight to what it names."""
+        if term := request.GET.get("q", "").strip():
+            ids = Q(request_id=term) | Q(our_request_id=term)
+            calls = ModelCall.objects.filter(ids, turn_id="")
+            visible = self.get_queryset(request).filter(pk__in=find_turns(term))
+            if (found := list(visible[:2])) and len(found) == 1:
+                return redirect("admin:conversations_turn_change", found[0].pk)
+            if not found and (call := calls.first()):
+                return redirect("admin:llm_modelcall_change", call.pk)
+        return super().changelist_view(request, extra_context)
+
+    def events_view(self, request: HttpRequest, pk: str) -> HttpResponse:
+        turn = self.get_object(request, pk)
+        if turn is None:
+            raise Http404
+        if not self.has_view_permission(request, turn):
+            raise PermissionDenied
+        context = {
+            **self.admin_site.each_context(request),
+            "opts": self.opts,
+            "row": turn,
+            "title": _("Events"),
+            "page": event_page(turn, request.GET.get("at", "")),
+        }
+        template = "admin/conversations/turn/events.html"
+        return TemplateResponse(request, template, context)
 
     def stop_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
-        turn = self.get_object(request, unquote(object_id))
+        turn = self.get_object(request, object_id)
         if turn is None:
             raise Http404
         if not _may_stop(request):
             raise PermissionDenied
+        if "confirmed" not in request.POST:
+            address = reverse("admin:conversations_turn_stop", args=[turn.pk])
+            return ask_before(self, request, turn, CANCEL, address)
         engine.cancel(turn)
         self.log_change(request, turn, "Stopped.")
         messages.success(request, _("The turn is being stopped."))
@@ -163,15 +221,3 @@ def _may_stop(request: HttpRequest) -> bool:
     return request.user.has_perm(EDIT) or request.user.has_perm(
         "conversations.change_turn"
     )
-
-
-def _search_filter(term: str) -> Q:
-    """Filter for turns that have this id, or contain an object with this id."""
-    requests = ModelCall.objects.filter(Q(request_id=term) | Q(response_id=term))
-    found = {
-        *Item.objects.with_ids([term]).values_list("turn", flat=True),
-        *ToolCall.objects.filter(call_id=term).values_list("turn", flat=True),
-        *requests.values_list("turn_id", flat=True),
-    }
-    by_conversation = Q(conversation=term) | Q(conversation__owner__username=term)
-    return Q(pk__in={term, *found}) | by_conversation

@@ -6,7 +6,7 @@ sessions, with the same limits for every user.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from rest_framework.authentication import BaseAuthentication, get_authorization_header
@@ -15,18 +15,12 @@ from rest_framework.permissions import BasePermission
 from rest_framework.request import Request
 from rest_framework.throttling import BaseThrottle
 
-from conversations.access import admission, budget
-from conversations.access.client_address import client_address
-from conversations.access.errors import TooFast
+from conversations.access import admission
+from conversations.access.errors import Forbidden, TooFast
 from conversations.access.rate_limits import Verdict
 from conversations.models.access_token import AccessToken, Scope
-from conversations.turns.history import estimate_tokens
-from llm.models import LanguageModel
-from llm.wire.items import Item
 
-_VERDICT_ATTRIBUTE = (
-    "parley_limits"  # the attribute of a request that holds its rate limit verdict
-)
+_VERDICT = "parley.limits"  # in a request's META: the verdict of its rate limit
 
 
 class TokenAuthentication(BaseAuthentication):
@@ -36,12 +30,17 @@ class TokenAuthentication(BaseAuthentication):
         scheme, *rest = get_authorization_header(request).split() or [b""]
         if scheme.lower() != b"bearer":
             return None
-        token = AccessToken.objects.find(_text(rest)) if len(rest) == 1 else None
+        token = None
+        if len(rest) == 1:
+            token = AccessToken.objects.find(rest[0].decode("latin-1"))
         if token is None:
             raise AuthenticationFailed(
                 "The access token is wrong, expired or revoked.", code="invalid_api_key"
             )
-        admission.check_address(token, _address(request))
+        if token.networks:
+            peer = request.META.get("REMOTE_ADDR") or ""
+            forwarded = request.META.get("HTTP_X_FORWARDED_FOR") or ""
+            admission.check_address(token, peer, forwarded)
         token.note_use()
         return token.user, token
 
@@ -58,7 +57,20 @@ class TokenPermission(BasePermission):
     def has_permission(self, request: Request, view: Any) -> bool:
         if token := token_of(request):
             scopes = getattr(view, "token_scopes", tuple(Scope.values))
-            admission.check_scope(token, *scopes)
+            if not token.has_scope(*scopes):
+                raise admission.scope_missing(token, *scopes)
+        return True
+
+
+class BrowserPermission(BasePermission):
+    """Refuses access tokens, which must not extend their own rights. Raises
+    Forbidden."""
+
+    def has_permission(self, request: Request, view: Any) -> bool:
+        if token_of(request):
+            raise Forbidden(
+                "Only a person who is signed in may do this, not an access token."
+            )
         return True
 
 
@@ -69,16 +81,18 @@ class TokenThrottle(BaseThrottle):
         token = token_of(request)
         if token is None and not request.user.is_authenticated:
             return True
+        if token is not None and not token.requests_per_minute:
+            return True
         try:
             if token is not None:
                 verdict = admission.take_request(token)
             else:
-                size = admission.request_size(request._request)
+                size = admission.request_size(request)
                 verdict = admission.take_user_request(request.user, size)
         except TooFast as exc:
-            setattr(request._request, _VERDICT_ATTRIBUTE, exc.verdict)
+            request.META[_VERDICT] = exc.verdict
             raise
-        setattr(request._request, _VERDICT_ATTRIBUTE, verdict)
+        request.META[_VERDICT] = verdict
         return True
 
 
@@ -89,27 +103,5 @@ def token_of(request: Request) -> AccessToken | None:
 
 def limit_headers(request: Request) -> Mapping[str, str]:
     """The rate limit headers of the answer."""
-    verdict: Verdict | None = getattr(request._request, _VERDICT_ATTRIBUTE, None)
+    verdict: Verdict | None = request.META.get(_VERDICT)
     return admission.rate_limit_headers(verdict) if verdict else {}
-
-
-def admit_turn(token: AccessToken, model: LanguageModel, items: Sequence[Item]) -> None:
-    """Check the token's limits before a turn is opened.
-
-    Raises ModelNotAvailable, TooFast, BudgetExhausted.
-    """
-    admission.check_model(token, model.pk, model.public_name)
-    if token.tokens_per_minute:
-        admission.check_tokens_available(token, estimate_tokens("", items))
-    budget.check_budget(token)
-
-
-def _address(request: Request) -> str:
-    meta = request._request.META
-    return client_address(
-        meta.get("REMOTE_ADDR") or "", meta.get("HTTP_X_FORWARDED_FOR") or ""
-    )
-
-
-def _text(rest: list[bytes]) -> str:
-    return rest[0].decode("latin-1")

@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from django.conf import settings
-from django.db.models import QuerySet
-from django.http import Http404, HttpResponse, HttpResponseBase
+from django.db.models import Q, QuerySet
+from django.http import HttpResponseBase
 from django.shortcuts import get_object_or_404
-from django.utils.cache import get_conditional_response
-from django.utils.http import content_disposition_header
+from django.views.decorators.http import etag
 from rest_framework import status
 from rest_framework.exceptions import APIException
 from rest_framework.parsers import MultiPartParser
@@ -20,6 +19,7 @@ from conversations.api import schema
 from conversations.api.errors import PayloadTooLarge
 from conversations.api.serializers import AttachmentSerializer, AttachmentsSerializer
 from conversations.api.views import ApiView
+from conversations.http.file_download import download
 from conversations.models import Attachment, Conversation
 from conversations.turns.attachments import (
     UploadRefused,
@@ -27,19 +27,18 @@ from conversations.turns.attachments import (
     save_attachments,
     validate_files,
 )
-from conversations.turns.file_kinds import IMAGES
 
 _MULTIPART_OVERHEAD = 1_000_000  # bytes of a request in addition to its files
 
-#: Browsers must not run scripts in uploaded files.
-_CONTENT_SECURITY_POLICY = "default-src 'none'; sandbox"
+#: The browser must ask again, as the user's permission may have been revoked.
+_CACHE_CONTROL = "private, no-cache"
 
 
 class FileRefused(APIException):
-    def __init__(self, exc: UploadRefused) -> None:
+    def __init__(self, exc: UploadRefused, param: str = "file") -> None:
         super().__init__(str(exc), exc.code)
         self.status_code = exc.status
-        self.param = "file"
+        self.param = param
 
 
 class NoFiles(APIException):
@@ -51,7 +50,7 @@ class NoFiles(APIException):
 
 class FileInUse(APIException):
     status_code = status.HTTP_409_CONFLICT
-    default_detail = "A message names this file; delete its conversation instead."
+    default_detail = "A message uses this file; delete its conversation instead."
     default_code = "file_in_use"
 
 
@@ -77,12 +76,14 @@ class AttachmentsView(ApiView):
     )
     def post(self, request: Request, pk: str) -> Response:
         """Keep files, all of them or none. A message names them by their ids."""
-        found = get_object_or_404(Conversation.objects.of(request.user), pk=pk)
+        found = get_object_or_404(Conversation.objects.writable_by(request.user), pk=pk)
         files = [file for _, some in request.FILES.lists() for file in some]
         if not files:
             raise NoFiles
         try:
-            rows = save_attachments(found, validate_files(found.owner_id, files))
+            rows = save_attachments(
+                found, validate_files(request.user.pk, files), request.user
+            )
         except UploadRefused as exc:
             raise FileRefused(exc) from exc
         data = AttachmentSerializer(rows, many=True).data
@@ -93,14 +94,17 @@ class AttachmentView(ApiView):
     serializer_class = None
 
     @schema.describe(
-        responses={(200, "*/*"): schema.FILE, 304: None, **schema.errors(404)}
+        summary="Download a file",
+        responses={**schema.FILE, 304: None, **schema.errors(404)},
     )
     def get(self, request: Request, pk: str) -> HttpResponseBase:
         """The file. Pictures show in the browser, everything else is downloaded."""
-        row = get_object_or_404(_attachments(request), pk=pk)
-        etag = f'"{row.pk}"'
-        unchanged = get_conditional_response(request._request, etag=etag)
-        return unchanged or _download(row, etag)
+        visible = Conversation.objects.visible_to(request.user)
+        row = get_object_or_404(Attachment, conversation__in=visible, pk=pk)
+        tag = f'"{row.pk}"'
+        respond: Any = etag(lambda _: tag)(lambda _: download(row, _CACHE_CONTROL))
+        response: HttpResponseBase = respond(request)
+        return response
 
     @schema.describe(responses={204: None, **schema.errors(404, 409)})
     def delete(self, request: Request, pk: str) -> Response:
@@ -113,24 +117,8 @@ class AttachmentView(ApiView):
 
 
 def _attachments(request: Request) -> QuerySet[Attachment]:
-    return Attachment.objects.filter(
-        conversation__in=Conversation.objects.of(request.user)
-    )
-
-
-def _download(row: Attachment, etag: str) -> HttpResponse:
-    try:
-        with row.file.open("rb") as file:
-            data = file.read()
-    except FileNotFoundError as exc:  # the file itself was deleted
-        raise Http404 from exc
-    shows = content_disposition_header(row.content_type not in IMAGES, row.name)
-    headers = {
-        "Content-Disposition": str(shows),
-        "Content-Security-Policy": _CONTENT_SECURITY_POLICY,
-        "X-Content-Type-Options": "nosniff",
-        # The browser must ask again, as the user's permission may have been revoked.
-        "Cache-Control": "private, no-cache",
-        "ETag": etag,
-    }
-    return HttpResponse(data, content_type=row.content_type, headers=headers)
+    """Files of the user's conversations, and those that the user has sent to others."""
+    own = Q(conversation__in=Conversation.objects.of(request.user))
+    joined = Conversation.objects.visible_to(request.user)
+    sent = Q(uploaded_by=request.user.pk, conversation__in=joined)
+    return Attachment.objects.filter(own | sent)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from django.urls import get_resolver
 from drf_spectacular.extensions import OpenApiAuthenticationExtension
 from drf_spectacular.generators import SchemaGenerator
 
@@ -16,6 +17,7 @@ from conversations.api import schema
 
 class Generator(SchemaGenerator):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
+        get_resolver().url_patterns  # noqa: B018 - it imports the views, which describe
         schema.apply_descriptions()
         super().__init__(*args, **kwargs)  # type: ignore[no-untyped-call]
 

@@ -1,39 +1,58 @@
+"""Pagination of the REST API: every list has `results`, `next` and `previous`.
+
+Long lists are cut by the database, newest or oldest rows first. Lists that once came
+whole still do, unless the request has a `limit`; they have their rows as `data` too,
+as they had before.
+"""
+
 from __future__ import annotations
 
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from django.core.exceptions import ValidationError as DjangoValidationError
+from rest_framework import serializers
 from rest_framework.exceptions import NotFound, ValidationError
 from rest_framework.pagination import CursorPagination
 from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.utils.urls import remove_query_param, replace_query_param
+
+MAX_LIMIT = 200  # rows of a page
+_INVALID_CURSOR = "This cursor is invalid; use one from an earlier response."
+_START = "start:"  # of a cursor of `list_rows`, before it is encoded
 
 
 class _Cursor(CursorPagination):
     """Cursor pagination, so that new rows do not shift later pages."""
 
     page_size = 50
-    max_page_size = 200
+    max_page_size = MAX_LIMIT
     page_size_query_param = "limit"
+
+    def get_paginated_response_schema(self, schema: Any) -> dict[str, Any]:
+        address = {"type": "string", "format": "uri", "nullable": True}
+        return {
+            "type": "object",
+            "required": ["next", "previous", "results"],
+            "properties": {"next": address, "previous": address, "results": schema},
+        }
 
     def decode_cursor(self, request: Request) -> Any:
         try:
             return super().decode_cursor(request)
         except NotFound as exc:
-            raise ValidationError({"cursor": "This is no cursor of ours."}) from exc
+            raise ValidationError({"cursor": _INVALID_CURSOR}) from exc
 
     def paginate_queryset(self, *args: Any, **kwargs: Any) -> list[Any] | None:
         try:
             return super().paginate_queryset(*args, **kwargs)
         except DjangoValidationError as exc:  # the cursor holds an invalid value
-            raise ValidationError({"cursor": "This is no cursor of ours."}) from exc
+            raise ValidationError({"cursor": _INVALID_CURSOR}) from exc
 
     def get_page_size(self, request: Request) -> int | None:
-        limit = request.query_params.get(
-            self.page_size_query_param, str(self.page_size)
-        )
-        if not (limit.isdecimal() and 1 <= int(limit) <= self.max_page_size):
-            raise ValidationError({"limit": f"Use 1 to {self.max_page_size}."})
-        return int(limit)
+        return read_limit(request) or self.page_size
 
 
 class NewestFirst(_Cursor):
@@ -42,3 +61,99 @@ class NewestFirst(_Cursor):
 
 class OldestFirst(_Cursor):
     ordering = ("created_at", "id")
+
+
+class PageSerializer(serializers.Serializer[Any]):
+    """What all lists have besides their rows."""
+
+    next = serializers.CharField(allow_null=True, help_text="Address of the next page.")
+    previous = serializers.CharField(
+        allow_null=True, help_text="Address of the page before."
+    )
+
+
+def list_rows(
+    request: Request,
+    rows: Iterable[Any],
+    *,
+    searched: Sequence[str] = ("",),
+    filtered: Sequence[str] = (),
+) -> Response:
+    """A page of `rows` as the query asks for it.
+
+    `query` is looked for in the fields `searched`; a parameter named as one of the
+    fields `filtered` must equal it. Each row is a mapping, or a text without fields.
+    """
+    kept = [row for row in rows if _is_wanted(row, request, searched, filtered)]
+    start, limit = read_start(request), read_limit(request) or max(len(kept), 1)
+    shown = kept[start : start + limit]
+    return Response(
+        envelope(request, shown, start, limit, has_more=start + limit < len(kept))
+    )
+
+
+def envelope(
+    request: Request, rows: Any, start: int, limit: int, *, has_more: bool
+) -> dict[str, Any]:
+    """A page of rows from `start` on; `limit` is the size of all pages."""
+    return {
+        "next": _address(request, start + limit) if has_more else None,
+        "previous": _address(request, max(0, start - limit)) if start else None,
+        "results": rows,
+        "data": rows,
+    }
+
+
+def _is_wanted(
+    row: Any, request: Request, searched: Sequence[str], filtered: Sequence[str]
+) -> bool:
+    fields = row if isinstance(row, Mapping) else {"": row}
+    words = request.query_params.get("query", "").casefold()
+    if words:
+        texts = [str(fields[name] or "").casefold() for name in searched]
+        if not any(words in text for text in texts):
+            return False
+    wanted = {name: request.query_params.get(name) for name in filtered}
+    return all(
+        value is None or _shown(fields[name]) == value for name, value in wanted.items()
+    )
+
+
+def _shown(value: Any) -> str:
+    """A value as a query names it."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return "" if value is None else str(value)
+
+
+def read_limit(request: Request) -> int | None:
+    limit = request.query_params.get("limit")
+    if limit is None:
+        return None
+    is_number = limit.isascii() and limit.isdecimal() and len(limit) < 10
+    if not (is_number and 1 <= int(limit) <= MAX_LIMIT):
+        raise ValidationError({"limit": f"Use 1 to {MAX_LIMIT}."})
+    return int(limit)
+
+
+def read_start(request: Request) -> int:
+    cursor = request.query_params.get("cursor")
+    if cursor is None:
+        return 0
+    try:
+        text = urlsafe_b64decode(cursor.encode("ascii")).decode("ascii")
+    except ValueError as exc:
+        raise ValidationError({"cursor": _INVALID_CURSOR}) from exc
+    number = text.removeprefix(_START)
+    is_number = text.startswith(_START) and number.isdecimal() and len(number) < 10
+    if not is_number:
+        raise ValidationError({"cursor": _INVALID_CURSOR})
+    return int(number)
+
+
+def _address(request: Request, start: int) -> str:
+    url = request.build_absolute_uri()
+    if not start:
+        return remove_query_param(url, "cursor")
+    cursor = urlsafe_b64encode(f"{_START}{start}".encode("ascii"))
+    return replace_query_param(url, "cursor", cursor.decode("ascii"))

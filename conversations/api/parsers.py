@@ -1,3 +1,5 @@
+"""JSON parser of the REST API, with limits on size, depth and number of values."""
+
 from __future__ import annotations
 
 from collections.abc import Mapping
@@ -8,13 +10,14 @@ from django.conf import settings
 from rest_framework.exceptions import ParseError
 from rest_framework.parsers import BaseParser
 
-from conversations.api.errors import InvalidInput, PayloadTooLarge
-from conversations.turns.input_checks import (
+from conversations.api.errors import PayloadTooLarge
+from conversations.input.checks import (
     MAX_DEPTH,
     InputError,
     check_no_nul,
     is_deeper,
 )
+from conversations.requests.errors import InvalidInput
 from llm.wire import bounded_json
 
 

@@ -1,3 +1,5 @@
+"""API view of the presets that a user may choose."""
+
 from __future__ import annotations
 
 from typing import Any
@@ -7,6 +9,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from conversations.api import schema
+from conversations.api.pagination import PageSerializer, list_rows
 from conversations.api.views import ApiView
 from conversations.models.preset import Preset
 
@@ -25,16 +28,22 @@ class PresetSerializer(serializers.ModelSerializer[Any]):
         return model.public_name if model else None
 
 
-class PresetsSerializer(serializers.Serializer[Any]):
-    data = PresetSerializer(many=True)  # type: ignore[assignment]
+class PresetsSerializer(PageSerializer):
+    results = PresetSerializer(many=True)
+    data = PresetSerializer(many=True, help_text="The same as `results`.")  # type: ignore[assignment]
 
 
 class PresetsView(ApiView):
     serializer_class = PresetsSerializer
 
-    @schema.describe(responses={200: PresetsSerializer, **schema.errors()})
+    @schema.describe(
+        parameters=schema.list_parameters("model"),
+        responses={200: PresetsSerializer, **schema.errors()},
+    )
     def get(self, request: Request) -> Response:
         """The presets that this user may begin a conversation with."""
         rows = Preset.objects.available_to(request.user)
         rows = rows.select_related("language_model__provider")
-        return Response({"data": PresetSerializer(rows, many=True).data})
+        shown = PresetSerializer(rows, many=True).data
+        names = ["name", "label", "description"]
+        return list_rows(request, shown, searched=names, filtered=["model"])

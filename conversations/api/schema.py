@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from threading import Lock
 from typing import Any, TypeVar
 
@@ -12,21 +12,33 @@ from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, OpenApiResponse
 from rest_framework import serializers
 
+from conversations.requests.schemas import (
+    ITEMS,
+    JSON,
+    nullable,
+)
+
 Described = TypeVar("Described", bound=Callable[..., Any])
-
-JSON, EVENT_STREAM = "application/json", "text/event-stream"
-
 
 _pending: list[Callable[[], object]] = []
 _lock = Lock()
+_QUERY = "query_names"  # attribute of a described function or class
 
 
-def describe(**options: Any) -> Callable[[Described], Described]:
+def describe(
+    *, also_accepted: Sequence[str] = (), **options: Any
+) -> Callable[[Described], Described]:
     """Decorate like `extend_schema`, but only when the document is generated.
 
-    `extend_schema` imports all modules that generate documents.
+    `extend_schema` imports all modules that generate documents. Requests with other
+    query parameters than the described ones, and those in `also_accepted`, are refused.
     """
-    return partial(_defer, lambda: utils.extend_schema(**options))
+
+    def decorate(target: Described) -> Described:
+        setattr(target, _QUERY, [*_names_in_query(options), *also_accepted])
+        return _defer(lambda: utils.extend_schema(**options), target)
+
+    return decorate
 
 
 def describe_view(**methods: dict[str, Any]) -> Callable[[Described], Described]:
@@ -38,7 +50,24 @@ def describe_view(**methods: dict[str, Any]) -> Callable[[Described], Described]
         }
         return utils.extend_schema_view(**decorators)
 
-    return partial(_defer, build_decorator)
+    def decorate(target: Described) -> Described:
+        names = {name: _names_in_query(each) for name, each in methods.items()}
+        setattr(target, _QUERY, names)
+        return _defer(build_decorator, target)
+
+    return decorate
+
+
+def _names_in_query(options: Mapping[str, Any]) -> list[str]:
+    found: Iterable[OpenApiParameter] = options.get("parameters", ())
+    return [each.name for each in found if each.location == OpenApiParameter.QUERY]
+
+
+def described_query(view: object, method: str) -> list[str]:
+    """Names of the query parameters that a method of a view accepts."""
+    of_class: Mapping[str, list[str]] = getattr(view, _QUERY, {})
+    own: list[str] | None = getattr(getattr(view, method, None), _QUERY, None)
+    return of_class.get(method, []) if own is None else own
 
 
 def _defer(
@@ -55,128 +84,18 @@ def apply_descriptions() -> None:
             _pending.pop(0)()
 
 
-class ErrorDetailSerializer(serializers.Serializer[Any]):
+class ApiErrorDetailSerializer(serializers.Serializer[Any]):
     message = serializers.CharField()
     type = serializers.CharField()
     param = serializers.CharField(allow_null=True)
     code = serializers.CharField(allow_null=True)
 
 
-class ErrorSerializer(serializers.Serializer[Any]):
-    error = ErrorDetailSerializer()
+class ApiErrorSerializer(serializers.Serializer[Any]):
+    error = ApiErrorDetailSerializer()
 
 
-def _nullable(schema: dict[str, Any]) -> dict[str, Any]:
-    if "oneOf" in schema:
-        return {**schema, "oneOf": [*schema["oneOf"], {"type": "null"}]}
-    return {**schema, "type": [schema["type"], "null"]}
-
-
-def _omissible(properties: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    """Make properties nullable at all levels: null is the same as leaving out."""
-    fields = {}
-    for name, schema in properties.items():
-        fields[name] = _nullable(schema)
-        if "properties" in schema:
-            fields[name]["properties"] = _omissible(schema["properties"])
-    return fields
-
-
-ITEM: dict[str, Any] = {
-    "type": "object",
-    "description": "A Responses item: message, reasoning, function_call, …",
-    "properties": {
-        "type": {"type": "string"},
-        "id": {"type": "string"},
-        "status": {"type": "string"},
-    },
-    "required": ["type"],
-    "additionalProperties": True,
-}
-ITEMS = {"type": "array", "items": ITEM}
-EVENT: dict[str, Any] = {
-    "type": "object",
-    "properties": {"type": {"type": "string"}, "sequence_number": {"type": "integer"}},
-    "required": ["type"],
-    "additionalProperties": True,
-}
-_MESSAGE = {
-    "type": "object",
-    "properties": {
-        "role": {
-            "type": "string",
-            "enum": ["user", "system", "developer", "assistant"],
-        },
-        "content": {
-            "oneOf": [
-                {"type": "string"},
-                {"type": "array", "items": {"type": "object"}},
-            ]
-        },
-    },
-    "required": ["role", "content"],
-}
-INPUT = {
-    "oneOf": [
-        {"type": "string"},
-        {"type": "array", "items": {"anyOf": [ITEM, _MESSAGE]}},
-    ]
-}
-OPTIONS: dict[str, Any] = {
-    "type": "object",
-    "properties": _omissible(
-        {
-            "temperature": {"type": "number", "minimum": 0, "maximum": 2},
-            "top_p": {"type": "number", "minimum": 0, "maximum": 1},
-            "max_output_tokens": {"type": "integer", "minimum": 1},
-            "reasoning": {
-                "type": "object",
-                "properties": {
-                    "effort": {"type": "string"},
-                    "summary": {"type": "string"},
-                },
-            },
-            "text": {
-                "type": "object",
-                "properties": {
-                    "format": {"type": "object"},
-                    "verbosity": {"type": "string"},
-                },
-            },
-            "tool_choice": {"oneOf": [{"type": "string"}, {"type": "object"}]},
-            "parallel_tool_calls": {"type": "boolean"},
-            "stop": {
-                "oneOf": [
-                    {"type": "string"},
-                    {"type": "array", "items": {"type": "string"}, "maxItems": 4},
-                ]
-            },
-            "seed": {"type": "integer"},
-            "presence_penalty": {"type": "number", "minimum": -2, "maximum": 2},
-            "frequency_penalty": {"type": "number", "minimum": -2, "maximum": 2},
-            "ignore_invalid_options": {"type": "boolean"},
-            "tools": {
-                "type": "array",
-                "items": {"type": "object"},
-                "maxItems": 128,
-                "description": "Functions that the client runs, in the Responses shape,"
-                " and tools that the model's provider runs.",
-            },
-            "server_tools": {
-                "type": "array",
-                "items": {"type": "string"},
-                "description": "Which tools of this server may be called; [] for none.",
-            },
-            "disabled_tools": {"type": "array", "items": {"type": "string"}},
-            "metadata": {
-                "type": "object",
-                "additionalProperties": {"type": "string"},
-            },
-        }
-    ),
-    "additionalProperties": False,
-}
-USAGE = _nullable(
+USAGE = nullable(
     {
         "type": "object",
         "properties": {
@@ -187,7 +106,7 @@ USAGE = _nullable(
         "additionalProperties": True,
     }
 )
-TURN_ERROR = _nullable(
+TURN_ERROR = nullable(
     {
         "type": "object",
         "properties": {
@@ -198,7 +117,7 @@ TURN_ERROR = _nullable(
 )
 NOTES = {
     "type": "array",
-    "description": "What happened beside the answer, such as context left out.",
+    "description": "Notes about the turn, such as context that was left out.",
     "items": {
         "type": "object",
         "properties": {
@@ -211,12 +130,7 @@ NOTES = {
         "additionalProperties": True,
     },
 }
-PRESET_NAME = {"type": "string", "description": "A preset's name."}
 CAPABILITIES = {"type": "object", "additionalProperties": True}
-MODEL_NAME = {
-    "type": "string",
-    "description": "Alias, provider/model, or a model's own name.",
-}
 RESPONSE = {
     "type": "object",
     "description": "A Responses object.",
@@ -242,60 +156,70 @@ UPLOAD = {
         "type": "object",
         "properties": {
             "file": {
-                "type": "array",
-                "items": {"type": "string", "format": "binary"},
+                "type": "string",
+                "format": "binary",
+                "description": "Where several files are accepted, one part for each.",
             }
         },
         "required": ["file"],
     }
 }
-FILE = OpenApiResponse(OpenApiTypes.BINARY, "The file; a picture shows inline.")
+_FILE = OpenApiResponse(
+    OpenApiTypes.BINARY, "The file; pictures are sent for inline display."
+)
+#: Answers that are files; `*/*` because a file has its own content type.
+FILE = {(200, kind): _FILE for kind in ("application/octet-stream", "*/*")}
 
+BRANCH = OpenApiParameter(
+    "branch",
+    str,
+    description=(
+        "Only the turns of one branch, from the first to the last: the id of a turn on"
+        " it, or `shown` for the branch that the user looks at."
+    ),
+)
+LEAF = OpenApiParameter(
+    "leaf",
+    str,
+    description="Only this turn and those that it follows, from the first on.",
+)
 KEY = OpenApiParameter(
     "Idempotency-Key",
     OpenApiTypes.STR,
     OpenApiParameter.HEADER,
-    description="Your own name for this request: sent again, it repeats nothing.",
+    description=(
+        "Unique key of this request: a second request with the same key is not"
+        " executed again."
+    ),
 )
 POSITION = [
     OpenApiParameter(
         "Last-Event-ID",
         OpenApiTypes.STR,
         OpenApiParameter.HEADER,
-        description="Position of the last event you know; goes before `after`.",
+        description=(
+            "Position of the last event that was received; takes precedence over"
+            " `after`."
+        ),
     ),
-    OpenApiParameter("after", OpenApiTypes.STR, description="The same, as a query."),
+    OpenApiParameter(
+        "after", OpenApiTypes.STR, description="The same as a query parameter."
+    ),
 ]
 FORM = OpenApiParameter(
     "format",
     OpenApiTypes.STR,
     enum=["events", "text"],
-    description="`text`: only the answer's text, closed by `data: [DONE]`.",
+    description="`text`: only the text of the answer, ended by `data: [DONE]`.",
 )
 
 
-def event_of(data: dict[str, Any]) -> dict[str, Any]:
-    """Schema of a Server-Sent Event; `data` is the schema of its JSON data."""
-    content = {"contentMediaType": JSON, "contentSchema": data}
-    fields = {"id": {}, "event": {}, "data": content}
-    properties = {name: {"type": "string", **more} for name, more in fields.items()}
-    return {"type": "object", "properties": properties, "required": ["data"]}
-
-
-def plain_event(**data: Any) -> dict[str, Any]:
-    """Schema of an event without a name (so of type `message`) and without JSON."""
-    properties = {
-        "id": {"type": "string"},
-        "event": {"type": "string", "enum": ["message"]},
-        "data": {"type": "string", **data},
-    }
-    return {"type": "object", "properties": properties, "required": ["data"]}
-
-
-_NAMED_EVENT = {**event_of(EVENT), "not": plain_event()}
-_TEXT_EVENT = plain_event(description="With `format=text`.")
 STREAM = OpenApiResponse(
-    {"anyOf": [_NAMED_EVENT, _TEXT_EVENT]},
+    {
+        "type": "object",
+        "properties": {name: {"type": "string"} for name in ("id", "event", "data")},
+        "required": ["data"],
+    },
     "Server-Sent Events: `id` is the position, `event` the type, `data` the event;"
     " comments between them keep the connection open.",
 )
@@ -311,41 +235,90 @@ def errors(*statuses: int, public: bool = False) -> dict[Any, Any]:
 
     A `public` operation needs no token.
     """
-    always = _SERVER_ERRORS if public else (401, 403, 429, *_SERVER_ERRORS)
-    return {(status, JSON): ErrorSerializer for status in sorted({*always, *statuses})}
-
-
-#: Headers of all answers; `_OF_STATUS` has those of some errors.
-_HEADERS = {
-    "X-Request-ID": "Under which the staff find this request in the log.",
-    "WWW-Authenticate": "How to come in.",
-    "Retry-After": "Seconds, where they are known.",
-    "X-RateLimit-Limit-Requests": "A minute, where the token has a limit; so with"
-    " `Remaining` and `Reset`, with `Tokens`, and as `anthropic-ratelimit-…`.",
-}
-_OF_STATUS = {
-    "401": ["WWW-Authenticate"],
-    "429": ["Retry-After"],
-    "503": ["Retry-After"],
-}
-
-
-def with_headers(result: dict[str, Any], **context: Any) -> dict[str, Any]:
-    """Add the common headers to `result`; a postprocessing hook of drf-spectacular."""
-    result["components"]["headers"] = {
-        name: {
-            "description": text,
-            "required": name in ("X-Request-ID", "WWW-Authenticate"),
-            "schema": {"type": "string"},
-        }
-        for name, text in _HEADERS.items()
+    # 400 is the answer to unknown query parameters.
+    always = (400, *_SERVER_ERRORS) if public else (400, 401, 403, 429, *_SERVER_ERRORS)
+    return {
+        (status, JSON): ApiErrorSerializer for status in sorted({*always, *statuses})
     }
-    operations = [o for path in result["paths"].values() for o in path.values()]
-    for operation in operations:
-        for status, response in operation["responses"].items():
-            names = ["X-Request-ID", *_OF_STATUS.get(status, ())]
-            if operation.get("security"):
-                names.append("X-RateLimit-Limit-Requests")
-            shared = {name: {"$ref": f"#/components/headers/{name}"} for name in names}
-            response["headers"] = {**response.get("headers", {}), **shared}
+
+
+LIMIT = OpenApiParameter(
+    "limit",
+    {"type": "integer", "minimum": 1, "maximum": 200},
+    description="Rows of a page; all, if left out.",
+)
+CURSOR = OpenApiParameter(
+    "cursor", str, description="Of another page: from `next` or `previous`."
+)
+QUERY = OpenApiParameter(
+    "query", str, description="Only rows whose names or texts contain this."
+)
+
+
+def choice_of(name: str, choices: Any) -> OpenApiParameter:
+    return OpenApiParameter(name, str, enum=choices.values, description="Only these.")
+
+
+CONVERSATION_FILTERS = [
+    OpenApiParameter("query", str, description="Only titles that contain this."),
+    OpenApiParameter("model", str, description="Used by any of its turns."),
+    OpenApiParameter("tool", str, description="Called by any of its turns."),
+    OpenApiParameter("folder", int, description="In the folder with this id."),
+    OpenApiParameter("tag", str, description="With this tag."),
+    OpenApiParameter("archived", str, enum=["no", "yes", "only"], default="yes"),
+]
+
+
+def list_parameters(*filters: str) -> list[OpenApiParameter]:
+    """Parameters of a list that `pagination.list_rows` cuts."""
+    own = [OpenApiParameter(name, str, description="Only these.") for name in filters]
+    return [LIMIT, CURSOR, QUERY, *own]
+
+
+def widen_optional_choices(result: dict[str, Any], **context: Any) -> dict[str, Any]:
+    """Let a choice that may be empty or null be any text, its values stay in the
+    description; a hook of drf-spectacular. It would add schemas that generators of
+    clients read wrongly."""
+    _widen(result["components"]["schemas"])
     return result
+
+
+def _widen(node: Any) -> None:
+    if isinstance(node, dict):
+        values = node.get("enum")
+        if isinstance(values, list) and ("" in values or None in values):
+            del node["enum"]
+        for each in node.values():
+            _widen(each)
+    elif isinstance(node, list):
+        for each in node:
+            _widen(each)
+
+
+def complete(result: dict[str, Any], **context: Any) -> dict[str, Any]:
+    """Add what drf-spectacular leaves out; a postprocessing hook of it.
+
+    The first sentence of a description is the summary, where there is no other. An
+    operation without authentication says so.
+    """
+    for path in result["paths"].values():
+        for operation in path.values():
+            text = " ".join(operation.get("description", "").split())
+            first = re.split(r"[.;:](?= |$)", text)[0]
+            operation.setdefault("summary", first)
+            operation.setdefault("security", [])
+    _drop_untyped_nullable(result["components"]["schemas"])
+    return result
+
+
+def _drop_untyped_nullable(node: Any) -> None:
+    """A schema without a type permits null as it is."""
+    if isinstance(node, dict):
+        is_typed = {"type", "allOf", "oneOf", "$ref"} & node.keys()
+        if node.get("nullable") is True and not is_typed:
+            del node["nullable"]
+        for each in node.values():
+            _drop_untyped_nullable(each)
+    elif isinstance(node, list):
+        for each in node:
+            _drop_untyped_nullable(each)

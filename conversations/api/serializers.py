@@ -1,154 +1,50 @@
+"""Serializers of conversations, turns, files, calls and models."""
+
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Callable, Mapping
-from copy import copy
 from typing import Any
 
-import orjson
 from django.conf import settings
 from django.db import transaction
 from django.urls import reverse
+from django.utils import timezone
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
-from conversations.access.admission import check_user_tokens_available
-from conversations.access.declared_tools import check_declared_kinds
 from conversations.api import schema
-from conversations.api.authentication import admit_turn
-from conversations.api.errors import IdempotencyKeyConflict, InvalidInput
+from conversations.api.pagination import PageSerializer
 from conversations.models import (
     Attachment,
     Conversation,
-    IdempotencyKey,
     Item,
-    KeyReused,
+    TitleSource,
     ToolCall,
     Turn,
 )
-from conversations.models.access_token import AccessToken
 from conversations.models.preset import Preset
-from conversations.turns.attachments import (
-    UnknownFile,
-    UploadRefused,
-    check_inline_quota,
-    resolve_file_parts,
+from conversations.requests import schemas
+from conversations.requests.bulk import FolderField, TagsField, find_tags
+from conversations.requests.fields import (
+    ModelField,
+    OptionsField,
+    PresetField,
+    StrictBooleanField,
+    StrictSerializer,
+    TextField,
 )
-from conversations.turns.client_outputs import OUTPUT_TYPES
-from conversations.turns.history import estimate_tokens
-from conversations.turns.input_checks import InputError, InputSizeError, short_repr
-from conversations.turns.request_input import items_of, options_of
-from llm import router
-from llm.adaptation import hosted_tools as hosted
-from llm.capabilities import Capabilities
-from llm.errors import LLMError
 from llm.models import LanguageModel, ModelCall
-from llm.wire.items import Item as ItemPayload
 from llm.wire.response import ResponseBuilder
-from tools.models import Tool
-
-KEY_LENGTH = 255  # characters
 
 
-class StrictSerializer(serializers.Serializer[Any]):
-    """Refuses by name what it does not know, so that no option is lost in silence."""
+@extend_schema_field(bool)
+class OnOffField(StrictBooleanField):
+    """A column with a time that is empty where the value is false."""
 
     def to_internal_value(self, data: Any) -> Any:
-        if isinstance(data, Mapping):
-            for name in data:
-                if name not in self.fields:
-                    known = ", ".join(self.fields)
-                    raise serializers.ValidationError(
-                        {name[:100]: f"Unknown; known are {known}."},
-                        code="unknown_parameter",
-                    )
-        return super().to_internal_value(data)
+        return timezone.now() if super().to_internal_value(data) else None
 
-
-class TextField(serializers.CharField):
-    """A text field that refuses numbers, which DRF's `CharField` accepts."""
-
-    def to_internal_value(self, data: Any) -> str:
-        if not isinstance(data, str):
-            self.fail("invalid")
-        return super().to_internal_value(data)
-
-
-@extend_schema_field(schema.MODEL_NAME)
-class ModelField(serializers.Field[Any, Any, Any, Any]):
-    """A model that the user may use, by any of its names; null is the default model."""
-
-    default_error_messages = {"invalid": "Not a valid string."}
-
-    def to_internal_value(self, data: Any) -> LanguageModel:
-        if not isinstance(data, str):
-            self.fail("invalid")
-        return model_of(data, self.context["user"])
-
-    def to_representation(self, value: LanguageModel) -> str:
-        return value.public_name
-
-
-@extend_schema_field(schema.PRESET_NAME)
-class PresetField(serializers.Field[Any, Any, Any, Any]):
-    """A preset that the user may use, by its name; null for none."""
-
-    default_error_messages = {
-        "invalid": "Not a valid string.",
-        "unknown": "There is no preset {name}.",
-    }
-
-    def to_internal_value(self, data: Any) -> Preset:
-        if not isinstance(data, str):
-            self.fail("invalid")
-        rows = Preset.objects.available_to(self.context["user"]).filter(name=data)
-        found = rows.select_related("language_model__provider").first()
-        if found is None:
-            self.fail("unknown", name=short_repr(data))
-        return found
-
-    def to_representation(self, value: Preset) -> str:
-        return value.name
-
-
-class _CheckedField(serializers.JSONField):
-    """A JSON value as `check` returns it. `check` raises InputError."""
-
-    def to_internal_value(self, data: Any) -> Any:
-        try:
-            return self.check(data)
-        except InputError as exc:
-            raise InvalidInput(exc) from exc
-
-    def check(self, data: Any) -> Any:
-        raise NotImplementedError
-
-
-@extend_schema_field(schema.INPUT)
-class InputField(_CheckedField):
-    def check(self, data: Any) -> list[ItemPayload]:
-        return items_of(data, max_size=settings.MAX_INPUT_SIZE)
-
-
-@extend_schema_field(schema.OPTIONS)
-class OptionsField(_CheckedField):
-    def check(self, data: Any) -> dict[str, Any]:
-        options = options_of(data)
-        check_declared_kinds(options, self.context["user"], self.context.get("token"))
-        for option in ("disabled_tools", "server_tools"):
-            if names := options.get(option):
-                self._check_tools(names, f"options.{option}")
-        return options
-
-    def _check_tools(self, names: list[str], where: str) -> None:
-        """Refuse unknown names: a misspelled one would leave a tool enabled."""
-        found = Tool.objects.visible_to(self.context["user"]).filter(name__in=names)
-        if unknown := set(names) - set(found.values_list("name", flat=True)):
-            raise InputError(
-                where,
-                f"no tool is named {short_repr(min(unknown))}.",
-                code="unknown_tool",
-            )
+    def get_attribute(self, instance: Any) -> bool:
+        return super().get_attribute(instance) is not None
 
 
 class ConversationSerializer(StrictSerializer, serializers.ModelSerializer[Any]):
@@ -157,16 +53,32 @@ class ConversationSerializer(StrictSerializer, serializers.ModelSerializer[Any])
     preset = PresetField(
         required=False,
         allow_null=True,
-        help_text="Left out, a new conversation begins with the default preset.",
+        help_text="If left out, a new conversation gets the default preset.",
     )
     instructions = TextField(
         required=False,
         allow_blank=True,
         trim_whitespace=False,
         max_length=settings.MAX_INPUT_SIZE,
-        help_text="System prompt; empty means the preset's, or the site's own.",
+        help_text="System prompt; empty means the preset's prompt, or the site's.",
     )
-    options = OptionsField(required=False, help_text="Options of every turn.")
+    options = OptionsField(required=False, help_text="Options for every turn.")
+    folder = FolderField(required=False, allow_null=True)
+    tags = TagsField(required=False)
+    pinned = OnOffField(source="pinned_at", required=False)
+    archived = OnOffField(source="archived_at", required=False)
+    temporary = StrictBooleanField(
+        source="is_temporary",
+        required=False,
+        help_text="Only of a new conversation: in no list and no search, and erased"
+        " after a day.",
+    )
+    unread = serializers.BooleanField(
+        source="is_unread",
+        read_only=True,
+        default=False,
+        help_text="Whether an answer has ended since the user last looked.",
+    )
 
     class Meta:
         model = Conversation
@@ -177,187 +89,51 @@ class ConversationSerializer(StrictSerializer, serializers.ModelSerializer[Any])
             "preset",
             "instructions",
             "options",
+            "folder",
+            "tags",
+            "pinned",
+            "archived",
+            "temporary",
+            "unread",
             "created_at",
             "updated_at",
         ]
         read_only_fields = ["id", "created_at", "updated_at"]
 
+    @transaction.atomic
     def create(self, validated_data: dict[str, Any]) -> Any:
         if "preset" not in validated_data:
             preset = Preset.objects.default_for(self.context["user"])
             validated_data = {**validated_data, "preset": preset}
-        return super().create(validated_data)
+        tags = validated_data.pop("tags", None)
+        if validated_data.get("title"):
+            validated_data["title_source"] = TitleSource.PERSON
+        row = super().create(validated_data)
+        return self._set_tags(row, tags)
 
+    @transaction.atomic
+    def update(self, instance: Any, validated_data: dict[str, Any]) -> Any:
+        tags = validated_data.pop("tags", None)
+        if validated_data.pop("is_temporary", instance.is_temporary) != (
+            instance.is_temporary
+        ):
+            problem = "Only a new conversation can be made temporary."
+            raise serializers.ValidationError({"temporary": problem})
+        if "title" in validated_data:
+            validated_data["title_source"] = TitleSource.PERSON
+        for name in ("pinned_at", "archived_at"):
+            if validated_data.get(name) and getattr(instance, name):
+                validated_data.pop(name)  # it keeps its time
+        for name, value in validated_data.items():
+            setattr(instance, name, value)
+        # The others may have changed since the row was read.
+        instance.save(update_fields=list(validated_data))
+        return self._set_tags(instance, tags)
 
-class TurnRequestSerializer(StrictSerializer):
-    """A message to a conversation. Context: `user`, `conversation`, and maybe
-    `idempotency_key`."""
-
-    input = InputField(help_text="A string, Responses items, or {role, content}s.")
-    model = ModelField(required=False, allow_null=True)
-    options = OptionsField(required=False)
-    wait = serializers.BooleanField(
-        default=False, help_text="Answer with the finished response."
-    )
-    stream = serializers.BooleanField(
-        default=False, help_text="Answer with the turn's events."
-    )
-
-    def get_fields(self) -> dict[str, Any]:
-        """Copy the fields shallowly.
-
-        DRF copies all arguments of each field, which takes as long as checking the
-        message.
-        """
-        return {name: copy(field) for name, field in self._declared_fields.items()}
-
-    def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
-        if attrs["wait"] and attrs["stream"]:
-            raise serializers.ValidationError({"stream": "Choose 'wait' or 'stream'."})
-        if not attrs.get("model"):
-            attrs["model"] = self._usual_model()
-        self._check_outputs(attrs["input"])
-        self._check_declared(attrs["model"], attrs.get("options") or {})
-        if "tools" not in (attrs.get("options") or {}):
-            # They were permitted when they were set, perhaps long ago.
-            conversation_options = self.context["conversation"].options
-            check_declared_kinds(
-                conversation_options, self.context["user"], self.context.get("token")
-            )
-        attrs["input"] = self._with_files(attrs["input"])
-        return attrs
-
-    def create(self, validated_data: dict[str, Any]) -> Turn:
-        """The new turn, or that of an earlier request with the same idempotency key."""
-
-        token: AccessToken | None = self.context.get("token")
-
-        def open_turn() -> Turn:
-            items = validated_data["input"]
-            if token is not None:
-                admit_turn(token, validated_data["model"], items)
-            else:
-                check_user_tokens_available(
-                    self.context["user"], estimate_tokens("", items)
-                )
-            conversation: Conversation = self.context["conversation"]
-            with transaction.atomic():
-                self._check_quota(conversation, validated_data["input"])
-                return conversation.open_turn(
-                    validated_data["input"],
-                    language_model=validated_data["model"],
-                    options=validated_data.get("options"),
-                    access_token=token,
-                )
-
-        key = idempotency_key(self.context.get("idempotency_key"))
-        return self._once(key, open_turn) if key else open_turn()
-
-    def _check_quota(self, conversation: Conversation, items: list[Any]) -> None:
-        try:
-            check_inline_quota(conversation.owner_id, items)
-        except UploadRefused as exc:
-            raise InvalidInput(
-                InputSizeError("input", str(exc), code=exc.code)
-            ) from exc
-
-    def _once(self, key: str, open_turn: Callable[[], Turn]) -> Turn:
-        try:
-            turn, _ = IdempotencyKey.objects.get_or_open(
-                self.context["user"], key, self._fingerprint(), open_turn
-            )
-        except KeyReused as exc:
-            raise IdempotencyKeyConflict from exc
-        return turn
-
-    def _fingerprint(self) -> str:
-        """Hash of the request without `wait` and `stream`; a retry may change those."""
-        compared = {n: self.initial_data.get(n) for n in ("input", "model", "options")}
-        compared["conversation"] = self.context["conversation"].pk
-        return hashlib.sha256(
-            orjson.dumps(compared, option=orjson.OPT_SORT_KEYS)
-        ).hexdigest()
-
-    def _usual_model(self) -> LanguageModel:
-        usual = self.context["conversation"].usual_model
-        return model_of(usual.public_name if usual else None, self.context["user"])
-
-    def _with_files(self, items: list[ItemPayload]) -> Any:
-        try:
-            return resolve_file_parts(self.context["conversation"], items)
-        except UnknownFile as exc:
-            raise InvalidInput(
-                InputError(exc.param, str(exc), code="unknown_file")
-            ) from exc
-
-    def _check_outputs(self, items: list[ItemPayload]) -> None:
-        """Refuse an output that answers no call of this conversation."""
-        for kind, (answers, name, asks) in OUTPUT_TYPES.items():
-            answered = {item[name] for item in items if item["type"] == kind}
-            if not answered:
-                continue
-            rows = Item.objects.filter(
-                turn__conversation=self.context["conversation"], type=answers
-            )
-            if unknown := answered - set(
-                rows.values_list(f"payload__{asks}", flat=True)
-            ):
-                raise InvalidInput(
-                    InputError(
-                        "input",
-                        f"no call {min(unknown)[:100]!r} waits for an output.",
-                        code="unknown_call",
-                    )
-                )
-
-    def _check_declared(self, model: LanguageModel, options: dict[str, Any]) -> None:
-        """Refuse tools that the model's provider would run but does not support."""
-        declared = options.get("tools") or []
-        if options.get("ignore_invalid_options"):
-            return
-        if not (hosted_tools := [each for each in declared if hosted.is_hosted(each)]):
-            return
-        route = router.route_of(model)
-        capabilities = Capabilities.from_dict(route.capabilities)
-        functions = [each for each in declared if each not in hosted_tools]
-        for tool in hosted_tools:
-            why = hosted.why_unsupported(
-                route.endpoint.codec,
-                capabilities,
-                tool,
-                model=route.model,
-                beside=functions,
-            )
-            if why:
-                index = declared.index(tool)
-                problem = (
-                    f"this model cannot be given {short_repr(tool['type'])}. {why}"
-                )
-                raise InvalidInput(InputError(f"options.tools[{index}]", problem))
-
-
-def model_of(name: str | None, user: Any) -> LanguageModel:
-    """Find a model by name. Raises LLMError if `user` cannot use it."""
-    try:
-        model = router.find_model(name, user=user)
-        model.resolved_route = router.route_of(model)
-    except LLMError as exc:
-        exc.param = exc.param or "model"
-        raise
-    return model
-
-
-def idempotency_key(key: Any) -> str | None:
-    """The request's key, checked; None if it has none. Raises InvalidInput."""
-    if key is None:
-        return None
-    if not isinstance(key, str) or not key.isprintable() or not key.strip():
-        problem = "expected a text of printable characters."
-    elif len(key) > KEY_LENGTH:
-        problem = f"longer than {KEY_LENGTH} characters."
-    else:
-        return key
-    raise InvalidInput(InputError("Idempotency-Key", problem))
+    def _set_tags(self, row: Any, names: list[str] | None) -> Any:
+        if names is not None:
+            row.tags.set(find_tags(self.context["user"], names))
+        return row
 
 
 class AttachmentSerializer(serializers.ModelSerializer[Any]):
@@ -400,6 +176,7 @@ class ModelCallSerializer(serializers.ModelSerializer[Any]):
     class Meta:
         model = ModelCall
         fields = [
+            "purpose",
             "step",
             "attempt",
             "provider_name",
@@ -424,11 +201,22 @@ class TurnSerializer(serializers.ModelSerializer[Any]):
     parent = serializers.CharField(  # type: ignore[assignment]
         source="parent_id", read_only=True, allow_null=True
     )
+    siblings = serializers.ListField(
+        source="sibling_ids",
+        child=serializers.CharField(),
+        read_only=True,
+        help_text=(
+            "The turns with the same parent that people opened, oldest first, this one"
+            " included: versions of one message."
+        ),
+    )
     caused_by = serializers.CharField(
         source="caused_by_id",
         read_only=True,
         allow_null=True,
-        help_text="The message's turn that caused it; null for that turn itself.",
+        help_text=(
+            "The turn of the message that caused this turn; null for that turn itself."
+        ),
     )
     halted_by = serializers.ChoiceField(
         choices=Turn.HaltedBy.choices,
@@ -437,6 +225,12 @@ class TurnSerializer(serializers.ModelSerializer[Any]):
         help_text="Why results of background tools open no further turns.",
     )
     model = ModelField(source="language_model", read_only=True, allow_null=True)
+    steering = serializers.ChoiceField(
+        choices=Turn.Steering.choices,
+        allow_blank=True,
+        read_only=True,
+        help_text="Whether a waiting message joins the running turn.",
+    )
     options = serializers.SerializerMethodField()
     usage = serializers.SerializerMethodField()
     error = serializers.SerializerMethodField()
@@ -450,12 +244,15 @@ class TurnSerializer(serializers.ModelSerializer[Any]):
             "id",
             "conversation",
             "parent",
+            "siblings",
+            "author_name",
             "caused_by",
             "model",
             "options",
             "status",
             "incomplete_reason",
             "halted_by",
+            "steering",
             "error",
             "usage",
             "notes",
@@ -466,10 +263,17 @@ class TurnSerializer(serializers.ModelSerializer[Any]):
             "finished_at",
         ]
 
-    @extend_schema_field(schema.OPTIONS)
+    @extend_schema_field(schemas.OPTIONS)
     def get_options(self, turn: Turn) -> Any:
         """The public options; the gateway stores internal ones beside them."""
-        known = schema.OPTIONS["properties"]
+        user = self.context.get("user")
+        is_others = user is not None and user.pk not in (
+            turn.author_id,
+            turn.conversation.owner_id,
+        )
+        if is_others:  # they may contain credentials
+            return {}
+        known = schemas.OPTIONS["properties"]
         return {name: value for name, value in turn.options.items() if name in known}
 
     @extend_schema_field(schema.USAGE)
@@ -484,7 +288,7 @@ class TurnSerializer(serializers.ModelSerializer[Any]):
     def get_notes(self, turn: Turn) -> Any:
         return turn.notes
 
-    @extend_schema_field(schema.ITEMS)
+    @extend_schema_field(schemas.ITEMS)
     def get_items(self, turn: Turn) -> Any:
         return [item.payload for item in turn.items.all()]
 
@@ -530,8 +334,9 @@ class ModelSerializer(serializers.ModelSerializer[Any]):
         return model.capabilities
 
 
-class ModelsSerializer(serializers.Serializer[Any]):
-    data = ModelSerializer(many=True)  # type: ignore[assignment]
+class ModelsSerializer(PageSerializer):
+    results = ModelSerializer(many=True)
+    data = ModelSerializer(many=True, help_text="The same as `results`.")  # type: ignore[assignment]
 
 
 def response_object(turn: Turn) -> dict[str, Any]:

@@ -6,11 +6,10 @@ from __future__ import annotations
 from typing import Any
 
 from django.core import signing
-from django.core.exceptions import ValidationError as Misfit
 from django.db.models import QuerySet
 from django.http import Http404
 from django.shortcuts import get_object_or_404
-from drf_spectacular.utils import extend_schema_field
+from drf_spectacular.utils import OpenApiParameter, extend_schema_field
 from rest_framework import generics, serializers, status
 from rest_framework.exceptions import APIException
 from rest_framework.request import Request
@@ -18,39 +17,31 @@ from rest_framework.response import Response
 
 from conversations import engine
 from conversations.api import schema
-from conversations.api.errors import InvalidInput
-from conversations.api.pagination import OldestFirst
-from conversations.api.serializers import StrictSerializer, TextField
+from conversations.api.filters import limit_by
+from conversations.api.pagination import OldestFirst, PageSerializer, list_rows
 from conversations.api.views import ApiView
 from conversations.engine import background_store
+from conversations.input.checks import InputError
 from conversations.models import (
-    AlreadyDecided,
     Conversation,
     Question,
     QuestionQuerySet,
     ToolCall,
 )
 from conversations.models.access_token import Scope
-from conversations.turns.input_checks import InputError
+from conversations.requests.answers import AnswerSerializer, answer_question
+from conversations.requests.errors import InvalidInput
+from conversations.requests.fields import StrictSerializer, TextField
 from tools.errors import ToolError
 from tools.execution.output import render_output
-
-NOTE_LENGTH = 500  # characters
-
 
 #: A token needs one of these scopes.
 _TOOLS = (Scope.CHAT, Scope.TOOLS)
 
 
-class QuestionAlreadyDecided(APIException):
-    status_code = status.HTTP_409_CONFLICT
-    default_detail = "This question has been decided already, or has expired."
-    default_code = "already_decided"
-
-
 class CallAlreadyOver(APIException):
     status_code = status.HTTP_410_GONE
-    default_detail = "This call is over; its result is not used any more."
+    default_detail = "This call has ended; a result is no longer accepted."
     default_code = "call_over"
 
 
@@ -86,20 +77,9 @@ class QuestionSerializer(serializers.ModelSerializer[Any]):
             "decided_by",
         ]
 
-    @extend_schema_field({"type": ["string", "null"]})
+    @extend_schema_field({"type": "string", "nullable": True})
     def get_decided_by(self, question: Question) -> str | None:
         return str(question.decided_by) if question.decided_by else None
-
-
-class AnswerSerializer(StrictSerializer):
-    action = serializers.ChoiceField(choices=["accept", "decline", "cancel"])
-    arguments = serializers.DictField(
-        required=False, help_text="Of an approval: what the call is to run with."
-    )
-    content = serializers.DictField(
-        required=False, help_text="Of a form: what was filled in."
-    )
-    note = TextField(required=False, allow_blank=True, max_length=NOTE_LENGTH)
 
 
 class CallSerializer(serializers.ModelSerializer[Any]):
@@ -133,6 +113,30 @@ class CallSerializer(serializers.ModelSerializer[Any]):
         ]
 
 
+class OpenQuestionsSerializer(PageSerializer):
+    results = QuestionSerializer(many=True)
+    data = QuestionSerializer(many=True, help_text="The same as `results`.")  # type: ignore[assignment]
+
+
+class OpenQuestionsView(ApiView):
+    token_scopes = _TOOLS
+    serializer_class = OpenQuestionsSerializer
+
+    @schema.describe(
+        parameters=schema.list_parameters("kind", "conversation"),
+        responses={200: OpenQuestionsSerializer, **schema.errors()},
+    )
+    def get(self, request: Request) -> Response:
+        """The open questions that this user may answer, oldest first."""
+        shown = QuestionSerializer(_questions(request).open(), many=True).data
+        return list_rows(
+            request,
+            shown,
+            searched=["message", "name"],
+            filtered=["kind", "conversation"],
+        )
+
+
 class QuestionsView(ApiView, generics.ListAPIView[Question]):
     token_scopes = _TOOLS
     serializer_class = QuestionSerializer
@@ -141,9 +145,12 @@ class QuestionsView(ApiView, generics.ListAPIView[Question]):
     def get_queryset(self) -> QuerySet[Question]:
         return _questions(self.request).open()
 
-    @schema.describe(responses={200: QuestionSerializer(many=True), **schema.errors()})
+    @schema.describe(
+        deprecated=True,
+        responses={200: QuestionSerializer(many=True), **schema.errors()},
+    )
     def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
-        """The open questions that this user may answer, oldest first."""
+        """The same as `/api/questions/open/`, as an array without pages."""
         return super().get(request, *args, **kwargs)
 
 
@@ -156,6 +163,7 @@ class QuestionView(ApiView, generics.RetrieveAPIView[Question]):
 
     @schema.describe(responses={200: QuestionSerializer, **schema.errors(404)})
     def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
+        """One question."""
         return super().get(request, *args, **kwargs)
 
 
@@ -164,6 +172,7 @@ class AnswerView(ApiView):
     serializer_class = AnswerSerializer
 
     @schema.describe(
+        summary="Answer a question",
         request=AnswerSerializer,
         responses={200: QuestionSerializer, **schema.errors(404, 409, *schema.BODY)},
     )
@@ -176,37 +185,24 @@ class AnswerView(ApiView):
         return Response(QuestionSerializer(_questions(request).get(pk=pk)).data)
 
 
-def answer_question(
-    question: Question, user: Any, action: Any, **decision: Any
-) -> None:
-    """Record a user's decision and resume the turn.
-
-    Raises QuestionAlreadyDecided, InvalidInput.
-    """
-    try:
-        goes_on = question.decide(user, action, **decision)
-    except AlreadyDecided as exc:
-        raise QuestionAlreadyDecided from exc
-    except Misfit as exc:
-        (param, problems), *_ = exc.message_dict.items()
-        raise InvalidInput(InputError(param, problems[0])) from exc
-    if goes_on:
-        call = question.tool_call
-        engine.submit(call.turn_id, call.turn.conversation_id)
-    engine.notify_decision(question)
-
-
 class CallsView(ApiView, generics.ListAPIView[ToolCall]):
     token_scopes = _TOOLS
     serializer_class = CallSerializer
     pagination_class = OldestFirst
 
     def get_queryset(self) -> QuerySet[ToolCall]:
-        conversations = Conversation.objects.of(self.request.user)
+        conversations = Conversation.objects.visible_to(self.request.user)
         conversation = get_object_or_404(conversations, pk=self.kwargs["pk"])
-        return ToolCall.objects.filter(turn__conversation=conversation)
+        calls = ToolCall.objects.filter(turn__conversation=conversation)
+        return limit_by(calls, self.request, state=ToolCall.State, name=None)
 
-    @schema.describe(responses={200: CallSerializer, **schema.errors(400, 404)})
+    @schema.describe(
+        parameters=[
+            schema.choice_of("state", ToolCall.State),
+            OpenApiParameter("name", str, description="Only calls of this tool."),
+        ],
+        responses={200: CallSerializer, **schema.errors(400, 404)},
+    )
     def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
         """All calls of the conversation's tools, oldest first."""
         return super().get(request, *args, **kwargs)
@@ -221,7 +217,7 @@ class CallCancelView(ApiView):
     )
     def post(self, request: Request, pk: int) -> Response:
         """Cancel a call in the background; harmless where it is over."""
-        call = get_object_or_404(ToolCall.objects.of(request.user), pk=pk)
+        call = get_object_or_404(ToolCall.objects.writable_by(request.user), pk=pk)
         engine.cancel_call(call)
         return Response(CallSerializer(call).data, status=status.HTTP_202_ACCEPTED)
 
@@ -237,13 +233,14 @@ class ResultSerializer(StrictSerializer):
 
 
 class CallbackView(ApiView):
-    """Whoever has the address may post the result; nothing else is let in by it."""
+    """The token in the URL authorizes posting this one result."""
 
     authentication_classes = ()
     permission_classes = ()
     serializer_class = ResultSerializer
 
     @schema.describe(
+        summary="Deliver the result of a call",
         request=ResultSerializer,
         responses={204: None, **schema.errors(404, 410, *schema.BODY, public=True)},
         auth=[],

@@ -12,12 +12,18 @@ from rest_framework.response import Response
 
 from conversations.api import schema
 from conversations.api.authentication import token_of
-from conversations.api.errors import InvalidInput
+from conversations.api.pagination import PageSerializer, list_rows
 from conversations.api.views import ApiView
+from conversations.input.checks import InputError, either
 from conversations.models import ToolCall
 from conversations.models.access_token import Scope
-from conversations.staff.tool_statistics import PERIODS, ToolStatistics, report
-from conversations.turns.input_checks import InputError, either
+from conversations.requests.errors import InvalidInput
+from conversations.staff.tool_statistics import (
+    PERIODS,
+    ToolStatistics,
+    report,
+    report_all,
+)
 from tools.models import Tool
 
 INSPECT = "conversations.inspect_turn"
@@ -26,8 +32,10 @@ _STATISTICS = OpenApiParameter(
     "statistics",
     OpenApiTypes.STR,
     enum=list(PERIODS),
-    description="Numbers over this period: of your own calls, or, for staff who may"
-    " read other people's turns, of everybody's.",
+    description=(
+        "Statistics over this period: of your own calls, or of all calls for staff who"
+        " may read other people's turns."
+    ),
 )
 
 
@@ -36,8 +44,14 @@ class StatisticsSerializer(serializers.Serializer[Any]):
     counts = serializers.DictField(
         child=serializers.IntegerField(), help_text="Calls by state."
     )
+    blocking = serializers.IntegerField(help_text="Calls that the model waits for.")
+    non_blocking = serializers.IntegerField(help_text="Calls in the background.")
+    pending = serializers.IntegerField(help_text="Calls that have not ended.")
+    pending_non_blocking = serializers.IntegerField(
+        help_text="Of these, calls in the background."
+    )
     error_rate = serializers.FloatField(
-        allow_null=True, help_text="0 to 1, of the calls that came to an end."
+        allow_null=True, help_text="Share of the ended calls, 0 to 1."
     )
     p50 = serializers.FloatField(allow_null=True, help_text="Seconds.")
     p95 = serializers.FloatField(allow_null=True, help_text="Seconds.")
@@ -54,19 +68,30 @@ class ToolSerializer(serializers.Serializer[Any]):
         help_text="Whether the model waits for the result."
     )
     approval = serializers.ChoiceField(
-        choices=Tool.Approve.choices, help_text="When a person is asked first."
+        choices=Tool.Approve.choices, help_text="When a person must approve a call."
+    )
+    only_in_presets = serializers.BooleanField(
+        help_text="Whether only conversations may use it whose preset names it."
     )
     statistics = StatisticsSerializer(
-        required=False, help_text="Where `statistics` asks for them."
+        required=False, help_text="Present if the parameter `statistics` is set."
     )
 
-    @extend_schema_field({"type": ["object", "null"], "description": "JSON Schema."})
+    @extend_schema_field(
+        {
+            "type": "object",
+            "additionalProperties": {},
+            "nullable": True,
+            "description": "JSON Schema.",
+        }
+    )
     def get_parameters(self, tool: dict[str, Any]) -> Any:
         return tool["parameters"]
 
 
-class ToolsSerializer(serializers.Serializer[Any]):
-    data = ToolSerializer(many=True)  # type: ignore[assignment]
+class ToolsSerializer(PageSerializer):
+    results = ToolSerializer(many=True)
+    data = ToolSerializer(many=True, help_text="The same as `results`.")  # type: ignore[assignment]
 
 
 class ToolsView(ApiView):
@@ -74,7 +99,7 @@ class ToolsView(ApiView):
     serializer_class = ToolsSerializer
 
     @schema.describe(
-        parameters=[_STATISTICS],
+        parameters=[_STATISTICS, *schema.list_parameters("kind")],
         responses={200: ToolsSerializer, **schema.errors(400)},
     )
     def get(self, request: Request) -> Response:
@@ -87,7 +112,9 @@ class ToolsView(ApiView):
                 tool["statistics"] = done.get(
                     tool["name"], ToolStatistics(name=tool["name"])
                 )
-        return Response({"data": ToolSerializer(tools, many=True).data})
+        shown = ToolSerializer(tools, many=True).data
+        names = ["name", "label", "description"]
+        return list_rows(request, shown, searched=names, filtered=["kind"])
 
 
 def _tools(user: Any) -> list[dict[str, Any]]:
@@ -103,6 +130,7 @@ def _tools(user: Any) -> list[dict[str, Any]]:
                 "description": tool.description if tool else "",
                 "kind": row.kind,
                 "parameters": tool.parameters if tool else None,
+                "only_in_presets": row.name in offer.only_in_presets,
                 "blocking": tool.blocking if tool else True,
                 "approval": tool.approval.policy if tool and tool.approval else "never",
             }
@@ -118,12 +146,12 @@ def _statistics(request: Request, period: str) -> dict[str, ToolStatistics]:
     if period not in PERIODS:
         problem = f"expected {either(PERIODS)}."
         raise InvalidInput(InputError("statistics", problem))
-    calls = ToolCall.objects.all()
     token = token_of(request)
-    if not (
+    if (
         request.user.is_staff
         and request.user.has_perm(INSPECT)
         and (token is None or token.has_scope(Scope.ADMIN_READ))
     ):
-        calls = calls.filter(turn__conversation__owner=request.user.pk)
-    return report(calls, period).by_name
+        return report_all(period).by_name
+    own = ToolCall.objects.filter(turn__conversation__owner=request.user.pk)
+    return report(own, period).by_name

@@ -1,8 +1,12 @@
+"""API views of conversations, their turns and the events of turns."""
+
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, Literal
 
-from django.db.models import Prefetch, QuerySet
+from django.db.models import Prefetch, QuerySet, prefetch_related_objects
 from django.http import Http404, HttpResponseBase
 from django.shortcuts import get_object_or_404
 from rest_framework import generics, status
@@ -14,32 +18,36 @@ from rest_framework.response import Response
 from conversations import engine
 from conversations.api import schema
 from conversations.api.authentication import limit_headers, token_of
-from conversations.api.errors import (
-    REQUEST_ID,
-    InvalidInput,
-    NothingToContinueConflict,
-    request_id,
-)
-from conversations.api.pagination import NewestFirst, OldestFirst
+from conversations.api.errors import REQUEST_ID, request_id
+from conversations.api.filters import limit_by, limit_conversations
+from conversations.api.pagination import NewestFirst, OldestFirst, list_rows
 from conversations.api.parsers import JSONParser
 from conversations.api.serializers import (
     ConversationSerializer,
     ModelSerializer,
     ModelsSerializer,
     TurnDetailSerializer,
-    TurnRequestSerializer,
     TurnSerializer,
 )
-from conversations.engine import message_bounds
-from conversations.engine.connection_revocation import CREDENTIAL, Credential
-from conversations.engine.continuation import continue_message
+from conversations.engine.connection_revocation import STORE_CREDENTIAL, Credential
 from conversations.engine.process.malloc_trim import schedule_trim
 from conversations.http.sse import TurnStreamResponse
-from conversations.models import Conversation, Item, ToolCall, Turn
+from conversations.input.checks import InputError
+from conversations.models import (
+    BranchChoice,
+    Conversation,
+    Item,
+    OpenedTurn,
+    Tree,
+    Turn,
+)
 from conversations.models.access_token import Scope
-from conversations.turns.input_checks import InputError
+from conversations.models.last_seen import with_unread
+from conversations.requests import schemas
+from conversations.requests.errors import InvalidInput
+from conversations.requests.turn_request import TurnRequestSerializer
 from llm import router
-from llm.db.compiled_queries import CompiledQuery
+from llm.pricing.caller import cut_name
 
 
 class _OnlyJSON(DefaultContentNegotiation):
@@ -57,6 +65,31 @@ class ApiView(generics.GenericAPIView[Any]):
     content_negotiation_class = _OnlyJSON
     #: A token needs one of these; see `conversations.api.authentication`.
     token_scopes: tuple[str, ...] = (Scope.CHAT,)
+    #: The conversation of a stream, if it is open only while the user takes part in it.
+    _joined_conversation = ""
+
+    def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
+        super().initial(request, *args, **kwargs)
+        self._check_query(request)
+
+    def _check_query(self, request: Request) -> None:
+        """Refuse a parameter that has no effect, so that no filter is lost in
+        silence."""
+        method = str(request.method).lower()
+        if method == "options":
+            return
+        known = schema.described_query(self, "get" if method == "head" else method)
+        if method in ("get", "head") and self.pagination_class is not None:
+            known = [*known, "limit", "cursor"]
+        for name in request.query_params:
+            if name not in known:
+                problem = f"unknown; use {', '.join(known) or 'none'}."
+                refused = InputError(name[:100], problem, code="unknown_parameter")
+                raise InvalidInput(refused)
+
+    def _note_joined(self, conversation: Conversation) -> None:
+        if conversation.owner_id != self.request.user.pk:
+            self._joined_conversation = conversation.pk
 
     def get_serializer_context(self) -> dict[str, Any]:
         extra = {"user": self.request.user, "token": token_of(self.request)}
@@ -65,11 +98,11 @@ class ApiView(generics.GenericAPIView[Any]):
     def finalize_response(
         self, request: Request, response: Any, *args: Any, **kwargs: Any
     ) -> Response:
-        response[REQUEST_ID] = request_id(request._request)
+        response[REQUEST_ID] = request_id(request)
         for name, value in limit_headers(request).items():
             response[name] = value
         if isinstance(response, TurnStreamResponse):
-            _pass_credential(request)
+            _pass_credential(request, self._joined_conversation)
         elif isinstance(response, Response):
             response.add_post_render_callback(_note_size)
         return super().finalize_response(request, response, *args, **kwargs)
@@ -80,21 +113,29 @@ def _note_size(response: Any) -> None:
     schedule_trim(len(response.content))
 
 
-def _pass_credential(request: Request) -> None:
-    """Put the credential into the scope: `StreamMiddleware` ends revoked streams."""
-    scope = getattr(request._request, "scope", None)
-    if scope is None:  # a test client, which has no stream
+def _pass_credential(request: Request, joined_conversation: str) -> None:
+    """Pass the credential to `StreamMiddleware`, which ends revoked streams."""
+    store = request.META.get(STORE_CREDENTIAL)
+    if store is None:  # a test client, which has no stream
         return
     if token := token_of(request):
-        scope[CREDENTIAL] = Credential.of_token(token)
-    elif key := request._request.session.session_key:
-        scope[CREDENTIAL] = Credential.of_session(request.user, key)
+        credential = Credential(token.user_id, token_id=token.pk)
+    elif key := request.session.session_key:
+        credential = Credential.of_session(request.user, key)
+    else:
+        return
+    store(replace(credential, conversation_id=joined_conversation))
 
 
 @schema.describe_view(
-    get={"responses": {200: ConversationSerializer, **schema.errors(400)}},
+    get={
+        "summary": "The user's conversations, last activity first",
+        "parameters": schema.CONVERSATION_FILTERS,
+        "responses": {200: ConversationSerializer, **schema.errors(400)},
+    },
     post={
-        "responses": {201: ConversationSerializer, **schema.errors(404, *schema.BODY)}
+        "summary": "Create a conversation",
+        "responses": {201: ConversationSerializer, **schema.errors(404, *schema.BODY)},
     },
 )
 class ConversationsView(ApiView, generics.ListCreateAPIView[Conversation]):
@@ -102,18 +143,27 @@ class ConversationsView(ApiView, generics.ListCreateAPIView[Conversation]):
     pagination_class = NewestFirst
 
     def get_queryset(self) -> QuerySet[Conversation]:
-        return _conversations(self.request)
+        return limit_conversations(
+            _conversations(self.request).filter(is_temporary=False), self.request
+        )
 
     def perform_create(self, serializer: Any) -> None:
         serializer.save(owner=self.request.user)
 
 
 @schema.describe_view(
-    get={"responses": {200: ConversationSerializer, **schema.errors(404)}},
-    patch={
-        "responses": {200: ConversationSerializer, **schema.errors(404, *schema.BODY)}
+    get={
+        "summary": "One conversation",
+        "responses": {200: ConversationSerializer, **schema.errors(404)},
     },
-    delete={"responses": {204: None, **schema.errors(404)}},
+    patch={
+        "summary": "Change a conversation",
+        "responses": {200: ConversationSerializer, **schema.errors(404, *schema.BODY)},
+    },
+    delete={
+        "summary": "Delete a conversation; it can be restored until it is erased",
+        "responses": {204: None, **schema.errors(404)},
+    },
 )
 class ConversationView(ApiView, generics.RetrieveUpdateDestroyAPIView[Conversation]):
     serializer_class = ConversationSerializer
@@ -139,20 +189,38 @@ class TurnsView(ApiView, generics.ListAPIView[Turn]):
     pagination_class = OldestFirst
 
     def get_queryset(self) -> QuerySet[Turn]:
-        return _turns(self.request).filter(conversation=self._conversation())
+        conversation = self._conversation(Conversation.objects.find_visible)
+        turns = _turns(self.request).filter(conversation=conversation)
+        line = _line_of(self.request, conversation)
+        turns = limit_by(turns, self.request, status=Turn.Status)
+        return turns if line is None else turns.filter(pk__in=line)
 
-    @schema.describe(responses={200: TurnSerializer, **schema.errors(400, 404)})
+    def paginate_queryset(self, queryset: Any) -> Any:
+        page = super().paginate_queryset(queryset)
+        Turn.read_siblings(page or [])
+        return page
+
+    @schema.describe(
+        parameters=[
+            schema.BRANCH,
+            schema.LEAF,
+            schema.choice_of("status", Turn.Status),
+        ],
+        responses={200: TurnSerializer, **schema.errors(400, 404)},
+    )
     def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
-        """The conversation's turns, oldest first, each with its items."""
+        """The conversation's turns, oldest first, each with its items: those of all
+        branches, or of one."""
         return super().get(request, *args, **kwargs)
 
     @schema.describe(
+        summary="Send a message; a turn answers it",
         request=TurnRequestSerializer,
         parameters=[schema.KEY],
         responses={
-            (202, schema.JSON): TurnSerializer,
-            (200, schema.JSON): schema.RESPONSE,
-            (200, schema.EVENT_STREAM): schema.STREAM,
+            (202, schemas.JSON): TurnSerializer,
+            (200, schemas.JSON): schema.RESPONSE,
+            (200, schemas.EVENT_STREAM): schema.STREAM,
             **schema.errors(404, 409, 502, 504, *schema.BODY),
         },
     )
@@ -161,33 +229,40 @@ class TurnsView(ApiView, generics.ListAPIView[Turn]):
         finished response, whose `status` may be `failed`; with `stream` its events."""
         serializer = TurnRequestSerializer(data=request.data, context=self._context())
         serializer.is_valid(raise_exception=True)
-        turn = serializer.save()
-        engine.submit(turn.pk, turn.conversation_id, turn)
+        opened: OpenedTurn = serializer.save()
+        turn = opened.turn
+        engine.submit(turn.pk, turn.conversation_id, opened)
         if serializer.validated_data["wait"]:
             return TurnStreamResponse(turn.pk, form="response")
         if serializer.validated_data["stream"]:
             return TurnStreamResponse(turn.pk)
-        shown = _TURN_SERIALIZER.to_representation(_prefetch_rows(turn))
-        return Response(shown, status=status.HTTP_202_ACCEPTED)
+        return Response(show_turn(turn), status=status.HTTP_202_ACCEPTED)
 
-    def _conversation(self) -> Conversation:
-        user = self.request.user
-        found = Conversation.objects.find(user, self.kwargs["pk"])
+    def _conversation(self, find: Callable[..., Conversation | None]) -> Conversation:
+        found = find(self.request.user, self.kwargs["pk"])
         if found is None:
             raise Http404
+        self._note_joined(found)
         return found
 
     def _context(self) -> dict[str, Any]:
+        ids = {"request_id": request_id(self.request)}
+        if theirs := self.request.headers.get(REQUEST_ID):
+            ids["client_request_id"] = cut_name(theirs)
         return {
             "user": self.request.user,
             "token": token_of(self.request),
-            "conversation": self._conversation(),
+            "conversation": self._conversation(Conversation.objects.find_writable),
             "idempotency_key": self.request.headers.get("Idempotency-Key"),
+            "request_ids": ids,
         }
 
 
 @schema.describe_view(
-    get={"responses": {200: TurnDetailSerializer, **schema.errors(404)}}
+    get={
+        "summary": "One turn, with its items and calls",
+        "responses": {200: TurnDetailSerializer, **schema.errors(404)},
+    }
 )
 class TurnView(ApiView, generics.RetrieveAPIView[Turn]):
     serializer_class = TurnDetailSerializer
@@ -204,26 +279,9 @@ class CancelView(ApiView):
     )
     def post(self, request: Request, pk: str) -> Response:
         """Stop the turn in whatever phase; harmless where it is over."""
-        engine.cancel(get_object_or_404(_turns(request), pk=pk))
-        return Response(TurnDetailSerializer(_turns(request).get(pk=pk)).data)
-
-
-class ContinueView(ApiView):
-    serializer_class = TurnSerializer
-
-    @schema.describe(
-        request=None, responses={202: TurnSerializer, **schema.errors(404, 409)}
-    )
-    def post(self, request: Request, pk: str) -> Response:
-        """Go on past the bound that the turn's message has reached (`halted_by` is
-        `max_turns` or `max_cost`). The turn that goes on."""
-        found = get_object_or_404(Turn.objects.of(request.user), pk=pk)
-        try:
-            turn = continue_message(found, request.user, token_of(request))
-        except message_bounds.CannotContinue as exc:
-            raise NothingToContinueConflict from exc
-        shown = _TURN_SERIALIZER.to_representation(_prefetch_rows(turn))
-        return Response(shown, status=status.HTTP_202_ACCEPTED)
+        writable = Turn.objects.writable_by(request.user)
+        engine.cancel(get_object_or_404(writable, pk=pk))
+        return Response(self.get_serializer(_turns(request).get(pk=pk)).data)
 
 
 class EventsView(ApiView):
@@ -232,69 +290,87 @@ class EventsView(ApiView):
     @schema.describe(
         parameters=[*schema.POSITION, schema.FORM],
         responses={
-            (200, schema.EVENT_STREAM): schema.STREAM,
+            (200, schemas.EVENT_STREAM): schema.STREAM,
             204: None,
             **schema.errors(400, 404),
         },
     )
     def get(self, request: Request, pk: str) -> HttpResponseBase:
         """The turn's events after a position; 204 where nothing more is to come."""
-        turn = get_object_or_404(Turn.objects.of(request.user), pk=pk)
+        turns = Turn.objects.visible_to(request.user).select_related("conversation")
+        turn = get_object_or_404(turns, pk=pk)
+        self._note_joined(turn.conversation)
         return TurnStreamResponse(turn.pk, _position(request), _form(request))
 
 
 class ModelsView(ApiView):
     serializer_class = ModelsSerializer
 
-    @schema.describe(responses={200: ModelsSerializer, **schema.errors()})
+    @schema.describe(
+        parameters=schema.list_parameters("provider"),
+        responses={200: ModelsSerializer, **schema.errors()},
+    )
     def get(self, request: Request) -> Response:
         """The models that this user may use."""
         models = router.available(request.user).select_related("provider")
         if (token := token_of(request)) and token.model_ids:
             models = models.filter(pk__in=token.model_ids)
-        return Response({"data": ModelSerializer(models, many=True).data})
+        shown = ModelSerializer(models, many=True).data
+        names = ["id", "label"]
+        return list_rows(request, shown, searched=names, filtered=["provider"])
 
 
 def _conversations(request: Request) -> QuerySet[Conversation]:
-    return Conversation.objects.of(request.user).select_related(
-        "language_model__provider", "preset__language_model__provider"
+    return (
+        with_unread(Conversation.objects.of(request.user), request.user)
+        .select_related(
+            "language_model__provider", "preset__language_model__provider", "folder"
+        )
+        .prefetch_related("tags")
     )
 
 
 def _turns(request: Request) -> QuerySet[Turn]:
+    visible = Turn.objects.visible_to(request.user)
+    turns = visible.select_related("language_model__provider", "conversation")
+    return turns.prefetch_related(*_rows_of_turns())
+
+
+def _rows_of_turns() -> tuple[Prefetch[str], str]:
     items = Item.objects.defer("provider_data").order_by("position")
-    return (
-        Turn.objects.of(request.user)
-        .select_related("language_model__provider")
-        .prefetch_related(Prefetch("items", items), "tool_calls")
-    )
-
-
-_ITEMS = CompiledQuery[Item](
-    lambda turn: (
-        Item.objects.defer("provider_data").filter(turn_id=turn).order_by("position")
-    ),
-    "a turn",
-)
-_CALLS = CompiledQuery[ToolCall](
-    lambda turn: ToolCall.objects.filter(turn_id=turn).order_by("id"), "a turn"
-)
+    return Prefetch("items", items), "tool_calls"
 
 
 #: One instance, because a serializer builds its fields on first use.
 _TURN_SERIALIZER = TurnSerializer()
 
 
-def _prefetch_rows(turn: Turn) -> Turn:
-    """Fill the prefetch cache with prepared queries.
+def show_turn(turn: Turn) -> Any:
+    return _TURN_SERIALIZER.to_representation(_prefetch_rows(turn))
 
-    `prefetch_related` would build the queries again each time.
-    """
-    vars(turn)["_prefetched_objects_cache"] = {
-        "items": turn.opened_with or _ITEMS.all(turn.pk),
-        "tool_calls": [] if turn.opened_with else _CALLS.all(turn.pk),
-    }
+
+def _prefetch_rows(turn: Turn) -> Turn:
+    prefetch_related_objects([turn], *_rows_of_turns())
     return turn
+
+
+def _line_of(request: Request, conversation: Conversation) -> list[str] | None:
+    """Ids of the turns of the branch that the query names; None if it names none."""
+    branch = request.query_params.get("branch")
+    leaf = request.query_params.get("leaf")
+    if branch is None and leaf is None:
+        return None
+    tree = Tree.of(conversation.pk)
+    if branch == "shown":
+        return tree.lineage(
+            BranchChoice.objects.shown_leaf(conversation.pk, request.user.pk or 0)
+        )
+    named = leaf if leaf is not None else branch
+    if named not in tree.turns:
+        param = "branch" if leaf is None else "leaf"
+        problem = "there is no such turn in this conversation."
+        raise InvalidInput(InputError(param, problem, code="unknown_turn"))
+    return tree.lineage(named if leaf is not None else tree.leaf_of(str(named)))
 
 
 def _form(request: Request) -> Literal["events", "text"]:

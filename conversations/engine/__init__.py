@@ -8,6 +8,7 @@ code in any thread; the others run on the server's event loop or hand over to it
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing, suppress
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
@@ -17,43 +18,48 @@ from channels.db import database_sync_to_async
 from django.conf import settings
 
 from conversations.engine.event_log import (
-    WRITE_EXTENSION,
+    WRITE_KEY,
     DirectSink,
     Entry,
     Position,
+    TurnDeleted,
     Write,
 )
 
 if TYPE_CHECKING:
     from conversations.engine.background_store import ConcludedCall
     from conversations.engine.engine import Engine
-    from conversations.models import Conversation, Question, ToolCall, Turn
+    from conversations.models import Conversation, OpenedTurn, Question, ToolCall, Turn
     from conversations.models.access_token import AccessToken
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 __all__ = [
-    "WRITE_EXTENSION",
+    "WRITE_KEY",
     "DirectSink",
     "Entry",
     "NotRunning",
     "Position",
+    "TurnDeleted",
     "Write",
+    "announce_branches",
+    "announce_queue",
     "announce_rename",
     "cancel",
     "cancel_call",
     "continue_message",
     "dispatch_result",
     "drain",
-    "enqueue",
     "forget",
     "is_at_end",
     "is_draining",
     "notify_decision",
+    "notify_steering",
     "open",
     "publish_notification",
     "read",
+    "refresh_status",
     "response_of",
     "start",
     "submit",
@@ -62,10 +68,12 @@ __all__ = [
 
 _engine: Engine | None = None
 _draining: asyncio.Future[None] | None = None
+#: Set while the engine drains: the server accepts no new work.
+draining = threading.Event()
 
 
 class NotRunning(Exception):
-    """No server runs turns in this process; start one with `manage.py serve`."""
+    """This process does not run turns; start a server with `manage.py serve`."""
 
 
 async def start(*, is_worker: bool = True) -> None:
@@ -81,7 +89,11 @@ async def start(*, is_worker: bool = True) -> None:
         from conversations.engine.embedded_engine import EmbeddedEngine
 
         _engine = EmbeddedEngine()
-    await _engine.start()
+    try:
+        await _engine.start()
+    except BaseException:
+        _engine = None  # so that a later request may start it
+        raise
 
 
 async def drain() -> None:
@@ -94,17 +106,21 @@ async def drain() -> None:
         return
     if _draining is None:
         _draining = asyncio.ensure_future(_engine.drain(settings.DRAIN_GRACE))
+        draining.set()
     try:
         await asyncio.shield(_draining)
     finally:
         _engine = _draining = None
+        draining.clear()
 
 
 def is_draining() -> bool:
-    return _engine is not None and _engine.draining
+    return draining.is_set()
 
 
-def submit(turn_id: str, conversation_id: str = "", opened: Turn | None = None) -> None:
+def submit(
+    turn_id: str, conversation_id: str = "", opened: OpenedTurn | None = None
+) -> None:
     """Run a committed turn. Without an engine in this process, a sweep of another
     process finds it.
 
@@ -126,7 +142,7 @@ def _running_loop() -> asyncio.AbstractEventLoop | None:
     return None
 
 
-async def open(open_turn: Callable[[], Turn]) -> Turn:
+async def open(open_turn: Callable[[], OpenedTurn]) -> Turn:
     """Call `open_turn` in a thread and submit the turn that it returns.
 
     For an open page's WebSocket. In one process the turn is opened and claimed in the
@@ -134,7 +150,8 @@ async def open(open_turn: Callable[[], Turn]) -> Turn:
     """
     if _engine is not None and not settings.REDIS_URL:
         return await _engine.open(open_turn)
-    turn: Turn = await database_sync_to_async(open_turn)()
+    opened: OpenedTurn = await database_sync_to_async(open_turn)()
+    turn = opened.turn
     submit(turn.pk, turn.conversation_id)
     return turn
 
@@ -142,45 +159,36 @@ async def open(open_turn: Callable[[], Turn]) -> Turn:
 async def read(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
     """Call `function`, which reads rows, in one of the engine's reader threads;
     Channels has a single thread."""
-    if _engine is not None and not _engine.draining:
+    if _engine is not None and not _engine.tasks.draining:
         return await _engine.read(function, *args, **kwargs)
     found: T = await database_sync_to_async(function)(*args, **kwargs)
     return found
 
 
-def enqueue(turn_id: str) -> None:
-    """Queue a turn in the transaction that writes it.
-
-    Call it where a turn becomes claimable, and `submit` after the commit.
-    """
-    if settings.REDIS_URL:
-        from conversations.engine.redis import jobs
-
-        jobs.enqueue(turn_id)
-
-
 def cancel(turn: Turn) -> None:
     """Stop the turn in any phase, and all turns and calls that its message has caused;
     does nothing for those that are over."""
-    from conversations.engine import message_bounds, turn_store
+    from conversations.engine import claim_store, message_bounds
 
     stopped = message_bounds.halt(turn.pk)
     for turn_id in stopped:
-        turn_store.request_cancel(turn_id)
+        claim_store.request_cancel(turn_id)
     message_bounds.cancel_calls_of(turn.pk)
     if _engine is not None:
         _engine.loop.call_soon_threadsafe(_engine.cancel_all, stopped)
 
 
-def continue_message(turn: Turn, token: AccessToken | None = None) -> Turn:
+def continue_message(
+    turn: Turn, token: AccessToken | None = None, user: Any = None
+) -> Turn:
     """Open the turn that continues past the limit which the message of `turn` has
-    reached.
+    reached, in the name of `user`.
 
     Raises `message_bounds.CannotContinue`.
     """
     from conversations.engine import message_bounds
 
-    opened = message_bounds.continue_message(turn.pk, token)
+    opened = message_bounds.continue_message(turn.pk, token, user)
     submit(opened.pk, opened.conversation_id)
     return opened
 
@@ -222,6 +230,31 @@ def announce_rename(conversation: Conversation) -> None:
         )
 
 
+def announce_queue(conversation_id: str) -> None:
+    """Show the conversation's changed queue in its open pages."""
+    if _engine is not None:
+        _engine.loop.call_soon_threadsafe(_engine.announce_queue, conversation_id)
+
+
+def notify_steering(conversation_id: str) -> None:
+    """Notify the conversation's run that a message is to join its turn."""
+    if _engine is not None:
+        _engine.loop.call_soon_threadsafe(_engine.notify_result, conversation_id)
+
+
+def announce_branches(conversation_id: str) -> None:
+    """Show open pages of the conversation that its branches have changed."""
+    if _engine is not None:
+        _engine.loop.call_soon_threadsafe(_engine.announce_branches, conversation_id)
+
+
+def refresh_status() -> None:
+    """Let this process report, and read what staff have changed, at once; others do
+    within seconds."""
+    if _engine is not None:
+        asyncio.run_coroutine_threadsafe(_engine.status_report.report(), _engine.loop)
+
+
 def publish_notification(kind: str) -> None:
     """Notify all other processes that something of this kind has changed; see
     `notifications.on`."""
@@ -236,19 +269,23 @@ def subscribe(
     appended.
 
     With a `sink`, entries that it could write directly are not yielded; the last entry
-    always is. Raises ValueError for a malformed position, NotRunning without an engine.
+    always is. Raises ValueError for a malformed position, NotRunning without an engine;
+    iterating raises TurnDeleted.
     """
     position = Position.parse(after) if isinstance(after, str) else after
-    return _require_engine().subscribe(turn_id, position, sink)
+    return require_engine().subscribe(turn_id, position, sink)
 
 
 async def is_at_end(turn_id: str, after: str) -> bool:
     """True if the turn is over and has no events after `after`."""
-    return await _require_engine().is_at_end(turn_id, Position.parse(after))
+    return await require_engine().is_at_end(turn_id, Position.parse(after))
 
 
 async def response_of(turn_id: str) -> dict[str, Any]:
-    """Return the finished response. Waits for the end of the turn."""
+    """Return the finished response. Waits for the end of the turn.
+
+    Raises NotRunning and TurnDeleted.
+    """
     return await _on_engine_loop(_response_of(turn_id))
 
 
@@ -258,17 +295,17 @@ async def _response_of(turn_id: str) -> dict[str, Any]:
             if entries[-1].is_last:
                 response: dict[str, Any] = orjson.loads(entries[-1].data)["response"]
                 return response
-    raise NotRunning("The server is going down; ask for the turn again.")
+    raise NotRunning("The server is shutting down; request the turn again.")
 
 
-def _require_engine() -> Engine:
-    if _engine is None or _engine.draining:
+def require_engine() -> Engine:
+    if _engine is None or _engine.tasks.draining:
         raise NotRunning
     return _engine
 
 
 async def _on_engine_loop(coroutine: Awaitable[T]) -> T:
-    engine = _require_engine()
+    engine = require_engine()
     if engine.loop is asyncio.get_running_loop():
         return await coroutine
     assert asyncio.iscoroutine(coroutine)

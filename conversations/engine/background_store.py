@@ -1,8 +1,8 @@
 """Database reads and writes for calls whose results the model does not wait for.
 
 Such a call has its own claim, lease and epoch, so it outlives its turn and the process.
-Its result starts the model once: in the turn that is open in its conversation, or in a
-new one. Synchronous; each function is one transaction.
+Its result starts the model once: in a turn that is open in its branch of the
+conversation, or in a new one. Synchronous; each function is one transaction.
 """
 
 from __future__ import annotations
@@ -22,20 +22,29 @@ from django.utils import timezone
 
 from conversations.engine import message_bounds
 from conversations.engine.database import sql
-from conversations.engine.database.durable_commit import sync_on_commit
 from conversations.engine.database.sql import LAPSED, Moment
-from conversations.models import Conversation, Item, Question, ToolCall, Turn
+from conversations.models import (
+    Conversation,
+    Item,
+    Question,
+    ToolCall,
+    Tree,
+    Turn,
+)
+from conversations.turns import queue
+from conversations.turns.attachments import store_text
+from llm.db.durable_commit import sync_on_commit
 from llm.wire.items import Item as ItemPayload
-from llm.wire.items import message
 from tools.execute import CallOutcome
 from tools.execution.output import Output
+from tools.loop.late_results import LateResult, result_message
 from tools.models import Tool as ToolRow
 from tools.registry import Accepted, Context, RuntimeTool
+from tools.runtime_tool import REPEATABLE
 
 #: A call is claimed at most this many times. The number is lower than for turns, so
 #: that turns running beside a call that crashes the process outlast it.
 MAX_CLAIMS = 3
-CALL_ID_KEY = "parley:call_id"  # on a message that carries a result to the model
 _UNKNOWN = (
     "Error: this call was interrupted and may or may not have taken effect. It is not"
     " repeated."
@@ -119,11 +128,11 @@ def claim(pk: int) -> CallClaim | None:
 
 def load(call_claim: CallClaim) -> CallWork:
     rows = ToolCall.objects.select_related(
-        "turn__caused_by", "turn__conversation__owner"
+        "turn__caused_by", "turn__conversation__owner", "turn__author"
     )
     row = rows.get(pk=call_claim.pk)
     turn, conversation = row.turn, row.turn.conversation
-    tools = ToolRow.objects.available(conversation.owner)
+    tools = ToolRow.objects.available(turn.actor)
     tool = tools.get(row.name)
     if row.deadline_at is None:
         row.deadline_at = _deadline(row, tool)
@@ -132,7 +141,7 @@ def load(call_claim: CallClaim) -> CallWork:
         call=_call(row),
         tools=tools,
         context=Context(
-            user_id=conversation.owner_id,
+            user_id=turn.actor_id,
             conversation_id=conversation.pk,
             turn_id=turn.pk,
             callback_url=callback_url(row.pk),
@@ -165,7 +174,7 @@ def _final_outcome(
         text = f"Error: the tool {row.name!r} is not available any more."
         return _outcome(row, "failed", text)
     is_repeated = call_claim.epoch > 1 and row.accepted_at is None
-    if is_repeated and tool.replay not in ("safe", "idempotent"):
+    if is_repeated and tool.replay not in REPEATABLE:
         return _outcome(row, "unknown", _UNKNOWN)
     return None
 
@@ -252,7 +261,7 @@ def conclude(call_claim: CallClaim, outcome: CallOutcome) -> ConcludedCall | Non
 
 
 class TooLate(Exception):
-    """The call is over; its late result is not used."""
+    """The call has ended; its late result is not used."""
 
 
 def deliver(pk: int, output: Output, *, error: str = "") -> ConcludedCall:
@@ -274,7 +283,7 @@ def _conclude(
     conversation = Conversation.objects.get(turns__tool_calls=pk)
     late = None
     if conversation.deleted_at and outcome.state in ("completed", "failed"):
-        text = "The conversation was deleted before the result came."
+        text = "The conversation was deleted before the result arrived."
         outcome = CallOutcome(outcome.call_id, "cancelled", f"Error: {text}", text, 0.0)
         late = timezone.now()
     changed = calls.update(
@@ -290,17 +299,19 @@ def _conclude(
         return None
     sync_on_commit()
     if outcome.full_text is not None:
-        from conversations.engine.turn_store import store_full_output
-
-        store_full_output(conversation.pk, outcome)
+        store_text(conversation.pk, f"{outcome.call_id}.txt", outcome.full_text)
     return ConcludedCall(conversation.pk, open_turn_for_results(conversation.pk))
 
 
-def open_turn_for_results(conversation_id: str) -> str | None:
-    """Open a turn that delivers new results to the model, if none is open and the
-    message that caused them may cause one more.
+def open_turn_for_results(
+    conversation_id: str, *, is_ending: bool = False
+) -> str | None:
+    """Open a turn that delivers new results to the model, if none is open in the
+    branch of their calls and the message that caused them may cause one more.
 
-    Returns the id of the new turn. Runs in the caller's transaction.
+    Returns the id of the new turn. Runs in the caller's transaction; `is_ending` if
+    that ends a turn, whose row it has locked: then no other turn is waited for, and the
+    sweep finds what two turns that end at once leave to each other.
     """
     # Results of cancelled calls can wait until the person's next message.
     if sql.first(sql.HAS_WAKING_RESULTS, [conversation_id]) is None:
@@ -313,26 +324,41 @@ def open_turn_for_results(conversation_id: str) -> str | None:
     open_turns = Turn.objects.not_finished().filter(conversation_id=conversation_id)
     # A turn that is ending at this moment holds its row's lock, so this waits for it
     # and then finds no open turn. Turns are locked before conversations, as everywhere.
-    if list(open_turns.select_for_update(no_key=True).values_list("pk", flat=True)):
+    if not is_ending:
+        list(open_turns.select_for_update(no_key=True).values_list("pk", flat=True))
+    causes = (
+        (root, below)
+        for root, below in _find_unattended(conversation_id, results)
+        if message_bounds.may_cause_another(root)
+    )
+    if (cause := next(causes, None)) is None:
         return None
-    root_id = next(filter(message_bounds.may_cause_another, _roots(results)), None)
-    if root_id is None:
-        return None
+    root_id, below = cause
     Conversation.objects.select_for_update(no_key=True).only("pk").get(
         pk=conversation_id
     )
-    if open_turns.exists():
+    if cause not in _find_unattended(conversation_id, results):
         return None
     root = Turn.objects.select_related("conversation").get(pk=root_id)
-    return message_bounds.open_turn(root).pk
+    return message_bounds.open_turn(root, below=below).pk
 
 
-def _roots(results: QuerySet[ToolCall]) -> list[str]:
-    """The root turns of the messages that caused the results, newest result first."""
-    turns = results.order_by("-turn__created_at", "-turn").values_list(
-        "turn", "turn__caused_by"
-    )
-    return list(dict.fromkeys(root or turn for turn, root in turns))
+def _find_unattended(
+    conversation_id: str, results: QuerySet[ToolCall]
+) -> list[tuple[str, str]]:
+    """The root turns of the messages that caused the results, newest result first, each
+    with the turn of its newest call. Without results that an open turn can deliver: one
+    that follows the turn of the call."""
+    calls = results.order_by("-turn__created_at", "-turn")
+    turns = calls.values_list("turn", "turn__caused_by")
+    tree = Tree.of(conversation_id)
+    unfinished = Turn.objects.not_finished().filter(conversation_id=conversation_id)
+    open_turns = set(unfinished.values_list("pk", flat=True))
+    found: dict[str, str] = {}
+    for turn, root in turns:
+        if open_turns.isdisjoint(tree.descendants(turn)):
+            found.setdefault(root or turn, turn)
+    return list(found.items())
 
 
 def find_conversations_to_wake(limit: int) -> list[str]:
@@ -353,25 +379,39 @@ def open_turns_for_results(limit: int) -> list[tuple[str, str]]:
     return turns
 
 
-def has_undelivered_results(conversation_id: str) -> bool:
-    return sql.first(sql.HAS_UNDELIVERED, [conversation_id]) is not None
+def has_undelivered_results(turn: Turn) -> bool:
+    """Whether calls of this turn, or of turns that it follows, have such results, or
+    messages steer a turn of its conversation."""
+    values = [turn.conversation_id, turn.conversation_id]
+    if sql.first(sql.HAS_UNDELIVERED, values) is None:
+        return False
+    return queue.has_steering(turn.conversation_id) or bool(_undelivered(turn))
 
 
-def load_results(conversation_id: str) -> list[tuple[int, ItemPayload]]:
-    """Undelivered results as messages to the model, in the order in which the calls
-    ended."""
+def load_results(turn_id: str) -> list[tuple[int, LateResult]]:
+    """Undelivered results for this turn, each with the key of its row, in the order in
+    which the calls ended."""
+    turn = Turn.objects.only("conversation_id").get(pk=turn_id)
+    return [(row.pk, _late_result(row)) for row in _undelivered(turn)]
+
+
+def _undelivered(turn: Turn) -> list[ToolCall]:
     rows = ToolCall.objects.awaiting_delivery().filter(
-        turn__conversation_id=conversation_id
+        turn__conversation_id=turn.conversation_id
     )
-    return [(row.pk, _result_message(row)) for row in rows.order_by("ended_at", "pk")]
+    if not (found := list(rows.order_by("ended_at", "pk"))):
+        return []
+    lineage = set(Turn.objects.lineage_of(turn))
+    return [row for row in found if row.turn_id in lineage]
 
 
-def _result_message(row: ToolCall) -> ItemPayload:
-    heading = f"Result of the call {row.call_id} of {row.name} in the background"
+def _late_result(row: ToolCall) -> LateResult:
     output: Output = row.output if row.output is not None else ""
-    payload = message("user", f"{heading}:")
-    if isinstance(output, str):
-        payload["content"][0]["text"] += f"\n\n{output}"
-    else:
-        payload["content"] += output
-    return {**payload, CALL_ID_KEY: row.call_id}
+    return LateResult(
+        item=result_message(row.call_id, row.name, output),
+        call_id=row.call_id,
+        name=row.name,
+        state=row.state,
+        error=row.error,
+        seconds=row.seconds,
+    )

@@ -1,12 +1,12 @@
 """Close open connections whose session or access token is no longer valid.
 
 A connection is authenticated once and may stay open for hours. `Connections` asks the
-database every `INTERVAL` seconds, for all open connections of the process together,
-which of their sessions, users and tokens are still valid, and calls `end` of the
-others. So a connection is closed within five seconds after its user signs out, changes
-the password, is deactivated or deleted, or after its session or token is ended or
-expires, in any process. A message that arrives on a connection is checked by its
-consumer before it is carried out.
+database every `INTERVAL` seconds, and at once when a participant was removed, for all
+open connections of the process together, which of their sessions, users, tokens and
+participants are still valid, and calls `end` of the others. So a connection is closed
+within five seconds after its user signs out, changes the password, is deactivated or
+deleted, or after its session or token is ended or expires, in any process. A message
+that arrives on a connection is checked by its consumer before it is carried out.
 """
 
 from __future__ import annotations
@@ -14,23 +14,30 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Collection, Coroutine, Iterable
+from contextlib import suppress
 from contextvars import Context
 from dataclasses import dataclass, field
 from importlib import import_module
-from typing import Any, ClassVar
+from typing import Any
 
 from django.conf import settings
 from django.contrib.auth import get_user_model
 from django.contrib.sessions.backends.db import SessionStore
-from django.db import InterfaceError, OperationalError
 from django.utils import timezone
 
 from conversations import engine
+from conversations.engine import notifications
+from conversations.models import Participant
 from conversations.models.access_token import AccessToken
+from llm.concurrency.per_loop import PerLoop
+from llm.db.outages import UNREACHABLE
 
-INTERVAL = 2.0  # seconds between two checks of all connections
+REVOKED = "revoked"  # kind of notification between processes
+INTERVAL = 1.0  # seconds between two checks of all connections; with one, under 2
 BATCH = 500  # values of a query
 CREDENTIAL = "parley.credential"  # key in the ASGI scope
+#: Key in a Django request's META: a function that puts the credential into the scope.
+STORE_CREDENTIAL = "parley.store_credential"
 
 logger = logging.getLogger(__name__)
 
@@ -46,15 +53,14 @@ class Credential:
     session_key: str = field(default="", repr=False)
     auth_hash: str = field(default="", repr=False)  # changes with the password
     token_id: int | None = None
+    #: The conversation that the connection shows to a participant; "" for its owner.
+    conversation_id: str = ""
+    name: str = field(default="", compare=False)  # the user's, for other people
 
     @classmethod
     def of_session(cls, user: Any, session_key: str) -> Credential:
         auth_hash = user.get_session_auth_hash()
         return cls(user.pk, session_key=session_key, auth_hash=auth_hash)
-
-    @classmethod
-    def of_token(cls, token: AccessToken) -> Credential:
-        return cls(token.user_id, token_id=token.pk)
 
 
 def invalid(credentials: Iterable[Credential]) -> set[Credential]:
@@ -63,10 +69,12 @@ def invalid(credentials: Iterable[Credential]) -> set[Credential]:
     sessions = _live_sessions({each.session_key for each in distinct} - {""})
     auth_hashes = _auth_hashes({each.user_id for each in distinct if each.session_key})
     tokens = _live_tokens({each.token_id for each in distinct} - {None})
+    joined = _joined({each for each in distinct if each.conversation_id})
     return {
         each
         for each in distinct
-        if (each.token_id is not None and each.token_id not in tokens)
+        if (each.conversation_id and each not in joined)
+        or (each.token_id is not None and each.token_id not in tokens)
         or (each.session_key and each.session_key not in sessions)
         or (each.session_key and auth_hashes.get(each.user_id) != each.auth_hash)
     }
@@ -82,6 +90,18 @@ def _live_sessions(keys: Collection[str]) -> set[str]:
 
 def _live_tokens(ids: Collection[Any]) -> set[Any]:
     return _existing_values(AccessToken.objects.live(), "pk", ids)
+
+
+def _joined(credentials: Collection[Credential]) -> set[Credential]:
+    """Those whose user takes part in their conversation."""
+    rows = Participant.objects.joined()
+    found: set[tuple[Any, str]] = set()
+    for batch in _batches({each.conversation_id for each in credentials}):
+        matching = rows.filter(conversation__in=batch).order_by()
+        found.update(matching.values_list("user_id", "conversation_id"))
+    return {
+        each for each in credentials if (each.user_id, each.conversation_id) in found
+    }
 
 
 def _auth_hashes(ids: Collection[Any]) -> dict[Any, str]:
@@ -111,8 +131,16 @@ def _batches(values: Collection[Any]) -> Iterable[list[Any]]:
 def _end_connection(end: Callable[[], None]) -> None:
     try:
         end()
-    except Exception:
-        logger.exception("a connection that is no longer valid was not ended")
+    except Exception:  # any fault of one connection must not keep the others open
+        logger.exception(
+            "a connection whose session or token is no longer valid was not ended"
+        )
+
+
+def check_soon() -> None:
+    """Check the open connections of all processes at once."""
+    check_all_soon()
+    engine.publish_notification(REVOKED)
 
 
 class ClosingTasks:
@@ -134,7 +162,8 @@ class ClosingTasks:
         self._running.discard(task)
         if not task.cancelled() and (exc := task.exception()):
             logger.error(
-                "a connection that is no longer valid was not closed", exc_info=exc
+                "a connection whose session or token is no longer valid was not closed",
+                exc_info=exc,
             )
 
 
@@ -144,22 +173,12 @@ closing_tasks = ClosingTasks()
 class Connections:
     """The open connections of one event loop."""
 
-    _by_loop: ClassVar[dict[asyncio.AbstractEventLoop, Connections]] = {}
-
     def __init__(self) -> None:
         self._open: dict[int, tuple[Credential, Callable[[], None]]] = {}
         self._last = 0
+        self._is_stale = False
         self._timer: asyncio.TimerHandle | None = None
         self._check_task: asyncio.Task[None] | None = None
-
-    @classmethod
-    def of_loop(cls) -> Connections:
-        loop = asyncio.get_running_loop()
-        if (known := cls._by_loop.get(loop)) is None:
-            for ended in [other for other in cls._by_loop if other.is_closed()]:
-                del cls._by_loop[ended]
-            known = cls._by_loop[loop] = cls()
-        return known
 
     def add(
         self, credential: Credential, end: Callable[[], None]
@@ -186,6 +205,14 @@ class Connections:
                 self._remove(number)
                 _end_connection(end)
 
+    def check_now(self) -> None:
+        """Start a check now instead of at the end of the interval."""
+        if self._timer is None:  # a check is running, and may have read too early
+            self._is_stale = True
+            return
+        self._timer.cancel()
+        self._start_check()
+
     def _remove(self, number: int) -> None:
         self._open.pop(number, None)
 
@@ -203,8 +230,27 @@ class Connections:
     async def _check_periodically(self) -> None:
         try:
             await self.check()
-        except (OperationalError, InterfaceError) as exc:
+        except UNREACHABLE as exc:
             # While the database is down nothing can be checked; connections stay open.
-            logger.warning("open connections are not checked: %s", type(exc).__name__)
+            logger.warning(
+                "sessions and tokens of open connections could not be checked: %s",
+                type(exc).__name__,
+            )
         finally:
             self._schedule_check()
+            if self._is_stale:
+                self._is_stale = False
+                self.check_now()
+
+
+open_connections = PerLoop(Connections)
+
+
+def check_all_soon() -> None:
+    """Check the connections of this process. Callable in any thread."""
+    for loop, connections in open_connections.items():
+        with suppress(RuntimeError):  # the loop is closed
+            loop.call_soon_threadsafe(connections.check_now)
+
+
+notifications.on(REVOKED, check_all_soon)

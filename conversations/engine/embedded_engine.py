@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import logging
 
-from conversations.engine import background_store, turn_store
-from conversations.engine.database.executor import REST, Database
-from conversations.engine.engine import Engine
+from conversations.engine import background_store, claim_store
+from conversations.engine.database.executor import Database
+from conversations.engine.engine import SWEEP, Engine
 from conversations.engine.event_log import MemoryLog
 
 logger = logging.getLogger(__name__)
@@ -18,11 +18,12 @@ logger = logging.getLogger(__name__)
 
 class EmbeddedEngine(Engine):
     def __init__(self) -> None:
-        super().__init__(MemoryLog(), Database(rest=REST))
+        super().__init__(MemoryLog(), Database())
 
     async def start(self) -> None:
-        found = await self._database.write(turn_store.release_all)
-        await self._database.write(background_store.release_all)
+        found = await self.database.write(claim_store.release_all)
+        await self.database.write(background_store.release_all)
         if found:
-            logger.info("%d interrupted turns will go on", found)
+            logger.info("%d interrupted turns will be resumed", found)
+        self._repeat(SWEEP, self.subscriptions.end_deleted, name="sweep")
         await super().start()

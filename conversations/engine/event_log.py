@@ -29,7 +29,7 @@ __all__ = [
     "MAX_BYTES",
     "MAX_ENTRIES",
     "RETENTION",
-    "WRITE_EXTENSION",
+    "WRITE_KEY",
     "DirectSink",
     "Encode",
     "Entries",
@@ -39,6 +39,7 @@ __all__ = [
     "Position",
     "Publisher",
     "StaleEpoch",
+    "TurnDeleted",
     "TurnLog",
     "Write",
     "encode_event",
@@ -60,9 +61,9 @@ Encode = Callable[[Entry], bytes]
 #: Writes whole WebSocket frames to a connection. Returns False, and has written
 #: nothing, if the connection takes no more at the moment or is closed.
 Write = Callable[[bytes], bool]
-#: The ASGI extension that provides a `Write` under uvicorn
+#: The key of a `Write` in the `state` of the ASGI scope, under uvicorn
 #: (`project/server/direct_write.py`).
-WRITE_EXTENSION = "parley.write"
+WRITE_KEY = "parley.write"
 
 
 class DirectSink(NamedTuple):
@@ -79,6 +80,10 @@ class DirectSink(NamedTuple):
 
 class StaleEpoch(Exception):
     """Another run has claimed the turn; the writes of this one have no effect."""
+
+
+class TurnDeleted(Exception):
+    """This turn has been deleted."""
 
 
 class Publisher(Protocol):
@@ -118,6 +123,9 @@ class EventLog(Protocol):
 
     def drop(self, turn_id: str) -> None:
         """Make subscribers read the turn from its rows from now on."""
+
+    def active_logs(self) -> Sequence[TurnLog]:
+        """The logs of turns that are not over and have subscribers."""
 
     def wake_all(self) -> None: ...
 
@@ -323,6 +331,10 @@ class MemoryLog:
 
     def drop(self, turn_id: str) -> None:
         self._logs.pop(turn_id, None)
+
+    def active_logs(self) -> list[TurnLog]:
+        logs = self._logs.values()
+        return [log for log in logs if log.subscriber_count and not log.ended]
 
     def wake_all(self) -> None:
         for log in self._logs.values():

@@ -14,12 +14,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from decimal import Decimal
+from typing import Any
 
 from django.conf import settings
 from django.db import transaction
 from django.db.models import Q, QuerySet, Sum
 
-from conversations.models import ToolCall, Turn
+from conversations.models import BranchChoice, Conversation, ToolCall, Tree, Turn
 from conversations.models.access_token import AccessToken
 from llm.models import ModelCall
 
@@ -166,16 +167,17 @@ def _is_at_bound(root: Turn) -> bool:
     """Whether the message has reached a limit and can continue."""
     if root.halted_by not in Turn.BOUNDS:
         return False
-    turns = Turn.objects.filter(conversation_id=root.conversation_id)
-    last = turns.order_by("-created_at", "-id").first()
+    last = root.conversation.last_turn_for(root.conversation.owner_id)
     calls = ToolCall.objects.of_message(root.pk).background_or_halted()
     return root.pk in {halt.root.pk for halt in halts(calls, last)}
 
 
 @transaction.atomic
-def continue_message(turn_id: str, token: AccessToken | None = None) -> Turn:
+def continue_message(
+    turn_id: str, token: AccessToken | None = None, user: Any = None
+) -> Turn:
     """Let the message of this turn cause as much again. Returns the turn that continues
-    it, under the limits of `token` if a program asks.
+    it in the name of `user`, under the limits of `token` if a program asks.
 
     Raises CannotContinue.
     """
@@ -184,21 +186,45 @@ def continue_message(turn_id: str, token: AccessToken | None = None) -> Turn:
     root = rows.select_related("conversation").get(pk=turn.root_id)
     if not _is_at_bound(root):
         raise CannotContinue
-    opened = open_turn(root, token)
+    opened = open_turn(root, token, user=user)
     root.halted_by, root.continued_at = "", opened.created_at
     root.save(update_fields=["halted_by", "continued_at"])
     return opened
 
 
-def open_turn(root: Turn, token: AccessToken | None = None) -> Turn:
+def open_turn(
+    root: Turn,
+    token: AccessToken | None = None,
+    below: str | None = None,
+    user: Any = None,
+) -> Turn:
     """A turn without a question, for the results of the message. It has the model and
-    options of the message's last turn, except for a forced tool."""
+    options of the message's last turn, except for a forced tool. It ends the branch
+    that goes through the turn `below`, or else through the message's last turn."""
     turns = Turn.objects.of_message(root.pk).order_by("-created_at", "-id")
-    last = turns.select_related("language_model", "access_token")[0]
+    last = turns.select_related("language_model", "access_token", "author")[0]
+    author, last_token = last.author, last.access_token
+    if user is not None:
+        author = None if user.pk == root.conversation.owner_id else user
+        last_token = last_token if author == last.author else None
     return root.conversation.open_turn(
         [],
         language_model=last.language_model,
-        options={k: v for k, v in last.options.items() if k != "tool_choice"},
-        access_token=token or last.access_token,
+        options=last.options_for(author),
+        access_token=token or last_token,
+        parent=_end_of_branch(root.conversation, below or last.pk),
         caused_by=root.pk,
-    )
+        author=author,
+        author_name="" if user else last.author_name,
+    ).turn
+
+
+def _end_of_branch(conversation: Conversation, turn_id: str) -> Turn:
+    """The last turn of the branch that goes through this turn: of the one that the
+    owner looks at, if it does, else of the newest."""
+    tree = Tree.of(conversation.pk)
+    chosen = BranchChoice.objects.chosen(conversation.pk, conversation.owner_id)
+    if chosen not in tree.descendants(turn_id):
+        chosen = turn_id
+    leaf = tree.leaf_of(chosen) if chosen in tree.turns else turn_id
+    return Turn.objects.get(pk=leaf)

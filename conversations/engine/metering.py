@@ -21,12 +21,11 @@ from conversations.access.errors import PriceUnknown
 from conversations.access.rate_limits import Charge
 from conversations.engine.database.executor import Database
 from conversations.models.access_token import AccessToken
+from conversations.models.ledger import entry_id
 from conversations.turns.history import BYTES_A_TOKEN, estimate_tokens
-from conversations.turns.loop import Stream
-from llm.adapt import merge_usage
-from llm.capabilities import Capabilities
+from llm.adaptation.adapt import merge_usage
 from llm.generation.result import cost_of
-from llm.http.client import ProviderCall
+from llm.http.client import ProviderCall, Stream
 from llm.models import MAX_COST
 from llm.policy import calls_made
 from llm.provider import Route
@@ -56,19 +55,15 @@ class Meter:
         """`taken`: tokens already charged to the rate limit on admission."""
         self._token = token
         self._taken = taken
-        capabilities = Capabilities.from_dict(route.capabilities)
-        self._max_output_tokens = min(
-            DEFAULT_MAX_OUTPUT, capabilities.max_output_tokens or DEFAULT_MAX_OUTPUT
-        )
-        self._entries: list[tuple[str, int]] = []  # id and reserved amount
+        limit = route.capabilities.max_output_tokens or DEFAULT_MAX_OUTPUT
+        self._max_output_tokens = min(DEFAULT_MAX_OUTPUT, limit)
+        self.reservations: list[tuple[str, int]] = []  # id and reserved amount
 
     @classmethod
     def of(
         cls, token: AccessToken | None, route: Route, *, taken: int = 0
     ) -> Meter | None:
-        if token is None:
-            return None
-        if token.budget is None and not token.tokens_per_minute:
+        if token is None or not token.is_metered:
             return None
         return cls(token, route, taken=taken)
 
@@ -82,11 +77,11 @@ class Meter:
         amount = max_cost(request, route)
         if amount is None:
             raise PriceUnknown(
-                f"Nobody knows what the model {route.name!r} costs, so a token with a"
-                " budget may not ask it; the staff can enter its prices."
+                f"The price of the model {route.name!r} is unknown, so a token with a"
+                " budget cannot use it; ask the staff to enter its prices."
             )
-        entry = budget.entry_id()
-        self._entries.append((entry, amount))
+        entry = entry_id()
+        self.reservations.append((entry, amount))
         # All writes go through one thread, so that the entry is settled after it is
         # reserved, even if this coroutine is cancelled here.
         await self.database.write(budget.reserve, entry, self._token.pk, amount)
@@ -97,8 +92,8 @@ class Meter:
         async def stream_and_settle(
             request: Request, call: ProviderCall
         ) -> AsyncGenerator[list[Delta], None]:
-            self._entries = []
-            request = self._with_output_limit(request)
+            self.reservations = []
+            request = self.limit_output(request)
             totals = _StreamTotals()
             try:
                 async with aclosing(stream(request, call)) as batches:
@@ -110,7 +105,7 @@ class Meter:
 
         return stream_and_settle
 
-    def _with_output_limit(self, request: Request) -> Request:
+    def limit_output(self, request: Request) -> Request:
         """With a budget every request has an output limit, so that its cost has one."""
         if self._token.budget is None or request.max_output_tokens is not None:
             return request
@@ -122,7 +117,7 @@ class Meter:
         calls = [c for c in totals.calls(call) if c.started_at]
         whole = [_with_usage(each, request, totals) for each in calls]
         costs = [_cost(each) for each in whole]
-        for number, (entry, amount) in enumerate(self._entries):
+        for number, (entry, amount) in enumerate(self.reservations):
             cost = costs[number] if number < len(costs) else 0
             charged = amount if cost is None else cost
             self._run_in_background(self.database.write(budget.settle, entry, charged))

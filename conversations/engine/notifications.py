@@ -49,6 +49,20 @@ async def announce_turn(conversation_id: str, turn_id: str) -> None:
         )
 
 
+async def announce_queue(conversation_id: str) -> None:
+    """Tell the conversation's open pages that its waiting messages have changed."""
+    layer = get_channel_layer()
+    if layer is not None:
+        await layer.group_send(group_of(conversation_id), {"type": "queue.changed"})
+
+
+async def announce_branches(conversation_id: str) -> None:
+    """Tell the conversation's open pages that its branches have changed."""
+    layer = get_channel_layer()
+    if layer is not None:
+        await layer.group_send(group_of(conversation_id), {"type": "branches.changed"})
+
+
 _callbacks: dict[str, list[Callable[[], None]]] = {}
 
 

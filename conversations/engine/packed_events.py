@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zlib
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
@@ -14,11 +13,13 @@ from llm.wire import sse, websocket_frame
 from llm.wire.items import Event
 from llm.wire.response import TERMINAL
 
-_BLOCK = 512  # bytes of text in a block, at least
 _UNIQUE_PREFIX = 128  # bytes at the start of a response, with its own id and time
-_SMALL, _LARGE = 1_000, 16_000  # bytes; events of sizes in between are deflated
+#: Events that repeat the request, with the definitions of its tools.
+_BEGINNINGS = frozenset({"response.created", "response.in_progress"})
+#: Events that repeat the response, but on a WebSocket not the definitions of its tools.
+_REPETITIONS = TERMINAL | {"response.in_progress"}
+_STRIDE = 256  # pieces of text from one noted offset to the next
 LARGE_EVENT = 256 * 1024  # bytes; a larger event is encoded for each subscriber
-_PAGE = 128 * 1024  # bytes of text that are deflated together
 _DELTA = b',"delta":'
 #: What follows the text in a delta event.
 _SUFFIXES = (b',"logprobs":[]}', b"}")
@@ -35,7 +36,8 @@ class Position(NamedTuple):
     def parse(cls, text: str) -> Position:
         """Raises ValueError for anything but `<epoch>-<sequence>`."""
         epoch, dash, sequence = text.partition("-")
-        if not (dash and epoch.isdecimal() and sequence.isdecimal()):
+        is_numeric = epoch.isdecimal() and sequence.isdecimal() and text.isascii()
+        if not (dash and is_numeric):
             raise ValueError(f"{text!r} is not a position such as '1-42'.")
         if len(text) > 30:
             raise ValueError("The position is too long.")
@@ -115,13 +117,19 @@ class Entry:
     @property
     def ws(self) -> str:
         """The event as a WebSocket message, with its turn and position."""
-        return (self.data[:-1] + self._address()).decode()
+        return (self._ws_data()[:-1] + self._address()).decode()
 
     def ws_frame(self) -> bytes:
         """The WebSocket message as bytes on the wire."""
-        data, address = self.data, self._address()
+        data, address = self._ws_data(), self._address()
         head = websocket_frame.text_head(len(data) - 1 + len(address))
         return b"".join((head, data[:-1], address))
+
+    def _ws_data(self) -> bytes:
+        """The event as JSON; the definitions of tools only in `response.created`."""
+        if self.type not in _REPETITIONS:  # nearly all
+            return self.data
+        return encode_event(_without_tools(self.event))
 
     def _address(self) -> bytes:
         suffix = f',"turn":"{self.turn_id}","position":"{self.epoch}-{self.sequence}"}}'
@@ -158,6 +166,18 @@ class LargeEntry(Entry):
     @property
     def data(self) -> bytes:  # type: ignore[override]  # a slot of other entries
         return encode_event(self._event)
+
+    @property
+    def event(self) -> Event:
+        return self._event
+
+
+def _without_tools(event: Event) -> Event:
+    if "response" not in event:
+        return event
+    response = {**event["response"]}
+    response.pop("tools", None)
+    return {**event, "response": response}
 
 
 def entry_of(
@@ -279,37 +299,32 @@ class Entries(Sequence[Entry]):
 
 
 @lru_cache(maxsize=32)
-def _deflate(data: bytes) -> bytes:
-    """Cached, so equal data give the same object: turns of a model begin alike."""
-    return zlib.compress(data, 1)
+def _interned(data: bytes) -> bytes:
+    """The same object for equal data: turns of a model begin alike."""
+    return data
 
 
 class _SingleEvent:
     """An event that is stored by itself."""
 
-    __slots__ = ("_deflated", "_rest", "earlier_position", "type")
+    __slots__ = ("_head", "_tail", "earlier_position", "type")
 
     def __init__(self, entry: Entry, before: _SingleEvent | None) -> None:
         self.type, self.earlier_position = entry.type, entry.earlier_position
-        rest = entry.data[len(_event_prefix(entry.type, entry.sequence)) :]
-        self._deflated: bytes | None = None  # the bytes after `_rest`
-        if _SMALL < len(rest) < _LARGE:  # deflating more takes too long
-            # Tool definitions, for example. Terminal events are never alike, so they
-            # are not cached.
-            deflate = _deflate.__wrapped__ if entry.type in TERMINAL else _deflate
-            rest, self._deflated = rest[:_UNIQUE_PREFIX], deflate(rest[_UNIQUE_PREFIX:])
+        head = entry.data[len(_event_prefix(entry.type, entry.sequence)) :]
+        self._tail = b""
+        if entry.type in _BEGINNINGS:
+            head, tail = head[:_UNIQUE_PREFIX], head[_UNIQUE_PREFIX:]
+            self._tail = _interned(tail)
         # `created` and `in_progress` contain the same response.
-        is_same = before is not None and before._rest == rest
-        self._rest: bytes = before._rest if before and is_same else rest
+        is_same = before is not None and before._head == head
+        self._head: bytes = before._head if before and is_same else head
 
     def events_from(self, first: int, start: int) -> Iterator[tuple[int, bytes]]:
         """Yield the event, which has number `first`, if that is at least `start`."""
-        if first < start:
-            return
-        rest = self._rest
-        if self._deflated is not None:
-            rest += zlib.decompress(self._deflated)
-        yield first, _event_prefix(self.type, first) + rest
+        if first >= start:
+            begins = _event_prefix(self.type, first)
+            yield first, b"".join((begins, self._head, self._tail))
 
 
 class _DeltaRun:
@@ -317,13 +332,12 @@ class _DeltaRun:
 
     __slots__ = (
         "_address",
-        "_block",
-        "_blocks",
+        "_count",
         "_digits",
         "_end",
-        "_loose",
-        "_pages",
+        "_offsets",
         "_prefix_length",
+        "_text",
         "earlier_position",
         "type",
     )
@@ -334,10 +348,10 @@ class _DeltaRun:
         self._digits = 10 ** len(str(entry.sequence))  # the first longer number
         self._address = address  # the bytes between the number and the piece of text
         self._end = end
-        self._pages: list[_Page] = []  # the oldest pieces
-        self._blocks: list[bytes] = []  # of pieces, one per line
-        self._loose = 0  # bytes in `_blocks`
-        self._block: bytes | None = None  # the block that still grows
+        self._text = bytearray()  # the pieces, each with a line end
+        self._count = 0  # pieces
+        #: Where in the text every `_STRIDE`-th piece begins, for late subscribers.
+        self._offsets: list[int] = []
 
     @classmethod
     def begin_with(cls, entry: Entry) -> _DeltaRun | None:
@@ -369,54 +383,27 @@ class _DeltaRun:
             or b"\n" in data
         ):
             return False
-        piece = data[begins + len(address) : -len(self._end)]
-        block = piece if self._block is None else b"%b\n%b" % (self._block, piece)
-        self._block = block
-        if len(block) >= _BLOCK:
-            self._blocks.append(block)
-            self._block = None
-            self._loose += len(block)
-            if self._loose >= _PAGE:
-                self._pages.append(_Page.of(self._blocks))
-                self._blocks, self._loose = [], 0
+        if self._count % _STRIDE == 0:
+            self._offsets.append(len(self._text))
+        self._text += data[begins + len(address) : -len(self._end)]
+        self._text += b"\n"
+        self._count += 1
         return True
 
     def events_from(self, first: int, start: int) -> Iterator[tuple[int, bytes]]:
         """Yield the events from number `start` on; the first of all is `first`."""
-        number = first
-        for page in self._pages:
-            if number + page.number <= start:
-                number += page.number
-                continue
-            for piece in zlib.decompress(page.deflated).split(b"\n"):
+        stride = max(start - first, 0) // _STRIDE
+        number = first + stride * _STRIDE
+        ends = [*self._offsets[stride + 1 :], len(self._text)]
+        for begins, end in zip(self._offsets[stride:], ends, strict=True):
+            for piece in self._text[begins : end - 1].split(b"\n"):
                 if number >= start:
                     yield number, self._data(number, piece)
                 number += 1
-        last = () if self._block is None else (self._block,)
-        for block in (*self._blocks, *last):
-            beyond = number + block.count(b"\n") + 1
-            if beyond > start:
-                for each, piece in enumerate(block.split(b"\n"), number):
-                    if each >= start:
-                        yield each, self._data(each, piece)
-            number = beyond
 
-    def _data(self, number: int, piece: bytes) -> bytes:
+    def _data(self, number: int, piece: bytearray) -> bytes:
         begins = _event_prefix(self.type, number)
         return b"".join((begins, self._address, piece, self._end))
-
-
-class _Page(NamedTuple):
-    """Deflated pieces of text. A long answer is held for late and slow subscribers, and
-    most of it is never read again."""
-
-    number: int  # of pieces
-    deflated: bytes  # one a line
-
-    @classmethod
-    def of(cls, blocks: list[bytes]) -> _Page:
-        text = b"\n".join(blocks)
-        return cls(text.count(b"\n") + 1, zlib.compress(text, 1))
 
 
 def _event_prefix(type: str, number: int) -> bytes:

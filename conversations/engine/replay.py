@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
-from conversations.engine.event_log import Entry, Position, TurnLog, entries_after
+from conversations.engine.event_log import (
+    Entry,
+    Position,
+    TurnDeleted,
+    TurnLog,
+    entries_after,
+)
 from conversations.models import Item, Turn
+from llm.models import ModelCall
 from llm.wire.facades.errors import restore_error
 from llm.wire.response import ResponseBuilder
 
@@ -25,13 +33,18 @@ class FinishedTurn:
 
 
 def replay(turn_id: str) -> FinishedTurn | None:
-    """None while the turn is not over. Synchronous; two queries."""
+    """None while the turn is not over. Synchronous; three queries.
+
+    Raises TurnDeleted.
+    """
     turn = (
         Turn.objects.select_related("language_model__provider")
         .filter(pk=turn_id)
         .first()
     )
-    if turn is None or not turn.is_finished:
+    if turn is None:
+        raise TurnDeleted
+    if not turn.is_finished:
         return None
     rows = list(Item.objects.filter(turn=turn, origin=Item.Origin.OUTPUT))
     builder = ResponseBuilder(
@@ -41,6 +54,12 @@ def replay(turn_id: str) -> FinishedTurn | None:
     )
     events = builder.start()
     events += builder.restore([row.payload for row in rows], turn.usage)
+    calls = list(ModelCall.objects.filter(turn_id=turn.pk).order_by("id"))
+    if (hits := _count_cache_hits(calls)) is not None:
+        builder.set_extension_field("parley:cache", {"hits": hits})
+    for step, options in _find_degraded(calls):
+        # A live subscriber whose log was silent may not have received it.
+        events += builder.extension("parley:step.degraded", step=step, options=options)
     events += _ending(turn, builder)
     if turn.status == Turn.Status.COMPLETED and turn.finished_at:
         ended = events[-1]["response"]
@@ -52,6 +71,27 @@ def replay(turn_id: str) -> FinishedTurn | None:
     }
     log.append(turn.epoch + 1, events, earlier_positions)
     return FinishedTurn(list(log.entries), end)
+
+
+def _find_degraded(calls: Iterable[ModelCall]) -> Iterable[tuple[int, list[str]]]:
+    """The steps whose options were changed or left out, and these options. Rows count
+    steps from 0, events from 1."""
+    found = {(call.step or 0) + 1: call.degraded for call in calls if call.degraded}
+    return found.items()
+
+
+def _count_cache_hits(calls: Iterable[ModelCall]) -> int | None:
+    """The calls that stored answers replaced; None if none asked the cache. A row has a
+    saved cost, perhaps 0, or is a hit if its call asked."""
+    over = (ModelCall.Status.COMPLETED, ModelCall.Status.INCOMPLETE)
+    asked = [
+        call.is_cached
+        for call in calls
+        if call.purpose == ModelCall.Purpose.ANSWER
+        and call.status in over
+        and (call.is_cached or call.saved_cost is not None)
+    ]
+    return sum(asked) if asked else None
 
 
 def _ending(turn: Turn, builder: ResponseBuilder) -> list[dict[str, object]]:

@@ -17,17 +17,19 @@ from django.conf import settings
 
 from conversations.engine import notifications
 from conversations.engine.database.executor import Database
-from conversations.engine.engine import SWEEP_LIMIT, UNREACHABLE, Engine
+from conversations.engine.engine import SWEEP_LIMIT, Engine
 from conversations.engine.notifications import announce_turn
 from conversations.engine.redis import database_fallback
 from conversations.engine.redis.encoding import stream_key
 from conversations.engine.redis.event_log import RedisLog
 from conversations.engine.redis.jobs import Jobs, clean_up, enqueue
 from conversations.engine.redis.pubsub import REDIS_ERRORS, Bus
+from conversations.engine.redis.stored_turns import load_turns
+from llm.db.outages import UNREACHABLE
 from tools.execute import format_trace
 
 if TYPE_CHECKING:
-    from conversations.models import Turn
+    from conversations.models import OpenedTurn
 
 logger = logging.getLogger(__name__)
 
@@ -40,6 +42,7 @@ THREADS = 2  # of each kind; each thread has a connection
 
 class ScaledEngine(Engine):
     def __init__(self, *, is_worker: bool) -> None:
+        self.runs_turns = is_worker
         self._bus = Bus(settings.REDIS_URL, self._receive_notification)
         self._redis_log = RedisLog(self._bus)
         database = Database(
@@ -48,7 +51,7 @@ class ScaledEngine(Engine):
         super().__init__(self._redis_log, database)
         self._is_worker = is_worker
         self._jobs = Jobs(
-            self.admit, concurrency=max(2, settings.TURN_CONCURRENCY // 50)
+            self.dispatcher.admit, concurrency=max(2, settings.TURN_CONCURRENCY // 50)
         )
         self._renewed: dict[str, float] = {}  # when the lease was last renewed for sure
         self._watched = self._watch_paused_until = self.loop.time()
@@ -56,18 +59,18 @@ class ScaledEngine(Engine):
     async def start(self) -> None:
         self._bus.start()
         self._redis_log.start()
-        self._create_task(
-            self._every(POLL_INTERVAL, self._poll_fallback), name="heartbeat"
-        )
+        self._repeat(POLL_INTERVAL, self._poll_fallback, name="heartbeat")
         if self._is_worker:
-            self._create_task(self._every(WATCH, self._watch), name="heartbeat")
-            self._create_task(self._every(CLEAN_UP, self._clean_up), name="heartbeat")
+            self._repeat(WATCH, self._watch, name="heartbeat")
+            self._repeat(CLEAN_UP, self._clean_up, name="heartbeat")
             self._jobs.start()
             with suppress(*UNREACHABLE):
                 await super().start()
+        else:
+            await self.start_reporting()
 
     async def drain(self, grace: float) -> None:
-        self.draining = True
+        self.tasks.draining = True
         await self._jobs.stop()
         await super().drain(grace)
         await self._redis_log.aclose()
@@ -76,29 +79,29 @@ class ScaledEngine(Engine):
     # Queue
 
     def submit(
-        self, turn_id: str, conversation_id: str, opened: Turn | None = None
+        self, turn_id: str, conversation_id: str, opened: OpenedTurn | None = None
     ) -> None:
         """The turn's job was committed with it; only the open pages need a
         notification."""
         if conversation_id:
-            self._create_task(announce_turn(conversation_id, turn_id), name="hint")
+            self.tasks.create(announce_turn(conversation_id, turn_id), name="notify")
 
-    def put(self, turn_id: str, opened: Turn | None = None) -> None:
+    def put(self, turn_id: str, opened: OpenedTurn | None = None) -> None:
         if self._is_worker:
             super().put(turn_id)
-        elif not self.draining:
-            self._create_task(self._enqueue(turn_id), name="hint")
+        elif not self.tasks.draining:
+            self.tasks.create(self._enqueue(turn_id), name="enqueue")
 
     async def _enqueue(self, turn_id: str) -> None:
         try:
-            await self._database.write(enqueue, turn_id)
+            await self.database.write(enqueue, turn_id)
         except UNREACHABLE as exc:
             logger.warning(
                 "turn %s is left to the sweep: %s", turn_id, format_trace(exc)
             )
 
     def cancel(self, turn_id: str) -> None:
-        if not self.stop(turn_id):
+        if not self.dispatcher.stop(turn_id):
             self._send_notification("cancel", turn_id)
             self.put(turn_id)  # if no process runs it, a run ends it in order
 
@@ -117,7 +120,7 @@ class ScaledEngine(Engine):
 
     def forget(self, turn_id: str) -> None:
         super().forget(turn_id)
-        self._create_task(self._forget(turn_id), name="hint")
+        self.tasks.create(self._forget(turn_id), name="forget")
 
     async def _forget(self, turn_id: str) -> None:
         with suppress(*REDIS_ERRORS):
@@ -130,13 +133,13 @@ class ScaledEngine(Engine):
         self._send_notification(kind)
 
     def _send_notification(self, kind: str, *ids: str) -> None:
-        if not self._stopped.is_set():
-            self._create_task(self._bus.publish_notification(kind, *ids), name="hint")
+        if not self.tasks.is_stopped:
+            self.tasks.create(self._bus.publish_notification(kind, *ids), name="notify")
 
     def _receive_notification(self, kind: str, ids: list[str]) -> None:
         match kind, ids:
             case "cancel", [turn_id]:
-                self.stop(turn_id)
+                self.dispatcher.stop(turn_id)
             case "news", [conversation_id]:
                 super().notify_result(conversation_id)
             case "decided", [turn_id, question_id]:
@@ -150,10 +153,10 @@ class ScaledEngine(Engine):
 
     # Beats
 
-    async def _beat(self) -> None:
+    async def beat(self) -> None:
         now = self.loop.time()
         turn_ids = list(self.runs)
-        await super()._beat()
+        await super().beat()
         self._renewed.update(dict.fromkeys(turn_ids, now))
 
     async def _watch(self) -> None:
@@ -174,22 +177,24 @@ class ScaledEngine(Engine):
         for turn_id, renewed in self._renewed.items():
             if now - renewed > settings.TURN_LEASE - MARGIN:
                 logger.warning("turn %s: its lease cannot be renewed", turn_id)
-                self._fence(turn_id)
+                self.dispatcher.fence(turn_id)
                 self._renewed[turn_id] = math.inf  # logged once
 
     async def _clean_up(self) -> None:
-        await self._database.write(clean_up)
+        await self.database.write(clean_up)
 
     def _room(self) -> int:
         """A worker takes only as many turns as it has room for, and leaves the rest to
         others."""
-        return min(SWEEP_LIMIT, settings.TURN_CONCURRENCY - len(self._active_turns))
+        return min(
+            SWEEP_LIMIT, settings.TURN_CONCURRENCY - len(self.dispatcher.active_turns)
+        )
 
     async def _poll_fallback(self) -> None:
         """Serve subscribers from rows where these are ahead of a silent log: Redis may
         be unavailable, refuse writes, or have lost events."""
         quiet = self.loop.time() - POLL_INTERVAL
-        logs = self._redis_log.subscriber.active_logs()
+        logs = self._redis_log.active_logs()
         waiting = {m.turn_id: m for m in logs if m.received_at < quiet}
         if not waiting:
             return
@@ -201,9 +206,7 @@ class ScaledEngine(Engine):
                 map(database_fallback.recent_question_ids, waiting.values())
             )
         )
-        found = await self._database.read(
-            database_fallback.load_turns, known, known_questions
-        )
+        found = await self.database.read(load_turns, known, known_questions)
         for turn_id in found.over:
             waiting[turn_id].is_over = True
             waiting[turn_id].wake()

@@ -11,7 +11,7 @@ from typing import Any
 from django.db import transaction
 from django.db.models import F
 
-from conversations.engine import enqueue
+from conversations import turn_queue
 from conversations.models import Turn
 
 
@@ -50,5 +50,5 @@ def _queue(turn_id: str, states: list[Turn.Status], **changed: Any) -> bool:
         **changed,
     ):
         return False
-    enqueue(turn_id)
+    turn_queue.enqueue(turn_id)
     return True

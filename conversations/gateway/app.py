@@ -6,6 +6,7 @@ other requests on. Every answer, errors included, has the shape of the caller's 
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import re
 from collections.abc import Awaitable, Mapping
@@ -13,7 +14,7 @@ from collections.abc import Awaitable, Mapping
 from conversations import engine
 from conversations.access import admission
 from conversations.access.errors import TooFast
-from conversations.engine.connection_revocation import Connections, Credential
+from conversations.engine.connection_revocation import Credential, open_connections
 from conversations.gateway import stored, token_access
 from conversations.gateway.dialects import CHAT, MESSAGES, RESPONSES, Dialect
 from conversations.gateway.endpoints import (
@@ -104,7 +105,7 @@ async def serve(exchange: Exchange) -> None:
         if exchange.started:
             raise  # the server then closes the connection: the answer is incomplete
         fault = InternalServerError(
-            f"The server failed; its log has the error as {exchange.id}."
+            f"Internal error; the staff can find it in the log by the id {exchange.id}."
         )
         await _refuse(exchange, dialect, fault)
 
@@ -119,9 +120,10 @@ async def _serve(exchange: Exchange, dialect: Dialect) -> None:
         allowed = ", ".join(sorted(methods))
         exchange.response_headers["allow"] = allowed
         raise NotAllowed(f"This address takes {allowed}, not {exchange.method}.")
-    if engine.is_draining():
+    if engine.draining.is_set():
         raise ShuttingDown
-    shared_resources = resources()
+    loop = asyncio.get_running_loop()
+    shared_resources = resources.of[loop]
     token = await shared_resources.tokens.authenticate(exchange.headers)
     anthropic = dialect.errors == "anthropic"
     exchange.response_headers |= await token_access.admit_request(
@@ -131,7 +133,9 @@ async def _serve(exchange: Exchange, dialect: Dialect) -> None:
     context = RequestContext(
         exchange, shared_resources, token, dialect, body, path_params
     )
-    unregister = Connections.of_loop().add(Credential.of_token(token), exchange.revoke)
+    unregister = open_connections.of[loop].add(
+        Credential(token.user_id, token_id=token.pk), exchange.revoke
+    )
     try:
         await exchange.run_while_connected(handler(context))
     finally:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 from conversations.gateway import encrypted_reasoning
-from conversations.gateway.echo import echo_of
+from conversations.gateway.encrypted_reasoning import ProvenAnswer
+from conversations.models.access_token import AccessToken
 from conversations.turns.history import estimate_tokens
 from llm.errors import BadRequest, LLMError
 from llm.provider import Route
@@ -21,12 +22,8 @@ from llm.wire.facades import (
 from llm.wire.facades.chat_writer import ChatWriter, chat_completion_of
 from llm.wire.facades.messages_writer import MessagesWriter, message_of
 from llm.wire.facades.responses_writer import ResponsesWriter
-from llm.wire.items import Event
+from llm.wire.items import Event, Issuer
 from llm.wire.request import Request
-
-if TYPE_CHECKING:
-    from conversations.gateway.request import GatewayRequest
-    from conversations.gateway.stateless import StatelessResponse
 
 
 class ThreadNotFound(BadRequest):
@@ -38,16 +35,65 @@ class ThreadNotFound(BadRequest):
     code, status = "E_THREAD_NOT_FOUND", 404
 
 
+class AnswerOptions(Protocol):
+    """The client's options that change how an answer is written."""
+
+    @property
+    def receipts(self) -> bool: ...
+
+    @property
+    def buffer_tool_calls(self) -> bool: ...
+
+
+class ClientRequest(Protocol):
+    """What a writer reads of a request (`gateway_request.GatewayRequest`)."""
+
+    @property
+    def token(self) -> AccessToken: ...
+
+    @property
+    def body(self) -> Mapping[str, Any]: ...
+
+    @property
+    def request(self) -> Request: ...
+
+    @property
+    def parley_options(self) -> AnswerOptions: ...
+
+    @property
+    def host_speaks_dialect(self) -> bool: ...
+
+    @property
+    def server_tools(self) -> Collection[str]: ...
+
+    @property
+    def custom_tools(self) -> Collection[str]: ...
+
+
+class Answer(ProvenAnswer, Protocol):
+    """What a writer reads of a response (`stateless.StatelessResponse`)."""
+
+    @property
+    def stop_sequence(self) -> str | None: ...
+
+
 class Writer(Protocol):
     """Encodes an answer's events for the stream of the client's API."""
 
     def feed_bytes(self, events: Iterable[Event]) -> bytes: ...
 
 
+class BodyCheck(Protocol):
+    """Raises BadRequest for malformed or unsupported fields. `server_tools` are names
+    that `tool_choice` may use beside those of the body's own tools."""
+
+    def __call__(self, body: Any, *, server_tools: Collection[str] = ()) -> None: ...
+
+
 class _MessagesWriter(MessagesWriter):
     """Reports the stop sequence that ended the answer once it is found."""
 
-    def __init__(self, answer: StatelessResponse, **options: Any) -> None:
+    def __init__(self, answer: Answer, **options: Any) -> None:
         super().__init__(**options)
         self._answer = answer
 
@@ -65,6 +111,7 @@ class Dialect:
     is_open_responses = False  # tools and items already have the canonical shape
     reports_stop_sequence = False  # answers name the stop sequence that ended them
     returns_failed_output = False  # a failed answer includes the output so far
+    check: ClassVar[BodyCheck]
 
     def wants_older_version(
         self, body: Mapping[str, Any], headers: Mapping[bytes, bytes]
@@ -75,30 +122,22 @@ class Dialect:
         """
         return False
 
-    def check(self, body: dict[str, Any], own_tools: Collection[str]) -> None:
-        """Raises BadRequest for malformed or unsupported fields."""
-        raise NotImplementedError
-
     def request_of(self, body: dict[str, Any], route: Route) -> Request:
         """Raises BadRequest."""
         raise NotImplementedError
 
     def writer(
         self,
-        gateway_request: GatewayRequest,
-        answer: StatelessResponse,
+        gateway_request: ClientRequest,
+        answer: Answer,
         request_id: str,
     ) -> Writer:
         raise NotImplementedError
 
     def response_body(
-        self, gateway_request: GatewayRequest, answer: StatelessResponse
+        self, gateway_request: ClientRequest, answer: Answer
     ) -> dict[str, Any]:
         raise NotImplementedError
-
-    def echo(self, body: Mapping[str, Any], request: Request) -> dict[str, Any]:
-        """The fields of the request that an answer repeats; only Responses has them."""
-        return {}
 
     def error(self, exc: LLMError, request_id: str) -> dict[str, Any]:
         return errors.body_of(exc, self.errors, request_id)
@@ -108,17 +147,15 @@ class Chat(Dialect):
     """Chat Completions."""
 
     name, codec_prefix = "chat", "openai_chat"
-
-    def check(self, body: dict[str, Any], own_tools: Collection[str]) -> None:
-        body_checks.check_chat(body, server_tools=own_tools)
+    check = staticmethod(body_checks.check_chat)
 
     def request_of(self, body: dict[str, Any], route: Route) -> Request:
         return chat_request.request_of(body)
 
     def writer(
         self,
-        gateway_request: GatewayRequest,
-        answer: StatelessResponse,
+        gateway_request: ClientRequest,
+        answer: Answer,
         request_id: str,
     ) -> Writer:
         options = gateway_request.body.get("stream_options") or {}
@@ -135,7 +172,7 @@ class Chat(Dialect):
         )
 
     def response_body(
-        self, gateway_request: GatewayRequest, answer: StatelessResponse
+        self, gateway_request: ClientRequest, answer: Answer
     ) -> dict[str, Any]:
         response = answer.builder.response()
         return chat_completion_of(
@@ -153,6 +190,12 @@ class Messages(Dialect):
     name, codec_prefix, reports_stop_sequence = "messages", "anthropic", True
     errors = "anthropic"
 
+    @staticmethod
+    def check(body: Any, *, server_tools: Collection[str] = ()) -> None:
+        body_checks.check_messages(body, server_tools=server_tools)
+        if (body.get("thread") or {}).get("type") == "continue":
+            raise ThreadNotFound(param="thread")
+
     def wants_older_version(
         self, body: Mapping[str, Any], headers: Mapping[bytes, bytes]
     ) -> bool:
@@ -161,20 +204,17 @@ class Messages(Dialect):
             body.get(name) is not None for name in ("temperature", "top_k", "top_p")
         )
 
-    def check(self, body: dict[str, Any], own_tools: Collection[str]) -> None:
-        body_checks.check_messages(body, server_tools=own_tools)
-        if (body.get("thread") or {}).get("type") == "continue":
-            raise ThreadNotFound(param="thread")
-
     def request_of(self, body: dict[str, Any], route: Route) -> Request:
-        issuer = route.endpoint.issuer(route.model, any_key=route.key_id is not None)
-        is_native = route.endpoint.codec.name.startswith(self.codec_prefix)
-        return messages_request.request_of(body, issuer=issuer if is_native else None)
+        issuer: Issuer | None = None
+        if route.endpoint.codec.name.startswith(self.codec_prefix):
+            has_key = route.key_id is not None
+            issuer = route.endpoint.issuer(route.model, any_key=has_key)
+        return messages_request.request_of(body, issuer=issuer)
 
     def writer(
         self,
-        gateway_request: GatewayRequest,
-        answer: StatelessResponse,
+        gateway_request: ClientRequest,
+        answer: Answer,
         request_id: str,
     ) -> Writer:
         response, request = answer.builder.response([]), gateway_request.request
@@ -195,7 +235,7 @@ class Messages(Dialect):
         )
 
     def response_body(
-        self, gateway_request: GatewayRequest, answer: StatelessResponse
+        self, gateway_request: ClientRequest, answer: Answer
     ) -> dict[str, Any]:
         response = answer.builder.response()
         return message_of(
@@ -222,19 +262,17 @@ class Responses(Dialect):
 
     name, codec_prefix, is_open_responses = "responses", "openai_responses", True
     returns_failed_output = True
-
-    def check(self, body: dict[str, Any], own_tools: Collection[str]) -> None:
-        body_checks.check_responses(body, server_tools=own_tools)
+    check = staticmethod(body_checks.check_responses)
 
     def request_of(self, body: dict[str, Any], route: Route) -> Request:
-        issuer = route.endpoint.issuer(route.model)
         is_native = route.endpoint.codec.name.startswith(self.codec_prefix)
-        return responses_request.request_of(body, issuer=issuer if is_native else None)
+        issuer = route.issuer if is_native else None
+        return responses_request.request_of(body, issuer=issuer)
 
     def writer(
         self,
-        gateway_request: GatewayRequest,
-        answer: StatelessResponse,
+        gateway_request: ClientRequest,
+        answer: Answer,
         request_id: str,
     ) -> ResponsesWriter:
         options: dict[str, Any] = {
@@ -249,7 +287,7 @@ class Responses(Dialect):
         return ResponsesWriter(**options)
 
     def response_body(
-        self, gateway_request: GatewayRequest, answer: StatelessResponse
+        self, gateway_request: ClientRequest, answer: Answer
     ) -> dict[str, Any]:
         return self.writer(gateway_request, answer, "").whole(answer.builder.response())
 
@@ -258,9 +296,6 @@ class Responses(Dialect):
         if exc.status == 404:
             body["error"]["type"] = "not_found"  # of the standard; OpenAI has none
         return body
-
-    def echo(self, body: Mapping[str, Any], request: Request) -> dict[str, Any]:
-        return echo_of(body, request)
 
 
 CHAT, MESSAGES, RESPONSES = Chat(), Messages(), Responses()
@@ -277,5 +312,5 @@ def _message_id(response_id: str) -> str:
 def unreadable_body(exc: Exception) -> BadRequest:
     """The error for a body that passed the checks but cannot be parsed."""
     return BadRequest(
-        f"The body is not as its API documents it ({type(exc).__name__})."
+        f"The body does not match the API's documentation ({type(exc).__name__})."
     )

@@ -8,16 +8,24 @@ model that made it, whatever the client's API.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from conversations.gateway.sealed_values import seal, unseal
 from llm.wire.facades.responses_writer import ResponsesWriter
-from llm.wire.items import Event, Item
-
-if TYPE_CHECKING:
-    from conversations.gateway.stateless import StatelessResponse
+from llm.wire.items import Event, Issuer, Item
+from llm.wire.response import ResponseBuilder
 
 _FIELD = "encrypted_content"
+
+
+class ProvenAnswer(Protocol):
+    """A response with the proofs of its items and the issuer of the proofs."""
+
+    @property
+    def builder(self) -> ResponseBuilder: ...
+
+    @property
+    def issuer(self) -> Issuer: ...
 
 
 def wants_encrypted_reasoning(body: Mapping[str, Any]) -> bool:
@@ -46,7 +54,7 @@ def _reasoning(raw_input: Any) -> Iterable[Mapping[str, Any]]:
 class EncryptedReasoningWriter(ResponsesWriter):
     """Adds the sealed proof to each reasoning item that has one."""
 
-    def __init__(self, answer: StatelessResponse, user_id: int, **options: Any) -> None:
+    def __init__(self, answer: ProvenAnswer, user_id: int, **options: Any) -> None:
         super().__init__(**options)
         self._answer = answer
         self._user_id = user_id

@@ -15,7 +15,7 @@ class NotFound(BadRequest):
 
 
 class NotAllowed(BadRequest):
-    """This address does not know this method."""
+    """This address does not support this method."""
 
     code, status = "E_METHOD_NOT_ALLOWED", 405
     openai_code = "method_not_allowed"
@@ -29,14 +29,14 @@ class InputTooLarge(BadRequest):
 
 
 class UploadQuotaExceeded(BadRequest):
-    """There is no room for the files inside the message."""
+    """Your upload quota has no room for the files inside the message."""
 
     code, status = "E_UPLOAD_QUOTA", 413
     openai_code = "quota_exceeded"
 
 
 class ShuttingDown(TryAgain):
-    """The server is going down; try again in a moment."""
+    """The server is shutting down; try again in a moment."""
 
     code, status = "E_NOT_RUNNING", 503
     openai_code = "not_running"
@@ -70,6 +70,6 @@ def unavailable_error(exc: BaseException) -> LLMError | None:
 
 
 class InternalServerError(LLMError):
-    """Something went wrong on our side; it is on record for the staff."""
+    """Internal error; the staff can find the details in the log."""
 
     code, status = "E_INTERNAL", 500

@@ -6,15 +6,16 @@ When the client disconnects, the task that produces the answer is cancelled at o
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import aclosing
-from typing import Any, ClassVar
+from typing import Any
 from urllib.parse import parse_qs
 
 import orjson
 from django.conf import settings
 
 from conversations.access.errors import Unauthorized
+from conversations.gateway.errors import ShuttingDown
 from conversations.http.decompression import (
     ACCEPTED,
     CorruptBody,
@@ -23,11 +24,11 @@ from conversations.http.decompression import (
 )
 from conversations.http.request_body import BodyTooLong, read_pieces
 from conversations.http.sse import HEARTBEAT, Receive, Scope, Send
-from llm.concurrency.worker_thread import run_off_loop
+from llm.concurrency.per_loop import PerLoop
 from llm.errors import BadRequest
 from llm.wire import bounded_json, sse
-from llm.wire.items import new_id
-from llm.wire.sanitize import replace_nul
+from llm.wire.items import Event, new_id
+from llm.wire.sanitize import NUL, replace_nul
 
 #: Seconds that a stream waits for an error before it starts with status 200: a host or
 #: machine under load takes more than one second to refuse a request.
@@ -81,6 +82,7 @@ class Exchange:
         self._answering: asyncio.Task[Any] | None = None
         self._is_revoked = False
         self.response_headers: dict[str, str] = {}  # sent with the answer
+        self.body_size = 0  # bytes, decompressed
         self._query: bytes = scope.get("query_string", b"")
         self.send = send
         self._receive = receive
@@ -92,7 +94,10 @@ class Exchange:
         return {name: values[0] for name, values in parsed.items()}
 
     async def body(self) -> bytes:
-        """The body, decompressed if necessary. Raises BadRequest, HungUp."""
+        """The body, decompressed if necessary.
+
+        Raises BadRequest, ClientDisconnected.
+        """
         limit = settings.DATA_UPLOAD_MAX_MEMORY_SIZE
         try:
             async with aclosing(
@@ -118,11 +123,18 @@ class Exchange:
         return chunks[0] if len(chunks) == 1 else b"".join(chunks)
 
     async def json(self) -> dict[str, Any]:
-        """The body's JSON object; {} for an empty body. Raises BadRequest, HungUp."""
+        """The body's JSON object; {} for an empty body.
+
+        Raises BadRequest, ClientDisconnected.
+        """
         if not (body := await self.body()):
             return {}
+        self.body_size = len(body)
         try:
-            value = await run_off_loop(len(body), _parse, body)
+            if len(body) <= bounded_json.MAX_VALUES and NUL not in body:
+                value = orjson.loads(body)
+            else:
+                value = await asyncio.to_thread(_parse, body)
         except bounded_json.TooManyValues as exc:
             raise RequestTooLarge(f"The request is too large: {exc.msg}.") from exc
         except orjson.JSONDecodeError as exc:
@@ -134,7 +146,7 @@ class Exchange:
     async def run_while_connected(self, handling: Coroutine[Any, Any, None]) -> None:
         """Await `handling` until it ends or the client disconnects.
 
-        Raises TokenRevoked.
+        Raises TokenRevoked, ShuttingDown.
         """
         task = self._answering = asyncio.current_task()
         assert task is not None
@@ -142,8 +154,13 @@ class Exchange:
         try:
             await handling
         except asyncio.CancelledError:
-            if not (watch.done() or self._is_revoked) or task.uncancel():
-                raise  # the server ends this request
+            if not (watch.done() or self._is_revoked):
+                if self.started:
+                    raise  # the server ends this request: its stream breaks off
+                task.uncancel()
+                raise ShuttingDown from None  # clients send the request again
+            if task.uncancel():
+                raise  # the server ends it as well
             if self._is_revoked:
                 raise TokenRevoked from None
         finally:
@@ -216,83 +233,106 @@ class EventStream:
     The response starts with the first `write`. After `status_wait()` seconds without
     one it starts with a comment and what `buffer` collected. Until then an error can
     still be sent with its own status. While nothing is written, comments keep proxies
-    from closing the connection.
+    from closing the connection. Buffered events are encoded when they are sent: until
+    then the provider is called.
     """
 
     __slots__ = (
         "_buffered",
-        "_exchange",
-        "_heartbeat",
+        "_encode",
+        "_events",
+        "_headers",
         "_loop",
         "_status_wait",
-        "_timer",
-        "_written_at",
+        "exchange",
+        "heartbeat",
+        "timer",
+        "written_at",
     )
 
     def __init__(
-        self, exchange: Exchange, status_wait: Callable[[], float] = lambda: STATUS_WAIT
+        self,
+        exchange: Exchange,
+        encode: Callable[[Sequence[Event]], bytes],
+        status_wait: Callable[[], float] = lambda: STATUS_WAIT,
+        headers: Callable[[], Mapping[str, str]] = dict,
     ) -> None:
-        self._exchange = exchange
+        """`encode` gets all events in order; `headers()` are added when the response
+        starts."""
+        self.exchange = exchange
+        self._encode = encode
+        self._headers = headers
         self._status_wait = status_wait
-        self._buffered = b""
+        self._events: list[Event] = []  # buffered
+        self._buffered = b""  # buffered events that are encoded already
         self._loop = asyncio.get_running_loop()
-        self._written_at = self._loop.time()
-        self._heartbeat: asyncio.Task[None] | None = None
-        self._timer = _HeartbeatTimer.of(self._loop)
-        self._timer.streams.add(self)
+        self.written_at = self._loop.time()
+        self.heartbeat: asyncio.Task[None] | None = None
+        self.timer = _heartbeat_timer.of[self._loop]
+        self.timer.streams.add(self)
 
-    @property
-    def has_begun(self) -> bool:
-        return self._exchange.started
+    def buffer(self, events: Sequence[Event]) -> None:
+        """Hold `events` back; the next write or the first comment sends them."""
+        self._events += events
 
-    def buffer(self, body: bytes) -> None:
-        """Hold `body` back; the next write or the first comment sends it."""
-        self._buffered += body
+    def _encode_buffered(self) -> None:
+        if self._events:
+            events, self._events = self._events, []
+            self._buffered += self._encode(events)
 
-    def write(self, body: bytes) -> Awaitable[None]:
-        exchange = self._exchange
-        if not body or self._heartbeat or self._buffered or not exchange.started:
+    def write(self, events: Sequence[Event]) -> Awaitable[None]:
+        exchange = self.exchange
+        if self._events:
+            self._encode_buffered()
+        body = self._encode(events)
+        if not body or self.heartbeat or self._buffered or not exchange.started:
             return self._write(body)
         # The most frequent case: it needs no coroutine beside the server's.
-        self._written_at = self._loop.time()
+        self.written_at = self._loop.time()
         return exchange.send(
             {"type": "http.response.body", "body": body, "more_body": True}
         )
 
     async def _write(self, body: bytes) -> None:
-        if self._heartbeat is not None:
-            await self._heartbeat
+        if self.heartbeat is not None:
+            await self.heartbeat
         if body:
             await self._send(body)
 
-    async def end(self, body: bytes) -> None:
-        """Send the last bytes and end the response."""
+    async def end(self, events: Sequence[Event] = ()) -> None:
+        """Send the last events and end the response."""
         self.stop_heartbeats()
-        if self._heartbeat is not None:
-            await self._heartbeat
+        self._encode_buffered()
+        body = self._encode(events) if events else b""
+        if self.heartbeat is not None:
+            await self.heartbeat
         await self._send(body, last=True)
 
     def stop_heartbeats(self) -> None:
         """Send no more heartbeats."""
-        self._timer.streams.discard(self)
+        self.timer.streams.discard(self)
 
     async def _send(self, body: bytes, *, last: bool = False) -> None:
         if self._buffered:
             body, self._buffered = self._buffered + body, b""
-        self._written_at = self._loop.time()
-        if not self._exchange.started:
-            await self._exchange.start_stream()
-        await self._exchange.write(body, last=last)
+        self.written_at = self._loop.time()
+        if not self.exchange.started:
+            self.exchange.response_headers |= self._headers()
+            await self.exchange.start_stream()
+        await self.exchange.write(body, last=last)
 
     def check_silence(self, now: float) -> None:
         """Send a heartbeat if nothing was written for too long."""
-        max_silence = HEARTBEAT if self._exchange.started else self._status_wait()
-        if now - self._written_at >= max_silence and self._heartbeat is None:
-            self._heartbeat = asyncio.ensure_future(self._send_heartbeat())
+        max_silence = HEARTBEAT if self.exchange.started else self._status_wait()
+        if now - self.written_at >= max_silence and self.heartbeat is None:
+            self.heartbeat = asyncio.ensure_future(self._send_heartbeat())
 
     async def _send_heartbeat(self) -> None:
-        await self._send(_HEARTBEAT_COMMENT)
-        self._heartbeat = None
+        # Since it was due, the request may have been refused with its own status.
+        if self in self.timer.streams:
+            self._encode_buffered()
+            await self._send(_HEARTBEAT_COMMENT)
+        self.heartbeat = None
 
 
 class _HeartbeatTimer:
@@ -302,26 +342,19 @@ class _HeartbeatTimer:
     checking all streams.
     """
 
-    _timers: ClassVar[dict[asyncio.AbstractEventLoop, _HeartbeatTimer]] = {}
-
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self) -> None:
         self.streams: set[EventStream] = set()
-        self._loop = loop
-        self._loop.call_later(_CHECK_INTERVAL, self._check_streams)
+        self._loop = asyncio.get_running_loop()
+        self._loop.call_later(_CHECK_INTERVAL, self.check_streams)
 
-    @classmethod
-    def of(cls, loop: asyncio.AbstractEventLoop) -> _HeartbeatTimer:
-        if (known := cls._timers.get(loop)) is None:
-            for ended in [other for other in cls._timers if other.is_closed()]:
-                del cls._timers[ended]
-            known = cls._timers[loop] = cls(loop)
-        return known
-
-    def _check_streams(self) -> None:
+    def check_streams(self) -> None:
         if not self.streams:
-            del self._timers[self._loop]
+            _heartbeat_timer.pop()
             return
-        self._loop.call_later(_CHECK_INTERVAL, self._check_streams)
+        self._loop.call_later(_CHECK_INTERVAL, self.check_streams)
         now = self._loop.time()
         for stream in self.streams:
             stream.check_silence(now)
+
+
+_heartbeat_timer = PerLoop(_HeartbeatTimer)

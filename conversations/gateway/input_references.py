@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from conversations.access.gateway_visibility import visible_turns
+from conversations.access.stored_turn_visibility import find_visible_turns
 from conversations.engine.database.executor import Database
 from conversations.gateway.sealed_values import unseal
-from conversations.models import AccessToken, Item
+from conversations.models import AccessToken, Item, Turn
 from llm.errors import BadRequest
 from llm.wire.items import Item as ItemPayload
 from llm.wire.items import message
@@ -23,7 +23,7 @@ HEADING = "Summary of the conversation so far:\n\n"
 
 
 class ItemNotFound(BadRequest):
-    """There is no such item; it may have been deleted, or never kept."""
+    """There is no such item; it may have been deleted, or never stored."""
 
     code, status = "E_ITEM_NOT_FOUND", 404
     openai_code = "item_not_found"
@@ -69,8 +69,10 @@ async def resolve_references(
 
 def find_items(token: AccessToken, ids: Sequence[str]) -> dict[str, ItemPayload]:
     """The items with these ids that the token may read, by id."""
-    rows = Item.objects.with_ids(ids).filter(turn__in=visible_turns(token))
-    payloads = rows.values_list("payload", flat=True)
+    rows = Item.objects.with_ids(ids)
+    turns = Turn.objects.filter(pk__in=rows.values("turn_id"))
+    visible_rows = rows.filter(turn__in=find_visible_turns(token, turns))
+    payloads = visible_rows.values_list("payload", flat=True)
     return {payload["id"]: payload for payload in payloads}
 
 
@@ -94,8 +96,8 @@ def _resolve(item: Any, user_id: int, stored_items: dict[str, ItemPayload]) -> A
 def _stored_item(id: str, stored_items: dict[str, ItemPayload]) -> ItemPayload:
     if id not in stored_items:
         raise ItemNotFound(
-            f"There is no item {id[:80]!r}. What is said with 'store: false' is not"
-            " kept; send the item itself.",
+            f"There is no item {id[:80]!r}. Items of responses with 'store: false' are"
+            " not stored; send the item itself.",
             param="input",
         )
     return stored_items[id]

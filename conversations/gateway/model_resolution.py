@@ -10,13 +10,15 @@ from django.contrib.auth import get_user_model
 from django.db.models.signals import m2m_changed, post_delete, post_save
 
 from conversations.engine.database.executor import Database
-from conversations.gateway.cache import Cache, clear_on_change
+from conversations.gateway.lookup_cache import Cache, clear_on_change
 from conversations.models import AccessToken
 from llm import policy, router
-from llm.capabilities import capabilities_of
+from llm.cache.cache_seconds import seconds_of
+from llm.capabilities import FIELD_NAMES, capabilities_of
 from llm.errors import ModelNotAvailable
 from llm.generation.retry_policy import Policy
-from llm.models import ApiKey, LanguageModel, Provider
+from llm.models import ApiKey, LanguageModel, OwnKey, Provider
+from llm.models.api_key import keys_disabled
 from llm.provider import Route
 from tools.models import Tool as ToolRow
 from tools.models.declared_tool import ALL_KINDS, DeclaredTool
@@ -29,12 +31,9 @@ _OLDER_CODECS = {"anthropic": "anthropic_2023"}  # codecs
 class ModelChain:
     """A model's route and its fallbacks, with the policy that the staff configured."""
 
-    routes: list[Route]
+    routes: list[Route]  # the fallbacks after the model's own
     policy: Policy
-
-    @property
-    def first(self) -> Route:
-        return self.routes[0]
+    cache_seconds: int = 0  # as staff have set it for the model
 
 
 async def find_chain(model: str, token: AccessToken, database: Database) -> ModelChain:
@@ -72,22 +71,19 @@ def _use_older_version(route: Route) -> Route:
     older = endpoint.provider.codecs.get(_OLDER_CODECS.get(endpoint.codec.name, ""))
     if older is None:
         return route
-    provider_name, stated = endpoint.provider.name, route.capabilities
-    current_defaults = capabilities_of(
-        provider_name, route.model, wire=endpoint.codec.name
-    ).to_dict()
-    older_defaults = capabilities_of(
-        provider_name, route.model, wire=older.name
-    ).to_dict()
-    defaulted = {
-        n
-        for n in {*current_defaults, *older_defaults}
-        if stated.get(n) == current_defaults.get(n)
+    # What staff have stated counts for both versions.
+    stated, kind = route.capabilities, endpoint.provider.name
+    current = capabilities_of(kind, route.model, wire=endpoint.codec.name)
+    previous = capabilities_of(kind, route.model, wire=older.name)
+    changed = {
+        name: getattr(previous, name)
+        for name in FIELD_NAMES
+        if getattr(stated, name) == getattr(current, name)
     }
-    capabilities = {n: stated[n] for n in stated if n not in defaulted}
-    capabilities |= {n: older_defaults[n] for n in older_defaults if n in defaulted}
     return replace(
-        route, endpoint=replace(endpoint, codec=older), capabilities=capabilities
+        route,
+        endpoint=replace(endpoint, codec=older),
+        capabilities=replace(stated, **changed),
     )
 
 
@@ -99,13 +95,19 @@ def _find(key: tuple[int, str]) -> ModelChain:
     user_id, model = key
     user = _user(user_id)
     route = router.resolve(model, user=user)
-    return ModelChain(policy.routes_of(route, user=user), policy.policy_of(route))
+    return ModelChain(
+        policy.routes_of(route, user=user),
+        policy.policy_of(route),
+        seconds_of(route.defaults),
+    )
 
 
 def _find_tools(user_id: int) -> dict[str, RuntimeTool]:
+    permitted = ToolRow.objects.load_for(_user(user_id))
     return {
         name: replace(tool, blocking=True)
-        for name, tool in ToolRow.objects.available(_user(user_id)).items()
+        for name, tool in permitted.tools.items()
+        if permitted.is_allowed(name, by_preset=None)
     }
 
 
@@ -117,7 +119,7 @@ def clear_with_models(cache: Cache[Any, Any]) -> Any:
     """`cache`, cleared when a model, its provider or its permissions change."""
     _clear_with(
         cache,
-        rows=(Provider, ApiKey, LanguageModel),
+        rows=(Provider, ApiKey, OwnKey, LanguageModel),
         relations=(LanguageModel.groups, LanguageModel.fallbacks),
     )
     return cache
@@ -135,6 +137,7 @@ def _clear_with(
 
 
 _chains: Cache[tuple[int, str], ModelChain] = clear_with_models(Cache(_find))
+keys_disabled.connect(clear_on_change(_chains), weak=False)
 _tools: Cache[int, dict[str, RuntimeTool]] = Cache(_find_tools)
 _clear_with(_tools, rows=(ToolRow,), relations=(ToolRow.groups,))
 _kinds: Cache[int, Collection[str]] = Cache(_find_kinds)

@@ -1,8 +1,8 @@
 """The gateway's part of the OpenAPI document: requests and answers below `/v1`.
 
 Request schemas come from the checks that parse requests, schemas of Open Responses'
-answers from the standard, and all others from `openapi.json`. `describe` adds them to
-the document that drf-spectacular generates from the REST views.
+answers from the standard, and all others from `openapi.json`. The document is of
+OpenAPI 3.1, as the standard's schemas are.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from typing import Any
 
 import orjson
 
-from conversations.api.schema import EVENT_STREAM, JSON, event_of, plain_event
-from conversations.gateway import openresponses
+from conversations.gateway import openresponses_schemas
+from conversations.requests.schemas import EVENT_STREAM, JSON, with_headers
 from llm.wire.facades import body_checks
 
 Schema = dict[str, Any]
@@ -30,14 +30,17 @@ _COMMON_STATUSES = (401, 403, 429, 500, 503)
 _BODY_STATUSES = (400, 413)  # the body is invalid or too large
 _MODEL_STATUSES = (404, 502, 504)  # the model does not exist or does not answer
 _REFUSALS = {
-    400: "The request cannot be taken as it is.",
+    400: "The request is invalid.",
     401: "The token is missing, wrong, expired or revoked.",
-    403: "The token does not open this door, or not from this address.",
+    403: "The token lacks the scope, or may not be used from this address.",
     404: "There is no such model, response or conversation for this token.",
     413: "The request is too large.",
-    429: "A rate limit, a budget or a quota is used up; `retry-after` says how long.",
-    500: "Something went wrong on our side.",
-    502: "The provider refused us, or broke its own protocol.",
+    429: (
+        "A rate limit, a budget or a quota is used up; `retry-after` says when to"
+        " retry."
+    ),
+    500: "Internal error.",
+    502: "The provider refused Parley's key, or sent an invalid response.",
     503: "The provider is down, or this server is; try again in a moment.",
     504: "The provider did not answer in time.",
 }
@@ -67,7 +70,7 @@ OPERATIONS = (
     GatewayOperation(
         path="/v1/responses",
         name="createResponse",
-        summary="Ask a model, by Open Responses or OpenAI's Responses",
+        summary="Create a response (Open Responses, OpenAI's Responses API)",
         body="ResponsesRequest",
         answer="OpenResponsesResponseResource",
         stream="ResponseEvent",
@@ -86,7 +89,7 @@ OPERATIONS = (
         path=_ID,
         method="get",
         name="getResponse",
-        summary="A response that is kept, as it stands, or its stream once more",
+        summary="Retrieve a stored response, or stream its events again",
         answer="OpenResponsesResponseResource",
         stream="ResponseEvent",
         statuses=(400, 404),
@@ -96,14 +99,14 @@ OPERATIONS = (
         path=_ID,
         method="delete",
         name="deleteResponse",
-        summary="Forget a response",
+        summary="Delete a stored response",
         answer="DeletedResponse",
         statuses=(404,),
     ),
     GatewayOperation(
         path=f"{_ID}/cancel",
         name="cancelResponse",
-        summary="Stop a response; harmless where it is over",
+        summary="Cancel a response; does nothing if it has ended",
         answer="OpenResponsesResponseResource",
         statuses=(*_BODY_STATUSES, 404),
     ),
@@ -111,7 +114,7 @@ OPERATIONS = (
         path=f"{_ID}/input_items",
         method="get",
         name="listInputItems",
-        summary="What a response was asked",
+        summary="List the input items of a response",
         answer="ItemList",
         statuses=(400, 404),
         query=("limit", "order", "after"),
@@ -119,7 +122,7 @@ OPERATIONS = (
     GatewayOperation(
         path="/v1/responses/compact",
         name="compactResponse",
-        summary="A long conversation in few words",
+        summary="Summarize a long conversation",
         body="CompactRequest",
         answer="OpenResponsesCompactResource",
         statuses=_REQUEST_STATUSES,
@@ -127,7 +130,7 @@ OPERATIONS = (
     GatewayOperation(
         path="/v1/responses/input_tokens",
         name="countInputTokens",
-        summary="How many tokens an input has, estimated",
+        summary="Estimate the tokens of an input",
         body="ResponsesRequest",
         answer="InputTokens",
         statuses=(*_BODY_STATUSES, 404),
@@ -136,7 +139,7 @@ OPERATIONS = (
     GatewayOperation(
         path="/v1/chat/completions",
         name="createChatCompletion",
-        summary="Ask a model, by OpenAI's Chat Completions",
+        summary="Create a chat completion (OpenAI's Chat Completions API)",
         body="ChatRequest",
         answer="ChatCompletion",
         stream="ChatCompletionChunk",
@@ -146,7 +149,7 @@ OPERATIONS = (
     GatewayOperation(
         path="/v1/messages",
         name="createMessage",
-        summary="Ask a model, by Anthropic's Messages",
+        summary="Create a message (Anthropic's Messages API)",
         body="MessagesRequest",
         answer="AnthropicMessage",
         stream="AnthropicEvent",
@@ -157,7 +160,7 @@ OPERATIONS = (
     GatewayOperation(
         path="/v1/messages/count_tokens",
         name="countMessageTokens",
-        summary="How many tokens messages have, estimated",
+        summary="Estimate the tokens of messages",
         body="CountTokensRequest",
         answer="MessageTokens",
         statuses=(*_BODY_STATUSES, 404),
@@ -168,7 +171,7 @@ OPERATIONS = (
         path="/v1/models",
         method="get",
         name="listModels",
-        summary="The models that this token may ask",
+        summary="List the models that this token may use",
         answer="AnyModelList",
         errors="AnyError",
         query=("anthropic-version",),
@@ -177,7 +180,7 @@ OPERATIONS = (
         path="/v1/models/{name}",
         method="get",
         name="getModel",
-        summary="One of them, by any of its names",
+        summary="Retrieve a model by any of its names",
         answer="AnyModel",
         statuses=(404,),
         errors="AnyError",
@@ -190,13 +193,13 @@ _PARAMETERS: dict[str, Schema] = {
     "name": {
         "in": "path",
         "required": True,
-        "description": "`provider/model` keeps its slash.",
+        "description": "The slash of `provider/model` is not encoded.",
         "schema": {"type": "string"},
     },
     "stream": {"in": "query", "schema": {"type": "boolean"}},
     "starting_after": {
         "in": "query",
-        "description": "The number of the last event you know.",
+        "description": "Sequence number of the last event that was received.",
         "schema": {"type": "integer", "minimum": -1},
     },
     "limit": {
@@ -209,12 +212,12 @@ _PARAMETERS: dict[str, Schema] = {
     },
     "after": {
         "in": "query",
-        "description": "The id of the last item you know.",
+        "description": "Id of the last item that was received.",
         "schema": {"type": "string"},
     },
     "anthropic-version": {
         "in": "header",
-        "description": "Whoever sends it is answered in Anthropic's shape.",
+        "description": "With this header the response has Anthropic's format.",
         "schema": {"type": "string"},
     },
 }
@@ -222,18 +225,28 @@ _PARAMETERS: dict[str, Schema] = {
 _STANDARD = "OpenResponses"  # prefix of the names of its schemas
 _COMPACTED = ("model", "input", "previous_response_id")
 _SECURITY: list[Schema] = [{"accessToken": []}, {"apiKey": []}]
+_BEARER = {"type": "http", "scheme": "bearer"}
 _API_KEY = {"type": "apiKey", "in": "header", "name": "x-api-key"}
 
 
-def describe(result: Schema, **context: Any) -> Schema:
-    """Add the gateway to `result`; a postprocessing hook of drf-spectacular."""
+def document(info: Schema) -> Schema:
+    """The OpenAPI document of the gateway."""
+    paths: Schema = {}
     for operation in OPERATIONS:
-        path_item = result["paths"].setdefault(operation.path, {})
-        path_item[operation.method] = _operation(operation)
-    components = result["components"]
-    components["schemas"] |= schemas()
-    components["securitySchemes"]["apiKey"] = _API_KEY
-    return result
+        paths.setdefault(operation.path, {})[operation.method] = _operation(operation)
+    return with_headers(
+        {
+            "openapi": "3.1.0",
+            "info": info,
+            "servers": [{"url": "/", "description": "This server"}],
+            "tags": [{"name": "gateway", "description": "What vendors' SDKs call."}],
+            "paths": paths,
+            "components": {
+                "schemas": schemas(),
+                "securitySchemes": {"accessToken": _BEARER, "apiKey": _API_KEY},
+            },
+        }
+    )
 
 
 def schemas() -> dict[str, Schema]:
@@ -244,14 +257,16 @@ def schemas() -> dict[str, Schema]:
     by_socket = {**fields, "type": {"enum": ["response.create"]}}
     to_compact = {name: fields[name] for name in _COMPACTED}
     return {
-        **_extend(openresponses.schemas(_STANDARD)),
+        **_extend(openresponses_schemas.schemas(_STANDARD)),
         **_SCHEMAS,
         **requests,
         "ResponsesInput": request["properties"]["input"],
         "ResponsesRequest": {**request, "properties": fields},
         "ResponsesMessage": _body(by_socket, "type", *request["required"]),
         "CompactRequest": _body(to_compact, "model"),
-        "ResponseEvent": {"anyOf": [_ref(_STANDARD + n) for n in openresponses.EVENTS]},
+        "ResponseEvent": {
+            "anyOf": [_ref(_STANDARD + n) for n in openresponses_schemas.EVENTS]
+        },
     }
 
 
@@ -294,10 +309,10 @@ def _success(operation: GatewayOperation) -> Schema:
 
 def _events(name: str) -> Schema:
     """Anthropic's streams end with a named event, all others with `[DONE]`."""
-    event = event_of(_ref(name))
+    event = _event_of(_ref(name))
     if name == "AnthropicEvent":
         return event
-    return {"anyOf": [event, plain_event(enum=["[DONE]"])]}
+    return {"anyOf": [event, _plain_event(enum=["[DONE]"])]}
 
 
 def _refusals(operation: GatewayOperation) -> dict[str, Schema]:
@@ -322,3 +337,21 @@ def _header() -> Schema:
 
 def _ref(name: str) -> Schema:
     return {"$ref": f"#/components/schemas/{name}"}
+
+
+def _event_of(data: dict[str, Any]) -> dict[str, Any]:
+    """Schema of a Server-Sent Event; `data` is the schema of its JSON data."""
+    content = {"contentMediaType": JSON, "contentSchema": data}
+    fields = {"id": {}, "event": {}, "data": content}
+    properties = {name: {"type": "string", **more} for name, more in fields.items()}
+    return {"type": "object", "properties": properties, "required": ["data"]}
+
+
+def _plain_event(**data: Any) -> dict[str, Any]:
+    """Schema of an event without a name (so of type `message`) and without JSON."""
+    properties = {
+        "id": {"type": "string"},
+        "event": {"type": "string", "enum": ["message"]},
+        "data": {"type": "string", **data},
+    }
+    return {"type": "object", "properties": properties, "required": ["data"]}

@@ -5,18 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from conversations.access.gateway_visibility import visible_turns
+from conversations.access.stored_turn_visibility import find_visible_turns
+from conversations.input.client_outputs import CallAlreadyAnswered, ClientCalls
 from conversations.models import AccessToken, Item, Turn
-from conversations.turns.client_outputs import CallAlreadyAnswered, ClientCalls
 from conversations.turns.history import repair_history
 from llm.errors import BadRequest
 from llm.wire.items import Item as ItemPayload
+from llm.wire.items import is_compaction
 
 _OUTPUT = "function_call_output"
 
 
 class PreviousNotFound(BadRequest):
-    """There is no such previous response; it may have been deleted, or never kept."""
+    """There is no such previous response; it may have been deleted, or never stored."""
 
     code, status = "E_PREVIOUS_NOT_FOUND", 400
     openai_code = "previous_response_not_found"
@@ -24,18 +25,18 @@ class PreviousNotFound(BadRequest):
 
 def find_turn(token: AccessToken, response_id: Any) -> Turn:
     """The turn of a previous response. Raises PreviousNotFound."""
-    turns = visible_turns(token).select_related("conversation")
-    found = turns.filter(pk=str(response_id)).first()
-    if found is None:
+    turns = Turn.objects.select_related("conversation").filter(pk=str(response_id))
+    if not (found := find_visible_turns(token, turns)):
         raise PreviousNotFound(
             f"There is no previous response {str(response_id)[:80]!r}.",
             param="previous_response_id",
         )
-    return found
+    return found[0]
 
 
 def load_history(token: AccessToken, response_id: Any) -> list[ItemPayload]:
-    """All items up to that response, oldest first. Runs three queries."""
+    """All items up to that response, oldest first. Runs three queries; four for a token
+    without the scope `chat`."""
     return load_items_up_to(find_turn(token, response_id))
 
 
@@ -55,7 +56,8 @@ def load_items_up_to(turn: Turn) -> list[ItemPayload]:
     rows = Item.objects.filter(turn_id__in=turn_ids).order_by("position")
     entries = rows.values_list("turn_id", "position", "payload")
     items = sorted(entries, key=lambda row: (order[row[0]], row[1]))
-    return [payload for _, _, payload in items]
+    # The gateway's clients choose their context themselves: no summary replaces it.
+    return [payload for _, _, payload in items if not is_compaction(payload)]
 
 
 def with_history(items: list[ItemPayload], request_input: Any) -> Any:
@@ -76,7 +78,7 @@ def with_history(items: list[ItemPayload], request_input: Any) -> Any:
     new_items = list(ClientCalls().read(items).new_items(input_items))
     if input_items and not new_items:
         raise CallAlreadyAnswered(
-            "These outputs were sent before; there is nothing new to be answered.",
+            "These outputs were sent before; there is nothing new to answer.",
             param="input",
         )
     return repair_history([*items, *new_items])
@@ -89,7 +91,7 @@ def check_outputs(items: Sequence[ItemPayload]) -> None:
     """
     if id := find_missing_call(items):
         raise BadRequest(
-            f"There is no call {id[:80]!r} that this 'function_call_output' answers.",
+            f"There is no call {id[:80]!r} for this 'function_call_output'.",
             param="input",
         )
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
-
 from conversations.access import rate_limits
 from conversations.engine.database.executor import Database
 from conversations.gateway.token_access import TokenAuthenticator
 from conversations.gateway.write_behind import WriteBehindQueue
+from llm.concurrency.per_loop import PerLoop
 
 
 class Resources:
@@ -24,20 +23,10 @@ class Resources:
         await self.database.close()
 
 
-_resources: dict[asyncio.AbstractEventLoop, Resources] = {}
-
-
-def resources() -> Resources:
-    """The resources of the running loop, created on first use."""
-    loop = asyncio.get_running_loop()
-    if (found := _resources.get(loop)) is None:
-        for ended in [other for other in _resources if other.is_closed()]:
-            del _resources[ended]
-        found = _resources[loop] = Resources()
-    return found
+resources = PerLoop(Resources)
 
 
 async def close() -> None:
     """Close the running loop's resources, at shutdown after the last request."""
-    if found := _resources.pop(asyncio.get_running_loop(), None):
+    if found := resources.pop():
         await found.close()

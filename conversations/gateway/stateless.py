@@ -6,7 +6,12 @@ it repeats until the model makes no more calls or the client has calls to answer
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable, Collection, Sequence
+from collections.abc import (
+    AsyncGenerator,
+    Collection,
+    Iterable,
+    Sequence,
+)
 from contextlib import aclosing
 from dataclasses import replace
 from functools import partial
@@ -14,6 +19,8 @@ from typing import Any
 
 from django.conf import settings
 
+from conversations.gateway.dialects import Writer
+from conversations.gateway.gateway_request import GatewayRequest
 from conversations.gateway.http import (
     RETRY_WAIT,
     STATUS_WAIT,
@@ -21,31 +28,36 @@ from conversations.gateway.http import (
     Exchange,
     queued_status_wait,
 )
-from conversations.gateway.request import GatewayRequest
 from conversations.gateway.stop_sequences import StopSequenceFilter, stop_at_sequences
 from conversations.gateway.write_behind import WriteBehindQueue
-from conversations.turns.loop import Task, respond
 from conversations.turns.name_sets import AllExcept
-from conversations.turns.steps import (
-    choice_after_calls,
-    is_allowed,
-    is_limited,
-)
 from llm import policy
+from llm.cache.cached_stream import with_cache
 from llm.errors import LLMError
-from llm.http.client import ProviderCall
+from llm.http.client import ProviderCall, Stream
 from llm.http.inline_files import FileCache
 from llm.models import ModelCall
+from llm.pricing.caller import Caller
 from llm.provider import Route
-from llm.wire.deltas import Delta
+from llm.wire.facades.responses_request import echo_of
 from llm.wire.items import Event, Issuer, Item, new_id
 from llm.wire.request import Request
 from llm.wire.response import ResponseBuilder
 from tools.execute import CallOutcome
+from tools.loop.late_results import LateResult
+from tools.loop.loop import respond
+from tools.loop.steps import (
+    choice_after_calls,
+    is_allowed,
+    is_limited,
+)
+from tools.loop.task import Task
 from tools.registry import Context
 
 _ANY_NAME = AllExcept()
+_OUTPUT = "response.output"  # the beginning of the types of a model's events
 _PREFIX_LENGTH = 500  # characters
+LARGE_TEXT = 1024 * 1024  # characters
 
 
 class StatelessResponseBuilder(ResponseBuilder):
@@ -81,9 +93,9 @@ class StatelessResponse:
         self.builder = StatelessResponseBuilder(
             id=self._id,
             model=gateway_request.body["model"],
-            echo=gateway_request.dialect.echo(
-                gateway_request.body, gateway_request.request
-            ),
+            echo=echo_of(gateway_request.body, gateway_request.request)
+            if gateway_request.dialect.is_open_responses
+            else None,  # other APIs do not repeat the request
         )
 
     async def events(self) -> AsyncGenerator[list[Event], None]:
@@ -104,7 +116,7 @@ class StatelessResponse:
     def issuer(self) -> Issuer:
         """The issuer of the model that answers, which may be a fallback."""
         route = (self._call and self._call.route) or self._gateway_request.route
-        return route.endpoint.issuer(route.model)
+        return route.issuer
 
     def status_wait(self) -> float:
         """Seconds to wait for an error before the stream starts with status 200."""
@@ -117,6 +129,15 @@ class StatelessResponse:
             return max(STATUS_WAIT + RETRY_WAIT, queued_status_wait())
         return STATUS_WAIT if call.has_slot else queued_status_wait()
 
+    def headers(self) -> dict[str, str]:
+        """The extra headers, complete once the model is called."""
+        if self._call is None:
+            return self._gateway_request.headers()
+        headers = self._gateway_request.headers(self._call.degraded)
+        if cache := self._call.cache:
+            headers["x-parley-cache"] = "hit" if cache.is_hit else "miss"
+        return headers
+
     @property
     def stop_sequence(self) -> str | None:
         """The stop sequence that ended the answer, if one was found."""
@@ -124,27 +145,26 @@ class StatelessResponse:
 
     def _task(self) -> Task:
         gateway_request = self._gateway_request
-        stream = partial(
+        stream: Stream = partial(
             policy.stream,
             gateway_request.chain.routes,
             policy=gateway_request.chain.policy,
-            ignore_invalid=_ignores_invalid_options(gateway_request),
+            ignore_invalid=(
+                gateway_request.route.defaults.get("ignore_invalid_options") is True
+                or gateway_request.parley_options.ignore_invalid_options
+            ),
+            droppable=gateway_request.droppable,
             files=FileCache(),
             admit=gateway_request.meter.admit if gateway_request.meter else None,
             affinity=_affinity(gateway_request, self._id),
         )
-        counted = (
-            gateway_request.meter.meter_stream(stream)
-            if gateway_request.meter
-            else stream
-        )
-
-        def stream_call(
-            request: Request, call: ProviderCall
-        ) -> AsyncGenerator[list[Delta], None]:
-            self._call = call
-            return counted(request, call)
-
+        if gateway_request.meter:
+            stream = gateway_request.meter.meter_stream(stream)
+        if gateway_request.cache_seconds:
+            scope = gateway_request.cache_scope
+            stream = with_cache(stream, gateway_request.route, scope)
+        if self._stop_filter:
+            stream = stop_at_sequences(stream, self._stop_filter)
         own_tools, choice = (
             gateway_request.own_tools,
             gateway_request.request.tool_choice,
@@ -152,9 +172,7 @@ class StatelessResponse:
         is_limited_choice = is_limited(choice)
         return Task(
             prepare=self._prepare,
-            stream=stop_at_sequences(stream_call, self._stop_filter)
-            if self._stop_filter
-            else stream_call,
+            stream=stream,
             tools={n: own_tools[n] for n in own_tools if is_allowed(n, choice)}
             if is_limited_choice
             else own_tools,
@@ -193,14 +211,14 @@ class StatelessResponse:
     ) -> None:
         """Do nothing, as `save_calls`."""
 
-    async def fetch_results(self) -> Sequence[Item]:
+    async def fetch_results(self) -> Sequence[LateResult]:
         return ()
 
     async def suspend(self, calls: Sequence[Item]) -> Sequence[dict[str, Any]]:
-        raise AssertionError("no tool of ours asks for approval here")
+        raise AssertionError("server tools that need approval were refused")
 
     def begin_model_call(self, call: ProviderCall) -> None:
-        """Do nothing, as `save_calls`."""
+        self._call = call
 
     def record_model_call(self, call: ProviderCall) -> None:
         builder = self.builder
@@ -213,10 +231,20 @@ class StatelessResponse:
             if made.started_at:  # otherwise it was refused here and nothing was sent
                 route = made.route or self._gateway_request.route
                 cancelled = made.error is None and made.finish is None
-                self._write_queue.add_call(partial(_row, made, route, cancelled))
+                caller = self._caller()
+                self._write_queue.add_call(
+                    partial(_row, made, route, cancelled, caller)
+                )
+
+    def _caller(self) -> Caller:
+        """Over a WebSocket a response's own id stands for that of its request."""
+        caller = self._gateway_request.caller
+        return caller if caller.request_id else replace(caller, request_id=self._id)
 
 
-def _row(call: ProviderCall, route: Route, cancelled: bool) -> ModelCall:
+def _row(
+    call: ProviderCall, route: Route, cancelled: bool, caller: Caller
+) -> ModelCall:
     return ModelCall.of(
         call,
         route,
@@ -225,6 +253,7 @@ def _row(call: ProviderCall, route: Route, cancelled: bool) -> ModelCall:
         usage=call.usage,
         finish=call.finish,
         cancelled=cancelled,
+        caller=caller,
     )
 
 
@@ -237,17 +266,15 @@ def _affinity(gateway_request: GatewayRequest, answer_id: str) -> str:
     request = gateway_request.request
     if request.prompt_cache_key:
         return f"{gateway_request.token.user_id} {request.prompt_cache_key}"
-    first_output = next(
-        (item for item in request.items if _is_model_output(item)), None
+    outputs = (
+        item
+        for item in request.items
+        if item.get("role") == "assistant" or item.get("type") == "function_call"
     )
-    if first_output is None:
+    if (first_output := next(outputs, None)) is None:
         return answer_id
     user_id = gateway_request.token.user_id
     return f"{user_id} {_text(request.items[0])} {_text(first_output)}"
-
-
-def _is_model_output(item: Item) -> bool:
-    return item.get("role") == "assistant" or item.get("type") == "function_call"
 
 
 def _text(item: Item) -> str:
@@ -261,24 +288,10 @@ def _text(item: Item) -> str:
     return next((text[:_PREFIX_LENGTH] for text in texts if isinstance(text, str)), "")
 
 
-def _ignores_invalid_options(gateway_request: GatewayRequest) -> bool:
-    set_by_staff = gateway_request.route.defaults.get("ignore_invalid_options") is True
-    return set_by_staff or gateway_request.parley_options.ignore_invalid_options
-
-
-def answer(
-    exchange: Exchange, gateway_request: GatewayRequest, write_queue: WriteBehindQueue
-) -> Awaitable[None]:
-    """Send the response. Raises LLMError if nothing was sent yet."""
-    reply = _send_stream if gateway_request.request.stream else _send_whole
-    return reply(
-        exchange, gateway_request, StatelessResponse(gateway_request, write_queue)
-    )
-
-
-async def _send_whole(
+async def send_whole(
     exchange: Exchange, gateway_request: GatewayRequest, answer: StatelessResponse
 ) -> None:
+    """Send the complete response. Raises LLMError."""
     async with aclosing(answer.events()) as batches:
         async for _ in batches:
             pass
@@ -288,32 +301,49 @@ async def _send_whole(
     body = gateway_request.dialect.response_body(gateway_request, answer)
     if error and not body["output"]:
         raise error
+    exchange.response_headers |= answer.headers()
     await exchange.answer(200, body)
 
 
-async def _send_stream(
+async def send_stream(
     exchange: Exchange, gateway_request: GatewayRequest, answer: StatelessResponse
 ) -> None:
-    writer = gateway_request.dialect.writer(gateway_request, answer, exchange.id)
+    """Send the response's events. Raises LLMError if nothing was sent yet."""
+    writer: Writer | None = None
+
+    def encode(events: Sequence[Event]) -> bytes:
+        nonlocal writer
+        if writer is None:
+            dialect = gateway_request.dialect
+            writer = dialect.writer(gateway_request, answer, exchange.id)
+        return writer.feed_bytes(events)
+
     builder, has_output = answer.builder, False
-    stream = EventStream(exchange, answer.status_wait)
+    stream = EventStream(exchange, encode, answer.status_wait, answer.headers)
     try:
-        stream.buffer(writer.feed_bytes(builder.start()))
+        stream.buffer(builder.start())
         async with aclosing(answer.events_after_start()) as batches:
             async for events in batches:
+                if builder.ended and builder.error and not exchange.started:
+                    raise builder.error
+                has_output = has_output or events[0]["type"].startswith(_OUTPUT)
                 if builder.ended:
-                    if builder.error and not stream.has_begun:
-                        raise builder.error
-                    await stream.end(writer.feed_bytes(events))
-                elif has_output or stream.has_begun or _comes_from_the_model(events):
-                    has_output = True
-                    await stream.write(writer.feed_bytes(events))
+                    await stream.end(events)
+                elif has_output or exchange.started:
+                    await _write_output(stream, events)
                 else:
-                    stream.buffer(writer.feed_bytes(events))
+                    stream.buffer(events)
     finally:
         stream.stop_heartbeats()
 
 
-def _comes_from_the_model(events: Sequence[Event]) -> bool:
-    kind: str = events[0]["type"]
-    return kind.startswith("response.output")
+async def _write_output(stream: EventStream, events: list[Event]) -> None:
+    for portion in _split_large(events):
+        await stream.write(portion)
+
+
+def _split_large(events: list[Event]) -> Iterable[list[Event]]:
+    """One event at a time if the events repeat a large text. Each holds all of it, and
+    the connection takes one before the next is encoded."""
+    is_large = any(len(event.get("text", "")) > LARGE_TEXT for event in events)
+    return ([event] for event in events) if is_large else (events,)

@@ -11,8 +11,7 @@ from contextlib import aclosing
 from dataclasses import replace
 
 from conversations.turns.history import BYTES_A_TOKEN, estimate_tokens
-from conversations.turns.loop import Stream
-from llm.http.client import ProviderCall
+from llm.http.client import ProviderCall, Stream
 from llm.wire.deltas import (
     Delta,
     FinishDelta,

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Mapping
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from functools import partial
 from typing import Any
 
@@ -18,16 +18,17 @@ from conversations import engine
 from conversations.gateway import stored_rows, token_access
 from conversations.gateway.dialects import RESPONSES
 from conversations.gateway.errors import ShuttingDown
+from conversations.gateway.gateway_request import GatewayRequest, find_dropped_options
 from conversations.gateway.http import (
     RETRY_WAIT,
     STATUS_WAIT,
     EventStream,
     queued_status_wait,
 )
-from conversations.gateway.request import GatewayRequest, read_request
+from conversations.gateway.request import read_request
 from conversations.gateway.request_context import RequestContext
 from conversations.gateway.resources import Resources
-from conversations.gateway.stored_rows import StoredResponse
+from conversations.gateway.stored_rows import ResponseNotFound, StoredResponse
 from llm.errors import BadRequest, LLMError
 from llm.wire.facades.errors import openai_error_of, restore_error, retry_after
 from llm.wire.items import Event
@@ -41,14 +42,22 @@ _MAX_DIGITS = 15  # of an event's sequence number
 async def create(context: RequestContext) -> None:
     body, resources = context.body, context.resources
     if body.get("stream") and body.get("starting_after") is not None:
-        raise BadRequest("'starting_after' is for GET.", param="starting_after")
+        raise BadRequest(
+            "'starting_after' can only be used with GET.", param="starting_after"
+        )
     gateway_request = await read_request(
-        body, context.dialect, context.token, resources.database
+        body,
+        context.dialect,
+        context.token,
+        resources.database,
+        context.exchange.headers,
+        context.exchange.id,
     )
     gateway_request = await token_access.apply_limits(
         gateway_request, resources.database, is_stored=True
     )
-    context.exchange.response_headers |= gateway_request.headers
+    dropped = find_dropped_options(gateway_request)
+    context.exchange.response_headers |= gateway_request.headers(dropped)
     turn = await open_turn(gateway_request, resources)
     if gateway_request.request.stream:
         answering = _send_stream(context, turn)
@@ -69,17 +78,29 @@ async def open_turn(
     gateway_request: GatewayRequest, resources: Resources
 ) -> StoredResponse:
     """Store the request as a turn and queue it. Raises LLMError."""
-    turn = await resources.database.write(stored_rows.open_turn, gateway_request)
+    opening = asyncio.ensure_future(
+        resources.database.write(stored_rows.open_turn, gateway_request)
+    )
+    try:
+        turn = await asyncio.shield(opening)
+    except asyncio.CancelledError:
+        if not gateway_request.body.get("background"):
+            opening.add_done_callback(lambda done: _stop_opened(done, resources))
+        raise
     engine.submit(turn.id, turn.conversation_id)
     return turn
+
+
+def _stop_opened(done: asyncio.Future[StoredResponse], resources: Resources) -> None:
+    """Stop a turn whose client disconnected while the turn was opened."""
+    if not done.cancelled() and done.exception() is None:
+        stored_rows.stop_soon(done.result().id, resources.write_queue)
 
 
 async def retrieve(context: RequestContext) -> None:
     query = context.exchange.query
     starting_after = query.get("starting_after", "-1")
-    if starting_after != "-1" and not (
-        starting_after.isdecimal() and len(starting_after) <= _MAX_DIGITS
-    ):
+    if starting_after != "-1" and not _is_number(starting_after, _MAX_DIGITS):
         raise BadRequest(
             "'starting_after' must be the number of an event.", param="starting_after"
         )
@@ -92,30 +113,43 @@ async def retrieve(context: RequestContext) -> None:
         await context.exchange.answer(200, turn.to_dict())
 
 
+def _is_number(text: str, max_digits: int) -> bool:
+    return text.isascii() and text.isdecimal() and len(text) <= max_digits
+
+
 async def cancel(context: RequestContext) -> None:
     """Cancel a response and answer once it has stopped; no effect if it is over."""
     turn = await _find(context)
     if not turn.is_over:
-        await context.resources.database.write(stored_rows.stop, turn.id)
-        async with asyncio.timeout(_STOP_TIMEOUT):
-            await engine.response_of(turn.id)
+        await _stop(context, turn)
         turn = await _find(context)
     await context.exchange.answer(200, turn.to_dict())
 
 
 async def delete(context: RequestContext) -> None:
     turn = await _find(context)
+    if not turn.is_over:
+        await _stop(context, turn)  # its subscribers hear the end before the row goes
     await context.resources.database.write(stored_rows.delete, turn.id)
     engine.forget(turn.id)
     body = {"id": turn.id, "object": "response", "deleted": True}
     await context.exchange.answer(200, body)
 
 
+async def _stop(context: RequestContext, turn: StoredResponse) -> None:
+    """Stop the turn and wait for its end, at most `_STOP_TIMEOUT` seconds."""
+    await context.resources.database.write(stored_rows.stop, turn.id)
+    # The turn ends as soon as its process notices.
+    with suppress(TimeoutError, engine.TurnDeleted):
+        async with asyncio.timeout(_STOP_TIMEOUT):
+            await engine.response_of(turn.id)
+
+
 async def list_input_items(context: RequestContext) -> None:
     turn = await _find(context)
     query = context.exchange.query
     limit = query.get("limit", str(_PAGE_SIZE))
-    if not (limit.isdecimal() and len(limit) < 4 and 1 <= int(limit) <= 100):
+    if not (_is_number(limit, max_digits=3) and 1 <= int(limit) <= 100):
         raise BadRequest("'limit' must be a number from 1 to 100.", param="limit")
     if (order := query.get("order", "desc")) not in ("asc", "desc"):
         raise BadRequest("'order' must be asc or desc.", param="order")
@@ -185,28 +219,33 @@ async def _send_stream(
     context: RequestContext, turn: StoredResponse, starting_after: int = -1
 ) -> None:
     writer = turn.writer(starting_after)
-    stream = EventStream(context.exchange, partial(_status_wait, turn))
+    stream = EventStream(
+        context.exchange, writer.feed_bytes, partial(_status_wait, turn)
+    )
     error: Mapping[str, Any] | None = None
     try:
         async with aclosing(events_of(turn, starting_after)) as batches:
             async for events in batches:
-                if not stream.has_begun and events[-1]["type"] == "response.failed":
-                    error = next((e["error"] for e in events if "error" in e), None)
-                    if not events[-1]["response"]["output"] and starting_after < 0:
-                        raise error_of_response(events[-1]["response"], error)
-                frames = writer.feed_bytes(events)
-                if stream.has_begun or any(map(_has_output, events)):
-                    await stream.write(frames)
+                last, is_early = events[-1], not stream.exchange.started
+                if has_failed := is_early and last["type"] == "response.failed":
+                    error = next(
+                        (e["error"] for e in events if e["type"] == "error"), None
+                    )
+                if has_failed and starting_after < 0 and not last["response"]["output"]:
+                    raise error_of_response(last["response"], error)
+                if stream.exchange.started or any(map(_has_output, events)):
+                    await stream.write(events)
                 else:
-                    stream.buffer(frames)
-        if not writer.ended and not stream.has_begun:
-            raise ShuttingDown
+                    stream.buffer(events)
         if not writer.ended:
             # Another process continues the turn; `starting_after` streams the rest.
-            error = RESPONSES.error(ShuttingDown(), "")["error"]
-            event = {"type": "error", "sequence_number": 0, "error": error}
-            await stream.write(writer.feed_bytes([event]))
-        await stream.end(b"")
+            raise ShuttingDown
+        await stream.end()
+    except (ShuttingDown, ResponseNotFound) as exc:
+        if not stream.exchange.started:
+            raise
+        error = RESPONSES.error(exc, "")["error"]
+        await stream.end([{"type": "error", "sequence_number": 0, "error": error}])
     finally:
         stream.stop_heartbeats()
 
@@ -216,19 +255,23 @@ async def events_of(
 ) -> AsyncGenerator[list[Event], None]:
     """All events from the beginning, with the request's fields echoed.
 
-    Raises StreamExpired if `starting_after` is set but the numbering has changed.
+    Raises StreamExpired if `starting_after` is set but the numbering has changed, and
+    ResponseNotFound if the response is deleted meanwhile.
     """
     must_match_numbers = starting_after >= 0
-    async with aclosing(engine.subscribe(turn.id)) as batches:
-        async for entries in batches:
-            if must_match_numbers and entries[0].log_position.epoch > FIRST_EPOCH:
-                raise StreamExpired(
-                    "The events of this response are no longer kept as they were sent."
-                    " Leave out 'starting_after' to be sent it all.",
-                    param="starting_after",
-                )
-            must_match_numbers = False
-            yield [turn.add_echo(entry.event) for entry in entries]
+    try:
+        async with aclosing(engine.subscribe(turn.id)) as batches:
+            async for entries in batches:
+                if must_match_numbers and entries[0].log_position.epoch > FIRST_EPOCH:
+                    raise StreamExpired(
+                        "The events of this response are no longer stored one by one."
+                        " Leave out 'starting_after' to get the whole response.",
+                        param="starting_after",
+                    )
+                must_match_numbers = False
+                yield [turn.add_echo(entry.event) for entry in entries]
+    except engine.TurnDeleted as exc:
+        raise ResponseNotFound("This response has been deleted.") from exc
 
 
 def _has_output(event: Event) -> bool:

@@ -11,10 +11,13 @@ from django.db import transaction
 
 from conversations import engine
 from conversations.access import budget
-from conversations.access.gateway_visibility import visible_conversations, visible_turns
+from conversations.access.stored_turn_visibility import (
+    find_visible_turns,
+    visible_conversations,
+)
 from conversations.engine.replay import replay
-from conversations.engine.turn_loader import REQUEST_OPTIONS
 from conversations.gateway.errors import UploadQuotaExceeded
+from conversations.gateway.gateway_request import GatewayRequest
 from conversations.gateway.input_references import InputMissing
 from conversations.gateway.previous_responses import (
     check_outputs,
@@ -22,26 +25,27 @@ from conversations.gateway.previous_responses import (
     find_turn,
     load_items_up_to,
 )
-from conversations.gateway.request import GatewayRequest
 from conversations.gateway.write_behind import WriteBehindQueue
 from conversations.models import AccessToken, Conversation, Item, Turn
 from conversations.models.access_token import Scope
+from conversations.models.turn import CALLER
 from conversations.turns.attachments import UploadRefused, check_inline_quota
 from conversations.turns.name_sets import AllExcept
-from conversations.turns.steps import is_allowed, is_limited
 from llm.errors import BadRequest
+from llm.generation.request_builder import OPTIONS
 from llm.models import LanguageModel
+from llm.options import UNSET_VALUES
+from llm.wire.facades.responses_request import echo_of
 from llm.wire.facades.responses_writer import ResponsesWriter
 from llm.wire.items import Event, message, new_id
 from llm.wire.items import Item as ItemPayload
 from llm.wire.request import Request
 from llm.wire.response import ResponseBuilder
-
-_UNSET: tuple[Any, ...] = (None, (), [], {})
+from tools.loop.steps import is_allowed, is_limited
 
 
 class ResponseNotFound(BadRequest):
-    """There is no such response; it may have been deleted, or never kept."""
+    """There is no such response; it may have been deleted, or never stored."""
 
     code, status = "E_RESPONSE_NOT_FOUND", 404
     openai_code = "response_not_found"
@@ -109,9 +113,7 @@ def open_turn(gateway_request: GatewayRequest) -> StoredResponse:
         conversation = Conversation.objects.create(
             owner_id=gateway_request.token.user_id, language_model=model
         )
-    echo = {
-        **gateway_request.dialect.echo(gateway_request.body, gateway_request.request)
-    }
+    echo = echo_of(gateway_request.body, gateway_request.request)
     echo |= {"model": gateway_request.body["model"], "store": True}
     own_tools = gateway_request.own_tools
     turn = conversation.open_turn(
@@ -131,7 +133,10 @@ def open_turn(gateway_request: GatewayRequest) -> StoredResponse:
             "ignore_invalid_options": (
                 gateway_request.parley_options.ignore_invalid_options
             ),
+            "droppable_options": gateway_request.droppable,
             "max_tool_calls": gateway_request.max_tool_calls,
+            "cache_seconds": gateway_request.parley_options.cache_seconds,
+            CALLER: gateway_request.said_of_caller(),
             "gateway": {
                 "echo": echo,
                 "receipts": gateway_request.parley_options.receipts,
@@ -140,7 +145,7 @@ def open_turn(gateway_request: GatewayRequest) -> StoredResponse:
                 and gateway_request.token.has_scope(Scope.CHAT),
             },
         },
-    )
+    ).turn
     _check_input(gateway_request.request.items, turn)
     return _response_of(turn)
 
@@ -158,11 +163,10 @@ def _check_input(items: Sequence[ItemPayload], turn: Turn) -> None:
 
 def find(token: AccessToken, response_id: str) -> StoredResponse:
     """Raises ResponseNotFound."""
-    turns = visible_turns(token).select_related("language_model__provider")
-    turn = turns.filter(pk=response_id)
-    if (found := turn.first()) is None:
+    turns = Turn.objects.select_related("language_model__provider")
+    if not (found := find_visible_turns(token, turns.filter(pk=response_id))):
         raise ResponseNotFound(f"There is no response {response_id[:80]!r}.")
-    return _response_of(found, with_items=True)
+    return _response_of(found[0], with_items=True)
 
 
 def stop(response_id: str) -> None:
@@ -176,8 +180,17 @@ def stop_soon(response_id: str, records: WriteBehindQueue) -> None:
 
 @transaction.atomic
 def delete(response_id: str) -> None:
-    """Delete a turn; turns that continue it are attached to its parent."""
-    turn = Turn.objects.select_related("conversation").get(pk=response_id)
+    """Delete a turn; turns that continue it are attached to its parent.
+
+    Raises ResponseNotFound if another request has deleted it.
+    """
+    turns = Turn.objects.select_related("conversation").filter(
+        pk=response_id, conversation__deleted_at=None, deleted_at=None
+    )
+    # Of parallel deletes only one finds the row: SQLite's transactions are serial.
+    locked = turns.select_for_update(of=("self", "conversation"))
+    if (turn := locked.first()) is None:
+        raise ResponseNotFound(f"There is no response {response_id[:80]!r}.")
     if not turn.is_finished:
         engine.cancel(turn)
     if turn.conversation.turns.count() == 1:
@@ -226,7 +239,11 @@ def _model_name(turn: Turn) -> str:
 
 
 def _current_response(turn: Turn, rows: Sequence[Item]) -> dict[str, Any]:
-    if replayed := replay(turn.pk):
+    try:
+        replayed = replay(turn.pk)
+    except engine.TurnDeleted as exc:  # since its row was read
+        raise ResponseNotFound("This response has been deleted.") from exc
+    if replayed:
         response: dict[str, Any] = replayed.entries[-1].event["response"]
         if turn.status == Turn.Status.CANCELLED:
             response["status"] = "cancelled"
@@ -271,8 +288,8 @@ def _find_conversation(
 
 
 def _options(request: Request) -> dict[str, Any]:
-    values = {name: getattr(request, name) for name in REQUEST_OPTIONS}
-    return {name: value for name, value in values.items() if value not in _UNSET}
+    values = {name: getattr(request, name) for name in OPTIONS}
+    return {name: value for name, value in values.items() if value not in UNSET_VALUES}
 
 
 def _to_stored_item(item: ItemPayload) -> ItemPayload:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from django.conf import settings
 from django.contrib.auth import get_user_model
@@ -13,22 +14,19 @@ from django.db.models.signals import m2m_changed, post_delete, post_save
 from django.utils import timezone
 
 from conversations import engine
-from conversations.access import admission
-from conversations.access.client_address import client_address
+from conversations.access import admission, maintenance
 from conversations.access.errors import Unauthorized as Unauthorized
 from conversations.engine import notifications
 from conversations.engine.database.executor import Database
 from conversations.engine.metering import Meter
-from conversations.gateway.cache import Cache, clear_on_change
 from conversations.gateway.errors import InputTooLarge
+from conversations.gateway.gateway_request import GatewayRequest
+from conversations.gateway.lookup_cache import Cache, clear_on_change
 from conversations.gateway.model_resolution import ModelChain
 from conversations.gateway.write_behind import WriteBehindQueue
+from conversations.input.inline_files import find_oversize
 from conversations.models.access_token import USE_INTERVAL, AccessToken, Scope
 from conversations.turns.history import estimate_tokens
-from conversations.turns.inline_files import find_oversize
-
-if TYPE_CHECKING:
-    from conversations.gateway.request import GatewayRequest
 
 
 class TokenAuthenticator:
@@ -67,9 +65,11 @@ async def admit_request(
 
     Raises Forbidden, WrongAddress, TooFast.
     """
-    forwarded = headers.get(b"x-forwarded-for", b"").decode("latin-1")
-    address = client_address(peer, forwarded)
-    admission.check_access(token, address, Scope.GATEWAY)
+    if token.networks:
+        forwarded = headers.get(b"x-forwarded-for", b"").decode("latin-1")
+        admission.check_address(token, peer, forwarded)
+    if Scope.GATEWAY not in token.scopes:
+        raise admission.scope_missing(token, Scope.GATEWAY)
     if not token.requests_per_minute:
         return {}
     verdict = await admission.atake_request(token)
@@ -78,27 +78,38 @@ async def admit_request(
 
 def restrict_chain(token: AccessToken, name: str, chain: ModelChain) -> ModelChain:
     """The chain without models that the token may not use. Raises ModelNotAvailable."""
-    admission.check_model(token, chain.first.model_id, name)
-    if not token.model_ids:
-        return chain
+    admission.check_model(token, chain.routes[0].model_id, name)
     return replace(
         chain, routes=[r for r in chain.routes if token.may_use_model(r.model_id)]
     )
 
 
 async def apply_limits(
-    gateway_request: GatewayRequest, database: Database, *, is_stored: bool = False
+    gateway_request: GatewayRequest,
+    database: Database,
+    *,
+    is_stored: bool = False,
+    body_size: float = math.inf,
 ) -> GatewayRequest:
-    """The request with its token's limits applied. Raises InputTooLarge, TooFast.
+    """The request with its token's limits applied. Raises InputTooLarge, TooFast,
+    UnderMaintenance.
 
-    A stored response gets no meter here, because the engine adds one.
+    A stored response gets no meter here, because the engine adds one. `body_size`:
+    bytes of the body that all of its messages are part of, if there is one.
     """
-    if size := find_oversize(gateway_request.request.items, settings.MAX_INPUT_SIZE):
+    limit = settings.MAX_INPUT_SIZE
+    if body_size > limit and (
+        size := find_oversize(gateway_request.request.items, limit)
+    ):
         raise InputTooLarge(
             f"A message is {size} bytes long, files inside it included; the limit is"
-            f" {settings.MAX_INPUT_SIZE} bytes."
+            f" {limit} bytes."
         )
+    if maintenance.state.notice.refuses_messages:
+        maintenance.check_open()
     token, headers, taken = gateway_request.token, {}, 0
+    if token.budget is None and not token.tokens_per_minute:
+        return gateway_request
     if token.tokens_per_minute:
         request = gateway_request.request
         taken = estimate_tokens(request.instructions, request.items, request.tools)

@@ -10,20 +10,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import aclosing, suppress
 from typing import Any
 
 import orjson
 from channels.generic.websocket import AsyncWebsocketConsumer
-from django.db import InterfaceError, OperationalError
 
 from conversations import engine
 from conversations.access.errors import Unauthorized
 from conversations.engine.connection_revocation import (
-    Connections,
     Credential,
     closing_tasks,
+    open_connections,
 )
 from conversations.gateway import stored, stored_rows, token_access
 from conversations.gateway.dialects import RESPONSES
@@ -32,6 +31,10 @@ from conversations.gateway.errors import (
     InternalServerError,
     ShuttingDown,
     unavailable_error,
+)
+from conversations.gateway.gateway_request import (
+    GatewayRequest,
+    find_dropped_options,
 )
 from conversations.gateway.http import RequestTooLarge
 from conversations.gateway.input_references import resolve_input
@@ -45,6 +48,7 @@ from conversations.gateway.resources import resources
 from conversations.gateway.stateless import StatelessResponse
 from conversations.models.access_token import AccessToken
 from llm.concurrency.worker_thread import run_off_loop
+from llm.db.outages import UNREACHABLE
 from llm.errors import BadRequest, LLMError
 from llm.wire import bounded_json
 from llm.wire.items import Event, Item
@@ -72,10 +76,10 @@ class ResponsesConsumer(AsyncWebsocketConsumer):
         except LLMError as exc:
             await self.close(code=4000 + exc.status)
             return
-        except (OperationalError, InterfaceError) as exc:
+        except UNREACHABLE as exc:
             if (error := unavailable_error(exc)) is None:
                 raise
-            logger.warning("a WebSocket is refused: %s", error.code)
+            logger.warning("a WebSocket was refused: %s", error.code)
             await self.close(code=4000 + error.status)
             return
         if engine.is_draining():  # checked last, right before accepting
@@ -83,8 +87,8 @@ class ResponsesConsumer(AsyncWebsocketConsumer):
             return
         await self.accept()
         self._answer_task = asyncio.ensure_future(self._answer_all())
-        credential = Credential.of_token(token)
-        self._unregister = Connections.of_loop().add(credential, self._end_soon)
+        credential = Credential(token.user_id, token_id=token.pk)
+        self._unregister = open_connections().add(credential, self._end_soon)
 
     def _end_soon(self) -> None:
         closing_tasks.start(self._end())
@@ -131,9 +135,11 @@ class ResponsesConsumer(AsyncWebsocketConsumer):
                 await self._answer(message)
             except LLMError as exc:
                 await self._refuse(exc)
-            except Exception as exc:
+            except OSError:  # the client has disconnected
+                return
+            except Exception as exc:  # the connection serves its next message
                 if error := unavailable_error(exc):
-                    logger.warning("a WebSocket is told: %s", error.code)
+                    logger.warning("an error was sent over a WebSocket: %s", error.code)
                     await self._refuse(error)
                     continue
                 logger.exception("a response over a WebSocket failed")
@@ -169,7 +175,7 @@ class ResponsesConsumer(AsyncWebsocketConsumer):
                 before = await resources().database.read(load_history, token, previous)
             body["input"] = with_history(before, body["input"])
         gateway_request = await read_request(
-            body, RESPONSES, token, resources().database
+            body, RESPONSES, token, resources().database, self._headers
         )
         check_outputs(gateway_request.request.items)
         gateway_request = await token_access.apply_limits(
@@ -177,6 +183,7 @@ class ResponsesConsumer(AsyncWebsocketConsumer):
         )
         answer = StatelessResponse(gateway_request, resources().write_queue)
         writer = RESPONSES.writer(gateway_request, answer, "")
+        await self._send_degraded(gateway_request)
         async with aclosing(answer.events()) as batches:
             async for events in batches:
                 await self._send_events(writer.feed(events))
@@ -193,22 +200,30 @@ class ResponsesConsumer(AsyncWebsocketConsumer):
 
     async def _respond_stored(self, body: dict[str, Any], token: Any) -> None:
         gateway_request = await read_request(
-            body, RESPONSES, token, resources().database
+            body, RESPONSES, token, resources().database, self._headers
         )
         gateway_request = await token_access.apply_limits(
             gateway_request, resources().database, is_stored=True
         )
         turn = await stored.open_turn(gateway_request, resources())
         writer = turn.writer()
+        await self._send_degraded(gateway_request)
         try:
             async with aclosing(stored.events_of(turn)) as batches:
                 async for events in batches:
                     await self._send_events(writer.feed(events))
-        except asyncio.CancelledError:
+        except (asyncio.CancelledError, OSError):  # or the client has gone
             stored_rows.stop_soon(turn.id, resources().write_queue)
             raise
         if not writer.ended:
             raise ShuttingDown
+
+    async def _send_degraded(self, gateway_request: GatewayRequest) -> None:
+        """Send what an HTTP answer says in the header `x-parley-degraded`."""
+        dropped = find_dropped_options(gateway_request)
+        if options := gateway_request.dropped_names(dropped):
+            event = {"type": "parley:request.degraded", "options": options}
+            await self.send(text_data=orjson.dumps(event).decode())
 
     async def _send_events(self, events: list[Event]) -> None:
         for event in events:
@@ -232,6 +247,25 @@ def _parse_message(message: str) -> dict[str, Any]:
         raise BadRequest("Send {'type': 'response.create', …}.", param="type")
     for name in _HTTP_ONLY:
         if data.get(name):
-            raise BadRequest(f"{name!r} is not for WebSockets.", param=name)
+            raise BadRequest(f"{name!r} cannot be used over a WebSocket.", param=name)
     fields = {n: v for n, v in data.items() if n not in ("type", *_HTTP_ONLY)}
     return {**fields, "stream": True}
+
+
+WebSocketApp = Callable[[Any, Any, Any], Awaitable[None]]
+_consumer: WebSocketApp = ResponsesConsumer.as_asgi()
+
+
+def route_gateway_first(browser_app: WebSocketApp) -> WebSocketApp:
+    """An app that routes `/v1/responses` to the gateway and all else to `browser_app`.
+
+    Gateway clients authenticate by token and send no `Origin` header, so this stands
+    before the origin check. The consumer's awaitable is returned instead of awaited, so
+    that no frame of this router stays in memory while the socket is open.
+    """
+
+    def route(scope: Any, receive: Any, send: Any) -> Awaitable[None]:
+        is_gateway = scope["path"].rstrip("/") == "/v1/responses"
+        return (_consumer if is_gateway else browser_app)(scope, receive, send)
+
+    return route

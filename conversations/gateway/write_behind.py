@@ -71,7 +71,9 @@ class WriteBehindQueue:
         try:
             await self._database.write(_run_writes, writes)
         except Exception:
-            logger.exception("%d records of the gateway could not be kept", len(writes))
+            logger.exception(
+                "%d records of the gateway could not be stored", len(writes)
+            )
 
 
 def _save_calls(calls: Sequence[MakeRow]) -> None:
@@ -92,4 +94,4 @@ def _run_writes(writes: Sequence[Write]) -> None:
                 write()
         except Exception:
             # One failed write must not roll back the others.
-            logger.exception("a record of the gateway could not be kept")
+            logger.exception("a record of the gateway could not be stored")

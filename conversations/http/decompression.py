@@ -16,7 +16,7 @@ ACCEPTED = "gzip, deflate, identity"
 
 
 class UnknownEncoding(ValueError):
-    """The body is packed in a way that is not known here."""
+    """The content encoding of the body is not supported."""
 
 
 class CorruptBody(ValueError):
@@ -24,7 +24,7 @@ class CorruptBody(ValueError):
 
 
 class UnpackedTooLong(ValueError):
-    """The body is longer than allowed once it is unpacked."""
+    """The body is longer than allowed after decompression."""
 
 
 class Unpacker:
@@ -67,9 +67,3 @@ class Unpacker:
         bare = -zlib.MAX_WBITS
         window = zlib.MAX_WBITS if piece[0] & 0x0F == _ZLIB & 0x0F else bare
         return zlib.decompressobj(_WINDOWS.get(self._encoding, window))
-
-
-def encoding_of(value: str) -> str:
-    """The normalized `Content-Encoding`; "" for an uncompressed body."""
-    encoding = value.strip().lower()
-    return "" if encoding == "identity" else encoding

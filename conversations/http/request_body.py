@@ -7,7 +7,7 @@ from typing import Any
 
 from django.conf import settings
 
-from conversations.http.decompression import Unpacker, encoding_of
+from conversations.http.decompression import Unpacker
 
 
 class ClientDisconnected(Exception):
@@ -15,12 +15,14 @@ class ClientDisconnected(Exception):
 
 
 class BodyTooLong(ValueError):
-    """The body is longer than allowed as it was sent."""
+    """The body is longer than allowed before decompression."""
 
 
 def content_encoding(headers: Mapping[bytes, bytes]) -> str:
-    """The `Content-Encoding`; "" if the body is not compressed."""
-    return encoding_of(headers.get(b"content-encoding", b"").decode("latin-1"))
+    """The normalized `Content-Encoding`; "" if the body is not compressed."""
+    value = headers.get(b"content-encoding", b"").decode("latin-1")
+    encoding = value.strip().lower()
+    return "" if encoding == "identity" else encoding
 
 
 async def read_pieces(

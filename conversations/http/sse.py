@@ -19,6 +19,7 @@ from collections.abc import (
 )
 from contextlib import asynccontextmanager
 from contextvars import copy_context
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
 
@@ -29,8 +30,8 @@ from conversations import engine
 from conversations.engine import Entry
 from conversations.engine.connection_revocation import (
     CREDENTIAL,
-    Connections,
     Credential,
+    open_connections,
 )
 from llm.wire import sse
 
@@ -49,6 +50,14 @@ _CREDENTIAL_INVALID = {
         "type": "invalid_request_error",
         "param": None,
         "code": "not_authenticated",
+    }
+}
+_TURN_DELETED = {
+    "error": {
+        "message": engine.TurnDeleted.__doc__,
+        "type": "invalid_request_error",
+        "param": None,
+        "code": "not_found",
     }
 }
 _RECONNECT = b"event: reconnect\ndata: {}\n\n"
@@ -94,8 +103,9 @@ class StreamMiddleware:
                 for name, value in headers:
                     if name.lower() == _HEADER:
                         turn_id, after, form = json.loads(value)
-                        stream = _Stream(turn_id, after, form, _stream_headers(headers))
-                        stream.credential = scope.get(CREDENTIAL)
+                        kept = _stream_headers(headers)
+                        credential = scope.get(CREDENTIAL)
+                        stream = _Stream(turn_id, after, form, kept, credential)
             if stream is None:
                 await send(message)
 
@@ -103,17 +113,15 @@ class StreamMiddleware:
         return stream
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class _InOwnContext:
     """Awaits in a copy of the context, so that the context variables that Django sets
     (about 2 KB) are freed before the stream runs."""
 
-    __slots__ = ("_awaited",)
-
-    def __init__(self, awaited: Awaitable[None]) -> None:
-        self._awaited = awaited
+    awaited: Awaitable[None]
 
     def __await__(self) -> Generator[Any, Any, None]:
-        run, steps = copy_context().run, self._awaited.__await__()
+        run, steps = copy_context().run, self.awaited.__await__()
         step: Callable[[], Any] = partial(next, steps)
         while True:
             try:
@@ -133,35 +141,17 @@ def _stream_headers(headers: list[tuple[bytes, bytes]]) -> list[tuple[bytes, byt
     return [(name, value) for name, value in headers if name.lower() not in dropped]
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class _Stream:
-    __slots__ = (
-        "_after",
-        "_form",
-        "_has_started",
-        "_headers",
-        "_is_disconnected",
-        "_is_revoked",
-        "_task",
-        "_turn_id",
-        "credential",
-    )
-
-    def __init__(
-        self,
-        turn_id: str,
-        after: str | None,
-        form: StreamForm,
-        headers: list[tuple[bytes, bytes]],
-    ) -> None:
-        self._turn_id = turn_id
-        self._after = after
-        self._form = form
-        self._headers = headers
-        self._task: asyncio.Task[Any] | None = None  # set while it may be cancelled
-        self._is_disconnected = False
-        self._has_started = False
-        self._is_revoked = False
-        self.credential: Credential | None = None  # how the client was authenticated
+    turn_id: str
+    after: str | None
+    form: StreamForm
+    headers: list[tuple[bytes, bytes]]
+    credential: Credential | None  # how the client was authenticated
+    _task: asyncio.Task[Any] | None = None  # set while it may be cancelled
+    _is_disconnected: bool = False
+    _has_started: bool = False
+    _is_revoked: bool = False
 
     async def serve(self, receive: Receive, send: Send) -> None:
         """Send the stream until the turn ends, the server stops or the client
@@ -177,8 +167,9 @@ class _Stream:
         watching.add_done_callback(self._disconnect)
         try:
             if self.credential is not None:
-                unregister = Connections.of_loop().add(self.credential, self._revoke)
-            await (self._respond if self._form == "response" else self._stream)(send)
+                connections = open_connections.of[asyncio.get_running_loop()]
+                unregister = connections.add(self.credential, self._revoke)
+            await (self._respond if self.form == "response" else self._stream)(send)
         except asyncio.CancelledError:
             if not (self._is_disconnected or self._is_revoked) or task.uncancel():
                 raise
@@ -218,18 +209,20 @@ class _Stream:
 
     async def _respond(self, send: Send) -> None:
         try:
-            status, body = 200, await engine.response_of(self._turn_id)
+            status, body = 200, await engine.response_of(self.turn_id)
         except engine.NotRunning as exc:
             error = {"message": str(exc) or engine.NotRunning.__doc__, "param": None}
             error |= {"type": "server_error", "code": "not_running"}
             status, body = 503, {"error": error}
+        except engine.TurnDeleted:
+            status, body = 404, _TURN_DELETED
         await self._start(send, status, b"application/json")
         await send({"type": "http.response.body", "body": orjson.dumps(body)})
 
     async def _stream(self, send: Send) -> None:
         try:
-            is_over = self._after and await engine.is_at_end(self._turn_id, self._after)
-            batches = engine.subscribe(self._turn_id, self._after)
+            is_over = self.after and await engine.is_at_end(self.turn_id, self.after)
+            batches = engine.subscribe(self.turn_id, self.after)
         except engine.NotRunning:  # the server is shutting down
             await self._start(send, 200, b"text/event-stream; charset=utf-8")
             await send({"type": "http.response.body", "body": _RECONNECT})
@@ -240,21 +233,23 @@ class _Stream:
             await send({"type": "http.response.body", "body": b""})
             return
         await self._start(send, 200, b"text/event-stream; charset=utf-8")
-        frame = _text_frame if self._form == "text" else _event_frame
+        frame = _text_frame if self.form == "text" else _event_frame
         try:
             async with _heartbeat(send):
                 last = _RECONNECT
                 async for entries in batches:
                     await _send_body(send, b"".join(map(frame, entries)))
                     if entries[-1].is_last:
-                        last = b"data: [DONE]\n\n" if self._form == "text" else b""
+                        last = b"data: [DONE]\n\n" if self.form == "text" else b""
                     del entries  # free them while waiting for the next batch
+        except engine.TurnDeleted:
+            pass  # a client that reconnects is answered 404
         finally:
             await batches.aclose()
         await send({"type": "http.response.body", "body": last})
 
     async def _start(self, send: Send, status: int, content_type: bytes) -> None:
-        headers, self._headers, self._has_started = self._headers, [], True
+        headers, self.headers, self._has_started = self.headers, [], True
         caching = b"no-cache, no-transform"
         if content_type == b"application/json":
             caching = b"no-store"
@@ -280,7 +275,7 @@ def _text_frame(entry: Entry) -> bytes:
         case {"type": "error", "error": {"message": str(message)}}:
             return f"event: error\ndata: {message}\n\n".encode()
         case {"type": "parley:step.reset"}:
-            return b"event: reset\ndata: the answer is told again\n\n"
+            return b"event: reset\ndata: the answer is sent again\n\n"
     return b""
 
 

@@ -3,7 +3,7 @@
 import django.core.validators
 import django.db.models.deletion
 import llm.db.encrypted_field
-import tools.models.tool
+import tools.validators
 from django.conf import settings
 from django.db import migrations, models
 
@@ -59,10 +59,10 @@ class Migration(migrations.Migration):
                 ('text', models.TextField(blank=True)),
                 ('function', models.CharField(blank=True, help_text='Where the function is, such as shop.context.customer.', max_length=200)),
                 ('url', models.CharField(blank=True, help_text='Its path may name {user_id}, {username} and {conversation_id}. No secrets: they belong into a header.', max_length=2000, verbose_name='URL')),
-                ('headers', models.JSONField(blank=True, default=dict, help_text='Sent with each request, no secrets among them.', validators=[tools.models.tool.validate_headers])),
+                ('headers', models.JSONField(blank=True, default=dict, help_text='Sent with each request, no secrets among them.', validators=[tools.validators.validate_headers])),
                 ('uri', models.CharField(blank=True, help_text='Of the resource, as the MCP server lists it.', max_length=2000, verbose_name='URI')),
                 ('pointer', models.CharField(blank=True, help_text='JSON Pointer to the part of the answer that is used, such as /data/items; empty for the whole.', max_length=500, validators=[django.core.validators.RegexValidator('\\A/', 'Write a pointer such as /data/items.')])),
-                ('networks', models.TextField(blank=True, help_text='Private networks that it may reach, one a line, such as 10.1.0.0/16; the public internet is always allowed.', validators=[tools.models.tool.validate_networks], verbose_name='allowed networks')),
+                ('networks', models.TextField(blank=True, help_text='Private networks that it may reach, one a line, such as 10.1.0.0/16; the public internet is always allowed.', validators=[tools.validators.validate_networks], verbose_name='allowed networks')),
                 ('max_size', models.PositiveIntegerField(default=20000, help_text='Bytes of its text; a larger one is left out.', validators=[django.core.validators.MinValueValidator(1), django.core.validators.MaxValueValidator(1048576)], verbose_name='size limit')),
                 ('timeout', models.FloatField(default=5.0, help_text='Seconds; the model is not asked before.', validators=[django.core.validators.MinValueValidator(0.1), django.core.validators.MaxValueValidator(60.0)])),
                 ('cache_seconds', models.PositiveIntegerField(default=0, help_text='How long a text is used again; 0 to read it for each turn.', validators=[django.core.validators.MaxValueValidator(86400)])),

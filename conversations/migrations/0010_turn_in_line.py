@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from django.db import migrations, models
 
-from conversations.migrations._beside import AddIndexBeside
+from llm.db.index_beside import AddIndexBeside
 
 
 class Migration(migrations.Migration):

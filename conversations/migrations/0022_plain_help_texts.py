@@ -3,6 +3,8 @@
 import django.db.models.deletion
 from django.db import migrations, models
 
+from llm.db.text_migrations import AlterTexts
+
 
 class Migration(migrations.Migration):
 
@@ -11,69 +13,73 @@ class Migration(migrations.Migration):
     ]
 
     operations = [
-        migrations.AlterField(
-            model_name='accesstoken',
-            name='declares_any_tool',
-            field=models.BooleanField(db_default=False, default=False, help_text="Its requests may declare tools of every kind, even those that its user's groups may not. Tokens made before these rules have this right.", verbose_name='declares any tool'),
-        ),
-        migrations.AlterField(
-            model_name='conversation',
-            name='indexed_title',
-            field=models.CharField(editable=False, help_text='The title that the search index holds.', max_length=200, null=True),
-        ),
-        migrations.AlterField(
-            model_name='toolcall',
-            name='claims',
-            field=models.PositiveSmallIntegerField(db_default=0, default=0, help_text='Claims since the call was last released in order.'),
-        ),
-        migrations.AlterField(
-            model_name='turn',
-            name='caused_by',
-            field=models.ForeignKey(blank=True, db_index=False, help_text="The turn of the message that caused this turn; empty for a message's own turn.", null=True, on_delete=django.db.models.deletion.SET_NULL, related_name='caused', to='conversations.turn'),
-        ),
-        migrations.AlterField(
-            model_name='turn',
-            name='claims_until_progress',
-            field=models.PositiveSmallIntegerField(db_default=0, default=0, help_text='Number of claims when the turn last made progress; later claims count against it.'),
-        ),
-        migrations.AlterField(
-            model_name='turn',
-            name='continued_at',
-            field=models.DateTimeField(blank=True, help_text='Turns and costs count from this time, when a person continued.', null=True),
-        ),
-        migrations.AlterField(
-            model_name='turn',
-            name='deadline_at',
-            field=models.DateTimeField(blank=True, help_text='The turn must end by this time, in any run.', null=True),
-        ),
-        migrations.AlterField(
-            model_name='turn',
-            name='ended_output',
-            field=models.PositiveIntegerField(blank=True, help_text='Number of output items when the last model call ended.', null=True),
-        ),
-        migrations.AlterField(
-            model_name='turn',
-            name='halted_by',
-            field=models.CharField(blank=True, choices=[('person', 'stopped by a person'), ('max_turns', 'the message reached its limit of turns'), ('max_cost', 'the message reached its cost limit')], db_default='', default='', help_text='Why results of background tools open no further turns.', max_length=10),
-        ),
-        migrations.AlterField(
-            model_name='turn',
-            name='inline_bytes',
-            field=models.PositiveBigIntegerField(db_default=0, default=0, editable=False, help_text='Bytes of files inside the items that opened the turn.'),
-        ),
-        migrations.AlterField(
-            model_name='turn',
-            name='is_indexed',
-            field=models.BooleanField(db_default=False, default=False, editable=False, help_text='Whether the search index holds its current messages.'),
-        ),
-        migrations.AlterField(
-            model_name='turn',
-            name='provider_response',
-            field=models.JSONField(blank=True, help_text='The response that the provider runs in the background.', null=True),
-        ),
-        migrations.AlterField(
-            model_name='turn',
-            name='seconds_left',
-            field=models.FloatField(blank=True, help_text='Seconds left, which do not run while a person is asked.', null=True),
-        ),
+        AlterTexts(
+            [
+                migrations.AlterField(
+                    model_name='accesstoken',
+                    name='declares_any_tool',
+                    field=models.BooleanField(db_default=False, default=False, help_text="Its requests may declare tools of every kind, even those that its user's groups may not. Tokens made before these rules have this right.", verbose_name='declares any tool'),
+                ),
+                migrations.AlterField(
+                    model_name='conversation',
+                    name='indexed_title',
+                    field=models.CharField(editable=False, help_text='The title that the search index holds.', max_length=200, null=True),
+                ),
+                migrations.AlterField(
+                    model_name='toolcall',
+                    name='claims',
+                    field=models.PositiveSmallIntegerField(db_default=0, default=0, help_text='Claims since the call was last released in order.'),
+                ),
+                migrations.AlterField(
+                    model_name='turn',
+                    name='caused_by',
+                    field=models.ForeignKey(blank=True, db_index=False, help_text="The turn of the message that caused this turn; empty for a message's own turn.", null=True, on_delete=django.db.models.deletion.SET_NULL, related_name='caused', to='conversations.turn'),
+                ),
+                migrations.AlterField(
+                    model_name='turn',
+                    name='claims_until_progress',
+                    field=models.PositiveSmallIntegerField(db_default=0, default=0, help_text='Number of claims when the turn last made progress; later claims count against it.'),
+                ),
+                migrations.AlterField(
+                    model_name='turn',
+                    name='continued_at',
+                    field=models.DateTimeField(blank=True, help_text='Turns and costs count from this time, when a person continued.', null=True),
+                ),
+                migrations.AlterField(
+                    model_name='turn',
+                    name='deadline_at',
+                    field=models.DateTimeField(blank=True, help_text='The turn must end by this time, in any run.', null=True),
+                ),
+                migrations.AlterField(
+                    model_name='turn',
+                    name='ended_output',
+                    field=models.PositiveIntegerField(blank=True, help_text='Number of output items when the last model call ended.', null=True),
+                ),
+                migrations.AlterField(
+                    model_name='turn',
+                    name='halted_by',
+                    field=models.CharField(blank=True, choices=[('person', 'stopped by a person'), ('max_turns', 'the message reached its limit of turns'), ('max_cost', 'the message reached its cost limit')], db_default='', default='', help_text='Why results of background tools open no further turns.', max_length=10),
+                ),
+                migrations.AlterField(
+                    model_name='turn',
+                    name='inline_bytes',
+                    field=models.PositiveBigIntegerField(db_default=0, default=0, editable=False, help_text='Bytes of files inside the items that opened the turn.'),
+                ),
+                migrations.AlterField(
+                    model_name='turn',
+                    name='is_indexed',
+                    field=models.BooleanField(db_default=False, default=False, editable=False, help_text='Whether the search index holds its current messages.'),
+                ),
+                migrations.AlterField(
+                    model_name='turn',
+                    name='provider_response',
+                    field=models.JSONField(blank=True, help_text='The response that the provider runs in the background.', null=True),
+                ),
+                migrations.AlterField(
+                    model_name='turn',
+                    name='seconds_left',
+                    field=models.FloatField(blank=True, help_text='Seconds left, which do not run while a person is asked.', null=True),
+                ),
+            ]
+        )
     ]

@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
-from conversations.access.budget import Balance, LedgerEntry
-from conversations.access.sessions import SignedInSession
 from conversations.models.access_token import AccessToken
 from conversations.models.attachment import Attachment, attachment_id
+from conversations.models.branch_choice import BranchChoice, Tree
 from conversations.models.conversation import (
     Conversation,
     ConversationQuerySet,
+    TitleSource,
     conversation_id,
 )
-from conversations.models.idempotency_key import IdempotencyKey, KeyReused
+from conversations.models.conversation_import import ConversationImport
+from conversations.models.folder import Folder, FolderFile, Tag
+from conversations.models.idempotency_key import (
+    IdempotencyKey,
+    KeyReused,
+    MessageRemoved,
+)
 from conversations.models.item import Item
+from conversations.models.last_seen import LastSeen
+from conversations.models.ledger import Balance, LedgerEntry
 from conversations.models.memory import Memory
+from conversations.models.opened_turn import OpenedTurn
+from conversations.models.participant import Participant
 from conversations.models.preset import (
     ContextSource,
     GatheredContext,
@@ -26,34 +36,85 @@ from conversations.models.question import (
     QuestionQuerySet,
     question_id,
 )
+from conversations.models.rating import Rating
+from conversations.models.saved_prompt import SavedPrompt
 from conversations.models.search_document import SearchDocument
+from conversations.models.share_link import ShareLink, ShareRule, share_id
+from conversations.models.signed_in_session import SignedInSession
+from conversations.models.staff.backup import Backup
+from conversations.models.staff.evaluation import (
+    EvaluationAnswer,
+    EvaluationCase,
+    EvaluationRun,
+    EvaluationSet,
+    PresetDraft,
+    PreviewChat,
+)
+from conversations.models.staff.process_status import Maintenance, ProcessStatus
+from conversations.models.staff.replay import Replay, ReplayedTurn, ReplaySet
+from conversations.models.staff.saved_filter import SavedFilter
+from conversations.models.staff.versions import PresetVersion, PromptVersion
 from conversations.models.tool_call import ToolCall
-from conversations.models.turn import Turn, turn_id
+from conversations.models.turn import AuthorGone, Turn, turn_id
+from conversations.models.user_settings import UserSettings
 
 __all__ = [
     "AccessToken",
     "AlreadyDecided",
     "Attachment",
+    "AuthorGone",
+    "Backup",
     "Balance",
+    "BranchChoice",
     "ContextSource",
     "Conversation",
+    "ConversationImport",
     "ConversationQuerySet",
+    "EvaluationAnswer",
+    "EvaluationCase",
+    "EvaluationRun",
+    "EvaluationSet",
+    "Folder",
+    "FolderFile",
     "GatheredContext",
     "IdempotencyKey",
     "Item",
     "KeyReused",
+    "LastSeen",
     "LedgerEntry",
+    "Maintenance",
     "Memory",
+    "MessageRemoved",
+    "OpenedTurn",
+    "Participant",
     "Preset",
+    "PresetDraft",
     "PresetSource",
+    "PresetVersion",
+    "PreviewChat",
+    "ProcessStatus",
+    "PromptVersion",
     "Question",
     "QuestionQuerySet",
+    "Rating",
+    "Replay",
+    "ReplaySet",
+    "ReplayedTurn",
+    "SavedFilter",
+    "SavedPrompt",
     "SearchDocument",
+    "ShareLink",
+    "ShareRule",
     "SignedInSession",
+    "Tag",
+    "TitleSource",
     "ToolCall",
+    "Tree",
     "Turn",
+    "UserSettings",
     "attachment_id",
     "conversation_id",
     "question_id",
+    "share_id",
     "turn_id",
 ]

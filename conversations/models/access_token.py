@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import ipaddress
 import secrets
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from functools import cached_property
@@ -13,14 +13,14 @@ from typing import Any
 
 from django.conf import settings
 from django.core.exceptions import ValidationError
-from django.core.validators import MinValueValidator
+from django.core.validators import MaxValueValidator, MinValueValidator
 from django.db import models, transaction
 from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
-from conversations.access.client_address import is_within
-from llm.db.compiled_queries import CompiledQuery
+from llm.db.compiled_queries import CompiledQuery, CompiledRows
 from llm.models import LanguageModel
+from llm.wire.facades.common_shape import MAX_CACHE_SECONDS
 
 USE_INTERVAL = timedelta(minutes=1)  # between two writes of `last_used_at`
 NANOS_PER_DOLLAR = 10**9  # per US dollar; integers of billionths add up exactly
@@ -28,9 +28,9 @@ NANOS_PER_DOLLAR = 10**9  # per US dollar; integers of billionths add up exactly
 
 class Scope(models.TextChoices):
     CHAT = "chat", _("Conversations (REST)")
-    GATEWAY = "gateway", _("Models, by the APIs of SDKs (/v1)")
-    TOOLS = "tools", _("Tools and their calls, without the conversations")
-    ADMIN_READ = "admin-read", _("Everybody's statistics, for staff")
+    GATEWAY = "gateway", _("Models, through the gateway for SDKs (/v1)")
+    TOOLS = "tools", _("Tools and tool calls, without conversations")
+    ADMIN_READ = "admin-read", _("Statistics of all users, for staff")
 
 
 def usual_scopes() -> list[str]:
@@ -44,7 +44,7 @@ def validate_scopes(value: Any) -> None:
         if name not in Scope.values:
             known = ", ".join(Scope.values)
             raise ValidationError(
-                _("There is no scope %(name)s; there are %(known)s."),
+                _("There is no scope %(name)s; use one of %(known)s."),
                 code="unknown_scope",
                 params={"name": name, "known": known},
             )
@@ -97,19 +97,23 @@ class AccessToken(models.Model):
     scopes = models.JSONField(
         default=usual_scopes,
         validators=[validate_scopes],
-        help_text=_("The doors that it opens."),
+        help_text=_("The APIs that the token may use."),
     )
     allowed_models = models.ManyToManyField(
         LanguageModel,
         blank=True,
         related_name="+",
-        help_text=_("What it may ask; nothing chosen means all that its user may."),
+        help_text=_(
+            "Models that the token may use; if none is chosen, all models of its user."
+        ),
     )
     networks = models.JSONField(
         default=list,
         blank=True,
         validators=[validate_networks],
-        help_text=_("Where it may be used; empty means everywhere."),
+        help_text=_(
+            "Client addresses that may use the token; empty means any address."
+        ),
     )
     requests_per_minute = models.PositiveIntegerField(
         null=True, blank=True, validators=[MinValueValidator(1)]
@@ -118,7 +122,7 @@ class AccessToken(models.Model):
         null=True,
         blank=True,
         validators=[MinValueValidator(1)],
-        help_text=_("Of prompts and answers together."),
+        help_text=_("Input and output tokens together."),
     )
     budget = models.DecimalField(
         max_digits=12,
@@ -126,7 +130,7 @@ class AccessToken(models.Model):
         null=True,
         blank=True,
         validators=[MinValueValidator(Decimal(0))],
-        help_text=_("USD; empty means without a limit."),
+        help_text=_("USD; empty means no limit."),
     )
     budget_period = models.CharField(
         max_length=5, choices=Period.choices, default=Period.TOTAL
@@ -136,8 +140,19 @@ class AccessToken(models.Model):
         default=False,
         db_default=False,
         help_text=_(
-            "Its requests may declare tools of every kind, even those that its user's"
-            " groups may not. Tokens made before these rules have this right."
+            "Requests with this token may declare tools of every kind, even kinds that"
+            " the user's groups may not declare. Tokens created before this setting"
+            " existed have it switched on."
+        ),
+    )
+    cache_seconds = models.PositiveIntegerField(
+        _("cache answers for"),
+        null=True,
+        blank=True,
+        validators=[MaxValueValidator(MAX_CACHE_SECONDS)],
+        help_text=_(
+            "Seconds that the answer to a request is stored and used for equal requests"
+            " of the same user; 0 never, empty as the model has it."
         ),
     )
     expires_at = models.DateTimeField(null=True, blank=True)
@@ -217,10 +232,11 @@ class AccessToken(models.Model):
     def may_use_model(self, model_id: int | None) -> bool:
         return not self.model_ids or model_id in self.model_ids
 
-    def may_be_used_from(self, address: str) -> bool:
-        return not self.networks or is_within(address, self.networks)
-
     # Budget
+
+    @property
+    def is_metered(self) -> bool:
+        return self.budget is not None or bool(self.tokens_per_minute)
 
     @property
     def budget_nanos(self) -> int | None:
@@ -237,14 +253,25 @@ class AccessToken(models.Model):
         return "total"
 
 
+def is_within(address: str, networks: Iterable[str]) -> bool:
+    """False for a string that is not an IP address, such as a Unix socket's."""
+    try:
+        found = ipaddress.ip_address(address.partition("%")[0])
+    except ValueError:
+        return False
+    # A dual-stack socket reports 192.0.2.7 as ::ffff:192.0.2.7.
+    mapped = getattr(found, "ipv4_mapped", None)
+    found = mapped or found
+    return any(found in ipaddress.ip_network(each) for each in networks)
+
+
 _LIVE_TOKEN = CompiledQuery[AccessToken](
-    lambda digest, now: (
-        AccessToken.objects.filter(digest=digest).live(now).select_related("user")
-    ),
+    lambda digest, now: AccessToken.objects.filter(digest=digest).live(now),
     "a digest",
     datetime(1970, 1, 2, tzinfo=UTC),
+    related=("user",),
 )
-_MODEL_IDS: CompiledQuery[Any] = CompiledQuery(
+_MODEL_IDS = CompiledRows(
     lambda token: AccessToken.allowed_models.through.objects.filter(
         accesstoken_id=token
     ).values_list("languagemodel_id"),

@@ -1,31 +1,59 @@
+"""Row of a conversation, which opens turns."""
+
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
+from django.apps import apps
 from django.conf import settings
 from django.db import connection, models, transaction
 from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
-from conversations.models.access_token import AccessToken
-from conversations.models.item import Item
-from conversations.models.tool_call import ToolCall
-from conversations.models.turn import Turn
-from conversations.turns.client_outputs import (
+from conversations import turn_queue
+from conversations.input.client_outputs import (
     CALL_ID_FIELDS,
     OUTPUT_TYPES,
     ClientCalls,
     call_id_of,
 )
-from conversations.turns.inline_files import inline_size
-from llm.db.compiled_queries import CompiledInsert, CompiledQuery, execute
+from conversations.input.inline_files import inline_size
+from conversations.models.access_token import AccessToken
+from conversations.models.branch_choice import BranchChoice
+from conversations.models.folder import Folder, Tag
+from conversations.models.item import Item
+from conversations.models.opened_turn import OpenedTurn
+from conversations.models.signed_in_session import SignedInSession
+from conversations.models.tool_call import ToolCall
+from conversations.models.turn import Turn
+from llm.db.compiled_inserts import CompiledInsert
+from llm.db.compiled_queries import CompiledQuery
+from llm.db.durable_commit import sync_on_commit
+from llm.db.statements import adapt_value
 from llm.models import LanguageModel
 from llm.wire.items import Item as ItemPayload
 from llm.wire.items import new_id, text_of
 
 TITLE_LENGTH = 80  # characters
+
+
+class TurnFields(TypedDict, total=False):
+    """What `Conversation.open_turn` takes beside the items."""
+
+    language_model: LanguageModel | None  # None: the conversation's
+    options: dict[str, Any] | None  # beside those of the conversation
+    parent: Turn | None  # the turn that it follows
+    #: It follows no turn. Without this and a `parent` it follows the last turn of the
+    #: branch that its author looks at.
+    is_first: bool
+    comparison: str
+    access_token: AccessToken | None
+    #: For items that are no message: the turn of the message that caused them.
+    caused_by: str | None
+    author: Any  # who writes, if that is not the owner
+    author_name: str  # of an author whose account is gone
 
 
 def conversation_id() -> str:
@@ -37,9 +65,48 @@ class ConversationQuerySet(models.QuerySet["Conversation"]):
         """Conversations that `user` may see everywhere except in the admin."""
         return self.filter(owner_id=user.pk, deleted_at=None)
 
+    def kept(self) -> ConversationQuerySet:
+        """Without temporary conversations, which no list and no search shows."""
+        return self.filter(is_temporary=False)
+
+    def visible_to(self, user: Any) -> ConversationQuerySet:
+        """As `of`, and conversations in which `user` takes part."""
+        return self._own_or_joined(user, _participants().joined())
+
+    def writable_by(self, user: Any) -> ConversationQuerySet:
+        """As `of`, and conversations in which `user` may write."""
+        return self._own_or_joined(user, _participants().writers())
+
+    def _own_or_joined(self, user: Any, rows: Any) -> ConversationQuerySet:
+        joined = rows.filter(user_id=user.pk).values("conversation_id")
+        own = models.Q(owner_id=user.pk)
+        return self.filter(own | models.Q(pk__in=joined), deleted_at=None)
+
+    def find_visible(self, user: Any, pk: str) -> Conversation | None:
+        """One conversation as in `visible_to`. For its owner as fast as `find`."""
+        if own := self.find(user, pk):
+            return own
+        return self.visible_to(user).select_related("owner").filter(pk=pk).first()
+
+    def find_writable(self, user: Any, pk: str) -> Conversation | None:
+        """One conversation as in `writable_by`. For its owner as fast as `find`."""
+        if own := self.find(user, pk):
+            return own
+        return self.writable_by(user).select_related("owner").filter(pk=pk).first()
+
     def find(self, user: Any, pk: str) -> Conversation | None:
-        """One conversation as in `of`, with its owner, by a prepared query."""
+        """One conversation as in `of`, with its owner, by a compiled query."""
         return _BY_OWNER.first(user.pk, pk)
+
+
+class TitleSource(models.TextChoices):
+    WORDS = "words", _("first words of the conversation")
+    MODEL = "model", _("a language model")
+    PERSON = "person", _("a person")
+
+
+def _participants() -> Any:
+    return apps.get_model("conversations", "Participant").objects
 
 
 class Conversation(models.Model):
@@ -55,7 +122,9 @@ class Conversation(models.Model):
         models.SET_NULL,
         null=True,
         blank=True,
-        help_text=_("Empty means the preset's, or the default model."),
+        help_text=_(
+            "Empty means the folder's model, the preset's, or the default model."
+        ),
     )
     preset = models.ForeignKey(
         "conversations.Preset",
@@ -66,10 +135,58 @@ class Conversation(models.Model):
     )
     instructions = models.TextField(
         blank=True,
-        help_text=_("System prompt; empty means the preset's, or the site's own."),
+        help_text=_(
+            "System prompt; empty means the folder's prompt, the preset's, or the"
+            " site's."
+        ),
     )
     options = models.JSONField(
-        default=dict, blank=True, help_text=_("Options of every turn.")
+        default=dict, blank=True, help_text=_("Options for every turn.")
+    )
+    folder = models.ForeignKey(
+        Folder,
+        models.SET_NULL,
+        null=True,
+        blank=True,
+        related_name="conversations",
+    )
+    tags = models.ManyToManyField(Tag, blank=True, related_name="conversations")
+    pinned_at = models.DateTimeField(null=True, blank=True)
+    archived_at = models.DateTimeField(null=True, blank=True)
+    title_source = models.CharField(
+        max_length=10,
+        choices=TitleSource.choices,
+        default=TitleSource.WORDS,
+        db_default=TitleSource.WORDS,
+        help_text=_("Who wrote the title; a person's title is never replaced."),
+    )
+    is_temporary = models.BooleanField(
+        default=False,
+        db_default=False,
+        help_text=_("Erased when its session ends, or after a day."),
+    )
+    session = models.ForeignKey(
+        SignedInSession,
+        models.SET_NULL,
+        null=True,
+        blank=True,
+        editable=False,
+        related_name="+",
+        db_index=False,
+        help_text=_("The session with which a temporary conversation ends."),
+    )
+    import_key = models.CharField(
+        max_length=200,
+        null=True,
+        blank=True,
+        editable=False,
+        help_text=_("Program and id from which the conversation was imported."),
+    )
+    imported_names = models.JSONField(
+        null=True,
+        blank=True,
+        editable=False,
+        help_text=_("Names of models and presets that this site does not have."),
     )
     created_at = models.DateTimeField(auto_now_add=True)
     updated_at = models.DateTimeField(default=timezone.now, db_index=True)
@@ -78,13 +195,13 @@ class Conversation(models.Model):
         default=0,
         db_default=0,
         editable=False,
-        help_text=_("How often what was said was corrected or taken away."),
+        help_text=_("Number of times that messages were corrected or removed."),
     )
     indexed_title = models.CharField(
         max_length=200,
         null=True,
         editable=False,
-        help_text=_("The title that the search index holds."),
+        help_text=_("The title that is in the search index."),
     )
 
     objects = ConversationQuerySet.as_manager()
@@ -99,6 +216,23 @@ class Conversation(models.Model):
                 | ~models.Q(title=models.F("indexed_title")),
                 name="conversations_title_unindexed",
             ),
+            models.Index(
+                fields=["owner"],
+                condition=models.Q(pinned_at__isnull=False),
+                name="conversations_pinned",
+            ),
+            models.Index(
+                fields=["created_at"],
+                condition=models.Q(is_temporary=True),
+                name="conversations_temporary",
+            ),
+        ]
+        constraints = [
+            models.UniqueConstraint(
+                fields=["owner", "import_key"],
+                condition=models.Q(deleted_at=None, import_key__isnull=False),
+                name="conversations_import_once",
+            )
         ]
 
     def __str__(self) -> str:
@@ -107,66 +241,126 @@ class Conversation(models.Model):
     @property
     def usual_model(self) -> LanguageModel | None:
         """The model of turns that name none; None for the site's default model."""
+        if self.language_model:
+            return self.language_model
+        folder_model = self.folder.language_model if self.folder else None
         preset_model = self.preset.language_model if self.preset else None
-        return self.language_model or preset_model
+        return folder_model or preset_model
 
-    @transaction.atomic
+    @transaction.atomic(savepoint=False)
     def open_turn(
-        self,
-        items: Sequence[ItemPayload],
-        *,
-        language_model: LanguageModel | None = None,
-        options: dict[str, Any] | None = None,
-        parent: Turn | None = None,
-        access_token: AccessToken | None = None,
-        caused_by: str | None = None,
-    ) -> Turn:
+        self, items: Sequence[ItemPayload], **fields: Unpack[TurnFields]
+    ) -> OpenedTurn:
         """Create the turn that will answer `items`, together with the items.
 
-        The turn follows `parent`, or else the conversation's last turn, and runs after
-        all turns that were opened before it. If all items are outputs that were sent
-        before, no turn is created and the turn that received them is returned.
-        `caused_by`: for items that are no message, the id of the turn of the message
-        that caused them.
+        It runs after the turns that it follows. The owner then looks at its branch. If
+        all items are outputs that were sent before, no turn is created and the turn
+        that received them is returned.
 
-        Raises CallAnswered and the errors of `conversations.turns.client_outputs`.
+        Raises CallAlreadyAnswered and the errors of
+        `conversations.input.client_outputs`.
         """
-        from conversations.engine import enqueue
-        from conversations.engine.database.durable_commit import sync_on_commit
+        self._lock()
+        author = fields.get("author")
+        if author is not None and author.pk == self.owner_id:
+            author = fields["author"] = None
+        viewer = self.owner_id if author is None else author.pk
+        last = _LAST_TURN.first(self.pk)
+        parent = fields.get("parent")
+        is_placed = parent is not None or fields.get("is_first", False)
+        if not is_placed:
+            parent = self._last_shown(last, viewer)
+        items, answered_turn = _new_items(items, parent)
+        if answered_turn is not None:
+            return OpenedTurn(turn=answered_turn)
+        turn = self._new_turn(items, parent, last, fields)
+        rows = self._write(turn, items)
+        if is_placed and turn.caused_by_id is None and "gateway" not in turn.options:
+            self._show_branch_of(turn, last, viewer)
+        turn_queue.enqueue(turn.pk)
+        return OpenedTurn(turn=turn, items=rows)
 
-        # Turns run in the order of `created_at`. The lock makes the order of creation
-        # independent of the clocks of several machines.
+    def _lock(self) -> None:
+        """Turns run in the order of `created_at`. The lock makes the order of creation
+        independent of the clocks of several machines."""
         if connection.features.has_select_for_update:
             same = Conversation.objects.filter(pk=self.pk)
             same.select_for_update(no_key=True).values_list("pk").first()
-        last = _LAST_TURN.first(self.pk)
-        items, answered_turn = _new_items(items, parent or last)
-        if answered_turn is not None:
-            return answered_turn
-        now = timezone.now()
-        turn = Turn(
+
+    def _new_turn(
+        self,
+        items: Sequence[ItemPayload],
+        parent: Turn | None,
+        last: Turn | None,
+        fields: TurnFields,
+    ) -> Turn:
+        now, author = timezone.now(), fields.get("author")
+        self.updated_at = now
+        return Turn(
             conversation=self,
-            parent=parent or last,
-            language_model=language_model or self.language_model,
-            options={**self.options, **(options or {})},
-            access_token=access_token,
-            caused_by_id=caused_by,
+            parent=parent,
+            comparison=fields.get("comparison", ""),
+            language_model=fields.get("language_model") or self.language_model,
+            options={**self.options_for(author), **(fields.get("options") or {})},
+            access_token=fields.get("access_token"),
+            caused_by_id=fields.get("caused_by"),
+            author=author,
+            author_name=author.get_username()
+            if author
+            else fields.get("author_name", ""),
             inline_bytes=inline_size(items),
             created_at=max(now, last.created_at + _LATER) if last else now,
         )
+
+    def _write(self, turn: Turn, items: Sequence[ItemPayload]) -> list[Item]:
+        """Write the turn with its items, and the conversation's title and time."""
         sync_on_commit()
         _write_turn(turn)
-        turn.opened_with = [
+        rows = [
             Item.of(turn, position, payload, origin=Item.Origin.INPUT)
             for position, payload in enumerate(items)
         ]
-        _write_items(*turn.opened_with)
+        _write_items(*rows)
         if not self.title:
             self.title = _title_of(items)
-        self.updated_at = now
-        execute(_TOUCH, [self.title, now, self.pk])
-        enqueue(turn.pk)
-        return turn
+        with connection.cursor() as cursor:
+            touched = [self.title, adapt_value(self.updated_at), self.pk]
+            cursor.execute(_TOUCH, touched)
+        return rows
+
+    def _last_shown(self, last: Turn | None, viewer: int) -> Turn | None:
+        """The last turn of the branch that the viewer looks at; `last` is the newest of
+        the conversation, which it is unless there are branches."""
+        chosen = BranchChoice.objects.chosen(self.pk, viewer)
+        if last is None or (chosen is None and last.deleted_at is None):
+            return last
+        shown = BranchChoice.objects.shown_leaf(self.pk, viewer)
+        return self.turns.get(pk=shown) if shown else None
+
+    def _show_branch_of(self, turn: Turn, last: Turn | None, viewer: int) -> None:
+        """Let the viewer look at the branch of a new turn, unless it continues the only
+        branch."""
+        is_only = last is None or turn.parent_id == last.pk
+        if is_only and BranchChoice.objects.chosen(self.pk, viewer) is None:
+            return
+        BranchChoice.objects.choose(self.pk, viewer, turn.pk)
+
+    def options_for(self, author: Any) -> dict[str, Any]:
+        """The options of a turn that `author` writes, the owner or None for the owner.
+        Tools that the owner has declared may contain the owner's credentials."""
+        options: dict[str, Any] = self.options
+        if author is None or author.pk == self.owner_id:
+            return options
+        return {name: value for name, value in options.items() if name != "tools"}
+
+    def last_turn_for(self, user_id: int) -> Turn | None:
+        """The last turn of the branch that this user looks at, with its model."""
+        rows = self.turns.select_related("language_model__provider")
+        if BranchChoice.objects.chosen(self.pk, user_id) is None:
+            alive = rows.filter(deleted_at=None)
+            return alive.order_by("-created_at", "-id").first()
+        shown = BranchChoice.objects.shown_leaf(self.pk, user_id)
+        return rows.filter(pk=shown).first() if shown else None
 
     def delete_softly(self) -> None:
         """Hide the conversation from its owner; retention erases the rows later."""
@@ -176,6 +370,16 @@ class Conversation(models.Model):
         running = ToolCall.objects.in_background().filter(turn__conversation=self)
         running.update(cancel_requested=True)
 
+    @transaction.atomic
+    def restore(self) -> None:
+        """Show a deleted conversation to its owner again. What ran was stopped. One
+        that was imported again meanwhile is a conversation of its own from then on."""
+        same = Conversation.objects.filter(owner=self.owner_id, deleted_at=None)
+        if self.import_key and same.filter(import_key=self.import_key).exists():
+            self.import_key = None
+        self.deleted_at = None
+        self.save(update_fields=["deleted_at", "import_key"])
+
 
 _LATER = timedelta(microseconds=1)
 _TOUCH = (
@@ -183,19 +387,17 @@ _TOUCH = (
 )
 _write_turn, _write_items = CompiledInsert(Turn), CompiledInsert(Item)
 _BY_OWNER = CompiledQuery[Conversation](
-    lambda user, pk: Conversation.objects.filter(
-        owner_id=user, deleted_at=None, pk=pk
-    ).select_related("owner"),
+    lambda user, pk: Conversation.objects.filter(owner_id=user, deleted_at=None, pk=pk),
     -1,
     "a conversation",
+    related=("owner",),
 )
 _LAST_TURN = CompiledQuery[Turn](
-    lambda conversation: (
-        Turn.objects.filter(conversation_id=conversation)
-        .order_by("-created_at", "-id")
-        .only("created_at", "conversation_id", "parent_id")[:1]
-    ),
+    lambda conversation: Turn.objects.filter(conversation_id=conversation).order_by(
+        "-created_at", "-id"
+    )[:1],
     "a conversation",
+    columns=("id", "created_at", "conversation_id", "parent_id", "deleted_at"),
 )
 
 

@@ -1,3 +1,5 @@
+"""Row of an idempotency key: a repeated request gets the first one's turn."""
+
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -5,12 +7,17 @@ from typing import Any
 
 from django.conf import settings
 from django.db import IntegrityError, models, transaction
+from django.utils.translation import gettext_lazy as _
 
 from conversations.models.turn import Turn
 
 
 class KeyReused(Exception):
     """This Idempotency-Key belongs to another request; choose a new one."""
+
+
+class MessageRemoved(Exception):
+    """The message was removed from the queue before it was sent to the model."""
 
 
 class IdempotencyKeyQuerySet(models.QuerySet["IdempotencyKey"]):
@@ -23,27 +30,30 @@ class IdempotencyKeyQuerySet(models.QuerySet["IdempotencyKey"]):
     ) -> tuple[Turn, bool]:
         """The turn of the request with this key, and whether this call opened it.
 
-        Raises KeyReused if `key` was used for a request with another `fingerprint`.
+        Raises KeyReused if `key` was used for a request with another `fingerprint`,
+        MessageRemoved if the turn was removed from the queue.
         """
         try:
             with transaction.atomic():
-                if known := self._find_turn(user, key, fingerprint):
+                if known := self.find_turn(user, key, fingerprint):
                     return known, False
                 turn = open_turn()
                 self.create(user=user, key=key, fingerprint=fingerprint, turn=turn)
         except IntegrityError:
             # A concurrent request with the same key was first, or `open_turn` failed.
-            if known := self._find_turn(user, key, fingerprint):
+            if known := self.find_turn(user, key, fingerprint):
                 return known, False
             raise
         return turn, True
 
-    def _find_turn(self, user: Any, key: str, fingerprint: str) -> Turn | None:
+    def find_turn(self, user: Any, key: str, fingerprint: str) -> Turn | None:
         known = self.filter(user=user, key=key).select_related("turn").first()
         if known is None:
             return None
         if known.fingerprint != fingerprint:
             raise KeyReused
+        if known.turn is None:
+            raise MessageRemoved
         return known.turn
 
 
@@ -53,7 +63,13 @@ class IdempotencyKey(models.Model):
     user = models.ForeignKey(settings.AUTH_USER_MODEL, models.CASCADE)
     key = models.CharField(max_length=255)
     fingerprint = models.CharField(max_length=64)
-    turn = models.ForeignKey(Turn, models.CASCADE)
+    turn = models.ForeignKey(
+        Turn,
+        models.CASCADE,
+        null=True,
+        blank=True,
+        help_text=_("Empty after its message was removed from the queue."),
+    )
     created_at = models.DateTimeField(auto_now_add=True, db_index=True)
 
     objects = IdempotencyKeyQuerySet.as_manager()

@@ -1,3 +1,5 @@
+"""Row of an Open Responses item of a turn."""
+
 from __future__ import annotations
 
 from collections.abc import Collection
@@ -7,8 +9,11 @@ from django.db import models, transaction
 from django.utils.translation import gettext_lazy as _
 
 from conversations.models.turn import Turn, increment_rewritten
+from llm.models import ModelExchange
 from llm.wire.items import Item as ItemPayload
 
+#: Key of a message by which Parley asks the model to go on; pages show no bubble.
+CONTINUES = "parley:continues"
 _INDEXED_LENGTH = 80  # characters of an id; a client's id may be too long for an index
 
 
@@ -38,8 +43,8 @@ class Item(models.Model):
     """An Open Responses item; its payload is stored as it is sent to clients."""
 
     class Origin(models.TextChoices):
-        INPUT = "input", _("asked")
-        OUTPUT = "output", _("answered")
+        INPUT = "input", _("input")
+        OUTPUT = "output", _("output")
 
     turn = models.ForeignKey(Turn, models.CASCADE, related_name="items")
     position = models.PositiveIntegerField()
@@ -47,7 +52,12 @@ class Item(models.Model):
     type = models.CharField(max_length=50)
     payload = models.JSONField()
     provider_data = models.JSONField(
-        null=True, blank=True, help_text=_("A provider's proof, for its issuer only.")
+        null=True,
+        blank=True,
+        help_text=_(
+            "Signature or encrypted reasoning of the provider; sent back only to its"
+            " issuer."
+        ),
     )
     #: Position of its `done` event: a subscriber beyond it has received the item.
     epoch = models.PositiveIntegerField(default=0)
@@ -95,6 +105,7 @@ class Item(models.Model):
     def correct(self, payload: ItemPayload) -> int:
         """Replace the payload and its copies in other rows.
 
+        Requests and responses kept for staff may hold the old text and are erased.
         The providers' proofs sign the conversation before the correction, so the proofs
         of this turn and of all later turns are deleted. Returns their number.
         """
@@ -102,6 +113,8 @@ class Item(models.Model):
         self.save(update_fields=["payload"])
         increment_rewritten(self.turn.conversation_id)
         Turn.objects.filter(pk=self.turn_id).update(is_indexed=False)
+        turns = Turn.objects.filter(conversation=self.turn.conversation_id)
+        ModelExchange.objects.filter(call__turn_id__in=turns.values("pk")).delete()
         if self.type == "function_call_output":
             self.turn.tool_calls.filter(call_id=payload["call_id"]).update(
                 output=payload["output"], error=""

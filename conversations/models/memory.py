@@ -9,14 +9,12 @@ from django.db import models
 from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
-from conversations.search.matching import rank
-
 MAX_TEXT = 1000  # characters
 MAX_COUNT = 500  # of one user
 
 
 class TooManyMemories(Exception):
-    """No more can be remembered; something must be forgotten first."""
+    """The limit of memories is reached; delete one first."""
 
 
 class MemoryQuerySet(models.QuerySet["Memory"]):
@@ -40,13 +38,6 @@ class MemoryQuerySet(models.QuerySet["Memory"]):
             user_id=user_id, text=text, conversation_id=conversation_id or None
         )
 
-    def recall(self, user_id: int, query: str, limit: int) -> list[Memory]:
-        """The best matches; the newest memories where the query is empty."""
-        rows = self.of(user_id)[:MAX_COUNT]
-        if not query.strip():
-            return list(rows[:limit])
-        return rank(query, rows, lambda row: row.text)[:limit]
-
 
 class Memory(models.Model):
     """A fact about a user, as text that a model stored."""
@@ -61,7 +52,7 @@ class Memory(models.Model):
         null=True,
         blank=True,
         related_name="+",
-        help_text=_("In which it was remembered."),
+        help_text=_("The conversation in which the memory was saved."),
     )
     created_at = models.DateTimeField(auto_now_add=True)
     updated_at = models.DateTimeField(auto_now=True)

@@ -17,6 +17,10 @@ from django.dispatch import receiver
 from django.utils.translation import gettext_lazy as _
 
 from conversations import context
+from conversations.input.checks import InputError
+from conversations.input.items import options_of
+from conversations.models.staff.preset_content import PresetContent
+from llm.db.secret_headers import SecretHeaders
 from llm.errors import BadRequest
 from llm.models import LanguageModel
 from tools.http.exchange import MAX_BODY, Limits
@@ -26,8 +30,7 @@ from tools.http.validation import find_problems, header_problems, parse_networks
 from tools.mcp.server_spec import ServerSpec
 from tools.models import Tool
 from tools.models.mcp_server import McpServer
-from tools.models.secret_headers import SecretHeaders
-from tools.models.tool import validate_headers, validate_networks
+from tools.validators import validate_headers, validate_networks
 
 MAX_SIZE = 20_000  # bytes of a source's text, by default
 LARGEST_SIZE = 1024 * 1024
@@ -59,37 +62,44 @@ class ContextSource(SecretHeaders):
         MCP = "mcp", _("MCP resource")
 
     name = models.SlugField(
-        max_length=64, unique=True, help_text=_("What models and files call it by.")
+        max_length=64,
+        unique=True,
+        help_text=_("Name that models and configuration files use."),
     )
     title = models.CharField(
-        max_length=100, help_text=_("The heading above its text in the prompt.")
+        max_length=100, help_text=_("Heading above the text in the prompt.")
     )
     kind = models.CharField(max_length=10, choices=Kind.choices, default=Kind.TEXT)
     enabled = models.BooleanField(default=True)
     on_demand = models.BooleanField(
         default=False,
-        help_text=_("Not in the prompt: the model asks for it, with “get_context”."),
+        help_text=_(
+            "The text is not in the prompt; the model reads it with the tool"
+            " “get_context”."
+        ),
     )
     text = models.TextField(blank=True)
     function = models.CharField(
         max_length=200,
         blank=True,
-        help_text=_("Where the function is, such as shop.context.customer."),
+        help_text=_("Import path of the function, such as shop.context.customer."),
     )
     url = models.CharField(
         _("URL"),
         max_length=2000,
         blank=True,
         help_text=_(
-            "Its path may name {user_id}, {username} and {conversation_id}. No secrets:"
-            " they belong into a header."
+            "The path may contain {user_id}, {username} and {conversation_id}. Put"
+            " secrets into a secret header, not here."
         ),
     )
     headers = models.JSONField(
         default=dict,
         blank=True,
         validators=[validate_headers],
-        help_text=_("Sent with each request, no secrets among them."),
+        help_text=_(
+            "Sent with each request. Put secrets into the secret headers, not here."
+        ),
     )
     mcp_server = models.ForeignKey(
         McpServer,
@@ -103,15 +113,15 @@ class ContextSource(SecretHeaders):
         _("URI"),
         max_length=2000,
         blank=True,
-        help_text=_("Of the resource, as the MCP server lists it."),
+        help_text=_("URI of the resource, as the MCP server lists it."),
     )
     pointer = models.CharField(
         max_length=500,
         blank=True,
         validators=[RegexValidator(r"\A/", _("Write a pointer such as /data/items."))],
         help_text=_(
-            "JSON Pointer to the part of the answer that is used, such as /data/items;"
-            " empty for the whole."
+            "JSON Pointer to the part of the response that is used, such as"
+            " /data/items; empty for all of it."
         ),
     )
     networks = models.TextField(
@@ -119,25 +129,29 @@ class ContextSource(SecretHeaders):
         blank=True,
         validators=[validate_networks],
         help_text=_(
-            "Private networks that it may reach, one a line, such as 10.1.0.0/16; the"
-            " public internet is always allowed."
+            "Private networks that requests may reach, one per line, such as"
+            " 10.1.0.0/16; the public internet is always allowed."
         ),
     )
     max_size = models.PositiveIntegerField(
         _("size limit"),
         default=MAX_SIZE,
         validators=[MinValueValidator(1), MaxValueValidator(LARGEST_SIZE)],
-        help_text=_("Bytes of its text; a larger one is left out."),
+        help_text=_("Maximum size of the text in bytes; a larger text is left out."),
     )
     timeout = models.FloatField(
         default=TIMEOUT,
         validators=[MinValueValidator(0.1), MaxValueValidator(LONGEST_TIMEOUT)],
-        help_text=_("Seconds; the model is not asked before."),
+        help_text=_(
+            "Maximum time in seconds; the model call waits until the text is there."
+        ),
     )
     cache_seconds = models.PositiveIntegerField(
         default=0,
         validators=[MaxValueValidator(LONGEST_CACHE)],
-        help_text=_("How long a text is used again; 0 to read it for each turn."),
+        help_text=_(
+            "Seconds for which a text is cached; 0 reads the source for each turn."
+        ),
     )
     created_at = models.DateTimeField(auto_now_add=True)
     updated_at = models.DateTimeField(auto_now=True)
@@ -165,9 +179,9 @@ class ContextSource(SecretHeaders):
                 known = ", ".join(sorted(context.source_functions()))
                 yield (
                     "function",
-                    _("There is no such function; there are: %s.") % known
+                    _("There is no such function; choose one of: %s.") % known
                     if known
-                    else _("No app offers a function; see docs/context.md."),
+                    else _("No app provides a context function; see docs/context.md."),
                 )
             case self.Kind.HTTP:
                 yield from self._http_problems()
@@ -179,14 +193,14 @@ class ContextSource(SecretHeaders):
 
     def _http_problems(self) -> Iterator[tuple[str, Any]]:
         if not self.url:
-            yield "url", _("Write an address such as https://host/things.")
+            yield "url", _("Write a URL such as https://host/things.")
             return
         if any(header_problems(self.headers)):
             return  # the field's validator reports them
         if unknown := set(self.definition.placeholders) - set(context.PLACEHOLDERS):
             names = ", ".join(f"{{{name}}}" for name in context.PLACEHOLDERS)
             params = {"unknown": f"{{{min(unknown)}}}", "known": names}
-            yield "url", _("%(unknown)s is not known; there are %(known)s.") % params
+            yield "url", _("%(unknown)s is unknown; use %(known)s.") % params
             return
         placeholders = self.definition.placeholders
         schema = {
@@ -275,31 +289,35 @@ class PresetQuerySet(models.QuerySet["Preset"]):
         return self.available_to(user).filter(is_default=True).first()
 
 
-class Preset(models.Model):
+class Preset(PresetContent):
     """A named set of instructions, model, options, tools and context sources."""
 
     name = models.SlugField(
-        max_length=64, unique=True, help_text=_("What programs call it by.")
+        max_length=64, unique=True, help_text=_("Name that programs use.")
     )
     label = models.CharField(
-        max_length=100, blank=True, help_text=_("What people see; empty for the name.")
+        max_length=100,
+        blank=True,
+        help_text=_("Label that people see; empty for the name."),
     )
     description = models.CharField(
-        max_length=500, blank=True, help_text=_("For people who choose.")
+        max_length=500, blank=True, help_text=_("Shown where people choose a preset.")
     )
     enabled = models.BooleanField(
         default=True,
-        help_text=_("Switched off, its conversations answer no more messages."),
+        help_text=_(
+            "If switched off, conversations with this preset accept no more messages."
+        ),
     )
     is_default = models.BooleanField(
         default=False,
-        help_text=_("New conversations begin with it where nobody chose."),
+        help_text=_("Preset of new conversations for which none was chosen."),
     )
     instructions = models.TextField(
         blank=True,
         help_text=_(
-            "System prompt of conversations that have none of their own; empty for the"
-            " site's own."
+            "System prompt for conversations without their own; empty for the site's"
+            " prompt."
         ),
     )
     language_model = models.ForeignKey(
@@ -307,30 +325,53 @@ class Preset(models.Model):
         models.SET_NULL,
         null=True,
         blank=True,
-        help_text=_("Where nobody chose one; empty means the default model."),
+        help_text=_(
+            "Model of new conversations for which none was chosen; empty means the"
+            " default model."
+        ),
     )
     options = models.JSONField(
         default=dict,
         blank=True,
-        help_text=_("Options of every turn; those of conversation and turn go before."),
+        help_text=_(
+            "Options for every turn; options of the conversation or turn take"
+            " precedence."
+        ),
     )
     tools = models.ManyToManyField(
         Tool,
         blank=True,
-        help_text=_("The only ones that may be used."),
+        help_text=_("Tools that conversations with this preset may use."),
     )
     only_named_tools = models.BooleanField(
         default=False,
         help_text=_(
-            "No tools but those named, and none where none is named (any more). Naming"
-            " one switches this on."
+            "Allow only the chosen tools, and none if none is chosen. Choosing a tool"
+            " switches this on."
         ),
     )
     sources = models.ManyToManyField(
         ContextSource, through="PresetSource", blank=True, related_name="presets"
     )
     groups = models.ManyToManyField(
-        Group, blank=True, help_text=_("Who may use it; nobody named means everybody.")
+        Group, blank=True, help_text=_("Groups that may use it; empty means everybody.")
+    )
+    owner_group = models.ForeignKey(
+        Group,
+        models.SET_NULL,
+        null=True,
+        blank=True,
+        related_name="owned_presets",
+        help_text=_(
+            "Staff in this group may change what the preset does, without other rights"
+            " in the admin."
+        ),
+    )
+    version = models.PositiveIntegerField(
+        default=0,
+        db_default=0,
+        editable=False,
+        help_text=_("Number of its newest version."),
     )
     created_at = models.DateTimeField(auto_now_add=True)
 
@@ -338,6 +379,12 @@ class Preset(models.Model):
 
     class Meta:
         ordering = ["name"]
+        permissions = [
+            (
+                "publish_unevaluated",
+                "Can publish a preset without its evaluation",
+            )
+        ]
         constraints = [
             models.UniqueConstraint(
                 fields=["is_default"],
@@ -362,28 +409,20 @@ class Preset(models.Model):
         super().validate_constraints({*(exclude or ()), "is_default"})
 
     def clean(self) -> None:
-        from conversations.turns.input_checks import InputError
-        from conversations.turns.request_input import options_of
-
         try:
             self.options = options_of(self.options or {})
         except InputError as exc:
             raise ValidationError({"options": str(exc)}) from exc
 
-    def context_sources(self) -> list[context.LoadedSource]:
-        """The enabled sources in the preset's order, in one query."""
-        links = self.links.filter(source__enabled=True)
-        links = links.select_related("source__mcp_server")
-        return [link.source.to_source() for link in links]
-
-    def tool_names(self) -> set[str] | None:
-        """Names of the tools that may be used; None for all tools. One query.
-
-        When the last named tool is deleted, the set is empty and not None, because
-        `only_named_tools` is set.
-        """
-        names = set(self.tools.values_list("name", flat=True))
-        return names if names or self.only_named_tools else None
+    def access(self) -> dict[str, Any]:
+        """Who may use it, and as what: the part of its state that is not content."""
+        return {
+            "name": self.name,
+            "enabled": self.enabled,
+            "is_default": self.is_default,
+            "groups": sorted(self.groups.values_list("name", flat=True)),
+            "owner_group": self.owner_group.name if self.owner_group else None,
+        }
 
 
 @receiver(m2m_changed, sender=Preset.tools.through)
@@ -436,7 +475,9 @@ class GatheredContext(models.Model):
         primary_key=True,
         related_name="gathered_context",
     )
-    blocks = models.JSONField(help_text=_("Source, title and text of each."))
+    blocks = models.JSONField(
+        help_text=_("Source, title and text of each context source.")
+    )
     created_at = models.DateTimeField(auto_now_add=True)
 
     class Meta:

@@ -1,14 +1,18 @@
+"""Row of a question to a person: an approval or a form, decided once."""
+
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any, Literal
 
+from django.apps import apps
 from django.conf import settings
 from django.core.exceptions import ValidationError
 from django.db import models, transaction
 from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
+from conversations import turn_queue
 from conversations.models.tool_call import ToolCall
 from conversations.models.turn import Turn
 from llm.wire.items import new_id
@@ -32,14 +36,32 @@ class QuestionQuerySet(models.QuerySet["Question"]):
         return self.filter(state=Question.State.OPEN)
 
     def answerable_by(self, user: Any) -> QuestionQuerySet:
-        """Questions of the user's own conversations, and of the user's groups."""
+        """Questions of the user's own conversations and of those in which the user may
+        decide, and of the user's groups."""
         own = models.Q(
             group=None,
             tool_call__turn__conversation__owner_id=user.pk,
             tool_call__turn__conversation__deleted_at=None,
+            tool_call__turn__deleted_at=None,
+        )
+        approvals = apps.get_model("conversations", "Participant").objects.approvers()
+        theirs = approvals.filter(user_id=user.pk).values("conversation_id")
+        own |= models.Q(
+            group=None,
+            tool_call__turn__conversation__in=theirs,
+            tool_call__turn__deleted_at=None,
         )
         put_to_group = models.Q(group__in=user.groups.all())
         return self.filter(own | put_to_group)
+
+    def standing_approvals(self) -> QuestionQuerySet:
+        """Approvals after which their conversation's further calls of the tool run
+        unasked, if the tool needs only the first one."""
+        return self.filter(
+            kind=Question.Kind.APPROVAL,
+            state=Question.State.ACCEPTED,
+            revoked_at=None,
+        )
 
     def past_expiry(self) -> QuestionQuerySet:
         return self.open().filter(expires_at__lt=timezone.now())
@@ -70,10 +92,12 @@ class Question(models.Model):
     message = models.TextField(blank=True)
     schema = models.JSONField(null=True, blank=True)
     arguments = models.JSONField(
-        null=True, blank=True, help_text=_("As the model wrote them.")
+        null=True, blank=True, help_text=_("Arguments as the model wrote them.")
     )
     answer = models.JSONField(
-        null=True, blank=True, help_text=_("The arguments approved, or the form.")
+        null=True,
+        blank=True,
+        help_text=_("The approved arguments, or the content of the form."),
     )
     group = models.ForeignKey(
         "auth.Group",
@@ -81,7 +105,7 @@ class Question(models.Model):
         null=True,
         blank=True,
         related_name="+",
-        help_text=_("Who may decide; nobody named means the user."),
+        help_text=_("Group that may decide; empty means the user of the conversation."),
     )
     state = models.CharField(max_length=10, choices=State.choices, default=State.OPEN)
     asked_at = models.DateTimeField(auto_now_add=True)
@@ -95,6 +119,12 @@ class Question(models.Model):
         related_name="+",
     )
     note = models.CharField(max_length=500, blank=True)
+    revoked_at = models.DateTimeField(
+        null=True,
+        blank=True,
+        editable=False,
+        help_text=_("Since then the approval no longer covers further calls."),
+    )
 
     objects = QuestionQuerySet.as_manager()
 
@@ -105,7 +135,8 @@ class Question(models.Model):
                 fields=["expires_at"],
                 condition=models.Q(state="open"),
                 name="conversations_question_open",
-            )
+            ),
+            models.Index(fields=["asked_at"], name="conversations_question_asked"),
         ]
 
     def __str__(self) -> str:
@@ -156,8 +187,6 @@ class Question(models.Model):
     def _close(
         self, state: str, *, user: Any = None, answer: Any = None, note: str = ""
     ) -> bool:
-        from conversations.engine import enqueue
-
         now = timezone.now()
         # The lock on the turn makes two concurrent decisions of one turn sequential, so
         # the second one sees that no question is left.
@@ -178,5 +207,5 @@ class Question(models.Model):
         waiting = Turn.objects.filter(pk=turn_id, status=Turn.Status.WAITING)
         if not waiting.update(status=Turn.Status.QUEUED):
             return False
-        enqueue(turn_id)
+        turn_queue.enqueue(turn_id)
         return True

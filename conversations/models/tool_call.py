@@ -1,3 +1,5 @@
+"""Row of a tool call: state, output and, in the background, its claim."""
+
 from __future__ import annotations
 
 from typing import Any
@@ -15,6 +17,7 @@ class ToolCallQuerySet(models.QuerySet["ToolCall"]):
         return self.filter(
             turn__conversation__owner_id=user.pk,
             turn__conversation__deleted_at=None,
+            turn__deleted_at=None,
         )
 
     def of_message(self, root_id: str) -> ToolCallQuerySet:
@@ -24,6 +27,11 @@ class ToolCallQuerySet(models.QuerySet["ToolCall"]):
     def in_background(self) -> ToolCallQuerySet:
         """Running calls that the model does not wait for."""
         return self.filter(blocking=False, state=ToolCall.State.EXECUTING)
+
+    def writable_by(self, user: Any) -> ToolCallQuerySet:
+        """Calls in conversations in which `user` may write."""
+        turns = Turn.objects.writable_by(user)
+        return self.filter(turn__in=turns.values("pk"))
 
     def awaiting_delivery(self) -> ToolCallQuerySet:
         """Finished background calls whose result no turn has delivered to the model."""
@@ -42,7 +50,7 @@ class ToolCallQuerySet(models.QuerySet["ToolCall"]):
         return (
             self.awaiting_delivery()
             .exclude(state__in=ToolCall.ENDED_BY_PERSON)
-            .filter(goes_on, turn__conversation__deleted_at=None)
+            .filter(goes_on, turn__conversation__deleted_at=None, turn__deleted_at=None)
         )
 
     def background_or_halted(self) -> ToolCallQuerySet:
@@ -53,9 +61,8 @@ class ToolCallQuerySet(models.QuerySet["ToolCall"]):
         results = halted & models.Q(state__in=ToolCall.FINISHED)
         results &= ~models.Q(state__in=ToolCall.ENDED_BY_PERSON)
         found = self.filter(results | models.Q(state=ToolCall.State.EXECUTING))
-        return found.filter(blocking=False, delivered_in=None).select_related(
-            "turn__caused_by"
-        )
+        found = found.filter(blocking=False, delivered_in=None, turn__deleted_at=None)
+        return found.select_related("turn__caused_by")
 
 
 class ToolCall(models.Model):
@@ -113,7 +120,9 @@ class ToolCall(models.Model):
     cancel_requested = models.BooleanField(default=False)
     progress = models.CharField(max_length=500, blank=True)
     accepted_at = models.DateTimeField(
-        null=True, blank=True, help_text=_("Since when its work goes on elsewhere.")
+        null=True,
+        blank=True,
+        help_text=_("Time since which another server does the work of this call."),
     )
     token = models.CharField(max_length=500, blank=True, editable=False)
     poll_at = models.DateTimeField(null=True, blank=True)
@@ -124,10 +133,19 @@ class ToolCall(models.Model):
         null=True,
         blank=True,
         related_name="deliveries",
-        help_text=_("The turn in which the model was told the result."),
+        help_text=_("The turn in which the model received the result."),
     )
     late_at = models.DateTimeField(
-        null=True, blank=True, help_text=_("When a result came that came too late.")
+        null=True,
+        blank=True,
+        help_text=_("Time at which a late result arrived, which was not used."),
+    )
+
+    is_counted = models.BooleanField(
+        default=False,
+        db_default=False,
+        editable=False,
+        help_text=_("Statistics have counted it, after it had ended."),
     )
 
     objects = ToolCallQuerySet.as_manager()
@@ -146,7 +164,27 @@ class ToolCall(models.Model):
                 fields=["delivered_in", "turn"],
                 condition=models.Q(blocking=False, delivered_in=None),
                 name="conversations_call_untold",
-            )
+            ),
+            models.Index(
+                fields=["id"],
+                condition=models.Q(is_counted=False),
+                name="conversations_call_uncounted",
+            ),
+            # For the admin's list, its search and its filters:
+            models.Index(fields=["call_id"], name="conversations_call_id"),
+            models.Index(fields=["created_at"], name="conversations_call_created"),
+            models.Index(fields=["name", "id"], name="conversations_call_name"),
+            models.Index(fields=["state", "id"], name="conversations_call_state"),
+            models.Index(
+                fields=["id"],
+                condition=models.Q(blocking=False),
+                name="conversations_call_unawaited",
+            ),
+            models.Index(
+                fields=["late_at"],
+                condition=models.Q(late_at__isnull=False),
+                name="conversations_call_late",
+            ),
         ]
 
     def __str__(self) -> str:

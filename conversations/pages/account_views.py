@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.contrib.auth import authenticate
 from django.contrib.auth.decorators import login_required
 from django.contrib.auth.forms import PasswordChangeForm
 from django.contrib.auth.views import PasswordChangeView
-from django.core.exceptions import ValidationError
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect
 from django.urls import reverse_lazy
@@ -16,25 +14,9 @@ from django.utils.decorators import method_decorator
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_POST
 
-from conversations.access.sessions import SignedInSession, end_others, sessions_of
-
-
-class ThrottledPasswordChangeForm(PasswordChangeForm):
-    """Checks the old password through the authentication backends, so that a wrong one
-    counts as a failed sign-in: a stolen session cannot be used to guess the password.
-    """
-
-    def __init__(self, user: Any, *, request: HttpRequest, **kwargs: Any) -> None:
-        super().__init__(user, **kwargs)
-        self._request = request
-
-    def clean_old_password(self) -> str:
-        old = self.cleaned_data["old_password"]
-        credentials = {"username": self.user.get_username(), "password": old}
-        if authenticate(self._request, **credentials) != self.user:
-            code = "password_incorrect"
-            raise ValidationError(self.error_messages[code], code=code)
-        return str(old)
+from conversations.access.sessions import end_others, sessions_of
+from conversations.forms.password_form import ThrottledPasswordChangeForm
+from conversations.models import SignedInSession
 
 
 @method_decorator(never_cache, name="dispatch")

@@ -6,14 +6,25 @@ static/js/turn-view.js builds the same blocks from events.
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
+from django.utils.text import capfirst
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy, ngettext
+
 from conversations.models import Question, ToolCall
 from conversations.pages.hosted_tool_cards import card_of
+from conversations.pages.reading.marks import mark_citations
+from conversations.turns.compaction import (
+    CHANGED_AT,
+    UNDONE,
+    summary_of,
+)
 from conversations.turns.tool_display import (
     HostedResults,
     Piece,
@@ -21,24 +32,31 @@ from conversations.turns.tool_display import (
     preview,
     shorten,
 )
+from llm.wire.item_stream import SECONDS
 from llm.wire.items import Item as ItemPayload
-from llm.wire.items import text_of
+from llm.wire.items import is_compaction, text_of
 
 MAX_UNGROUPED = 3  # more adjacent calls than this are shown as one group
 RESULT_CALL_ID = (
     "parley:call_id"  # key of a message that reports a background call's result
 )
+MAX_QUOTES = 3  # of a cited page
+MAX_QUOTE = 160  # characters
+MAX_MARKS = 500  # citations shown in a message's text
 
 _WEB = re.compile(r"https?://", re.IGNORECASE)
-_LATE = "A result came later, and was not used."
-_FOR_CLIENT = "The program that declared this function has to run it."
-_IN_BACKGROUND = "Goes on in the background; the result will be told as it comes."
+_LATE = gettext_lazy("A result arrived too late and was not used.")
+_FOR_CLIENT = gettext_lazy("The program that declared this function has to run it.")
+_IN_BACKGROUND = gettext_lazy(
+    "Running in the background; its result will appear when it is there."
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Citation:
     url: str
     title: str
+    quotes: Sequence[str] = ()  # places of the message that refer to it
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +66,16 @@ class MessageBlock:
     text: str
     is_cut: bool
     citations: Sequence[Citation] = ()
+    marked_text: str = ""  # the text with the citations' numbers
+
+
+@dataclass(frozen=True, slots=True)
+class SteeringBlock:
+    """A person's message that joined the turn while it ran."""
+
+    template: ClassVar[str] = "conversations/queue/_steered.html"
+    key: str
+    text: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +83,7 @@ class ReasoningBlock:
     template: ClassVar[str] = "conversations/_thought.html"
     key: str
     text: str
+    seconds: int | None = None  # that it took; None if unknown
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,6 +106,7 @@ class ToolCallBlock:
     running: float | None = None  # seconds since its start, while it runs
     full_output_url: str = ""  # URL of the full output, if only a part is shown
     decision: str = ""  # a user's decision about the call
+    in_background: bool = False  # it runs there
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,6 +123,32 @@ class BackgroundResultBlock(ToolCallBlock):
     icon: ClassVar[str] = "inbox"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SummaryBlock:
+    """A summary that the model reads instead of earlier messages."""
+
+    template: ClassVar[str] = "conversations/_summary.html"
+    key: str
+    item_id: str
+    messages: int  # that it replaces
+    text: str
+    is_undone: bool
+    is_edited: bool
+
+    @property
+    def label(self) -> str:
+        words = ngettext(
+            "%(count)s earlier message summarised",
+            "%(count)s earlier messages summarised",
+            self.messages,
+        ) % {"count": self.messages}
+        if self.is_undone:
+            return _("%(summary)s, undone") % {"summary": words}
+        return (
+            _("%(summary)s, edited") % {"summary": words} if self.is_edited else words
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class CallGroup:
     """Several adjacent calls, shown as one."""
@@ -105,15 +161,21 @@ class CallGroup:
     def states(self) -> list[tuple[str, str]]:
         """Calls counted by state, `("failed", "1 failed")`, …, in order of states."""
         counts = Counter(call.state for call in self.calls)
-        labels = {call.state: call.state_label for call in self.calls}
-        order = [str(state) for state in ToolCall.State]
         return [
-            (state, f"{counts[state]} {labels[state].lower()}")
-            for state in sorted(counts, key=order.index)
+            (str(state), f"{counts[state]} {state.label}")
+            for state in ToolCall.State
+            if state in counts
         ]
 
 
-Block = MessageBlock | ReasoningBlock | ToolCallBlock | CallGroup
+Block = (
+    MessageBlock
+    | SteeringBlock
+    | ReasoningBlock
+    | ToolCallBlock
+    | SummaryBlock
+    | CallGroup
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,31 +228,93 @@ def _item_block(key: str, item: ItemPayload, rows: CallRows) -> Block | None:
             return _background_result_block(
                 key, item, rows.delivered.get(item[RESULT_CALL_ID])
             )
+        case "message" if item.get("role") == "user":
+            return SteeringBlock(key, text_of(item))
         case "message":
             is_cut = bool(item.get("parley:interrupted"))
-            return MessageBlock(key, text_of(item), is_cut, citations_of(item))
+            citations, marked = citations_of(item), marked_text(item)
+            return MessageBlock(key, text_of(item), is_cut, citations, marked)
         case "reasoning":
             thought = _reasoning_text(item)
-            return ReasoningBlock(key, thought) if thought else None
+            seconds = _reasoning_seconds(item)
+            return ReasoningBlock(key, thought, seconds) if thought else None
         case "function_call_output":
             return None
+        case "compaction" if is_compaction(item):
+            return _summary_block(key, item)
     return _provider_tool_block(key, item)
+
+
+def _summary_block(key: str, item: ItemPayload) -> SummaryBlock:
+    is_undone = bool(item.get(UNDONE))
+    return SummaryBlock(
+        key=key,
+        item_id=item["id"],
+        messages=item.get("parley:messages", 0),
+        text=summary_of(item),
+        is_undone=is_undone,
+        is_edited=CHANGED_AT in item and not is_undone,
+    )
 
 
 def citations_of(item: ItemPayload) -> list[Citation]:
     """The web pages that a message cites, each once."""
+    titles: dict[str, str] = {}
+    quotes: dict[str, list[str]] = {}
+    for note, span in _cited_spans(item):
+        url = note["url"]
+        titles[url] = note.get("title") or _host(url)
+        found = quotes.setdefault(url, [])
+        if span and len(found) < MAX_QUOTES and (words := _quote(item, span)):
+            found.append(words)
+    return [Citation(url, title, quotes[url]) for url, title in titles.items()]
+
+
+def marked_text(item: ItemPayload) -> str:
+    """The text with a mark where it cites a page, numbered as in `citations_of`."""
+    numbers: dict[str, int] = {}
+    marks: list[tuple[int, int]] = []
+    for note, span in _cited_spans(item):
+        number = numbers.setdefault(note["url"], len(numbers) + 1)
+        if span and len(marks) < MAX_MARKS:
+            marks.append((span[1], number))
+    return mark_citations(text_of(item), marks)
+
+
+def _cited_spans(
+    item: ItemPayload,
+) -> Iterator[tuple[dict[str, Any], tuple[int, int] | None]]:
+    """Annotations of web pages, each with its place in the text where it has one."""
     parts = item["content"] if isinstance(item["content"], list) else []
-    found = {
-        note["url"]: Citation(note["url"], note.get("title") or _host(note["url"]))
-        for part in parts
-        for note in part.get("annotations") or ()
-        if note.get("type") == "url_citation" and _WEB.match(note.get("url") or "")
-    }
-    return list(found.values())
+    before = 0  # characters of the parts before
+    for part in parts:
+        length = len(part.get("text") or part.get("refusal") or "")
+        for note in part.get("annotations") or ():
+            if note.get("type") == "url_citation" and _WEB.match(note.get("url") or ""):
+                yield note, _span(note, before, length)
+        before += length
+
+
+def _span(note: dict[str, Any], before: int, length: int) -> tuple[int, int] | None:
+    start, end = note.get("start_index"), note.get("end_index")
+    if type(start) is not int or type(end) is not int or not 0 <= start < end <= length:
+        return None
+    return before + start, before + end
+
+
+def _quote(item: ItemPayload, span: tuple[int, int]) -> str:
+    return shorten(text_of(item)[span[0] : span[1]][:MAX_QUOTE], MAX_QUOTE)
 
 
 def _host(url: str) -> str:
     return url.split("/")[2]
+
+
+def _reasoning_seconds(item: ItemPayload) -> int | None:
+    """Whole seconds, rounded up; None for less than a tenth, and where none are
+    stored."""
+    seconds = item.get(SECONDS)
+    return math.ceil(seconds) if isinstance(seconds, int | float) and seconds else None
 
 
 def _reasoning_text(item: ItemPayload) -> str:
@@ -210,14 +334,15 @@ def _call_block(
 ) -> ToolCallBlock:
     call = rows.calls.get(item["call_id"])
     state = _state(item, call, output)
-    message = ""
+    message, in_background = "", False
     if call and not call.blocking:  # its output item is only a placeholder
         output = call.output
-        message = "" if call.state in ToolCall.FINISHED else _IN_BACKGROUND
+        message = "" if call.state in ToolCall.FINISHED else str(_IN_BACKGROUND)
+        in_background = call.state == ToolCall.State.EXECUTING
     elif output is None and call:
         output = call.output
     if call is None and state == ToolCall.State.PENDING:
-        message = _FOR_CLIENT
+        message = str(_FOR_CLIENT)
     error, decision = (call.error, _decision(call)) if call else ("", "")
     if decision and state == ToolCall.State.CANCELLED:
         error, output = "", None  # the decision already says it
@@ -228,14 +353,15 @@ def _call_block(
         arguments=_arguments(item["arguments"]),
         approved_arguments=_final_arguments(call) if call else (),
         state=state,
-        state_label=str(state.label).capitalize(),
+        state_label=capfirst(str(state.label)),
         output=() if error and output == f"Error: {error}" else pieces(output),
         error=error,
-        message=_LATE if call and call.late_at else _progress(call) or message,
+        message=str(_LATE) if call and call.late_at else _progress(call) or message,
         seconds=call.seconds if call else None,
         running=call.running if call else None,
         full_output_url=rows.full_output_urls.get(item["call_id"], ""),
         decision=decision,
+        in_background=in_background,
     )
 
 
@@ -273,33 +399,50 @@ def _decision(call: ToolCall) -> str:
     for question in call.questions.all():
         if question.kind != Question.Kind.APPROVAL:
             continue
-        decider = f" by {question.decided_by}" if question.decided_by else ""
-        note = f": {question.note}" if question.note else "."
-        match question.state:
-            case Question.State.ACCEPTED if question.is_edited:
-                return f"Approved{decider} with other arguments{note}"
-            case Question.State.ACCEPTED:
-                return f"Approved{decider}{note}"
-            case Question.State.DECLINED:
-                return f"Declined{decider}{note}"
-            case Question.State.EXPIRED:
-                return "Nobody approved it in time."
+        person = question.decided_by
+        words = _decision_in_words(question, bool(person)) % {"person": person}
+        if question.state == Question.State.EXPIRED or not words:
+            return words
+        return f"{words}: {question.note}" if question.note else f"{words}."
+    return ""
+
+
+def _decision_in_words(question: Question, is_known: bool) -> str:
+    match question.state, is_known:
+        case Question.State.ACCEPTED, True if question.is_edited:
+            return _("Approved by %(person)s with other arguments")
+        case Question.State.ACCEPTED, False if question.is_edited:
+            return _("Approved with other arguments")
+        case Question.State.ACCEPTED, True:
+            return _("Approved by %(person)s")
+        case Question.State.ACCEPTED, False:
+            return _("Approved")
+        case Question.State.DECLINED, True:
+            return _("Declined by %(person)s")
+        case Question.State.DECLINED, False:
+            return _("Declined")
+        case Question.State.EXPIRED, _any:
+            return _("The call was not approved in time.")
     return ""
 
 
 def _background_result_block(
     key: str, item: ItemPayload, call: ToolCall | None
 ) -> BackgroundResultBlock:
-    heading, _, rest = text_of(item).partition("\n\n")
+    heading, _blank, rest = text_of(item).partition("\n\n")
     state = ToolCall.State(call.state) if call else ToolCall.State.COMPLETED
     output = call.output if call and call.output is not None else rest
     return BackgroundResultBlock(
         key=key,
-        name=f"Result of {call.name}" if call else heading.removesuffix(":"),
+        name=(
+            _("Result of %(tool)s") % {"tool": call.name}
+            if call
+            else heading.removesuffix(":")
+        ),
         preview=shorten(rest),
         arguments=(),
         state=state,
-        state_label=str(state.label).capitalize(),
+        state_label=capfirst(str(state.label)),
         output=pieces(output),
         error=call.error if call else "",
         seconds=call.seconds if call else None,
@@ -308,7 +451,12 @@ def _background_result_block(
 
 # Tools that providers run
 
-_HOSTED_LABELS = {"completed": "Completed", "failed": "Failed", "incomplete": "Cut off"}
+_EXECUTING = ToolCall.State.EXECUTING.label
+_HOSTED_LABELS = {
+    "completed": ToolCall.State.COMPLETED.label,
+    "failed": ToolCall.State.FAILED.label,
+    "incomplete": gettext_lazy("cut off"),
+}
 
 
 def _provider_tool_block(key: str, item: ItemPayload) -> HostedToolBlock:
@@ -321,7 +469,7 @@ def _provider_tool_block(key: str, item: ItemPayload) -> HostedToolBlock:
         preview=shorten(card["query"]),
         arguments=pieces(card["code"]),
         state="cancelled" if state == "incomplete" else state,
-        state_label=_HOSTED_LABELS.get(state, "Executing"),
+        state_label=capfirst(str(_HOSTED_LABELS.get(state, _EXECUTING))),
         output=[HostedResults(found, card["more"])] if found else [],
         error=card["error"],
     )

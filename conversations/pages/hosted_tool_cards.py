@@ -14,6 +14,8 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypedDict
 from urllib.parse import urlsplit
 
+from django.utils.translation import gettext as _
+
 from llm.wire.items import Item
 
 MAX_RESULTS = 50  # of one card
@@ -83,17 +85,18 @@ def _web_search(item: Item) -> CardFields:
     action = _mapping(item.get("action")) or _old_action(item)
     match action.get("type"):
         case "open_page":
-            return {"title": "Opened a page", "results": [_page(action)]}
+            return {"title": _("Opened a page"), "results": [_page(action)]}
         case "find_in_page":
             query = action.get("pattern") or ""
             return {
-                "title": "Looked through a page",
+                "title": _("Looked through a page"),
                 "query": query,
                 "results": [_page(action)],
             }
     found = [*_records(action.get("sources")), *_records(item.get("results"))]
     queries = action.get("queries") or action.get("query")
-    title = "Searched X" if item["type"] == "x_search_call" else "Searched the web"
+    is_x = item["type"] == "x_search_call"
+    title = _("Searched X") if is_x else _("Searched the web")
     return {"title": title, "query": queries, "results": map(_page, found)}
 
 
@@ -109,13 +112,13 @@ def _file_search(item: Item) -> CardFields:
         for found in _records(item.get("results"))
     ]
     queries = item.get("queries") or []
-    return {"title": "Searched files", "query": queries, "results": results}
+    return {"title": _("Searched files"), "query": queries, "results": results}
 
 
 def _code(item: Item) -> CardFields:
     code = item.get("code") or _mapping(_parse_json(item.get("arguments"))).get("code")
     outputs = map(_code_output, _records(item.get("outputs")))
-    return {"title": "Ran code", "code": str(code or ""), "results": outputs}
+    return {"title": _("Ran code"), "code": str(code or ""), "results": outputs}
 
 
 def _code_output(output: Mapping[str, Any]) -> Result:
@@ -128,17 +131,19 @@ def _picture(item: Item) -> CardFields:
     data, form = item.get("result"), item.get("output_format")
     query = item.get("revised_prompt") or item.get("prompt") or ""
     return {
-        "title": "Drew an image",
+        "title": _("Drew an image"),
         "query": query,
         "results": [_inline_image(data, form)],
     }
 
 
 def _mcp_call(item: Item) -> CardFields:
-    name, server = item.get("name") or "a tool", item.get("server_label") or ""
     output = item.get("output")
+    words = (
+        _("Called %(tool)s of %(server)s") if _server(item) else _("Called %(tool)s")
+    )
     return {
-        "title": f"Called {name}" + (f" of {server}" if server else ""),
+        "title": words % {"tool": _tool(item), "server": _server(item)},
         "code": _pretty(item.get("arguments")),
         "results": [{"text": _truncate(_pretty(output))}] if output else [],
     }
@@ -152,18 +157,31 @@ def _mcp_list(item: Item) -> CardFields:
         }
         for tool in _records(item.get("tools"))
     ]
-    server = item.get("server_label") or "an MCP server"
-    return {"title": f"Listed the tools of {server}", "results": tools}
+    title = _("Listed the tools of %(server)s")
+    server = _server(item) or _("an MCP server")
+    return {"title": title % {"server": server}, "results": tools}
 
 
 def _mcp_request(item: Item) -> CardFields:
     card = _mcp_call({**item, "output": None})
-    title = str(card["title"]).replace("Called", "Asks to call", 1)
-    return {**card, "title": title}
+    if _server(item):
+        words = _("Asks to call %(tool)s of %(server)s")
+    else:
+        words = _("Asks to call %(tool)s")
+    return {**card, "title": words % {"tool": _tool(item), "server": _server(item)}}
+
+
+def _tool(item: Item) -> str:
+    return str(item.get("name") or _("a tool"))
+
+
+def _server(item: Item) -> str:
+    return str(item.get("server_label") or "")
 
 
 def _mcp_response(item: Item) -> CardFields:
-    title = "The call was allowed" if item.get("approve") else "The call was refused"
+    is_allowed = item.get("approve")
+    title = _("The call was allowed") if is_allowed else _("The call was refused")
     return {"title": title, "query": item.get("reason") or ""}
 
 
@@ -171,10 +189,11 @@ def _computer(item: Item) -> CardFields:
     actions = item.get("actions") or [item.get("action")]
     checks = _records(item.get("pending_safety_checks"))
     return {
-        "title": "Acted on the screen",
-        "query": ", then ".join(map(_describe_action, _records(actions))),
+        "title": _("Acted on the screen"),
+        "query": _(", then ").join(map(_describe_action, _records(actions))),
         "results": [
-            {"title": "Needs care", "text": _truncate(c.get("message"))} for c in checks
+            {"title": _("Needs care"), "text": _truncate(c.get("message"))}
+            for c in checks
         ],
     }
 
@@ -182,7 +201,8 @@ def _computer(item: Item) -> CardFields:
 def _describe_action(action: Mapping[str, Any]) -> str:
     kind = str(action.get("type") or "").removeprefix("parley:").replace("_", " ")
     if "x" in action and "y" in action:
-        return f"{kind} at {action['x']}, {action['y']}"
+        values = {"kind": kind, "x": action["x"], "y": action["y"]}
+        return _("%(kind)s at %(x)s, %(y)s") % values
     detail = action.get("keys") or action.get("text") or ""
     detail = "+".join(map(str, detail)) if isinstance(detail, list) else str(detail)
     return f"{kind} {detail}".strip()
@@ -190,17 +210,18 @@ def _describe_action(action: Mapping[str, Any]) -> str:
 
 def _screen(item: Item) -> CardFields:
     url = _mapping(item.get("output")).get("image_url")
-    return {"title": "What the screen showed", "results": [_image(url)]}
+    return {"title": _("What the screen showed"), "results": [_image(url)]}
 
 
 def _custom(item: Item) -> CardFields:
     """One of xAI's tools, sent as a call that needs no answer from us."""
-    return {"title": f"Used {item.get('name') or 'a tool'}", "code": _input_text(item)}
+    title = _("Used %(tool)s") % {"tool": _tool(item)}
+    return {"title": title, "code": _input_text(item)}
 
 
 def _other_tool(item: Item) -> CardFields:
-    name = str(item.get("name") or "a tool").replace("_", " ")
-    return {"title": f"Used {name}", "code": _input_text(item)}
+    title = _("Used %(tool)s") % {"tool": _tool(item).replace("_", " ")}
+    return {"title": title, "code": _input_text(item)}
 
 
 def _input_text(item: Item) -> str:
@@ -275,7 +296,7 @@ _PICTURES = {
 def _image(url: Any) -> Result:
     """An embedded picture is shown; one that would have to be fetched is linked."""
     if not isinstance(url, str) or not url.startswith("data:"):
-        return {"title": "An image", "url": _safe_url(url)} if _safe_url(url) else {}
+        return {"title": _("An image"), "url": _safe_url(url)} if _safe_url(url) else {}
     return _inline_image(url.partition(",")[2], None)
 
 
@@ -291,9 +312,8 @@ def _inline_image(data: Any, declared: Any) -> Result:
         (k for prefix, k in _PICTURES.items() if start.startswith(prefix)), ""
     )
     if not image_type:
-        return {
-            "text": f"An image of a form that is not shown here ({declared or '?'})."
-        }
+        words = _("An image in a format that is not shown here (%(format)s).")
+        return {"text": words % {"format": declared or "?"}}
     return {"image": f"data:image/{image_type};base64,{data}"}
 
 

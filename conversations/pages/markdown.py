@@ -32,9 +32,22 @@ from pygments.util import ClassNotFound
 
 from conversations.pages.markdown_limits import is_too_heavy
 from conversations.pages.markdown_math import math_plugin
+from conversations.pages.reading.markdown_plugins import (
+    citation_plugin,
+    footnotes_plugin,
+)
+from conversations.pages.reading.marks import (
+    ARTIFACT,
+    CITED,
+    Fence,
+    Places,
+    is_previewable,
+)
 
 WINDOW = 20_000  # characters; a longer text is rendered in independent pieces
-PART = 100_000  # characters that a page shows at first
+LONG = WINDOW  # characters; a longer text is shown in parts
+#: Characters of a part of a long text. A browser parses it without a pause.
+PART = 8_000
 LONGEST_BLOCK = 100_000  # characters of a block; a longer one is cut
 #: Characters of a code block. The time of a lexer may grow quadratically.
 MAX_HIGHLIGHTED = 10_000
@@ -61,22 +74,67 @@ class Part:
 
 
 def render(text: str) -> SafeString:
-    return mark_safe(
-        "".join(_render_cached(window) for _, window in _split_windows(text))
-    )
+    frame = _frame_of(text)
+    windows = _split_windows(text)
+    return mark_safe("".join(frame.format(_render_cached(w)) for _, w in windows))
 
 
-def render_part(text: str, start: int = 0) -> Part:
-    """Render about PART characters of `text`, or some more, from `start` on.
+def render_part(text: str, start: int = 0, places: Places | None = None) -> Part:
+    """Render `text`; of a long one PART characters, or some more, from `start` on.
 
-    `start`: 0, or the `next_start` of the previous part.
+    `start`: 0, or the `next_start` of the previous part. `places` makes links of the
+    marks of footnotes, citations and artifacts.
     """
     html: list[str] = []
-    for end, window in _split_windows(text, start):
-        html.append(_render_cached(window))
-        if start + PART <= end < len(text):
+    for end, rendered in _render_windows(text, start, places):
+        html.append(rendered)
+        if len(text) > LONG and start + PART <= end < len(text):
             return Part(mark_safe("".join(html)), end)
     return Part(mark_safe("".join(html)), None)
+
+
+def render_linked(text: str, places: Places) -> SafeString:
+    """The whole text, with links as in `render_part`."""
+    return mark_safe("".join(html for _, html in _render_windows(text, 0, places)))
+
+
+def _render_windows(
+    text: str, start: int, places: Places | None
+) -> Iterator[tuple[int, str]]:
+    """The text from `start` on, piece by piece, each with its end position."""
+    known = _count_artifacts(text, start) if places else 0
+    frame = _frame_of(text)
+    for end, window in _split_windows(text, start):
+        rendered: str = _render_cached(window)
+        artifacts = known
+        known += rendered.count(ARTIFACT)
+        if places:
+            rendered = places.link(rendered, window=end, artifacts=artifacts)
+        yield end, frame.format(rendered)
+
+
+def _frame_of(text: str) -> str:
+    """A long text is in parts that the browser lays out when they are near."""
+    return '<div class="prose prose-part">{}</div>' if len(text) > LONG else "{}"
+
+
+def previewable_fences(text: str) -> Iterator[Fence]:
+    """The blocks of code that `render_part` marks as artifacts, in their order."""
+    for _, window in _split_windows(text):
+        if is_too_heavy(window):
+            continue
+        for token in _MARKDOWN.parse(window):
+            fence = Fence(token.info.strip(), token.content)
+            if token.type == "fence" and is_previewable(fence.language, fence.content):
+                yield fence
+
+
+def _count_artifacts(text: str, until: int) -> int:
+    """How many artifacts the rendered text has before the position `until`."""
+    if not until:
+        return 0
+    windows = _split_windows(text)
+    return sum(_render_cached(w).count(ARTIFACT) for end, w in windows if end <= until)
 
 
 def highlight_code(code: str, language: str) -> SafeString:
@@ -90,7 +148,8 @@ def highlight_code(code: str, language: str) -> SafeString:
 def _render(text: str) -> SafeString:
     if is_too_heavy(text):
         return mark_safe(f'<p class="plain">{escape(text)}</p>')
-    return mark_safe(_CLEANER.clean(_MARKDOWN.render(text)))
+    html = CITED.sub("", _MARKDOWN.render(text))  # where a mark is no text: in code
+    return mark_safe(_CLEANER.clean(html))
 
 
 def _render_cached(text: str) -> SafeString:
@@ -108,6 +167,7 @@ def _split_windows(text: str, start: int = 0) -> Iterator[tuple[int, str]]:
     A piece begins with a block at the top level. Only a block longer than LONGEST_BLOCK
     is cut, a code block into several. Reference links do not work across pieces.
     """
+    longest = PART if len(text) > LONG else WINDOW
     fence = _fence_at(text, start)
     lines = [f"{fence}\n"] if fence else []
     size = cut = 0
@@ -121,7 +181,7 @@ def _split_windows(text: str, start: int = 0) -> Iterator[tuple[int, str]]:
         lines.append(line)
         end += len(line)
         size += len(line)
-        if size > WINDOW and cut:
+        if size > longest and cut:
             rest_size = sum(map(len, lines[cut:]))
             yield end - rest_size, "".join(lines[:cut])
             lines, size, cut = lines[cut:], rest_size, 0
@@ -186,12 +246,7 @@ class _Renderer(RendererHTML):
     def heading_open(
         self, tokens: Sequence[Token], idx: int, options: OptionsDict, env: Any
     ) -> str:
-        return f"<{_heading(tokens[idx])}{_direction(tokens[idx])}>"
-
-    def heading_close(
-        self, tokens: Sequence[Token], idx: int, options: OptionsDict, env: Any
-    ) -> str:
-        return f"</{_heading(tokens[idx])}>\n"
+        return f"<{tokens[idx].tag}{_direction(tokens[idx])}>"
 
     def table_open(
         self, tokens: Sequence[Token], idx: int, options: OptionsDict, env: Any
@@ -212,9 +267,11 @@ class _Renderer(RendererHTML):
 
 
 def _code_block(code: str, language: str) -> str:
+    code = CITED.sub("", code)
+    preview = ARTIFACT if is_previewable(language, code) else ""
     return (
         f'<div class="code"><div class="code-head"><span>{escape(language)}</span>'
-        '<button type="button" data-copy="code">Copy</button></div>'
+        f'{preview}<button type="button" data-copy="code">Copy</button></div>'
         f'<pre tabindex="0" dir="ltr"><code>{highlight_code(code, language)}'
         "</code></pre>"
         "</div>\n"
@@ -233,9 +290,20 @@ def _direction(token: Token) -> str:
     return ' dir="auto"' if token.attrs.get("dir") else ""
 
 
-def _heading(token: Token) -> str:
-    level = int(token.tag.removeprefix("h")) + _HEADINGS_ABOVE
-    return f"h{min(level, _DEEPEST_HEADING)}"
+def _set_heading_levels(state: StateCore) -> None:
+    """Close the gaps between levels: an answer that begins with `##` and goes on with
+    `####` has headings of the first and the second level, so that the page skips none.
+    """
+    above: list[int] = []
+    for token in state.tokens:
+        if token.type not in ("heading_open", "heading_close"):
+            continue
+        if token.type == "heading_open":
+            written = int(token.tag.removeprefix("h"))
+            while above and above[-1] >= written:
+                above.pop()
+            above.append(written)
+        token.tag = f"h{min(len(above) + _HEADINGS_ABOVE, _DEEPEST_HEADING)}"
 
 
 def _is_inside_link(tokens: Sequence[Token], idx: int) -> bool:
@@ -271,8 +339,11 @@ def _make_markdown() -> MarkdownIt:
     )
     markdown.enable(["table", "strikethrough"])
     markdown.use(tasklists_plugin, label=True)
+    markdown.use(footnotes_plugin)
+    markdown.use(citation_plugin)
     markdown.use(math_plugin)
     markdown.core.ruler.push("directions", _set_directions)
+    markdown.core.ruler.push("heading_levels", _set_heading_levels)
     # Link only URLs with a scheme: "main.py" and "README.md" are not web sites.
     markdown.options["linkify"] = True
     assert markdown.linkify is not None
@@ -286,7 +357,7 @@ _CLEANER = nh3.Cleaner(
     tags={
         *("p", "br", "hr", "h3", "h4", "h5", "h6", "blockquote", "ul", "ol", "li"),
         *("em", "strong", "s", "code", "pre", "a", "div", "span", "button", "input"),
-        "label",
+        *("label", "sup"),
         *("table", "thead", "tbody", "tr", "th", "td"),
     },
     attributes={
@@ -301,6 +372,7 @@ _CLEANER = nh3.Cleaner(
         "p": {"dir"},
         "pre": {"tabindex", "dir"},
         "span": {"class", "dir"},
+        "sup": {"class"},
         "td": {"class", "dir"},
         "th": {"class", "dir"},
         "ul": {"class", "dir"},

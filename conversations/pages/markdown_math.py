@@ -2,7 +2,8 @@
 
 Formulas are written as `$x$`, `$$x$$`, `\\(x\\)` or `\\[x\\]`; without these rules
 Markdown would interpret the backslashes and underscores of LaTeX. A formula ends before
-the next blank line, and one in single dollars on its line: `$5 and $6` is money.
+the next blank line, and one in single dollars on its line: `$5 and $6` is money, and
+the dollars of `$x = \\$5$` with a backslash do not end it.
 static/js/math.js implements the same rules for streaming answers;
 tests/js/math_cases.json tests both.
 """
@@ -21,7 +22,7 @@ from markdown_it.token import Token
 
 _CLOSERS = {"\\(": "\\)", "\\[": "\\]", "$$": "$$"}
 _OPENER = re.compile(r"\\\(|\\\[|\$\$")
-_DOLLARS = re.compile(r"\$(?=[^\s$])[^$`\n]*(?<=\S)\$(?!\d)")
+_DOLLARS = re.compile(r"\$(?=[^\s$])(?:\\.|[^$`\n\\])*(?<=\S)\$(?!\d)")
 
 
 def math_plugin(markdown: MarkdownIt) -> None:

@@ -93,11 +93,13 @@ class ApprovalForm(QuestionForm):
         except (ValueError, RecursionError) as exc:
             line = getattr(exc, "lineno", 0)
             where = f" (line {line})" if line else ""
-            raise ValidationError(f"The arguments are no valid JSON{where}.") from exc
+            raise ValidationError(f"The arguments are not valid JSON{where}.") from exc
         if not isinstance(arguments, dict):
             raise ValidationError("The arguments must be a JSON object.")
         if not is_storable_json(text):
-            raise ValidationError("The arguments hold a number that JSON cannot.")
+            raise ValidationError(
+                "The arguments contain a number that JSON does not allow."
+            )
         return None if arguments == self.question.arguments else arguments
 
     @property

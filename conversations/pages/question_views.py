@@ -17,12 +17,14 @@ from django.urls import reverse
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_GET, require_http_methods
 
+from conversations.access.participation import role_of
 from conversations.models import AlreadyDecided, Question
+from conversations.models.participant import Role
 from conversations.pages.question_forms import ApprovalForm, SchemaForm, form_for
 
 _LONGEST_LIST = 100
-_NOT_ALLOWED = "This is for others to decide; your answer was not used."
-_ALREADY_DECIDED = "This had been decided already; your answer was not used."
+_NOT_ALLOWED = "You may not decide this question; your answer was not used."
+_ALREADY_DECIDED = "The question was already decided; your answer was not used."
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +82,8 @@ def card(row: Question, user: Any, data: Any = None, notice: str = "") -> Questi
 
 def _may_answer(row: Question, user: Any, is_own: bool) -> bool:
     if row.group_id is None:
-        return is_own
+        conversation = row.tool_call.turn.conversation
+        return is_own or role_of(user, conversation) == Role.APPROVER
     return bool(user.groups.filter(pk=row.group_id).exists())
 
 
@@ -89,6 +92,7 @@ def _visible_questions(request: HttpRequest) -> Any:
     own = Q(
         tool_call__turn__conversation__owner_id=request.user.pk,
         tool_call__turn__conversation__deleted_at=None,
+        tool_call__turn__deleted_at=None,
     )
     answerable = Question.objects.answerable_by(request.user)
     return _with_parts(Question.objects.filter(own | Q(pk__in=answerable.values("pk"))))

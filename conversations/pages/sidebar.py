@@ -11,17 +11,22 @@ from typing import Any
 from django.db.models import Count, Exists, OuterRef, Q
 from django.utils import timezone
 from django.utils.formats import date_format
+from django.utils.translation import gettext as _
 
 from conversations.models import (
     Conversation,
     ConversationQuerySet,
+    Folder,
+    Participant,
     Question,
     Turn,
 )
+from conversations.models.last_seen import with_unread
 from conversations.search import results as finding
 from conversations.search.results import MAX_QUERY, SearchResults, find_conversations
 
 PAGE = 60  # conversations
+MAX_PINNED = 200  # conversations that are shown first
 LONGEST = 600  # conversations per list; older ones follow in further lists
 
 
@@ -37,7 +42,12 @@ class Sidebar:
     open_questions: int = 0  # all open questions that the user may decide
     query: str = ""  # the search query
     results: SearchResults = field(default_factory=SearchResults)
+    shared: Sequence[Conversation] = ()  # in which the user takes part
+    invitations: int = 0  # that the user has not answered
     start: int = 0  # number of the first result that is shown
+    pinned: Sequence[Conversation] = ()
+    folders: Sequence[Folder] = ()
+    folder: Folder | None = None  # whose conversations are shown; None for all
 
     @property
     def next_start(self) -> int | None:
@@ -49,12 +59,19 @@ class Sidebar:
 
 
 def sidebar(
-    user: Any, size: int = PAGE, query: str = "", before: str = "", start: int = 0
+    user: Any,
+    size: int = PAGE,
+    query: str = "",
+    before: str = "",
+    start: int = 0,
+    folder_id: int | None = None,
 ) -> Sidebar:
     """The newest conversations, older than the one with the id `before` if it is set.
 
-    Each is annotated with `is_running`. With a `query` the sidebar has no list but the
-    search results from number `start` on.
+    Each is annotated with `is_running` and `is_unread`. Pinned ones come first, and
+    archived and temporary ones are left out. With a `folder_id` the list has this
+    folder's conversations. With a `query` the sidebar has no list but the search
+    results from number `start` on.
     """
     open_questions, group_questions = _count_questions(user)
     if query := query.strip()[:MAX_QUERY]:
@@ -69,19 +86,36 @@ def sidebar(
             start=start,
         )
     size = max(PAGE, min(size, LONGEST))
-    rows = _older_than(before, Conversation.objects.of(user))
+    folders = list(Folder.objects.of(user))
+    folder = next((each for each in folders if each.pk == folder_id), None)
     unfinished = Turn.objects.not_finished().filter(conversation=OuterRef("pk"))
-    newest = rows.order_by("-updated_at", "-pk")
-    found = list(newest.annotate(is_running=Exists(unfinished))[: size + 1])
+    listed = Conversation.objects.of(user).kept().filter(archived_at=None)
+    if folder:
+        listed = listed.filter(folder=folder)
+    listed = with_unread(listed.annotate(is_running=Exists(unfinished)), user)
+    pinned = listed.filter(pinned_at__isnull=False).order_by("-pinned_at", "-pk")
+    rows = _older_than(before, listed.filter(pinned_at=None))
+    found = list(rows.order_by("-updated_at", "-pk")[: size + 1])
     has_more = len(found) > size
     return Sidebar(
         groups=list(group_by_age(found[:size], timezone.localdate())),
         more=size + PAGE if has_more and size < LONGEST else None,
         before=before,
         older=found[size - 1].pk if has_more and size >= LONGEST else "",
+        shared=_shared_with(user) if not before else (),
+        invitations=Participant.objects.open_invitations(user).count(),
         group_questions=group_questions,
         open_questions=open_questions,
+        pinned=[] if before else list(pinned[:MAX_PINNED]),
+        folders=folders,
+        folder=folder,
     )
+
+
+def _shared_with(user: Any) -> list[Conversation]:
+    joined = Participant.objects.joined().filter(user_id=user.pk)
+    rows = Conversation.objects.filter(pk__in=joined.values("conversation_id"))
+    return list(rows.order_by("-updated_at", "-pk")[:PAGE])
 
 
 def _older_than(before: str, rows: ConversationQuerySet) -> ConversationQuerySet:
@@ -117,12 +151,12 @@ def _label(conversation: Conversation, today: date) -> str:
     day = timezone.localdate(conversation.updated_at)
     match (today - day).days:
         case days if days <= 0:
-            return "Today"
+            return _("Today")
         case 1:
-            return "Yesterday"
+            return _("Yesterday")
         case days if days <= 7:
-            return "Previous 7 days"
+            return _("Previous 7 days")
         case days if days <= 30:
-            return "Previous 30 days"
+            return _("Previous 30 days")
         case _:
             return date_format(day, "F Y")

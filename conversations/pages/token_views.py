@@ -10,12 +10,12 @@ from django.shortcuts import get_object_or_404, redirect, render
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods, require_POST
 
-from conversations.models.access_token import Scope
-from conversations.pages.token_forms import (
+from conversations.forms.token_forms import (
     TokenForm,
     describe_spending,
     unrevoked_tokens,
 )
+from conversations.models.access_token import Scope
 
 
 @login_required

@@ -6,43 +6,65 @@ is.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from django.db.models import Q
 from django.urls import reverse
 from django.utils import timezone
 
 from conversations.models import (
     Attachment,
+    BranchChoice,
     Conversation,
     Item,
+    Participant,
     Question,
+    Rating,
     ToolCall,
+    Tree,
     Turn,
 )
+from conversations.models.item import CONTINUES
 from conversations.models.preset import NOTE_CONTEXT_FAILED
 from conversations.pages.blocks import Block, CallRows, MessageBlock, build_blocks
+from conversations.requests.answer_details import AnswerDetails, details_of
+from conversations.turns.compaction import PINNED
 from conversations.turns.tool_display import FileLink, Picture, file_piece, pretty
-from llm.models import ModelCall
 from llm.wire.items import Item as ItemPayload
 from llm.wire.items import text_of
 
-WINDOW = 50  # turns per page
+LATEST = 12  # turns of a page at first; a browser shows them without a pause
+WINDOW = (
+    20  # turns of a page that goes on, which scripts load when their reader is near
+)
+FOLLOWING = 25  # turns that are shown behind one that a link leads to
+FEW = 5  # turns that are prepared at once for paper
+#: Role of the message by which Parley asks the model to go on.
+CONTINUED = "continued"
 
 _CUT = "The answer was cut short."
 _INCOMPLETE = {
     "max_output_tokens": "The answer reached its length limit.",
     "content_filter": "The provider's content policy ended the answer.",
-    "max_steps": "The model took as many steps as a turn may take.",
+    "max_steps": "The turn reached its limit of steps.",
     "repeated_tool_calls": "The model kept repeating the same calls.",
     "max_answer_size": "The answer reached this server's size limit.",
     "deadline": "The turn reached its time limit.",
     "max_cost": "The message reached its cost limit.",
+    "max_tokens": "The turn used all the tokens that its preset allows.",
 }
+_CUT_SHORT = (Turn.Status.INCOMPLETE, Turn.Status.CANCELLED, Turn.Status.FAILED)
 _ENDED_WITHOUT_ERROR = (Turn.Status.COMPLETED, Turn.Status.CANCELLED)
 _CUT_MARK = "\n[Cut: "  # which tools.execution.output appends to an output that it cuts
+
+
+@dataclass(frozen=True, slots=True)
+class Pinnable:
+    """A message that stays when earlier messages are summarised, if it is pinned."""
+
+    id: str
+    pinned: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +72,30 @@ class InputMessage:
     role: str
     text: str
     files: Sequence[Picture | FileLink] = ()
+    pinnable: Pinnable | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """The place of a turn among its siblings."""
+
+    number: int = 1
+    count: int = 1
+    previous: str = ""  # id of the sibling before; "" for the first
+    next: str = ""
+
+    @classmethod
+    def of(cls, tree: Tree, turn_id: str) -> Place:
+        if turn_id not in tree.turns:
+            return cls()
+        siblings = tree.siblings(turn_id)
+        number = siblings.index(turn_id)
+        return cls(
+            number=number + 1,
+            count=len(siblings),
+            previous=siblings[number - 1] if number else "",
+            next=siblings[number + 1] if number + 1 < len(siblings) else "",
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +105,12 @@ class RenderedTurn:
     blocks: Sequence[Block]
     degraded: Sequence[str] = ()  # options that were changed or left out
     open_questions: Sequence[Question] = ()  # open questions to a user
+    answer: Pinnable | None = None  # the last message of the answer
+    details: AnswerDetails | None = None
+    rating: Rating | None = None  # the viewer's
+    place: Place = Place()  # among its siblings
+    compared: Sequence[RenderedTurn] = ()  # answers to choose from, itself included
+    author: str = ""  # who wrote it, where several people take part
 
     @property
     def is_empty(self) -> bool:
@@ -71,9 +123,20 @@ class RenderedTurn:
         return is_silent and self.turn.status in _ENDED_WITHOUT_ERROR
 
     @property
+    def can_go_on(self) -> bool:
+        """Whether the answer was cut off, so that the model may continue it."""
+        is_cut = self.turn.status in _CUT_SHORT and bool(self.text)
+        return is_cut and self.turn.halted_by not in Turn.BOUNDS
+
+    @property
+    def can_edit(self) -> bool:
+        is_asked = any(message.role == "user" for message in self.inputs)
+        return self.turn.is_finished and is_asked
+
+    @property
     def can_retry(self) -> bool:
         """Whether the turn has a user message that can be sent again."""
-        return any(message.role == "user" for message in self.inputs)
+        return any(message.role in ("user", CONTINUED) for message in self.inputs)
 
     @property
     def missing_context(self) -> list[str]:
@@ -101,9 +164,9 @@ class RenderedTurn:
         """Why the answer is not complete; "" if it is, or if there is an error."""
         match self.turn.status:
             case Turn.Status.CANCELLED if self.blocks:
-                return "Stopped; what was said so far is kept."
+                return "Stopped; the text so far is stored."
             case Turn.Status.CANCELLED:
-                return "Stopped before anything was said."
+                return "Stopped before the answer began."
             case Turn.Status.INCOMPLETE:
                 return _INCOMPLETE.get(self.turn.incomplete_reason, _CUT)
             case Turn.Status.COMPLETED if not self.blocks:
@@ -118,6 +181,7 @@ class Transcript:
     turns: Sequence[RenderedTurn]
     has_earlier: bool
     is_latest: bool
+    leaf: str = ""  # id of the branch's last turn
 
     @property
     def has_last(self) -> bool:
@@ -127,32 +191,83 @@ class Transcript:
     @property
     def running(self) -> Turn | None:
         """The unfinished turn that the Stop button stops."""
-        return next((t.turn for t in self.turns if not t.turn.is_finished), None)
+        shown = (t for each in self.turns for t in each.compared or [each])
+        return next((t.turn for t in shown if not t.turn.is_finished), None)
 
 
 def transcript(
-    conversation: Conversation, before: str = "", at: str = ""
+    conversation: Conversation,
+    viewer: Any,
+    *,
+    before: str = "",
+    at: str = "",
+    branch: str = "",
 ) -> Transcript:
-    """The last turns, the last turns before the one with the id `before`, or the turns
-    around the one with the id `at`."""
-    turns = conversation.turns.order_by("-created_at", "-id")
-    pivot = turns.filter(pk=before).first() if before else None
-    if at and (target := turns.filter(pk=at).first()):
-        later = turns.filter(_later(target)).order_by("created_at", "id")
-        pivot = later[WINDOW // 2 :].first()
-    if pivot:
-        turns = turns.exclude(Q(pk=pivot.pk) | _later(pivot))
-    found = list(with_parts(turns)[: WINDOW + 1])
+    """The last turns of the branch that the viewer looks at, the turns before the one
+    with the id `before`, or those around the one with the id `at`. With `branch`, of
+    the branch that goes through the turn with this id."""
+    tree = Tree.of(conversation.pk)
+    line = _line_of(conversation, viewer, tree, branch)
+    pivot = before if before in tree.turns else at
+    if pivot in tree.turns and pivot not in line:
+        line = tree.lineage(tree.leaf_of(pivot))
+    end = last = len(line)
+    if before in tree.turns:
+        end = last = line.index(before)
+    elif at in tree.turns:
+        last = min(end, line.index(at) + 1 + FOLLOWING)
+        end = min(end, line.index(at) + 1 + WINDOW // 2)
+    start = max(0, end - (LATEST if end == len(line) else WINDOW))
+    shown = line[start:last]
     return Transcript(
-        turns=render_turns(list(reversed(found[:WINDOW]))),
-        has_earlier=len(found) > WINDOW,
-        is_latest=pivot is None,
+        turns=_render_branch(conversation, viewer, tree, shown),
+        has_earlier=start > 0,
+        is_latest=last == len(line),
+        leaf=line[-1] if line else "",
     )
 
 
-def _later(turn: Turn) -> Q:
-    same = Q(created_at=turn.created_at, pk__gt=turn.pk)
-    return Q(created_at__gt=turn.created_at) | same
+def render_line(
+    conversation: Conversation, viewer: Any
+) -> Iterator[list[RenderedTurn]]:
+    """All turns of the branch that the viewer looks at, a few at a time, so that a long
+    conversation is never in memory as a whole."""
+    tree = Tree.of(conversation.pk)
+    line = _line_of(conversation, viewer, tree)
+    for start in range(0, len(line), FEW):
+        few = line[start : start + FEW]
+        rows = {
+            row.pk: row for row in with_parts(conversation.turns.filter(pk__in=few))
+        }
+        yield render_turns([rows[pk] for pk in few if pk in rows], viewer, tree)
+
+
+def _line_of(
+    conversation: Conversation, viewer: Any, tree: Tree, branch: str = ""
+) -> list[str]:
+    """Ids of the turns of the branch that the viewer looks at, oldest first, or of the
+    one through the turn with the id `branch`."""
+    chosen = BranchChoice.objects.chosen(conversation.pk, viewer.pk)
+    return tree.lineage(tree.shown_leaf(branch if branch in tree.turns else chosen))
+
+
+def _render_branch(
+    conversation: Conversation, viewer: Any, tree: Tree, shown: Sequence[str]
+) -> list[RenderedTurn]:
+    """The turns; if the last one was opened to be compared, with those beside it."""
+    last = shown[-1] if shown else ""
+    compared = tree.compared(last) if last else []
+    if len(compared) < 2 or any(tree.children.get(each) for each in compared):
+        compared = []  # there is none, or a person has gone on with one of them
+    ids = dict.fromkeys([*shown, *compared])
+    rows = {row.pk: row for row in with_parts(conversation.turns.filter(pk__in=ids))}
+    found = render_turns([rows[pk] for pk in ids if pk in rows], viewer, tree)
+    rendered = {each.turn.pk: each for each in found}
+    turns = [rendered[pk] for pk in shown if pk in rendered]
+    if compared and turns:
+        beside = [rendered[pk] for pk in compared if pk in rendered]
+        turns[-1] = replace(turns[-1], compared=beside)
+    return turns
 
 
 def with_parts(turns: Any) -> Any:
@@ -162,16 +277,45 @@ def with_parts(turns: Any) -> Any:
     )
 
 
-def render_turns(turns: Sequence[Turn]) -> list[RenderedTurn]:
-    """Turns prepared for display. Two queries, whatever the number of turns."""
-    degraded = _options_degraded(turns)
+def render_turns(
+    turns: Sequence[Turn], viewer: Any, tree: Tree | None = None
+) -> list[RenderedTurn]:
+    """Turns of a conversation prepared for display. Three queries, whatever the number
+    of turns; one more without the conversation's `tree`."""
+    if not turns:
+        return []
+    tree = tree or Tree.of(turns[0].conversation_id)
+    details = details_of(turns)
+    ratings = _ratings_of(turns, viewer)
     full_outputs = _full_output_urls(
         [call for turn in turns for call in turn.tool_calls.all()]
     )
     rows = CallRows(
         full_output_urls=full_outputs, client_outputs=_client_outputs(turns)
     )
-    return [_render_turn(turn, degraded.get(turn.pk, ()), rows) for turn in turns]
+    owners = _owners_of_shared(turns)
+    return [
+        replace(
+            _render_turn(turn, details[turn.pk].degraded, rows),
+            details=details[turn.pk],
+            rating=ratings.get(turn.pk),
+            place=Place.of(tree, turn.pk),
+            author=_author(turn, owners),
+        )
+        for turn in turns
+    ]
+
+
+def _owners_of_shared(turns: Iterable[Turn]) -> dict[str, str]:
+    """The owners' names by conversation, where others take part."""
+    shared = Participant.objects.joined().filter(
+        conversation__in={turn.conversation_id for turn in turns}
+    )
+    return dict(shared.values_list("conversation_id", "conversation__owner__username"))
+
+
+def _author(turn: Turn, owners: Mapping[str, str]) -> str:
+    return turn.author_name or owners.get(turn.conversation_id, "")
 
 
 def _client_outputs(turns: Iterable[Turn]) -> dict[str, Any]:
@@ -198,17 +342,24 @@ def _render_turn(turn: Turn, degraded: Sequence[str], known: CallRows) -> Render
         blocks=build_blocks([*outputs, *(turn.partial or ())], known),
         degraded=degraded,
         open_questions=[q for q in questions if q.state == Question.State.OPEN],
+        answer=_last_message(outputs),
     )
 
 
-def _options_degraded(turns: Iterable[Turn]) -> dict[str, list[str]]:
-    """Distinct degraded options by turn."""
-    calls = ModelCall.objects.filter(turn_id__in=[turn.pk for turn in turns])
-    found: dict[str, list[str]] = {}
-    for turn_id, options in calls.order_by("id").values_list("turn_id", "degraded"):
-        known = found.setdefault(turn_id, [])
-        known += [option for option in options if option not in known]
-    return found
+def _last_message(items: Iterable[ItemPayload]) -> Pinnable | None:
+    said = [item for item in items if item.get("role") == "assistant"]
+    return _pinnable(said[-1]) if said else None
+
+
+def _pinnable(item: ItemPayload) -> Pinnable | None:
+    """None for a message of a client that gave it no id."""
+    return Pinnable(item["id"], bool(item.get(PINNED))) if item.get("id") else None
+
+
+def _ratings_of(turns: Iterable[Turn], viewer: Any) -> dict[str, Rating]:
+    """The viewer's own ratings, by turn; those of others are for staff."""
+    rows = Rating.objects.of(viewer).filter(turn__in=[turn.pk for turn in turns])
+    return {row.turn_id: row for row in rows}
 
 
 def _full_output_urls(calls: Iterable[ToolCall]) -> dict[str, str]:
@@ -239,6 +390,8 @@ def _input_messages(items: Iterable[ItemPayload]) -> Iterable[InputMessage]:
                 for part in parts
                 if part["type"] in ("input_image", "input_file")
             ]
-            yield InputMessage(item["role"], text_of(item), files)
+            pinnable = _pinnable(item) if item["role"] == "user" else None
+            role = CONTINUED if item.get(CONTINUES) else item["role"]
+            yield InputMessage(role, text_of(item), files, pinnable)
         elif item["type"] == "function_call_output":
             yield InputMessage("tool", pretty(item["output"]))

@@ -5,31 +5,44 @@ Everything works with links and forms alone; static/js adds live updates.
 
 from __future__ import annotations
 
-import math
 from contextlib import suppress
 from typing import Any
 
 from django.conf import settings
 from django.contrib.auth.decorators import login_required
+from django.core.exceptions import PermissionDenied
+from django.db import OperationalError, transaction
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.urls import reverse
+from django.utils.translation import gettext_lazy as _
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 from conversations import engine
 from conversations.access import admission
 from conversations.access.errors import TooFast
-from conversations.engine.continuation import continue_message
+from conversations.access.participation import role_of
+from conversations.engine.database import disk_space
 from conversations.engine.message_bounds import CannotContinue, halts
 from conversations.models import (
     Conversation,
     ConversationQuerySet,
     Item,
+    LastSeen,
+    MessageRemoved,
     ToolCall,
     Turn,
 )
-from conversations.pages.forms import SUGGESTIONS, MessageForm, RetryForm, TitleForm
+from conversations.models.participant import Role
+from conversations.models.shortcuts import ACTIONS
+from conversations.pages.branches.notices import deletion_notice
+from conversations.pages.forms.message_form import SUGGESTIONS, MessageForm
+from conversations.pages.forms.retry_form import RetryForm
+from conversations.pages.forms.title_form import TitleForm
+from conversations.pages.item_views import read_gauge
+from conversations.pages.queue_views import queue_context
+from conversations.pages.refusals import mark_refused
 from conversations.pages.sidebar import PAGE, Sidebar, sidebar
 from conversations.pages.transcript import (
     Transcript,
@@ -37,14 +50,23 @@ from conversations.pages.transcript import (
     transcript,
     with_parts,
 )
+from conversations.requests.branches import continue_turn as continue_turn_of
+from conversations.requests.dictation import may_dictate
+from conversations.turns import queue
 from conversations.turns.attachments import UploadRefused
 from conversations.turns.tool_choices import choose_tools
-from llm.wire.items import text_of
 from tools.models.declared_tool import ToolNotAllowed
 
-_MODELS = ("language_model", "preset__language_model")
-CONVERSATION_DELETED = (
-    "This conversation is gone. Your message is kept: send it to begin a new one."
+_MAX_INDEX = 1_000_000  # of an item in an answer; a database has a largest number
+_MODELS = ("language_model", "preset__language_model", "folder__language_model")
+REMOVED = _(
+    "This message was sent and then removed from the queue. Send it again if you want"
+    " it back."
+)
+_TURN_PARTS = ("conversation__owner", *(f"conversation__{name}" for name in _MODELS))
+CONVERSATION_DELETED = _(
+    "This conversation no longer exists. Your message is still here: send it to begin"
+    " a new one."
 )
 
 
@@ -53,9 +75,15 @@ CONVERSATION_DELETED = (
 @require_http_methods(["GET", "HEAD", "POST"])
 def chat(request: HttpRequest) -> HttpResponse:
     """The page for a new conversation; the first message creates it."""
-    form = MessageForm(request.POST or None, request.FILES, user=request.user)
-    if opened := _open_turn(request, form):
-        return _redirect_to_turn(opened)
+    form = MessageForm(
+        request.POST or None,
+        request.FILES,
+        user=request.user,
+        folder_id=request.GET.get("folder", ""),
+        session_key=request.session.session_key,
+    )
+    if opened := open_turn(request, form):
+        return redirect_to_turn(opened)
     return _page(request, form)
 
 
@@ -63,21 +91,35 @@ def chat(request: HttpRequest) -> HttpResponse:
 @never_cache
 @require_http_methods(["GET", "HEAD", "POST"])
 def conversation(request: HttpRequest, conversation_id: str) -> HttpResponse:
-    row = (
-        _own_conversations(request).select_related(*_MODELS).filter(pk=conversation_id)
-    )
+    visible = Conversation.objects.visible_to(request.user)
+    row = visible.select_related("owner", *_MODELS).filter(pk=conversation_id)
     if (found := row.first()) is None:
         return _deleted_conversation_page(request)
-    anchors = {name: request.GET.get(name, "") for name in ("before", "at")}
-    window = transcript(found, **anchors)
+    anchors = {name: request.GET.get(name, "") for name in ("before", "at", "branch")}
+    window = transcript(found, request.user, **anchors)
     last = window.turns[-1].turn.language_model if window.turns else None
     data = request.POST if request.method == "POST" else None
     form = MessageForm(
         data, request.FILES, user=request.user, conversation=found, last_model=last
     )
-    if opened := _open_turn(request, form):
-        return _redirect_to_turn(opened)
+    if request.method == "POST" and role_of(request.user, found) == Role.VIEWER:
+        raise PermissionDenied
+    if opened := open_turn(request, form):
+        return redirect_to_turn(opened)
+    if request.method != "POST" and window.is_latest:
+        shown = window.turns[-1].turn if window.turns else None
+        _note_page(request.user, found, shown)
     return _page(request, form, window)
+
+
+def _note_page(user: Any, row: Conversation, last: Turn | None) -> None:
+    """Note that the user sees the page; a full disk keeps nobody from reading it."""
+    try:
+        with transaction.atomic(savepoint=False):
+            LastSeen.objects.note_page(user, row, last)
+    except OperationalError as exc:
+        if not disk_space.report_full(exc):
+            raise
 
 
 @login_required
@@ -86,13 +128,16 @@ def conversation(request: HttpRequest, conversation_id: str) -> HttpResponse:
 def turn(request: HttpRequest, conversation_id: str, turn_id: str) -> HttpResponse:
     """One turn of the transcript, which replaces its live rendering."""
     found = get_object_or_404(
-        with_parts(Turn.objects.of(request.user)),
+        with_parts(Turn.objects.visible_to(request.user)),
         pk=turn_id,
         conversation_id=conversation_id,
     )
-    return render(
-        request, "conversations/_turn.html", {"shown": render_turns([found])[0]}
-    )
+    waiting = queue.waiting_messages(conversation_id) if found.is_queued else []
+    context = {
+        "shown": render_turns([found], request.user)[0],
+        "waiting_ids": {each.pk for each in waiting},
+    }
+    return render(request, "conversations/_turn.html", context)
 
 
 @login_required
@@ -103,15 +148,21 @@ def text(
 ) -> HttpResponse:
     """The next part of a long message, which the page appends to the previous one."""
     # Imported here: at the top it would delay the start by loading the parser.
+    from conversations.pages.blocks import citations_of, marked_text
     from conversations.pages.markdown import render_part
+    from conversations.pages.reading.marks import Places
 
-    found = _turn(request, conversation_id, turn_id)
-    outputs = found.items.filter(origin=Item.Origin.OUTPUT).order_by("position")
-    if (item := outputs[index : index + 1].first()) is None:
+    visible = Turn.objects.visible_to(request.user)
+    found = get_object_or_404(visible, pk=turn_id, conversation_id=conversation_id)
+    if index > _MAX_INDEX:
         raise Http404
-    part = render_part(
-        text_of(item.payload), _parse_number(request.GET.get("from", ""), 0)
-    )
+    outputs = found.items.filter(origin=Item.Origin.OUTPUT).order_by("position")
+    item = outputs[index : index + 1].first()
+    if item is None or item.type != "message":
+        raise Http404
+    places = Places(found.pk, str(index), len(citations_of(item.payload)))
+    start = _parse_number(request.GET.get("from", ""), 0)
+    part = render_part(marked_text(item.payload), start, places)
     context = {"turn": found, "part": part, "index": index}
     return render(request, "conversations/text.html", context)
 
@@ -119,20 +170,20 @@ def text(
 @login_required
 @require_POST
 def stop(request: HttpRequest, conversation_id: str, turn_id: str) -> HttpResponse:
-    found = _turn(request, conversation_id, turn_id)
+    found = _writable_turn(request, conversation_id, turn_id)
     engine.cancel(found)
-    return _redirect_to_turn(found)
+    return redirect_to_turn(found)
 
 
 @login_required
 @require_POST
 def retry(request: HttpRequest, conversation_id: str, turn_id: str) -> HttpResponse:
-    """Send a turn's message again as a new turn; the first answer stays."""
-    found = _turn(request, conversation_id, turn_id)
+    """Send a turn's message again as a turn beside it; the first answer stays."""
+    found = _writable_turn(request, conversation_id, turn_id)
     form = RetryForm(request.POST, turn=found, user=request.user)
-    if form.items() and (opened := _open_turn(request, form)):
-        return _redirect_to_turn(opened)
-    return _page(request, form, transcript(found.conversation))
+    if form.items() and (opened := open_turn(request, form)):
+        return redirect_to_turn(opened)
+    return _page(request, form, transcript(found.conversation, request.user))
 
 
 @login_required
@@ -140,15 +191,15 @@ def retry(request: HttpRequest, conversation_id: str, turn_id: str) -> HttpRespo
 def continue_turn(
     request: HttpRequest, conversation_id: str, turn_id: str
 ) -> HttpResponse:
-    """Continue a message that was halted: reset its limits of turns and cost."""
-    found = _turn(request, conversation_id, turn_id)
+    """Go on with a message that was halted, or with an answer that was cut off."""
+    found = _writable_turn(request, conversation_id, turn_id)
     try:
         admission.take_user_request(request.user, admission.request_size(request))
         with suppress(CannotContinue):  # another tab has continued it already
-            found = continue_message(found, request.user)
+            found = continue_turn_of(found, request.user)
     except TooFast as exc:
-        return _rate_limited_page(request, found.conversation, exc)
-    return _redirect_to_turn(found)
+        return _refused_page(request, found.conversation, exc)
+    return redirect_to_turn(found)
 
 
 @login_required
@@ -165,8 +216,9 @@ def set_tools(request: HttpRequest, conversation_id: str) -> HttpResponse:
 @require_GET
 def background(request: HttpRequest, conversation_id: str) -> HttpResponse:
     """The background calls as a fragment, which replaces the one on the page."""
-    row = get_object_or_404(_own_conversations(request), pk=conversation_id)
-    last = row.turns.order_by("-created_at", "-id").first()
+    visible = Conversation.objects.visible_to(request.user)
+    row = get_object_or_404(visible, pk=conversation_id)
+    last = row.last_turn_for(request.user.pk or 0)
     context = {**_background(row, last), "conversation": row}
     return render(request, "conversations/_background.html", context)
 
@@ -176,7 +228,7 @@ def background(request: HttpRequest, conversation_id: str) -> HttpResponse:
 def cancel_call(
     request: HttpRequest, conversation_id: str, call_id: int
 ) -> HttpResponse:
-    calls = ToolCall.objects.of(request.user)
+    calls = ToolCall.objects.writable_by(request.user)
     found = calls.filter(turn__conversation_id=conversation_id, pk=call_id)
     engine.cancel_call(get_object_or_404(found))
     return redirect("conversation", conversation_id)
@@ -207,7 +259,7 @@ def delete(request: HttpRequest, conversation_id: str) -> HttpResponse:
     row = get_object_or_404(_own_conversations(request), pk=conversation_id)
     if request.method == "POST":
         row.delete_softly()
-        return redirect("chat")
+        return redirect(f"{reverse('chat')}?deleted={row.pk}")
     return render(request, "conversations/delete.html", {"conversation": row})
 
 
@@ -220,7 +272,7 @@ def conversation_list(request: HttpRequest) -> HttpResponse:
     return render(request, "conversations/_list.html", context)
 
 
-def _open_turn(request: HttpRequest, form: MessageForm | RetryForm) -> Turn | None:
+def open_turn(request: HttpRequest, form: MessageForm | RetryForm) -> Turn | None:
     """The new turn; None if the form is invalid or the user exceeds a limit."""
     if not form.is_valid():
         return None
@@ -230,23 +282,23 @@ def _open_turn(request: HttpRequest, form: MessageForm | RetryForm) -> Turn | No
         return form.open_turn()
     except ToolNotAllowed as exc:
         form.add_error(None, str(exc))
+    except MessageRemoved:
+        form.add_error(None, REMOVED)
     except UploadRefused as exc:
         form.add_error("file" if "file" in form.fields else None, str(exc))
     except TooFast as exc:
-        form.add_error(None, str(exc))
-        form.retry_after = math.ceil(exc.retry_after or 1)
+        form.refuse(exc)
     return None
 
 
-def _rate_limited_page(
+def _refused_page(
     request: HttpRequest, row: Conversation, exc: TooFast
 ) -> HttpResponse:
-    """The conversation's page with the user's unsent text and the rate-limit error."""
+    """The conversation's page with the user's unsent text and the refusal."""
     form = MessageForm(request.POST, user=request.user, conversation=row)
     form.errors.clear()  # this form may have no message
-    form.add_error(None, str(exc))
-    form.retry_after = math.ceil(exc.retry_after or 1)
-    return _page(request, form, transcript(row))
+    form.refuse(exc)
+    return _page(request, form, transcript(row, request.user))
 
 
 def _background(row: Conversation | None, last: Turn | None) -> dict[str, Any]:
@@ -268,9 +320,13 @@ def _own_conversations(request: HttpRequest) -> ConversationQuerySet:
     return Conversation.objects.of(request.user)
 
 
-def _turn(request: HttpRequest, conversation_id: str, turn_id: str) -> Turn:
-    parts = [f"conversation__{name}" for name in _MODELS]
-    turns = Turn.objects.of(request.user).select_related(*parts)
+def find_turn(request: HttpRequest, conversation_id: str, turn_id: str) -> Turn:
+    turns = Turn.objects.of(request.user).select_related(*_TURN_PARTS)
+    return get_object_or_404(turns, pk=turn_id, conversation_id=conversation_id)
+
+
+def _writable_turn(request: HttpRequest, conversation_id: str, turn_id: str) -> Turn:
+    turns = Turn.objects.writable_by(request.user).select_related(*_TURN_PARTS)
     return get_object_or_404(turns, pk=turn_id, conversation_id=conversation_id)
 
 
@@ -282,6 +338,7 @@ def _sidebar(request: HttpRequest) -> Sidebar:
         query.get("q", "").replace("\0", ""),
         query.get("before", "").replace("\0", "")[:64],
         _parse_number(query.get("from", ""), 0),
+        _parse_number(query.get("folder", ""), 0) or None,
     )
 
 
@@ -289,7 +346,7 @@ def _parse_number(text: str, otherwise: int) -> int:
     return int(text[:9]) if text.isascii() and text.isdecimal() else otherwise
 
 
-def _redirect_to_turn(found: Turn) -> HttpResponse:
+def redirect_to_turn(found: Turn) -> HttpResponse:
     page = reverse("conversation", args=[found.conversation_id])
     return redirect(f"{page}#turn-{found.pk}")
 
@@ -304,6 +361,13 @@ def _deleted_conversation_page(request: HttpRequest) -> HttpResponse:
     return _page(request, form, status=404)
 
 
+def show_new_chat(request: HttpRequest, text: str) -> HttpResponse:
+    """The page for a new conversation, with an unsent text in its message box."""
+    form = MessageForm({"text": text}, user=request.user)
+    form.errors.clear()
+    return _page(request, form, status=200)
+
+
 def _page(
     request: HttpRequest,
     form: MessageForm | RetryForm,
@@ -316,17 +380,25 @@ def _page(
         "conversation": form.conversation,
         "current": form.conversation.pk if form.conversation else "",
         "transcript": window,
+        "context_use": read_gauge(form.conversation),
         **_background(form.conversation, last),
+        **queue_context(form.conversation, request.user),
         "limits": _limits(),
+        "dictation_seconds": _dictation_seconds(request),
         "suggestions": SUGGESTIONS,
+        "shortcut_actions": ACTIONS,
         "sidebar": _sidebar(request),
+        **deletion_notice(request, form.conversation),
+        "guest": role_of(request.user, form.conversation) if form.conversation else "",
     }
     status = status or (400 if form.is_bound else 200)
-    if form.retry_after is None:
-        return render(request, "conversations/chat.html", context, status=status)
-    response = render(request, "conversations/chat.html", context, status=429)
-    response["Retry-After"] = str(form.retry_after)
-    return response
+    page = render(request, "conversations/chat.html", context, status=status)
+    return mark_refused(page, form.refusal) if form.refusal else page
+
+
+def _dictation_seconds(request: HttpRequest) -> int:
+    """How long a recording may be for the model of staff; 0 without one."""
+    return settings.DICTATION_MAX_SECONDS if may_dictate(request.user) else 0
 
 
 def _limits() -> dict[str, int]:

@@ -12,13 +12,16 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-from conversations.models import Conversation, Item
-from conversations.search.index import MessageSearch, searchable_text
+from conversations.models import Conversation, Item, Turn
+from conversations.search.filters import SearchFilters
 from conversations.search.matching import Query, fold
+from conversations.search.message_search import MessageSearch
+from conversations.search.stored_messages import searchable_text
 
 PAGE = 50  # conversations
 MAX_START = 1_000_000  # the largest `start`; each skipped conversation costs time
 MAX_QUERY = 200  # characters
+FILTERED = 400  # messages that one query compares with filters
 
 _BEFORE, _EXCERPT = 30, 120  # characters shown before the first match, and in all
 
@@ -56,21 +59,32 @@ class _Match:
     item: int | None = None
 
 
-def find_conversations(user: Any, query: str, start: int = 0) -> SearchResults:
-    """A page of the user's conversations, from result `start` on: first those with
-    matching messages, latest match first, then those where only the title matches.
+def find_conversations(
+    user: Any,
+    query: str,
+    start: int = 0,
+    filters: SearchFilters | None = None,
+    size: int = 0,
+) -> SearchResults:
+    """A page of the user's conversations, `size` (else PAGE) from result `start` on:
+    first those with matching messages, latest match first, then those where only the
+    title matches.
 
-    A query without words has no results.
+    A query without words has no results, except with `filters`: then all conversations
+    that pass them are found, last activity first.
     """
     wanted = Query.of(query[:MAX_QUERY])
+    start, size = min(start, MAX_START), size or PAGE
     if not wanted:
-        return SearchResults()
+        return _browse(user, filters, start, size) if filters else SearchResults()
     search = MessageSearch.of(user.pk, wanted)
-    start = min(start, MAX_START)
-    matches = list(islice(_find_matches(search), start, start + PAGE + 1))
+    found = _find_matches(search)
+    if filters:
+        found = _find_filtered(search, filters, user)
+    matches = list(islice(found, start, start + size + 1))
     return SearchResults(
-        _build_results(matches[:PAGE], wanted),
-        len(matches) > PAGE,
+        _build_results(matches[:size], wanted),
+        len(matches) > size,
         search.unindexed.is_complete,
     )
 
@@ -85,6 +99,37 @@ def _find_matches(search: MessageSearch) -> Iterator[_Match]:
     for pk in search.titles():
         if pk not in seen:
             yield _Match(pk)
+
+
+def _browse(user: Any, filters: SearchFilters, start: int, size: int) -> SearchResults:
+    rows = filters.limit_activity(Conversation.objects.of(user).kept())
+    newest = rows.order_by("-updated_at", "-pk").values_list("pk", "title")
+    found = list(newest[start : start + size + 1])
+    shown = [
+        SearchResult(pk, [HighlightedText(_normalize(title), False)] if title else [])
+        for pk, title in found[:size]
+    ]
+    return SearchResults(shown, len(found) > size)
+
+
+def _find_filtered(
+    search: MessageSearch, filters: SearchFilters, user: Any
+) -> Iterator[_Match]:
+    """As `_find_matches`; each message passes the filters, not only one of its
+    conversation, so a later message that does not hides no earlier one that does."""
+    seen = set()
+    rest = iter(search)
+    while chunk := list(islice(rest, FILTERED)):
+        turns = Turn.objects.filter(pk__in={match.turn for match in chunk})
+        passing = set(filters.limit_turns(turns, user).values_list("pk", flat=True))
+        for match in chunk:
+            if match.turn in passing and match.conversation not in seen:
+                seen.add(match.conversation)
+                yield _Match(match.conversation, match.item)
+    titles = [pk for pk in search.titles() if pk not in seen]
+    rows = Conversation.objects.of(user).filter(pk__in=titles)
+    passing = set(filters.limit_activity(rows).values_list("pk", flat=True))
+    yield from (_Match(pk) for pk in titles if pk in passing)
 
 
 def _build_results(matches: Sequence[_Match], query: Query) -> list[SearchResult]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -74,10 +74,14 @@ def _iterate_texts(item: Item) -> Iterator[ItemText]:
         if isinstance(value, str):
             yield ItemText((field,), value)
         elif isinstance(value, list):
-            for number, part in enumerate(value):
-                for name in ("text", "refusal"):
-                    if isinstance(part.get(name), str):
-                        yield ItemText((field, number, name), part[name])
+            yield from _iterate_part_texts(field, value)
+
+
+def _iterate_part_texts(field: str, parts: Sequence[Any]) -> Iterator[ItemText]:
+    for number, part in enumerate(parts):
+        for name in ("text", "refusal"):
+            if isinstance(part.get(name), str):
+                yield ItemText((field, number, name), part[name])
 
 
 def _check_parts(value: Any, name: str, old: Any) -> None:

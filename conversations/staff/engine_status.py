@@ -176,14 +176,12 @@ def _stuck_filter(now: datetime) -> Q:
 
 def _query_turns() -> QuerySet[Turn, Any]:
     same = Turn.objects.filter(conversation=OuterRef("conversation")).order_by()
-    earlier = Q(created_at__lt=OuterRef("created_at")) | Q(
-        created_at=OuterRef("created_at"), pk__lt=OuterRef("pk")
-    )
+    before = Turn.objects.filter(pk=OuterRef("parent")).order_by()
     questions = Question.objects.filter(tool_call__turn=OuterRef("pk")).order_by()
     ended = same.values("conversation").annotate(at=Max("finished_at")).values("at")
     decided = questions.values("tool_call__turn").annotate(at=Max("decided_at"))
     rows = Turn.objects.annotate(
-        is_behind=Exists(same.filter(earlier, status__in=Turn.UNFINISHED)),
+        is_behind=Exists(before.filter(status__in=Turn.UNFINISHED)),
         is_asked=Exists(questions.filter(state=Question.State.OPEN)),
         before_ended_at=Subquery(ended),
         decided_at=Subquery(decided.values("at")),
@@ -228,14 +226,16 @@ def _turn_line(row: Any, now: datetime, nothing_runs: bool) -> TurnLine:
 
 def _stuck_reason(row: Any, now: datetime, wait_without_runs: float | None) -> str:
     if row.status == _RUNNING and row.lease_until < now - STUCK_AFTER:
-        return "its lease has ended and nobody took it up"
+        return "its lease has expired and no run has claimed it"
     fruitless = row.claims - row.claims_until_progress
     if row.status != _WAITING and fruitless >= settings.TURN_MAX_CLAIMS:
-        return f"was taken up {fruitless} times; once more ends it as failed"
+        return (
+            f"was claimed {fruitless} times without progress; the next claim fails it"
+        )
     if row.status == _WAITING and not row.is_asked:
-        return "waits, and nobody is asked"
+        return "waits for a person, but has no open question"
     if (wait_without_runs or 0) > STUCK_AFTER.total_seconds():
-        return "nobody takes it up; is a worker running?"
+        return "no worker claims it; check that a worker runs"
     return ""
 
 
@@ -266,7 +266,7 @@ def _call_line(row: ToolCall, now: datetime, *, is_stuck: bool) -> CallLine:
         is_elsewhere=row.accepted_at is not None,
         owner=row.turn.conversation.owner.get_username(),
         is_stopping=row.cancel_requested,
-        stuck="nobody attends to it" if is_stuck else "",
+        stuck="no process runs it" if is_stuck else "",
     )
 
 

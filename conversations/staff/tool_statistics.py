@@ -1,15 +1,17 @@
 """Statistics of tool calls over a period: counts by state, durations and error rates.
 
-The number of queries does not depend on the number of tools. They read only the newest
-`MAX_CALLS` calls, so they take no longer in a large database; a report says if that
-limit cut the period short.
+`report_all` reads the counts by hour and by day
+(`engine.maintenance.tool_call_counts`) and the calls that are not counted yet, so it
+takes no longer for a million calls. `report` reads the calls themselves, for one
+user's, and only the newest `MAX_CALLS`; it says if that limit cut the period short.
 """
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from django.db.models import (
@@ -25,7 +27,15 @@ from django.db.models import (
 from django.db.models.functions import RowNumber
 from django.utils import timezone
 
+from conversations.engine.maintenance.tool_call_counts import (
+    TIMED,
+    Use,
+    percentile,
+    start_of,
+    uncounted,
+)
 from conversations.models import ToolCall
+from tools.models.tool_use import ToolUse
 
 #: The periods that may be asked for, by name.
 PERIODS: Mapping[str, timedelta] = {
@@ -34,17 +44,19 @@ PERIODS: Mapping[str, timedelta] = {
     "30d": timedelta(days=30),
 }
 MAX_CALLS = 100_000  # newest calls that a report reads
+MAX_UNCOUNTED = 20_000  # newest calls that are read beside the counts
 
 _State = ToolCall.State
 _ERRORS = (_State.FAILED, _State.TIMED_OUT, _State.UNKNOWN)
-#: States whose duration shows how long the tool takes; a user ended the other calls.
-_TIMED = (_State.COMPLETED, _State.FAILED, _State.TIMED_OUT)
+_PENDING = (_State.PENDING, _State.AWAITING_APPROVAL, _State.EXECUTING)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolStatistics:
     name: str
     counts: Mapping[str, int] = field(default_factory=dict)  # by state
+    #: Of these, the calls whose result the model does not wait for.
+    background_counts: Mapping[str, int] = field(default_factory=dict)
     p50: float | None = None  # seconds, by nearest rank
     p95: float | None = None
     last_at: datetime | None = None
@@ -52,6 +64,23 @@ class ToolStatistics:
     @property
     def calls(self) -> int:
         return sum(self.counts.values())
+
+    @property
+    def non_blocking(self) -> int:
+        return sum(self.background_counts.values())
+
+    @property
+    def blocking(self) -> int:
+        return self.calls - self.non_blocking
+
+    @property
+    def pending(self) -> int:
+        """Calls that have not ended."""
+        return sum(self.counts.get(state, 0) for state in _PENDING)
+
+    @property
+    def pending_non_blocking(self) -> int:
+        return sum(self.background_counts.get(state, 0) for state in _PENDING)
 
     @property
     def by_state(self) -> list[tuple[str, str, int]]:
@@ -81,25 +110,80 @@ class StatisticsReport:
         return {tool.name: tool for tool in self.tools}
 
 
+def report_all(period: str) -> StatisticsReport:
+    """Statistics of all users' calls, from the begin of the period's first hour, or
+    day for more than one. Raises KeyError for a period not in PERIODS."""
+    length = PERIODS[period]
+    is_short = length <= timedelta(days=1)
+    span = ToolUse.Span.HOUR if is_short else ToolUse.Span.DAY
+    since = start_of(span, (timezone.now() - length).astimezone(UTC))
+    uses: dict[tuple[str, str, bool], Use] = defaultdict(Use)
+    columns = ("name", "state", "blocking")
+    counted = ToolUse.objects.filter(span=span, start__gte=since)
+    for row in counted.values(*columns, "calls", "durations", "last_at"):
+        uses[row["name"], row["state"], row["blocking"]].add_row(row)
+    # Newest first: while those of an earlier version are counted there may be millions.
+    recent = uncounted().filter(created_at__gte=since).order_by("-pk")
+    fields = (*columns, "created_at", "started_at", "ended_at")
+    live = list(recent.values(*fields)[: MAX_UNCOUNTED + 1])
+    for call in live[:MAX_UNCOUNTED]:
+        uses[call["name"], call["state"], call["blocking"]].add(call)
+    is_cut = len(live) > MAX_UNCOUNTED
+    return StatisticsReport(tools=statistics_of(uses), since=since, is_cut=is_cut)
+
+
+def statistics_of(
+    uses: Mapping[tuple[str, str, bool], Use],
+) -> list[ToolStatistics]:
+    """By name, from uses by name, state and whether the model waits."""
+    by_name: dict[str, list[tuple[str, bool, Use]]] = defaultdict(list)
+    for (name, state, blocking), use in uses.items():
+        by_name[name].append((state, blocking, use))
+    return [_of_tool(name, by_name[name]) for name in sorted(by_name)]
+
+
+def _of_tool(name: str, uses: Sequence[tuple[str, bool, Use]]) -> ToolStatistics:
+    counts: Counter[str] = Counter()
+    background: Counter[str] = Counter()
+    durations: Counter[int] = Counter()
+    for state, blocking, use in uses:
+        counts[state] += use.calls
+        durations.update(use.durations)
+        if not blocking:
+            background[state] += use.calls
+    return ToolStatistics(
+        name=name,
+        counts=dict(counts),
+        background_counts=dict(background),
+        p50=percentile(durations, 50),
+        p95=percentile(durations, 95),
+        last_at=max(use.last_at for _, _, use in uses),
+    )
+
+
 def report(calls: QuerySet[ToolCall], period: str) -> StatisticsReport:
     """Statistics of these calls. Raises KeyError for a period not in PERIODS."""
     since = timezone.now() - PERIODS[period]
     floor = _floor()
     recent = calls.filter(created_at__gte=since, pk__gt=floor).order_by()
-    counts: dict[str, dict[str, int]] = {}
+    counts: dict[str, Counter[str]] = defaultdict(Counter)
+    background: dict[str, Counter[str]] = defaultdict(Counter)
     last: dict[str, datetime] = {}
-    grouped = recent.values("name", "state").annotate(
+    grouped = recent.values("name", "state", "blocking").annotate(
         n=Count("pk"), at=Max("created_at")
     )
     for row in grouped:
         name = row["name"]
-        counts.setdefault(name, {})[row["state"]] = row["n"]
+        counts[name][row["state"]] += row["n"]
+        if not row["blocking"]:
+            background[name][row["state"]] += row["n"]
         last[name] = max(row["at"], last.get(name, row["at"]))
     times = _times(recent)
     tools = [
         ToolStatistics(
             name=name,
-            counts=counts[name],
+            counts=dict(counts[name]),
+            background_counts=dict(background[name]),
             p50=times.get((name, 50)),
             p95=times.get((name, 95)),
             last_at=last[name],
@@ -127,7 +211,7 @@ def _times(recent: QuerySet[ToolCall]) -> dict[tuple[str, int], float]:
     duration_expression: Any = ExpressionWrapper(
         F("ended_at") - F("started_at"), output_field=DurationField()
     )
-    ended = recent.filter(state__in=_TIMED, started_at__isnull=False).exclude(
+    ended = recent.filter(state__in=TIMED, started_at__isnull=False).exclude(
         ended_at=None
     )
     ranked = ended.annotate(

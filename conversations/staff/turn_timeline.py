@@ -10,9 +10,10 @@ from decimal import Decimal
 from typing import Any
 
 from django.urls import reverse
+from django.utils import timezone
 from django.utils.translation import gettext as _
 
-from conversations.models import Item, ToolCall, Turn
+from conversations.models import Item, Question, ToolCall, Turn
 from conversations.models.preset import NOTE_CONTEXT, GatheredContext
 from conversations.staff.corrections import item_texts
 from llm.models import ModelCall
@@ -24,7 +25,7 @@ Text = tuple[str, str]  # label and text
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimelineEntry:
-    kind: str  # "turn", "note", "item", "tool" or "model"
+    kind: str  # "turn", "queue", "note", "item", "tool", "person" or "model"
     at: datetime
     title: str
     state: str = ""
@@ -33,6 +34,10 @@ class TimelineEntry:
     facts: Sequence[Text] = ()
     texts: Sequence[Text] = ()  # shown on demand
     url: str = ""
+    anchor: str = ""  # id of its element on the page
+    position: str = ""  # of the event that published it: epoch and sequence number
+    exchange_url: str = ""  # where request and response are kept
+    first: float | None = None  # seconds to the first token, of a model call
     order: tuple[int, int] = field(default=(0, 0))  # among entries of the same time
     # Position in the turn
     offset: int = 0  # ms since the turn was created
@@ -43,14 +48,17 @@ class TimelineEntry:
 def timeline(turn: Turn) -> list[TimelineEntry]:
     """The entries of a turn in order of time.
 
-    Three queries, whatever the turn's length; one more if it has context notes.
+    Four queries, whatever the turn's length; one more if it has context notes.
     """
-    calls = ModelCall.objects.filter(turn_id=turn.pk).select_related("key")
+    calls = ModelCall.objects.filter(turn_id=turn.pk).select_related("key", "exchange")
+    calls = calls.defer("exchange__content")
+    questions = Question.objects.filter(tool_call__turn=turn)
     entries = [
         *_milestones(turn),
         *_notes(turn),
         *map(_model_call, calls),
         *map(_tool_call, turn.tool_calls.all()),
+        *map(_question, questions.select_related("tool_call", "decided_by")),
         *map(_item, turn.items.order_by("position")),
     ]
     entries.sort(key=lambda entry: (entry.at, entry.order))
@@ -79,12 +87,20 @@ def _since(start: datetime, at: datetime) -> float:
 
 def _milestones(turn: Turn) -> Iterable[TimelineEntry]:
     if turn.started_at:
-        waited = (_("waited"), _seconds(_since(turn.created_at, turn.started_at)))
+        queued = _since(turn.created_at, turn.started_at)
+        yield TimelineEntry(
+            kind="queue",
+            at=turn.created_at,
+            title=_("In the queue"),
+            seconds=queued,
+            order=(-1, 0),
+        )
+        waited = (_("waited"), _seconds(queued))
         epoch = (_("epoch"), str(turn.epoch))
         yield TimelineEntry(
             kind="turn",
             at=turn.started_at,
-            title=_("Taken up"),
+            title=_("Claimed"),
             facts=_present_facts([waited, epoch]),
             order=(1, 0),
         )
@@ -115,7 +131,7 @@ def _notes(turn: Turn) -> Iterable[TimelineEntry]:
             title=_("Context") if is_gathered else _("Context left out"),
             bad=not is_gathered,
             facts=_present_facts(
-                [(_("source"), note.get("source")), (_("told"), note["text"])]
+                [(_("source"), note.get("source")), (_("reason"), note["text"])]
             ),
             texts=_texts(_context_texts(turn)) if is_gathered else (),
             order=(1, 1 + number),
@@ -131,16 +147,24 @@ def _context_texts(turn: Turn) -> list[Text]:
     )
 
 
+def _purpose(call: ModelCall) -> str | None:
+    """None for the usual one."""
+    is_usual = call.purpose == ModelCall.Purpose.ANSWER
+    return None if is_usual else call.get_purpose_display()
+
+
 def _model_call(call: ModelCall) -> TimelineEntry:
     key = str(call.key) if call.key else ""
     tokens = [
+        (_("tokens estimated"), _("yes") if call.is_estimated else None),
         (_("input tokens"), call.input_tokens),
-        (_("of them cached"), call.cached_tokens),
+        (_("of which cached"), call.cached_tokens),
         (_("output tokens"), call.output_tokens),
-        (_("of them reasoning"), call.reasoning_tokens),
+        (_("of which reasoning"), call.reasoning_tokens),
     ]
     facts = [
         (_("step"), call.step + 1),
+        (_("purpose"), _purpose(call)),
         (_("attempt"), call.attempt if call.attempt > 1 else None),
         *tokens,
         (_("cost"), _dollars(call.cost)),
@@ -161,9 +185,39 @@ def _model_call(call: ModelCall) -> TimelineEntry:
         bad=call.status == ModelCall.Status.FAILED,
         seconds=call.latency,
         facts=_present_facts(facts),
-        texts=_texts([(_("what the provider said"), call.error_detail)]),
+        texts=_texts([(_("the provider's error message"), call.error_detail)]),
         url=reverse("admin:llm_modelcall_change", args=[call.pk]),
+        anchor=f"call-{call.pk}",
+        exchange_url=_exchange_url(call),
+        first=call.ttft,
         order=(2, call.pk),
+    )
+
+
+def _exchange_url(call: ModelCall) -> str:
+    if not hasattr(call, "exchange"):
+        return ""
+    return reverse("admin:llm_modelcall_exchange", args=[call.pk])
+
+
+def _question(question: Question) -> TimelineEntry:
+    end = question.decided_at or timezone.now()
+    decided_by = question.decided_by
+    facts = [
+        (_("tool"), question.tool_call.name),
+        (_("decided by"), decided_by.get_username() if decided_by else None),
+    ]
+    return TimelineEntry(
+        kind="person",
+        at=question.asked_at,
+        title=question.get_kind_display(),
+        state=question.get_state_display(),
+        bad=question.state == Question.State.EXPIRED,
+        seconds=_since(question.asked_at, end),
+        facts=_present_facts(facts),
+        url=reverse("admin:conversations_question_change", args=[question.pk]),
+        anchor=question.pk,
+        order=(3, 0),
     )
 
 
@@ -181,6 +235,7 @@ def _tool_call(call: ToolCall) -> TimelineEntry:
         facts=_present_facts([*facts, (_("error"), call.error)]),
         texts=_texts([(_("output"), _as_text(call.output))]),
         url=reverse("admin:conversations_toolcall_change", args=[call.pk]),
+        anchor=f"tool-{call.pk}",
         order=(3, call.pk),
     )
 
@@ -188,7 +243,7 @@ def _tool_call(call: ToolCall) -> TimelineEntry:
 def _item(item: Item) -> TimelineEntry:
     payload = item.payload
     actor = payload.get("role") or payload.get("name") or ""
-    proof = _("held") if item.provider_data else None
+    proof = _("stored") if item.provider_data else None
     facts = [
         (_("id"), payload.get("id")),
         (_("call id"), payload.get("call_id")),
@@ -204,6 +259,8 @@ def _item(item: Item) -> TimelineEntry:
         facts=_present_facts(facts),
         texts=_texts(texts or [("JSON", _as_text(payload))]),
         url=reverse("admin:conversations_item_change", args=[item.pk]),
+        anchor=payload.get("id") or "",
+        position=f"{item.epoch}-{item.sequence}" if item.epoch else "",
         order=(0 if item.origin == Item.Origin.INPUT else 4, item.position),
     )
 

@@ -1,24 +1,79 @@
+"""Template tags and filters of the chat pages."""
+
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
+from decimal import Decimal
 from typing import Any
 
 from django import template
 from django.templatetags.static import static
 from django.utils import timezone
+from django.utils.formats import number_format
 from django.utils.html import format_html
 from django.utils.safestring import SafeString, mark_safe
+from django.utils.translation import get_language, gettext
+from django.utils.translation import gettext_lazy as _
 
 from conversations.engine.message_bounds import Halt
 from conversations.models import Question, ToolCall, Turn
-from conversations.pages.markdown import Part, highlight_code, render_part
+from conversations.pages.blocks import MessageBlock
+from conversations.pages.markdown import (
+    Part,
+    highlight_code,
+    render_linked,
+    render_part,
+)
+from conversations.pages.model_facts import describe_model
 from conversations.pages.question_views import QuestionCard, card
+from conversations.pages.reading.marks import Places
+from conversations.pages.script_texts import texts_url
+from conversations.turns.error_texts import in_own_language
 from conversations.turns.tool_display import Piece, pieces, pretty, tree
 from llm.models import LanguageModel
 
 register = template.Library()
 
 DEMO_LABEL = "Demo (no AI)"
+
+
+#: Names of the URLs of the settings pages, with their titles.
+SETTINGS = [
+    ("settings", _("General")),
+    ("settings-personal", _("Instructions")),
+    ("memories", _("Memories")),
+    ("prompts", _("Prompts")),
+    ("settings-shortcuts", _("Shortcuts")),
+    ("usage", _("Usage")),
+    ("own-keys", _("Own keys")),
+    ("connect", _("Connect an app")),
+    ("tokens", _("Access tokens")),
+    ("account", _("Account")),
+]
+
+
+@register.filter
+def as_json(value: Any) -> str:
+    """For a data attribute; the template escapes it."""
+    return json.dumps(value or {})
+
+
+@register.filter
+def as_list(value: Any) -> str:
+    """The same, for a list."""
+    return json.dumps(value or [])
+
+
+@register.filter
+def error_text(message: Any) -> str:
+    """A turn's error in the reader's language, where Parley wrote it."""
+    return in_own_language(message) if isinstance(message, str) else ""
+
+
+@register.simple_tag
+def settings_sections() -> list[tuple[str, Any]]:
+    return SETTINGS
 
 
 @register.filter
@@ -36,9 +91,30 @@ def markdown_part(text: str) -> Part:
     return render_part(text)
 
 
+@register.simple_tag
+def said_part(block: MessageBlock, turn: Turn | None) -> Part:
+    """A message's first part, with links of citations, footnotes and artifacts."""
+    if turn is None:
+        return render_part(block.text)
+    places = Places(turn.pk, block.key, len(block.citations))
+    return render_part(block.marked_text, places=places)
+
+
+@register.simple_tag
+def said_whole(block: MessageBlock, turn: Turn) -> SafeString:
+    """A message with all its parts, for paper."""
+    places = Places(turn.pk, block.key, len(block.citations))
+    return render_linked(block.marked_text, places)
+
+
 @register.filter
 def json_colours(text: str) -> SafeString:
     return highlight_code(text, "json" if text.startswith(("{", "[")) else "")
+
+
+@register.filter
+def coloured(code: str, language: str) -> SafeString:
+    return highlight_code(code, language)
 
 
 @register.filter
@@ -55,43 +131,58 @@ def as_pieces(value: Any) -> list[Piece]:
 @register.filter
 def describe_degraded(options: Sequence[str]) -> str:
     """A sentence about the options that were changed or left out."""
-    named = ", ".join(options)
-    return f"The model does not take all that was asked; changed or left out: {named}."
+    words = gettext(
+        "The model does not support all options; changed or left out: %(options)s."
+    )
+    return words % {"options": ", ".join(options)}
 
 
 @register.filter
 def describe_halt(halt: Halt) -> str:
     """Sentences: why a message was halted, and which results wait."""
     if halt.reason == Turn.HaltedBy.MAX_COST:
-        words = "This message reached its cost limit."
+        words = gettext("This message reached its cost limit.")
     else:
-        words = "This message reached its limit of turns."
+        words = gettext("This message reached its limit of turns.")
     if halt.results:
-        words += f" The model has not seen the result of {', '.join(halt.results)}."
-    return f"{words} Continue?"
+        unseen = gettext("The model has not seen the result of %(results)s.")
+        words += " " + unseen % {"results": ", ".join(halt.results)}
+    return f"{words} {gettext('Continue?')}"
 
 
 @register.filter
 def describe_decision(question: Question) -> str:
     """A sentence about the state of a question."""
-    decider = f" by {question.decided_by}" if question.decided_by else ""
-    note = f": {question.note}" if question.note else "."
     match question.state:
+        case Question.State.OPEN if question.group:
+            words = gettext("Waiting for the group %(group)s to decide.")
+            return words % {"group": question.group}
         case Question.State.OPEN:
-            decided_by = (
-                f"the group {question.group}" if question.group else "its owner"
-            )
-            return f"Waiting for {decided_by} to decide."
+            return gettext("Waiting for its owner to decide.")
+        case Question.State.ACCEPTED if question.kind == Question.Kind.APPROVAL:
+            return _describe_decider(question, *_APPROVED)
         case Question.State.ACCEPTED:
-            is_approval = question.kind == Question.Kind.APPROVAL
-            return f"{'Approved' if is_approval else 'Answered'}{decider}{note}"
+            return _describe_decider(question, *_ANSWERED)
         case Question.State.DECLINED:
-            return f"Declined{decider}{note}"
+            return _describe_decider(question, *_DECLINED)
         case Question.State.EXPIRED:
-            return "Nobody decided in time."
+            return gettext("The question was not answered in time.")
         case Question.State.CANCELLED if question.decided_by:
-            return f"Dismissed{decider}{note}"
-    return "No longer needed."
+            return _describe_decider(question, *_DISMISSED)
+    return gettext("No longer needed.")
+
+
+#: With and without the name of the person.
+_APPROVED = _("Approved by %(person)s"), _("Approved")
+_ANSWERED = _("Answered by %(person)s"), _("Answered")
+_DECLINED = _("Declined by %(person)s"), _("Declined")
+_DISMISSED = _("Dismissed by %(person)s"), _("Dismissed")
+
+
+def _describe_decider(question: Question, by_somebody: Any, otherwise: Any) -> str:
+    person = question.decided_by
+    words = str(by_somebody) % {"person": person} if person else str(otherwise)
+    return f"{words}: {question.note}" if question.note else f"{words}."
 
 
 @register.filter
@@ -115,6 +206,11 @@ def model_label(model: LanguageModel | None) -> str:
 
 
 @register.filter
+def model_facts(model: LanguageModel) -> str:
+    return describe_model(model)
+
+
+@register.filter
 def is_demo(model: LanguageModel | None) -> bool:
     return model is not None and model.provider.kind == "demo"
 
@@ -125,17 +221,38 @@ def duration(seconds: float | None) -> str:
     if not isinstance(seconds, int | float):
         return ""
     if seconds < 0.95:
-        return f"{seconds * 1000:.0f} ms"
+        return gettext("%(number)s ms") % {"number": round(seconds * 1000)}
     if seconds < 10:
-        return f"{seconds:.1f} s"
+        return gettext("%(number)s s") % {"number": number_format(seconds, 1)}
     minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes} min {rest} s" if minutes else f"{rest} s"
+    if not minutes:
+        return gettext("%(number)s s") % {"number": rest}
+    words = gettext("%(minutes)s min %(seconds)s s")
+    return words % {"minutes": minutes, "seconds": rest}
+
+
+@register.filter
+def dollars(amount: Decimal) -> str:
+    """`$0.0123`: two places, or as many as the first three digits need."""
+    if amount == 0:
+        return "$0"
+    places = max(2, 2 - amount.adjusted())
+    text = f"{amount:.{places}f}"
+    head, _, tail = text.partition(".")
+    return f"${head}.{tail[:2]}{tail[2:].rstrip('0')}"
 
 
 @register.filter
 def modules(names: str) -> list[str]:
     """URLs of the page's own JavaScript modules."""
     return [static(f"js/{name}.js") for name in names.split()]
+
+
+@register.simple_tag
+def script_texts() -> SafeString:
+    """Loads the texts of scripts in the page's language, before the page's modules."""
+    url = texts_url(get_language())
+    return format_html('<script defer src="{}"></script>', url) if url else SafeString()
 
 
 @register.simple_tag

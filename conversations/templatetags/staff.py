@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from django import template
+from django.forms import BoundField
+from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 
 from conversations.staff.engine_status import format_duration
@@ -19,6 +21,18 @@ def table_head(caption: str, *columns: str, acts: bool = False) -> dict[str, Any
         "caption": caption,
         "columns": [*columns, _("Act")] if acts else columns,
     }
+
+
+@register.filter
+def labelled(field: BoundField) -> SafeString:
+    """The field of a table's cell: its column's heading is no label of it."""
+    return field.as_widget(attrs={"aria-label": str(field.label)})
+
+
+@register.filter
+def milliseconds(value: float) -> str:
+    """A duration; below a second in milliseconds."""
+    return seconds(value) if value >= 1 else f"{value * 1000:.0f}\N{NO-BREAK SPACE}ms"
 
 
 @register.filter

@@ -19,21 +19,28 @@ from typing import Any
 
 from django.conf import settings
 from django.contrib.auth import get_user_model
-from django.core.files.base import File
+from django.core.files.base import ContentFile, File
 from django.db import transaction
-from django.db.models import Sum
+from django.db.models import Q, Sum
+from django.utils.translation import gettext as _
 
-from conversations.models import Attachment, Conversation, Item, Turn
+from conversations.input.inline_files import inline_size
+from conversations.models import (
+    Attachment,
+    Conversation,
+    FolderFile,
+    Item,
+    Participant,
+    Turn,
+)
 from conversations.turns.file_kinds import (
     IMAGES,
-    KINDS,
     TEXT,
     clean_name,
     content_type_of,
     decode_text,
     format_size,
 )
-from conversations.turns.inline_files import inline_size
 from llm.wire.items import Item as ItemPayload
 
 _ID_PREFIX = "file_"  # prefix of our file ids; other ids are a provider's and pass
@@ -87,31 +94,36 @@ class FileContent:
 def validate_files(owner_id: Any, files: Sequence[File[bytes]]) -> list[ValidatedFile]:
     """Check the files of one message. Raises UploadRefused if any of them fails."""
     if len(files) > settings.MAX_UPLOAD_COUNT:
-        raise UploadRefused(
-            f"A message may have {settings.MAX_UPLOAD_COUNT} files, and these are"
-            f" {len(files)}. Send the others with the next message.",
-            "too_many_files",
+        words = _(
+            "A message may have %(limit)s files, not %(count)s. Send the others with"
+            " the next message."
         )
+        counts = {"limit": settings.MAX_UPLOAD_COUNT, "count": len(files)}
+        raise UploadRefused(words % counts, "too_many_files")
     validated = [_validate_file(file) for file in files]
-    _check_quota(owner_id, sum(one.size for one in validated))
+    check_quota(owner_id, sum(one.size for one in validated))
     return validated
 
 
 def save_attachments(
-    conversation: Conversation, files: Sequence[ValidatedFile]
+    conversation: Conversation, files: Sequence[ValidatedFile], user: Any = None
 ) -> list[Attachment]:
-    """Store rows and bytes of the files, or neither. Raises UploadRefused where other
-    uploads have used up the quota since the files were validated."""
+    """Store the user's files in the conversation, by default those of its owner: rows
+    and bytes of the files, or neither. Raises UploadRefused where other uploads have
+    used up the quota since the files were validated."""
     rows: list[Attachment] = []
+    owner_id = conversation.owner_id
+    user_id = owner_id if user is None else user.pk
     with ExitStack() as rollback:
         rollback.callback(discard, rows)
         with transaction.atomic():
             users = get_user_model().objects.select_for_update()
-            # The row lock serializes the owner's uploads.
-            users.get(pk=conversation.owner_id)
-            _check_quota(conversation.owner_id, sum(file.size for file in files))
+            # The row lock serializes the user's uploads.
+            users.get(pk=user_id)
+            check_quota(user_id, sum(file.size for file in files))
             for file in files:
                 rows.append(row := _row(conversation, file))
+                row.uploaded_by_id = None if user_id == owner_id else user_id
                 file.file.seek(0)
                 store(row, row.pk, file.file)
                 row.save(force_insert=True)
@@ -119,7 +131,7 @@ def save_attachments(
     return rows
 
 
-def store(row: Attachment, name: str, content: File[bytes]) -> None:
+def store(row: Attachment | FolderFile, name: str, content: File[bytes]) -> None:
     """Write the bytes of a new row. On failure (a full disk) the partial file is
     deleted, as nothing else would delete it."""
     try:
@@ -129,6 +141,20 @@ def store(row: Attachment, name: str, content: File[bytes]) -> None:
         raise
 
 
+def store_text(conversation_id: str, name: str, text: str) -> None:
+    """Store a text as a file of the conversation: the full output of a call, of which
+    the model reads only the beginning."""
+    content = text.encode()
+    row = Attachment(
+        conversation_id=conversation_id,
+        name=name,
+        content_type=TEXT,
+        size=len(content),
+    )
+    store(row, f"{row.pk}.txt", ContentFile(content))
+    row.save()
+
+
 def check_inline_quota(owner_id: Any, items: Iterable[ItemPayload]) -> None:
     """Check the owner's quota for files inside items (`data:` URLs) that are about to
     be stored in this transaction. Raises UploadRefused."""
@@ -136,10 +162,10 @@ def check_inline_quota(owner_id: Any, items: Iterable[ItemPayload]) -> None:
         return
     users = get_user_model().objects.select_for_update()
     users.get(pk=owner_id)  # the row lock serializes the owner's uploads
-    _check_quota(owner_id, size)
+    check_quota(owner_id, size)
 
 
-def discard(rows: Iterable[Attachment]) -> None:
+def discard(rows: Iterable[Attachment | FolderFile]) -> None:
     """Delete the files of rows that were never committed."""
     for row in rows:
         if row.file.name:
@@ -153,6 +179,14 @@ def is_used(attachment: Attachment) -> bool:
 
 
 def delete_file(instance: Attachment, **_: Any) -> None:
+    """`post_delete` receiver: deletes the row's file once the transaction commits,
+    unless a copy of the conversation names it too."""
+    storage, name = instance.file.storage, instance.file.name
+    if name and not Attachment.objects.filter(file=name).exists():
+        transaction.on_commit(lambda: storage.delete(name))
+
+
+def delete_folder_file(instance: FolderFile, **_: Any) -> None:
     """`post_delete` receiver: deletes the row's file once the transaction commits."""
     storage, name = instance.file.storage, instance.file.name
     if name:
@@ -162,49 +196,64 @@ def delete_file(instance: Attachment, **_: Any) -> None:
 def _validate_file(file: File[bytes]) -> ValidatedFile:
     original_name = file.name or ""
     size = file.size
-    quoted_name = f"“{clean_name(original_name, TEXT)}”"
+    named = {"name": clean_name(original_name, TEXT)}
     if not size:
-        raise UploadRefused(f"{quoted_name} is empty.", "empty_file")
-    _check_size(quoted_name, size, settings.MAX_UPLOAD_SIZE, "a file")
+        raise UploadRefused(_("“%(name)s” is empty.") % named, "empty_file")
+    limit = settings.MAX_UPLOAD_SIZE
+    if size > limit:
+        words = _("“%(name)s” has %(size)s; the limit for a file is %(limit)s.")
+        raise _too_large(words, named, size, limit)
     file.seek(0)
     data = file.read()
     content_type = content_type_of(data)
     if content_type is None:
         raise UploadRefused(
-            f"{quoted_name} is of a kind that models do not read. {KINDS} can be sent.",
+            _(
+                "“%(name)s” has a type that models cannot read. Send PNG, JPEG, WebP"
+                " and GIF pictures, PDF, and text files."
+            )
+            % named,
             "unsupported_file",
             415,
         )
-    if content_type == TEXT:  # sent as part of the message, so its limit applies
-        _check_size(quoted_name, size, settings.MAX_INPUT_SIZE, "a text file")
+    # Sent as part of the message, so its limit applies.
+    if content_type == TEXT and size > (limit := settings.MAX_INPUT_SIZE):
+        words = _("“%(name)s” has %(size)s; the limit for a text file is %(limit)s.")
+        raise _too_large(words, named, size, limit)
     digest = hashlib.sha256(data).hexdigest()
     return ValidatedFile(
         clean_name(original_name, content_type), content_type, size, digest, file
     )
 
 
-def _check_size(quoted_name: str, size: int, limit: int, what: str) -> None:
-    if size > limit:
-        raise UploadRefused(
-            f"{quoted_name} has {format_size(size)}, and {what} may have"
-            f" {format_size(limit)}.",
-            "file_too_large",
-            413,
-        )
+def _too_large(
+    words: str, named: Mapping[str, str], size: int, limit: int
+) -> UploadRefused:
+    sizes = {"size": format_size(size), "limit": format_size(limit)}
+    return UploadRefused(words % {**named, **sizes}, "file_too_large", 413)
 
 
-def _check_quota(owner_id: Any, more: int) -> None:
-    owned = Attachment.objects.filter(conversation__owner_id=owner_id)
+def check_quota(owner_id: Any, more: int) -> None:
+    own = Q(conversation__owner_id=owner_id, uploaded_by=None)
+    owned = Attachment.objects.filter(own | Q(uploaded_by=owner_id))
     size = owned.aggregate(size=Sum("size"))["size"] or 0
     # Files inside messages (`data:` URLs) have no attachment rows.
-    inside = Turn.objects.filter(conversation__owner_id=owner_id, inline_bytes__gt=0)
-    size += inside.aggregate(size=Sum("inline_bytes"))["size"] or 0
+    with_files = Turn.objects.filter(inline_bytes__gt=0)
+    own_turns = with_files.filter(conversation__owner_id=owner_id, author=None)
+    size += own_turns.aggregate(size=Sum("inline_bytes"))["size"] or 0
+    joined = Participant.objects.filter(user=owner_id).values("conversation")
+    elsewhere = with_files.filter(conversation__in=joined, author=owner_id)
+    size += elsewhere.aggregate(size=Sum("inline_bytes"))["size"] or 0
+    in_folders = FolderFile.objects.filter(folder__owner_id=owner_id)
+    size += in_folders.aggregate(size=Sum("size"))["size"] or 0
     if size + more > settings.UPLOAD_QUOTA:
         raise UploadRefused(
-            f"Your files have {format_size(size)} already, and with these they would"
-            f" have more than the {format_size(settings.UPLOAD_QUOTA)} that are kept"
-            " for you. Files of deleted conversations count until they are erased; the"
-            " staff can make room.",
+            _(
+                "Your files have %(size)s already; with these they would exceed your"
+                " quota of %(quota)s. Files of deleted conversations count until they"
+                " are erased; ask the staff to erase them."
+            )
+            % {"size": format_size(size), "quota": format_size(settings.UPLOAD_QUOTA)},
             "quota_exceeded",
             413,
         )
@@ -244,7 +293,7 @@ def resolve_file_parts(
             problem = "there is no such file in this conversation."
             raise UnknownFile(f"{path}.file_id", problem)
         if part["type"] == "input_image" and row.content_type not in IMAGES:
-            problem = "this file is no picture; send it as 'input_file'."
+            problem = "this file is not a picture; send it as 'input_file'."
             raise UnknownFile(f"{path}.file_id", problem)
     if len(rows) > settings.MAX_UPLOAD_COUNT:
         problem = f"a message may have {settings.MAX_UPLOAD_COUNT} files."
@@ -282,7 +331,7 @@ def load_contents(conversation_id: str, ids: Collection[str]) -> dict[str, FileC
     if not ids:
         return {}
     rows = Attachment.objects.filter(conversation_id=conversation_id, pk__in=ids)
-    return {row.pk: content for row in rows if (content := _read_content(row))}
+    return {row.pk: content for row in rows if (content := read_content(row))}
 
 
 def inline_files(
@@ -300,7 +349,8 @@ def inline_files(
     ]
 
 
-def _read_content(row: Attachment) -> FileContent | None:
+def read_content(row: Attachment | FolderFile) -> FileContent | None:
+    """None if the file itself no longer exists."""
     try:
         with row.file.open("rb") as file:
             return FileContent(row.name, row.content_type, file.read())
@@ -314,6 +364,11 @@ def _inline_part(
     content = attachments.get(part["file_id"])
     if content is None:
         return {"type": "input_text", "text": _MISSING_FILE_NOTE}
+    return content_part(content, part.get("detail") or "auto")
+
+
+def content_part(content: FileContent, detail: str = "auto") -> dict[str, Any]:
+    """The file as a part of a message that every provider accepts."""
     if content.content_type == TEXT:
         name = content.name.replace('"', "'")
         text = decode_text(content.data) or ""
@@ -321,7 +376,6 @@ def _inline_part(
         return {"type": "input_text", "text": wrapped}
     url = f"data:{content.content_type};base64,{b64encode(content.data).decode()}"
     if content.content_type in IMAGES:
-        detail = part.get("detail") or "auto"
         return {"type": "input_image", "image_url": url, "detail": detail}
     return {"type": "input_file", "filename": content.name, "file_data": url}
 

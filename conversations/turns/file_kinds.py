@@ -11,10 +11,13 @@ import re
 import unicodedata
 from pathlib import PurePosixPath
 
+from django.utils.formats import number_format
+from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
+
 PDF = "application/pdf"
 TEXT = "text/plain"
 IMAGES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
-KINDS = "PNG, JPEG, WebP and GIF pictures, PDF, and text files"
 
 NAME_LENGTH = 100  # characters
 
@@ -78,7 +81,15 @@ def _is_visible(character: str) -> bool:
 
 def format_size(size: int) -> str:
     """`640 bytes`, `12 kB`, `3.4 MB`; static/js/files.js formats sizes the same way."""
-    for unit, factor in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
-        if size >= factor:
-            return f"{size / factor:.1f}".removesuffix(".0") + f" {unit}"
-    return f"{size} bytes"
+    if size >= 10**9:
+        return _("%(size)s GB") % {"size": _short(size / 10**9)}
+    if size >= 10**6:
+        return _("%(size)s MB") % {"size": _short(size / 10**6)}
+    if size >= 10**3:
+        return _("%(size)s kB") % {"size": _short(size / 10**3)}
+    return ngettext("%(size)s byte", "%(size)s bytes", size) % {"size": size}
+
+
+def _short(number: float) -> str:
+    rounded = round(number, 1)
+    return number_format(rounded, 0 if rounded == int(rounded) else 1)

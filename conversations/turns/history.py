@@ -16,6 +16,9 @@ from llm.wire.items import Item, function_call_output, text_of
 from llm.wire.prefix_cache import CachedPrefix, SplitItems, fold_items
 
 BYTES_A_TOKEN = 4
+#: An estimate of tokens may be wrong by this factor: a model counts between two and
+#: eight bytes as a token, by language and kind of text.
+ESTIMATE_ERROR = 2
 IMAGE_TOKENS = 1000  # a large image at high detail
 FILE_TOKENS = 1000  # a short PDF; its size does not tell the number of pages
 ITEM_TOKENS = 4  # role and framing
@@ -52,20 +55,45 @@ def render_prompt(
     without system messages.
 
     `prefix` is the prepared beginning of `items`, if there is one. Raises
-    ContextTooLarge where prompt and answer cannot fit `context_window` (tokens).
+    ContextTooLarge where prompt and answer surely cannot fit `context_window` (tokens).
     """
     prompt_items, system_text = _prompt_items(items, prefix)
     blocks = [f"### {block.title}\n\n{block.text}" for block in context if block.text]
     heading = ["## Context\n\n" + "\n\n".join(blocks)] if blocks else []
     whole = "\n\n".join(filter(None, [instructions, system_text, *heading]))
-    if context_window:
-        room = max(context_window - (max_output_tokens or 0), context_window // 2)
-        if (tokens := estimate_tokens(whole, prompt_items, tools)) > room:
-            raise ContextTooLarge(
-                f"The conversation needs about {tokens} tokens and the model takes"
-                f" {context_window}; shorten it or choose a larger model."
-            )
+    room = room_for_prompt(context_window, max_output_tokens)
+    tokens = estimate_tokens(whole, prompt_items, tools) if room else 0
+    if room and tokens > room * ESTIMATE_ERROR:  # otherwise the provider decides
+        raise ContextTooLarge(
+            f"The conversation needs about {tokens} tokens and the model accepts"
+            f" {context_window}; shorten it or choose a model with a larger context"
+            " window."
+        )
     return Prompt(whole, prompt_items)
+
+
+@dataclass(slots=True)
+class History:
+    """The items of a turn's requests before those of its own output. A compaction
+    replaces them while the turn runs."""
+
+    before: Sequence[Item]  # of the turns before
+    question: Sequence[Item]  # the turn's own input
+    prefix: HistoryPrefix | None = None  # of `before`
+    covered: int = 0  # items of the turn's output that a summary replaces
+
+    def replace(self, new: History) -> None:
+        self.before, self.question = new.before, new.question
+        self.prefix, self.covered = new.prefix, new.covered
+
+
+def room_for_prompt(
+    context_window: int | None, max_output_tokens: int | None
+) -> int | None:
+    """The tokens that a prompt may have beside its answer; None if unknown."""
+    if not context_window:
+        return None
+    return max(context_window - (max_output_tokens or 0), context_window // 2)
 
 
 @dataclass(frozen=True, slots=True)

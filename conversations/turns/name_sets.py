@@ -1,3 +1,5 @@
+"""Sets of names that are not listed: every name except some."""
+
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
@@ -13,7 +15,7 @@ class AllExcept(Collection[str]):
         return name not in self._excluded
 
     def __iter__(self) -> Iterator[str]:
-        raise TypeError("nobody can list them")
+        raise TypeError("the set of names is unbounded")
 
     def __len__(self) -> int:
-        raise TypeError("nobody can count them")
+        raise TypeError("the set of names is unbounded")

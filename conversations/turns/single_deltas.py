@@ -1,15 +1,13 @@
+"""Splitting of batches of deltas, so that gateway clients get each delta by itself."""
+
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from typing import TYPE_CHECKING
 
-from llm.http.client import ProviderCall
+from llm.http.client import ProviderCall, Stream
 from llm.wire.deltas import Delta
 from llm.wire.request import Request
-
-if TYPE_CHECKING:
-    from conversations.turns.loop import Stream
 
 
 def split_batches(stream: Stream) -> Stream:

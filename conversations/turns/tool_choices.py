@@ -26,7 +26,8 @@ class ToolChoice:
 
 
 def tool_choices(user: Any, conversation: Conversation | None) -> list[ToolChoice]:
-    """The tools that the conversation's preset allows; without a conversation all."""
+    """The tools that the conversation's preset allows; without a conversation those
+    that need no preset."""
     available = Tool.objects.load_for(user)
     switched_off = _names_switched_off(conversation)
     labels = {name: tool.label for name, tool in available.tools.items()}
@@ -41,7 +42,7 @@ def tool_choices(user: Any, conversation: Conversation | None) -> list[ToolChoic
             name not in switched_off,
         )
         for name, words in sorted(descriptions.items())
-        if allowed is None or name in allowed
+        if available.is_allowed(name, allowed)
     ]
 
 

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from html import escape
 from typing import Any, ClassVar
 
+from django.utils.translation import gettext as _
+
 PREVIEW_LENGTH = 80  # characters of a call's arguments on its closed card
 MAX_COLUMNS = 12
 MAX_ROWS = 100  # of a table; the JSON below it has all rows
@@ -54,7 +56,10 @@ class Picture:
 
     kind: ClassVar[str] = "picture"
     url: str
-    name: ClassVar[str] = "Picture"
+
+    @property
+    def name(self) -> str:
+        return _("Picture")
 
     @property
     def is_attachment(self) -> bool:
@@ -78,8 +83,8 @@ class FileLink:
 
 @dataclass(frozen=True, slots=True)
 class HostedResults:
-    """Results of a provider-hosted tool: `hosted_items.Result` as dicts, each shown as
-    a picture, a link or text."""
+    """Results of a provider-hosted tool as dicts, each shown as a picture, a link or
+    text."""
 
     kind: ClassVar[str] = "found"
     results: Sequence[Mapping[str, Any]]
@@ -101,7 +106,9 @@ def file_piece(part: Mapping[str, Any]) -> Picture | FileLink:
     url = f"{_ATTACHMENT_URL}{file_id}/" if file_id else ""
     if part["type"] == "input_image":
         return Picture(url or _link(part.get("image_url")))
-    return FileLink(part.get("filename") or "file", url or _link(part.get("file_url")))
+    return FileLink(
+        part.get("filename") or _("file"), url or _link(part.get("file_url"))
+    )
 
 
 def _link(url: Any) -> str:

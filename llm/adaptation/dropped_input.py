@@ -15,7 +15,7 @@ from typing import Any
 
 from llm.wire.codec import Codec
 from llm.wire.items import Item
-from llm.wire.prefix_cache import fold_items, proof_issuer
+from llm.wire.prefix_cache import SplitItems, fold_items, proof_issuer
 from llm.wire.request import Request
 
 REASONING = "input (reasoning of another model)"
@@ -24,7 +24,7 @@ PHASES = "input (phases of messages)"
 SOURCES = "input (sources of another model's text)"
 SHOWN_LATER = "input (images of tools, shown after their outputs)"
 
-_ENCODED_CALLS = frozenset({"message", "function_call", "custom_tool_call"})
+_ENCODED_CALLS = frozenset({"function_call", "custom_tool_call"})
 
 
 def find_losses(request: Request, codec: Codec) -> list[str]:
@@ -32,6 +32,8 @@ def find_losses(request: Request, codec: Codec) -> list[str]:
     takes_phases = "phase" in getattr(codec, "options", ())
     by_text = codec.name.startswith("openai_chat")
     find = partial(_find_in_items, request, takes_phases, by_text)
+    if not isinstance(request.items, SplitItems):
+        return list(find(request.items))
     key = (takes_phases, by_text, proof_issuer(request))
     return list(fold_items(request.items, "losses", find, or_, key))
 
@@ -43,6 +45,8 @@ def _find_in_items(
     for item in items:
         # Most items of a long conversation are plain messages, which have only text.
         kind = item.get("type", "message")
+        if kind in _ENCODED_CALLS:
+            continue
         if kind != "message":
             names = _item_losses(item, kind, by_text)
         elif item.get("role") == "assistant":
@@ -58,13 +62,9 @@ def _item_losses(item: Item, kind: str, by_text: bool) -> Sequence[str]:
     if kind == "function_call_output":
         return [SHOWN_LATER] if by_text and _has_media(item["output"]) else ()
     if kind == "reasoning":
-        says = item.get("provider_data") or item.get("summary") or item.get("content")
-        return [REASONING] if says else ()
-    if (
-        kind.endswith("_call")
-        and kind not in _ENCODED_CALLS
-        and "provider_data" in item
-    ):
+        # Hosts that sign no reasoning never take it back, not even their own.
+        return [REASONING] if item.get("provider_data") else ()
+    if kind.endswith("_call") and "provider_data" in item:
         return [RECEIPTS]
     return ()
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from llm.capabilities import Capabilities
 from llm.errors import BadRequest
+from llm.provider import Route
 from llm.wire.codec import Codec
 from llm.wire.hosted_tools import NAMES, SPELLINGS, is_hosted, kind_of
 from llm.wire.items import user_message
@@ -27,6 +28,7 @@ __all__ = [
     "is_hosted",
     "kind_of",
     "needs_client",
+    "why_route_refuses",
     "why_unsupported",
 ]
 
@@ -87,6 +89,19 @@ def why_unsupported(
     return None if _encoding_error(codec, model, beside) else together
 
 
+def why_route_refuses(
+    route: Route, tool: Tool, *, beside: Sequence[dict[str, Any]] = ()
+) -> str | None:
+    """As `why_unsupported`, for the model of a route."""
+    return why_unsupported(
+        route.endpoint.codec,
+        route.capabilities,
+        tool,
+        model=route.model,
+        beside=beside,
+    )
+
+
 def needs_client(tool: Tool) -> bool:
     """Whether the client has to carry out the actions of the model: computer use."""
     return kind_of(tool) == "computer_use"
@@ -100,10 +115,10 @@ def client_functions(tools: Iterable[Tool]) -> frozenset[str]:
 
 def _list_supported(kinds: Sequence[str]) -> str:
     if not kinds:
-        return "It has no tools of its provider's own; choose another model."
+        return "The model has no tools that its provider runs; choose another model."
     *others, last = (repr(kind) for kind in kinds)
     names = f"{', '.join(others)} and {last}" if others else last
-    return f"Of its provider's own tools it has {names}."
+    return f"The tools that its provider runs are {names}."
 
 
 def _encoding_error(

@@ -1,21 +1,29 @@
+"""Registration of the admin of providers, keys, models and model calls."""
+
 from __future__ import annotations
 
 from django.contrib import admin
 from django.utils.translation import gettext_lazy as _
 
 from llm.admin.api_key import ApiKeyAdmin
-from llm.admin.bases import BoundedPaginator, SecretFormAdmin
+from llm.admin.bases import BoundedPaginator, LargeTableAdmin, SecretFormAdmin
 from llm.admin.language_model import LanguageModelAdmin
 from llm.admin.model_call import ModelCallAdmin
+from llm.admin.own_key import OwnKeyAdmin
 from llm.admin.provider import ProviderAdmin
+from llm.admin.used_by import Use, UsedByAdmin
 
 __all__ = [
     "ApiKeyAdmin",
     "BoundedPaginator",
     "LanguageModelAdmin",
+    "LargeTableAdmin",
     "ModelCallAdmin",
+    "OwnKeyAdmin",
     "ProviderAdmin",
     "SecretFormAdmin",
+    "Use",
+    "UsedByAdmin",
 ]
 
 admin.site.site_header = "Parley"

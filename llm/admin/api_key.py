@@ -1,3 +1,5 @@
+"""Admin of API keys, which are write-only, with a test of the key."""
+
 from __future__ import annotations
 
 from typing import Any
@@ -10,30 +12,41 @@ from django.utils.formats import date_format
 from django.utils.translation import gettext_lazy as _
 from django.utils.translation import ngettext
 
-from llm.admin.bases import SecretFormAdmin, describe_sending
+from llm.admin.bases import SecretFormAdmin, describe_sending, note_author
+from llm.admin.key_import import KeyImportMixin
+from llm.admin.key_rotation import RotationMixin
+from llm.admin.used_by import UsedByAdmin
 from llm.forms.fields import ApiKeyForm
-from llm.models import ApiKey
+from llm.models import ApiKey, ModelCall
+
+NEWEST_CALLS = 1_000  # rows that are read
 
 
 @admin.register(ApiKey)
-class ApiKeyAdmin(SecretFormAdmin):
+class ApiKeyAdmin(UsedByAdmin, RotationMixin, KeyImportMixin, SecretFormAdmin):
     form = ApiKeyForm
-    actions = ["enable"]
+    actions = ["enable", "drain"]
     list_display = [
         "label",
         "provider",
         "hint",
         "state_shown",
         "weight",
+        "group",
         "is_sent",
+        "added_by",
         "last_used_at",
         "last_error",
     ]
     list_filter = ["state", "provider"]
-    list_select_related = ["provider"]
-    search_fields = ["label", "hint", "provider__name"]
+    list_select_related = ["provider", "group", "added_by"]
+    search_fields = ["label", "hint", "fingerprint", "provider__name"]
     readonly_fields = [
         "hint",
+        "fingerprint",
+        "reference_shown",
+        "added_by",
+        "recent_errors",
         "is_sent",
         "state_reason",
         "model_rests_shown",
@@ -42,7 +55,20 @@ class ApiKeyAdmin(SecretFormAdmin):
         "created_at",
     ]
     fieldsets = [
-        (None, {"fields": ["provider", "label", "secret", "hint", "is_sent"]}),
+        (
+            None,
+            {
+                "fields": [
+                    "provider",
+                    "label",
+                    "secret",
+                    "hint",
+                    "fingerprint",
+                    "reference_shown",
+                    "is_sent",
+                ]
+            },
+        ),
         (
             _("Use"),
             {
@@ -51,16 +77,53 @@ class ApiKeyAdmin(SecretFormAdmin):
                     "rest_until",
                     "state_reason",
                     "model_rests_shown",
+                    "expires_at",
+                    "drains_at",
                     "weight",
+                    "group",
                 ]
             },
         ),
-        (_("Seen"), {"fields": ["last_used_at", "last_error", "created_at"]}),
+        (
+            _("Activity"),
+            {
+                "fields": [
+                    "last_used_at",
+                    "last_error",
+                    "recent_errors",
+                    "added_by",
+                    "created_at",
+                ]
+            },
+        ),
     ]
+
+    def save_model(
+        self, request: HttpRequest, obj: ApiKey, form: Any, change: bool
+    ) -> None:
+        note_author(request, obj, form)
+        super().save_model(request, obj, form, change)
+
+    @admin.display(description=_("read from"))
+    def reference_shown(self, obj: ApiKey) -> str:
+        return obj.reference
+
+    @admin.display(description=_("errors of its last calls"))
+    def recent_errors(self, obj: ApiKey) -> str:
+        # Without a condition on the key, so that no index over all its calls is sorted.
+        calls = ModelCall.objects.order_by("-id").values_list("key_id", "status")
+        statuses = [status for key, status in calls[:NEWEST_CALLS] if key == obj.pk]
+        failed = statuses.count(ModelCall.Status.FAILED)
+        text = _("%(failed)d of %(all)d, among the last %(newest)d calls of all keys")
+        counts = {"failed": failed, "all": len(statuses), "newest": NEWEST_CALLS}
+        return text % counts
 
     @admin.display(description=_("state"), ordering="state")
     def state_shown(self, obj: ApiKey) -> str:
         now = timezone.now()
+        if obj.state != obj.State.DISABLED and obj.has_ended:
+            is_expired = obj.expires_at is not None and obj.expires_at <= now
+            return str(_("expired") if is_expired else _("draining"))
         shown = str(obj.State(obj.state).label)
         if obj.state == obj.State.RESTING and obj.rest_until:
             if obj.rest_until <= now:
@@ -72,13 +135,13 @@ class ApiKeyAdmin(SecretFormAdmin):
             shown = _("disabled: %(reason)s") % {"reason": obj.state_reason}
         if obj.state != obj.State.DISABLED and (rests := obj.model_rests_after(now)):
             names = ", ".join(sorted(rests))
-            shown = _("%(state)s, not for %(models)s") % {
+            shown = _("%(state)s, resting for %(models)s") % {
                 "state": shown,
                 "models": names,
             }
         return shown
 
-    @admin.display(description=_("models it rests for"))
+    @admin.display(description=_("resting for models"))
     def model_rests_shown(self, obj: ApiKey) -> str:
         rests = obj.model_rests_after(timezone.now())
         return "\n".join(f"{name}: {rest['reason']}" for name, rest in rests.items())
@@ -90,6 +153,18 @@ class ApiKeyAdmin(SecretFormAdmin):
             self.log_change(request, key, "Enabled.")
         count = len(queryset)
         text = ngettext("%(count)d key enabled.", "%(count)d keys enabled.", count)
+        self.message_user(request, text % {"count": count}, messages.SUCCESS)
+
+    @admin.action(description=_("Drain the selected keys"), permissions=["change"])
+    def drain(self, request: HttpRequest, queryset: QuerySet[ApiKey]) -> None:
+        count = queryset.update(drains_at=timezone.now())
+        for key in queryset:
+            self.log_change(request, key, "Draining.")
+        text = ngettext(
+            "%(count)d key gets no new calls.",
+            "%(count)d keys get no new calls.",
+            count,
+        )
         self.message_user(request, text % {"count": count}, messages.SUCCESS)
 
     @admin.display(description=_("sent"))

@@ -1,3 +1,5 @@
+"""Admin of language models: capabilities, options, prices, fallbacks."""
+
 from __future__ import annotations
 
 from typing import Any
@@ -5,16 +7,28 @@ from typing import Any
 from django.contrib import admin, messages
 from django.db.models import QuerySet
 from django.http import HttpRequest
+from django.urls import reverse
+from django.utils import timezone
+from django.utils.formats import date_format
+from django.utils.html import format_html
 from django.utils.translation import gettext_lazy as _
 
 from llm import capabilities
 from llm.admin.bases import JSON_AS_OBJECT, switch_enabled
-from llm.forms.fields import FullNameField
-from llm.models import LanguageModel
+from llm.admin.capability_source import CapabilityMixin
+from llm.admin.fallback_path import FallbackPathMixin
+from llm.admin.model_price import ModelPriceInline, describe_price, save_prices
+from llm.admin.prompt_test import PromptTestMixin
+from llm.admin.used_by import UsedByAdmin
+from llm.forms.fields import FullNameField, OneFullNameField
+from llm.models import LanguageModel, ModelPrice, ModelProbe
 
 
 @admin.register(LanguageModel)
-class LanguageModelAdmin(admin.ModelAdmin):
+class LanguageModelAdmin(
+    CapabilityMixin, FallbackPathMixin, PromptTestMixin, UsedByAdmin
+):
+    parts = (ModelPrice, ModelProbe)
     list_display = [
         "__str__",
         "provider",
@@ -22,29 +36,42 @@ class LanguageModelAdmin(admin.ModelAdmin):
         "alias",
         "enabled",
         "is_default",
+        "retires_at",
         "abilities",
         "context_window",
     ]
     list_filter = ["enabled", "is_default", "provider", "groups"]
     list_select_related = ["provider"]
     search_fields = ["name", "label", "alias", "provider__name"]
-    actions = ["enable", "disable", "make_default"]
+    actions = ["enable", "disable", "make_default", "test_prompt"]
     filter_horizontal = ["groups", "fallbacks"]
-    readonly_fields = ["created_at"]
+    readonly_fields = ["created_at", "probed", "fallback_path", "current_price"]
     fieldsets = [
         (
             None,
             {"fields": ["provider", "name", "label", "alias", "enabled", "is_default"]},
         ),
         (
-            _("What it can do"),
-            {"fields": ["capabilities", "context_window", "max_output_tokens"]},
+            _("Capabilities"),
+            {
+                "fields": [
+                    "capabilities",
+                    "probed",
+                    "context_window",
+                    "max_output_tokens",
+                ]
+            },
         ),
-        (_("How it is asked"), {"fields": ["options", "fallbacks"]}),
-        (_("What it costs, and who may use it"), {"fields": ["prices", "groups"]}),
+        (_("Requests"), {"fields": ["options", "fallbacks", "fallback_path"]}),
+        (_("Prices and access"), {"fields": ["current_price", "prices", "groups"]}),
+        (_("Retirement"), {"fields": ["retires_at", "replacement"]}),
         (None, {"fields": ["created_at"]}),
     ]
     formfield_overrides = JSON_AS_OBJECT
+    inlines = [ModelPriceInline]
+
+    class Media:
+        css = {"all": ["css/tool-admin.css"]}
 
     def formfield_for_manytomany(
         self, db_field: Any, request: HttpRequest, **kwargs: Any
@@ -54,12 +81,52 @@ class LanguageModelAdmin(admin.ModelAdmin):
             kwargs["queryset"] = LanguageModel.objects.select_related("provider")
         return super().formfield_for_manytomany(db_field, request, **kwargs)
 
+    def formfield_for_foreignkey(
+        self, db_field: Any, request: HttpRequest, **kwargs: Any
+    ) -> Any:
+        if db_field.name == "replacement":
+            kwargs["form_class"] = OneFullNameField
+            kwargs["queryset"] = LanguageModel.objects.select_related("provider")
+        return super().formfield_for_foreignkey(db_field, request, **kwargs)
+
     def save_model(
         self, request: HttpRequest, obj: LanguageModel, form: Any, change: bool
     ) -> None:
+        before = LanguageModel.objects.filter(pk=obj.pk).first() if change else None
+        obj.note_overrides(before.overrides if before else {})
         super().save_model(request, obj, form, change)
         for problem in capabilities.problems(obj.capabilities):
             self.message_user(request, problem, messages.WARNING)
+
+    def save_formset(
+        self, request: HttpRequest, form: Any, formset: Any, change: bool
+    ) -> None:
+        if formset.model is ModelPrice:
+            save_prices(request, formset)
+        else:
+            super().save_formset(request, form, formset, change)
+
+    @admin.display(description=_("price now"))
+    def current_price(self, obj: LanguageModel) -> str:
+        return describe_price(obj) if obj.pk else "–"
+
+    @admin.display(description=_("probed"))
+    def probed(self, obj: LanguageModel) -> str:
+        if obj.pk is None:
+            return "–"
+        url = reverse(
+            f"{self.admin_site.name}:llm_provider_probe", args=[obj.provider_id]
+        )
+        link = format_html('<a href="{}?model={}">{}</a>', url, obj.pk, _("Probe"))
+        if obj.probed_at is None:
+            return link
+        values = ", ".join(
+            f"{name}: {_('yes') if value else _('no')}"
+            + (f" ({_('overridden')})" if name in obj.capabilities else "")
+            for name, value in (obj.probed_capabilities or {}).items()
+        )
+        at = date_format(timezone.localtime(obj.probed_at), "DATETIME_FORMAT")
+        return format_html("{} ({}). {}", values, at, link)
 
     @admin.display(description=_("capabilities"))
     def abilities(self, obj: LanguageModel) -> str:
@@ -76,13 +143,13 @@ class LanguageModelAdmin(admin.ModelAdmin):
     @admin.action(description=_("Make default"), permissions=["change"])
     def make_default(self, request: HttpRequest, rows: QuerySet[LanguageModel]) -> None:
         if len(rows) != 1:
-            problem = _("Choose one model; there is one default.")
+            problem = _("Select exactly one model; only one can be the default.")
             self.message_user(request, problem, messages.ERROR)
             return
         model = rows[0]
         if why := model.why_unusable:
             self.message_user(
-                request, f"{model} stays as it is: {why}.", messages.ERROR
+                request, f"{model} cannot be the default: {why}.", messages.ERROR
             )
             return
         model.make_default()

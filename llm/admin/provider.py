@@ -1,9 +1,12 @@
+"""Admin of providers with their keys and models, and the sync of model lists."""
+
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from django.contrib import admin, messages
+from django.contrib.admin.views.main import ChangeList
 from django.db import models
 from django.db.models import Count, QuerySet
 from django.forms import TextInput
@@ -18,21 +21,39 @@ from llm.admin.bases import (
     JSON_AS_OBJECT,
     SecretFormAdmin,
     describe_sending,
+    note_author,
     switch_enabled,
 )
+from llm.admin.probe import ProbeMixin
+from llm.admin.provider_status import statuses_of
+from llm.admin.used_by import Use, UsedByAdmin, count_uses, references_to
 from llm.errors import LLMError
 from llm.forms.fields import ApiKeyForm
-from llm.models import ApiKey, LanguageModel, Provider
+from llm.forms.provider import QUIRK_FIELDS, ProviderForm
+from llm.models import ApiKey, LanguageModel, ModelProbe, Provider
+from llm.pricing.caller import Caller
 from llm.providers import all_providers
+from llm.providers.demo import PROVIDER as DEMO
 
 if TYPE_CHECKING:
     from llm.sync.model_list import ModelListComparison
 
+#: What is not counted among the users of a model: itself as a fallback, its probes.
+MODEL_PARTS = (LanguageModel, ModelProbe)
 MAX_INLINE_MODELS = 50  # rows; Django rejects a form with too many fields
 
 NARROW: Mapping[type[models.Field], Mapping[str, Any]] = {
     models.CharField: {"widget": TextInput({"size": 18})}
 }
+
+
+class HostToCall(HttpResponse):
+    """Stands for the answer until the transaction that saves the form is over. It must
+    not wait for a host: meanwhile nobody else could write."""
+
+    def __init__(self, provider: Provider) -> None:
+        super().__init__()
+        self.provider = provider
 
 
 class ApiKeyInline(admin.TabularInline):
@@ -43,10 +64,12 @@ class ApiKeyInline(admin.TabularInline):
         "secret",
         "state",
         "weight",
+        "expires_at",
         "is_sent",
         "last_used_at",
         "last_error",
     ]
+    show_change_link = True
     readonly_fields = ["is_sent", "last_used_at", "last_error"]
     formfield_overrides = NARROW
     verbose_name_plural = _("API keys")
@@ -69,10 +92,26 @@ class LanguageModelInline(admin.TabularInline):
         return 0 if obj else 1
 
 
+class ProviderList(ChangeList):
+    """Finds the status of all its rows at once."""
+
+    def get_results(self, request: HttpRequest) -> None:
+        super().get_results(request)
+        rows = list(self.result_list)
+        statuses = statuses_of(rows)
+        for row in rows:
+            row.known_status = statuses[row.pk]
+        self.result_list = rows
+
+
 @admin.register(Provider)
-class ProviderAdmin(SecretFormAdmin):
+class ProviderAdmin(UsedByAdmin, ProbeMixin, SecretFormAdmin):
+    form = ProviderForm
+    delete_confirmation_template = "admin/llm/provider/delete_confirmation.html"
+    readonly_fields = ["status"]
     list_display = [
         "name",
+        "status",
         "kind_label",
         "address",
         "enabled",
@@ -84,11 +123,34 @@ class ProviderAdmin(SecretFormAdmin):
     search_fields = ["name", "base_url"]
     actions = ["enable", "disable", "test_connection", "sync_models"]
     fieldsets = [
-        (None, {"fields": ["name", "kind", "enabled"]}),
+        (
+            None,
+            {"fields": ["status", "name", "kind", "enabled", "accepts_own_keys"]},
+        ),
         (
             _("Address"),
             {"fields": ["base_url", "allow_private_network", "codec", "options"]},
         ),
+        (
+            _("Connection"),
+            {
+                "classes": ["collapse"],
+                "fields": [
+                    "proxy_url",
+                    "ca_certificates",
+                    "secret",
+                    "connect_timeout",
+                    "first_byte_timeout",
+                    "idle_timeout",
+                    "total_timeout",
+                ],
+            },
+        ),
+        (
+            _("How it differs from other hosts of Chat Completions"),
+            {"classes": ["collapse"], "fields": QUIRK_FIELDS},
+        ),
+        (_("Inspection"), {"fields": ["keeps_exchanges"]}),
     ]
     formfield_overrides = JSON_AS_OBJECT
 
@@ -98,6 +160,47 @@ class ProviderAdmin(SecretFormAdmin):
     def get_queryset(self, request: HttpRequest) -> QuerySet[Provider]:
         rows: QuerySet[Provider] = super().get_queryset(request)
         return rows.prefetch_related("keys").annotate(models_there=Count("models"))
+
+    def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
+        """Without the fields of the form alone for those who may only look."""
+        fieldsets = super().get_fieldsets(request, obj)
+        allowed = obj is None or self.has_change_permission(request, obj)
+        hidden = set() if allowed else {"secret", *QUIRK_FIELDS}
+        hidden |= {"status"} if obj is None else set()
+        shown = [
+            (name, {**each, "fields": [f for f in each["fields"] if f not in hidden]})
+            for name, each in fieldsets
+        ]
+        return [each for each in shown if each[1]["fields"]]
+
+    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> Any:
+        return ProviderList
+
+    def save_formset(
+        self, request: HttpRequest, form: Any, formset: Any, change: bool
+    ) -> None:
+        if formset.model is ApiKey:
+            for each in formset.forms:
+                note_author(request, each.instance, each)
+        super().save_formset(request, form, formset, change)
+
+    def find_uses(self, rows: Sequence[Provider]) -> list[Use]:
+        """What refers to the providers, their keys and their models."""
+        references = [
+            (LanguageModel, "provider"),
+            (ApiKey, "provider"),
+            *(
+                (model, f"{path}__provider")
+                for model, path in references_to(LanguageModel, MODEL_PARTS)
+            ),
+        ]
+        return count_uses(references, [row.pk for row in rows])
+
+    @admin.display(description=_("status"))
+    def status(self, obj: Any) -> str:
+        known = getattr(obj, "known_status", None) or statuses_of([obj])[obj.pk]
+        html: str = known.to_html()
+        return html
 
     def formfield_for_dbfield(
         self, db_field: Any, request: HttpRequest, **kwargs: Any
@@ -112,26 +215,35 @@ class ProviderAdmin(SecretFormAdmin):
             return [ApiKeyInline]
         return [ApiKeyInline, LanguageModelInline]
 
+    def changeform_view(self, request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
+        response = super().changeform_view(request, *args, **kwargs)
+        if isinstance(response, HostToCall):
+            return self._call_host(request, response.provider)
+        return response
+
     def response_add(
         self, request: HttpRequest, obj: Provider, *args: Any, **kwargs: Any
     ) -> HttpResponse:
-        return self._response(request, obj) or super().response_add(
-            request, obj, *args, **kwargs
-        )
+        if self._is_to_be_called(request, obj):
+            return HostToCall(obj)
+        return super().response_add(request, obj, *args, **kwargs)
 
     def response_change(self, request: HttpRequest, obj: Provider) -> HttpResponse:
-        return self._response(request, obj) or super().response_change(request, obj)
+        if self._is_to_be_called(request, obj):
+            return HostToCall(obj)
+        return super().response_change(request, obj)
 
-    def _response(self, request: HttpRequest, obj: Provider) -> HttpResponse | None:
+    def _is_to_be_called(self, request: HttpRequest, obj: Provider) -> bool:
+        may_sync = self.has_sync_permission(request)
+        wanted = "_test" in request.POST or ("_sync" in request.POST and may_sync)
+        return wanted and self.has_change_permission(request, obj)
+
+    def _call_host(self, request: HttpRequest, obj: Provider) -> HttpResponse:
         """Handle "Save and test connection" and "Save and choose models"."""
-        if not self.has_change_permission(request, obj):
-            return None
         if "_sync" in request.POST and self.has_sync_permission(request):
             shown = self.sync_models(request, Provider.objects.filter(pk=obj.pk))
-        elif "_test" in request.POST:
-            shown = self._test(request, obj)
         else:
-            return None
+            shown = self._test(request, obj)
         return shown or redirect(f"{self.admin_site.name}:llm_provider_change", obj.pk)
 
     @admin.display(description=_("kind"), ordering="kind")
@@ -183,7 +295,10 @@ class ProviderAdmin(SecretFormAdmin):
         from llm.sync import model_list
 
         if len(rows) != 1:
-            problem = _("Choose one provider; each has a list of its own.")
+            problem = _(
+                "Select exactly one provider; models are synced for one provider at a"
+                " time."
+            )
             self.message_user(request, problem, messages.ERROR)
             return None
         provider = rows[0]
@@ -205,7 +320,7 @@ class ProviderAdmin(SecretFormAdmin):
         self, request: HttpRequest, provider: Provider, comparison: ModelListComparison
     ) -> HttpResponse | None:
         if not comparison:
-            text = _("%(provider)s lists nothing that is not known here.")
+            text = _("The models of %(provider)s are up to date.")
             self.message_user(request, text % {"provider": provider}, messages.INFO)
             return None
         context = {
@@ -229,6 +344,8 @@ class ProviderAdmin(SecretFormAdmin):
             chosen = {kind: request.POST.getlist(kind) for kind in kinds}
         is_on = "_apply_on" in request.POST
         done = model_list.apply(provider, comparison, **chosen, enables_new=is_on)
+        if is_on and done.added:
+            self._replace_demo_as_default(request, provider)
         counts = {
             "added": done.added,
             "changed": done.changed,
@@ -238,10 +355,13 @@ class ProviderAdmin(SecretFormAdmin):
         self.log_change(request, provider, f"Synced models: {text}")
         self.message_user(request, text, messages.SUCCESS)
 
-    def _test(self, request: HttpRequest, provider: Provider) -> HttpResponse | None:
+    def _test(
+        self, request: HttpRequest, provider: Provider, added: str = ""
+    ) -> HttpResponse | None:
         """Test the connection, and make sure that users can choose a model.
 
-        Messages say what staff still have to do.
+        Messages say what staff still have to do. `added`: the name of a model that is
+        stored only because it is to be tested.
         """
         # Imported here: at the top every management command would load the HTTP
         # libraries.
@@ -249,7 +369,7 @@ class ProviderAdmin(SecretFormAdmin):
 
         try:
             tested_model = model_to_ask(provider)
-            findings = probe(provider)
+            findings = probe(provider, Caller(user_id=request.user.pk))
         except LLMError as exc:
             return self._report_failed_test(request, provider, exc)
         for finding in findings:
@@ -257,7 +377,8 @@ class ProviderAdmin(SecretFormAdmin):
             level = messages.SUCCESS if finding.works else messages.ERROR
             self.message_user(request, f"{named}: {finding.text}", level)
         if any(finding.works for finding in findings):
-            self._ensure_enabled_model(request, provider, tested_model)
+            is_new = tested_model.pk is None or tested_model.name == added
+            self._ensure_enabled_model(request, provider, tested_model, is_new)
         return None
 
     def _report_failed_test(
@@ -270,22 +391,46 @@ class ProviderAdmin(SecretFormAdmin):
         ):
             self.message_user(request, f"{provider}: {exc}", messages.ERROR)
             return None
+        if self._add_only_model(request, provider):
+            return None
         shown = self.sync_models(request, Provider.objects.filter(pk=provider.pk))
         if shown is not None:
             text = _(
-                "%(provider)s answers. Choose the models that people may use, and"
+                "The connection to %(provider)s works. Choose the models that people"
+                " may use, and"
                 " switch them on."
             )
             self.message_user(request, text % {"provider": provider}, messages.INFO)
         return shown
 
+    def _add_only_model(self, request: HttpRequest, provider: Provider) -> bool:
+        """Whether the provider lists just one model, so that nothing is to choose. It
+        is switched on if its test succeeds."""
+        from llm.sync import model_list
+
+        try:
+            comparison = model_list.compare(provider)
+        except LLMError:
+            return False  # the list that is shown instead reports it
+        if len(comparison.new) != 1:
+            return False
+        name = comparison.new[0].name
+        model_list.apply(provider, comparison, new=[name])
+        self._test(request, provider, added=name)
+        return True
+
     def _ensure_enabled_model(
-        self, request: HttpRequest, provider: Provider, tested_model: LanguageModel
+        self,
+        request: HttpRequest,
+        provider: Provider,
+        tested_model: LanguageModel,
+        is_new: bool,
     ) -> None:
         if provider.models.filter(enabled=True).exists():
             return
         named = {"model": tested_model.name, "provider": provider}
-        if tested_model.pk is None and self.has_sync_permission(request):
+        if is_new and self.has_sync_permission(request):
+            tested_model.enabled = True
             tested_model.save()
             self.log_change(request, provider, f"Added the model {tested_model.name}")
             text = _(
@@ -293,12 +438,28 @@ class ProviderAdmin(SecretFormAdmin):
                 " the chat. “Save and choose models” adds others."
             )
             self.message_user(request, text % named, messages.SUCCESS)
+            self._replace_demo_as_default(request, provider)
             return
         text = _(
             "No model of %(provider)s is switched on, so nobody can choose one in the"
             " chat. Tick “enabled” at a model below, or press “Save and choose models”."
         )
         self.message_user(request, text % named, messages.WARNING)
+
+    def _replace_demo_as_default(
+        self, request: HttpRequest, provider: Provider
+    ) -> None:
+        """The first model that is no demo becomes the default of new chats."""
+        usable = LanguageModel.objects.usable()
+        if usable.filter(is_default=True).exclude(provider__kind=DEMO.name).exists():
+            return
+        model = usable.filter(provider=provider).order_by("pk").first()
+        if model is None or provider.kind == DEMO.name:
+            return
+        model.make_default()
+        self.log_change(request, provider, f"Made {model.name} the default model")
+        text = _("%(model)s is the default model of new chats now.")
+        self.message_user(request, text % {"model": model}, messages.SUCCESS)
 
 
 def _describe_options() -> str:

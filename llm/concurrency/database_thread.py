@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import ParamSpec, TypeVar
 
-from asgiref.sync import sync_to_async
 from django.db import close_old_connections
+
+from llm.concurrency.calling_thread import run_with_orm
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -15,11 +16,11 @@ T = TypeVar("T")
 async def run_in_database_thread(
     function: Callable[P, T], *args: P.args, **kwargs: P.kwargs
 ) -> T:
-    """Run `function` in asgiref's thread, whose connection stays open for the next
+    """Run `function` as `run_with_orm` does: the connection stays open for the next
     call."""
 
     def call() -> T:
         close_old_connections()
         return function(*args, **kwargs)
 
-    return await sync_to_async(call)()
+    return await run_with_orm(call)

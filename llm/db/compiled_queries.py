@@ -1,185 +1,145 @@
-"""Queries and inserts that are compiled to SQL once and run with changing values.
+"""Queries that are compiled to SQL once and run with changing values.
 
-Building a query with the ORM takes ten times as long as the database takes to run it,
-and every message runs the same queries.
+The ORM takes ten times as long to build a query as the database takes to run it, and
+every message runs the same dozen (decision 19). They are written as querysets, so the
+SQL is Django's, for SQLite and for PostgreSQL.
 """
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Sequence
-from functools import partial
-from typing import Any, Generic, TypeVar, cast
+from contextlib import suppress
+from itertools import accumulate, chain, islice
+from typing import Any, Generic, TypeVar
 
-from django.db import connection, models
-from django.db.models.query import get_related_populators
+from django.db import DEFAULT_DB_ALIAS, connection, models
 
-from llm.db import raw_sql
-from llm.db.model_instances import (
-    InstanceFactory,
-    Write,
-    column_converter,
-    column_writer,
-    use_instance_factory,
-)
-from llm.db.raw_sql import adapt_value
-from llm.db.raw_sql import execute as execute
+from llm.db.columns import find_converter, find_primary_key, list_columns
+from llm.db.statements import adapt_value, fetch_rows
 
 M = TypeVar("M", bound=models.Model)
+Row = Sequence[Any]
+#: SQL, its parameters for sample values, and pairs: the index of a parameter, the index
+#: of its value in the arguments of a call.
+_Compiled = tuple[str, Row, list[tuple[int, int]]]
 
 
-class RegularUser:
-    """Stand-in for a user who is no superuser, as the argument of `permitted`."""
-
-    is_superuser = False
-
-    def __init__(self, pk: int) -> None:
-        self.pk = pk
+class _Captured(Exception):
+    """Ends a query before it is sent to the database."""
 
 
-class CompiledQuery(Generic[M]):
-    """The query that `build_query` returns for `sample_values`: values of the right
-    types, all different, by which the parameters are found in the compiled SQL.
+def _capture_sql(query: models.QuerySet[Any, Any]) -> tuple[str, Row]:
+    """The SQL of a query and its parameters. The query is not executed."""
+    captured: list[tuple[str, Row]] = []
+
+    def capture(_: Any, sql: str, parameters: Row, *__: Any) -> Any:
+        captured.append((sql, parameters))
+        raise _Captured
+
+    with suppress(_Captured), connection.execute_wrapper(capture):
+        list(query)
+    return captured[0]
+
+
+class CompiledRows:
+    """The `values_list` query that `build_query` returns for `sample_values`: values of
+    the right types, all different, by which its parameters are found in the SQL.
 
     A value may be compared with `=`, `<` and the like, and is never None. Anything else
     that `build_query` reads, such as a setting or the time, is fixed.
     """
 
     def __init__(
-        self, build_query: Callable[..., models.QuerySet[M, Any]], *sample_values: Any
+        self, build_query: Callable[..., models.QuerySet[Any, Any]], *sample_values: Any
     ) -> None:
-        self._build_query = build_query
-        self._sample_values = sample_values
-        self._local = threading.local()
+        self._build_query, self._sample_values = build_query, sample_values
+        self._by_vendor: dict[str, _Compiled] = {}
+
+    def rows(self, *values: Any) -> list[tuple[Any, ...]]:
+        """The rows as the database returns them."""
+        compiled = self._by_vendor.get(connection.vendor) or self._compile()
+        sql, parameters, positions = compiled[0], list(compiled[1]), compiled[2]
+        for position, number in positions:
+            parameters[position] = adapt_value(values[number])
+        return fetch_rows(sql, parameters)
+
+    def _compile(self) -> _Compiled:
+        sql, parameters = _capture_sql(self._query())
+        samples = [adapt_value(value) for value in self._sample_values]
+        pairs = [
+            (n, samples.index(v)) for n, v in enumerate(parameters) if v in samples
+        ]
+        assert {number for _, number in pairs} == set(range(len(samples)))
+        compiled = self._by_vendor[connection.vendor] = sql, parameters, pairs
+        return compiled
+
+    def _query(self) -> models.QuerySet[Any, Any]:
+        return self._build_query(*self._sample_values)
+
+
+class CompiledQuery(CompiledRows, Generic[M]):
+    """A compiled query for instances with all or these `columns`, and with the rows at
+    the paths `related`, as for `select_related`."""
+
+    def __init__(
+        self,
+        build_query: Callable[..., models.QuerySet[M, Any]],
+        *sample_values: Any,
+        columns: Sequence[str] = (),
+        related: Sequence[str] = (),
+    ) -> None:
+        super().__init__(build_query, *sample_values)
+        self._columns, self._related = columns, related
+        self._parts: list[_Part] = []
 
     def all(self, *values: Any) -> list[M]:
-        compiled = self._compile()
-        return [compiled.instance(row) for row in compiled.rows(values)]
+        return [self._create_instance(row) for row in self.rows(*values)]
 
     def first(self, *values: Any) -> M | None:
         return next(iter(self.all(*values)), None)
 
-    def rows(self, *values: Any) -> list[Sequence[Any]]:
-        """The rows of a `values_list` query."""
-        return list(self._compile().rows(values))
+    def _query(self) -> models.QuerySet[Any, Any]:
+        query = super()._query()
+        paths = (accumulate(p.split("__"), "{}__{}".format) for p in self._related)
+        parts = [_Part(query.model, p) for p in dict.fromkeys(chain(*paths))]
+        self._parts = [_Part(query.model, "", self._columns), *parts]
+        return query.values_list(*(name for part in self._parts for name in part.paths))
 
-    def _compile(self) -> _CompiledSQL:
-        """The compiled query of this thread: it depends on the thread's connection."""
-        compiled: _CompiledSQL | None = getattr(self._local, connection.vendor, None)
-        if compiled is None:
-            compiled = _CompiledSQL(
-                self._build_query(*self._sample_values), self._sample_values
-            )
-            setattr(self._local, connection.vendor, compiled)
-        return compiled
-
-
-class _CompiledSQL:
-    """A query in the SQL dialect of one connection, and the conversion of its rows.
-
-    Like `django.db.models.query.ModelIterable`, which does this for each query again.
-    """
-
-    def __init__(
-        self, query: models.QuerySet[Any, Any], sample_values: Sequence[Any]
-    ) -> None:
-        compiler = query.query.get_compiler(connection.alias)
-        self._sql, self._values = compiler.as_sql()
-        adapted_samples = [adapt_value(value) for value in sample_values]
-        #: Pairs: index in the SQL parameters, index in the arguments of the call.
-        self._parameter_positions = [
-            (position, adapted_samples.index(value))
-            for position, value in enumerate(self._values)
-            if value in adapted_samples
-        ]
-        assert {number for _, number in self._parameter_positions} == set(
-            range(len(sample_values))
-        )
-        selected = [column[0] for column in compiler.select]
-        self._converters = [
-            (position, column_converter(each, expression, compiler.connection))
-            for position, (each, expression) in compiler.get_converters(
-                selected
-            ).items()
-        ]
-        self._alias = connection.alias
-        if (class_info := compiler.klass_info) is not None:
-            columns = class_info["select_fields"]
-            self._own = slice(columns[0], columns[-1] + 1)
-            self._names = [column.target.attname for column in selected[self._own]]
-            self._factory = InstanceFactory(class_info["model"], self._names)
-            # The stubs have the type of another version of Django.
-            populators = cast(Any, get_related_populators)
-            related = populators(class_info, compiler.select, connection.alias)
-            self._related = [use_instance_factory(populator) for populator in related]
-
-    def rows(self, values: Sequence[Any]) -> Sequence[Sequence[Any]]:
-        parameters = list(self._values)
-        for position, number in self._parameter_positions:
-            parameters[position] = adapt_value(values[number])
-        found = raw_sql.fetch_rows(self._sql, parameters)
-        if not self._converters:
-            return found
-        return [self._convert(row) for row in found]
-
-    def instance(self, row: Sequence[Any]) -> Any:
-        instance = self._factory.from_db(self._alias, self._names, row[self._own])
-        for populator in self._related:
-            populator.populate(row, instance)
-        return instance
-
-    def _convert(self, row: Sequence[Any]) -> Sequence[Any]:
-        columns = list(row)
-        for position, convert in self._converters:
-            if (value := columns[position]) is not None:
-                columns[position] = convert(value)
-        return columns
+    def _create_instance(self, row: Row) -> Any:
+        columns, found = iter(row), dict[str, Any]()
+        for part in self._parts:
+            instance = part.create([*islice(columns, len(part.names))])
+            found[part.path] = instance
+            if part.path and (parent := found[part.parent]) is not None:
+                part.link(parent, instance)
+        return found[""]
 
 
-class CompiledInsert(Generic[M]):
-    """Like `bulk_create`, without conflicts, batches and signals. The primary key is
-    set if there is only one row.
+class _Part:
+    """The columns of one of a row's instances."""
 
-    Values that are set are stored, even in `auto_now_add` columns.
-    """
+    def __init__(self, model: Any, path: str, columns: Sequence[str] = ()) -> None:
+        self.path, (self.parent, _, self.name) = path, path.rpartition("__")
+        for name in path.split("__") if path else ():
+            self.relation = model._meta.get_field(name)
+            model = self.relation.related_model
+        fields = [f for f in list_columns(model) if not columns or f.attname in columns]
+        self.model, self.names = model, [field.attname for field in fields]
+        self.paths = [f"{path}__{name}" if path else name for name in self.names]
+        self.key = self.names.index(find_primary_key(model).attname)
+        converters = enumerate(map(find_converter, fields))
+        self.converters = [(number, each) for number, each in converters if each]
 
-    def __init__(self, model: type[M]) -> None:
-        self._model = model
-        self._by_vendor: dict[str, tuple[str, Sequence[Write]]] = {}
+    def create(self, values: list[Any]) -> Any:
+        if values[self.key] is None:
+            return None
+        for number, convert in self.converters:
+            if values[number] is not None:
+                values[number] = convert(values[number])
+        return self.model.from_db(DEFAULT_DB_ALIAS, self.names, values)
 
-    def __call__(self, *rows: M) -> None:
-        self.prepare(*rows)()
-
-    def prepare(self, *rows: M) -> Callable[[], None]:
-        """Encode the rows now, and write them when the result is called: so no
-        transaction has to wait for the encoding."""
-        sql, columns = self._by_vendor.get(connection.vendor) or self._compile()
-        values = [[write(row) for write in columns] for row in rows]
-        if len(values) == 1:
-            pk = str(self._model._meta.pk.column)
-            fetch = raw_sql.prepare(f"{sql} RETURNING {pk}", values[0])
-            return partial(self._write_one, fetch, rows[0])
-        return partial(self._write, sql, values, rows)
-
-    def _write_one(self, fetch: Callable[[], list[raw_sql.Row]], row: M) -> None:
-        ((number,),) = fetch()
-        setattr(row, self._model._meta.pk.attname, number)
-        row._state.adding, row._state.db = False, connection.alias
-
-    def _write(self, sql: str, values: list[list[Any]], rows: Sequence[M]) -> None:
-        if values:
-            raw_sql.execute_many(sql, values)
-        for row in rows:
-            row._state.adding, row._state.db = False, connection.alias
-
-    def _compile(self) -> tuple[str, Sequence[Write]]:
-        meta, quote = self._model._meta, connection.ops.quote_name
-        fields = [
-            f for f in meta.concrete_fields if not isinstance(f, models.AutoField)
-        ]
-        names = ", ".join(quote(str(field.column)) for field in fields)
-        placeholders = ", ".join(["%s"] * len(fields))
-        sql = f"INSERT INTO {quote(meta.db_table)} ({names}) VALUES ({placeholders})"
-        columns = [column_writer(field, connection.vendor) for field in fields]
-        compiled = self._by_vendor[connection.vendor] = sql, columns
-        return compiled
+    def link(self, parent: Any, instance: Any) -> None:
+        if instance is None:
+            self.relation.set_cached_value(parent, None)
+        else:
+            setattr(parent, self.name, instance)

@@ -27,15 +27,15 @@ from typing import TYPE_CHECKING, Any
 from cryptography.fernet import Fernet, InvalidToken, MultiFernet
 from django import forms
 from django.apps import apps
-from django.conf import settings
 from django.core import checks
 from django.core.exceptions import FieldError, ImproperlyConfigured
 from django.db import models
 from django.db.models.functions import Cast
-from django.db.models.query_utils import DeferredAttribute
 
+from llm.conf import settings
 from llm.db import bound_secrets
 from llm.db.bound_secrets import Binding, OriginChanged, SecretUnavailable
+from llm.db.columns import list_columns
 
 __all__ = ["OriginChanged", "SecretUnavailable"]
 
@@ -59,6 +59,12 @@ class Secret:
     @classmethod
     def of(cls, text: str) -> Secret:
         return cls(encrypt(text), hint_of(text))
+
+    @classmethod
+    def seal(cls, text: str, binding: Binding) -> Secret:
+        """A newly entered secret whose binding is known already."""
+        stored = bound_secrets.seal(text, binding, _keys())
+        return cls(stored, hint_of(text), binding)
 
     @property
     def is_new(self) -> bool:
@@ -200,13 +206,19 @@ def binding_of(column: EncryptedTextField, row: Any) -> Binding:
     return Binding(row.secret_id, qualified_name, row.secret_origin(column.name))
 
 
-class _SecretAttribute(DeferredAttribute):
+class _SecretAttribute:
     """Encrypts assigned values and adds the binding to loaded ones."""
 
-    field: EncryptedTextField
+    def __init__(self, field: EncryptedTextField) -> None:
+        self.field = field
 
     def __get__(self, instance: Any, cls: Any = None) -> Any:
-        value = super().__get__(instance, cls)
+        if instance is None:
+            return self
+        name = self.field.attname
+        if name not in instance.__dict__:  # the column was deferred
+            instance.refresh_from_db(fields=[name])
+        value = instance.__dict__[name]
         if isinstance(value, Secret) and value.is_bound:
             return replace(value, binding=binding_of(self.field, instance))
         return value
@@ -263,7 +275,7 @@ class EncryptedTextField(models.TextField):
     def _check_hint(self) -> Iterator[checks.CheckMessage]:
         if not self.hint_field:
             return
-        names = [column.name for column in self.model._meta.concrete_fields]
+        names = [column.name for column in list_columns(self.model)]
         if self.hint_field not in names[: names.index(self.name)]:
             # Otherwise a new row's empty hint overwrites the one set with the secret.
             yield checks.Error(
@@ -345,8 +357,8 @@ def list_encrypted_fields() -> list[EncryptedTextField]:
     return [
         column
         for model in apps.get_models()
-        for column in model._meta.local_concrete_fields
-        if isinstance(column, EncryptedTextField)
+        for column in list_columns(model)
+        if column.model is model and isinstance(column, EncryptedTextField)
     ]
 
 
@@ -376,7 +388,7 @@ def rotate(column: EncryptedTextField, *, batch_size: int = 500) -> Rotation:
 
 def _single_relations(model: type[models.Model]) -> list[str]:
     """Relations to load with the row: its origin may be defined by a related row."""
-    columns = model._meta.concrete_fields
+    columns = list_columns(model)
     return [each.name for each in columns if each.is_relation and not each.null]
 
 

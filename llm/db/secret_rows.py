@@ -10,6 +10,7 @@ from django.db import models
 from django.utils.translation import gettext_lazy as _
 
 from llm.db.bound_secrets import OriginChanged, SecretUnavailable
+from llm.db.columns import list_columns
 from llm.db.encrypted_field import EncryptedTextField, Secret, binding_of
 
 
@@ -75,8 +76,8 @@ def why_not_sent(secret: Secret | None, origin: str) -> str:
             secret.reveal()
     except OriginChanged as exc:
         text = _(
-            "Not sent: entered for %(old)s, and the address is now %(new)s. Enter it"
-            " again to have it sent there."
+            "Not sent: it was entered for %(old)s, and the address is now %(new)s."
+            " Enter it again to send it to the new address."
         )
         return str(text) % {"old": exc.origin, "new": origin}
     except SecretUnavailable:
@@ -90,8 +91,11 @@ def why_not_sent(secret: Secret | None, origin: str) -> str:
 
 
 def list_encrypted_columns(model: type[models.Model]) -> list[EncryptedTextField]:
-    columns = model._meta.concrete_fields
-    return [column for column in columns if isinstance(column, EncryptedTextField)]
+    return [
+        column
+        for column in list_columns(model)
+        if isinstance(column, EncryptedTextField)
+    ]
 
 
 def is_unbound(value: Any) -> bool:

@@ -14,13 +14,13 @@ from typing import Any
 
 import orjson
 
+from llm.demo.api_interface import Wire
 from llm.demo.chat import ChatWire
-from llm.demo.disconnect import Send, break_off
+from llm.demo.disconnect import CLOSES, UNREACHED_LENGTH, Send, break_off
 from llm.demo.key import demo_key
 from llm.demo.problem import Problem
 from llm.demo.responses import ResponsesWire
 from llm.demo.script import script_for
-from llm.demo.wire import Wire
 from llm.wire.items import new_id
 
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -84,13 +84,14 @@ class DemoApplication:
         pace = self._paces[self._check_model(request.model)]
         script = script_for(request.prompt)
         if request.stream:
-            await answer.begin()
+            is_whole = script.ending != "cut"
+            await answer.begin(whole=is_whole)
             await asyncio.sleep(script.delay)
             for frame in request.frames(script):
                 await answer.write(frame.data)
                 # At pace 0 too: other tasks run, and a disconnect is noticed.
                 await asyncio.sleep(pace if frame.is_word else 0)
-            await answer.end(whole=script.ending != "cut")
+            await answer.end(whole=is_whole)
         else:
             await asyncio.sleep(script.delay)
             await answer.json(
@@ -133,16 +134,21 @@ class _Answer:
     ) -> None:
         body = orjson.dumps(value)
         length = (b"content-length", str(len(body)).encode())
-        await self._start(status, b"application/json", [length, *(headers or [])])
+        more = [length, *(headers or [])]
+        if not whole:
+            more.append(CLOSES)
+        await self._start(status, b"application/json", more)
         if not whole:
             await self.write(body[: len(body) // 2])
-            break_off(self._send)
+            await break_off(self._send)
             return
         await self._send({"type": "http.response.body", "body": body})
 
-    async def begin(self) -> None:
+    async def begin(self, *, whole: bool) -> None:
         """Start the stream; the headers are sent before the first word."""
         more = [(b"cache-control", b"no-cache"), (b"x-accel-buffering", b"no")]
+        if not whole:
+            more += [UNREACHED_LENGTH, CLOSES]
         await self._start(200, b"text/event-stream; charset=utf-8", more)
         await self.write(b"")
 
@@ -155,7 +161,7 @@ class _Answer:
         if whole:
             await self._send({"type": "http.response.body"})
         else:
-            break_off(self._send)
+            await break_off(self._send)
 
     async def _start(self, status: int, type: bytes, headers: Headers) -> None:
         common = [

@@ -12,6 +12,7 @@ from typing import Any
 
 import orjson
 
+from llm.demo.api_interface import Frame, Ids, first_half
 from llm.demo.problem import Problem, stream_failure
 from llm.demo.prompt import CallHistory, DemoPrompt, Message
 from llm.demo.request_schemas import (
@@ -32,7 +33,6 @@ from llm.demo.request_schemas import (
     text_of,
 )
 from llm.demo.steps import CallTool, Say, Script, Step, Think
-from llm.demo.wire import Frame, Ids, first_half
 from llm.demo.words import pieces, words
 
 _FUNCTION_CALL = {

@@ -14,10 +14,10 @@ from typing import Any
 
 import orjson
 
+from llm.demo.api_interface import Frame, Ids, first_half
 from llm.demo.problem import stream_failure
 from llm.demo.responses_request import parse_prompt, proof
 from llm.demo.steps import CallTool, Say, Script, Step, Think
-from llm.demo.wire import Frame, Ids, first_half
 from llm.demo.words import pieces, words
 from llm.wire import sse
 from llm.wire.items import Event, Item

@@ -10,8 +10,7 @@ from collections.abc import ItemsView
 from types import FrameType
 from typing import Any
 
-from django.http import HttpRequest
-from django.utils.datastructures import MultiValueDict
+from django.http import HttpRequest, QueryDict
 from django.views.debug import SafeExceptionReporterFilter
 
 
@@ -45,7 +44,7 @@ def _list_posted_secrets(request: Any) -> list[str]:
 
 
 def _contains_secret(value: Any, secrets: list[str]) -> bool:
-    if not secrets or isinstance(value, MultiValueDict):
+    if not secrets or isinstance(value, QueryDict):
         return False  # Django cleanses those by name
     try:
         shown = f"{value!r}{value}"

@@ -1,3 +1,5 @@
+"""Form fields for JSON, models and API keys."""
+
 from __future__ import annotations
 
 import json
@@ -6,10 +8,11 @@ from typing import Any
 import orjson
 from django import forms
 from django.core.exceptions import ValidationError
-from django.forms.fields import InvalidJSONInput, JSONString
 
 from llm.models import ApiKey
 from llm.wire.sanitize import NUL, sanitize_json
+
+_MAX_ID_LENGTH = 18  # digits of a primary key
 
 
 def is_storable_json(text: str) -> bool:
@@ -21,6 +24,12 @@ def is_storable_json(text: str) -> bool:
         return NUL not in orjson.dumps(value) or sanitize_json(value) == value
     except (orjson.JSONDecodeError, orjson.JSONEncodeError):
         return False
+
+
+class _RawInput(str):
+    """Text of a user that is no JSON; the page shows it as it was entered."""
+
+    __slots__ = ()
 
 
 class StrictJSONField(forms.JSONField):
@@ -35,12 +44,15 @@ class StrictJSONField(forms.JSONField):
 
     def bound_data(self, data: Any, initial: Any) -> Any:
         if self._is_user_input(data) and not is_storable_json(data):
-            return InvalidJSONInput(data)
+            return _RawInput(data)
         return super().bound_data(data, initial)
+
+    def prepare_value(self, value: Any) -> Any:
+        return value if isinstance(value, _RawInput) else super().prepare_value(value)
 
     def _is_user_input(self, value: Any) -> bool:
         """Whether it is text from a user, neither empty nor parsed already."""
-        is_text = isinstance(value, str) and not isinstance(value, JSONString)
+        is_text = type(value) is str  # Django parses a JSON string to a subclass
         return is_text and not self.disabled and value not in self.empty_values
 
 
@@ -48,13 +60,30 @@ class JSONObjectField(StrictJSONField):
     """A JSON object, indented for reading."""
 
     def prepare_value(self, value: Any) -> Any:
-        if isinstance(value, InvalidJSONInput):
+        if isinstance(value, _RawInput):
             return value
         return json.dumps(value, indent=2, ensure_ascii=False) if value else ""
 
 
 class FullNameField(forms.ModelMultipleChoiceField):
     """Models, labelled with their provider's name."""
+
+    def clean(self, value: Any) -> Any:
+        for each in value or ():
+            if len(str(each)) > _MAX_ID_LENGTH:  # databases refuse larger numbers
+                raise ValidationError(
+                    self.error_messages["invalid_choice"],
+                    code="invalid_choice",
+                    params={"value": str(each)[:_MAX_ID_LENGTH]},
+                )
+        return super().clean(value)
+
+    def label_from_instance(self, obj: Any) -> str:
+        return str(obj.full_name)
+
+
+class OneFullNameField(forms.ModelChoiceField):
+    """One model, labelled with its provider's name."""
 
     def label_from_instance(self, obj: Any) -> str:
         return str(obj.full_name)
@@ -63,7 +92,16 @@ class FullNameField(forms.ModelMultipleChoiceField):
 class ApiKeyForm(forms.ModelForm):
     class Meta:
         model = ApiKey
-        fields = ["provider", "label", "secret", "state", "weight", "rest_until"]
+        fields = [
+            "provider",
+            "label",
+            "secret",
+            "state",
+            "weight",
+            "rest_until",
+            "expires_at",
+            "drains_at",
+        ]
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)

@@ -9,17 +9,14 @@ from __future__ import annotations
 
 import inspect
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
 
-from asgiref.sync import sync_to_async
-
-from llm.wire.items import Item, message
+from llm.concurrency.calling_thread import run_with_orm
+from llm.generation.input_items import InputValue, Role, as_items
+from llm.wire.items import Item
 
 logger = logging.getLogger(__name__)
-
-Role = Literal["system", "developer", "user", "assistant"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,8 +27,7 @@ class Question:
     items: Sequence[Item]
 
 
-ContextValue = str | Mapping[str, Any] | Iterable[str | Mapping[str, Any]] | None
-Source = ContextValue | Callable[[Question], ContextValue | Awaitable[ContextValue]]
+Source = InputValue | Callable[[Question], InputValue | Awaitable[InputValue]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +47,7 @@ async def load_contexts(
     Raises any exception of a function whose context is not optional.
     """
     items: list[Item] = []
-    for entry in contexts:
+    for index, entry in enumerate(contexts):
         context = entry if isinstance(entry, Context) else Context(entry)
         try:
             value = await _load_source(context.source, question)
@@ -61,39 +57,15 @@ async def load_contexts(
             name = getattr(context.source, "__qualname__", "a context")
             logger.warning("left out %s: %s", name, type(exc).__name__)
             continue
-        items += as_items(value, context.role)
+        items += as_items(value, context.role, f"contexts[{index}]")
     return items
 
 
-def as_items(value: ContextValue, role: Role = "user") -> list[Item]:
-    """Convert text and messages, short forms included, to canonical items."""
-    if value is None or value == "":
-        return []
-    if isinstance(value, str | Mapping):
-        value = [value]
-    return [_item(each, role) for each in value]
-
-
-def _item(value: str | Mapping[str, Any], role: Role) -> Item:
-    if isinstance(value, str):
-        return message(role, value)
-    item = dict(value)
-    if item.setdefault("type", "message") == "message":
-        content = item.get("content")
-        if isinstance(content, str):
-            return {**message(item["role"], content), **_without_content(item)}
-    return item
-
-
-def _without_content(item: Item) -> Item:
-    return {name: value for name, value in item.items() if name != "content"}
-
-
-async def _load_source(source: Source, question: Question) -> ContextValue:
+async def _load_source(source: Source, question: Question) -> InputValue:
     if not callable(source):
         return source
     if inspect.iscoroutinefunction(source):
-        value: ContextValue = await source(question)
+        value: InputValue = await source(question)
         return value
-    result = await sync_to_async(source)(question)
+    result = await run_with_orm(source, question)
     return await result if inspect.isawaitable(result) else result

@@ -6,15 +6,19 @@ the `Request` for the first of them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+import inspect
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, TypedDict
 
 from llm import policy, router
-from llm.errors import BadRequest
-from llm.generation.contexts import Context, Question, Source, as_items, load_contexts
+from llm.errors import BadRequest, InvalidKey
+from llm.generation.contexts import Context, Question, Source, load_contexts
+from llm.generation.input_items import as_items
+from llm.generation.request_builder import RequestBuilder
 from llm.generation.retry_policy import Policy
 from llm.models import LanguageModel
+from llm.pricing.caller import Caller, cut_name, join_tags
 from llm.provider import Route
 from llm.wire.items import Item
 from llm.wire.request import Request
@@ -23,11 +27,10 @@ Model = str | LanguageModel | Route | None
 Input = str | Mapping[str, Any] | Iterable[str | Mapping[str, Any]]
 
 
-class RequestOptions(TypedDict, total=False):
-    """Options of the request; names and types are those of `POST /responses`."""
+class _SharedOptions(TypedDict, total=False):
+    """Options of the request but `tools`, which are more in a run."""
 
     instructions: str
-    tools: Sequence[dict[str, Any]]
     tool_choice: str | dict[str, Any] | None
     parallel_tool_calls: bool | None
     max_output_tokens: int | None
@@ -47,17 +50,34 @@ class RequestOptions(TypedDict, total=False):
     extra: Mapping[str, Any]
 
 
-class Options(RequestOptions, total=False):
-    """Options of the request and of the call."""
+class RequestOptions(_SharedOptions, total=False):
+    """Options of the request; names and types are those of `POST /responses`."""
+
+    tools: Sequence[dict[str, Any]]
+
+
+class CallOptions(_SharedOptions, total=False):
+    """Options of the request but `tools`, and of the call."""
 
     contexts: Iterable[Context | Source]  # placed before the input
     user: Any  # only models that this user may use
     policy: Policy | None  # None uses the model's own
     ignore_invalid_options: bool  # leave out what the model does not take
+    tags: Iterable[str]  # of the rows of the calls, to sum up usage by
     record: bool  # write a ModelCall row for each call; default True
+    api_key: str  # used instead of the provider's stored keys, and never stored
+    #: Returns such a key for `user`, called once for each request.
+    get_access_token: Callable[[Any], str | Awaitable[str]]
+
+
+class Options(CallOptions, total=False):
+    """Options of the request and of the call."""
+
+    tools: Sequence[dict[str, Any]]
 
 
 _REQUEST_OPTIONS = RequestOptions.__optional_keys__
+_CONTENT = ("instructions", "tools")
 _OTHER_OPTIONS = Options.__optional_keys__ - _REQUEST_OPTIONS
 #: Fields of the request that the response repeats.
 _ECHOED_FIELDS = (
@@ -88,12 +108,15 @@ class PendingRequest:
     policy: Policy | None
     ignore_invalid: bool
     record: bool
+    tags: str = ""
+    access_token: Callable[[Any], str | Awaitable[str]] | None = None
+    is_token: bool = False  # whether `get_access_token` gives the key
 
     @classmethod
     def of(cls, model: Model, input: Input, options: Options) -> PendingRequest:
         if unknown := options.keys() - _REQUEST_OPTIONS - _OTHER_OPTIONS:
             names = ", ".join(sorted(Options.__optional_keys__))
-            raise TypeError(f"There is no option {min(unknown)!r}; there are {names}.")
+            raise TypeError(f"There is no option {min(unknown)!r}; use {names}.")
         return cls(
             model=model,
             items=as_items(input),
@@ -103,6 +126,17 @@ class PendingRequest:
             policy=options.get("policy"),
             ignore_invalid=options.get("ignore_invalid_options", False),
             record=options.get("record", True),
+            tags=join_tags(options.get("tags", ())),
+            access_token=_access_token(options),
+            is_token=options.get("get_access_token") is not None,
+        )
+
+    @property
+    def caller(self) -> Caller:
+        return Caller(
+            user_id=getattr(self.user, "pk", None),
+            end_user=cut_name(self.options.get("safety_identifier")),
+            tags=self.tags,
         )
 
     def routes(self) -> list[Route]:
@@ -111,27 +145,61 @@ class PendingRequest:
             case Route():
                 route = self.model
             case LanguageModel():
-                route = router.route_of(self.model)
+                route = self._route_of(self.model)
             case name:
-                route = router.resolve(name, user=self.user)
-        return policy.routes_of(route, user=self.user)
+                route = self._route_of(router.find_model(name, user=self.user))
+        keyless_for = route.provider_id if self.access_token else None
+        return policy.routes_of(route, user=self.user, keyless_for=keyless_for)
+
+    def _route_of(self, model: LanguageModel) -> Route:
+        if self.access_token:  # the provider's own keys are not needed
+            return router.keyless_route_of(model)
+        return router.route_of(model, user=self.user)
+
+    async def add_key(self, routes: Sequence[Route]) -> Sequence[Route]:
+        """The routes with the key that came with the call, for its provider only.
+
+        Raises InvalidKey, and any exception of `get_access_token`.
+        """
+        if self.access_token is None:
+            return routes
+        token = self.access_token(self.user)
+        if inspect.isawaitable(token):
+            token = await token
+        if not isinstance(token, str) or not token:
+            name = "get_access_token" if self.is_token else "api_key"
+            raise InvalidKey(
+                f"{name} gave no key; it must be a text that is not empty."
+            )
+        first = routes[0]
+        return [
+            router.with_call_key(route, token, is_token=self.is_token)
+            if route.provider_id == first.provider_id
+            else route
+            for route in routes
+        ]
 
     async def request(self, route: Route) -> Request:
         """Raises any exception of a context function."""
         question = Question(route.name, self.items)
         before = await load_contexts(self.contexts, question)
         if not before and not self.items:
-            raise BadRequest("There is nothing to answer.", param="input")
-        defaults = {k: v for k, v in route.defaults.items() if k in _REQUEST_OPTIONS}
-        limit = {"max_output_tokens": route.max_output_tokens}
-        chosen = {**limit, **defaults, **self.options}
-        request = Request(
-            model=route.model,
-            items=[*before, *self.items],
-            issuer=route.endpoint.issuer(route.model),
-        )
-        known = {name: value for name, value in chosen.items() if value is not None}
-        return replace(request, **known)
+            raise BadRequest("The request has no message to answer.", param="input")
+        content = {n: self.options[n] for n in _CONTENT if self.options.get(n)}
+        request = Request(model="", items=[*before, *self.items], **content)
+        return RequestBuilder(route).build(request, self.options)
+
+
+def _access_token(
+    options: Options,
+) -> Callable[[Any], str | Awaitable[str]] | None:
+    """Raises TypeError if both options are set."""
+    key, get_token = options.get("api_key"), options.get("get_access_token")
+    if key is None:
+        return get_token
+    if get_token is not None:
+        raise TypeError("Set api_key or get_access_token, not both.")
+    return lambda user: key
 
 
 def echo_of(request: Request) -> dict[str, Any]:

@@ -12,17 +12,23 @@ from __future__ import annotations
 import asyncio
 import re
 import time
-from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
+from decimal import Decimal
 from functools import partial
+from typing import Literal
 
 import httpx
 
-from llm.concurrency.worker_thread import LARGE, run_off_loop
+from llm.concurrency.worker_thread import run_off_loop
 from llm.errors import BadResponse, InvalidKey, LLMError, NoFreeConnection, TryAgain
 from llm.http import connections, exchange
 from llm.http import request as outgoing
 from llm.http.exchange import MAX_BODY, UpstreamResponse
+from llm.http.recording import Recording
+from llm.http.streamed_deltas import StreamedDeltas
+from llm.pricing.usage_estimate import measure_answer, measure_prompt
 from llm.provider import Endpoint, Route, bearer
 from llm.wire.classify_errors import request_id
 from llm.wire.codec import Decoder
@@ -40,17 +46,35 @@ from llm.wire.deltas import (
 )
 from llm.wire.request import BackgroundResponse, Request
 
-__all__ = ["ProviderCall", "aclose", "get", "post", "public_web_client", "stream"]
+__all__ = [
+    "ProviderCall",
+    "aclose",
+    "get",
+    "post",
+    "public_web_client",
+    "stream",
+    "upload",
+]
 
 #: How an event stream begins; JSON never begins like this.
 _EVENT_STREAM_START = re.compile(rb"(?:\xef\xbb\xbf)?\s*(?:data|event|id|retry)?:")
 _BOM = b"\xef\xbb\xbf"
 MAX_ERROR_BODY = 1024 * 1024  # bytes; the rest is not read
-#: The most that is decoded and yielded before the event loop runs other tasks: bytes of
-#: one read, and deltas. Most reads contain one frame, but a host that sends 20 MB of
-#: tiny frames would otherwise block all other streams for as long as its reads take.
-MAX_CHUNK = 16 * 1024
-MAX_DELTAS = 500
+MAX_DELTAS = 500  # that are yielded before the event loop runs other tasks
+
+#: What a call is made for; "summary" is one of a conversation's earlier items.
+Purpose = Literal[
+    "answer", "correction", "dictation", "test", "probe", "summary", "title", "trial"
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CacheUse:
+    """Whether a stored answer was used instead of a request to the provider."""
+
+    is_hit: bool
+    stored_at: datetime | None = None
+    saved_cost: Decimal | None = None  # USD; None if unknown, 0 without a hit
 
 
 @dataclass(slots=True)
@@ -64,6 +88,7 @@ class ProviderCall:
     http_status: int | None = None
     request_id: str = ""  # the provider's, for its support
     error: LLMError | None = None
+    purpose: Purpose = "answer"
     # Filled in by `llm.policy`; empty for a call made without it.
     attempt: int = 1
     continues: bool = False  # its answer continues that of the call before
@@ -72,6 +97,11 @@ class ProviderCall:
     degraded: list[str] = field(default_factory=list)  # what differs from the request
     prefill: str = ""  # start of the answer, as sent; the answer does not repeat it
     background: BackgroundResponse | None = None  # set once the response has begun
+    cache: CacheUse | None = None  # None if the cache was not asked
+    recording: Recording | None = None  # None if the provider keeps no exchanges
+    #: For an estimate of tokens that the host does not report; 0 if nothing was sent.
+    prompt_tokens: int = 0
+    answer_bytes: int = 0
     # Set only if the caller did not receive these deltas, or received those of several
     # calls in one.
     start: StartDelta | None = None
@@ -85,6 +115,10 @@ class ProviderCall:
         """Call it with each batch until `ttft` is set."""
         if any(map(_has_content, deltas)):
             self.ttft = time.monotonic() - self.started_at
+
+
+#: Makes a provider call for a request, and yields its deltas.
+Stream = Callable[[Request, ProviderCall], AsyncGenerator[list[Delta], None]]
 
 
 async def stream(
@@ -108,61 +142,33 @@ async def stream(
         answer = await _open_response(endpoint, request, call)
         streams, resumes = request.stream, request.resumes is not None
         del request  # it may be large, and the answer may take long
-        chunk = await _read_start(answer) if streams else b""
+        start = await _read_start(answer) if streams else b""
         # Some hosts stream as application/json, others answer a streaming request with
         # one JSON object (usually an error): the first byte distinguishes them, the
         # header does not.
-        if not streams or chunk.lstrip()[:1] in (b"{", b"[", b"<"):
+        if not streams or start.lstrip()[:1] in (b"{", b"[", b"<"):
             if resumes:  # the JSON may be half of the response
-                raise BadResponse(detail="A kept response was not streamed.")
-            body = await answer.read_rest(chunk)
-            deltas = await run_off_loop(len(body), _decode_whole, endpoint, body)
-            del body
-            call.note_content(deltas)
-            for portion in _split_deltas(deltas):
+                raise BadResponse(detail="The response to resume was not streamed.")
+            whole = await _read_whole(endpoint, answer, start)
+            call.note_content(whole)
+            call.answer_bytes = measure_answer(whole)
+            for portion in _split_deltas(whole):
                 yield portion
-                if len(deltas) > MAX_DELTAS:
+                if len(whole) > MAX_DELTAS:
                     await asyncio.sleep(0)
             return
-        reader = DeltaReader(decoder or endpoint.codec.decoder())
-        lost: TryAgain | None = None
-        rest = b""  # of a read that is larger than MAX_CHUNK
-        while chunk:
-            if len(chunk) > MAX_CHUNK:
-                chunk, rest = _split_at_frame(chunk)
-            if reader.waiting > LARGE:
-                deltas = await asyncio.to_thread(reader.feed, chunk)
-            else:
-                deltas = reader.feed(chunk)
-            if deltas:
-                if call.ttft is None:
-                    call.note_content(deltas)
-                if len(deltas) <= MAX_DELTAS:
-                    yield deltas
-                else:
-                    for portion in _split_deltas(deltas):
-                        yield portion
-                        await asyncio.sleep(0)
-            if reader.error:
-                raise reader.error
-            try:
-                del chunk, deltas  # freed because the next read may take a while
-                if rest:
-                    await asyncio.sleep(0)
-                    chunk, rest = rest, b""
-                else:
-                    chunk = await answer.read()
-            except TryAgain as exc:
-                chunk, lost = b"", exc
-        if deltas := await run_off_loop(reader.waiting, reader.close, lost):
-            if call.ttft is None:
+        streamed = StreamedDeltas(answer, decoder or endpoint.codec.decoder(), start)
+        while (deltas := await streamed.read()) is not None:
+            if deltas and call.ttft is None:
                 call.note_content(deltas)
-            for portion in _split_deltas(deltas):
-                yield portion
-                if len(deltas) > MAX_DELTAS:
+            call.answer_bytes += measure_answer(deltas)
+            if len(deltas) > MAX_DELTAS:
+                for portion in _split_deltas(deltas):
+                    yield portion
                     await asyncio.sleep(0)
-        if reader.error:
-            raise reader.error
+            elif deltas:
+                yield deltas
+            del deltas  # freed because the next read may take a while
     except LLMError as exc:
         _annotate_error(exc, endpoint, call)
         raise
@@ -188,13 +194,63 @@ async def post(endpoint: Endpoint, path: str) -> bytes:
     return await _request(endpoint, path, "POST")
 
 
+async def upload(
+    endpoint: Endpoint,
+    path: str,
+    form: Mapping[str, str],
+    file: outgoing.FormFile,
+    call: ProviderCall,
+) -> bytes:
+    """POST a form with a file, fill in `call`, and return the body.
+
+    Raises LLMError and nothing else.
+    """
+    call.started_at = time.monotonic()
+    try:
+        return await _upload(endpoint, path, form, file, call)
+    except LLMError as exc:
+        _annotate_error(exc, endpoint, call)
+        raise
+    finally:
+        if call.started_at:
+            call.latency = time.monotonic() - call.started_at
+
+
+async def _upload(
+    endpoint: Endpoint,
+    path: str,
+    form: Mapping[str, str],
+    file: outgoing.FormFile,
+    call: ProviderCall,
+) -> bytes:
+    auth_headers = await _auth_headers(endpoint)
+    message, allow_private = outgoing.build_upload(
+        endpoint, path, auth_headers, form, file
+    )
+    transport = connections.transport(private=allow_private)
+    answer = await exchange.send_request(
+        transport, message, streams=False, on_slot=call.note_slot
+    )
+    try:
+        response = answer.response
+        call.http_status = response.status_code
+        call.request_id = (request_id(response.headers) or "")[:200]
+        if not response.is_success:
+            raise await _provider_error(endpoint, answer, auth_headers)
+        body = await answer.read_rest()
+    finally:
+        await answer.aclose()
+    _check_size(body)
+    return body
+
+
 async def _request(endpoint: Endpoint, path: str, method: str) -> bytes:
     auth_headers = await _auth_headers(endpoint)
     message, allow_private = outgoing.build_path_request(
         endpoint, path, auth_headers, method=method
     )
-    http = connections.client(private=allow_private)
-    answer = await exchange.send_request(http, message, streams=False)
+    transport = connections.transport(private=allow_private)
+    answer = await exchange.send_request(transport, message, streams=False)
     try:
         if not answer.response.is_success:
             raise await _provider_error(endpoint, answer, auth_headers)
@@ -206,13 +262,13 @@ async def _request(endpoint: Endpoint, path: str, method: str) -> bytes:
 
 
 def public_web_client() -> httpx.AsyncClient:
-    """This event loop's client for URLs on the public web.
+    """A client for URLs on the public web, over this event loop's connections.
 
     It connects to no private address, even if a public name resolves to one: its
     resolver raises BadRequest. Hosts that look like an address are not resolved: check
     them with `addresses` first.
     """
-    return connections.client(private=False)
+    return connections.public_web_client()
 
 
 async def aclose() -> None:
@@ -230,9 +286,15 @@ async def _open_response(
     LLMError."""
     auth_headers = await _auth_headers(endpoint)
     message, allow_private = outgoing.build_request(endpoint, request, auth_headers)
-    http = connections.client(private=allow_private)
+    if endpoint.keeps_exchanges:
+        call.recording = Recording.of(message, endpoint.api_key, auth_headers)
+    transport = connections.transport(private=allow_private)
     answer = await exchange.send_request(
-        http, message, streams=request.stream, on_slot=call.note_slot
+        transport,
+        message,
+        streams=request.stream,
+        on_slot=call.note_slot,
+        recording=call.recording,
     )
     try:
         response = answer.response
@@ -244,6 +306,7 @@ async def _open_response(
         await answer.aclose()
         raise
     answer.discard_head()
+    call.prompt_tokens = measure_prompt(message.content)
     return answer
 
 
@@ -256,7 +319,8 @@ async def _provider_error(
         endpoint.credentials.forget(authorization.removeprefix("Bearer "))
     if response.is_redirect:
         return BadResponse(
-            "The provider's address leads elsewhere; the staff must correct it."
+            "The provider's address redirects to another address; ask the staff to"
+            " correct it."
         )
     try:
         body = await answer.read_rest(limit=MAX_ERROR_BODY)
@@ -277,12 +341,12 @@ async def _read_start(answer: UpstreamResponse) -> bytes:
     return start.removeprefix(_BOM)
 
 
-def _split_at_frame(read: bytes) -> tuple[bytes, bytes]:
-    """Split at the end of a frame, or at MAX_CHUNK if there is none."""
-    end = read.rfind(b"\n\n", 0, MAX_CHUNK) + 2
-    if end < 2:
-        end = MAX_CHUNK
-    return read[:end], read[end:]
+async def _read_whole(
+    endpoint: Endpoint, answer: UpstreamResponse, start: bytes
+) -> list[Delta]:
+    """The deltas of an answer that is no stream and begins with `start`."""
+    body = await answer.read_rest(start)
+    return await run_off_loop(len(body), _decode_whole, endpoint, body)
 
 
 def _split_deltas(deltas: list[Delta]) -> Iterator[list[Delta]]:
@@ -298,7 +362,8 @@ def _decode_whole(endpoint: Endpoint, body: bytes) -> list[Delta]:
         return _decode_stream(endpoint, body)
     if body.lstrip()[:1] == b"<":
         raise BadResponse(
-            "The provider's address answers with a web page; the staff must correct it."
+            "The provider's address returned a web page instead of an API response;"
+            " ask the staff to correct it."
         )
     return decode_body(endpoint.codec.decode, body)
 
@@ -343,13 +408,20 @@ def _annotate_error(exc: LLMError, endpoint: Endpoint, call: ProviderCall) -> No
 
 
 async def _auth_headers(endpoint: Endpoint) -> dict[str, str]:
-    """The authentication headers: with the API key, or with a token issued for it."""
+    """The authentication headers: with the API key, or with a token issued for it.
+
+    Raises InvalidKey for a key that no header can hold.
+    """
     if endpoint.credentials is not None:
-        return bearer(await endpoint.credentials.token(partial(_post_form, endpoint)))
-    key = endpoint.api_key
+        key = await endpoint.credentials.token(partial(_post_form, endpoint))
+    else:
+        key = endpoint.api_key
     if not (key.isascii() and key.isprintable()) or key != key.strip():
-        raise InvalidKey("The API key has a character no key has; enter it anew.")
-    return endpoint.provider.auth(key)
+        raise InvalidKey(
+            "The API key contains a character that is not allowed; enter it again."
+        )
+    auth = bearer(key) if endpoint.credentials else endpoint.auth_headers
+    return {**auth, **endpoint.secret_headers}
 
 
 async def _post_form(
@@ -362,10 +434,11 @@ async def _post_form(
         outgoing.parse_url(text, allow_private=allow_private),
         data=form,
         headers={"Accept": "application/json", "User-Agent": "parley"},
-        extensions={"timeout": outgoing.timeouts()},
+        extensions=outgoing.extensions(endpoint),
     )
-    http = connections.client(private=allow_private)
-    answer = await exchange.send_request(http, message, streams=True)
+    is_proxied = bool(endpoint.connection.proxy_url)
+    transport = connections.transport(private=allow_private or is_proxied)
+    answer = await exchange.send_request(transport, message, streams=True)
     try:
         body = await answer.read_rest(limit=MAX_ERROR_BODY)
     finally:

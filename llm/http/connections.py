@@ -1,10 +1,10 @@
-"""HTTP clients for providers: the httpx API over aiohttp, two clients an event loop.
+"""HTTP connections to providers: httpx messages over aiohttp, two transports an event
+loop.
 
-One client may connect to private addresses, the other refuses to. Neither shares
+One transport may connect to private addresses, the other refuses to. Neither shares
 anything between accounts: no cookies, no redirects, nothing from the environment. Calls
-use `Client.send_request` instead of `httpx.AsyncClient.send`: cookie jar, redirects,
-authentication and hooks are not needed here, and each costs as much as writing the
-request.
+of models use a transport directly: an `httpx.AsyncClient` would look for cookies,
+redirects and authentication in each exchange.
 
 Errors of aiohttp are not converted; the caller handles them beside those of httpx. One
 is added: `IdleConnectionClosed`, for a host that closed an idle connection while a
@@ -14,8 +14,8 @@ request was being sent over it. Such a request may be sent again, with `NEW_CONN
 pool, because a timeout of that pool's own limit cannot be distinguished from a host
 that does not answer.
 
-A body is read from aiohttp's own `StreamReader` (`Body.content`), without the five
-generators of httpx's layers in between.
+A body is read from aiohttp's own `StreamReader` (`Body.content`, by the response
+extension `BODY`), without the five generators of httpx's layers in between.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ import asyncio
 import re
 import socket
 import ssl
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from http.cookiejar import CookieJar, DefaultCookiePolicy
@@ -35,11 +36,13 @@ import httpx
 from aiohttp.abc import ResolveResult
 from aiohttp.resolver import ThreadedResolver
 from aiohttp.streams import StreamReader
-from django.conf import settings
 from multidict import CIMultiDict
 
+from llm.concurrency.per_loop import PerLoop
+from llm.conf import settings
 from llm.errors import BadRequest, NoFreeConnection
 from llm.http.addresses import is_public
+from llm.provider import DIRECT
 
 IDLE_TIMEOUT = (
     4.0  # seconds an idle connection is open; many servers close them after 5
@@ -51,12 +54,16 @@ _KEEP_ALIVE = re.compile(r"\btimeout\s*=\s*(\d{1,20})", re.IGNORECASE)
 _MAX_HOSTS = 1_000  # whose idle timeouts are cached
 #: A request extension: open a new connection for this request.
 NEW_CONNECTION = "parley.fresh"
+#: A request extension: the `Connection` of the account.
+CONNECTION = "parley.connection"
+#: A response extension: the `Body`. A mocked response has none.
+BODY = "parley.body"
 
 
 def private_address_error() -> BadRequest:
     return BadRequest(
-        "The provider's address lies in a private network; the staff must allow that "
-        "for this provider or correct the address."
+        "The provider's address is in a private network; ask the staff to allow"
+        " private networks for this provider or to correct the address."
     )
 
 
@@ -115,6 +122,7 @@ class Transport(httpx.AsyncBaseTransport):
         is_fresh = request.extensions.get(NEW_CONNECTION, False)
         idle_time = 0.0 if is_fresh else self._idle_times.get(host, IDLE_TIMEOUT)
         times = request.extensions.get("timeout", {})
+        connection = request.extensions.get(CONNECTION, DIRECT)
         trace = _Trace()
         try:
             answer = await self.session(idle_time).request(
@@ -125,6 +133,8 @@ class Transport(httpx.AsyncBaseTransport):
                 allow_redirects=False,
                 timeout=_timeout(times.get("connect"), times.get("pool")),
                 trace_request_ctx=trace,
+                proxy=connection.proxy_url or None,
+                ssl=_ssl_context(connection.ca_certificates),
             )
         except aiohttp.ClientConnectionError as exc:
             if trace.reused and not _has_answered(exc):
@@ -132,12 +142,12 @@ class Transport(httpx.AsyncBaseTransport):
             raise
         if keep_alive := answer.headers.get("Keep-Alive"):
             self._store_idle_timeout(host, parse_idle_timeout(keep_alive))
-        headers = answer.raw_headers
+        body = Body(answer)
         return httpx.Response(
             answer.status,
-            headers=headers,
-            stream=Body(answer),
-            extensions={"http_version": b"HTTP/1.1"},
+            headers=answer.raw_headers,
+            stream=body,
+            extensions={"http_version": b"HTTP/1.1", BODY: body},
         )
 
     def session(self, idle_time: float = IDLE_TIMEOUT) -> aiohttp.ClientSession:
@@ -191,55 +201,59 @@ def _timeout(connect: float | None, pool: float | None) -> aiohttp.ClientTimeout
     return aiohttp.ClientTimeout(total=None, sock_connect=connect, connect=pool)
 
 
-class Client(httpx.AsyncClient):
-    async def send_request(self, request: httpx.Request) -> httpx.Response:
-        """Send `request` and return the head of the response; the caller reads and
-        closes the body.
-
-        The response does not reference the request, which may be large.
-        """
-        transport = self._transport_for_url(request.url)
-        return await transport.handle_async_request(request)
-
-
-def client(*, private: bool) -> Client:
-    """This event loop's client, opened when first needed."""
-    loop = asyncio.get_running_loop()
-    clients = _clients.get(loop)
-    if clients is None:
-        for ended in [other for other in _clients if other.is_closed()]:
-            del _clients[ended]
-        clients = _clients[loop] = {}
-    if private not in clients:
-        clients[private] = _new_client(private)
-    return clients[private]
+def transport(*, private: bool) -> Transport:
+    """This event loop's transport, opened when first needed."""
+    transports = loop_transports.of[asyncio.get_running_loop()]
+    if private not in transports:
+        resolver = ThreadedResolver() if private else _PublicResolver()
+        transports[private] = Transport(resolver)
+        _closings()
+    return transports[private]
 
 
-async def aclose() -> None:
-    """Close this event loop's connections. A later call opens new ones."""
-    loop = asyncio.get_running_loop()
-    _slots.pop(loop, None)
-    for http in _clients.pop(loop, {}).values():
-        await http.aclose()
-
-
-_clients: dict[asyncio.AbstractEventLoop, dict[bool, Client]] = {}
-
-
-def _new_client(private: bool) -> Client:
-    return Client(
-        transport=Transport(ThreadedResolver() if private else _PublicResolver()),
+def public_web_client() -> httpx.AsyncClient:
+    """A client over this event loop's transport to public addresses; it need not be
+    closed."""
+    return httpx.AsyncClient(
+        transport=transport(private=False),
         cookies=CookieJar(DefaultCookiePolicy(allowed_domains=())),
         follow_redirects=False,
         trust_env=False,
     )
 
 
+async def aclose() -> None:
+    """Close this event loop's connections. A later call opens new ones."""
+    slots.pop()
+    for each in (loop_transports.pop() or {}).values():
+        await each.aclose()
+
+
+def _close_with_loop() -> AsyncGenerator[None, None]:
+    """Close the running loop's connections when it ends: `asyncio.run` and servers
+    close all asynchronous generators that have begun."""
+    closing = _wait_to_close()
+    with suppress(StopIteration):
+        closing.__anext__().send(None)  # begins, up to its `yield`
+    return closing
+
+
+async def _wait_to_close() -> AsyncGenerator[None, None]:
+    try:
+        yield
+    finally:
+        await aclose()
+
+
+loop_transports: PerLoop[dict[bool, Transport]] = PerLoop(dict)
+_closings: PerLoop[AsyncGenerator[None, None]] = PerLoop(_close_with_loop)
+
+
 def _new_session(resolver: ThreadedResolver, idle_time: float) -> aiohttp.ClientSession:
     connector = aiohttp.TCPConnector(
         limit=0,  # `Slots` limits requests
         **({"keepalive_timeout": idle_time} if idle_time else {"force_close": True}),
-        ssl=_ssl_context(),
+        ssl=_ssl_context(""),
         resolver=resolver,
     )
     # No cookie jar: accounts share the client and must not share cookies.
@@ -247,7 +261,7 @@ def _new_session(resolver: ThreadedResolver, idle_time: float) -> aiohttp.Client
         connector=connector,
         cookie_jar=aiohttp.DummyCookieJar(),
         trust_env=False,
-        auto_decompress=False,  # httpx does it
+        auto_decompress=False,  # `exchange` and httpx do it
         trace_configs=[_tracing()],
     )
 
@@ -268,47 +282,42 @@ class Slots:
     Requests beyond the limit wait in order, for up to `LLM_CONNECTION_WAIT` seconds.
     """
 
-    __slots__ = ("_free", "waiting")
+    __slots__ = ("_free", "open", "waiting")
 
     def __init__(self) -> None:
         self._free = asyncio.Semaphore(settings.LLM_MAX_CONNECTIONS)
+        self.open = 0  # requests
         self.waiting = 0  # requests
 
     async def acquire(self) -> None:
         """Raises NoFreeConnection."""
         if not self._free.locked():
             await self._free.acquire()  # does not wait
+            self.open += 1
             return
         self.waiting += 1
         try:
             async with asyncio.timeout(settings.LLM_CONNECTION_WAIT):
                 await self._free.acquire()
+            self.open += 1
         except TimeoutError:
             raise NoFreeConnection(retry_after=1.0) from None
         finally:
             self.waiting -= 1
 
     def release(self) -> None:
+        self.open -= 1
         self._free.release()
 
 
-def slots() -> Slots:
-    """This event loop's slots."""
-    loop = asyncio.get_running_loop()
-    own_slots = _slots.get(loop)
-    if own_slots is None:
-        for ended in [other for other in _slots if other.is_closed()]:
-            del _slots[ended]
-        own_slots = _slots[loop] = Slots()
-    return own_slots
+slots = PerLoop(Slots)
 
 
-_slots: dict[asyncio.AbstractEventLoop, Slots] = {}
-
-
-@cache
-def _ssl_context() -> ssl.SSLContext:
+@lru_cache(maxsize=100)
+def _ssl_context(ca_certificates: str) -> ssl.SSLContext:
     """Created once: loading the certificates takes longer than a whole call."""
+    if ca_certificates:
+        return ssl.create_default_context(cadata=ca_certificates)
     return httpx.create_ssl_context(trust_env=False)
 
 

@@ -14,8 +14,8 @@ from typing import Any
 
 import aiohttp
 import httpx
-from django.conf import settings
 
+from llm.conf import settings
 from llm.errors import (
     BadResponse,
     ConnectTimeout,
@@ -26,14 +26,18 @@ from llm.errors import (
 )
 from llm.http import connections
 from llm.http.connections import (
+    BODY,
+    CONNECTION,
     NEW_CONNECTION,
     Body,
-    Client,
     IdleConnectionClosed,
     Slots,
+    Transport,
     take_unread,
 )
+from llm.http.recording import Recording
 from llm.http.timers import ResponseTimer
+from llm.provider import DIRECT
 
 MAX_BODY = 64 * 1024 * 1024  # bytes
 
@@ -46,24 +50,30 @@ _READ_ERRORS = (*_NETWORK_ERRORS, RuntimeError)
 
 
 async def send_request(
-    http: Client,
+    transport: Transport,
     message: httpx.Request,
     *,
     streams: bool,
     on_slot: Callable[[], None] = lambda: None,
+    recording: Recording | None = None,
 ) -> UpstreamResponse:
     """Send the request and return after the head of the response, which the caller
     closes. Raises LLMError.
 
     `on_slot` is called when the request is one of the `LLM_MAX_CONNECTIONS` open ones;
-    it may still have to connect.
+    it may still have to connect. `recording` receives the response as it is read.
     """
-    slots = connections.slots()
+    loop = asyncio.get_running_loop()
+    slots = connections.slots.of[loop]
     await slots.acquire()
     on_slot()
-    timer = ResponseTimer(streams=streams)
+    connection = message.extensions.get(CONNECTION, DIRECT)
+    timer = ResponseTimer(loop, streams=streams, connection=connection)
     try:
-        return UpstreamResponse(await _send(http, message, timer), timer, slots)
+        response = await _send(transport, message, timer)
+        if recording is not None:
+            return RecordedResponse(response, timer, slots, recording)
+        return UpstreamResponse(response, timer, slots)
     except BaseException:
         timer.close()
         slots.release()
@@ -80,17 +90,18 @@ class UpstreamResponse:
     ) -> None:
         self.response = response
         self._slots: Slots | None = slots  # None after its slot is released
-        self._stream = response.stream
+        #: Not `response.stream`, which refers to the request, which may be large.
+        self._stream = response.extensions.get(BODY, response.stream)
         self._timer = timer
         self._content: aiohttp.StreamReader | None = None
         self._decompressed: AsyncGenerator[bytes, None] | None = None
-        if isinstance(response.stream, Body) and not _is_compressed(response):
-            self._content = response.stream.content
+        if isinstance(self._stream, Body) and not _is_compressed(response):
+            self._content = self._stream.content
         if self._content is None:
             self._decompressed = _decompress(response)
 
     def discard_head(self) -> None:
-        """Free `response`, for bodies that may take minutes to read."""
+        """Free `response` and its request, for bodies that may take minutes to read."""
         del self.response
 
     async def read(self) -> bytes:
@@ -137,6 +148,28 @@ class UpstreamResponse:
         return chunk
 
 
+class RecordedResponse(UpstreamResponse):
+    """A response that is recorded while it is read."""
+
+    __slots__ = ("_recording",)
+
+    def __init__(
+        self,
+        response: httpx.Response,
+        timer: ResponseTimer,
+        slots: Slots,
+        recording: Recording,
+    ) -> None:
+        super().__init__(response, timer, slots)
+        self._recording = recording
+        recording.note_response(response)
+
+    async def read(self) -> bytes:
+        chunk = await super().read()
+        self._recording.note_chunk(chunk)
+        return chunk
+
+
 def _is_compressed(response: httpx.Response) -> bool:
     """Some hosts compress although `Accept-Encoding` does not allow it."""
     return "content-encoding" in response.headers
@@ -156,14 +189,14 @@ async def _decompress(response: httpx.Response) -> AsyncGenerator[bytes, None]:
     """Iterate in small steps: a kilobyte may decompress to a megabyte."""
     if unknown := _unknown_encodings(response):
         raise BadResponse(
-            f"The provider uses an unsupported content encoding ({unknown}); the staff"
-            " must correct it."
+            f"The provider uses an unsupported content encoding ({unknown}); ask the"
+            " staff to correct it."
         )
     decompressors = [
         _Decompressor() for each in _encodings(response) if each in _COMPRESSED
     ]
     if len(decompressors) > 1:
-        raise BadResponse(detail="The answer is packed more than once.")
+        raise BadResponse(detail="The response is compressed more than once.")
     if not decompressors:
         async for chunk in response.aiter_bytes():
             if chunk:
@@ -205,33 +238,43 @@ def _window_bits(first: int) -> int:
 
 
 async def _send(
-    http: Client, message: httpx.Request, timer: ResponseTimer
+    transport: Transport, message: httpx.Request, timer: ResponseTimer
 ) -> httpx.Response:
     try:
         with timer:
             try:
-                return await http.send_request(message)
+                return await transport.handle_async_request(message)
             except IdleConnectionClosed:
                 # The host closed the connection before it read the request or before it
                 # processed it: it has sent no byte.
                 message.extensions = {**message.extensions, NEW_CONNECTION: True}
-                return await http.send_request(message)
+                return await transport.handle_async_request(message)
     except _NETWORK_ERRORS as exc:
-        raise _network_error(exc, "The provider cannot be reached.") from exc
+        connect = message.extensions.get("timeout", {}).get("connect")
+        text = "The provider cannot be reached."
+        raise _network_error(exc, text, connect_time=connect) from exc
 
 
 def _network_error(
-    exc: Exception, message: str, kind: type[LLMError] = ProviderDown
+    exc: Exception,
+    message: str,
+    kind: type[LLMError] = ProviderDown,
+    *,
+    connect_time: float | None = None,
 ) -> LLMError:
     """Convert an error of httpx, aiohttp or the system."""
     if isinstance(exc, httpx.ConnectTimeout | aiohttp.ConnectionTimeoutError):
-        seconds = settings.LLM_CONNECT_TIMEOUT
+        seconds = connect_time or settings.LLM_CONNECT_TIMEOUT
         return ConnectTimeout(detail=f"No connection within {seconds:g} s.")
     if isinstance(exc, TimeoutError | httpx.TimeoutException):
         # The host may have received the request and be processing it.
         return ProviderTimeout(detail=f"The connection stalled: {type(exc).__name__}.")
     if isinstance(exc, aiohttp.ClientSSLError):
-        return ProviderDown(detail="No safe connection: the certificate is refused.")
+        return ProviderDown(
+            detail="No secure connection: the server's certificate is invalid."
+        )
     if isinstance(exc, httpx.DecodingError | aiohttp.ClientResponseError):
-        return BadResponse(detail=f"{type(exc).__name__}: this is no HTTP of ours.")
+        return BadResponse(
+            detail=f"{type(exc).__name__}: the response is not valid HTTP."
+        )
     return kind(detail=f"{message} ({type(exc).__name__})")

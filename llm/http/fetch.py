@@ -14,8 +14,8 @@ from dataclasses import dataclass
 
 import aiohttp
 import httpx
-from django.conf import settings
 
+from llm.conf import settings
 from llm.errors import LLMError
 from llm.http import client
 from llm.http.addresses import is_public, looks_like_address
@@ -43,15 +43,15 @@ async def fetch(
         async with asyncio.timeout(seconds):
             return await _fetch(url, max_size)
     except TimeoutError as exc:
-        raise DownloadError(
-            f"its server takes longer than {seconds:g} seconds"
-        ) from exc
+        raise DownloadError(f"its server took longer than {seconds:g} seconds") from exc
     except LLMError as exc:  # from the client's resolver
         raise _private_address_error() from exc
     except (httpx.InvalidURL, ValueError) as exc:
-        raise DownloadError("its address is not a URL") from exc
+        raise DownloadError("its address is not a valid URL") from exc
     except (httpx.HTTPError, httpx.StreamError, aiohttp.ClientError, OSError) as exc:
-        raise DownloadError("its server cannot be reached, or breaks off") from exc
+        raise DownloadError(
+            "its server cannot be reached, or closed the connection"
+        ) from exc
 
 
 async def _fetch(url: str, max_size: int) -> DownloadedFile:
@@ -78,7 +78,7 @@ async def _request(url: httpx.URL, max_size: int) -> DownloadedFile | httpx.URL:
         if response.is_redirect:
             return url.join(response.headers.get("location", ""))
         if response.status_code != 200:
-            raise DownloadError(f"its server answers with {response.status_code}")
+            raise DownloadError(f"its server returned HTTP {response.status_code}")
         kind = response.headers.get("content-type", "").partition(";")[0]
         data = await _body(response, max_size)
         return DownloadedFile(kind.strip().lower(), data)
@@ -99,13 +99,13 @@ async def _body(response: httpx.Response, max_size: int) -> bytes:
 
 def _check_url(url: httpx.URL) -> httpx.URL:
     if url.scheme not in ("http", "https") or not url.host:
-        raise DownloadError("only http and https addresses are followed")
+        raise DownloadError("only http and https URLs are allowed")
     if url.userinfo:
-        raise DownloadError("its address has a user name in it")
+        raise DownloadError("its URL contains a user name")
     if looks_like_address(url.host) and not is_public(url.host):
         raise _private_address_error()
     return url
 
 
 def _private_address_error() -> DownloadError:
-    return DownloadError("its address lies in a private network")
+    return DownloadError("its address is in a private network")

@@ -15,15 +15,15 @@ from __future__ import annotations
 import asyncio
 import re
 from base64 import b64encode
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from operator import add
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
+from llm.adaptation.input_modalities import question_start
 from llm.errors import BadRequest
 from llm.http.fetch import DownloadedFile, DownloadError, fetch
-from llm.options import question_start
 from llm.provider import Endpoint
 from llm.wire.items import Item
 from llm.wire.prefix_cache import fold_items
@@ -74,8 +74,7 @@ async def inline_files(
 
     Raises BadRequest.
     """
-    urls = list(_find_urls(request.items, endpoint))
-    if not urls:
+    if not (urls := find_urls(request.items, endpoint)):
         return request, []
     await files.fetch(urls)
     inliner = _Inliner(endpoint, files)
@@ -85,6 +84,16 @@ async def inline_files(
         for number, item in enumerate(request.items)
     ]
     return replace(request, items=items), list(dict.fromkeys(inliner.lost))
+
+
+def find_urls(items: Sequence[Item], endpoint: Endpoint) -> list[str]:
+    """The URLs in the items that the provider does not download itself."""
+    parts = fold_items(items, "addresses", _parts_with_url, add)
+    return [
+        url
+        for part in parts
+        if (url := url_in(part)) and not provider_fetches(endpoint, part, url)
+    ]
 
 
 def provider_fetches(endpoint: Endpoint, part: Part, url: str) -> bool:
@@ -106,16 +115,11 @@ def url_in(part: Part) -> str:
     return url if isinstance(url, str) and _ADDRESS.match(url) else ""
 
 
-def _find_urls(items: Sequence[Item], endpoint: Endpoint) -> Iterator[str]:
-    for part in fold_items(items, "addresses", _parts_with_url, add):
-        url = url_in(part)
-        if not provider_fetches(endpoint, part, url):
-            yield url
-
-
 def _parts_with_url(items: Sequence[Item]) -> list[Part]:
     found: list[Part] = []
     for item in items:
+        if item.get("type") == "function_call":
+            continue  # every second item of an agent's run
         parts = item.get(_content_key(item))
         if not isinstance(parts, list):
             continue
@@ -189,7 +193,8 @@ class _Inliner:
         self._size += len(file.data)
         if self._size > MAX_TOTAL:
             raise DownloadError(
-                f"with the others it is larger than {MAX_TOTAL // 1024**2} MB"
+                "together with the other files it is larger than"
+                f" {MAX_TOTAL // 1024**2} MB"
             )
         data = f"data:{kind};base64,{b64encode(file.data).decode()}"
         if is_image:
@@ -205,7 +210,7 @@ def _image_type(data: bytes) -> str:
     for beginning, kind in _IMAGES:
         if data.startswith(beginning):
             return kind
-    raise DownloadError("it is no PNG, JPEG, GIF or WebP image")
+    raise DownloadError("it is not a PNG, JPEG, GIF or WebP image")
 
 
 def _file_type(file: DownloadedFile) -> str:

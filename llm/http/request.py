@@ -7,16 +7,18 @@ cached by value.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
+from urllib.parse import urlencode
 
 import httpx
 import orjson
-from django.conf import settings
 
+from llm.conf import settings
 from llm.errors import BadRequest
 from llm.http.addresses import is_public, looks_like_address
-from llm.http.connections import private_address_error
+from llm.http.connections import CONNECTION, private_address_error
 from llm.provider import Endpoint
 from llm.wire.delta_reader import DECODE_ERRORS
 from llm.wire.request import Request
@@ -29,23 +31,18 @@ def build_request(
 
     `auth_headers` authenticate the account. Raises BadRequest.
     """
-    url, allow_private = resolve_url(endpoint, endpoint.url(request))
+    url, allow_private = resolve_url(endpoint, url_of(endpoint, request))
     method = "GET" if request.resumes else "POST"
-    headers = _headers(
-        endpoint,
-        {**_codec_headers(endpoint, request), **auth_headers},
-        streams=request.stream,
-    )
+    headers = _headers(endpoint, request, auth_headers)
     body = b"" if request.resumes else _body(endpoint, request)
-    times = {"timeout": timeouts()}
     # As a stream, which httpx uses as it is; for `content` it would add headers that
     # the transport adds as well.
     stream = httpx.ByteStream(body)
     message = httpx.Request(
-        method, url, headers=headers, stream=stream, extensions=times
+        method, url, headers=headers, stream=stream, extensions=extensions(endpoint)
     )
     message.read()
-    return message, allow_private
+    return message, allow_private or bool(endpoint.connection.proxy_url)
 
 
 def build_path_request(
@@ -56,12 +53,63 @@ def build_path_request(
     method: str = "GET",
 ) -> tuple[httpx.Request, bool]:
     """Like `build_request`, for `path` without a body."""
-    url, allow_private = resolve_url(endpoint, endpoint.url_of(path))
-    # Some codecs send a version header with every request.
-    codec_headers = _codec_headers(endpoint, Request(model="", items=(), stream=False))
-    headers = _headers(endpoint, {**codec_headers, **auth_headers}, streams=False)
-    times = {"timeout": timeouts()}
-    return httpx.Request(method, url, headers=headers, extensions=times), allow_private
+    url, allow_private = resolve_url(endpoint, url_of_path(endpoint, path))
+    empty = Request(model="", items=(), stream=False)
+    headers = _headers(endpoint, empty, auth_headers)
+    message = httpx.Request(
+        method, url, headers=headers, extensions=extensions(endpoint)
+    )
+    return message, allow_private or bool(endpoint.connection.proxy_url)
+
+
+def url_of(endpoint: Endpoint, request: Request) -> str:
+    base_url = endpoint.base_url or endpoint.provider.base_url
+    if request.prefill and endpoint.provider.prefill_base_url:
+        base_url = endpoint.provider.prefill_base_url
+    url = base_url.rstrip("/") + endpoint.codec.path(request)
+    return _with_query(url, endpoint.query) if endpoint.query else url
+
+
+def url_of_path(endpoint: Endpoint, path: str) -> str:
+    """The URL of `path`, which may include a query, below the base URL."""
+    url = (endpoint.base_url or endpoint.provider.base_url).rstrip("/") + path
+    return _with_query(url, endpoint.query) if endpoint.query else url
+
+
+def _with_query(url: str, query: Mapping[str, str]) -> str:
+    return f"{url}{'&' if '?' in url else '?'}{urlencode(query)}"
+
+
+@dataclass(frozen=True, slots=True)
+class FormFile:
+    name: str
+    data: bytes = field(repr=False)
+    content_type: str
+
+
+def build_upload(
+    endpoint: Endpoint,
+    path: str,
+    auth_headers: Mapping[str, str],
+    form: Mapping[str, str],
+    file: FormFile,
+) -> tuple[httpx.Request, bool]:
+    """Like `build_path_request`, as a POST of a form with a file."""
+    url, allow_private = resolve_url(endpoint, url_of_path(endpoint, path))
+    files = {"file": (file.name, file.data, file.content_type)}
+    encoded = httpx.Request("POST", url, data=dict(form), files=files)
+    empty = Request(model="", items=(), stream=False)
+    headers = httpx.Headers(_headers(endpoint, empty, auth_headers))
+    headers["Content-Type"] = encoded.headers["Content-Type"]
+    message = httpx.Request(
+        "POST",
+        url,
+        headers=headers,
+        stream=httpx.ByteStream(encoded.read()),
+        extensions=extensions(endpoint),
+    )
+    message.read()
+    return message, allow_private or bool(endpoint.connection.proxy_url)
 
 
 def resolve_url(endpoint: Endpoint, text: str) -> tuple[httpx.URL, bool]:
@@ -97,10 +145,17 @@ def parse_url(text: str, *, allow_private: bool) -> httpx.URL:
     return parsed
 
 
-def timeouts() -> dict[str, float | None]:
-    """Only connecting: reads have the time limits of `ResponseTimer`."""
-    connect = settings.LLM_CONNECT_TIMEOUT
-    return {"connect": connect, "pool": connect, "read": None, "write": None}
+def extensions(endpoint: Endpoint) -> dict[str, Any]:
+    """What the transport and the timer need to know of the account.
+
+    A proxy is chosen by staff, and may be at a private address: then the client that
+    connects to those is used, and the proxy resolves the name.
+    """
+    connection = endpoint.connection
+    connect = connection.connect_timeout or settings.LLM_CONNECT_TIMEOUT
+    # Only connecting: reads have the time limits of `ResponseTimer`.
+    times = {"connect": connect, "pool": connect, "read": None, "write": None}
+    return {"timeout": times, CONNECTION: connection}
 
 
 def _body(endpoint: Endpoint, request: Request) -> bytes:
@@ -108,7 +163,8 @@ def _body(endpoint: Endpoint, request: Request) -> bytes:
         wire = endpoint.codec.encode(request)
     except DECODE_ERRORS as exc:
         raise BadRequest(
-            "The conversation holds something that this model cannot be told.",
+            "The conversation contains something that this provider's API cannot"
+            " represent.",
             detail=f"{type(exc).__name__} while writing the request.",
         ) from exc
     try:
@@ -116,21 +172,24 @@ def _body(endpoint: Endpoint, request: Request) -> bytes:
         return bytes(memoryview(orjson.dumps(wire)))
     except orjson.JSONEncodeError as exc:
         raise BadRequest(
-            "The request holds something that JSON cannot carry.", detail=str(exc)
+            "The request contains a value that JSON cannot represent.", detail=str(exc)
         ) from exc
 
 
 def _headers(
-    endpoint: Endpoint, extra: Mapping[str, str], *, streams: bool
+    endpoint: Endpoint, request: Request, auth_headers: Mapping[str, str]
 ) -> httpx.Headers:
+    # A version, betas; some codecs send them with every request, most have none.
+    codec_headers = getattr(endpoint.codec, "headers", None)
     headers = {
-        "Accept": "text/event-stream" if streams else "application/json",
+        "Accept": "text/event-stream" if request.stream else "application/json",
         # Compressed streams arrive in larger pieces and cost time to decompress.
         "Accept-Encoding": "identity",
         "Content-Type": "application/json",
         "User-Agent": "parley",
         **endpoint.provider.headers,
-        **extra,
+        **(codec_headers(request) if codec_headers else {}),
+        **auth_headers,
         **endpoint.headers,
     }
     return _to_httpx_headers(tuple(headers.items()))
@@ -142,11 +201,7 @@ def _to_httpx_headers(headers: tuple[tuple[str, str], ...]) -> httpx.Headers:
     return httpx.Headers(headers)
 
 
-def _codec_headers(endpoint: Endpoint, request: Request) -> dict[str, Any]:
-    """The headers of the codec: a version, betas. Most codecs have none."""
-    build_headers = getattr(endpoint.codec, "headers", None)
-    return build_headers(request) if build_headers else {}
-
-
 def _invalid_url_error() -> BadRequest:
-    return BadRequest("The provider's address is not a URL; the staff must correct it.")
+    return BadRequest(
+        "The provider's address is not a URL; ask the staff to correct it."
+    )

@@ -7,9 +7,10 @@ import math
 from contextvars import Context
 from typing import Any, Protocol
 
-from django.conf import settings
-
+from llm.concurrency.per_loop import PerLoop
+from llm.conf import settings
 from llm.errors import ProviderTimeout
+from llm.provider import DIRECT, Connection
 
 
 class TimedOperation(Protocol):
@@ -55,9 +56,9 @@ class DeadlineTimer:
             self._handle.cancel()
         self.fires_at = when
         # In an empty context, because the caller's may keep a whole request in memory.
-        self._handle = self.loop.call_at(when, self._fire, context=Context())
+        self._handle = self.loop.call_at(when, self.fire, context=Context())
 
-    def _fire(self) -> None:
+    def fire(self) -> None:
         self._handle, self.fires_at = None, math.inf
         now = self.loop.time()
         for each in [each for each in self._operations if each.until <= now]:
@@ -66,18 +67,7 @@ class DeadlineTimer:
             self.fire_by(min(each.until for each in self._operations))
 
 
-def deadline_timer() -> DeadlineTimer:
-    """This event loop's timer."""
-    loop = asyncio.get_running_loop()
-    timer = _timers.get(loop)
-    if timer is None:
-        for ended in [other for other in _timers if other.is_closed()]:
-            del _timers[ended]
-        timer = _timers[loop] = DeadlineTimer(loop)
-    return timer
-
-
-_timers: dict[asyncio.AbstractEventLoop, DeadlineTimer] = {}
+deadline_timer = PerLoop(lambda: DeadlineTimer(asyncio.get_running_loop()))
 
 
 class ResponseTimer:
@@ -92,24 +82,35 @@ class ResponseTimer:
     __slots__ = (
         "_cancelling",
         "_deadline",
+        "_first",
         "_has_expired",
         "_idle",
         "_task",
         "_timer",
+        "_total",
         "first_byte",
         "until",
     )
 
-    def __init__(self, *, streams: bool) -> None:
-        self._timer = deadline_timer()
-        now = self._timer.loop.time()
-        self._idle: float = settings.LLM_IDLE_TIMEOUT
-        self._deadline: float = now + settings.LLM_TOTAL_TIMEOUT
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        *,
+        streams: bool,
+        connection: Connection = DIRECT,
+    ) -> None:
+        self._timer = deadline_timer.of[loop]
+        now = loop.time()
+        self._idle: float = connection.idle_timeout or settings.LLM_IDLE_TIMEOUT
+        total = connection.total_timeout or math.inf
+        self._total: float = min(total, settings.LLM_TOTAL_TIMEOUT)
+        self._first: float = (
+            connection.first_byte_timeout or settings.LLM_FIRST_BYTE_TIMEOUT
+        )
+        self._deadline = now + self._total
         #: None after the first byte. A response that does not stream begins when it is
         #: complete.
-        self.first_byte: float | None = (
-            now + settings.LLM_FIRST_BYTE_TIMEOUT if streams else self._deadline
-        )
+        self.first_byte: float | None = now + self._first if streams else self._deadline
         self._task: asyncio.Task[Any] | None = None
         self._cancelling = 0  # cancellation requests of the task before the wait
         self.until = math.inf  # the deadline of the current wait
@@ -148,9 +149,9 @@ class ResponseTimer:
 
     def _timeout_error(self) -> ProviderTimeout:
         if self._timer.loop.time() >= self._deadline:
-            detail = f"Not finished within {settings.LLM_TOTAL_TIMEOUT:g} s."
+            detail = f"Not finished within {self._total:g} s."
         elif self.first_byte is not None:
-            detail = f"No answer within {settings.LLM_FIRST_BYTE_TIMEOUT:g} s."
+            detail = f"No answer within {self._first:g} s."
         else:
             detail = f"Silent for {self._idle:g} s."
         return ProviderTimeout(detail=detail)

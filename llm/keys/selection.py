@@ -16,11 +16,11 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, assert_never
 
-from django.conf import settings
 from django.db import DatabaseError
 
 from llm import router
 from llm.concurrency.database_thread import run_in_database_thread
+from llm.conf import settings
 from llm.errors import (
     InvalidKey,
     LLMError,
@@ -86,29 +86,17 @@ def verdict_of(error: LLMError) -> Verdict | None:
     return None
 
 
+@dataclass(slots=True, kw_only=True, eq=False, repr=False)
 class KeySelection:
     """Selects the keys for all requests of one call."""
 
-    __slots__ = (
-        "_affinity",
-        "_now",
-        "_refreshed",
-        "_tried",
-        "_unreadable",
-        "_wait",
-        "_wait_left",
-    )
-
-    def __init__(self, *, affinity: str, wait: Wait, now: Callable[[], float]) -> None:
-        self._affinity = affinity
-        self._wait = wait
-        self._now = now
-        self._wait_left: float = settings.LLM_KEY_WAIT  # seconds left
-        self._tried: frozenset[int] = _NO_KEYS
-        self._unreadable: frozenset[int] = _NO_KEYS
-        self._refreshed: frozenset[int] = (
-            _NO_KEYS  # keys whose rejected token was dropped
-        )
+    affinity: str
+    wait: Wait
+    now: Callable[[], float]
+    _waited: float = 0.0  # seconds, of `LLM_KEY_WAIT`
+    _tried: frozenset[int] = frozenset()
+    _unreadable: frozenset[int] = frozenset()
+    _refreshed: frozenset[int] = frozenset()  # keys whose rejected token was dropped
 
     async def select(
         self, route: Route, items: Sequence[Item], *, issuer: Issuer | None = None
@@ -130,8 +118,8 @@ class KeySelection:
                 await _reload(pool)
             chosen = pool.choose(
                 route.model,
-                self._now(),
-                affinity=self._affinity,
+                self.now(),
+                affinity=self.affinity,
                 preferred=preferred,
                 tried=self._tried,
                 excluded=self._unreadable,
@@ -140,6 +128,8 @@ class KeySelection:
                 await self._wait_for_key(pool, route)
                 continue
             try:
+                if chosen.pk == route.key_id:
+                    return route
                 return router.with_key(route, pool.provider, chosen)
             except InvalidKey:
                 self._unreadable |= {chosen.pk}
@@ -150,7 +140,7 @@ class KeySelection:
         """Whether a key that was not tried yet may be used now."""
         pool = key_pool.pool_of(route)
         tried = self._tried | self._unreadable
-        return pool is not None and pool.has_other(route.model, self._now(), tried)
+        return pool is not None and pool.has_other(route.model, self.now(), tried)
 
     async def judge(self, route: Route, error: LLMError, call: ProviderCall) -> bool:
         """Record the error of a request. True if the request failed due to its key."""
@@ -171,20 +161,20 @@ class KeySelection:
         return True
 
     async def _wait_for_key(self, pool: KeyPool, route: Route) -> None:
-        refusal = pool.refusal(route.model, self._now(), excluded=self._unreadable)
+        refusal = pool.refusal(route.model, self.now(), excluded=self._unreadable)
         delay = refusal.retry_after
-        if delay is None or delay > self._wait_left:
+        if delay is None or delay > settings.LLM_KEY_WAIT - self._waited:
             raise refusal
         delay += random.random() * _SPREAD
-        self._wait_left -= delay
-        await self._wait(delay)
+        self._waited += delay
+        await self.wait(delay)
 
     async def _apply(
         self, verdict: Verdict, pool: KeyPool, key: Key, model: str, error: LLMError
     ) -> None:
-        now = self._now()
+        now = self.now()
         reason = f"{error.code}: {error}"
-        rows = ApiKey.objects.filter(pk=key.row.pk, hint=key.row.hint)
+        rows = ApiKey.every.filter(pk=key.row.pk, hint=key.row.hint)
         at = datetime.fromtimestamp(now, UTC)
         about = (key.row.label, pool.provider.name)
         match verdict:
@@ -221,9 +211,6 @@ class KeySelection:
                 assert_never(verdict)
 
 
-_NO_KEYS: frozenset[int] = frozenset()
-
-
 def _to_datetime(seconds: float) -> datetime:
     return datetime.fromtimestamp(seconds, UTC)
 
@@ -237,7 +224,7 @@ def _issuers(items: Sequence[Item]) -> Iterator[Issuer]:
 
 def _issuing_key(issuers: Iterable[Issuer], route: Route) -> int | None:
     """The key of the first issuer that is one of this account's keys."""
-    own = route.endpoint.issuer(route.model)
+    own = route.issuer
     for issuer in issuers:
         if issuer["provider"] != own["provider"]:
             continue
@@ -276,4 +263,4 @@ async def _reload(pool: KeyPool) -> None:
     try:
         await run_in_database_thread(router.reload_keys, pool)
     except DatabaseError as exc:
-        logger.warning("keys were not read again: %s", type(exc).__name__)
+        logger.warning("keys could not be reloaded: %s", type(exc).__name__)

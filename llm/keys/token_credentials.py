@@ -92,7 +92,7 @@ class EntraCredentials(TokenCredentials):
 
     issuer = "Entra ID"
     refusal_message = (
-        "Entra ID refuses the client; ask the staff to check tenant, client id and"
+        "Entra ID refused the client; ask the staff to check the tenant, client id and"
         " secret."
     )
     tenant: str
@@ -121,7 +121,7 @@ class ServiceAccountCredentials(TokenCredentials):
 
     issuer = "Google"
     refusal_message = (
-        "Google refuses the service account; ask the staff to check its key."
+        "Google refused the service account; ask the staff to check its key."
     )
     key: str = field(repr=False)
     scope: str = GOOGLE_SCOPE
@@ -134,7 +134,7 @@ class ServiceAccountCredentials(TokenCredentials):
         except (ValueError, TypeError, KeyError, UnsupportedAlgorithm) as exc:
             raise InvalidKey(
                 "The key is not the JSON file of a service account; ask the staff to"
-                " enter it anew."
+                " enter it again."
             ) from exc
         return url, {
             "grant_type": "urn:ietf:params:oauth:grant-type:jwt-bearer",
@@ -150,6 +150,28 @@ def with_service_account(endpoint: Endpoint) -> Endpoint:
     return replace(
         endpoint, credentials=ServiceAccountCredentials(key=endpoint.api_key)
     )
+
+
+@dataclass(frozen=True, slots=True)
+class IssuedToken:
+    """Credentials of a token that the caller got from its issuer."""
+
+    value: str = field(repr=False)
+    address = ""
+
+    async def token(self, post: Post) -> str:
+        return self.value
+
+    def forget(self, token: str) -> None:
+        """The caller gets the next one."""
+
+
+def with_issued_token(endpoint: Endpoint) -> Endpoint:
+    """Use the key as a token if the host would have one issued for it, unless it is a
+    service account's."""
+    if endpoint.credentials is None or endpoint.api_key.startswith("{"):
+        return endpoint
+    return replace(endpoint, credentials=IssuedToken(endpoint.api_key))
 
 
 def compact_key(text: str) -> str:
@@ -250,7 +272,9 @@ class _CachedToken:
         self._error = error
         if isinstance(error, TryAgain) and self._is_good():
             self._renew_at = min(self._expires_at, time.monotonic() + _RETRY_DELAY)
-            logger.warning("%s renews no token now: %s", credentials.issuer, error)
+            logger.warning(
+                "the token of %s could not be renewed: %s", credentials.issuer, error
+            )
         else:
             self._expires_at = self._renew_at = 0.0
 
@@ -281,7 +305,7 @@ def _parse_token(
         raise _refusal(credentials, status, payload)
     token = payload.get("access_token")
     if not isinstance(token, str) or not token.isascii() or not token.isprintable():
-        raise BadResponse(detail=f"{credentials.issuer} gives no token.")
+        raise BadResponse(detail=f"{credentials.issuer} issued no token.")
     try:
         lifetime = float(payload.get("expires_in") or _DEFAULT_LIFETIME)
     except (TypeError, ValueError):
@@ -303,7 +327,10 @@ def _refusal(
         error_class, message = ProviderDown, ""
     elif not code:  # without an error code this is not a token issuer
         error_class = BadResponse
-        message = "Where tokens should come from are none; the staff must correct it."
+        message = (
+            "The token endpoint returned no token; ask the staff to correct its"
+            " address."
+        )
     return error_class(
         message,
         detail=f"{credentials.issuer}: {status} {code} {description}".strip()[

@@ -1,16 +1,29 @@
+"""The rows of the app: providers, keys, models and model calls."""
+
 from __future__ import annotations
 
-from llm.models.api_key import ApiKey
+from llm.models.api_key import ApiKey, OwnKey
+from llm.models.cached_answer import CachedAnswer
 from llm.models.language_model import LanguageModel, LanguageModelQuerySet
-from llm.models.model_call import MAX_COST, ModelCall
+from llm.models.model_call import MAX_COST, ModelCall, ModelExchange
+from llm.models.model_price import ModelPrice
+from llm.models.model_probe import ModelProbe
 from llm.models.provider import Provider, is_disabled
+from llm.models.usage_sum import FirstTokenCount, UsageSum
 
 __all__ = [
     "MAX_COST",
     "ApiKey",
+    "CachedAnswer",
+    "FirstTokenCount",
     "LanguageModel",
     "LanguageModelQuerySet",
     "ModelCall",
+    "ModelExchange",
+    "ModelPrice",
+    "ModelProbe",
+    "OwnKey",
     "Provider",
+    "UsageSum",
     "is_disabled",
 ]

@@ -1,3 +1,5 @@
+"""Row of an API key: state, weight, rest and use."""
+
 from __future__ import annotations
 
 from contextlib import suppress
@@ -5,9 +7,13 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any, cast
 
+from django.conf import settings
+from django.contrib.auth.models import Group
+from django.core.exceptions import ValidationError
 from django.core.validators import RegexValidator
 from django.db import models, transaction
 from django.db.models import Q
+from django.dispatch import Signal
 from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
@@ -19,11 +25,21 @@ from llm.db.encrypted_field import (
     replace_stored,
 )
 from llm.db.secret_rows import SecretRow, is_unbound, why_not_sent
+from llm.errors import QuotaExhausted
+from llm.keys.references import (
+    ReferenceRefused,
+    fingerprint_of,
+    is_reference,
+    read_reference,
+)
 from llm.keys.token_credentials import compact_key
 from llm.models.provider import Provider
 
+#: Sent when a provider's refusal has disabled keys: routes may have other keys now.
+keys_disabled = Signal()
 KEY_USE_INTERVAL = timedelta(minutes=1)
 MAX_REASON = 200  # characters
+OWN_LABEL = "own key of user "  # followed by the user's primary key
 
 
 #: Columns that determine whether a key may be used.
@@ -31,11 +47,21 @@ _STATE = frozenset({"state", "rest_until", "state_reason", "model_rests"})
 
 
 class ApiKeyQuerySet(models.QuerySet["ApiKey"]):
+    def of_staff(self) -> ApiKeyQuerySet:
+        """Keys that staff entered, for everybody or for a group."""
+        return self.filter(owner=None)
+
     def usable(self, now: datetime | None = None) -> ApiKeyQuerySet:
         """Keys that may be used now."""
         State = ApiKey.State
-        rested = Q(state=State.RESTING, rest_until__lte=now or timezone.now())
-        return self.filter(Q(state=State.ACTIVE) | rested, weight__gt=0)
+        now = now or timezone.now()
+        rested = Q(state=State.RESTING, rest_until__lte=now)
+        return self.filter(
+            Q(state=State.ACTIVE) | rested,
+            Q(expires_at=None) | Q(expires_at__gt=now),
+            Q(drains_at=None) | Q(drains_at__gt=now),
+            weight__gt=0,
+        )
 
     def auto_disabled(self) -> ApiKeyQuerySet:
         """Keys disabled because the provider rejected them; staff have to act."""
@@ -61,12 +87,15 @@ class ApiKeyQuerySet(models.QuerySet["ApiKey"]):
 
     def disable(self, reason: str, now: datetime) -> int:
         """Do not use these keys until staff enable them again."""
-        return self.exclude(state=ApiKey.State.DISABLED).update(
+        changed = self.exclude(state=ApiKey.State.DISABLED).update(
             state=ApiKey.State.DISABLED,
             rest_until=None,
             state_reason=reason[:MAX_REASON],
             state_changed_at=now,
         )
+        if changed:
+            keys_disabled.send(ApiKey)
+        return changed
 
     @transaction.atomic
     def rest_for_model(
@@ -92,6 +121,15 @@ class ApiKeyQuerySet(models.QuerySet["ApiKey"]):
         due.update(last_used_at=now, last_error=error)
 
 
+class StaffKeys(models.Manager.from_queryset(ApiKeyQuerySet)):  # type: ignore[misc]
+    """All keys but people's own: whoever lists, tests or sends a provider's keys gets
+    somebody's own key only by asking for it (`ApiKey.every`)."""
+
+    def get_queryset(self) -> ApiKeyQuerySet:
+        keys: ApiKeyQuerySet = super().get_queryset()
+        return keys.of_staff()
+
+
 class ApiKey(SecretRow):
     class State(models.TextChoices):
         ACTIVE = "active", _("active")
@@ -106,20 +144,54 @@ class ApiKey(SecretRow):
         hint_field="hint",
         validators=[
             RegexValidator(
-                r"\A[\x21-\x7e]+\Z", _("A key has no spaces and no special letters.")
+                r"\A[\x21-\x7e]+\Z",
+                _("A key cannot contain spaces or non-ASCII characters."),
             )
         ],
-        help_text=_("Stored encrypted and never shown; empty keeps what is stored."),
+        help_text=_(
+            "Stored encrypted and never shown; leave empty to keep the stored key."
+            " “env:NAME” or “file:/run/secrets/name” is read at each use instead."
+        ),
     )
     state = models.CharField(max_length=10, choices=State.choices, default=State.ACTIVE)
     weight = models.PositiveSmallIntegerField(
         default=1,
-        help_text=_("Its share of the calls among a provider's keys; 0 takes none."),
+        help_text=_("Share of the provider's calls that this key gets; 0 means none."),
     )
     rest_until = models.DateTimeField(null=True, blank=True)
+    expires_at = models.DateTimeField(
+        null=True,
+        blank=True,
+        help_text=_("No call uses the key from then on; empty means never."),
+    )
+    drains_at = models.DateTimeField(
+        null=True,
+        blank=True,
+        help_text=_(
+            "From then on the key gets no new calls, and running ones end with it."
+        ),
+    )
+    fingerprint = models.CharField(
+        max_length=16,
+        blank=True,
+        editable=False,
+        default="",
+        db_default="",
+        help_text=_(
+            "Beginning of the key's SHA-256, by which copies of it are recognised."
+        ),
+    )
+    added_by = models.ForeignKey(
+        settings.AUTH_USER_MODEL,
+        models.SET_NULL,
+        null=True,
+        blank=True,
+        editable=False,
+        related_name="+",
+    )
     #: `{name: {"until": ISO time, "reason": text}}`, by the provider's model names.
     model_rests = models.JSONField(
-        _("models it rests for"), null=True, blank=True, editable=False
+        _("resting for models"), null=True, blank=True, editable=False
     )
     state_reason = models.CharField(
         max_length=MAX_REASON,
@@ -128,23 +200,50 @@ class ApiKey(SecretRow):
         default="",
         db_default="",
         help_text=_(
-            "Reason for the automatic pause or disabling; empty where staff did it."
+            "Reason for the automatic pause or disabling; empty if staff changed the"
+            " state."
         ),
     )
     #: Of a process's cached state and the stored state of a key, the later one counts.
     state_changed_at = models.DateTimeField(null=True, blank=True, editable=False)
+    owner = models.ForeignKey(
+        settings.AUTH_USER_MODEL,
+        models.CASCADE,
+        null=True,
+        blank=True,
+        editable=False,
+        related_name="own_keys",
+        help_text=_("The person whose own key it is; nobody else's calls use it."),
+    )
+    group = models.ForeignKey(
+        Group,
+        models.CASCADE,
+        null=True,
+        blank=True,
+        related_name="+",
+        help_text=_(
+            "Only the calls of this group's members use the key, instead of the keys"
+            " for everybody."
+        ),
+    )
     last_used_at = models.DateTimeField(null=True, blank=True, editable=False)
     last_error = models.CharField(max_length=200, blank=True, editable=False)
     created_at = models.DateTimeField(auto_now_add=True)
 
-    objects = ApiKeyQuerySet.as_manager()
+    objects = StaffKeys()  # the default, also of `provider.keys`
+    every = ApiKeyQuerySet.as_manager()
 
     class Meta:
         ordering = ["provider", "label"]
         constraints = [
             models.UniqueConstraint(
                 fields=["provider", "label"], name="llm_key_label_once_per_provider"
-            )
+            ),
+            models.UniqueConstraint(
+                fields=["provider", "owner"],
+                condition=Q(owner__isnull=False),
+                name="own_key_once",
+            ),
         ]
         verbose_name = _("API key")
 
@@ -152,16 +251,21 @@ class ApiKey(SecretRow):
         return f"{self.label} {self.hint}".strip()
 
     def save(self, *args: Any, update_fields: Any = None, **kwargs: Any) -> None:
+        if isinstance(self.secret, Secret) and self.secret.hint:  # newly entered
+            with suppress(SecretUnavailable):
+                text = self.secret.reveal_for(self.secret.origin or "")
+                self.fingerprint = fingerprint_of(text)
         if update_fields is None or _STATE & {*update_fields}:
             self.state_changed_at = timezone.now()
         if update_fields is not None:
             update_fields = {*update_fields}
-            update_fields |= {"hint"} if "secret" in update_fields else set()
+            if "secret" in update_fields:
+                update_fields |= {"hint", "fingerprint"}
             update_fields |= {"state_changed_at"} if _STATE & update_fields else set()
         super().save(*args, update_fields=update_fields, **kwargs)
 
     def secret_origin(self, column: str) -> str:
-        return self.provider.secret_origin
+        return self.provider.origin
 
     def bind_older_to(self, origin: str) -> None:
         """Bind a secret that is stored in the older form `f1:`, without an origin."""
@@ -179,7 +283,7 @@ class ApiKey(SecretRow):
         again for that origin.
         """
         binding = binding_of(_SECRET, self)
-        secret = Secret.of(text).bind(replace(binding, origin=origin))
+        secret = Secret.seal(text, replace(binding, origin=origin))
         self.secret, self.hint = secret, secret.hint
 
     @property
@@ -204,12 +308,36 @@ class ApiKey(SecretRow):
     @property
     def why_not_sent(self) -> str:
         """A sentence for staff; "" if the key is sent."""
-        return why_not_sent(self.secret, self.provider.secret_origin)
+        return why_not_sent(self.secret, self.provider.origin)
 
     def clean_fields(self, exclude: Any = None) -> None:
         if isinstance(self.secret, Secret) and self.secret.is_new:
-            self.secret = compact_key(self.secret.reveal())
+            entered = self.secret.reveal()
+            if (compact := compact_key(entered)) != entered:
+                self.secret = compact
         super().clean_fields(exclude)
+
+    def clean(self) -> None:
+        super().clean()
+        if isinstance(self.secret, Secret) and self.secret.is_new:
+            self._check_reference(self.secret.reveal())
+        if self.owner_id is None and self.label.startswith(OWN_LABEL):
+            # The check of the labels does not see people's own keys.
+            raise ValidationError(
+                _("Labels that start with “%(start)s” are for people's own keys."),
+                params={"start": OWN_LABEL.strip()},
+            )
+
+    def _check_reference(self, text: str) -> None:
+        """Raises ValidationError."""
+        if not is_reference(text):
+            return
+        if self.owner_id is not None:
+            raise ValidationError({"secret": _("Enter the key itself.")})
+        try:
+            read_reference(text)
+        except ReferenceRefused as exc:
+            raise ValidationError({"secret": str(exc)}) from exc
 
     def enable(self) -> None:
         """Make the key usable again and delete all reasons against it."""
@@ -222,8 +350,34 @@ class ApiKey(SecretRow):
         self.state_reason, self.model_rests = "", None
 
     @property
+    def ends_at(self) -> datetime | None:
+        """When the key expires or begins to drain, whichever is first."""
+        ends = [at for at in (self.expires_at, self.drains_at) if at is not None]
+        return min(ends, default=None)
+
+    @property
+    def has_ended(self) -> bool:
+        return self.ends_at is not None and self.ends_at <= timezone.now()
+
+    @property
+    def reference(self) -> str:
+        """`env:NAME` or `file:/path` if the key is read there at use, else ""."""
+        try:
+            text = self.secret.reveal_for(self.entered_for or "") if self.secret else ""
+        except SecretUnavailable:
+            return ""
+        return text if self.owner_id is None and is_reference(text) else ""
+
+    @property
     def is_disabled_automatically(self) -> bool:
         return self.state == self.State.DISABLED and bool(self.state_reason)
+
+    @property
+    def has_no_credit(self) -> bool:
+        """Whether the key is not used because its account has no credit left."""
+        is_resting = self.rest_until is not None and self.rest_until > timezone.now()
+        is_unused = self.state == self.State.DISABLED or is_resting
+        return is_unused and self.state_reason.startswith(f"{QuotaExhausted.code}:")
 
     def model_rests_after(self, now: datetime) -> dict[str, dict[str, str]]:
         """The rests for single models that last beyond `now`."""
@@ -243,6 +397,23 @@ class ApiKey(SecretRow):
             return bool(self.secret) and self.secret.reveal() == text
         except SecretUnavailable:
             return False
+
+
+class OwnKeys(models.Manager["OwnKey"]):
+    def get_queryset(self) -> models.QuerySet[OwnKey]:
+        return super().get_queryset().exclude(owner=None)
+
+
+class OwnKey(ApiKey):
+    """A person's own key, for the admin: staff see and delete it, and never use it."""
+
+    # A proxy may have another default manager; the stubs do not know that.
+    objects = OwnKeys()  # type: ignore[misc, assignment]
+
+    class Meta:
+        proxy = True
+        verbose_name = _("own key of a person")
+        verbose_name_plural = _("own keys of people")
 
 
 _SECRET = cast(EncryptedTextField, ApiKey._meta.get_field("secret"))

@@ -1,23 +1,25 @@
+"""Row of a language model, with the options that staff set."""
+
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import fields
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from django.contrib.auth.models import Group
 from django.core.exceptions import ValidationError
 from django.core.validators import RegexValidator
 from django.db import models, transaction
-from django.db.models import Exists, OuterRef
+from django.db.models import Exists, OuterRef, Q
+from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
 from llm import providers
+from llm.capabilities import LIMITS
 from llm.forms.validators import validate_model_options, validate_object
 from llm.models.provider import Provider, is_disabled
 from llm.pricing import cost as prices
 from llm.wire.request import Request
-
-if TYPE_CHECKING:
-    from llm.provider import Route
 
 #: Request fields that staff may set for a model; the others come from the turn.
 REQUEST_OPTIONS = frozenset(field.name for field in fields(Request)) - {
@@ -32,10 +34,14 @@ REQUEST_OPTIONS = frozenset(field.name for field in fields(Request)) - {
 
 class LanguageModelQuerySet(models.QuerySet["LanguageModel"]):
     def usable(self) -> LanguageModelQuerySet:
-        """Models that are enabled in their rows and in the environment."""
+        """Models that are enabled in their rows and in the environment, and not
+        retired."""
         kinds = [k for k in providers.all_providers() if not is_disabled(k)]
         return self.filter(
-            enabled=True, provider__enabled=True, provider__kind__in=kinds
+            Q(retires_at=None) | Q(retires_at__gt=timezone.now()),
+            enabled=True,
+            provider__enabled=True,
+            provider__kind__in=kinds,
         )
 
     def available_to(self, user: Any) -> LanguageModelQuerySet:
@@ -54,7 +60,9 @@ class LanguageModelQuerySet(models.QuerySet["LanguageModel"]):
 
 class LanguageModel(models.Model):
     provider = models.ForeignKey(Provider, models.CASCADE, related_name="models")
-    name = models.CharField(max_length=200, help_text=_("As the provider spells it."))
+    name = models.CharField(
+        max_length=200, help_text=_("The provider's name of the model.")
+    )
     alias = models.CharField(
         max_length=100,
         unique=True,
@@ -62,64 +70,100 @@ class LanguageModel(models.Model):
         blank=True,
         validators=[
             RegexValidator(
-                r"\A[\w.:@+-]+\Z", _("An alias has no spaces and no slashes.")
+                r"\A[\w.:@+-]+\Z", _("An alias cannot contain spaces or slashes.")
             )
         ],
-        help_text=_("A name of your own that programs may use."),
+        help_text=_("Alternative name that programs may use."),
     )
     label = models.CharField(
-        max_length=100, blank=True, help_text=_("What people see in the chat.")
+        max_length=100, blank=True, help_text=_("Label that people see in the chat.")
     )
     enabled = models.BooleanField(default=True)
     is_default = models.BooleanField(
-        default=False, help_text=_("Chosen where nobody chose.")
+        default=False,
+        help_text=_("Model of new conversations for which none was chosen."),
     )
     capabilities = models.JSONField(
         default=dict,
         blank=True,
         validators=[validate_object],
         help_text=_(
-            "What it can do, for example"
+            "Features that the model supports, for example"
             ' {"tools": true, "vision": false, "reasoning": true}.'
         ),
     )
+    #: What the last probe found, by name; `capabilities` override it.
+    probed_capabilities = models.JSONField(null=True, blank=True, editable=False)
+    probed_at = models.DateTimeField(null=True, blank=True, editable=False)
+    #: When staff overrode a capability, by its name.
+    overridden_at = models.JSONField(
+        default=dict, db_default=models.Value({}, models.JSONField()), editable=False
+    )
     context_window = models.PositiveIntegerField(
-        null=True, blank=True, help_text=_("Tokens of prompt and answer together.")
+        null=True,
+        blank=True,
+        help_text=_("Maximum of input and output tokens together."),
     )
     max_output_tokens = models.PositiveIntegerField(
-        null=True, blank=True, help_text=_("Tokens of one answer at most.")
+        null=True, blank=True, help_text=_("Maximum of output tokens.")
     )
     options = models.JSONField(
         default=dict,
         blank=True,
         validators=[validate_object],
         help_text=_(
-            'Options of every request, for example {"temperature": 0.2}; "extra" goes'
-            " into the provider's body as it is."
+            'Options for every request, for example {"temperature": 0.2}; "extra" is'
+            " copied into the body of the provider's request."
         ),
     )
     prices = models.JSONField(
+        _("prices without a date"),
         default=dict,
         blank=True,
         validators=[validate_object],
         help_text=_(
-            "USD per million tokens, where the price list is wrong or silent, for"
-            ' example {"input": 2, "cached_input": 0.5, "output": 8}.'
+            "USD per million tokens, if the price list is wrong or has no price, for"
+            ' example {"input": 2, "cached_input": 0.5, "output": 8}. Used until the'
+            " first price with a date is valid."
         ),
+    )
+    #: The rows of `ModelPrice`, oldest first, so that calls need no query for them.
+    price_schedule = models.JSONField(
+        default=list, db_default=models.Value([], models.JSONField()), editable=False
     )
     fallbacks = models.ManyToManyField("self", symmetrical=False, blank=True)
     groups = models.ManyToManyField(
-        Group, blank=True, help_text=_("Who may use it; nobody named means everybody.")
+        Group, blank=True, help_text=_("Groups that may use it; empty means everybody.")
+    )
+    retires_at = models.DateTimeField(
+        _("retired from"),
+        null=True,
+        blank=True,
+        help_text=_(
+            "From then on nobody can choose it, and requests for it go to its"
+            " replacement. Without a replacement they are refused."
+        ),
+    )
+    replacement = models.ForeignKey(
+        "self",
+        models.SET_NULL,
+        null=True,
+        blank=True,
+        related_name="replaces",
+        help_text=_("The model that answers once this one is retired."),
     )
     created_at = models.DateTimeField(auto_now_add=True)
 
-    #: Its route, if it was resolved for this instance. No column.
-    resolved_route: Route | None = None
-
     objects = LanguageModelQuerySet.as_manager()
+
+    OVERRIDE_COLUMNS = ("capabilities", "overridden_at", *LIMITS)
+
+    #: The retired model in whose place this one answers. No column.
+    stands_in_for: LanguageModel | None = None
 
     class Meta:
         ordering = ["provider__name", "name"]
+        permissions = [("test_languagemodel", "Can send test prompts to models")]
         constraints = [
             models.UniqueConstraint(
                 fields=["provider", "name"], name="llm_model_once_per_provider"
@@ -157,8 +201,53 @@ class LanguageModel(models.Model):
             problems["options"] = exc.messages
         if isinstance(self.prices, dict) and (wrong := prices.problems(self.prices)):
             problems["prices"] = wrong
+        if wrong := self._replacement_problem():
+            problems["replacement"] = wrong
         if problems:
             raise ValidationError(problems)
+
+    def _replacement_problem(self) -> Any:
+        """Why the replacement cannot answer for this model; "" if it can."""
+        row = self.replacement
+        if row is not None and self.retires_at is None:
+            return _("Enter the date from which it answers.")
+        seen = set()
+        while row is not None and row.pk not in seen:
+            if row.pk == self.pk:
+                return _("This model is in turn the replacement of that one.")
+            seen.add(row.pk)
+            row = row.replacement
+        return ""
+
+    @property
+    def overrides(self) -> dict[str, Any]:
+        """The capabilities and limits that staff have set, by name."""
+        stated = {name: getattr(self, name) for name in LIMITS}
+        known = {name: limit for name, limit in stated.items() if limit is not None}
+        return {**self.capabilities, **known}
+
+    def override(self, names: Iterable[str], values: Mapping[str, Any]) -> None:
+        """Set those of `names` that are in `values`, and return the others to their
+        defaults. Saves nothing."""
+        before, kept = self.overrides, dict(self.capabilities)
+        for name in names:
+            kept.pop(name, None)
+            if name in LIMITS:
+                setattr(self, name, values.get(name))
+            elif name in values:
+                kept[name] = values[name]
+        self.capabilities = kept
+        self.note_overrides(before)
+
+    def note_overrides(self, before: Mapping[str, Any]) -> None:
+        """Date the overrides that differ from those of `before`. Saves nothing."""
+        now, after = timezone.now().isoformat(), self.overrides
+        self.overridden_at = {
+            name: now
+            if name not in before or before[name] != value
+            else self.overridden_at.get(name)
+            for name, value in after.items()
+        }
 
     def make_default(self) -> None:
         self.is_default = True
@@ -174,6 +263,29 @@ class LanguageModel(models.Model):
         return self.alias or self.full_name
 
     @property
+    def is_retired(self) -> bool:
+        return self.retires_at is not None and self.retires_at <= timezone.now()
+
+    def current_for(self, user: Any) -> LanguageModel:
+        """The model that answers requests of `user` for this one: its replacement once
+        it is retired. Itself if no replacement is left that `user` may see."""
+        found, seen = self, {self.pk}
+        while found.is_retired:
+            rows = LanguageModel.objects.available_to(user).select_related("provider")
+            row = rows.filter(pk=found.replacement_id or 0).first()
+            if row is None or row.pk in seen:
+                return self
+            seen.add(row.pk)
+            found = row
+        if found is not self:
+            found.stands_in_for = self
+        return found
+
+    @property
     def why_unusable(self) -> str:
         """The reason as part of a sentence; "" if the model can be used."""
-        return self.provider.why_unusable if self.enabled else "it is switched off"
+        if not self.enabled:
+            return "the model is switched off"
+        if self.retires_at is not None and self.is_retired:
+            return f"it was retired on {self.retires_at:%Y-%m-%d}"
+        return self.provider.why_unusable

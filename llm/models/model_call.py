@@ -1,17 +1,23 @@
+"""Row of one request to a provider, with tokens, cost and timing."""
+
 from __future__ import annotations
 
 from collections.abc import Sequence
 from decimal import Decimal
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from django.conf import settings
 from django.db import models, transaction
 from django.utils.translation import gettext_lazy as _
 
-from llm.db.compiled_queries import CompiledInsert
+from llm.db.compiled_inserts import CompiledInsert
 from llm.db.encrypted_field import scrub
+from llm.http.recording import Recording, unpack
 from llm.models.api_key import ApiKey
 from llm.models.language_model import LanguageModel
 from llm.pricing import cost as prices
+from llm.pricing.caller import MAX_NAME, UNKNOWN_CALLER, Caller
+from llm.pricing.usage_estimate import estimate_usage
 from llm.provider import Route
 from llm.wire.deltas import FinishDelta, StartDelta, UsageDelta
 
@@ -36,6 +42,7 @@ class ModelCallQuerySet(models.QuerySet["ModelCall"]):
         usage: UsageDelta | None = None,
         finish: FinishDelta | None = None,
         cancelled: bool = False,
+        caller: Caller = UNKNOWN_CALLER,
     ) -> ModelCall:
         """Write the row of a finished call and its key's last use. No SELECT."""
         row = ModelCall.of(
@@ -46,9 +53,12 @@ class ModelCallQuerySet(models.QuerySet["ModelCall"]):
             usage=usage,
             finish=finish,
             cancelled=cancelled,
+            caller=caller,
         )
         row.turn_id, row.step = turn_id, step
         _write(row)
+        if row.recording is not None:
+            ModelExchange.store([row])
         self._note_key(row)
         return row
 
@@ -56,6 +66,8 @@ class ModelCallQuerySet(models.QuerySet["ModelCall"]):
     def record_all(self, rows: Sequence[ModelCall]) -> None:
         """As `record`, for many calls with few statements. No SELECT."""
         ModelCall.objects.using(self.db).bulk_create(rows)
+        if recorded := [row for row in rows if row.recording is not None]:
+            ModelExchange.store(recorded)
         # One write per key and error is enough.
         last_by_key = {(row.key_id, row.key_error): row for row in rows}
         for row in last_by_key.values():
@@ -63,7 +75,7 @@ class ModelCallQuerySet(models.QuerySet["ModelCall"]):
 
     def _note_key(self, row: ModelCall) -> None:
         if row.key_id is not None:
-            keys = ApiKey.objects.using(self.db).filter(pk=row.key_id)
+            keys = ApiKey.every.using(self.db).filter(pk=row.key_id)
             keys.note_use(row.created_at, row.key_error)
 
 
@@ -76,20 +88,106 @@ class ModelCall(models.Model):
         CANCELLED = "cancelled", _("cancelled")
         FAILED = "failed", _("failed")
 
+    class Purpose(models.TextChoices):
+        ANSWER = "answer", _("answer")
+        CORRECTION = "correction", _("correction of an answer")
+        SUMMARY = "summary", _("summary of earlier messages")
+        TITLE = "title", _("title of the conversation")
+        PROBE = "probe", _("probe of a model")
+        DICTATION = "dictation", _("dictation of a message")
+        TEST = "test", _("test prompt of staff")
+        TRIAL = "trial", _("trial of a preset")
+
     turn_id = models.CharField(max_length=64, blank=True, db_index=True)
+    purpose = models.CharField(
+        max_length=10,
+        choices=Purpose.choices,
+        default=Purpose.ANSWER,
+        db_default="answer",
+    )
     step = models.PositiveSmallIntegerField(default=0)
     attempt = models.PositiveSmallIntegerField(default=1)
+    # Without constraints: a model or key may be deleted while its call runs, and the
+    # call must still be recorded, with all that is written in the same transaction.
     model = models.ForeignKey(
-        LanguageModel, models.SET_NULL, null=True, related_name="calls"
+        LanguageModel,
+        models.SET_NULL,
+        null=True,
+        related_name="calls",
+        db_constraint=False,
     )
-    key = models.ForeignKey(ApiKey, models.SET_NULL, null=True, related_name="calls")
+    key = models.ForeignKey(
+        ApiKey, models.SET_NULL, null=True, related_name="calls", db_constraint=False
+    )
+    key_source = models.CharField(
+        _("whose key"),
+        max_length=6,
+        blank=True,
+        default="",
+        db_default="",
+        choices={
+            "own": _("the person's own"),
+            "group": _("the group's"),
+            "shared": _("for everybody"),
+            "call": _("given with the call"),
+        },
+    )
+    # Users and tokens may be deleted; the row, and all sums, stay with their ids.
+    user = models.ForeignKey(
+        settings.AUTH_USER_MODEL,
+        models.DO_NOTHING,
+        null=True,
+        related_name="+",
+        db_constraint=False,
+        db_index=False,
+    )
+    token_id = models.PositiveBigIntegerField(
+        _("access token"), null=True, help_text=_("Id of the access token.")
+    )
+    token_label = models.CharField(
+        _("label of the token"),
+        max_length=100,
+        blank=True,
+        default="",
+        db_default="",
+        help_text=_("As it was at the time of the call."),
+    )
+    end_user = models.CharField(
+        _("end user"),
+        max_length=MAX_NAME,
+        blank=True,
+        default="",
+        db_default="",
+        help_text=_("Whom the client named, as user or safety_identifier."),
+    )
+    tags = models.CharField(
+        _("tags"), max_length=600, blank=True, default="", db_default=""
+    )
+    our_request_id = models.CharField(
+        _("our request id"),
+        max_length=MAX_NAME,
+        blank=True,
+        default="",
+        db_default="",
+        help_text=_("The x-request-id of our answer."),
+    )
+    client_request_id = models.CharField(
+        _("client's request id"),
+        max_length=MAX_NAME,
+        blank=True,
+        default="",
+        db_default="",
+        help_text=_("The x-request-id of the request."),
+    )
     provider_name = models.CharField(max_length=100)
-    model_name = models.CharField(max_length=200, help_text=_("As answered."))
+    model_name = models.CharField(
+        max_length=200, help_text=_("Name of the model in the provider's response.")
+    )
     status = models.CharField(max_length=10, choices=Status.choices)
     http_status = models.PositiveSmallIntegerField(null=True)
     error_code = models.CharField(max_length=40, blank=True)
     error_detail = models.TextField(
-        blank=True, help_text=_("The provider's own words, for staff.")
+        blank=True, help_text=_("The provider's error message, for staff.")
     )
     finish_reason = models.CharField(max_length=40, blank=True)
     input_tokens = models.PositiveIntegerField(null=True)
@@ -97,26 +195,52 @@ class ModelCall(models.Model):
     cache_write_tokens = models.PositiveIntegerField(null=True)
     output_tokens = models.PositiveIntegerField(null=True)
     reasoning_tokens = models.PositiveIntegerField(null=True)
+    is_estimated = models.BooleanField(
+        _("tokens estimated"),
+        default=False,
+        db_default=False,
+        help_text=_("The host reported none, or the answer was cut off."),
+    )
     cost = models.DecimalField(
         # A price per million tokens has at most six decimal places.
         max_digits=18,
         decimal_places=12,
         null=True,
-        help_text=_("USD; empty where nobody knows."),
+        help_text=_("USD; empty if unknown."),
+    )
+    is_cached = models.BooleanField(
+        _("answered from the cache"),
+        default=False,
+        db_default=False,
+        help_text=_("A stored answer was used; nothing was sent to the provider."),
+    )
+    saved_cost = models.DecimalField(
+        max_digits=18,
+        decimal_places=12,
+        null=True,
+        help_text=_("USD that the stored answer had cost; empty if unknown."),
     )
     ttft = models.FloatField(null=True, help_text=_("Seconds to the first delta."))
-    latency = models.FloatField(null=True, help_text=_("Seconds to the end."))
+    latency = models.FloatField(
+        null=True, help_text=_("Seconds to the end of the response.")
+    )
     request_id = models.CharField(
         max_length=200,
         blank=True,
         db_index=True,
-        help_text=_("The provider's, for its support."),
+        help_text=_("The provider's id of the request; its support may ask for it."),
     )
     response_id = models.CharField(max_length=200, blank=True)
     degraded = models.JSONField(
         default=list,
         blank=True,
-        help_text=_("Options that were left out or only come near to."),
+        help_text=_("Options that were left out or approximated."),
+    )
+    is_counted = models.BooleanField(
+        default=False,
+        db_default=False,
+        editable=False,
+        help_text=_("Whether the sums of usage contain it."),
     )
     created_at = models.DateTimeField(auto_now_add=True, db_index=True)
 
@@ -124,10 +248,39 @@ class ModelCall(models.Model):
 
     #: Text for `ApiKey.last_error`. No column.
     key_error = ""
+    #: What was sent and received, if the provider keeps it. No column.
+    recording: Recording | None = None
 
     class Meta:
         ordering = ["-id"]
-        indexes = [models.Index(fields=["status", "id"])]
+        indexes = [
+            models.Index(fields=["status", "id"]),
+            models.Index(
+                fields=["user", "id"],
+                condition=models.Q(user__isnull=False),
+                name="llm_call_user",
+            ),
+            models.Index(
+                fields=["token_id", "id"],
+                condition=models.Q(token_id__isnull=False),
+                name="llm_call_token",
+            ),
+            # Complete ones: of partial ones SQLite uses only those without NULL.
+            models.Index(fields=["end_user"], name="llm_call_end_user"),
+            models.Index(fields=["our_request_id"], name="llm_call_our_request"),
+            models.Index(fields=["client_request_id"], name="llm_call_client_request"),
+            models.Index(
+                fields=["id"],
+                condition=models.Q(is_counted=False),
+                name="llm_call_uncounted",
+            ),
+            models.Index(fields=["response_id"], name="llm_call_response"),
+            models.Index(
+                fields=["created_at"],
+                condition=models.Q(is_cached=True),
+                name="llm_call_from_cache",
+            ),
+        ]
 
     def __str__(self) -> str:
         return f"{self.provider_name}/{self.model_name} {self.status}"
@@ -143,14 +296,27 @@ class ModelCall(models.Model):
         usage: UsageDelta | None = None,
         finish: FinishDelta | None = None,
         cancelled: bool = False,
+        caller: Caller = UNKNOWN_CALLER,
     ) -> ModelCall:
         """The unsaved row of a finished call."""
-        start, usage = start or StartDelta(), usage or UsageDelta()
-        error = call.error
+        start = start or StartDelta()
+        usage = usage or UsageDelta()
+        usage, is_estimated = usage_with_estimates(call, usage, finish)
+        error, cache = call.error, call.cache
+        is_cached = cache is not None and cache.is_hit
         row = cls(
             attempt=attempt,
+            purpose=call.purpose,
+            user_id=caller.user_id,
+            token_id=caller.token_id,
+            token_label=caller.token_label,
+            end_user=caller.end_user,
+            tags=caller.tags,
+            our_request_id=caller.request_id,
+            client_request_id=caller.client_request_id,
             model_id=route.model_id,
             key_id=route.key_id,
+            key_source=route.key_source,
             provider_name=route.provider_name or route.endpoint.provider.name,
             model_name=(start.model or route.model)[:200],
             status=_status(call, finish, cancelled),
@@ -163,18 +329,53 @@ class ModelCall(models.Model):
             cache_write_tokens=_count(usage.cache_write_tokens),
             output_tokens=_count(usage.output_tokens),
             reasoning_tokens=_count(usage.reasoning_tokens),
-            cost=_cost(route, start, usage),
+            is_estimated=is_estimated,
+            cost=Decimal(0) if is_cached else _cost(route, start, usage),
+            is_cached=is_cached,
+            saved_cost=cache.saved_cost if cache else None,
             ttft=call.ttft,
             latency=call.latency,
             request_id=call.request_id[:200],
             response_id=start.response_id[:200],
             degraded=list(call.degraded),
         )
+        row.recording = call.recording
         row.key_error = f"{error.code}: {error}"[:200] if error else ""
         return row
 
 
 _write = CompiledInsert(ModelCall)
+
+
+class ModelExchange(models.Model):
+    """What was sent to a provider and what it answered, without keys."""
+
+    call = models.OneToOneField(
+        ModelCall, models.CASCADE, primary_key=True, related_name="exchange"
+    )
+    content = models.BinaryField()  # as `Recording.pack` makes it
+    created_at = models.DateTimeField(auto_now_add=True, db_index=True)
+
+    class Meta:
+        default_permissions = ["view"]
+        verbose_name = _("request and response")
+        verbose_name_plural = _("requests and responses")
+
+    def __str__(self) -> str:
+        return str(self.pk)
+
+    @staticmethod
+    def store(calls: Sequence[ModelCall]) -> None:
+        """One statement, for calls that have a recording."""
+        rows = [
+            ModelExchange(call_id=row.pk, content=row.recording.pack())
+            for row in calls
+            if row.recording is not None
+        ]
+        ModelExchange.objects.bulk_create(rows)
+
+    def read(self) -> dict[str, Any]:
+        return unpack(bytes(self.content))
 
 
 def _status(call: ProviderCall, finish: FinishDelta | None, cancelled: bool) -> str:
@@ -187,6 +388,21 @@ def _status(call: ProviderCall, finish: FinishDelta | None, cancelled: bool) -> 
     return ModelCall.Status.COMPLETED
 
 
+def usage_with_estimates(
+    call: ProviderCall, usage: UsageDelta, finish: FinishDelta | None
+) -> tuple[UsageDelta, bool]:
+    """The usage, and whether some of it is estimated: nothing of a call that the host
+    refused, or whose answer is read again later, with its usage."""
+    if not call.prompt_tokens or call.background is not None:
+        return usage, False
+    return estimate_usage(
+        usage,
+        prompt_tokens=call.prompt_tokens,
+        answer_bytes=call.answer_bytes,
+        has_ended=finish is not None,
+    )
+
+
 def _cost(route: Route, start: StartDelta, usage: UsageDelta) -> Decimal | None:
     host = route.endpoint.provider
     cost = prices.cost(
@@ -194,7 +410,7 @@ def _cost(route: Route, start: StartDelta, usage: UsageDelta) -> Decimal | None:
         kind=host.name,
         base_url=route.endpoint.base_url or host.base_url,
         models=(start.model, route.model),
-        prices=route.prices,
+        prices=prices.prices_at(route.prices, route.price_schedule),
     )
     # A cost of a million is an error of the provider, and too large for the column.
     return cost if cost is not None and cost < MAX_COST else None
@@ -205,7 +421,9 @@ def _detail(call: ProviderCall, route: Route) -> str:
     if not call.error:
         return ""
     text = call.error.detail or str(call.error)
-    return scrub(text, [route.endpoint.api_key])[:MAX_ERROR_DETAIL]
+    endpoint = route.endpoint
+    secrets = [endpoint.api_key, *endpoint.secret_headers.values()]
+    return scrub(text, secrets)[:MAX_ERROR_DETAIL]
 
 
 def _count(tokens: int | None) -> int | None:

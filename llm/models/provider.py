@@ -1,32 +1,53 @@
+"""Row of a provider: kind, address and options."""
+
 from __future__ import annotations
 
 from typing import Any
 
-from django.conf import settings
 from django.core.exceptions import ValidationError
-from django.core.validators import RegexValidator
+from django.core.validators import (
+    MaxValueValidator,
+    MinValueValidator,
+    RegexValidator,
+)
 from django.db import models
 from django.db.models import JSONField
 from django.utils.translation import gettext_lazy as _
 
 from llm import providers
+from llm.conf import settings
 from llm.db.bound_secrets import canonical_origin
+from llm.db.encrypted_field import EncryptedTextField
+from llm.db.secret_headers import SecretHeaders
 from llm.errors import BadRequest
-from llm.forms.validators import validate_address, validate_headers, validate_object
-from llm.provider import Endpoint
+from llm.forms.validators import (
+    validate_address,
+    validate_certificates,
+    validate_headers,
+    validate_object,
+)
+from llm.provider import Connection, Endpoint
 from llm.provider import Provider as Host
 
 
-class Provider(models.Model):
+def _seconds(help_text: Any) -> models.FloatField[Any, Any]:
+    limits = [MinValueValidator(0.1), MaxValueValidator(86_400)]
+    return models.FloatField(
+        null=True, blank=True, validators=limits, help_text=help_text
+    )
+
+
+class Provider(SecretHeaders):
     name = models.CharField(
         max_length=100,
         unique=True,
         validators=[
             RegexValidator(
-                r"\A[^\s/](?:[^/]*[^\s/])?\Z", _("A provider's name has no slash.")
+                r"\A[^\s/](?:[^/]*[^\s/])?\Z",
+                _("A provider's name cannot contain a slash."),
             )
         ],
-        help_text=_("Shown before its models' names."),
+        help_text=_("Shown in front of the names of its models."),
     )
     kind = models.CharField(max_length=50, choices=providers.choices)
     base_url = models.CharField(
@@ -34,7 +55,7 @@ class Provider(models.Model):
         blank=True,
         max_length=500,
         validators=[validate_address],
-        help_text=_("Leave empty for the provider's own address."),
+        help_text=_("Leave empty for the provider's usual address."),
     )
     codec = models.CharField(
         max_length=50,
@@ -44,16 +65,77 @@ class Provider(models.Model):
     enabled = models.BooleanField(default=True)
     allow_private_network = models.BooleanField(
         default=False,
-        help_text=_("The address may lie in our own network (Ollama, vLLM)."),
+        help_text=_("The address may be in a private network (Ollama, vLLM)."),
+    )
+    accepts_own_keys = models.BooleanField(
+        _("people's own keys"),
+        default=False,
+        db_default=False,
+        help_text=_(
+            "People may store a key of their own, which their calls then use instead of"
+            " the keys below."
+        ),
+    )
+    keeps_exchanges = models.BooleanField(
+        _("keep requests and responses"),
+        default=False,
+        db_default=False,
+        help_text=_(
+            "Store what is sent to this provider and what it answers, without keys, for"
+            " staff with the permission to read them. They hold people's messages, and"
+            " are erased after EXCHANGE_RETENTION_DAYS."
+        ),
     )
     options = JSONField(  # `models` is a name in here, for the type checker
         default=dict,
         blank=True,
         validators=[validate_object],
         help_text=_(
-            'What this kind needs besides, for example {"headers": {"X-Team": "a"}}.'
-            " No secrets: everybody who sees this page can read it."
+            'Further options of this kind, for example {"headers": {"X-Team": "a"}}.'
+            " Enter no secrets: everybody who can open this page can read them."
         ),
+    )
+    # As in the base, with defaults for the rows of processes of older releases.
+    secret_names = JSONField(
+        default=list, db_default=models.Value([], JSONField()), editable=False
+    )
+    secret_headers = EncryptedTextField(
+        blank=True, default="", db_default="", editable=False
+    )
+    proxy_url = models.CharField(
+        _("proxy"),
+        max_length=500,
+        blank=True,
+        default="",
+        db_default="",
+        validators=[validate_address],
+        help_text=_(
+            "Requests go through this HTTP proxy, such as http://proxy.example:3128. It"
+            " may be in a private network."
+        ),
+    )
+    ca_certificates = models.TextField(
+        _("CA certificates"),
+        blank=True,
+        default="",
+        db_default="",
+        validators=[validate_certificates],
+        help_text=_(
+            "PEM. Certificates of the address are accepted if these have signed them,"
+            " and no others. Empty means the usual ones."
+        ),
+    )
+    connect_timeout = _seconds(
+        _("Seconds until a connection is made. Empty means the server's setting.")
+    )
+    first_byte_timeout = _seconds(
+        _("Seconds until a streamed answer begins. Empty means the server's setting.")
+    )
+    idle_timeout = _seconds(
+        _("Seconds between two pieces of an answer. Empty: the server's setting.")
+    )
+    total_timeout = _seconds(
+        _("Seconds for a whole answer, at most the server's own limit.")
     )
     created_at = models.DateTimeField(auto_now_add=True)
 
@@ -74,9 +156,9 @@ class Provider(models.Model):
         They are bound to no origin, so they would be sent to the new address.
         """
         before = Provider._base_manager.filter(pk=self.pk).first()
-        if before and before.secret_origin != self.secret_origin:
+        if before and before.origin != self.origin:
             for key in self.keys.all():  # updates prefetched instances, too
-                key.bind_older_to(before.secret_origin)
+                key.bind_older_to(before.origin)
 
     def clean_fields(self, exclude: Any = None) -> None:
         """Normalize the address and options before the fields are validated."""
@@ -94,7 +176,7 @@ class Provider(models.Model):
                 "codecs": ", ".join(host.codecs),
             }
         if host and host.needs_base_url and not self.base_url:
-            problems["base_url"] = _("%(label)s has no address of its own.") % {
+            problems["base_url"] = _("%(label)s has no usual address; enter one.") % {
                 "label": host.label
             }
         try:
@@ -131,6 +213,17 @@ class Provider(models.Model):
         return known.get("headers", {})
 
     @property
+    def connection(self) -> Connection:
+        return Connection(
+            proxy_url=self.proxy_url,
+            ca_certificates=self.ca_certificates,
+            connect_timeout=self.connect_timeout,
+            first_byte_timeout=self.first_byte_timeout,
+            idle_timeout=self.idle_timeout,
+            total_timeout=self.total_timeout,
+        )
+
+    @property
     def address(self) -> str:
         """The base URL of requests; "" if unknown."""
         if self.base_url or not self.host:
@@ -140,8 +233,11 @@ class Provider(models.Model):
             return str(settings.SELF_URL) + address.removeprefix("self:")
         return address
 
+    def secret_origin(self, column: str) -> str:
+        return self.origin
+
     @property
-    def secret_origin(self) -> str:
+    def origin(self) -> str:
         """The origins to which its keys are sent: its own, and the token issuer's."""
         if self.is_own_server and not self.base_url:
             return "self:"  # the port may change
@@ -167,8 +263,9 @@ class Provider(models.Model):
 
     @property
     def secrets_not_sent(self) -> list[str]:
-        """A sentence for each key that is not sent."""
-        return [f"{key}: {why}" for key in self.keys.all() if (why := key.why_not_sent)]
+        """A sentence for each secret that is not sent."""
+        keys = [f"{key}: {why}" for key in self.keys.all() if (why := key.why_not_sent)]
+        return [*keys, *super().secrets_not_sent]
 
     @property
     def is_own_server(self) -> bool:
@@ -189,13 +286,10 @@ class Provider(models.Model):
         """Part of a sentence if the environment switches this kind off, else ""."""
         if not is_disabled(self.kind):
             return ""
-        return f"ENABLE_{_flag(self.kind).upper()}=false switches its provider off"
+        flag = self.kind.upper().replace("-", "_")
+        return f"ENABLE_{flag}=false switches its provider off"
 
 
 def is_disabled(kind: str) -> bool:
     """Whether the environment switches this kind off: `ENABLE_<KIND>=false`."""
-    return _flag(kind) in settings.DISABLED_PROVIDERS
-
-
-def _flag(kind: str) -> str:
-    return kind.lower().replace("-", "_")
+    return kind.lower().replace("-", "_") in settings.DISABLED_PROVIDERS

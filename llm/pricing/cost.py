@@ -1,12 +1,12 @@
 """The cost of a call in USD. None means unknown, not free.
 
 The cost billed by the provider comes first, then the prices that staff set for the
-model, then the bundled list (`price_list`). Nothing is fetched.
+model and this time, then the bundled list (`price_list`). Nothing is fetched.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from decimal import Decimal, InvalidOperation
 from typing import Any
@@ -51,12 +51,35 @@ def cost(
     return None
 
 
+def prices_at(
+    undated: Mapping[str, Any],
+    schedule: Sequence[Mapping[str, Any]],
+    now: datetime | None = None,
+) -> Mapping[str, Any]:
+    """The staff's prices that count at `now`; {} for the bundled list. `schedule` is
+    sorted by time; `undated` counts before its first entry."""
+    if not schedule:  # nearly all models
+        return undated
+    now, found = now or datetime.now(tz=UTC), undated
+    for entry in schedule:
+        if datetime.fromisoformat(entry["from"]) > now:
+            break
+        found = entry["prices"]
+    return found
+
+
+def listed_prices(kind: str, base_url: str, model: str) -> Mapping[str, Decimal]:
+    """What the bundled list has now, in USD per million tokens; {} for nothing."""
+    now, host = datetime.now(tz=UTC), _LISTED_AS.get(kind, kind)
+    return price_list.prices_of(host, base_url, model, now)
+
+
 def problems(prices: Mapping[str, Any]) -> list[str]:
     """Validation errors of a model's own prices."""
     if not prices:
         return []
     found = [
-        f"{name!r} is no price; there are {', '.join(PRICE_NAMES)}."
+        f"{name!r} is not a price; use {', '.join(PRICE_NAMES)}."
         for name in prices
         if name not in PRICE_NAMES
     ]

@@ -4,7 +4,7 @@
 four prices for each model, and one for a request. That package would take 7 MB of
 memory in every server process, 25 when it is compiled. Here the list stays on disk, one
 line a model; the models of a host are parsed when one of them is looked up for the
-first time. `tests/llm/test_price_list.py` compares all of it with the package.
+first time. `tests/llm/pricing/test_price_list.py` compares all of it with the package.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from datetime import date, datetime, time
 from decimal import Decimal
 from functools import lru_cache
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -95,12 +96,25 @@ def cost(
 ) -> Decimal | None:
     """The cost of `tokens`, each counted under one of the four names of prices. `now`
     is in UTC."""
+    tariff = _tariff_at(kind, base_url, model, now)
+    return tariff.cost(tokens) if tariff else None
+
+
+def prices_of(
+    kind: str, base_url: str, model: str, now: datetime
+) -> Mapping[str, Decimal]:
+    """USD per million tokens of a short prompt, by name; {} if the list has none."""
+    tariff = _tariff_at(kind, base_url, model, now)
+    prices = tariff.prices if tariff else {}
+    return {name: price.base for name, price in prices.items() if name != "request"}
+
+
+def _tariff_at(kind: str, base_url: str, model: str, now: datetime) -> Tariff | None:
     tariffs = tariffs_of(kind, base_url, model)
     if not tariffs:
         return None
     # The last tariff that applies; the first one is for all other times.
-    last = next((each for each in reversed(tariffs) if each.applies(now)), tariffs[0])
-    return last.cost(tokens)
+    return next((each for each in reversed(tariffs) if each.applies(now)), tariffs[0])
 
 
 @lru_cache(maxsize=1_000)
@@ -109,14 +123,14 @@ def tariffs_of(kind: str, base_url: str, model: str) -> Sequence[Tariff]:
 
     Looks up the address first, as many hosts are used with the wire format of another.
     """
-    hosts, name = _hosts(), model.lower()
+    hosts, name = load_hosts(), model.lower()
     for host in _find_hosts(hosts, kind, base_url):
         others = [hosts[other] for other in host.others]
         for spelling in dict.fromkeys((name, _with_dashes(name))):
-            for each in (host, *others):
-                for match, tariffs in map(orjson.loads, each.models):
-                    if matches(match, spelling):
-                        return [Tariff.read(tariff) for tariff in tariffs]
+            entries = chain.from_iterable(each.models for each in (host, *others))
+            for match, tariffs in map(orjson.loads, entries):
+                if matches(match, spelling):
+                    return [Tariff.read(tariff) for tariff in tariffs]
     return ()
 
 
@@ -129,7 +143,7 @@ class _Host:
     models: list[bytes] = field(default_factory=list)
 
 
-def _hosts() -> dict[str, _Host]:
+def load_hosts() -> dict[str, _Host]:
     hosts: list[_Host] = []
     for line in DATA.read_bytes().splitlines()[1:]:
         if line.startswith(b"["):

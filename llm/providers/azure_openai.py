@@ -23,7 +23,7 @@ from llm.errors import BadRequest
 from llm.keys.token_credentials import AZURE_SCOPE, ENTRA, EntraCredentials
 from llm.provider import Credentials, Endpoint, Option, Options, Provider
 from llm.wire.codec import Codec
-from llm.wire.codecs.openai_chat import codec as openai_chat
+from llm.wire.codecs.openai_chat import host_options as openai_chat
 from llm.wire.codecs.openai_chat.codec import OpenAIChatCodec
 from llm.wire.codecs.openai_responses import codec as openai_responses
 from llm.wire.codecs.openai_responses.codec import OpenAIResponsesCodec
@@ -99,6 +99,7 @@ def _connect(endpoint: Endpoint) -> Endpoint:
     return replace(
         endpoint,
         base_url=base_url,
+        options=options,
         codec=_codec(endpoint.codec, options),
         query={} if is_plain else {"api-version": version},
         credentials=_credentials(endpoint.api_key, options),
@@ -173,7 +174,7 @@ PROVIDER = Provider(
         ),
         Option(
             name="deployment",
-            wanted="a deployment's name, where the models' names are none",
+            wanted="the name of a deployment, if deployments are not named like models",
             pattern=_DEPLOYMENT,
         ),
         Option(
@@ -184,19 +185,19 @@ PROVIDER = Provider(
         ),
         Option(
             name="client_id",
-            wanted="the application (client) id that Entra ID gave",
+            wanted="the application (client) id in Entra ID",
             pattern=r"[\w.-]+",
             env="AZURE_OPENAI_CLIENT_ID",
         ),
         Option(
             name="authority",
-            wanted="where Entra ID is, such as https://login.microsoftonline.us",
+            wanted="the address of Entra ID, such as https://login.microsoftonline.us",
             pattern=r"https?://[\w.:-]+(/[\w.-]+)*/?",
             env="AZURE_OPENAI_AUTHORITY",
         ),
         Option(
             name="scope",
-            wanted="what tokens are for, such as https://ai.azure.com/.default",
+            wanted="the scope of tokens, such as https://ai.azure.com/.default",
             pattern=r"[a-z]+://[\x21-\x7e]+",
             env="AZURE_OPENAI_SCOPE",
         ),

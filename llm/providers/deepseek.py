@@ -1,3 +1,5 @@
+"""DeepSeek: chat completions, with a beta address that continues a text."""
+
 from __future__ import annotations
 
 from llm.provider import Provider

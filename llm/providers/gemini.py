@@ -1,3 +1,5 @@
+"""Google Gemini, in its own format."""
+
 from __future__ import annotations
 
 from llm.provider import Provider

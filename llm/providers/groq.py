@@ -1,3 +1,5 @@
+"""Groq: chat completions."""
+
 from __future__ import annotations
 
 from llm.provider import Provider

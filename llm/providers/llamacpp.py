@@ -1,3 +1,5 @@
+"""llama.cpp's server: chat completions."""
+
 from __future__ import annotations
 
 from llm.provider import Provider

@@ -1,3 +1,5 @@
+"""Ollama: chat completions."""
+
 from __future__ import annotations
 
 from llm.provider import Provider

@@ -1,7 +1,9 @@
+"""OpenAI: Responses and chat completions."""
+
 from __future__ import annotations
 
 from llm.provider import Provider
-from llm.wire.codecs.openai_chat import codec as openai_chat
+from llm.wire.codecs.openai_chat import host_options as openai_chat
 from llm.wire.codecs.openai_chat.codec import OpenAIChatCodec
 from llm.wire.codecs.openai_responses import codec as openai_responses
 from llm.wire.codecs.openai_responses.codec import OpenAIResponsesCodec

@@ -1,7 +1,9 @@
+"""OpenRouter: chat completions, with the cost of each call."""
+
 from __future__ import annotations
 
 from llm.errors import ContentPolicy
-from llm.provider import Provider
+from llm.provider import KeySignIn, Provider
 from llm.wire.codecs.openai_chat.codec import OpenAIChatCodec
 
 PROVIDER = Provider(
@@ -24,5 +26,7 @@ PROVIDER = Provider(
     model_env="OPENROUTER_MODEL",
     base_url_env="OPENROUTER_API_BASE",
     default_model="openrouter/auto",
+    # Source: https://openrouter.ai/docs/use-cases/oauth-pkce
+    key_sign_in=KeySignIn("https://openrouter.ai/auth", "/auth/keys"),
     docs_url="https://openrouter.ai/docs/api-reference/overview",
 )

@@ -1,3 +1,5 @@
+"""Perplexity: chat completions with web search."""
+
 from __future__ import annotations
 
 from llm.provider import Provider

@@ -1,3 +1,5 @@
+"""Together AI: chat completions."""
+
 from __future__ import annotations
 
 from llm.errors import ContextTooLarge

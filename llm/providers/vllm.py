@@ -1,3 +1,5 @@
+"""vLLM's server: chat completions, which can continue a text."""
+
 from __future__ import annotations
 
 from llm.provider import Provider

@@ -1,3 +1,5 @@
+"""xAI: Responses and chat completions."""
+
 from __future__ import annotations
 
 import re

@@ -18,29 +18,29 @@ from collections.abc import (
     Callable,
     Generator,
     Iterable,
-    Iterator,
+    Mapping,
 )
 from contextlib import aclosing, closing
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, Generic, TypeVar
 
-from llm.errors import LLMError, ProviderDown
-from llm.relay.source_reader import SourceReader
+from llm.errors import LLMError
+from llm.relay.conversion import (
+    ChunkConverter,
+    ChunkPair,
+    Converter,
+    EventConverter,
+    Pair,
+    RelayOptions,
+)
 from llm.wire.codec import Codec
 from llm.wire.codecs.anthropic.codec import AnthropicCodec
 from llm.wire.codecs.gemini.codec import GeminiCodec
 from llm.wire.codecs.openai_chat.codec import OpenAIChatCodec
 from llm.wire.codecs.openai_responses.codec import OpenAIResponsesCodec
-from llm.wire.delta_reader import DECODE_ERRORS, decode_error, invalid_delta_error
-from llm.wire.deltas import Delta, StartDelta, is_well_formed, sanitize
-from llm.wire.facades.chat_writer import ChatWriter, chat_completion_of
-from llm.wire.facades.messages_writer import MessagesWriter, message_of
-from llm.wire.facades.responses_writer import ResponsesWriter
-from llm.wire.items import Event, new_id
-from llm.wire.response import ResponseBuilder
-from llm.wire.sse import ServerSentEvent
 
-Pair = tuple[bytes, Event]
+__all__ = ["SOURCES", "TARGETS", "ChunkPair", "Pair", "Relay", "relay", "relay_chunks"]
+
+P = TypeVar("P")
 #: Of bytes, lines, events (mappings or objects of an SDK), or one complete answer.
 Source = Iterable[Any] | AsyncIterable[Any]
 
@@ -50,7 +50,7 @@ SOURCES: dict[str, Callable[[], Codec]] = {
     "openai": OpenAIChatCodec,
     "responses": OpenAIResponsesCodec,
 }
-TARGETS = ("anthropic", "openai", "responses")
+TARGETS = ("anthropic", "gemini", "openai", "responses")
 #: Other names of these formats.
 _ALIASES = {
     "chat": "openai",
@@ -59,17 +59,6 @@ _ALIASES = {
     "openai_chat": "openai",
     "openai_responses": "responses",
 }
-_PREFIXES = {"anthropic": "msg_", "openai": "chatcmpl-", "responses": "resp_"}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RelayOptions:
-    model: str  # "" to use the source's
-    id: str  # "" to generate one
-    buffer_tool_calls: bool
-    announce: bool
-    include_usage: bool
-    custom_tools: frozenset[str]
 
 
 def relay(
@@ -83,7 +72,7 @@ def relay(
     relay_tool_use_events: bool = True,
     relay_usage_events: bool = True,
     custom_tools: Iterable[str] = (),
-) -> Relay:
+) -> Relay[Pair]:
     """Convert `source_stream` to the format `target`; read with `for` or `async for`.
 
     Text is passed on at once. Tool calls are held back until the answer has ended and
@@ -93,7 +82,8 @@ def relay(
     codec, for a host with a dialect. `model` and `id` replace the model of the source
     and a generated id; `custom_tools` are the client's tools that take free text.
 
-    Raises ValueError for an unknown format.
+    Raises ValueError for an unknown format and TypeError for a source that is no
+    stream.
     """
     options = RelayOptions(
         model=model,
@@ -103,15 +93,68 @@ def relay(
         include_usage=relay_usage_events,
         custom_tools=frozenset(custom_tools),
     )
-    codec = (
-        SOURCES[_resolve_format(source, SOURCES)]()
-        if isinstance(source, str)
-        else source
+    target = _resolve_format(target, TARGETS)
+    converter = EventConverter(_codec(source), target, options)
+    return Relay(_stream_of(source_stream), converter)
+
+
+def relay_chunks(
+    source_stream: Source,
+    source: str | Codec = "anthropic",
+    *,
+    model: str = "",
+    id: str = "",
+    buffer_tool_calls: bool = True,
+    relay_tool_use_events: bool = False,
+    relay_usage_events: bool = True,
+    custom_tools: Iterable[str] = (),
+) -> Relay[ChunkPair]:
+    """Convert `source_stream` to Chat Completions, a pair for each chunk.
+
+    A pair is the server-sent event as text, ready to be written, and the chunk as a
+    `chat.completion.chunk` object (a `{"error": ...}` object if the answer failed). The
+    last pair is `("data: [DONE]\\n\\n", {})`. Tool calls are whole, in the chunk before
+    the one with `finish_reason: tool_calls`. Options as those of `relay`; announcements
+    of calls are off. `collect` returns the final completion.
+
+    Raises ValueError for an unknown format and TypeError for a source that is no
+    stream.
+    """
+    options = RelayOptions(
+        model=model,
+        id=id,
+        buffer_tool_calls=buffer_tool_calls,
+        announce=relay_tool_use_events,
+        include_usage=relay_usage_events,
+        custom_tools=frozenset(custom_tools),
     )
-    return Relay(source_stream, codec, _resolve_format(target, TARGETS), options)
+    converter = ChunkConverter(_codec(source), options)
+    return Relay(_stream_of(source_stream), converter)
 
 
-class Relay:
+def _codec(source: str | Codec) -> Codec:
+    if isinstance(source, str):
+        return SOURCES[_resolve_format(source, SOURCES)]()
+    return source
+
+
+def _stream_of(source: Any) -> Source:
+    """`source`, in a list if it is one piece of a stream.
+
+    Raises TypeError if it can be neither iterated nor read as one answer.
+    """
+    pieces = str | bytes | bytearray | memoryview | Mapping
+    if isinstance(source, pieces) or hasattr(source, "model_dump"):
+        return [source]
+    if isinstance(source, Iterable | AsyncIterable):
+        return source
+    kind = type(source).__name__
+    raise TypeError(
+        f"The source of a relay is an iterable of bytes, lines or events, not {kind!r}."
+    )
+
+
+class Relay(Generic[P]):
     """The conversion of one answer, which can be read once.
 
     An error of the provider is sent to the client in the client's format, ends the
@@ -119,19 +162,17 @@ class Relay:
     to the client likewise, and then raised.
     """
 
-    def __init__(
-        self, source: Source, codec: Codec, target: str, options: RelayOptions
-    ) -> None:
+    def __init__(self, source: Source, converter: Converter[P]) -> None:
         self._source = source
-        self._converter = _Converter(codec, target, options)
+        self._converter = converter
 
     @property
     def error(self) -> LLMError | None:
         return self._converter.error
 
-    def __iter__(self) -> Generator[Pair, None, None]:
+    def __iter__(self) -> Generator[P, None, None]:
         if not isinstance(self._source, Iterable):
-            raise TypeError("An asynchronous source is read with `async for`.")
+            raise TypeError("Read an asynchronous source with `async for`.")
         elements, converter = iter(self._source), self._converter
         try:
             while not converter.ended:
@@ -148,7 +189,7 @@ class Relay:
             if isinstance(elements, Generator):
                 elements.close()  # this closes its connection
 
-    async def __aiter__(self) -> AsyncGenerator[Pair, None]:
+    async def __aiter__(self) -> AsyncGenerator[P, None]:
         if isinstance(self._source, Iterable):
             with closing(iter(self)) as pairs:
                 for pair in pairs:
@@ -185,172 +226,6 @@ class Relay:
             async for _ in pairs:
                 pass
         return self._converter.answer()
-
-
-class _Converter:
-    """Converts elements of the source to pairs: all of a relay except the reading."""
-
-    def __init__(self, codec: Codec, target: str, options: RelayOptions) -> None:
-        self.error: LLMError | None = None
-        self._codec = codec
-        self._target = target
-        self._options = options
-        self._reader = SourceReader()
-        self._decoder = codec.decoder()
-        self._id = options.id or _PREFIXES[target] + new_id("").removeprefix("_")
-        self._start = StartDelta()
-        self._stop_sequence: str | None = None
-        self._builder: ResponseBuilder | None = None  # None until the model is known
-        self._writer: ChatWriter | MessagesWriter | ResponsesWriter | None = None
-
-    @property
-    def ended(self) -> bool:
-        return self._builder is not None and self._builder.ended
-
-    def feed(self, element: Any) -> list[Pair]:
-        """Raises TypeError for an element that is no part of a stream."""
-        frames = self._reader.feed(element)
-        return self._decode_safely(lambda: self._decode(frames))
-
-    def close(self) -> list[Pair]:
-        pairs = self._decode_safely(self._decode_rest)
-        if self.ended:
-            return pairs
-        builder = self._begin(pairs)
-        events = builder.end_call()
-        paused = builder.finish is not None and builder.finish.reason == "pause"
-        if isinstance(self._writer, MessagesWriter):
-            self._writer.stop_sequence = self._stop_sequence
-        events += builder.complete("paused" if paused else None)
-        return pairs + self._write_events(events)
-
-    def break_off(self, exc: Exception) -> list[Pair]:
-        """End the stream after an exception of the source."""
-        if isinstance(exc, LLMError):
-            return self._fail(exc)
-        error = ProviderDown(detail=f"The source raised {type(exc).__name__}.")
-        return self._fail(error)
-
-    def answer(self) -> dict[str, Any]:
-        if self.error is not None:
-            raise self.error
-        assert self._builder is not None
-        response, options = self._builder.response(), self._options
-        arguments: dict[str, Any] = {"custom_tools": options.custom_tools}
-        match self._target:
-            case "openai":
-                return chat_completion_of(response, id=self._id, **arguments)
-            case "anthropic":
-                arguments |= {
-                    "proofs": self._proofs,
-                    "stop_sequence": self._stop_sequence,
-                }
-                return message_of(response, id=self._id, **arguments)
-        return response
-
-    # From the source
-
-    def _decode_safely(self, decode: Callable[[], Iterator[Delta]]) -> list[Pair]:
-        """Convert the deltas before an error, then the error."""
-        deltas: list[Delta] = []
-        try:
-            for delta in decode():
-                if not is_well_formed(delta):
-                    raise invalid_delta_error(delta)
-                sanitize(delta)
-                deltas.append(delta)
-        except LLMError as exc:
-            return self._feed_deltas(deltas) + self._fail(exc)
-        except DECODE_ERRORS as exc:
-            return self._feed_deltas(deltas) + self._fail(decode_error(exc))
-        return self._feed_deltas(deltas)
-
-    def _decode(self, frames: Iterable[ServerSentEvent]) -> Iterator[Delta]:
-        for frame in frames:
-            if b'"stop_sequence"' in frame.data and self._codec.name == "anthropic":
-                self._note_stop(frame.json())
-            yield from self._decoder.feed(frame)
-
-    def _decode_rest(self) -> Iterator[Delta]:
-        yield from self._decode(self._reader.close())
-        if (whole := self._reader.whole) is None:
-            yield from self._decoder.close()
-        else:
-            yield from self._codec.decode(whole)
-            if b'"stop_sequence"' in whole:
-                self._note_stop(ServerSentEvent(whole).json())
-
-    def _note_stop(self, data: Any) -> None:
-        """Record the stop sequence, which is no delta: only the Anthropic API reports
-        it, and only to its own clients."""
-        fields = data.get("delta") or data if isinstance(data, dict) else {}
-        if isinstance(fields, dict) and isinstance(fields.get("stop_sequence"), str):
-            self._stop_sequence = fields["stop_sequence"]
-
-    def _feed_deltas(self, deltas: list[Delta]) -> list[Pair]:
-        if self._builder is None:
-            for delta in deltas:
-                if isinstance(delta, StartDelta):
-                    self._start = StartDelta(
-                        delta.response_id, delta.model or self._start.model
-                    )
-            if all(isinstance(delta, StartDelta) for delta in deltas):
-                return []
-        pairs: list[Pair] = []
-        builder = self._begin(pairs)
-        return pairs + self._write_events(builder.feed(deltas))
-
-    # To the target
-
-    def _begin(self, pairs: list[Pair]) -> ResponseBuilder:
-        """The builder; `pairs` get the opening events of a new response."""
-        if self._builder is not None:
-            return self._builder
-        builder = self._builder = ResponseBuilder(
-            id=self._id if self._target == "responses" else new_id("resp"),
-            model=self._options.model or self._start.model or "unknown",
-        )
-        self._writer = self._new_writer(builder)
-        pairs += self._write_events(builder.start())
-        builder.begin_call()
-        return builder
-
-    def _new_writer(
-        self, builder: ResponseBuilder
-    ) -> ChatWriter | MessagesWriter | ResponsesWriter:
-        options, response = self._options, builder.response()
-        if self._target == "responses":
-            return ResponsesWriter(buffer_tool_calls=options.buffer_tool_calls)
-        arguments: dict[str, Any] = {
-            "id": self._id,
-            "model": response["model"],
-            "buffer_tool_calls": options.buffer_tool_calls,
-            "announce": options.announce,
-            "custom_tools": options.custom_tools,
-        }
-        if self._target == "anthropic":
-            return MessagesWriter(**arguments, proofs=self._proofs)
-        return ChatWriter(
-            **arguments,
-            created=response["created_at"],
-            include_usage=options.include_usage,
-        )
-
-    @property
-    def _proofs(self) -> dict[str, Any] | None:
-        """Proofs are valid only for a client of the API that issued them."""
-        assert self._builder is not None
-        return self._builder.proofs if self._codec.name == "anthropic" else None
-
-    def _fail(self, exc: LLMError) -> list[Pair]:
-        self.error = exc
-        pairs: list[Pair] = []
-        builder = self._begin(pairs)
-        return pairs + self._write_events(builder.fail(exc))
-
-    def _write_events(self, events: Iterable[Event]) -> list[Pair]:
-        assert self._writer is not None
-        return [(self._writer.feed_bytes((event,)), event) for event in events]
 
 
 def _resolve_format(name: str, names: Iterable[str]) -> str:

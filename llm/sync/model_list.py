@@ -17,6 +17,7 @@ from django.db import transaction
 
 from llm import router
 from llm.capabilities import Capabilities, capabilities_of
+from llm.concurrency.lent_thread import lend_thread
 from llm.errors import (
     BadRequest,
     BadResponse,
@@ -26,6 +27,7 @@ from llm.errors import (
     ProviderTimeout,
 )
 from llm.http import client
+from llm.http.request import url_of_path
 from llm.models import ApiKey, LanguageModel, Provider
 from llm.provider import Endpoint
 from llm.wire import model_lists
@@ -34,7 +36,6 @@ from llm.wire.model_lists import ModelInfo
 TIME_LIMIT = 20.0  # seconds, because a user waits at the page
 MAX_PAGES = 50
 MAX_NAME = 200  # characters, the size of the column
-_LIMITS = ("context_window", "max_output_tokens")  # these have columns of their own
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +115,7 @@ def apply(
     changes = [change for change in comparison.changed if change.model.name in changed]
     for change in changes:
         _write(change.model, change.after)
-        change.model.save(update_fields=["capabilities", *_LIMITS])
+        change.model.save(update_fields=LanguageModel.OVERRIDE_COLUMNS)
     off = provider.models.filter(
         name__in=[row.name for row in comparison.gone if row.name in gone]
     ).update(enabled=False)
@@ -129,7 +130,9 @@ def _ask(provider: Provider) -> list[ModelInfo]:
     error: LLMError | None = None
     for key in _keys(provider):
         try:
-            return asyncio.run(_fetch(router.endpoint_of(provider, key)))
+            endpoint = router.endpoint_of(provider, key)
+            with lend_thread():
+                return asyncio.run(_fetch(endpoint))
         except InvalidKey as exc:
             error = exc
     raise error or InvalidKey("There is no key; add one first.")
@@ -138,9 +141,9 @@ def _ask(provider: Provider) -> list[ModelInfo]:
 def _keys(provider: Provider) -> Iterator[ApiKey | None]:
     host = provider.host
     if why := provider.why_disabled:
-        raise BadRequest(f"Not asked, as {why}.")
+        raise BadRequest(f"Not synced: {why}.")
     if host is not None and not host.models_path:
-        raise BadRequest(f"{host.label} has no list of the models that can be used.")
+        raise BadRequest(f"{host.label} has no list of available models.")
     yield from provider.keys.order_by("state", "-weight", "pk")
     if host is None or not host.needs_key:
         yield None
@@ -166,14 +169,14 @@ async def _pages(endpoint: Endpoint) -> list[ModelInfo]:
         if not (query := model_lists.next_page(body)):
             return found
         path = f"{first}{'&' if '?' in first else '?'}{urlencode(query)}"
-    raise BadResponse("The provider's list of models does not end.")
+    raise BadResponse("The provider's list of models has too many pages.")
 
 
 async def _page(endpoint: Endpoint, path: str) -> bytes:
     try:
         return await client.get(endpoint, path)
     except ModelNotAvailable as exc:  # usually this is a 404
-        url = endpoint.url_of(endpoint.provider.models_path)
+        url = url_of_path(endpoint, endpoint.provider.models_path)
         raise BadRequest(f"There is no list of models at {url}.") from exc
 
 
@@ -210,12 +213,7 @@ def _differences(known: dict[str, Any], info: ModelInfo) -> dict[str, Any]:
 
 
 def _write(row: LanguageModel, values: dict[str, Any]) -> None:
-    row.capabilities = dict(row.capabilities)
-    for name, value in values.items():
-        if name in _LIMITS:
-            setattr(row, name, value)
-        else:
-            row.capabilities[name] = value
+    row.override(values, values)
 
 
 def _wire_format(provider: Provider) -> str:

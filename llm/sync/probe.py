@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from llm import router
+from llm.concurrency.lent_thread import lend_thread
 from llm.db.encrypted_field import scrub
 from llm.errors import (
     InvalidKey,
@@ -21,6 +22,7 @@ from llm.errors import (
 )
 from llm.http import client
 from llm.models import ApiKey, LanguageModel, ModelCall, Provider
+from llm.pricing.caller import UNKNOWN_CALLER, Caller
 from llm.provider import Route
 from llm.wire.deltas import Delta, FinishDelta, StartDelta, UsageDelta
 from llm.wire.items import user_message
@@ -52,7 +54,9 @@ class Finding:
     problem: Problem | None = None
 
 
-def probe(what: Provider | ApiKey | LanguageModel) -> list[Finding]:
+def probe(
+    what: Provider | ApiKey | LanguageModel, caller: Caller = UNKNOWN_CALLER
+) -> list[Finding]:
     """Send a request with each key, resting and disabled ones too, and record the
     calls.
 
@@ -65,12 +69,13 @@ def probe(what: Provider | ApiKey | LanguageModel) -> list[Finding]:
     findings, key_tests = [], []
     for key in [what] if isinstance(what, ApiKey) else _keys(provider):
         try:
-            key_tests.append(_KeyTest(key, router.route_by(model, key)))
+            key_tests.append(_KeyTest(key, router.route_by(model, key), caller))
         except LLMError as exc:
             problem: Problem = "bad key" if isinstance(exc, InvalidKey) else "other"
             findings.append(Finding(key, False, str(exc), problem))
     # In a new event loop: closing its connections ends no other requests.
-    asyncio.run(_ask_all(key_tests))
+    with lend_thread():
+        asyncio.run(_ask_all(key_tests))
     for key_test in key_tests:
         key_test.record()
     return findings + [key_test.finding() for key_test in key_tests]
@@ -81,7 +86,7 @@ def model_to_ask(what: Provider | LanguageModel) -> LanguageModel:
     of its default model. Raises ModelNotAvailable."""
     provider = what.provider if isinstance(what, LanguageModel) else what
     if why := provider.why_disabled:
-        raise ModelNotAvailable(f"Not asked, as {why}.")
+        raise ModelNotAvailable(f"Not tested: {why}.")
     if isinstance(what, LanguageModel):
         return what
     rows = provider.models.order_by("-enabled", "-is_default", "pk")
@@ -90,7 +95,7 @@ def model_to_ask(what: Provider | LanguageModel) -> LanguageModel:
         return row
     if provider.host and provider.host.default_model:
         return LanguageModel(provider=provider, name=provider.host.default_model)
-    raise ModelNotAvailable("There is no model to ask; add one first.")
+    raise ModelNotAvailable("There is no model to test; add one first.")
 
 
 def _keys(provider: Provider) -> Sequence[ApiKey | None]:
@@ -105,6 +110,7 @@ def _keys(provider: Provider) -> Sequence[ApiKey | None]:
 class _KeyTest:
     key: ApiKey | None
     route: Route
+    caller: Caller
     call: client.ProviderCall = field(default_factory=client.ProviderCall)
     start: StartDelta | None = None
     usage: UsageDelta | None = None
@@ -143,6 +149,7 @@ class _KeyTest:
             start=self.start,
             usage=self.usage,
             finish=self.finish,
+            caller=self.caller,
         )
 
     def finding(self) -> Finding:
@@ -151,11 +158,13 @@ class _KeyTest:
             seconds = self.call.latency or 0.0
             text = f"ok: {self.route.model} answered in {seconds:.1f} s."
             return Finding(self.key, True, text)
-        provider_message = scrub(error.detail, [self.route.endpoint.api_key])[
-            :_MAX_DETAIL
-        ]
+        endpoint = self.route.endpoint
+        secrets = [endpoint.api_key, *endpoint.secret_headers.values()]
+        provider_message = scrub(error.detail, secrets)[:_MAX_DETAIL]
         problem, text = _problem(error, self.route)
-        text += f" In its words: {provider_message}" if provider_message else ""
+        text += (
+            f" The provider's message: {provider_message}" if provider_message else ""
+        )
         return Finding(self.key, False, text, problem)
 
 
@@ -169,7 +178,7 @@ async def _ask_all(key_tests: Sequence[_KeyTest]) -> None:
 def _problem(error: LLMError, route: Route) -> tuple[Problem, str]:
     match error:
         case InvalidKey():
-            return "bad key", "bad key: the provider refuses it."
+            return "bad key", "bad key: the provider refused it."
         case QuotaExhausted():
             text = "no quota: the credit with the provider is used up."
             return "no quota", text
@@ -177,7 +186,11 @@ def _problem(error: LLMError, route: Route) -> tuple[Problem, str]:
             text = "rate limit reached: the key is good, try again in a moment."
             return "rate limit", text
         case ModelNotAvailable():
-            return "unknown model", f"no such model: this key has no {route.model!r}."
+            return (
+                "unknown model",
+                f"no such model: {route.model!r} does not exist or is not available to"
+                " this key.",
+            )
         case ProviderTimeout():
             return "timeout", f"no answer in time from {_address(route)}."
         case ProviderDown():

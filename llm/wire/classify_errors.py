@@ -10,15 +10,11 @@ or type, a known phrase in the message, the HTTP status.
 
 from __future__ import annotations
 
-import json
 import re
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
 from typing import Any
-
-import orjson
 
 from llm.errors import (
     BadRequest,
@@ -34,7 +30,7 @@ from llm.errors import (
     RateLimited,
     TryAgain,
 )
-from llm.wire import bounded_json
+from llm.wire.error_reports import ErrorReport, parse_body, parse_report
 
 #: Headers with the id under which the vendor finds the request again, best first.
 _REQUEST_ID_HEADERS = (
@@ -47,7 +43,6 @@ _REQUEST_ID_HEADERS = (
 )
 _DETAIL_LIMIT = 4000  # characters
 _MAX_TIME = 100  # characters of a header that holds a time
-_MAX_SEARCHED = 4_000  # characters of an error that the patterns are searched in
 
 ErrorClass = type[LLMError]
 
@@ -143,10 +138,20 @@ _MESSAGES: tuple[tuple[re.Pattern[str], ErrorClass], ...] = tuple(
     (re.compile(pattern, re.IGNORECASE), error_class)
     for pattern, error_class in (
         (
-            r"maximum context length|reduce the length of the messages"
+            # tests/llm/wire/test_error_wordings.py has each message with its source.
+            r"maximum context length|reduce the length of the (messages|input prompt)"
             r"|prompt (is )?too long|exceeds the (available )?context"
             r"|input token count|exceeds the context window|maximum prompt length"
-            r"|exceed context limit",
+            r"|exceed context limit|input is too long|all messages is too long"
+            r"|maximum (allowed )?input length|range of input length should be"
+            r"|max(imum)? input token limit|greater than the context length"
+            r"|prompt token count of \d{1,12} exceeds|context window exceeds limit"
+            r"|exceeded model token limit|total tokens exceeds the model"
+            r"|longer than the (maximum model|model's context) length"
+            r"|input length \(\d{1,12} tokens\) exceeds|context the overflows"
+            r"|\bn_keep\b.{0,60}\bn_ctx\b|prompt exceeds max length"
+            r"|`max_new_tokens` must be <=|`inputs` must have less than"
+            r"|too many tokens: total number of tokens|less than max_seq_len",
             ContextTooLarge,
         ),
         (r"overloaded|over capacity", ProviderDown),
@@ -196,27 +201,6 @@ _FIELD = re.compile(r"[\w.\[\]-]{1,60}")
 _REQUEST_FAULTS = ("invalid_request", "invalid_argument", "bad_request", "invalid_")
 
 
-@dataclass(slots=True)
-class _Report:
-    """The fields of a provider's error, independent of its JSON shape."""
-
-    message: str = ""
-    words: list[str] = field(default_factory=list)  # codes and types, lower case
-    type: str | None = None
-    code: str | None = None
-    param: str | None = None
-    status: int | None = None
-    request_id: str | None = None
-    text: str = ""  # message and nested details (an upstream's own error)
-
-    def truncate(self) -> _Report:
-        """Truncate the texts. A body may be a megabyte, and some patterns look a few
-        hundred characters ahead from each word."""
-        self.message = self.message[:_MAX_SEARCHED]
-        self.text = self.text[:_MAX_SEARCHED]
-        return self
-
-
 def classify(
     status: int,
     headers: Mapping[str, str],
@@ -228,7 +212,7 @@ def classify(
 
     `statuses` overrides the usual meaning of statuses for this host.
     """
-    report = _parse_report(_json(body)).truncate()
+    report = parse_report(parse_body(body)).truncate()
     report.status = status if status >= 400 else report.status or status
     error = _error(report, statuses or {})
     lower = {name.lower(): value for name, value in headers.items()}
@@ -240,7 +224,7 @@ def classify(
 
 def classify_error(error: Any, *, status: int | None = None) -> LLMError:
     """Classify an error object inside a stream, or inside an answer of status 200."""
-    report = _parse_report(error).truncate()
+    report = parse_report(error).truncate()
     report.status = status or report.status
     found = _error(report, {})
     found.request_id = report.request_id
@@ -249,8 +233,9 @@ def classify_error(error: Any, *, status: int | None = None) -> LLMError:
 
 def request_id(headers: Mapping[str, str]) -> str | None:
     """The provider's id of this request; `headers` has lower-case names."""
-    ids = (headers.get(name) for name in _REQUEST_ID_HEADERS)
-    return next(filter(None, ids), None)
+    sent = headers.keys()  # httpx looks through all headers for each one it gets
+    found = (headers[name] for name in _REQUEST_ID_HEADERS if name in sent)
+    return next(filter(None, found), None)
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:
@@ -273,7 +258,7 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
     return next((wait for wait in waits if wait > 0), waits[0] if waits else None)
 
 
-def _error(report: _Report, statuses: Mapping[int, ErrorClass]) -> LLMError:
+def _error(report: ErrorReport, statuses: Mapping[int, ErrorClass]) -> LLMError:
     error_class = _class(report, statuses)
     return error_class(
         _SENTENCES.get(error_class, "") or _field_sentence(report, error_class),
@@ -286,19 +271,22 @@ def _error(report: _Report, statuses: Mapping[int, ErrorClass]) -> LLMError:
     )
 
 
-def _field_sentence(report: _Report, error_class: ErrorClass) -> str:
+def _field_sentence(report: ErrorReport, error_class: ErrorClass) -> str:
     """A message that names the invalid field; "" where the error is not that simple."""
     if error_class is not BadRequest or not _FIELD.fullmatch(report.param or ""):
         return ""
     text = f"{report.code} {report.message}"
     if _NO_FIELD.search(text):
-        return f"This model does not take {report.param!r}; leave it out."
+        return f"This model does not support {report.param!r}; leave it out."
     if _NO_VALUE.search(text):
-        return f"This model does not take this {report.param!r}; choose another."
+        return (
+            f"This model does not support this value of {report.param!r}; choose"
+            " another."
+        )
     return ""
 
 
-def _class(report: _Report, statuses: Mapping[int, ErrorClass]) -> ErrorClass:
+def _class(report: ErrorReport, statuses: Mapping[int, ErrorClass]) -> ErrorClass:
     known = _by_code(report.words)
     if known is RateLimited and report.status == 413:
         return ContextTooLarge  # Groq: more than a minute's tokens; waiting cannot help
@@ -321,7 +309,7 @@ def _by_code(words: Iterable[str]) -> ErrorClass | None:
     return None
 
 
-def _by_message(report: _Report) -> ErrorClass | None:
+def _by_message(report: ErrorReport) -> ErrorClass | None:
     for pattern, error_class in _MESSAGES:
         if error_class is QuotaExhausted and report.param:
             continue  # about one field of the request, e.g. a tool named "credits"
@@ -330,7 +318,7 @@ def _by_message(report: _Report) -> ErrorClass | None:
     return None
 
 
-def _by_status(report: _Report, statuses: Mapping[int, ErrorClass]) -> ErrorClass:
+def _by_status(report: ErrorReport, statuses: Mapping[int, ErrorClass]) -> ErrorClass:
     status = report.status
     if status is None or status < 400:
         fault = any(word.startswith(_REQUEST_FAULTS) for word in report.words)
@@ -338,98 +326,6 @@ def _by_status(report: _Report, statuses: Mapping[int, ErrorClass]) -> ErrorClas
     if known := statuses.get(status) or _STATUSES.get(status):
         return known
     return BadRequest if status < 500 else ProviderDown
-
-
-# Reading
-
-
-def _json(body: bytes) -> Any:
-    try:
-        return bounded_json.loads(body)
-    except orjson.JSONDecodeError:
-        return body.decode(errors="replace").strip()
-
-
-def _parse_report(payload: Any) -> _Report:
-    if isinstance(payload, list):  # Gemini wraps its error in a list of one
-        payload = payload[0] if payload else ""
-    if not isinstance(payload, dict):
-        text = "" if payload is None else str(payload)
-        return _Report(message=text, text=text)
-    inner = payload.get("error") or payload.get("errors")
-    if isinstance(inner, list):
-        inner = inner[0] if inner else None
-    if isinstance(inner, dict):
-        report = _fields(inner)
-        report.request_id = report.request_id or _text(payload.get("request_id"))
-        return report
-    report = _fields(payload)
-    if inner:  # xAI: {"code": ..., "error": "a sentence"}
-        report.message = _sentence(inner)
-        report.text = f"{report.message}\n{report.text}"
-    return report
-
-
-def _fields(error: Mapping[str, Any]) -> _Report:
-    deeper = error.get("innererror") or error.get("inner_error") or {}
-    metadata = error.get("metadata") or {}
-    code, type = _text(error.get("code")), _text(error.get("type"))
-    report = _Report(
-        message=_sentence(error.get("message") or error.get("detail")),
-        type=type or _name(error.get("status")),
-        code=code,
-        param=_text(error.get("param")),
-        status=_status_in(error),
-        request_id=_text(error.get("request_id")),
-    )
-    words = [code, report.type]
-    if isinstance(deeper, Mapping):
-        words.append(_text(deeper.get("code")))
-    if isinstance(metadata, Mapping):
-        words.append(_text(metadata.get("error_type")))
-    details = error.get("details")
-    if isinstance(details, Mapping):  # Anthropic: more reliable than its type
-        words.insert(0, _text(details.get("error_code")))
-    for detail in details if isinstance(details, list) else ():
-        if isinstance(detail, Mapping):
-            words.append(_text(detail.get("reason")))
-    report.words = [word.lower() for word in words if word]
-    report.text = f"{report.message}\n{_sentence(metadata)}\n{_sentence(details)}"
-    return report
-
-
-def _status_in(error: Mapping[str, Any]) -> int | None:
-    """The HTTP status inside the error object."""
-    for name in (
-        "status",
-        "status_code",
-        "http_status_code",
-        "raw_status_code",
-        "code",
-    ):
-        value = error.get(name)
-        if isinstance(value, str) and len(value) == 3 and value.isdecimal():
-            value = int(value)
-        if isinstance(value, int) and 400 <= value <= 599:
-            return value
-    return None
-
-
-def _text(value: Any) -> str | None:
-    if isinstance(value, bool) or not isinstance(value, str | int):
-        return None
-    return str(value) or None
-
-
-def _name(value: Any) -> str | None:
-    """Google's status is a word. Azure's is a number, which `_status_in` reads."""
-    return _text(value) if isinstance(value, str) and not value.isdecimal() else None
-
-
-def _sentence(value: Any) -> str:
-    if isinstance(value, str):
-        return value
-    return json.dumps(value, default=str) if value else ""
 
 
 # Times

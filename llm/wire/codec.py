@@ -38,7 +38,6 @@ class Decoder(Protocol):
         ...
 
 
-@runtime_checkable
 class ContinuableDecoder(Decoder, Protocol):
     """A decoder whose provider splits a long answer over several requests."""
 
@@ -62,6 +61,26 @@ class BackgroundCodec(Protocol):
 
     def cancel_path(self, response_id: str) -> str:
         """The path to POST to in order to cancel the response."""
+        ...
+
+
+@runtime_checkable
+class StrictFormatCodec(Protocol):
+    """A codec of a wire format in which the schema of an answer may be `strict`."""
+
+    @property
+    def strict_formats(self) -> bool:
+        """Whether the host is known to accept that."""
+        ...
+
+
+@runtime_checkable
+class EnforcedFormatCodec(Protocol):
+    """A codec whose host enforces the schema of an answer without being asked to."""
+
+    @property
+    def unenforced_keywords(self) -> frozenset[str]:
+        """Keywords of JSON Schema that the host ignores."""
         ...
 
 

@@ -22,7 +22,21 @@ import orjson
 
 from llm.errors import BadResponse, LLMError
 from llm.wire.codec import Decoder, PlainTextMatcher
-from llm.wire.deltas import Delta, TextDelta, is_well_formed, sanitize
+from llm.wire.deltas import (
+    MAX_ITEMS,
+    AnnotationDelta,
+    CloseDelta,
+    Delta,
+    ItemDelta,
+    Key,
+    ReasoningDelta,
+    RefusalDelta,
+    TextDelta,
+    ToolCallDelta,
+    is_well_formed,
+    sanitize,
+    too_many_items,
+)
 from llm.wire.sse import SSEDecoder
 
 #: Exceptions of a decoder that meets JSON of an unexpected shape.
@@ -48,6 +62,7 @@ class DeltaReader:
         "_before",
         "_decoder",
         "_frames",
+        "_items",
         "_least",
         "_make_delta",
         "_tries",
@@ -58,6 +73,7 @@ class DeltaReader:
         self.error: LLMError | None = None
         self._decoder = decoder
         self._frames = SSEDecoder()
+        self._items = _ItemCount()
         # Only for decoders with the fast path: see `codec.PlainTextMatcher`.
         self._tries = _TRIES if hasattr(decoder, "match_plain_text") else 0
         self._make_delta: Callable[[str], Delta] | None = (
@@ -144,8 +160,12 @@ class DeltaReader:
         except _READ_ERRORS as exc:
             self.error = _error_of(exc)
         for delta in deltas:
-            # Nearly all deltas are plain text and need no check.
-            if type(delta) is not TextDelta or type(delta.text) is not str:
+            # Nearly all deltas lengthen the same plain text and need no check.
+            if (
+                type(delta) is not TextDelta
+                or type(delta.text) is not str
+                or delta.key != self._items.current
+            ):
                 return self._check_deltas(deltas)
         return deltas
 
@@ -168,13 +188,10 @@ class DeltaReader:
 
     def _check_deltas(self, deltas: list[Delta]) -> list[Delta]:
         for number, delta in enumerate(deltas):
-            if not is_well_formed(delta):
-                self.error = invalid_delta_error(delta)
-                return deltas[:number]
             try:
-                sanitize(delta)
-            except ValueError as exc:
-                self.error = decode_error(exc)
+                _check(delta, self._items)
+            except LLMError as exc:
+                self.error = exc
                 return deltas[:number]
         return deltas
 
@@ -185,19 +202,63 @@ def decode_body(decode: Callable[[bytes], list[Delta]], body: bytes) -> list[Del
         deltas = decode(body)
     except DECODE_ERRORS as exc:
         raise decode_error(exc) from exc
+    items = _ItemCount()
     for delta in deltas:
-        if not is_well_formed(delta):
-            raise invalid_delta_error(delta)
-        try:
-            sanitize(delta)
-        except ValueError as exc:
-            raise decode_error(exc) from exc
+        _check(delta, items)
     return deltas
+
+
+class _ItemCount:
+    """The items that an answer's deltas open, as `delta_item_stream` opens them."""
+
+    __slots__ = ("_open", "_total", "current")
+
+    def __init__(self) -> None:
+        self.current: Key | None = None  # of the message or reasoning being written
+        self._open: set[Key] = set()  # other items that are open
+        self._total = 0
+
+    def add(self, delta: Delta) -> None:
+        """Raises BadResponse at one item too many."""
+        match delta:
+            case TextDelta() | RefusalDelta() | ReasoningDelta() | AnnotationDelta():
+                if delta.key != self.current:
+                    self.current = delta.key
+                    self._count()
+            case ToolCallDelta() | ItemDelta():
+                if delta.key not in self._open:
+                    self._open.add(delta.key)
+                    self._count()
+                    if isinstance(delta, ToolCallDelta):
+                        self.current = None
+                if isinstance(delta, ItemDelta) and delta.done:
+                    self._open.discard(delta.key)
+            case CloseDelta():
+                self._open.discard(delta.key)
+                if delta.key == self.current:
+                    self.current = None
+
+    def _count(self) -> None:
+        self._total += 1
+        if self._total > MAX_ITEMS:
+            raise too_many_items()
+
+
+def _check(delta: Delta, items: _ItemCount) -> None:
+    """Sanitize a delta and count its item. Raises LLMError if it is not well formed,
+    or opens one item too many."""
+    if not is_well_formed(delta):
+        raise invalid_delta_error(delta)
+    try:
+        sanitize(delta)
+    except ValueError as exc:
+        raise decode_error(exc) from exc
+    items.add(delta)
 
 
 def invalid_delta_error(delta: Delta) -> BadResponse:
     kind = type(delta).__name__
-    return BadResponse(detail=f"{kind} of another shape while reading the answer.")
+    return BadResponse(detail=f"{kind} with an unexpected shape in the response.")
 
 
 def _error_of(exc: Exception) -> LLMError:

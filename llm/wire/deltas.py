@@ -12,9 +12,12 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from llm.errors import BadResponse
 from llm.wire.sanitize import sanitize_json
 
 Key = Hashable
+#: Items of one answer. Each costs a row and several events, whatever its size.
+MAX_ITEMS = 2_000
 #: "pause": the provider wants another request with its answer so far; "size": the
 #: answer exceeded our size limit.
 FinishReason = Literal[
@@ -186,6 +189,10 @@ def merge(deltas: list[Delta], most: int = sys.maxsize) -> list[Delta]:
     return merged
 
 
+def too_many_items() -> BadResponse:
+    return BadResponse(detail=f"More than {MAX_ITEMS:,} items in one answer.")
+
+
 def is_well_formed(delta: Delta) -> bool:
     """Whether texts are strings and counts are numbers, whatever the provider sent."""
     check = _CHECKS.get(type(delta))
@@ -197,8 +204,11 @@ def _has_valid_text(delta: Any) -> bool:
 
 
 def _has_valid_call(delta: Any) -> bool:
-    texts = (delta.call_id, delta.name, delta.arguments)
-    return all(isinstance(text, str) for text in texts)
+    return (
+        isinstance(delta.call_id, str)
+        and isinstance(delta.name, str)
+        and isinstance(delta.arguments, str)
+    )
 
 
 def _has_valid_arguments(delta: Any) -> bool:
@@ -217,7 +227,8 @@ def sanitize(delta: Delta) -> None:
     deltas.
     """
     for name in _WHOLE.get(type(delta), ()):
-        setattr(delta, name, sanitize_json(getattr(delta, name)))
+        if value := getattr(delta, name):
+            setattr(delta, name, sanitize_json(value))
 
 
 _WHOLE: dict[type, tuple[str, ...]] = {

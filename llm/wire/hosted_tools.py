@@ -107,7 +107,7 @@ class WebSearchOptions:
         blocked = filters.get("blocked_domains") or filters.get("excluded_domains")
         if allowed and blocked:
             raise BadRequest(
-                "A search is told allowed domains or blocked ones, not both.",
+                "A web search can have allowed domains or blocked domains, not both.",
                 param="tools",
             )
         location = tool.get("user_location")
@@ -120,9 +120,7 @@ class WebSearchOptions:
 
     def refuse_domains(self, tool: Tool) -> None:
         if self.allowed or self.blocked:
-            raise not_supported(
-                tool, "cannot be kept to some domains; leave 'filters' out"
-            )
+            raise not_supported(tool, "does not support 'filters'; leave them out")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,14 +155,16 @@ class RemoteServer:
         """For hosts that run calls without approval. Raises BadRequest."""
         if self.requires_approval:
             raise BadRequest(
-                "This provider calls MCP tools without asking; say so with"
-                " 'require_approval': 'never'.",
+                "This provider calls MCP tools without approval; set"
+                " 'require_approval' to 'never'.",
                 param="tools",
             )
 
     def refuse_read_only(self, tool: Tool) -> None:
         if self.read_only:
-            raise not_supported(tool, "knows allowed tools by their names alone")
+            raise not_supported(
+                tool, "supports 'allowed_tools' only as a list of names"
+            )
 
 
 def container_files(tool: Tool) -> Sequence[str]:
@@ -177,9 +177,7 @@ def container_files(tool: Tool) -> Sequence[str]:
 def refuse_container(tool: Tool) -> None:
     """For hosts that always create an empty container. Raises BadRequest."""
     if container_files(tool) or isinstance(tool.get("container"), str):
-        raise not_supported(
-            tool, "begins with an empty container; leave 'container' out"
-        )
+        raise not_supported(tool, "does not support 'container'; leave it out")
 
 
 def _location_fields(location: Mapping[str, Any]) -> dict[str, str]:

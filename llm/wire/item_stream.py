@@ -4,7 +4,7 @@ An item is *open* from its first delta to its last. Message and reasoning items 
 one another, so opening one closes the previous one; tool calls may be open side by
 side. `done` events are emitted in the order of `output_index`, so a closed item may
 wait for an earlier one. An event is a new dict that nobody changes afterwards; text is
-collected in a list and joined once.
+collected in a buffer.
 
 Source: https://www.openresponses.org/specification#streaming
 """
@@ -12,8 +12,7 @@ Source: https://www.openresponses.org/specification#streaming
 from __future__ import annotations
 
 import re
-import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, cast
 
@@ -22,80 +21,46 @@ from llm.wire.items import Event, Item
 from llm.wire.sanitize import sanitize_json, sanitize_text
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
+SECONDS = "parley:seconds"  # of an item of reasoning: from its beginning to its end
+BEGAN = "parley:began"  # of one that is open: when it began, by the stream's clock
 #: Shared placeholder for dicts that most responses fill only at their end, while
 #: thousands are open. Code that adds to one creates a real dict first.
 EMPTY_DICT = cast(dict[Any, Any], MappingProxyType({}))
 
 
-_TOGETHER = 1000  # pieces of text that are joined into one string
-_PAGE = 128 * 1024  # characters of text that are deflated together
-
-
 class TextBuffer:
-    """A text that grows piece by piece, stored compactly.
+    """A text that grows piece by piece, stored as UTF-8: a Python string takes 50 bytes
+    beyond its characters, and hosts send a few characters at a time."""
 
-    A Python string takes 50 bytes beyond its characters, and hosts send a few
-    characters at a time: pieces are joined by the thousand. A long text is kept
-    deflated until its end, because many may be open at once.
-    """
-
-    __slots__ = ("_latest", "_loose", "_paged", "_pages", "length")
+    __slots__ = ("_data", "length")
 
     def __init__(self) -> None:
         self.length = 0  # characters
-        self._paged = 0  # of these, in pages
-        self._pages: Sequence[bytes | str] = ()  # the beginning of the text
-        self._loose: Sequence[str] = ()  # after the pages, joined by the thousand
-        self._latest: list[str] = []
+        self._data = bytearray()
 
     def append(self, piece: str) -> None:
-        self._latest.append(piece)
+        self._data += piece.encode(errors="surrogatepass")
         self.length += len(piece)
-        if self.length - self._paged >= _PAGE:
-            text = self._take_unpaged()
-            # A large single piece (restored from an earlier run) is referenced by an
-            # event too, so deflating it would save no memory.
-            page = text if len(piece) == len(text) else _deflate(text)
-            self._pages, self._paged = (*self._pages, page), self.length
-        elif len(self._latest) == _TOGETHER:
-            latest, self._latest = self._latest, []
-            self._loose = (*self._loose, "".join(latest))
 
     def join(self) -> str:
         """The complete text."""
-        if len(self._loose) + len(self._latest) > 1:
-            self._loose = (self._take_unpaged(),)
-        loose = [*self._loose, *self._latest]
-        return "".join([*map(_inflate, self._pages), *loose])
-
-    def _take_unpaged(self) -> str:
-        """Remove and return the text that is not in a page."""
-        text = "".join([*self._loose, *self._latest])
-        self._loose, self._latest = (), []
-        return text
-
-
-def _deflate(text: str) -> bytes:
-    return zlib.compress(text.encode(errors="surrogatepass"), 1)
-
-
-def _inflate(page: bytes | str) -> str:
-    if isinstance(page, str):
-        return page
-    return zlib.decompress(page).decode(errors="surrogatepass")
+        return self._data.decode(errors="surrogatepass")
 
 
 class OpenItem:
     """An item that is not done: its skeleton and its text so far."""
 
     __slots__ = (
+        "annotations",
         "arguments",
         "closed",
         "index",
         "item",
+        "own_parts",
         "part",
         "part_index",
         "pending",
+        "since",
         "source_part",
         "text",
     )
@@ -103,22 +68,43 @@ class OpenItem:
     def __init__(self, index: int, item: Item) -> None:
         self.index = index
         self.item = item
+        #: Lists of its parts that grow in place; copies would take quadratic time.
+        self.own_parts: Mapping[str, list[dict[str, Any]]] = EMPTY_DICT
         self.part: dict[str, Any] | None = None  # the content part being written
+        self.annotations: list[dict[str, Any]] | None = None  # new ones of the part
         self.part_index = -1
         self.source_part = 0  # its number in the provider's numbering
         self.text = TextBuffer()  # of the current part
         self.arguments = TextBuffer()
         self.pending = ""  # first half of a surrogate pair
         self.closed = False
+        self.since: float | None = None  # when reasoning began, by the stream's clock
+
+    def parts(self, field: str) -> list[dict[str, Any]]:
+        """The item's parts in `field`, as a list that no event has."""
+        if field not in self.own_parts:
+            self.own_parts = {**self.own_parts, field: [*self.item.get(field, ())]}
+            self.item = {**self.item, field: self.own_parts[field]}
+        return self.own_parts[field]
+
+    def update(self, fields: Item) -> None:
+        """Replace fields of the item."""
+        self.item = {**self.item, **fields}
+        if self.own_parts:
+            self.own_parts = {
+                f: parts for f, parts in self.own_parts.items() if f not in fields
+            }
 
     def snapshot(self) -> Item:
         """The item as it is now, including text of an open part."""
-        item = dict(self.item)
+        item = {**self.item, **{f: [*parts] for f, parts in self.own_parts.items()}}
         if item["type"] == "function_call":
             item["arguments"] = self.arguments.join()
         elif self.part is not None:
             field = "summary" if self.part["type"] == "summary_text" else "content"
             part = {**self.part, _text_field(self.part): self.text.join()}
+            if self.annotations is not None:
+                part["annotations"] = [*self.annotations]  # this one will grow
             item[field] = [*item[field][:-1], part]
         return item
 
@@ -131,6 +117,7 @@ class ItemStream:
 
     __slots__ = (
         "_call_ids",
+        "_clock",
         "_closed",
         "_count",
         "_current",
@@ -145,7 +132,10 @@ class ItemStream:
         "proofs",
     )
 
-    def __init__(self, make_id: Callable[[str], str]) -> None:
+    def __init__(
+        self, make_id: Callable[[str], str], clock: Callable[[], float] | None = None
+    ) -> None:
+        self._clock = clock  # seconds; None: reasoning is not timed
         self.output: list[Item] = []
         self.done_at: list[int] = []  # sequence number of each item's `done`
         self.proofs: dict[str, Any] = {}
@@ -201,17 +191,24 @@ class ItemStream:
         }
         opened = self._open[key] = OpenItem(self._count, item)
         self._count += 1
+        self._begin_time(opened)
         self._emit(
             "response.output_item.added", output_index=opened.index, item=dict(item)
         )
         return opened
 
+    def _begin_time(self, opened: OpenItem) -> None:
+        """A reopened item of reasoning keeps the time at which it was begun."""
+        if self._clock is not None and opened.item["type"] == "reasoning":
+            opened.since = opened.item.get(BEGAN) or round(self._clock(), 1)
+            opened.item[BEGAN] = opened.since
+
     def _open_part(self, opened: OpenItem, part: dict[str, Any]) -> None:
         self._close_part(opened)
         field = "summary" if part["type"] == "summary_text" else "content"
         # Some hosts send text for an item that they began as another type.
-        opened.item = {**opened.item, field: [*opened.item.get(field, ()), part]}
-        opened.part = part
+        opened.parts(field).append(part)
+        opened.part, opened.annotations = part, None
         opened.part_index = len(opened.item[field]) - 1
         if field == "summary":
             self._emit("response.reasoning_summary_part.added", **self._at(opened))
@@ -243,7 +240,7 @@ class ItemStream:
         text = opened.text.join()
         part = {**opened.part, _text_field(opened.part): text}
         field = "summary" if part["type"] == "summary_text" else "content"
-        opened.item = {**opened.item, field: [*opened.item[field][:-1], part]}
+        opened.parts(field)[-1:] = [part]
         at = self._at(opened)
         match part["type"]:
             case "output_text":
@@ -272,6 +269,10 @@ class ItemStream:
             **opened.item,
             "status": status or ("completed" if complete else "incomplete"),
         }
+        if self._clock is not None and opened.since is not None:
+            # Clocks of several machines differ, and clocks are set back.
+            opened.item[SECONDS] = round(max(0.0, self._clock() - opened.since), 1)
+            opened.item.pop(BEGAN, None)
         self._emit_done(opened.index, opened.item)
 
     def _close_arguments(self, opened: OpenItem, complete: bool) -> bool:

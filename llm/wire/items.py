@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, NotRequired, TypedDict
 
 Item = dict[str, Any]
@@ -28,6 +28,9 @@ class Issuer(TypedDict):
 
 
 ANY_KEY = "*"
+
+#: Key of our own compaction items: the place of the last item that they cover.
+THROUGH = "parley:through"
 
 
 def is_issuer(issuer: Issuer, proof_issuer: Issuer) -> bool:
@@ -128,6 +131,12 @@ def text_of(item: Item) -> str:
 def output_text(items: Iterable[Item]) -> str:
     """All text of the assistant in `items`."""
     return "".join(text_of(i) for i in items if i.get("role") == "assistant")
+
+
+def is_compaction(item: Item) -> bool:
+    """Whether it is our summary of earlier items, which names the last one that it
+    covers; some providers have items of the same type."""
+    return item["type"] == "compaction" and isinstance(item.get(THROUGH), Mapping)
 
 
 def call_ids_with_output(items: Iterable[Item]) -> set[str]:

@@ -117,7 +117,7 @@ def _entries(answer: Any) -> Iterable[Entry]:
         # llama.cpp sends both; "data" is in OpenAI's shape.
         answer = answer["data"] if "data" in answer else answer.get("models")
     if not isinstance(answer, list):  # Together's list has no envelope
-        raise BadResponse(detail="The answer holds no list of models.")
+        raise BadResponse(detail="The response contains no list of models.")
     return [entry for entry in answer if isinstance(entry, Mapping) and _id(entry)]
 
 

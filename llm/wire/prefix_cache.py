@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
-from typing import Any, TypeVar, overload
+from typing import Any, TypeVar, cast, overload
 
 import orjson
 
@@ -66,7 +66,7 @@ class CachedPrefix:
         elif length < len(self.items):
             value = add(value, make(self.items[length:]))
         else:
-            return value  # type: ignore[no-any-return]
+            return cast(V, value)
         self._results[name] = (key, len(self.items), value)
         return value
 
@@ -105,8 +105,6 @@ class SplitItems(Sequence[Item]):
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Sequence) and list(self) == list(other)
-
-    __hash__ = None  # type: ignore[assignment]
 
 
 def fold_items(
@@ -189,7 +187,7 @@ def encode_prefix(
         ):  # encoding all items raises the proper error
             return None
 
-    return request.items.prefix.fold("told", encode, _join, (codec, frame))
+    return request.items.prefix.fold("encoded", encode, _join, (codec, frame))
 
 
 def _join(

@@ -50,8 +50,8 @@ def _available_tools(request: Request) -> tuple[Sequence[Mapping[str, Any]], str
     for tool in tools:
         if tool.get("type") != "function":
             raise BadRequest(
-                "This model has no tools of its own; it can be offered functions, and"
-                f" no {tool.get('type')!r}.",
+                "This model has no native tools; it supports functions, but not"
+                f" {tool.get('type')!r}.",
                 param="tools",
             )
     note = ""

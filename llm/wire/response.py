@@ -1,9 +1,10 @@
 """The builder of a response: deltas in, canonical Responses events out.
 
 One `ResponseBuilder` serves a whole turn with any number of provider calls, and
-guarantees every invariant of the stream. This module interprets deltas; `item_stream`
-opens, grows and closes items. Tool calls stay open until the provider says that they
-are complete or the call ends.
+guarantees every invariant of the stream. This module begins and ends provider calls and
+the response; `delta_item_stream` interprets deltas; `item_stream` opens, grows and
+closes items. Tool calls stay open until the provider says that they are complete or the
+call ends.
 
 Source: https://www.openresponses.org/specification#streaming
 """
@@ -18,34 +19,19 @@ from typing import Any
 import orjson
 
 from llm.errors import LLMError
+from llm.wire.delta_item_stream import UNKNOWN_START, DeltaItemStream
 from llm.wire.deltas import (
-    AnnotationDelta,
-    CloseDelta,
-    Delta,
-    FinishDelta,
-    ItemDelta,
     Key,
-    ProofDelta,
-    ReasoningDelta,
-    RefusalDelta,
-    StartDelta,
-    TextDelta,
-    ToolCallDelta,
     UsageDelta,
-    merge,
 )
-from llm.wire.item_stream import EMPTY_DICT, ItemStream, TextBuffer
-from llm.wire.items import Event, Item, id_prefix, new_id
+from llm.wire.item_stream import EMPTY_DICT
+from llm.wire.items import Event, Item, new_id
 from llm.wire.sanitize import sanitize_json
 
 TERMINAL = frozenset({"response.completed", "response.incomplete", "response.failed"})
 
 _NOT_ENDED_BY_HOST = ("pause", "size")  # the provider itself has not ended the answer
 _CUTS = ("length", "size")  # the answer was cut off before its end
-#: Characters up to which pieces are merged into one event. One read from a fast host
-#: holds a megabyte, and a log stores small events in less memory.
-_MERGED = 16_000
-_UNKNOWN_START = StartDelta()  # no response id or model yet
 #: Fields that the schema requires of every response; a caller's `echo` overrides.
 _RESPONSE: dict[str, Any] = {
     "completed_at": None,
@@ -76,7 +62,7 @@ _RESPONSE: dict[str, Any] = {
 }
 
 
-class ResponseBuilder(ItemStream):
+class ResponseBuilder(DeltaItemStream):
     """Builds one response. Whatever the providers do:
 
     * `sequence_number` runs 0, 1, 2, ... over the whole response;
@@ -90,22 +76,19 @@ class ResponseBuilder(ItemStream):
     """
 
     __slots__ = (
-        "_call",
+        "_content_end",
         "_created_at",
         "_echo",
         "_end_state",
+        "_extensions",
+        "_extensions_end",
         "_id",
         "_in_call",
         "_model",
         "_usage",
         "ended",
         "ended_output",
-        "finish",
-        "start_delta",
     )
-
-    #: False emits every piece as the provider cut it.
-    merges = True
 
     def __init__(
         self,
@@ -115,18 +98,21 @@ class ResponseBuilder(ItemStream):
         echo: Mapping[str, Any] | None = None,
         created_at: int | None = None,
         make_id: Callable[[str], str] = new_id,
+        clock: Callable[[], float] | None = None,
     ) -> None:
-        super().__init__(make_id)
+        """With a `clock`, items of reasoning say how many seconds they took."""
+        super().__init__(make_id, clock)
+        self.start_delta, self.finish, self._call = UNKNOWN_START, None, None
         self.ended = False
         self._id, self._model = id, model
         self._created_at = int(time.time()) if created_at is None else created_at
         self._echo: Mapping[str, Any] = echo or EMPTY_DICT
         self._end_state: Mapping[str, Any] = EMPTY_DICT  # fields set at its end
+        self._extensions: Mapping[str, Any] = EMPTY_DICT  # fields of our own
+        #: The numbers of the events after the last extensions, and before these.
+        self._extensions_end = self._content_end = -1
         self._in_call = False
-        self._call: UsageDelta | None = None
         self._usage: dict[str, Any] | None = None
-        self.start_delta = _UNKNOWN_START
-        self.finish: FinishDelta | None = None
         #: Length of `output` when the provider ended its last call. None while a call
         #: is running, and if the last one was cut off or paused, because then the model
         #: has not finished.
@@ -162,6 +148,7 @@ class ResponseBuilder(ItemStream):
         it. Several may be open side by side.
         """
         opened = self._open[key] = self._begin(item)
+        self._begin_time(opened)
         *parts, last = [*item.get("summary", []), *item.get("content", [])] or [None]
         for part in parts:
             self._emit_part(opened, part)
@@ -183,16 +170,6 @@ class ResponseBuilder(ItemStream):
         self._close(key, complete=complete)
         return self._take()
 
-    def feed(self, deltas: list[Delta]) -> list[Event]:
-        """Add the deltas of one read; neighbouring pieces of a text become one
-        event."""
-        if self.merges and len(deltas) > 1:
-            deltas = merge(deltas, _MERGED)
-        for delta in deltas:
-            self._DISPATCH[type(delta)](self, delta)
-        events, self._out = self._out, []
-        return events
-
     def add(self, item: Item) -> list[Event]:
         """Add an item that arrives complete, e.g. a tool's output."""
         self._add_whole(item)
@@ -200,12 +177,20 @@ class ResponseBuilder(ItemStream):
 
     def extension(self, type: str, **fields: Any) -> list[Event]:
         """Emit an event outside the standard; `type` begins with `parley:`."""
+        if self._sequence != self._extensions_end:
+            self._content_end = self._sequence
         self._emit(type, **fields)
+        self._extensions_end = self._sequence
         return self._take()
+
+    def set_extension_field(self, name: str, value: Any) -> None:
+        """Set a field outside the standard in the response; `name` begins with
+        `parley:`."""
+        self._extensions = {**self._extensions, name: value}
 
     def begin_call(self) -> None:
         """Begin a provider call and reset what the last one left in the attributes."""
-        self.start_delta, self.finish = _UNKNOWN_START, None
+        self.start_delta, self.finish = UNKNOWN_START, None
         self._call, self._in_call = None, True
         self.ended_output = None
         self._closed = EMPTY_DICT
@@ -230,7 +215,7 @@ class ResponseBuilder(ItemStream):
         self._current = None
         if self._in_call:
             self._in_call = False
-            self._add_usage()
+            self.add_usage(self.call_usage)
             if whole and self.finish and self.finish.reason not in _NOT_ENDED_BY_HOST:
                 self.ended_output = len(self.output)
 
@@ -277,6 +262,12 @@ class ResponseBuilder(ItemStream):
         return self._sequence
 
     @property
+    def content_sequence(self) -> int:
+        """The number of the last event within the standard, -1 if there is none."""
+        is_last = self._sequence == self._extensions_end
+        return (self._content_end if is_last else self._sequence) - 1
+
+    @property
     def usage(self) -> dict[str, Any] | None:
         return self._usage
 
@@ -297,6 +288,7 @@ class ResponseBuilder(ItemStream):
             **_RESPONSE,
             **self._echo,
             **self._end_state,
+            **self._extensions,
             "usage": self._usage,
             "output": items,
         }
@@ -311,146 +303,6 @@ class ResponseBuilder(ItemStream):
         """Characters of the items that are not done."""
         return sum(o.text.length + o.arguments.length for o in self._open.values())
 
-    # Deltas
-
-    def _start(self, delta: StartDelta) -> None:
-        self.start_delta = StartDelta(
-            delta.response_id or self.start_delta.response_id,
-            delta.model or self.start_delta.model,
-        )
-
-    def _text(self, delta: TextDelta) -> None:
-        opened = self._open.get(delta.key)
-        if opened is None:
-            opened = self._open_message(delta.key, delta.phase)
-        text = delta.text
-        if opened.pending or not text.isascii() or "\0" in text:
-            text = self._sanitize(opened, text)
-        if not text:
-            return
-        if opened.part is None or opened.part["type"] != "output_text":
-            self._open_part(opened, _output_text())
-        opened.text.append(text)
-        # Nearly all events are this one, so it does without `_emit`.
-        number, self._sequence = self._sequence, self._sequence + 1
-        self._out.append(
-            {
-                "type": "response.output_text.delta",
-                "sequence_number": number,
-                "item_id": opened.item["id"],
-                "output_index": opened.index,
-                "content_index": opened.part_index,
-                "delta": text,
-                "logprobs": [],
-            }
-        )
-
-    def _refusal(self, delta: RefusalDelta) -> None:
-        opened = self._open.get(delta.key) or self._open_message(delta.key, None)
-        if text := self._sanitize(opened, delta.text):
-            if opened.part is None or opened.part["type"] != "refusal":
-                self._open_part(opened, {"type": "refusal", "refusal": ""})
-            opened.text.append(text)
-            self._emit("response.refusal.delta", **self._at(opened), delta=text)
-
-    def _annotation(self, delta: AnnotationDelta) -> None:
-        opened = self._open.get(delta.key) or self._open_message(delta.key, None)
-        if opened.part is None or opened.part["type"] != "output_text":
-            self._open_part(opened, _output_text())
-        assert opened.part is not None
-        annotations = [*opened.part["annotations"], delta.annotation]
-        opened.part = {**opened.part, "annotations": annotations}
-        self._emit(
-            "response.output_text.annotation.added",
-            **self._at(opened),
-            annotation_index=len(annotations) - 1,
-            annotation=delta.annotation,
-        )
-
-    def _reasoning(self, delta: ReasoningDelta) -> None:
-        opened = self._open.get(delta.key)
-        if opened is None:
-            opened = self._open_reasoning(delta.key)
-        if not (text := self._sanitize(opened, delta.text)):
-            return
-        kind = "summary_text" if delta.kind == "summary" else "reasoning_text"
-        part = opened.part
-        if part is None or part["type"] != kind or opened.source_part != delta.part:
-            self._open_part(opened, {"type": kind, "text": ""})
-            opened.source_part = delta.part
-        opened.text.append(text)
-        if kind == "summary_text":
-            self._emit(
-                "response.reasoning_summary_text.delta",
-                item_id=opened.item["id"],
-                output_index=opened.index,
-                summary_index=opened.part_index,
-                delta=text,
-            )
-        else:
-            self._emit("response.reasoning.delta", **self._at(opened), delta=text)
-
-    def _tool_call(self, delta: ToolCallDelta) -> None:
-        opened = self._open.get(delta.key)
-        if opened is None:
-            self._unnamed = self._unnamed or {}
-            calls = self._unnamed.setdefault(delta.key, [])
-            calls.append(delta)
-            if delta.name:
-                self._open_call(delta.key, calls, delta.name)
-        elif text := self._sanitize(opened, delta.arguments):
-            self._arguments(opened, text)
-
-    def _item(self, delta: ItemDelta) -> None:
-        opened = self._open.get(delta.key)
-        if opened is None:
-            prefix = id_prefix(delta.item["type"])
-            opened = self._add(delta.key, prefix, dict(delta.item))
-        opened.item = {**opened.item, **delta.item}
-        if delta.done:
-            self._close(delta.key, status=delta.item.get("status"))
-
-    def _proof(self, delta: ProofDelta) -> None:
-        if (opened := self._open.get(delta.key)) is None:
-            # OpenRouter sends the reasoning's proof after the message that follows it.
-            if (id := self._closed.get(delta.key)) is not None:
-                self.proofs[id] = delta.raw
-                return
-            opened = self._open_reasoning(delta.key)
-        self.proofs[opened.item["id"]] = delta.raw
-
-    def _close_delta(self, delta: CloseDelta) -> None:
-        if (opened := self._open.get(delta.key)) is None:
-            return
-        if delta.arguments is not None and opened.item["type"] == "function_call":
-            opened.pending = ""
-            opened.arguments = TextBuffer()
-            opened.arguments.append(self._sanitize(opened, delta.arguments))
-        self._close(delta.key, complete=delta.complete)
-
-    def _usage_delta(self, delta: UsageDelta) -> None:
-        call = self._call = self._call or UsageDelta()
-        for name in UsageDelta.__slots__:
-            if (value := getattr(delta, name)) is not None:
-                setattr(call, name, value)
-
-    def _finish(self, delta: FinishDelta) -> None:
-        self.finish = delta
-
-    _DISPATCH: dict[type, Callable[[ResponseBuilder, Any], None]] = {
-        StartDelta: _start,
-        TextDelta: _text,
-        RefusalDelta: _refusal,
-        AnnotationDelta: _annotation,
-        ReasoningDelta: _reasoning,
-        ToolCallDelta: _tool_call,
-        ItemDelta: _item,
-        ProofDelta: _proof,
-        CloseDelta: _close_delta,
-        UsageDelta: _usage_delta,
-        FinishDelta: _finish,
-    }
-
     # The end
 
     def _end(self, status: str, **state: Any) -> None:
@@ -459,8 +311,8 @@ class ResponseBuilder(ItemStream):
         self._end_state = {"status": status, **state}
         self._emit(f"response.{status}", response=self.response())
 
-    def _add_usage(self) -> None:
-        call = self.call_usage
+    def add_usage(self, call: UsageDelta) -> None:
+        """Count the tokens of a provider call in the response's usage."""
         if call.input_tokens is None and call.output_tokens is None:
             return
         total = self._usage or {
@@ -484,10 +336,6 @@ class ResponseBuilder(ItemStream):
             },
             "total_tokens": total["total_tokens"] + read + written,
         }
-
-
-def _output_text() -> dict[str, Any]:
-    return {"type": "output_text", "text": "", "annotations": [], "logprobs": []}
 
 
 def arguments_of(call: Item) -> dict[str, Any]:

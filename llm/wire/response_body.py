@@ -15,14 +15,14 @@ def parse_json(body: bytes) -> Any:
     try:
         return bounded_json.loads(body)
     except bounded_json.TooManyValues as exc:
-        raise BadResponse(detail=f"The answer is too large: {exc.msg}.") from exc
+        raise BadResponse(detail=f"The response is too large: {exc.msg}.") from exc
     except orjson.JSONDecodeError as exc:
-        raise BadResponse(detail="The answer is not JSON.") from exc
+        raise BadResponse(detail="The response is not JSON.") from exc
 
 
 def parse_object(body: bytes) -> dict[str, Any]:
     """Parse `body` as a JSON object. Raises BadResponse."""
     answer = parse_json(body)
     if not isinstance(answer, dict):
-        raise BadResponse(detail="The answer is not a JSON object.")
+        raise BadResponse(detail="The response is not a JSON object.")
     return answer

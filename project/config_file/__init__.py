@@ -9,8 +9,8 @@ variables, as in `secret = "env:OPENAI_API_KEY"`.
 
 from __future__ import annotations
 
-from project.config_file.dumping import dump
+from project.config_file.dumping import dump, dump_text
 from project.config_file.findings import ConfigError, Report
 from project.config_file.loading import load
 
-__all__ = ["ConfigError", "Report", "dump", "load"]
+__all__ = ["ConfigError", "Report", "dump", "dump_text", "load"]

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import tomli_w
 from django.contrib.auth.models import Group
 from django.db import models
 
 from conversations.models.preset import ContextSource, Preset
+from llm.db.secret_headers import SecretHeaders
 from llm.models import ApiKey, LanguageModel, Provider
 from project.config_file.tables import (
     DECLARED_TOOL,
@@ -23,7 +25,18 @@ from project.config_file.tables import (
 )
 from project.config_file.variables import VariableNames
 from tools.models import DeclaredTool, Tool
-from tools.models.secret_headers import SecretHeaders
+
+_HEAD = """\
+# Parley's configuration, for the command load_config. Fields at their default are
+# left out. Keys are left out: set the environment variables that `secret` names, or
+# rename them.
+
+"""
+
+
+def dump_text() -> str:
+    """Return the document as TOML."""
+    return _HEAD + tomli_w.dumps(dump())
 
 
 def dump() -> dict[str, Any]:
@@ -35,8 +48,10 @@ def dump() -> dict[str, Any]:
     configured = Tool.objects.exclude(kind=Tool.Kind.MCP).filter(mcp_server=None)
     tools = configured.select_related("approvers", "http").prefetch_related("groups")
     sources = ContextSource.objects.select_related("mcp_server")
-    presets = Preset.objects.select_related("language_model__provider")
-    presets = presets.prefetch_related("tools", "groups", "links__source")
+    related = ("language_model__provider", "owner_group")
+    presets = Preset.objects.select_related(*related).prefetch_related(
+        "tools", "groups", "links__source", "allowed_models__provider"
+    )
     variables = VariableNames()
     document = {
         "providers": [_provider_table(row, variables) for row in providers],
@@ -71,6 +86,8 @@ def _key_table(
     table = build_table(key, KEY)
     if key.state == ApiKey.State.RESTING or key.is_disabled_automatically:
         table.pop("state", None)  # a state that Parley set, not staff
+    if key.group:
+        table["group"] = key.group.name
     name = variables.name_for(f"{provider.name} {key.label}")
     return table | {"secret": f"env:{name}"}
 
@@ -108,10 +125,13 @@ def _preset_table(preset: Preset) -> dict[str, Any]:
     table = build_table(preset, PRESET)
     if preset.language_model:
         table["language_model"] = preset.language_model.full_name
+    if preset.owner_group:
+        table["owner_group"] = preset.owner_group.name
     links = {
         "tools": sorted(tool.name for tool in preset.tools.all()),
         "sources": [link.source.name for link in preset.links.all()],
         "groups": sorted(group.name for group in preset.groups.all()),
+        "allowed_models": sorted(m.full_name for m in preset.allowed_models.all()),
     }
     return table | {name: names for name, names in links.items() if names}
 

@@ -63,7 +63,7 @@ class Links:
 
     def _find(self, path: str, field: str, name: str) -> models.Model | None:
         """Return None after a problem. A missing group is created."""
-        if field in ("groups", "approvers"):
+        if field in ("groups", "approvers", "owner_group"):
             return self._ensure_group(name)
         noun, rows = _query_rows(field, name)
         if (row := rows.first()) is None:
@@ -73,7 +73,7 @@ class Links:
     def _ensure_group(self, name: str) -> Group:
         group, is_new = Group.objects.get_or_create(name=name)
         if is_new:
-            self._record_change(f"group {name!r}: created, with nobody in it")
+            self._record_change(f"group {name!r}: created without members")
         return group
 
     def _record_change(self, change: str) -> None:
@@ -83,7 +83,7 @@ class Links:
 def _query_rows(field: str, name: str) -> tuple[str, models.QuerySet[Any]]:
     """A noun for the field's rows, and a query for the row of this name."""
     match field:
-        case "fallbacks" | "language_model":
+        case "fallbacks" | "language_model" | "allowed_models":
             provider, _, own = name.partition("/")
             rows = LanguageModel.objects.filter(provider__name=provider, name=own)
             return "model", rows

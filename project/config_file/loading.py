@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,8 +10,10 @@ from typing import Any
 from django.core.exceptions import NON_FIELD_ERRORS, ValidationError
 from django.db import models, transaction
 
-from conversations.models.preset import ContextSource
+from conversations.models.preset import ContextSource, Preset
+from conversations.models.staff.versions import PresetVersion
 from llm.db.encrypted_field import SecretUnavailable
+from llm.db.secret_headers import SecretHeaders
 from llm.models import ApiKey, Provider
 from project.config_file.findings import ConfigError, Findings, Report
 from project.config_file.links import Links
@@ -34,7 +36,6 @@ from tools.http.validation import header_problems
 from tools.models import DeclaredTool, HttpTool, Tool, ToolVersion
 from tools.models.declared_tool import ALL_KINDS
 from tools.models.mcp_server import McpServer
-from tools.models.secret_headers import SecretHeaders
 from tools.models.tool_version import Snapshot, take_snapshot
 
 
@@ -44,13 +45,22 @@ def load(
     *,
     allow_literal_keys: bool = False,
     dry_run: bool = False,
+    from_admin: bool = False,
+    look: Callable[[], None] | None = None,
 ) -> Report:
-    """Create and update the rows of the file in one transaction. Raises ConfigError."""
+    """Create and update the rows of the file in one transaction. Raises ConfigError.
+
+    `from_admin`: keys are write-only for whoever loads the file, so none is sent to
+    another address than it was entered for, and rows of unknown keys are left out.
+    `look` is called when the rows are as they will be, before a dry run takes it back.
+    """
     findings = Findings()
-    secrets = Secrets(environment, allow_literal_keys, findings)
+    secrets = Secrets(environment, allow_literal_keys, from_admin, findings)
     loader = _Loader(findings, secrets, Shape(findings.problems), Links(findings))
     with transaction.atomic():
         loader.load(document)
+        if look and not findings.problems:
+            look()
         if dry_run or findings.problems:
             transaction.set_rollback(True)
     if findings.problems:
@@ -67,6 +77,7 @@ class _Loader:
     _defaults: list[str] = field(default_factory=list)  # paths of default models
     #: Tools of the file, each with its snapshot before the load; None for a new tool.
     _tools: list[tuple[Tool, Snapshot | None]] = field(default_factory=list)
+    _presets: list[tuple[Preset, Snapshot | None]] = field(default_factory=list)
 
     def load(self, document: Table) -> None:
         known = ["providers", "tools", "declared_tools", "sources", "presets"]
@@ -88,9 +99,11 @@ class _Loader:
         self._check_defaults(presets, "preset")
         if not self.findings.problems:
             self.links.save()
+            note = "Configuration file"
             for tool, before in self._tools:
-                note = "Configuration file"
                 ToolVersion.objects.record(tool, note=note, before=before)
+            for preset, before in self._presets:
+                PresetVersion.objects.record(preset, note=note, before=before)
 
     def _check_defaults(self, paths: Sequence[str], noun: str) -> None:
         if len(paths) > 1:
@@ -103,7 +116,8 @@ class _Loader:
         provider = self._load_row(path, table, PROVIDER, {})
         if provider:
             assert isinstance(provider, Provider)
-            _rebind_keys(provider)
+            if not self.secrets.are_write_only:
+                _rebind_keys(provider)
         # The inner tables of an invalid provider are checked, too.
         owner = {"provider": provider or Provider(name=table["name"])}
         for inner, key in self.shape.tables(table, "keys", KEY, path):
@@ -128,7 +142,7 @@ class _Loader:
             values.setdefault("state", key.state)  # keep a state that Parley set
         if secret or key.secret:
             self._load_row(path, values, KEY, owner)
-        else:  # `_find_new_secret` added a problem; look for more
+        else:  # `_find_new_secret` added a problem or a note; look for more
             self.shape.check_fields(path, values, KEY.fields)
             dict(self.shape.values(path, values, KEY))
 
@@ -176,7 +190,7 @@ class _Loader:
     def _load_declared_tool(self, path: str, table: Table) -> None:
         if table["kind"] not in ALL_KINDS:
             known = ", ".join(sorted(ALL_KINDS))
-            self._add_problem(f"{path}: there is no such kind; known: {known}.")
+            self._add_problem(f"{path}: there is no such kind; use {known}.")
             return
         row = self._load_row(path, table, DECLARED_TOOL, {})
         if row is None:
@@ -185,7 +199,7 @@ class _Loader:
         if wants_groups and not table.get("groups"):
             self._add_problem(f"{path}.groups: name at least one group.")
         if table.get("groups") and not wants_groups:
-            self._add_problem(f'{path}.groups: they need allowed_for = "groups".')
+            self._add_problem(f'{path}.groups: set allowed_for = "groups" as well.')
 
     # Sources of context
 
@@ -221,7 +235,7 @@ class _Loader:
             return
         stored = row.get_secret_headers()
         # Rebind the headers: the file may change the address that they are sent to.
-        if stored:
+        if stored and not self.secrets.are_write_only:
             row.set_secret_headers({})
         for name, value in headers.items():
             text = self.secrets.text(f"{path}.{name}", value, "header", name in stored)
@@ -240,8 +254,15 @@ class _Loader:
         name = self.shape.text(
             f"{path}.language_model", values.pop("language_model", "")
         )
-        if name is not None and (row := self._load_row(path, values, PRESET, {})):
-            self.links.add_one(path, row, "language_model", name)
+        owner = self.shape.text(f"{path}.owner_group", values.pop("owner_group", ""))
+        found = PRESET.find(PRESET.name_of(values), {})
+        before = PresetVersion.take_snapshot(found) if found.pk else None
+        row = self._load_row(path, values, PRESET, {}, found=found)
+        if not isinstance(row, Preset) or name is None or owner is None:
+            return
+        self.links.add_one(path, row, "language_model", name)
+        self.links.add_one(path, row, "owner_group", owner)
+        self._presets.append((row, before))
 
     # Rows of any kind
 
@@ -316,11 +337,11 @@ def _rebind_keys(provider: Provider) -> None:
     """
     for key in provider.keys.all():
         entered_for = key.entered_for
-        if entered_for in (None, provider.secret_origin):
+        if entered_for in (None, provider.origin):
             continue
         # A key that cannot be decrypted stays; the admin and `check` report it.
         with suppress(SecretUnavailable):
-            key.enter(key.secret.reveal_for(entered_for), provider.secret_origin)
+            key.enter(key.secret.reveal_for(entered_for), provider.origin)
             key.save(update_fields=["secret"])
 
 

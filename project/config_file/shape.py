@@ -35,9 +35,11 @@ class Shape:
         for number, each in enumerate(tables, 1):
             identity = kind.name_of(each)
             if not isinstance(identity, str) or not identity:
-                self.problems.append(f"{path}[{number}].{kind.identity}: write a text.")
+                self.problems.append(
+                    f"{path}[{number}].{kind.identity}: write a string."
+                )
             elif identity in seen:
-                self.problems.append(f"{path}[{identity}]: it comes twice.")
+                self.problems.append(f"{path}[{identity}]: this name occurs twice.")
             else:
                 seen.add(identity)
                 yield f"{path}[{identity}]", each
@@ -65,7 +67,7 @@ class Shape:
         """The text, or None after a problem."""
         if isinstance(value, str):
             return value
-        self.problems.append(f"{path}: write a text.")
+        self.problems.append(f"{path}: write a string.")
         return None
 
     def names(self, path: str, value: Any) -> list[str]:

@@ -10,16 +10,19 @@ import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any
 
 from django.db import models
 
 from conversations.models.preset import ContextSource, Preset
+from llm.db.columns import list_columns
 from llm.db.encrypted_field import EncryptedTextField
 from llm.models import ApiKey, LanguageModel, Provider
 from tools.models import DeclaredTool, HttpTool, Tool
 
-_STATE_COLUMNS = {"rest_until"}  # editable, but state instead of configuration
+#: Editable, but state instead of configuration.
+_STATE_COLUMNS = {"rest_until", "expires_at", "drains_at", "retires_at"}
 _MAX_LENGTH = 60  # characters of a value in a line about a change
 
 
@@ -41,7 +44,7 @@ class Kind:
     def columns(self) -> dict[str, models.Field[Any, Any]]:
         return {
             column.name: column
-            for column in self.model._meta.concrete_fields
+            for column in list_columns(self.model)
             if (column.editable or column.name == self.identity)
             and not column.is_relation
             and not column.primary_key
@@ -64,7 +67,7 @@ class Kind:
 
 
 PROVIDER = Kind(model=Provider, identity="name", inner=["keys", "models"])
-KEY = Kind(model=ApiKey, identity="label")
+KEY = Kind(model=ApiKey, identity="label", references=["group"])
 MODEL = Kind(model=LanguageModel, identity="name", links=["groups", "fallbacks"])
 TOOL = Kind(
     model=Tool,
@@ -84,8 +87,8 @@ SOURCE = Kind(
 PRESET = Kind(
     model=Preset,
     identity="name",
-    links=["tools", "sources", "groups"],
-    references=["language_model"],
+    links=["tools", "sources", "groups", "allowed_models"],
+    references=["language_model", "owner_group"],
 )
 
 
@@ -103,13 +106,13 @@ def convert_value(column: models.Field[Any, Any], value: Any) -> Any:
     if not isinstance(value, types) or (isinstance(value, bool) and bool not in types):
         raise WrongValue(f"write {words}.")
     if isinstance(value, float) and not math.isfinite(value):
-        raise WrongValue(f"write {words}, one that ends.")
+        raise WrongValue(f"write {words} that is finite.")
     if isinstance(column, models.JSONField) and isinstance(value, str):
         try:
             return json.loads(value)
         except ValueError as exc:
-            raise WrongValue("this text is no JSON.") from exc
-    return value
+            raise WrongValue("this text is not JSON.") from exc
+    return Decimal(str(value)) if isinstance(column, models.DecimalField) else value
 
 
 def _toml_types(column: models.Field[Any, Any]) -> tuple[tuple[type, ...], str]:
@@ -122,7 +125,7 @@ def _toml_types(column: models.Field[Any, Any]) -> tuple[tuple[type, ...], str]:
         case models.FloatField() | models.DecimalField():
             return (int, float), "a number"
         case models.JSONField():
-            return (dict, list, str), "a table (or a text of JSON)"
+            return (dict, list, str), "a table (or JSON as a string)"
         case _:
             return (str,), "a text"
 
@@ -136,10 +139,15 @@ def column_texts(row: models.Model, kind: Kind) -> dict[str, str]:
         name: getattr(row, name) and getattr(row, name).stored
         if isinstance(column, EncryptedTextField)
         else json.dumps(
-            getattr(row, name), sort_keys=True, ensure_ascii=False, default=str
+            getattr(row, name), sort_keys=True, ensure_ascii=False, default=_to_text
         )
         for name, column in kind.columns.items()
     }
+
+
+def _to_text(value: Any) -> str:
+    """The same for equal numbers."""
+    return f"{value.normalize():f}" if isinstance(value, Decimal) else str(value)
 
 
 def differences(

@@ -34,6 +34,7 @@ class Secrets:
 
     environment: Mapping[str, str]
     allow_literals: bool
+    are_write_only: bool  # whoever loads the file may not read them
     findings: Findings
 
     def text(self, path: str, value: Any, noun: str, is_stored: bool) -> str:
@@ -42,7 +43,7 @@ class Secrets:
         `noun` names the kind of secret in messages.
         """
         if not isinstance(value, str):
-            self.findings.problems.append(f'{path}: write a text, "env:NAME".')
+            self.findings.problems.append(f'{path}: write "env:NAME".')
             return ""
         variable = _VARIABLE.fullmatch(value)
         if value and not variable and not self.allow_literals:
@@ -54,6 +55,8 @@ class Secrets:
         text = self.environment.get(variable[1], "").strip() if variable else value
         if not text:
             missing = f"{variable[1]} is not set" if variable else "there is none"
+            if self.are_write_only:
+                missing = "files loaded here have no secrets"
             self._report_missing(path, missing, noun, is_stored)
         return text
 
@@ -62,6 +65,8 @@ class Secrets:
     ) -> None:
         if is_stored:
             self.findings.notes.append(f"{path}: {missing}; the stored {noun} stays.")
+        elif self.are_write_only:
+            self.findings.notes.append(f"{path}: left out; enter the {noun} by hand.")
         else:
             self.findings.problems.append(
                 f"{path}: {missing}, and no {noun} is stored yet."

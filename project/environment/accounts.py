@@ -9,11 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 
 from llm.provider import Option, Provider
 from project.environment.variables import ConfigurationError, Environment
 
 DEMO = "demo"
+#: Its model is the default of a first start with several keys and no LLM_PROVIDER.
+PREFERRED = "openai"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,7 +26,8 @@ class Account:
     model: str = ""  # "": the first start creates no model
     base_url: str = ""  # "": the provider's default
     options: Mapping[str, str] = field(default_factory=dict)
-    #: A variable names this account or its model: every start makes it the default.
+    names_model: bool = False  # a variable names the model
+    #: LLM_PROVIDER names this account; or nothing does, and a variable names its model.
     is_default: bool = False
 
 
@@ -39,12 +43,14 @@ def read_disabled_providers(env: Environment, kinds: Iterable[str]) -> frozenset
 def read_accounts(
     env: Environment, providers: Mapping[str, Provider], disabled: frozenset[str]
 ) -> list[Account]:
-    """All accounts: that of LLM_PROVIDER first, the demo last."""
+    """All accounts, the demo last. A first start makes the first one's model the
+    default: that of LLM_PROVIDER, else OpenAI's, else one whose model is named."""
     chosen = env.choice("LLM_PROVIDER", "", providers)
     if _to_identifier(chosen) in disabled:
         raise ConfigurationError(
             _enable_variable(chosen),
-            f"LLM_PROVIDER={chosen} needs it; remove it or set true.",
+            f"LLM_PROVIDER={chosen} needs this provider; remove the variable or set it"
+            " to true.",
         )
     accounts = [
         account
@@ -52,7 +58,12 @@ def read_accounts(
         if _to_identifier(kind) not in disabled
         and (account := _read_account(env, provider, chosen))
     ]
-    return sorted(accounts, key=lambda each: (each.kind != chosen, each.kind == DEMO))
+    return sorted(accounts, key=partial(_rank, chosen=chosen))
+
+
+def _rank(account: Account, *, chosen: str) -> tuple[bool, ...]:
+    kind = account.kind
+    return kind != chosen, kind == DEMO, kind != PREFERRED, not account.is_default
 
 
 def _read_account(env: Environment, provider: Provider, chosen: str) -> Account | None:
@@ -71,6 +82,7 @@ def _read_account(env: Environment, provider: Provider, chosen: str) -> Account 
         model=variables.model or provider.default_model,
         base_url=variables.base_url,
         options=variables.options,
+        names_model=variables.model != "",
         is_default=is_chosen or (not chosen and variables.model != ""),
     )
 

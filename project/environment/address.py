@@ -52,11 +52,11 @@ class Address:
             case errno.EADDRINUSE:
                 return "PORT", f"{self.port} is in use; set another one or --port."
             case errno.EACCES:
-                return "PORT", f"{self.port} needs more rights; use one above 1023."
+                return "PORT", f"{self.port} needs root rights; use a port above 1023."
             case _:
                 return "HOST", (
-                    f"cannot listen on {self.host!r} ({exc.strerror}); "
-                    "use 127.0.0.1, or 0.0.0.0 for every interface."
+                    f"cannot listen on {self.host!r} ({exc.strerror});"
+                    " use 127.0.0.1, or 0.0.0.0 for every interface."
                 )
 
 

@@ -92,7 +92,7 @@ class Environment:
     def port(self, name: str, default: int) -> int:
         number = self.count(name, default)
         if number > 65535:
-            raise ConfigurationError(name, f"{number} is no port; use 1 to 65535.")
+            raise ConfigurationError(name, f"{number} is not a port; use 1 to 65535.")
         return number
 
     def seconds(self, name: str, default: float) -> float:
@@ -133,7 +133,7 @@ class Environment:
             raise ConfigurationError(name, "leave out user and password.")
         if text and not _is_web_address(text):
             raise ConfigurationError(
-                name, f"{text!r} is no address; write https://host/path."
+                name, f"{text!r} is not a URL; write https://host/path."
             )
         return text
 
@@ -142,7 +142,8 @@ class Environment:
         text = compact_key(self.text(name, "").strip())
         if text and not _KEY_PATTERN.fullmatch(text):
             raise ConfigurationError(
-                name, "a key has no spaces and only ASCII letters; copy it again."
+                name,
+                "a key cannot contain spaces or non-ASCII characters; copy it again.",
             )
         return text
 
@@ -151,7 +152,8 @@ class Environment:
         for origin in origins:
             if not _is_web_address(origin) or urlsplit(origin).path:
                 raise ConfigurationError(
-                    name, f"{origin!r} is no origin; write https://host, no path."
+                    name,
+                    f"{origin!r} is not an origin; write https://host without a path.",
                 )
         return origins
 
@@ -160,7 +162,8 @@ class Environment:
         for host in hosts:
             if not _HOST_PATTERN.fullmatch(host):
                 raise ConfigurationError(
-                    name, f"{host!r} is no host name; leave out scheme, port and path."
+                    name,
+                    f"{host!r} is not a host name; leave out scheme, port and path.",
                 )
         return hosts
 
@@ -170,7 +173,7 @@ class Environment:
             zoneinfo.ZoneInfo(text)
         except (ValueError, OSError, zoneinfo.ZoneInfoNotFoundError) as exc:
             raise ConfigurationError(
-                name, f"{text!r} is no time zone; write for example Europe/Paris."
+                name, f"{text!r} is not a time zone; write for example Europe/Paris."
             ) from exc
         return text
 
@@ -224,18 +227,18 @@ class Environment:
         on_postgres = scaled.is_postgres(self.text("DATABASE_URL", ""))
         if url and not scaled.is_redis(url):
             raise ConfigurationError(
-                name, "is no address of Redis; write redis://host:6379/0."
+                name, "is not a Redis URL; write redis://host:6379/0."
             )
         if url and not on_postgres:
             raise ConfigurationError(
                 name,
-                "Redis goes with PostgreSQL; set DATABASE_URL=postgres://… as well,"
-                " or leave REDIS_URL unset.",
+                "Redis needs PostgreSQL; set DATABASE_URL=postgres://… as well, or"
+                " leave REDIS_URL unset.",
             )
         if on_postgres and not url:
             raise ConfigurationError(
                 name,
-                "PostgreSQL goes with Redis; set REDIS_URL=redis://… as well, or leave"
+                "PostgreSQL needs Redis; set REDIS_URL=redis://… as well, or leave"
                 " DATABASE_URL unset.",
             )
         return url
@@ -299,7 +302,7 @@ class Environment:
             value = path.read_text().strip()
         except (OSError, UnicodeDecodeError) as exc:
             raise ConfigurationError(
-                "PARLEY_DATA", f"cannot read {path}; mend its owner and mode."
+                "PARLEY_DATA", f"cannot read {path}; correct its owner and mode."
             ) from exc
         if not value:
             raise ConfigurationError(

@@ -8,37 +8,34 @@ SQLite, and a stored text has U+FFFD instead.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 import orjson
 from django.db.backends.postgresql import base, operations
-from django.db.utils import DatabaseErrorWrapper, OperationalError
+from django.db.utils import DatabaseErrorWrapper, InternalError, OperationalError
 from django.utils.functional import cached_property
+from psycopg.adapt import Dumper
 from psycopg.errors import IdleInTransactionSessionTimeout
 from psycopg.types.json import Jsonb
-from psycopg.types.string import StrDumperUnknown
 
 from llm.wire.sanitize import replace_nul, sanitize_json, sanitize_text
 
 
-class TextDumper(StrDumperUnknown):
-    def dump(self, obj: str) -> Any:
-        return super().dump(sanitize_text(obj))
+class TextDumper(Dumper):
+    def dump(self, obj: str) -> bytes:
+        return sanitize_text(obj).encode()
 
 
 class DatabaseOperations(operations.DatabaseOperations):
     def adapt_json_value(self, value: Any, encoder: Any) -> Any:
         """Encode before the statement: psycopg would encode while it sends it, within
         the transaction, and a large value takes long."""
-        encoded: str | bytes
-        try:
-            encoded = replace_nul(orjson.dumps(value)) if encoder is None else ""
-        except TypeError:  # e.g. a lone surrogate or a number above 64 bits
-            encoded = ""
-        if not encoded:
-            value = sanitize_json(value)
-            encoded = operations.get_json_dumps(encoder)(value)
-        return Jsonb(value, dumps=lambda _: encoded)
+        if encoder is None:
+            with suppress(TypeError):  # e.g. a lone surrogate, a number above 64 bits
+                encoded = replace_nul(orjson.dumps(value))
+                return Jsonb(value, dumps=lambda _: encoded)
+        return super().adapt_json_value(sanitize_json(value), encoder)
 
 
 class ErrorWrapper(DatabaseErrorWrapper):
@@ -50,10 +47,12 @@ class ErrorWrapper(DatabaseErrorWrapper):
     ) -> None:
         """Report a transaction's idle timeout as an outage: PostgreSQL has closed the
         connection, as it does at its own shutdown."""
-        if isinstance(exc_value, IdleInTransactionSessionTimeout):
-            self.wrapper.errors_occurred = True  # type: ignore[attr-defined]
-            raise OperationalError(*exc_value.args) from exc_value
-        super().__exit__(exc_type, exc_value, traceback)
+        try:
+            super().__exit__(exc_type, exc_value, traceback)
+        except InternalError:
+            if isinstance(exc_value, IdleInTransactionSessionTimeout):
+                raise OperationalError(*exc_value.args) from exc_value
+            raise
 
 
 class DatabaseWrapper(base.DatabaseWrapper):

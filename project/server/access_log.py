@@ -1,13 +1,18 @@
 """ASGI middleware that logs a line for each request.
 
-The line leaves out the query string, which may contain anything, secrets too.
+The line leaves out the query string, which may contain anything, secrets too,
+and the secrets in the addresses of shared conversations.
 """
 
 from __future__ import annotations
 
 import logging
+import re
 import time
 from typing import Any
+
+#: What follows in a path is a secret.
+_SECRET = re.compile(r"^(/shared/)[^/]+")
 
 logger = logging.getLogger("project.access")
 
@@ -32,7 +37,7 @@ class AccessLog:
             logger.info(
                 "%s %s %s, %d bytes, %.0f ms",
                 scope["method"],
-                scope["path"],
+                _SECRET.sub(r"\1…", scope["path"]),
                 status or "-",
                 size,
                 (time.monotonic() - started_at) * 1000,

@@ -7,12 +7,12 @@ from collections.abc import Awaitable
 from typing import Any, cast
 
 from asgiref.sync import markcoroutinefunction
-from channels.security.websocket import WebsocketDenier
 from django.conf import settings
 
 from conversations.gateway.app import Gateway
+from conversations.gateway.websocket import route_gateway_first
 from conversations.http.sse import App, StreamMiddleware
-from conversations.streaming.routing import route_gateway_first, route_page
+from conversations.streaming.routing import deny, route_page
 from llm.demo.app import application as demo
 from project.server.access_log import AccessLog
 from project.server.django_handler import Handler
@@ -31,8 +31,9 @@ def serve_http(scope: Any, receive: Any, send: Any) -> Awaitable[None]:
 def serve_page_socket(scope: Any, receive: Any, send: Any) -> Awaitable[None]:
     """Return the awaitable instead of awaiting it: a coroutine that awaits here would
     take memory as long as the WebSocket is open."""
-    consumer = route_page if is_own_origin(scope) else WebsocketDenier()
-    return consumer(scope, receive, send)
+    if is_own_origin(scope):
+        return route_page(scope, receive, send)
+    return deny(receive, send)
 
 
 _gateway = Gateway(serve_http)

@@ -1,77 +1,70 @@
-"""Daphne server of `manage.py runserver`, with the engine's start-up and drain.
+"""Start-up and drain of the engine under Daphne, for `manage.py runserver`.
 
-On SIGTERM or SIGINT the server stops listening, drains the engine, closes WebSockets
-with 1012 (service restart) and gives open responses `DRAIN_GRACE` seconds to end.
+On SIGTERM or SIGINT the engine drains while Daphne still listens; the engine refuses
+new turns. Then Twisted's reactor stops: Daphne cancels open responses, and WebSockets
+end without a close code, after which a page reconnects.
 """
 
 from __future__ import annotations
 
 import asyncio
+import signal
+import threading
 from collections.abc import Coroutine
+from types import FrameType
 from typing import Any
 
-import daphne.server
-from daphne.ws_protocol import WebSocketProtocol
-from django.conf import settings
-from twisted.internet import defer, reactor
+from twisted.internet import reactor as twisted_reactor
 
 from project.server import lifespan
 
-_SERVICE_RESTART = 1012  # WebSocket close code: reconnect in a moment
+reactor: Any = twisted_reactor  # chosen by Daphne when it was imported
 
 
-class Server(daphne.server.Server):
-    def run(self) -> None:
-        """Raises the exception of the engine's start, if it failed."""
-        self._ports: list[Any] = []
-        self._failure: Exception | None = None
+class EngineUnderDaphne:
+    """Starts the engine when Twisted's reactor starts. `failure` is the exception of
+    the start, if it failed; the reactor has stopped then."""
+
+    def __init__(self) -> None:
+        self.failure: Exception | None = None
         self._tasks: set[asyncio.Task[None]] = set()
-        reactor.callWhenRunning(lambda: self._create_task(self._start()))
-        super().run()
-        if self._failure is not None:
-            raise self._failure
+        self._previous: dict[int, Any] = {}  # Twisted's signal handlers
 
-    def listen_success(self, port: Any) -> None:
-        super().listen_success(port)
-        self._ports.append(port)
+    def attach(self) -> None:
+        """Call it before the reactor runs."""
+        reactor.callLater(0, self._begin)  # once the event loop runs
 
-    def kill_all_applications(self) -> defer.Deferred[None]:
-        """Drain. Twisted calls this before it stops, and waits for the result."""
-        return defer.Deferred.fromFuture(self._create_task(self._drain()))
+    def _begin(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._create_task(self._start())
+        if threading.current_thread() is not threading.main_thread():
+            return  # the autoreloader handles signals
 
-    def _create_task(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        def drain(number: int, frame: FrameType | None) -> None:
+            for each, handler in self._previous.items():  # a second signal stops it
+                signal.signal(each, handler)
+            loop.call_soon_threadsafe(lambda: self._create_task(self._drain()))
+
+        for number in (signal.SIGTERM, signal.SIGINT):
+            self._previous[number] = signal.signal(number, drain)
+
+    def _create_task(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.ensure_future(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-        return task
 
     async def _start(self) -> None:
         """Start the engine; earlier requests wait in `lifespan.start_on_demand`."""
         try:
             await lifespan.start_on_demand()
-        except Exception as exc:
-            self._failure = exc
-            self.stop()
+        except Exception as exc:  # Twisted would only log it
+            self.failure = exc
+            reactor.stop()
 
     async def _drain(self) -> None:
-        for port in self._ports:
-            port.stopListening()
-        if not lifespan.is_started():
-            return
-        await lifespan.drain()
-        for protocol in list(self.connections):
-            if isinstance(protocol, WebSocketProtocol) and protocol.state == (
-                protocol.STATE_OPEN
-            ):
-                # sendClose() refuses the codes that only a server may use.
-                protocol.sendCloseFrame(code=_SERVICE_RESTART)
-        applications = [
-            details["application_instance"]
-            for details in self.connections.values()
-            if "application_instance" in details
-        ]
-        if applications:
-            await asyncio.wait(applications, timeout=settings.DRAIN_GRACE)
-        for application in applications:
-            application.cancel()
-        await lifespan.close()
+        try:
+            if lifespan.is_started():
+                await lifespan.drain()
+                await lifespan.close()
+        finally:
+            reactor.stop()

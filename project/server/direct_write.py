@@ -5,8 +5,8 @@ bytes to the transport of each subscriber. An ASGI message `websocket.send` woul
 turned into a frame for each connection anew (docs/decisions/0017-stock-servers.md).
 uvicorn's `Config(ws=...)` selects this class.
 
-The ASGI extension `parley.write` is the method `write`. Under any other server the
-extension is missing, and the consumer sends ASGI messages.
+The method `write` is `parley.write` in the `state` of the ASGI scope. Under any other
+server it is missing, and the consumer sends ASGI messages.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from websockets.protocol import State
 
-from conversations.engine import WRITE_EXTENSION
+from conversations.engine import WRITE_KEY
 
 _BAD_REQUEST = (
     b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
@@ -24,15 +24,20 @@ _BAD_REQUEST = (
 
 
 class DirectWriteProtocol(WebSocketsSansIOProtocol):
-    async def run_asgi(self) -> None:
-        extensions: dict[str, Any] = self.scope["extensions"]
-        extensions[WRITE_EXTENSION] = self.write
-        await super().run_asgi()
+    def __init__(
+        self, config: Any, server_state: Any, app_state: dict[str, Any]
+    ) -> None:
+        state = {**app_state, WRITE_KEY: self.write}  # becomes the scope's `state`
+        super().__init__(config, server_state, state)
+
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(transport)
+        self._written_transport = transport
 
     def write(self, frames: bytes) -> bool:
         """Return False, and write nothing, if the connection is not open or its
         client reads too slowly. The caller then sends ASGI messages, which wait."""
-        transport = self.transport
+        transport = self._written_transport
         _, high = transport.get_write_buffer_limits()
         if (
             self.conn.state is not State.OPEN
@@ -47,6 +52,7 @@ class DirectWriteProtocol(WebSocketsSansIOProtocol):
         """Answer a handshake that `websockets` cannot read. Uvicorn leaves it open
         without an answer."""
         super().data_received(data)
-        if self.conn.handshake_exc is not None and not self.transport.is_closing():
-            self.transport.write(b"".join(self.conn.data_to_send()) or _BAD_REQUEST)
-            self.transport.close()
+        transport = self._written_transport
+        if self.conn.handshake_exc is not None and not transport.is_closing():
+            transport.write(b"".join(self.conn.data_to_send()) or _BAD_REQUEST)
+            transport.close()

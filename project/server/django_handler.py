@@ -1,29 +1,33 @@
-"""Django's ASGI handler with one thread switch a request and a fixed number of threads.
+"""Django under ASGI: its WSGI application, called in one of a fixed number of threads.
 
-Django's own handler creates a thread for every request and switches between the thread
-and the event loop for each middleware and each signal. All middleware and views of this
-project are synchronous, so they run as one call, from the signal `request_started` to
-`request_finished`. All requests share THREADS threads: a hundred concurrent requests
-would otherwise open a hundred connections that compete for SQLite's only write lock.
+Django's ASGI application creates a thread for every request and switches between the
+thread and the event loop for each middleware and each signal. All middleware and views
+of this project are synchronous, so the WSGI application runs them in one call, from the
+signal `request_started` to `request_finished`. All requests share THREADS threads: a
+hundred concurrent requests would otherwise open a hundred connections that compete for
+SQLite's only write lock.
+
+Source: https://peps.python.org/pep-3333/
 """
 
 from __future__ import annotations
 
 import asyncio
 import tempfile
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, aclosing, suppress
+from dataclasses import dataclass
+from functools import partial
 from typing import IO, Any
+from wsgiref.util import FileWrapper
 
-from asgiref.sync import ThreadSensitiveContext, sync_to_async
+from asgiref.sync import sync_to_async
 from django.conf import settings
-from django.core.exceptions import RequestAborted
-from django.core.handlers.asgi import ASGIHandler, get_script_prefix
-from django.core.signals import request_started
-from django.http import FileResponse, HttpResponseBase
-from django.urls import set_script_prefix
+from django.core.wsgi import get_wsgi_application
 
+from conversations.engine.connection_revocation import CREDENTIAL, STORE_CREDENTIAL
 from conversations.engine.database import disk_space
 from conversations.http.decompression import (
     CorruptBody,
@@ -37,34 +41,22 @@ from conversations.http.request_body import (
     read_pieces,
 )
 from project.server import server_errors
+from project.server.request_threads import RequestThreads
 
-THREADS = 8
+FILE_PIECE = 2**16  # bytes of a file that are sent at once
+
+_Application = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
 
 
-class Handler(ASGIHandler):
+class Handler:
+    """ASGI application for HTTP requests."""
+
     def __init__(self) -> None:
-        super().__init__()
-        self._threads = [
-            ThreadPoolExecutor(1, thread_name_prefix="parley-django")
-            for _ in range(THREADS)
-        ]
-        self._requests = [0] * THREADS  # unfinished requests of each thread
-        self._respond_in_thread = sync_to_async(self._respond)
-
-    def load_middleware(self, is_async: bool = False) -> None:
-        super().load_middleware(is_async=False)
+        self._application = get_wsgi_application()
+        self._threads = RequestThreads()
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        number = self._requests.index(min(self._requests))
-        self._requests[number] += 1
-        try:
-            async with ThreadSensitiveContext(executor=self._threads[number]):
-                await self.handle(scope, receive, send)
-        finally:
-            self._requests[number] -= 1
-
-    async def handle(self, scope: Any, receive: Any, send: Any) -> None:
-        with suppress(ClientDisconnected, RequestAborted):
+        with suppress(ClientDisconnected):
             try:
                 body = await self._read_body(scope, receive)
             except BodyTooLong:
@@ -86,16 +78,21 @@ class Handler(ASGIHandler):
                     raise
                 await _refuse(scope, send, 507, server_errors.disk_full)
                 return
-            scope = _describe_body(scope, body)
-            response = await self._respond_in_thread(scope, body)
-            if response.streaming:
-                await self._stream(response, receive, send)
-            else:
-                await self.send_response(response, send)
+            async with self._threads.take() as thread:
+                respond = _in_thread(self._respond, thread.executor)
+                response = await respond(_describe_body(scope, body), body)
+                thread.streams += response.rest is not None
+            if response.rest is None:
+                await send(response.start)
+                await send({"type": "http.response.body", "body": response.first})
+                return
+            try:
+                await _stream(thread.executor, response, receive, send)
+            finally:
+                thread.streams -= 1
 
     async def _read_body(self, scope: Any, receive: Any) -> IO[bytes]:
-        """Like Django's `read_body`, with a limit of the size and with decompression.
-        Raises OSError and the exceptions of `read_pieces`."""
+        """Raises OSError and the exceptions of `read_pieces`."""
         pieces = read_pieces(dict(scope["headers"]), receive, settings.MAX_REQUEST_SIZE)
         with ExitStack() as stack:
             max_in_memory = settings.FILE_UPLOAD_MAX_MEMORY_SIZE
@@ -107,41 +104,50 @@ class Handler(ASGIHandler):
             stack.pop_all()
         return body
 
-    def _respond(self, scope: Any, body: IO[bytes]) -> HttpResponseBase:
-        """Create the response, and close it unless it is streamed."""
-        set_script_prefix(get_script_prefix(scope))
-        request_started.send(sender=type(self), scope=scope)
-        request, error_response = self.create_request(scope, body)
-        response = self.get_response(request) if request else error_response
-        assert response is not None
-        if isinstance(response, FileResponse):
-            response.block_size = self.chunk_size
-        if not response.streaming:
-            response.close()
-        body.close()
-        return response
-
-    async def _stream(self, response: Any, receive: Any, send: Any) -> None:
-        """Send the response until it is complete or the client disconnects."""
-        if not response.is_async:  # a file, which Django would read as a whole first
-            response.streaming_content = _iterate_in_thread(response.streaming_content)
-        sending = asyncio.ensure_future(self.send_response(response, send))
-        watching = asyncio.ensure_future(self.listen_for_disconnect(receive))
-        try:
-            await asyncio.wait({sending, watching}, return_when=asyncio.FIRST_COMPLETED)
-            if sending.done():
-                sending.result()
-        finally:
-            for task in (sending, watching):
-                task.cancel()
-            await asyncio.gather(sending, watching, return_exceptions=True)
-            await sync_to_async(response.close)()
+    def _respond(self, scope: Any, body: IO[bytes]) -> WSGIResponse:
+        with body:
+            return WSGIResponse.of(self._application, build_environ(scope, body))
 
 
-async def _iterate_in_thread(parts: Iterator[bytes]) -> AsyncIterator[bytes]:
-    read_next: Any = sync_to_async(next)  # Any: its types lack the default
-    while (part := await read_next(parts, None)) is not None:
-        yield part
+async def _stream(
+    thread: ThreadPoolExecutor, response: WSGIResponse, receive: Any, send: Any
+) -> None:
+    """Send the response until it is complete or the client disconnects."""
+    sending = asyncio.ensure_future(_send_pieces(thread, response, send))
+    watching = asyncio.ensure_future(_wait_for_disconnect(receive))
+    try:
+        await asyncio.wait({sending, watching}, return_when=asyncio.FIRST_COMPLETED)
+        if sending.done():
+            sending.result()
+    finally:
+        for task in (sending, watching):
+            task.cancel()
+        await asyncio.gather(sending, watching, return_exceptions=True)
+        await _in_thread(response.close, thread)()
+
+
+async def _send_pieces(
+    thread: ThreadPoolExecutor, response: WSGIResponse, send: Any
+) -> None:
+    assert response.rest is not None
+    await send(response.start)
+    piece: bytes | None = response.first
+    read_next = _in_thread(next, thread)
+    while piece is not None:
+        body = {"type": "http.response.body", "body": piece, "more_body": True}
+        await send(body)
+        piece = await read_next(response.rest, None)
+    await send({"type": "http.response.body", "body": b""})
+
+
+def _in_thread(function: Any, thread: ThreadPoolExecutor) -> Any:
+    """Not `run_in_executor`: `async_to_sync` in a view uses the server's event loop."""
+    return sync_to_async(function, thread_sensitive=False, executor=thread)
+
+
+async def _wait_for_disconnect(receive: Any) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
 
 
 async def _refuse(
@@ -151,7 +157,8 @@ async def _refuse(
     error: Callable[..., tuple[server_errors.Headers, bytes]],
     *arguments: int,
 ) -> None:
-    headers, body = error(scope["path"].encode(), *arguments)
+    page = await asyncio.to_thread(server_errors.find_page, scope, status, *arguments)
+    headers, body = page or error(scope["path"].encode(), *arguments)
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})
 
@@ -171,3 +178,101 @@ def _describe_body(scope: Any, body: IO[bytes]) -> Any:
         if name not in (b"content-encoding", b"content-length")
     ]
     return {**scope, "headers": [*others, (b"content-length", b"%d" % size)]}
+
+
+def build_environ(scope: Any, body: IO[bytes]) -> dict[str, Any]:
+    """The environ of the request. It does not contain the scope, whose headers an error
+    report would show."""
+    root, path = scope.get("root_path", ""), scope["path"]
+    host, port = scope.get("server") or ("unknown", 0)
+    environ = {
+        "REQUEST_METHOD": scope["method"],
+        "SCRIPT_NAME": _to_latin1(root),
+        "PATH_INFO": _to_latin1(path.removeprefix(root)),
+        "QUERY_STRING": scope["query_string"].decode("latin-1"),
+        "SERVER_NAME": host,
+        "SERVER_PORT": str(port),
+        "SERVER_PROTOCOL": f"HTTP/{scope.get('http_version', '1.1')}",
+        "wsgi.version": (1, 0),
+        "wsgi.url_scheme": scope.get("scheme", "http"),
+        "wsgi.input": body,
+        "wsgi.multithread": True,
+        "wsgi.multiprocess": True,
+        "wsgi.run_once": False,
+        "wsgi.file_wrapper": _wrap_file,
+        STORE_CREDENTIAL: partial(scope.__setitem__, CREDENTIAL),
+    }
+    if client := scope.get("client"):
+        environ["REMOTE_ADDR"], environ["REMOTE_PORT"] = client
+    return environ | _build_headers(scope["headers"])
+
+
+def _to_latin1(text: str) -> str:
+    """The bytes of `text`, as WSGI wants them: one character each."""
+    return text.encode().decode("latin-1")
+
+
+def _build_headers(headers: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
+    values = defaultdict[str, list[str]](list)
+    for raw_name, value in headers:
+        name = raw_name.decode("latin-1")
+        if "_" not in name:  # it would become the variable of the name with hyphens
+            values[name.upper().replace("-", "_")].append(value.decode("latin-1"))
+    unprefixed = ("CONTENT_LENGTH", "CONTENT_TYPE")
+    return {
+        # HTTP/2 splits the header Cookie (RFC 9113, section 8.2.3).
+        name if name in unprefixed else f"HTTP_{name}": (
+            "; " if name == "COOKIE" else ","
+        ).join(found)
+        for name, found in values.items()
+    }
+
+
+def _wrap_file(file: Any, _size: int) -> FileWrapper:
+    return FileWrapper(file, FILE_PIECE)
+
+
+@dataclass(slots=True)
+class WSGIResponse:
+    """The response of a WSGI application, with the first piece of its body.
+
+    A body of one piece is closed already. `rest` are the pieces of any other body; the
+    caller closes the response.
+    """
+
+    start: dict[str, Any]  # ASGI message
+    first: bytes
+    rest: Iterator[bytes] | None
+    close: Callable[[], object]
+
+    @classmethod
+    def of(cls, application: _Application, environ: dict[str, Any]) -> WSGIResponse:
+        """Call the application. Call this, `rest` and `close` in one thread."""
+        start: dict[str, Any] = {"type": "http.response.start"}
+
+        def start_response(
+            status: str, headers: list[tuple[str, str]], exc_info: Any = None
+        ) -> None:
+            start["status"] = int(status.partition(" ")[0])
+            start["headers"] = [
+                (name.encode("latin-1"), value.strip().encode("latin-1"))
+                for name, value in headers
+            ]
+
+        body = application(environ, start_response)
+        close: Callable[[], object] = getattr(body, "close", lambda: None)
+        try:
+            pieces = iter(body)
+            first, second = next(pieces, b""), next(pieces, None)
+        except BaseException:
+            close()
+            raise
+        if second is None:
+            close()
+            return cls(start, first, None, close)
+        return cls(start, first, _chain(second, pieces), close)
+
+
+def _chain(first: bytes, others: Iterator[bytes]) -> Iterator[bytes]:
+    yield first
+    yield from others

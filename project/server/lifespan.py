@@ -10,6 +10,7 @@ request starts the engine.
 from __future__ import annotations
 
 import asyncio
+import logging
 import signal
 import threading
 from collections.abc import Awaitable, Callable, MutableMapping
@@ -18,6 +19,7 @@ from types import FrameType
 from typing import Any
 
 from django.conf import settings
+from django.db import DatabaseError
 
 from conversations import engine
 from conversations.gateway import resources as gateway
@@ -26,6 +28,8 @@ from project.server.watchdog import Watchdog
 from project.startup import memory
 from project.startup.data_folder import InUse, lock_folder, raise_open_file_limit
 from tools.mcp import client as mcp
+
+logger = logging.getLogger(__name__)
 
 _watchdogs: dict[asyncio.AbstractEventLoop, Watchdog] = {}
 
@@ -69,6 +73,15 @@ async def start() -> None:
 drain = engine.drain
 
 
+def reason(exc: Exception) -> str:
+    """Why the engine does not start, in one line."""
+    if isinstance(exc, DatabaseError):
+        text = str(exc).partition("\n")[0]
+        command = f"{settings.LOCATIONS.command} migrate"
+        return f"The database cannot be used ({text}); run `{command}`."
+    return f"{exc}."
+
+
 async def close() -> None:
     if watchdog := _watchdogs.pop(asyncio.get_running_loop(), None):
         watchdog.close()
@@ -89,8 +102,13 @@ async def lifespan(
             if not settings.REDIS_URL:
                 lock.enter_context(lock_folder(settings.DATA))
             await start()
-        except InUse as exc:
-            await send({"type": "lifespan.startup.failed", "message": f"{exc}."})
+        except (InUse, DatabaseError) as exc:
+            await send({"type": "lifespan.startup.failed", "message": reason(exc)})
+            return
+        except Exception as exc:  # else uvicorn would serve without an engine
+            logger.exception("the engine does not start")
+            message = f"The engine does not start ({type(exc).__name__})."
+            await send({"type": "lifespan.startup.failed", "message": message})
             return
         draining = _drain_on_signal()
         await send({"type": "lifespan.startup.complete"})

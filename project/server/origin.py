@@ -7,8 +7,8 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from django.conf import settings
-from django.http.request import validate_host
-from django.utils.http import is_same_domain
+from django.core.exceptions import DisallowedHost
+from django.http import HttpRequest
 
 _PORTS = {"http": 80, "https": 443}
 _SECURE = ("https", "wss")
@@ -28,7 +28,7 @@ def is_own_origin(scope: Mapping[str, Any]) -> bool:
         own = _parse_origin(f"{_scheme(scope, headers)}://{headers.get(b'host', '')}")
         if origin is None or own is None:
             return False
-        if origin == own and validate_host(own[1], settings.ALLOWED_HOSTS):
+        if origin == own and _is_allowed(own[1]):
             return True
         return any(_is_trusted(origin, each) for each in settings.CSRF_TRUSTED_ORIGINS)
     except ValueError:
@@ -60,4 +60,18 @@ def _is_trusted(origin: tuple[str, str, int | None], trusted: str) -> bool:
     if found is None:
         return False
     scheme, host, port = found
-    return (scheme, port) == (origin[0], origin[2]) and is_same_domain(origin[1], host)
+    is_same = origin[1] == host
+    if host.startswith("."):
+        is_same = origin[1] == host[1:] or origin[1].endswith(host)
+    return is_same and (scheme, port) == (origin[0], origin[2])
+
+
+def _is_allowed(host: str) -> bool:
+    """Whether ALLOWED_HOSTS contains the host."""
+    request = HttpRequest()
+    request.META = {"HTTP_HOST": host, "HTTP_X_FORWARDED_HOST": host}
+    try:
+        request.get_host()
+    except DisallowedHost:
+        return False
+    return True

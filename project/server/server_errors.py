@@ -1,17 +1,24 @@
 """Error responses that the server sends without a view.
 
-API paths get OpenAI's error object, all others a line of text.
+API paths get OpenAI's error object, all others a line of text, or a
+page if a browser sends a form that is too large or has no room, or asks a server whose
+engine does not start.
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 import orjson
 
 from conversations.engine.database import disk_space
 from conversations.http.decompression import ACCEPTED
+from project.error_page import render_for, wants_page
 
 _COMMON = [(b"Cache-Control", b"no-store"), (b"X-Content-Type-Options", b"nosniff")]
+_RETRY_LATER = (b"Retry-After", b"%d" % disk_space.RETRY_AFTER)
 _APIS = (b"/api/", b"/v1/")
+_WITH_PAGE = (413, 503, 507)  # a browser packs no body, and so packs none wrongly
 
 _CODES = {413: "request_too_large", 415: "unsupported_content_encoding"}
 
@@ -32,11 +39,41 @@ def error_response(
     return headers + _COMMON, body
 
 
+def find_page(
+    scope: Any, status: int, limit: int | None = None
+) -> tuple[Headers, bytes] | None:
+    """Headers and body for a browser, None for a program. Reads files."""
+    received = dict(scope["headers"])
+    accept = received.get(b"accept", b"").decode("latin-1")
+    is_api = scope["path"].encode().startswith(_APIS)
+    if status not in _WITH_PAGE or is_api or not wants_page(accept):
+        return None
+    languages = received.get(b"accept-language", b"").decode("latin-1")
+    body = render_for(languages, status, limit).encode()
+    headers = [
+        (b"Content-Type", b"text/html; charset=utf-8"),
+        (b"Content-Length", b"%d" % len(body)),
+        (b"Content-Security-Policy", b"default-src 'self'"),
+    ]
+    if status == 507:
+        headers.append(_RETRY_LATER)
+    return headers + _COMMON, body
+
+
+def not_running(scope: Any) -> tuple[Headers, bytes]:
+    """While the engine does not start. Reads files."""
+    text = "The server does not run; its log says why."
+    headers, body = find_page(scope, 503) or error_response(
+        scope["path"].encode(), 503, "Service Unavailable", text
+    )
+    return [*headers, (b"Retry-After", b"2")], body
+
+
 def disk_full(path: bytes) -> tuple[Headers, bytes]:
     headers, body = error_response(
         path, 507, "Insufficient Storage", disk_space.MESSAGE, disk_space.CODE
     )
-    return [*headers, (b"Retry-After", b"%d" % disk_space.RETRY_AFTER)], body
+    return [*headers, _RETRY_LATER], body
 
 
 def body_too_large(path: bytes, limit: int) -> tuple[Headers, bytes]:

@@ -57,7 +57,7 @@ class Watchdog:
         if now - self._logged_at < PAUSE:
             return
         logger.warning(
-            "the event loop stood still for %.0f ms (%.0f ms of CPU); stalls since the"
+            "the event loop was blocked for %.0f ms (%.0f ms of CPU); stalls since the"
             " last line: %d, the longest %.0f ms",
             delay * 1000,
             cpu * 1000,

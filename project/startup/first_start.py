@@ -2,7 +2,9 @@
 
 A later start does not change existing rows, with two exceptions for variables that it
 would otherwise silently ignore: key, address and options of the environment replace the
-stored ones, and LLM_PROVIDER or a provider's model variable set the default model.
+stored ones, and LLM_PROVIDER or a provider's model variable set the default model. A
+default model that they name too is not changed, nor is one that they do not contradict,
+even if a new release prefers another model.
 """
 
 from __future__ import annotations
@@ -14,8 +16,10 @@ from django.conf import settings
 from django.contrib.auth.models import User
 from django.contrib.auth.password_validation import validate_password
 from django.core.exceptions import ValidationError
-from django.db import transaction
+from django.db import connection, transaction
 
+from conversations.engine.database.sql import allow_long_idle
+from conversations.models.preset import Preset
 from llm.demo.key import demo_key
 from llm.models import ApiKey, LanguageModel, Provider, is_disabled
 from llm.providers import all_providers
@@ -24,6 +28,11 @@ from project.environment.variables import ConfigurationError
 from tools.models import Tool
 
 ADMIN = "admin"
+#: Tools of the demo's preset.
+DEMO_TOOLS = [
+    *("calculator", "current_time", "weather_demo"),
+    *("remember", "recall", "forget"),
+]
 KEY_LABEL = "environment"  # label of the keys that the environment sets
 _PASSWORD_LETTERS = "abcdefghijkmnpqrstuvwxyz23456789"  # no similar characters
 
@@ -38,6 +47,8 @@ class Outcome:
 @transaction.atomic
 def first_start() -> Outcome:
     """Create what is missing, in one transaction."""
+    if connection.vendor == "postgresql":
+        allow_long_idle()  # a busy machine takes seconds to hash the password
     Tool.objects.sync()
     is_new, login = _ensure_admin()
     models = [_ensure_account(account) for account in settings.ACCOUNTS]
@@ -57,9 +68,11 @@ def _ensure_admin() -> tuple[bool, str]:
     superusers = users.filter(is_superuser=True, is_active=True)
     if superuser := superusers.order_by("pk").first():
         name = superuser.get_username()
-        return False, f"Sign in as {name}. (Forgotten? manage.py changepassword {name})"
+        reset = f"{settings.LOCATIONS.command} changepassword {name}"
+        return False, f"Sign in as {name}. (Forgotten? {reset})"
     if users.filter(username=ADMIN).exists():
-        return False, "There is no administrator: run manage.py createsuperuser."
+        command = f"{settings.LOCATIONS.command} createsuperuser"
+        return False, f"There is no administrator: run {command}."
     return True, _create_admin()
 
 
@@ -102,21 +115,53 @@ class _AccountModel:
 
 
 def _ensure_account(account: Account) -> _AccountModel | None:
-    provider = _ensure_provider(account)
+    provider, is_new_provider = _ensure_provider(account)
     if api_key := demo_key() if account.kind == DEMO else account.api_key:
         _ensure_key(provider, api_key, account)
     if not account.model:
         return None
-    model, is_new = LanguageModel.objects.get_or_create(
-        provider=provider,
-        name=account.model,
-        defaults={"label": _model_label(account)},
+    if is_new_provider and account.kind == DEMO:
+        return _AccountModel(account, _create_demo(provider, account), is_new=True)
+    if not account.names_model and (known := _find_model(provider, account.model)):
+        return _AccountModel(account, known, is_new=False)
+    model, is_new = provider.models.get_or_create(
+        name=account.model, defaults={"label": _model_label(account)}
     )
     return _AccountModel(account, model, is_new)
 
 
-def _ensure_provider(account: Account) -> Provider:
-    provider, _ = Provider.objects.get_or_create(
+def _find_model(provider: Provider, usual: str) -> LanguageModel | None:
+    """The model of an account whose model no variable names; None before its first
+    start. A release may have another usual model than the one before."""
+    rows = provider.models.order_by("-enabled", "pk")
+    return (
+        rows.filter(is_default=True).first()
+        or rows.filter(name=usual).first()
+        or rows.first()
+    )
+
+
+def _create_demo(provider: Provider, account: Account) -> LanguageModel:
+    """The demo's model, and a preset with it and tools, those over memories too."""
+    model: LanguageModel = provider.models.create(
+        name=account.model, label=_model_label(account)
+    )
+    preset, is_new = Preset.objects.get_or_create(
+        name=DEMO,
+        defaults={
+            "label": "Demo",
+            "description": "A script, no AI, with tools and memories.",
+            "language_model": model,
+        },
+    )
+    if is_new:
+        preset.tools.set(Tool.objects.filter(name__in=DEMO_TOOLS))
+    return model
+
+
+def _ensure_provider(account: Account) -> tuple[Provider, bool]:
+    """Return the row, and whether it is new."""
+    provider, is_new = Provider.objects.get_or_create(
         name=account.kind,
         defaults={
             "kind": account.kind,
@@ -124,7 +169,7 @@ def _ensure_provider(account: Account) -> Provider:
         },
     )
     _update_address(provider, account)
-    return provider
+    return provider, is_new
 
 
 def _update_address(provider: Provider, account: Account) -> None:
@@ -156,7 +201,7 @@ def _ensure_key(provider: Provider, api_key: str, account: Account) -> None:
     else:
         origin = key.entered_for
     if account.base_url or origin is None:
-        origin = provider.secret_origin
+        origin = provider.origin
     if key.pk and key.is_entered_for(api_key, origin):
         return
     key.enter(api_key, origin)
@@ -167,7 +212,7 @@ def _ensure_key(provider: Provider, api_key: str, account: Account) -> None:
 
 def _environment_origin(account: Account) -> str:
     """The provider's origin according to the environment alone."""
-    return Provider(kind=account.kind, options=account.options).secret_origin
+    return Provider(kind=account.kind, options=account.options).origin
 
 
 def _model_label(account: Account) -> str:
@@ -184,10 +229,16 @@ def _choose_default(models: list[_AccountModel]) -> None:
 
 
 def _find_default(models: list[_AccountModel]) -> _AccountModel | None:
-    """Return the account whose model becomes the default; None changes nothing."""
-    for each in models:
-        if each.account.is_default:
-            return each
+    """Return the account whose model becomes the default; None changes nothing.
+
+    An upgrade changes nothing: if several variables name a model and one of these is
+    the default, it stays.
+    """
+    named = [each for each in models if each.account.is_default]
+    if any(each.model.is_default for each in named):
+        return None
+    if named and named[0] is models[0]:
+        return named[0]
     defaults = LanguageModel.objects.filter(is_default=True)
     default = defaults.select_related("provider").first()
     if default is None or is_disabled(default.provider.kind):

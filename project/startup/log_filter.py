@@ -1,10 +1,10 @@
-"""Logging filter that removes tracebacks of refused requests and of outages."""
+"""Logging filters for Django's records: tracebacks and tokens that are left out."""
 
 from __future__ import annotations
 
 import logging
 
-from django.db import InterfaceError, OperationalError
+from llm.db.outages import UNREACHABLE
 
 
 class TracebackFilter(logging.Filter):
@@ -19,7 +19,7 @@ class TracebackFilter(logging.Filter):
             return True
         status = getattr(record, "status_code", 500)
         exc = record.exc_info[1] if record.exc_info else None
-        is_outage = isinstance(exc, OperationalError | InterfaceError)
+        is_outage = isinstance(exc, UNREACHABLE)
         if (status == 503 and is_outage) or (status == 507 and exc is not None):
             assert exc is not None
             name = type(exc.__cause__ or exc).__name__
@@ -27,4 +27,18 @@ class TracebackFilter(logging.Filter):
             record.exc_info = record.exc_text = None
         elif status < 500:
             record.exc_info = record.exc_text = None
+        return True
+
+
+class AddressTokenFilter(logging.Filter):
+    """Hide tokens that are part of an address, such as that of a shared conversation.
+
+    Django logs the path of each request that it refuses, and adds the request to the
+    record: https://docs.djangoproject.com/en/stable/ref/logging/#django-request
+    """
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        match = getattr(getattr(record, "request", None), "resolver_match", None)
+        if match is not None and (token := match.kwargs.get("token")):
+            record.msg, record.args = record.getMessage().replace(token, "…"), ()
         return True

@@ -12,7 +12,6 @@ from typing import Any
 from django.conf import settings
 from django.core.management import call_command
 from django.db import DatabaseError, connection
-from django.db.migrations.executor import MigrationExecutor
 
 from project.environment.variables import ConfigurationError
 from project.startup.data_folder import InUse, lock_folder
@@ -36,7 +35,7 @@ def lock_data_folder() -> AbstractContextManager[Any]:
         return lock_folder(settings.DATA)
     except InUse as exc:
         raise ConfigurationError(
-            "PARLEY_DATA", f"{exc}; stop that or name another folder."
+            "PARLEY_DATA", f"{exc}; stop that process or use another folder."
         ) from exc
 
 
@@ -70,8 +69,11 @@ def migrate() -> None:
 
 
 def has_pending_migrations() -> bool:
-    executor = MigrationExecutor(connection)
-    return bool(executor.migration_plan(executor.loader.graph.leaf_nodes()))
+    try:
+        call_command("migrate", verbosity=0, check_unapplied=True)
+    except SystemExit:  # its exit code 1
+        return True
+    return False
 
 
 def _run_in_child(work: Callable[[], None]) -> None:
@@ -89,13 +91,14 @@ def _run_in_child(work: Callable[[], None]) -> None:
 
 def _connect() -> None:
     try:
-        connection.ensure_connection()
+        with connection.cursor():
+            pass
     except DatabaseError as exc:
         if connection.vendor == "postgresql":
             # Without the error's text, which may contain the password.
             raise ConfigurationError(
                 "DATABASE_URL",
-                "cannot reach PostgreSQL there; start it, or mend the address.",
+                "cannot reach PostgreSQL; start it, or correct the address.",
             ) from exc
         path = settings.DATABASES["default"]["NAME"]
         raise ConfigurationError(
@@ -120,12 +123,13 @@ def _check_redis() -> None:
     except (AuthenticationError, ResponseError) as exc:
         raise ConfigurationError(
             "REDIS_URL",
-            "Redis refuses us there; mend the password, or the database's number.",
+            "Redis refused the connection; correct the password or the database"
+            " number.",
         ) from exc
     except (RedisError, OSError):
         logger.warning(
-            "REDIS_URL: cannot reach Redis there; until it can be reached, answers"
-            " are told from the database, once a second"
+            "REDIS_URL: cannot reach Redis; until it can be reached, answers are read"
+            " from the database once a second"
         )
 
 

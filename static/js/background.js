@@ -1,5 +1,5 @@
-// The strip of calls that go on in the background, as the server has it. While it shows
-// any it is asked for again, so that how far they are is seen to move.
+// Strip of the calls that run in the background, as the server renders it. While it shows
+// calls, it is fetched again at intervals to update their progress.
 
 import { $, fetched } from "./dom.js";
 import { run } from "./elapsed.js";
@@ -8,11 +8,11 @@ const LATER = 1000; // milliseconds; several changes at once make one request
 const AGAIN = 3000; // milliseconds
 
 let timer = 0;
-let onOver = () => {};
+let onRefresh = () => {};
 
-/** `isOver` is told whenever calls that were shown are shown no more. */
-export function watchBackground(isOver) {
-  onOver = isOver;
+/** Calls `onCalls` after each refresh with the number of running calls by their turn. */
+export function watchBackground(onCalls) {
+  onRefresh = onCalls;
   showBackground();
 }
 
@@ -30,16 +30,20 @@ function showBackground() {
     delete time.dataset.elapsed;
   }
   clearTimeout(timer);
-  if (calls().length) timer = setTimeout(refresh, AGAIN);
+  if (countByTurn().size) timer = setTimeout(refresh, AGAIN);
 }
 
-const calls = () =>
-  [...document.querySelectorAll("#background [data-call]")].map((li) => li.dataset.call);
+function countByTurn() {
+  const counts = new Map();
+  for (const { dataset } of document.querySelectorAll("#background [data-turn]")) {
+    counts.set(dataset.turn, (counts.get(dataset.turn) ?? 0) + 1);
+  }
+  return counts;
+}
 
 async function refresh() {
-  if (!navigator.onLine) return; // asked again when we are connected
+  if (!navigator.onLine) return; // refreshed when the connection is back
   const strip = $("#background");
-  const before = calls();
   try {
     const fresh = await fetched(strip.dataset.url, "#background");
     const focused = strip.contains(document.activeElement);
@@ -50,8 +54,7 @@ async function refresh() {
     timer = setTimeout(refresh, AGAIN);
     return;
   }
-  const now = new Set(calls());
-  if (before.some((call) => !now.has(call))) onOver();
+  onRefresh(countByTurn());
 }
 
 export async function cancelCall(button) {

@@ -1,24 +1,35 @@
-// The chat page, made live. Without this file it works by links and forms.
+// Entry point of the chat page. Without JavaScript the page works with links and forms.
 
 import { cancelCall, refreshBackground, watchBackground } from "./background.js";
-import { Composer, Outbox, forgetOnSignOut } from "./composer.js";
+import { Branch } from "./branches/branch.js";
+import { Composer, forgetOnSignOut } from "./composer.js";
 import { Refused, connect } from "./connection.js";
+import { refreshContext } from "./context.js";
 import { copyOnClick } from "./copy.js";
 import { openInDialog } from "./dialog.js";
-import { $, checkSession, fetched, newKey, say } from "./dom.js";
+import { $, checkSession, fetched, newKey, announce, problemIn } from "./dom.js";
+import { showEarlier, watchEarlier } from "./earlier.js";
 import { LiveTurns } from "./live.js";
+import { notifyOf, watchAbsence } from "./notify/notify.js";
+import { Waiting } from "./people/waiting.js";
 import { choosePreset } from "./presets.js";
+import { Queue } from "./queue/queue.js";
 import { answerOnSubmit } from "./questions.js";
-import { keepAtEnd, keepingPlace, toEnd } from "./scroll.js";
+import { startReading } from "./reading/reading.js";
+import { keepAtEnd, toEnd } from "./scroll.js";
 import { searchOnInput } from "./search.js";
 import { addPartsOnClick } from "./text-parts.js";
+import { dayAndTime, gettext } from "./texts.js";
 import { chooseTools } from "./tools.js";
 
-const MENUS = ".row-menu[open], .tools-menu[open], .user-menu[open]";
-const PATIENCE = 2000; // milliseconds without a connection before we say so
+const MENUS = [".row-menu", ".tools-menu", ".user-menu", ".answer-menu", ".send-menu", ".turn-menu"]
+  .map((menu) => `${menu}[open]`)
+  .join();
+const ELSEWHERE = 5000; // milliseconds between looks at conversations that run elsewhere
+const PATIENCE = 2000; // milliseconds without a connection before the page says so
 
 const main = $("#conversation");
-const { conversation, page, socket, api, uploads, tools } = main.dataset;
+const { conversation, page, socket, api, uploads, tools, seen } = main.dataset;
 const isLive = conversation !== undefined && "latest" in main.dataset;
 
 const turns = new LiveTurns({
@@ -26,6 +37,11 @@ const turns = new LiveTurns({
   transcript: $("#transcript"),
   onChange: changed,
   onBackground: refreshBackground,
+  onQueue: () => queue?.refresh(),
+  onNews: (what) => {
+    notifyOf(what);
+    if (!document.hidden) noteSeen();
+  },
 });
 const composer = new Composer({
   conversation,
@@ -33,13 +49,27 @@ const composer = new Composer({
   onSend: send,
   onRefused: takeBack,
 });
-const outbox = isLive && new Outbox(conversation);
+const branch = new Branch({
+  page,
+  transcript: $("#transcript"),
+  turns,
+  follow: (turnId) => connection.follow(turnId),
+});
+// Sent but not acknowledged; a reload sends them again.
+const outbox = isLive && new Waiting(document.body.dataset.user, conversation);
 const connection = isLive && open();
+const queue = isLive && new Queue({
+  onShown: showWaiting,
+  giveBack: (text, why) => composer.giveBack({ text }, why),
+  complain: (why) => composer.complain(why),
+});
 
+let isStarting = true;
 start();
 
 function start() {
   arrive();
+  if (matchMedia("(pointer: fine)").matches) composer.focus();
   keepAtEnd();
   copyOnClick();
   forgetOnSignOut();
@@ -48,29 +78,43 @@ function start() {
   answerOnSubmit();
   chooseTools(tools);
   choosePreset(() => composer.showDemo());
-  watchBackground(() => turns.renew());
+  watchBackground(showEnded);
   searchOnInput(refreshList);
+  watchEarlier(localiseTimes);
   document.addEventListener("click", onClick);
   document.addEventListener("keydown", onKey);
   document.addEventListener("parley:rendered", ({ detail }) => localiseTimes(detail));
   document.addEventListener("visibilitychange", () => document.hidden || refreshList());
   addEventListener("pageshow", (event) => event.persisted && location.reload());
-  localiseTimes(document);
-  if (matchMedia("(pointer: fine)").matches) composer.focus();
+  watchAbsence(noteSeen);
+  setInterval(refreshUnfinished, ELSEWHERE);
+  goOnLive();
+  isStarting = false;
+  setTimeout(startReading);
+  setTimeout(() => localiseTimes(document));
+}
+
+/** Follows what runs, and sends what was not sent before a reload. */
+function goOnLive() {
   if (!isLive) return;
   for (const turnId of turns.adopt()) connection.follow(turnId);
+  queue.start();
   for (const message of outbox.messages) deliver(message);
   changed();
 }
 
-/** Whoever comes from elsewhere begins at the end; a reload keeps its place. */
+/** Scrolls to the end, except after a reload, which keeps its position. A last answer
+ *  that is too long for one page is read from its beginning on. */
 function arrive() {
   const target = document.getElementById(location.hash.slice(1));
   const isEnd = !target || target.id === "end" || target.matches(".turn:last-child");
   const [{ type }] = performance.getEntriesByType("navigation");
   if (!isLive || !isEnd) return;
   if (target) history.replaceState(null, "", location.pathname + location.search);
-  if (target || type === "navigate") toEnd();
+  if (!target && type !== "navigate") return;
+  const long = $("#transcript > .turn:last-child > .answer:has([data-next-part])");
+  if (long) long.scrollIntoView({ behavior: "instant" });
+  else toEnd();
 }
 
 function open() {
@@ -85,6 +129,8 @@ function open() {
       onTurn: foreign,
       onState: showState,
       onRenamed: renamed,
+      onQueue: () => queue?.refresh(),
+      onBranches: () => branch.sync().catch(() => {}),
       checkSession: () => checkSession($("#list").dataset.url),
     },
   });
@@ -92,21 +138,27 @@ function open() {
 
 // Sending
 
-/** False where a new page is needed: a new conversation, or an older part of one. */
-function send(text, takeParts) {
+/** False if a new page is needed: for a new conversation, or an older part of one. */
+function send(text, takeParts, when = "") {
   hideWelcome();
-  if (!isLive) {
+  if (!isLive || isComparing()) {
     turns.begin(text);
     toEnd();
     return false;
   }
-  const message = { key: newKey(), text, parts: takeParts(), model: composer.model };
+  const fields = { model: composer.model, branch: branch.last, when };
+  const message = { key: newKey(), text, parts: takeParts(), ...fields };
   outbox.add(message);
   deliver(message);
   return true;
 }
 
-/** What was begun here and not taken there. */
+/** Whether several models answer, or have answered: only the server renders that. */
+function isComparing() {
+  return $("#composer [name=compare]:checked, .comparison") !== null;
+}
+
+/** Removes a turn that the server did not accept, and shows the welcome again. */
 function takeBack() {
   $("#transcript .turn:not([data-turn])")?.remove();
   const welcome = $("#welcome");
@@ -114,8 +166,10 @@ function takeBack() {
 }
 
 async function deliver(message) {
-  const article = turns.begin(message.text, message.parts);
-  toEnd();
+  const waits = turns.running !== undefined;
+  const article = turns.begin(message.text, message.parts, waits);
+  if (waits) queue.add(message.text);
+  else toEnd();
   try {
     turns.accepted(article, await connection.send(message));
   } catch (error) {
@@ -124,22 +178,32 @@ async function deliver(message) {
     composer.giveBack(message, error.message);
   }
   outbox.remove(message.key);
+  if (waits) queue.refresh();
   refreshList();
 }
 
-/** Turns opened while nobody told us of them. */
+/** Background calls have ended; where their results open a turn, it may be unknown here. */
+function showEnded(running) {
+  if (turns.renew(running)) catchUp().catch(() => {});
+}
+
+/** Adds turns that other clients opened while this page was disconnected. */
 async function catchUp() {
-  const rendered = await fetched(page, "#transcript");
-  for (const { dataset } of rendered.querySelectorAll(".turn")) {
-    await foreign(dataset.turn);
-  }
+  await branch.sync();
 }
 
 async function foreign(turnId) {
   if (turns.has(turnId)) return;
   hideWelcome();
-  await turns.addForeign(turnId);
-  connection.follow(turnId);
+  await branch.add(turnId);
+  queue.refresh();
+}
+
+/** The messages that wait, in order, are those of the list above the box. */
+function showWaiting(messages) {
+  turns.showWaiting(messages);
+  connection.arrange(messages.map(({ id }) => id));
+  changed();
 }
 
 function hideWelcome() {
@@ -153,7 +217,7 @@ function onClick(event) {
   closeMenus(event.target);
   const button = event.target.closest("[data-action], [data-earlier]");
   if (!button) return;
-  const act = "earlier" in button.dataset ? earlier : ACTIONS[button.dataset.action];
+  const act = "earlier" in button.dataset ? showEarlier : ACTIONS[button.dataset.action];
   if (act?.(button) !== false) event.preventDefault();
 }
 
@@ -170,6 +234,10 @@ const ACTIONS = {
     if (!isLive) return false;
     goOn(button);
   },
+  "show-version": (button) => {
+    if (!isLive) return false;
+    showVersion(button);
+  },
   "choose-model": () => composer.chooseModel(),
   retry: (button) => {
     if (!isLive) return false;
@@ -184,30 +252,39 @@ function stop(turnId) {
 }
 
 function retry(button) {
-  const body = new FormData($("#composer"));
+  const body = new FormData(button.form);
   body.set("key", newKey());
-  const words = "The question could not be sent again. Choose another model.";
+  const words = gettext("The question could not be sent again. Choose another model.");
   openTurn(button, body, words);
+}
+
+/** Shows another version of a message. */
+async function showVersion(button) {
+  const turnId = button.formAction.split("/").at(-3);
+  const body = new FormData(button.form);
+  await openTurn(button, body, gettext("The version could not be shown. Try again."));
+  document.getElementById(`turn-${turnId}`)?.scrollIntoView({ block: "nearest" });
+  branch.focus(turnId);
 }
 
 function goOn(button) {
   const body = new FormData();
   body.set("csrfmiddlewaretoken", $("#composer [name=csrfmiddlewaretoken]").value);
-  openTurn(button, body, "The message could not be continued. Try again.");
+  openTurn(button, body, gettext("The message could not be continued. Try again."));
 }
 
 /** Posts the button's form; the server answers with the page that has the new turn. */
 async function openTurn(button, body, complaint) {
   button.disabled = true;
   try {
-    const asked = { method: "POST", body, redirect: "manual" };
-    const response = await fetch(button.formAction, asked);
-    if (response.type !== "opaqueredirect") throw new Error("refused");
-    await catchUp();
+    const options = { method: "POST", body, redirect: "manual" };
+    const response = await fetch(button.formAction, options);
+    if (response.type !== "opaqueredirect") throw new Refused(await problemIn(response));
+    await branch.showChosen();
     toEnd();
     refreshBackground();
-  } catch {
-    composer.complain(complaint);
+  } catch (error) {
+    composer.complain((error instanceof Refused && error.message) || complaint);
   }
   button.disabled = false;
 }
@@ -217,7 +294,8 @@ function onKey(event) {
   if ($(`dialog[open], :popover-open, ${MENUS}`)) {
     return closeMenus(null);
   }
-  if (isLive && !event.target.matches("#model, #search")) stop(turns.running);
+  if (isLive && queue.closeEditor()) return;
+  if (isLive && !event.target.matches("#search")) stop(turns.running);
 }
 
 function closeMenus(target) {
@@ -226,24 +304,18 @@ function closeMenus(target) {
   }
 }
 
-/** Earlier messages come before those shown, which stay where they are. */
-async function earlier(link) {
-  const rendered = await fetched(link.href, "#transcript");
-  const older = [...rendered.children].filter((child) => !child.matches(".to-latest"));
-  localiseTimes(rendered);
-  keepingPlace(link.nextElementSibling, () => link.replaceWith(...older));
-}
-
-// What else is on the page
+// Other parts of the page
 
 function changed() {
   const running = turns.running;
   $("#stop").hidden = !running;
-  if (!isLive) return;
+  $("#send-menu").hidden = !running;
+  if (!isLive || isStarting) return; // the server has just rendered the rest
   localiseTimes($("#transcript"));
   if (running) return;
   refreshList();
   refreshBackground();
+  refreshContext();
 }
 
 let lostTimer = 0;
@@ -271,36 +343,48 @@ async function renamed(id) {
   document.title = `${fresh.textContent} – Parley`;
 }
 
-/** A form of a dialog was saved; the page stays as it is, but for what it shows. */
+/** Updates the page after a dialog's form was saved. */
 async function savedInPlace() {
   await refreshList({ isForced: true });
   if (isLive) await renamed(conversation);
   $("#list").focus({ preventScroll: true });
-  say("Saved.");
+  announce(gettext("Saved."));
 }
 
 async function refreshList({ isForced = false } = {}) {
   const list = $("#list");
   const isInUse = list.contains(document.activeElement) || $("[open]", list);
   if ((isInUse && !isForced) || !navigator.onLine) return;
-  const asked = location.search;
-  const query = new URLSearchParams(asked);
+  const search = location.search;
+  const query = new URLSearchParams(search);
   query.set("current", conversation ?? "");
   try {
     const fresh = await fetched(`${list.dataset.url}?${query}`);
-    if (location.search !== asked) return; // something else is sought meanwhile
+    if (location.search !== search) return; // the reader searches for something else now
     list.replaceChildren(...fresh.childNodes);
   } catch {
     // The next change tries again.
   }
 }
 
-/** The server writes times in its own zone; people live in theirs. */
+/** Tells the server that the reader has seen what has ended, for the unread dots. */
+function noteSeen() {
+  if (!seen) return;
+  const csrfToken = $("[name=csrfmiddlewaretoken]", $("#composer")).value;
+  const headers = { "X-CSRFToken": csrfToken };
+  fetch(seen, { method: "POST", headers, keepalive: true }).catch(() => {});
+}
+
+/** Other conversations of the list that run: their end is shown by a dot. */
+function refreshUnfinished() {
+  const isElsewhere = $(".row:not(.is-current) .spinner", $("#list"));
+  if (isElsewhere && !document.hidden) refreshList();
+}
+
+/** Shows times, which the server renders in its own zone, in the browser's zone. */
 function localiseTimes(root) {
-  const style = { dateStyle: "medium", timeStyle: "short" };
-  const format = new Intl.DateTimeFormat(undefined, style);
   for (const time of root.querySelectorAll("time:not([data-local])")) {
-    time.textContent = format.format(new Date(time.dateTime));
+    time.textContent = dayAndTime(new Date(time.dateTime));
     time.dataset.local = "";
   }
 }

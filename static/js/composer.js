@@ -1,4 +1,4 @@
-// The message box: it grows, keeps its draft, and sends on Enter.
+// Message box: grows with its text, stores the draft, and sends on Enter.
 
 import { $, notice } from "./dom.js";
 import { Files } from "./files.js";
@@ -19,8 +19,8 @@ export class Composer {
   #onRefused;
 
   /**
-   * `onSend(text, takeParts)` returns false where the form shall be sent as forms are;
-   * should that be refused, `onRefused` is told.
+   * `onSend(text, takeParts, when)` returns false if the browser shall submit the form;
+   * if the server refuses it, `onRefused` is called.
    */
   constructor({ conversation, uploads, onSend, onRefused }) {
     this.#draft = DRAFT + (conversation || "new");
@@ -45,11 +45,10 @@ export class Composer {
   }
 
   chooseModel() {
-    this.#model?.focus();
-    this.#model?.showPicker?.();
+    $("#choose-model")?.click();
   }
 
-  /** Put a refused message back, before what was typed meanwhile. */
+  /** Restores a refused message before the text that was typed since. */
   giveBack({ text, parts }, why) {
     this.#files.giveBack(parts ?? []);
     this.#text.value = [text, this.#text.value].filter(Boolean).join("\n\n");
@@ -77,12 +76,15 @@ export class Composer {
       return;
     }
     $("#composer-errors").replaceChildren();
-    if (onSend(text, () => this.#files.take())) {
+    const when = submitter?.name === "when" ? submitter.value : "";
+    $("#send-menu").open = false;
+    if (onSend(text, () => this.#files.take(), when)) {
+      if (when) this.focus(); // the menu with the button has closed
       event.preventDefault();
       if (!isSuggestion) this.#clear();
       return;
     }
-    sessionStorage.setItem(SENT, this.#draft); // kept until it has arrived
+    sessionStorage.setItem(SENT, this.#draft); // stored until it has arrived
     if (this.#files.isEmpty) return;
     event.preventDefault();
     this.#post(submitter);
@@ -121,11 +123,11 @@ export class Composer {
   }
 
   #restore() {
-    const kept = localStorage.getItem(this.#draft);
-    if (kept && !this.#text.value) this.#text.value = kept;
+    const stored = localStorage.getItem(this.#draft);
+    if (stored && !this.#text.value) this.#text.value = stored;
   }
 
-  /** What was sent has arrived, unless we are back on a new chat's own page. */
+  /** Deletes the draft of a message that has arrived, unless the page is a new chat. */
   #forgetSent(conversation) {
     const sent = sessionStorage.getItem(SENT);
     if (sent && conversation) localStorage.removeItem(sent);
@@ -145,32 +147,7 @@ export class Composer {
   }
 }
 
-/** Messages that were sent and not acknowledged: a reload sends them again. */
-export class Outbox {
-  #name;
-
-  constructor(conversation) {
-    this.#name = OUTBOX + conversation;
-  }
-
-  get messages() {
-    return JSON.parse(localStorage.getItem(this.#name) ?? "[]");
-  }
-
-  add(message) {
-    this.#keep([...this.messages, message]);
-  }
-
-  remove(key) {
-    this.#keep(this.messages.filter((message) => message.key !== key));
-  }
-
-  #keep(messages) {
-    store(this.#name, messages.length ? JSON.stringify(messages) : "");
-  }
-}
-
-/** The next person at this browser is not to find them. */
+/** Deletes drafts at sign-out, so that the browser's next user does not find them. */
 export function forgetOnSignOut() {
   forget((name) => NOBODYS.test(name));
   document.addEventListener("submit", ({ target }) => {
@@ -191,6 +168,6 @@ function store(name, text) {
     if (text) localStorage.setItem(name, text);
     else localStorage.removeItem(name);
   } catch {
-    // No room, or none allowed: the page works without.
+    // No storage available: the page works without it.
   }
 }

@@ -1,26 +1,31 @@
-// The way to the server: a WebSocket, or where none gets through, EventSource and fetch.
+// Connection to the server: a WebSocket or, if it is blocked, EventSource and fetch.
 //
-// Both are told the same: what to follow, what to send, what to stop. They report the
-// same: events with their position, turns that others opened, and whether we are
-// connected. Whatever was not acknowledged is sent again after a reconnect, under the
-// same key, so that it arrives once; whatever is followed goes on where it stopped.
+// Both have the same interface: subscribe to turns, send messages, cancel. Both report
+// events with their position, turns that other pages opened, and whether they are
+// connected. After a reconnect, messages without an acknowledgement are sent again with
+// the same key, so that each arrives once, and subscriptions continue at their position.
 
 import { Liveness, TICK } from "./liveness.js";
+import { showPresent } from "./sharing/present.js";
+import { gettext } from "./texts.js";
 import { EVENT_TYPES, TERMINAL } from "./turn-state.js";
 
 const FIRST_DELAY = 400; // milliseconds before the first new attempt
 const LONGEST_DELAY = 8000;
 const ATTEMPTS = 2; // failed WebSockets before we check the session, and fall back
+const REMOVED = 4404; // close code; the conversation is no longer shared with the user
 const SIGNED_OUT = 4401; // close code; where a handshake is refused there is only 1006
+const MAINTENANCE = "maintenance"; // code of an error that a person is to see at once
 const ACKNOWLEDGED_IN = 10_000; // milliseconds for a message posted
 const EVENT_IN = 25_000; // milliseconds without an event after which a stream is renewed
 
-/** The server's own words why it does not take a message. */
+/** The server refused a message; the text is the server's error message. */
 export class Refused extends Error {}
 
 /**
  * `listener` has onEvent(turnId, event, position), onTurn(turnId), onState(isConnected),
- * onRenamed(conversationId) and checkSession(), a promise of whether the session has
+ * onRenamed(conversationId), onQueue(), onBranches() and checkSession(), a promise of
+ * whether the session has
  * ended; the page is then left.
  */
 export function connect({ socketURL, turnsURL, csrfToken, listener }) {
@@ -41,7 +46,7 @@ class Connection {
     this.#way.open();
   }
 
-  /** The id of the turn opened. Throws Refused; waits out a lost connection. */
+  /** The id of the turn opened. Throws Refused; waits while the connection is lost. */
   send(message) {
     return new Promise((resolve, reject) => {
       this.#unsent.set(message.key, { message, resolve, reject });
@@ -59,6 +64,17 @@ class Connection {
     this.#way.stop(turnId);
   }
 
+  /** The turns with these ids run after all others that are followed, in this order. */
+  arrange(ids) {
+    for (const id of ids) {
+      if (!this.#following.has(id)) continue;
+      const position = this.#following.get(id);
+      this.#following.delete(id);
+      this.#following.set(id, position);
+    }
+    this.#way.arranged();
+  }
+
   #fallBack() {
     this.#way = new StreamWay(this.#options, this.#shared());
     this.#way.open();
@@ -72,6 +88,8 @@ class Connection {
       onState: listener.onState,
       onTurn: listener.onTurn,
       onRenamed: listener.onRenamed,
+      onQueue: listener.onQueue,
+      onBranches: listener.onBranches,
       checkSession: listener.checkSession,
       onEvent: (turnId, event, position) => {
         if (TERMINAL.has(event.type)) this.#following.delete(turnId);
@@ -103,7 +121,7 @@ class SocketWay {
   #wasOpen = false;
   #timer = 0;
   #liveness = new Liveness({
-    ping: () => this.#tell({ type: "ping" }),
+    ping: () => this.#sendFrame({ type: "ping" }),
     lost: () => this.#dropped(),
   });
 
@@ -126,7 +144,7 @@ class SocketWay {
     socket.onclose = (event) => socket === this.#socket && this.#closed(event?.code);
   }
 
-  /** Nothing comes any more: closing it would wait for an answer, too. */
+  /** Drops a silent connection without waiting for the server's close frame. */
   #dropped() {
     const socket = this.#socket;
     this.#socket = null;
@@ -134,30 +152,32 @@ class SocketWay {
     this.#closed();
   }
 
-  /** The network is back: what hangs half open would take long to notice. */
+  /** The network is back: reconnect, because a half-open connection is noticed late. */
   wake() {
     this.#socket?.close();
     this.open();
   }
 
   send(message) {
-    const isSent = this.#tell({
+    const isSent = this.#sendFrame({
       type: "turn.create",
       key: message.key,
-      ...asked(message),
+      ...inputOf(message),
     });
     if (isSent) this.#liveness.sent(message.key);
   }
 
   follow(turnId, after) {
-    this.#tell({ type: "turn.follow", turn: turnId, ...(after && { after }) });
+    this.#sendFrame({ type: "turn.follow", turn: turnId, ...(after && { after }) });
   }
 
   stop(turnId) {
-    this.#tell({ type: "turn.cancel", turn: turnId });
+    this.#sendFrame({ type: "turn.cancel", turn: turnId });
   }
 
-  #tell(message) {
+  arranged() {} // it follows all turns at once
+
+  #sendFrame(message) {
     if (this.#socket?.readyState !== WebSocket.OPEN) return false;
     this.#socket.send(JSON.stringify(message));
     return true;
@@ -166,7 +186,7 @@ class SocketWay {
   #opened() {
     this.#failures = 0;
     this.#wasOpen = true;
-    this.#liveness.heard();
+    this.#liveness.received();
     this.#shared.onState(true);
     for (const [turnId, after] of this.#shared.following) this.follow(turnId, after);
     for (const { message } of this.#shared.unsent.values()) this.send(message);
@@ -176,6 +196,10 @@ class SocketWay {
     this.#liveness.closed();
     this.#shared.onState(false);
     this.#failures += 1;
+    if (code === REMOVED) {
+      location.reload(); // the draft stays in the browser
+      return;
+    }
     if (code === SIGNED_OUT || this.#failures % ATTEMPTS === 0) {
       this.#shared.checkSession();
     }
@@ -184,13 +208,22 @@ class SocketWay {
   }
 
   #received(message) {
-    this.#liveness.heard();
+    this.#liveness.received();
     if (message.key) this.#liveness.acknowledged(message.key);
     switch (message.type) {
       case "parley:pong":
         return;
       case "parley:conversation.renamed":
         this.#shared.onRenamed(message.conversation);
+        return;
+      case "parley:presence":
+        showPresent(message.people);
+        return;
+      case "parley:queue.changed":
+        this.#shared.onQueue();
+        return;
+      case "parley:branches.changed":
+        this.#shared.onBranches?.();
         return;
       case "parley:turn.queued":
         if (message.key) this.#shared.accept(message.key, message.turn);
@@ -221,7 +254,7 @@ class StreamWay {
     setInterval(() => this.#renewSilent(), TICK);
   }
 
-  /** A stream on which nothing comes may be half open: it is asked for once more. */
+  /** Opens a silent stream again, because it may be half open. */
   #renewSilent() {
     if (!this.#source || performance.now() - this.#heardAt < EVENT_IN) return;
     this.#source.close();
@@ -251,6 +284,15 @@ class StreamWay {
 
   async stop(turnId) {
     await this.#post(`/api/turns/${turnId}/cancel/`, {}).catch(() => {});
+  }
+
+  /** Follows the turn that runs first now. */
+  arranged() {
+    const [first] = this.#shared.following.keys();
+    if (!this.#source || first === this.#turnId) return;
+    this.#source.close();
+    this.#source = null;
+    this.#next();
   }
 
   /** One stream at a time: turns of a conversation run one after another. */
@@ -297,7 +339,16 @@ class StreamWay {
     this.#source = null;
     this.#shared.onState(false);
     this.#shared.checkSession();
+    this.#forgetDeleted(this.#turnId);
     setTimeout(() => this.#next(), delay(++this.#failures));
+  }
+
+  /** A message that was removed, or has joined another turn, has no events. */
+  async #forgetDeleted(turnId) {
+    const found = await fetch(`/api/turns/${turnId}/`).catch(() => null);
+    if (found?.status !== 404) return;
+    this.#shared.following.delete(turnId);
+    this.#shared.onEvent(turnId, { type: "error" }, undefined);
   }
 
   async #sendAll() {
@@ -318,15 +369,15 @@ class StreamWay {
 
   async #create(message) {
     const { key } = message;
-    const response = await this.#post(this.#options.turnsURL, asked(message), key);
+    const response = await this.#post(this.#options.turnsURL, inputOf(message), key);
     const answer = await response.json();
     if (response.ok) {
       this.#shared.accept(key, answer.id);
       this.#next();
     } else if ([401, 403].includes(response.status) && (await this.#shared.checkSession())) {
       throw new Error("signed out"); // the message is sent after signing in
-    } else if (response.status < 500) {
-      this.#shared.refuse(key, answer.error?.message ?? "The message was refused.");
+    } else if (response.status < 500 || answer.error?.code === MAINTENANCE) {
+      this.#shared.refuse(key, answer.error?.message ?? gettext("The message was refused."));
     } else {
       throw new Error(`the server answered ${response.status}`);
     }
@@ -343,11 +394,13 @@ class StreamWay {
   }
 }
 
-/** What both ways send: words alone, or a message whose files come first. */
-function asked({ text, model, parts }) {
+/** The input of a message: its text, or content parts with the files first. */
+function inputOf({ text, model, parts, when, branch }) {
   const words = text.trim() ? [{ type: "input_text", text }] : [];
-  const said = { type: "message", role: "user", content: [...(parts ?? []), ...words] };
-  return { input: parts?.length ? [said] : text, ...(model && { model }) };
+  const item = { type: "message", role: "user", content: [...(parts ?? []), ...words] };
+  const input = parts?.length ? [item] : text;
+  const place = { ...(when && { when }), ...(branch && { branch }) };
+  return { input, ...(model && { model }), ...place };
 }
 
 function delay(failures) {

@@ -1,6 +1,7 @@
-// Copy buttons: a code block's text, an answer as it was written, a call's arguments.
+// Copy buttons: the text of a code block, the source of an answer, a call's arguments.
 
 import { pretty } from "./readable.js";
+import { gettext } from "./texts.js";
 
 export function copyOnClick() {
   document.addEventListener("click", async (event) => {
@@ -17,7 +18,7 @@ function textFor(button) {
   return button.closest(".code").querySelector("code").textContent;
 }
 
-/** A tree's text is JSON, in one line; a table has its tree below it. */
+/** The text of a tree is JSON on one line; a table has its tree below it. */
 function partOf(part) {
   const shown = part.querySelectorAll(".json, .pieces > pre");
   return [...shown].map(({ textContent }) => pretty(textContent)).join("\n\n");
@@ -25,7 +26,7 @@ function partOf(part) {
 
 async function toClipboard(text) {
   if (navigator.clipboard) return navigator.clipboard.writeText(text);
-  // Browsers give the clipboard to https pages only; this older way works on a LAN.
+  // Browsers allow the clipboard API on https pages only; this works on http too.
   const area = Object.assign(document.createElement("textarea"), { value: text });
   area.className = "visually-hidden";
   document.body.append(area);
@@ -37,9 +38,9 @@ async function toClipboard(text) {
 function confirm(button) {
   const use = button.querySelector("use");
   if (use) use.setAttribute("href", "#icon-check");
-  else button.textContent = "Copied";
+  else button.textContent = gettext("Copied");
   setTimeout(() => {
     if (use) use.setAttribute("href", "#icon-copy");
-    else button.textContent = "Copy";
+    else button.textContent = gettext("Copy");
   }, 1500);
 }

@@ -1,4 +1,4 @@
-// Pages that are a small form open as a dialog over this one; the form is the page's own.
+// Opens pages that are a small form (rename, delete) as a dialog, with the page's own form.
 
 import { $, fetched } from "./dom.js";
 
@@ -10,6 +10,7 @@ export function openInDialog(onSaved) {
     event.preventDefault();
     save(dialog, event.target, onSaved);
   });
+  dialog.addEventListener("close", () => focusAgain(dialog));
   document.addEventListener("click", async (event) => {
     const link = event.target.closest("a[data-dialog]");
     if (link && isPlain(event)) {
@@ -25,7 +26,11 @@ export function openInDialog(onSaved) {
 }
 
 async function open(dialog, link) {
-  link.closest("details")?.removeAttribute("open");
+  const menu = link.closest("details");
+  // The link is hidden from now on, so it could not have the focus again.
+  menu?.querySelector("summary").focus();
+  menu?.removeAttribute("open");
+  dialog.dataset.row = link.closest(".row")?.querySelector(".row-link").pathname ?? "";
   try {
     const form = await fetched(link.href, "main form");
     $("#sidebar").hidePopover?.();
@@ -37,23 +42,32 @@ async function open(dialog, link) {
   }
 }
 
-/** What is wrong with it is said in the dialog; without an answer its page is asked. */
+/** Shows form errors in the dialog; if the request fails, opens the form's page. */
 async function save(dialog, form, onSaved) {
   const button = form.querySelector("button");
   button.disabled = true;
   try {
     const body = new FormData(form);
-    const asked = { method: "POST", body, redirect: "manual" };
-    const response = await fetch(form.getAttribute("action"), asked);
+    const options = { method: "POST", body, redirect: "manual" };
+    const response = await fetch(form.getAttribute("action"), options);
     if (response.type !== "opaqueredirect") {
       show(dialog, await formIn(response));
       return;
     }
     dialog.close();
     await onSaved();
+    focusAgain(dialog);
   } catch {
     form.submit();
   }
+}
+
+/** Focuses the row that the dialog was about, if its menu was rendered anew. */
+function focusAgain({ dataset }) {
+  const isLost = [document.body, $("#list")].includes(document.activeElement);
+  if (!isLost || !dataset.row) return;
+  const links = [...document.querySelectorAll(".row-link")];
+  links.find(({ pathname }) => pathname === dataset.row)?.focus();
 }
 
 async function formIn(response) {

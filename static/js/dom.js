@@ -1,4 +1,4 @@
-// Small ways to the page. Nothing here, or anywhere else, sets HTML from a string.
+// Helpers for DOM elements and requests. No module sets HTML from a string.
 
 export const $ = (selector, root = document) => root.querySelector(selector);
 
@@ -33,7 +33,7 @@ export function notice(text, kind = "is-error") {
   return made;
 }
 
-/** An element of a page of ours, fetched. Throws where the page is not to be had. */
+/** Fetches a page of this server and returns an element of it. Throws if that fails. */
 export async function fetched(url, selector) {
   const response = await fetch(url, { headers: { Accept: "text/html" } });
   if (!response.ok) throw new Error(`${url} answered ${response.status}`);
@@ -45,10 +45,16 @@ export async function fetched(url, selector) {
   return document.adoptNode(selector ? page.querySelector(selector) : page.body);
 }
 
-/** Whether the session has ended, by a page that needs one; then it goes to the sign-in. */
+/** The problem that a refused page states in its form; "" without one. */
+export async function problemIn(response) {
+  const page = new DOMParser().parseFromString(await response.text(), "text/html");
+  return page.querySelector("#composer-errors .notice")?.textContent.trim() ?? "";
+}
+
+/** Whether the session has ended, tested with a page that needs one; if so, opens the sign-in. */
 export async function checkSession(url) {
-  const asked = { headers: { Accept: "text/html" } };
-  const response = await fetch(url, asked).catch(() => null);
+  const options = { headers: { Accept: "text/html" } };
+  const response = await fetch(url, options).catch(() => null);
   if (!response || !isSignIn(response)) return false;
   signIn();
   return true;
@@ -58,22 +64,22 @@ function isSignIn({ redirected, url }) {
   return redirected && new URL(url).pathname === "/login/";
 }
 
-/** The server redirects there, and back here after it. */
+/** Loads the page again; the server redirects to the sign-in and back. */
 function signIn() {
   location.assign(location.pathname + location.search); // with a hash nothing is loaded
 }
 
-/** Bring the keyboard to what is no control, so that Tab goes on from there. */
+/** Focuses an element that is not a control, so that Tab continues from there. */
 export function focusOn(node) {
   node.tabIndex = -1;
   node.focus({ preventScroll: true });
 }
 
-export function say(text) {
+export function announce(text) {
   $("#announcer").textContent = text;
 }
 
-/** Random enough to name a message; `crypto.randomUUID` exists on https only. */
+/** A random id for a message; `crypto.randomUUID` exists on https only. */
 export function newKey() {
   const bytes = crypto.getRandomValues(new Uint8Array(16));
   return Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("");

@@ -1,14 +1,21 @@
-// Times that run: `Thinking 12 s`. One timer for the whole page, and only while needed.
+// Elapsed-time labels such as `Thinking 12 s`, updated by one timer for the whole page.
+
+import { gettext, interpolate, oneDigit } from "./texts.js";
 
 const running = new Map(); // element -> {label, since}
 let timer = 0;
 
 export function duration(seconds) {
-  if (seconds < 0.95) return `${Math.round(seconds * 1000)} ms`;
-  if (seconds < 10) return `${seconds.toFixed(1)} s`;
-  const [minutes, rest] = [Math.floor(seconds / 60), Math.round(seconds) % 60];
-  return minutes ? `${minutes} min ${rest} s` : `${Math.round(seconds)} s`;
+  if (seconds < 0.95) {
+    return interpolate(gettext("%(number)s ms"), { number: Math.round(seconds * 1000) });
+  }
+  if (seconds < 10) return inSeconds(oneDigit(seconds));
+  const [minutes, rest] = [Math.floor(Math.round(seconds) / 60), Math.round(seconds) % 60];
+  if (!minutes) return inSeconds(rest);
+  return interpolate(gettext("%(minutes)s min %(seconds)s s"), { minutes, seconds: rest });
 }
+
+const inSeconds = (number) => interpolate(gettext("%(number)s s"), { number });
 
 /** Show `label` and the seconds since `since` (of performance.now()) until it ends. */
 export function run(element, label, since) {
@@ -17,9 +24,21 @@ export function run(element, label, since) {
   timer ||= setInterval(tick, 1000);
 }
 
-/** Since when the time of this element runs; undefined where it does not. */
+/** The start time of this element's label; undefined if it has none. */
 export function sinceOf(element) {
   return running.get(element)?.since;
+}
+
+/**
+ * A time of the server's clock, in seconds since 1970, as one of performance.now(). The
+ * page says what the server's clock showed: the reader's own may be wrong.
+ */
+export function sinceServer(seconds) {
+  const now = performance.now();
+  const shown = Number(document.getElementById("conversation")?.dataset.now);
+  if (!seconds || !shown) return now;
+  const [{ responseStart }] = performance.getEntriesByType("navigation");
+  return Math.min(now, responseStart + (seconds - shown) * 1000);
 }
 
 export function end(element, text) {
@@ -37,6 +56,6 @@ function tick() {
 
 function show(element, label, since) {
   const seconds = Math.floor((performance.now() - since) / 1000);
-  const time = seconds < 1 ? "" : duration(seconds);
-  element.textContent = [label, time.replace(".0 ", " ")].filter(Boolean).join(" ");
+  const time = seconds < 1 ? "" : seconds < 10 ? inSeconds(seconds) : duration(seconds);
+  element.textContent = [label, time].filter(Boolean).join(" ");
 }

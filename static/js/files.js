@@ -1,19 +1,26 @@
-// Files of a message: picked, pasted or dropped, shown with their progress, taken off.
+// Files of a message: choose, paste or drop them, show upload progress, remove them.
 //
-// In a conversation each is uploaded at once, and the message names it by its id. The
-// first message of a new one takes them along, in the form that makes the conversation.
+// In a conversation each file is uploaded at once, and the message refers to its id. The
+// first message of a new conversation sends its files in the form that creates it.
 
 import { $, cloned, icon, slot } from "./dom.js";
+import { gettext, interpolate, ngettext, shortNumber } from "./texts.js";
 
 const STORED = "parley:files:";
 const THUMBNAIL = 96; // pixels
 
-/** `12 kB`, `3.4 MB`; conversations/turns/file_kinds.py says the same. */
+const UNITS = [
+  [1e9, gettext("%(size)s GB")],
+  [1e6, gettext("%(size)s MB")],
+  [1e3, gettext("%(size)s kB")],
+];
+
+/** `12 kB`, `3.4 MB`; conversations/turns/file_kinds.py formats sizes in the same way. */
 export function sizeInWords(size) {
-  for (const [unit, factor] of [["GB", 1e9], ["MB", 1e6], ["kB", 1e3]]) {
-    if (size >= factor) return `${(size / factor).toFixed(1).replace(/\.0$/, "")} ${unit}`;
+  for (const [factor, words] of UNITS) {
+    if (size >= factor) return interpolate(words, { size: shortNumber(size / factor) });
   }
-  return `${size} bytes`;
+  return interpolate(ngettext("%(size)s byte", "%(size)s bytes", size), { size });
 }
 
 export class Files {
@@ -26,7 +33,7 @@ export class Files {
   #complain;
   #waiting = null; // what to do when all are there
 
-  /** `url` takes uploads; without one the form brings the files. */
+  /** `url` receives uploads; without it the form sends the files. */
   constructor({ conversation, url, complain }) {
     this.#url = url;
     this.#stored = STORED + conversation;
@@ -49,7 +56,7 @@ export class Files {
     this.#waiting = act;
   }
 
-  /** The parts of the message, which takes them away from here. */
+  /** Returns the parts of the message and removes its files from the list. */
   take() {
     const parts = this.#entries.map(({ known }) => partOf(known));
     for (const entry of this.#entries) entry.item.remove();
@@ -58,17 +65,17 @@ export class Files {
     return parts;
   }
 
-  /** Parts of a message that was refused come back. */
+  /** Restores the parts of a refused message. */
   giveBack(parts) {
     for (const part of parts) {
-      const name = part.filename ?? "Picture";
+      const name = part.filename ?? gettext("Picture");
       const content_type = part.type === "input_image" ? "image/" : "";
       this.#show({ known: { id: part.file_id, name, content_type, size: null } });
     }
     this.#changed();
   }
 
-  /** Send the form with its files; resolves to the address of the page that answers. */
+  /** Sends the form with its files; resolves to the URL of the resulting page. */
   post(submitter) {
     const data = new FormData(this.#form, submitter);
     data.delete("file");
@@ -79,7 +86,8 @@ export class Files {
       request.open("POST", this.#form.action);
       request.responseType = "document";
       request.upload.onprogress = (event) => entries.forEach((e) => progress(e, event));
-      request.onerror = () => reject(new Error("The files could not be sent. Try again."));
+      const lost = gettext("The files could not be sent. Try again.");
+      request.onerror = () => reject(new Error(lost));
       request.onload = () => {
         entries.forEach(({ item }) => (slot(item, "progress").hidden = true));
         if (request.status < 400) resolve(request.responseURL);
@@ -100,10 +108,12 @@ export class Files {
 
   #problem({ name, size }) {
     const { maxSize, maxCount } = this.#form.dataset;
-    if (this.#entries.length >= maxCount) return `A message may have ${maxCount} files.`;
-    if (!size) return `“${name}” is empty.`;
+    if (this.#entries.length >= maxCount) return tooMany(Number(maxCount));
+    if (!size) return interpolate(gettext("“%(name)s” is empty."), { name });
     if (size <= maxSize) return "";
-    return `“${name}” has ${sizeInWords(size)}, and a file may have ${sizeInWords(maxSize)}.`;
+    const words = gettext("“%(name)s” has %(size)s; the limit for a file is %(limit)s.");
+    const limit = sizeInWords(Number(maxSize));
+    return interpolate(words, { name, size: sizeInWords(size), limit });
   }
 
   #show({ file = null, known = null }) {
@@ -112,7 +122,7 @@ export class Files {
     const entry = { item, file, known, request: null };
     slot(item, "name").textContent = name;
     slot(item, "size").textContent = size == null ? "" : sizeInWords(size);
-    slot(item, "remove").ariaLabel = `Remove ${name}`;
+    slot(item, "remove").ariaLabel = interpolate(gettext("Remove %(name)s"), { name });
     slot(item, "remove").addEventListener("click", () => this.#remove(entry));
     this.#entries.push(entry);
     this.#list.append(item);
@@ -131,14 +141,15 @@ export class Files {
     request.responseType = "json";
     request.upload.onprogress = (event) => progress(entry, event);
     request.onload = () => this.#uploaded(entry, request);
-    request.onerror = () => this.#failed(entry, "could not be sent. Try again.");
+    const lost = gettext("“%(name)s” could not be sent. Try again.");
+    request.onerror = () => this.#failed(entry, lost);
     request.send(data);
   }
 
   #uploaded(entry, { status, response }) {
     if (status !== 201) {
-      const problem = response?.error?.message ?? "it could not be taken.";
-      return this.#failed(entry, problem);
+      const refused = gettext("“%(name)s” could not be added.");
+      return this.#failed(entry, response?.error?.message ?? refused);
     }
     entry.request = null;
     [entry.known] = response.data;
@@ -148,9 +159,11 @@ export class Files {
   }
 
   #failed(entry, problem) {
+    const { name } = entry.file;
     entry.request = null;
     this.#drop(entry);
-    this.#complain(problem.includes("“") ? problem : `“${entry.file.name}” ${problem}`);
+    const isNamed = problem.includes("%(name)s") || problem.includes("“");
+    this.#complain(isNamed ? interpolate(problem, { name }) : `“${name}” ${problem}`);
   }
 
   #remove(entry) {
@@ -180,7 +193,7 @@ export class Files {
     act();
   }
 
-  // What is uploaded outlives a reload, as the words do.
+  // Uploaded files survive a reload, as the draft does.
 
   #store() {
     if (!this.#url) return;
@@ -189,17 +202,17 @@ export class Files {
       if (known.length) localStorage.setItem(this.#stored, JSON.stringify(known));
       else localStorage.removeItem(this.#stored);
     } catch {
-      // No room, or none allowed: the page works without.
+      // No storage available: the page works without it.
     }
   }
 
   #restore() {
-    const kept = JSON.parse(localStorage.getItem(this.#stored) ?? "[]");
-    for (const known of kept) this.#show({ known });
+    const stored = JSON.parse(localStorage.getItem(this.#stored) ?? "[]");
+    for (const known of stored) this.#show({ known });
     this.#list.hidden = this.isEmpty;
   }
 
-  // Ways in
+  // Choosing, pasting and dropping files
 
   #picked() {
     this.add(this.#input.files);
@@ -242,7 +255,7 @@ function progress({ item }, { loaded, total }) {
   bar.value = total ? loaded / total : 0;
 }
 
-/** Drawn, not shown by address: the page's policy allows no blob: addresses. */
+/** Draws the thumbnail, because the content security policy allows no blob: URLs. */
 async function showThumbnail(place, { file, known }) {
   try {
     const picture = file ?? (await (await fetch(`/api/attachments/${known.id}/`)).blob());
@@ -260,7 +273,16 @@ async function showThumbnail(place, { file, known }) {
   }
 }
 
+function tooMany(count) {
+  const words = ngettext(
+    "A message may have %(count)s file.",
+    "A message may have %(count)s files.",
+    count,
+  );
+  return interpolate(words, { count });
+}
+
 function problemOf(page) {
   const found = page?.querySelector("#composer-errors .is-error");
-  return found?.textContent.trim() ?? "The files could not be taken.";
+  return found?.textContent.trim() ?? gettext("The files could not be added.");
 }

@@ -1,31 +1,33 @@
-// What a provider's own tool is doing, as its card tells it while the turn runs. Pure.
+// Cards of tools that the provider runs, while the turn is running. Pure.
 //
-// conversations/pages/hosted_tool_cards.py says the same on the server, with all that was found,
-// and takes this one's place at the end. Fields of an item may be missing until then.
+// conversations/pages/hosted_tool_cards.py renders the same cards on the server, with all
+// results, and replaces these at the end. Until then, fields of an item may be missing.
+
+import { gettext, interpolate } from "./texts.js";
 
 const MAX_RESULTS = 50;
 const TITLES = {
-  web_search_call: "Searched the web",
-  x_search_call: "Searched X",
-  file_search_call: "Searched files",
-  code_interpreter_call: "Ran code",
-  code_execution_call: "Ran code",
-  image_generation_call: "Drew an image",
-  computer_call: "Acted on the screen",
-  computer_call_output: "What the screen showed",
+  web_search_call: gettext("Searched the web"),
+  x_search_call: gettext("Searched X"),
+  file_search_call: gettext("Searched files"),
+  code_interpreter_call: gettext("Ran code"),
+  code_execution_call: gettext("Ran code"),
+  image_generation_call: gettext("Drew an image"),
+  computer_call: gettext("Acted on the screen"),
+  computer_call_output: gettext("What the screen showed"),
 };
 const STATES = { completed: "completed", failed: "failed", incomplete: "cancelled" };
 const LEFT_OUT = new Set(["id", "type", "status", "provider_data"]);
 
 /** `{title, state, query, code, results: [{title, url}], error}`; "" for nothing. */
 export function cardOf(item) {
-  const told = { title: titleOf(item.type), query: "", code: "", results: [] };
-  Object.assign(told, (TELLERS[item.type] ?? unknown)(item));
+  const card = { title: titleOf(item.type), query: "", code: "", results: [] };
+  Object.assign(card, (READERS[item.type] ?? unknown)(item));
   const error = errorOf(item.error);
-  const results = told.results.filter(({ title, url }) => title || url);
+  const results = card.results.filter(({ title, url }) => title || url);
   return {
-    ...told,
-    query: line(told.query),
+    ...card,
+    query: line(card.query),
     results: results.slice(0, MAX_RESULTS),
     error,
     state: stateOf(item.status ?? "completed", error),
@@ -37,7 +39,7 @@ function stateOf(status, error) {
   return STATES[status] ?? "executing";
 }
 
-const TELLERS = {
+const READERS = {
   web_search_call: search,
   x_search_call: search,
   file_search_call: (item) => ({
@@ -47,29 +49,29 @@ const TELLERS = {
   code_interpreter_call: code,
   code_execution_call: code,
   image_generation_call: (item) => ({ query: item.revised_prompt || item.prompt }),
-  mcp_call: (item) => ({ title: called("Called", item), code: pretty(item.arguments) }),
+  mcp_call: (item) => ({ title: called(item), code: pretty(item.arguments) }),
   mcp_approval_request: (item) => ({
-    title: called("Asks to call", item),
+    title: asking(item),
     code: pretty(item.arguments),
   }),
   mcp_approval_response: (item) => ({
-    title: item.approve ? "The call was allowed" : "The call was refused",
+    title: item.approve ? gettext("The call was allowed") : gettext("The call was refused"),
     query: item.reason,
   }),
   mcp_list_tools: (item) => ({
-    title: `Listed the tools of ${item.server_label || "an MCP server"}`,
+    title: listed(item),
     results: records(item.tools).map((tool) => ({ title: line(tool.name) })),
   }),
   computer_call: (item) => ({
-    query: records(item.actions ?? [item.action]).map(act).join(", then "),
+    query: records(item.actions ?? [item.action]).map(act).join(gettext(", then ")),
   }),
   computer_call_output: () => ({}),
   custom_tool_call: (item) => ({
-    title: `Used ${item.name || "a tool"}`,
+    title: used(item.name),
     code: pretty(item.arguments || item.input),
   }),
   "parley:hosted_tool_call": (item) => ({
-    title: `Used ${String(item.name || "a tool").replaceAll("_", " ")}`,
+    title: used(String(item.name || "").replaceAll("_", " ")),
     code: pretty(item.arguments || item.input),
   }),
 };
@@ -78,10 +80,10 @@ function search(item) {
   const action = isObject(item.action) ? item.action : oldAction(item);
   switch (action.type) {
     case "open_page":
-      return { title: "Opened a page", results: [page(action)] };
+      return { title: gettext("Opened a page"), results: [page(action)] };
     case "find_in_page":
       return {
-        title: "Looked through a page",
+        title: gettext("Looked through a page"),
         query: action.pattern,
         results: [page(action)],
       };
@@ -91,7 +93,7 @@ function search(item) {
   return { query: queries, results: found.map(page) };
 }
 
-/** xAI's first form: the call of a function. */
+/** xAI's first format: a function call. */
 function oldAction(item) {
   const given = parsed(item.arguments || item.input);
   return { type: "search", query: given?.query };
@@ -108,13 +110,33 @@ function code(item) {
 
 function act(action) {
   const kind = String(action.type ?? "").replace(/^parley:/, "").replaceAll("_", " ");
-  if ("x" in action && "y" in action) return `${kind} at ${action.x}, ${action.y}`;
+  if ("x" in action && "y" in action) {
+    const place = { x: String(action.x), y: String(action.y) };
+    return interpolate(gettext("%(kind)s at %(x)s, %(y)s"), { kind, ...place });
+  }
   const given = action.keys || action.text || "";
   return `${kind} ${Array.isArray(given) ? given.join("+") : given}`.trim();
 }
 
-function called(verb, { name, server_label }) {
-  return `${verb} ${name || "a tool"}${server_label ? ` of ${server_label}` : ""}`;
+function called({ name, server_label: server }) {
+  const words = server ? gettext("Called %(tool)s of %(server)s") : gettext("Called %(tool)s");
+  return interpolate(words, { tool: name || gettext("a tool"), server });
+}
+
+function asking({ name, server_label: server }) {
+  const words = server
+    ? gettext("Asks to call %(tool)s of %(server)s")
+    : gettext("Asks to call %(tool)s");
+  return interpolate(words, { tool: name || gettext("a tool"), server });
+}
+
+function listed({ server_label }) {
+  const server = server_label || gettext("an MCP server");
+  return interpolate(gettext("Listed the tools of %(server)s"), { server });
+}
+
+function used(name) {
+  return interpolate(gettext("Used %(tool)s"), { tool: name || gettext("a tool") });
 }
 
 function unknown(item) {
@@ -130,9 +152,9 @@ function titleOf(type) {
 
 function errorOf(error) {
   const isObject = error !== null && typeof error === "object";
-  const told = isObject ? error.message || error.content || error.type : error;
-  if (told === null || told === undefined || told === "") return "";
-  return typeof told === "string" ? told : pretty(told);
+  const text = isObject ? error.message || error.content || error.type : error;
+  if (text === null || text === undefined || text === "") return "";
+  return typeof text === "string" ? text : pretty(text);
 }
 
 const isObject = (value) => value !== null && typeof value === "object";
@@ -141,21 +163,21 @@ const records = (values) => (Array.isArray(values) ? values.filter(isObject) : [
 
 function pretty(value) {
   if (value === null || value === undefined || value === "") return "";
-  const told = parsed(value);
-  return typeof told === "string" ? told : JSON.stringify(told, null, 2);
+  const content = parsed(value);
+  return typeof content === "string" ? content : JSON.stringify(content, null, 2);
 }
 
 function parsed(value) {
   if (typeof value !== "string") return value;
   try {
-    const told = JSON.parse(value);
-    return isObject(told) ? told : value;
+    const content = JSON.parse(value);
+    return isObject(content) ? content : value;
   } catch {
     return value;
   }
 }
 
-/** On one line; several are parted by semicolons. */
+/** On one line, separated by semicolons. */
 function line(text) {
   if (Array.isArray(text)) return text.map(line).filter(Boolean).join("; ");
   return String(text ?? "").trim().replace(/\s+/g, " ");

@@ -1,23 +1,30 @@
-// The turns of the page that are under way: their events in, their view kept up.
+// Running turns of the page: receives their events and updates their views.
 //
-// Events that come between two frames are taken in together. When a turn is over, the
-// server's own rendering of it takes the place of ours.
+// Events that arrive between two frames are applied together; what they say is shown in
+// as many frames as it takes. When a turn ends, the server's rendering replaces the one
+// made here.
 
-import { cloned, fetched, focusOn, say, slot } from "./dom.js";
+import { cloned, fetched, focusOn, announce, slot } from "./dom.js";
 import { end, run } from "./elapsed.js";
 import { filePiece } from "./readable.js";
+import { loadParts } from "./text-parts.js";
+import { gettext, interpolate, ngettext } from "./texts.js";
 import { UNFINISHED, apply, isOver, newTurn } from "./turn-state.js";
 import { TurnView } from "./turn-view.js";
 
+const SLICE = 8; // milliseconds of a frame for the text of a turn
 const RETRY_SWAP = 3000; // milliseconds
-/** After these there may be more or fewer calls in the background. */
-const IN_BACKGROUND = new Set(["parley:tool_call.accepted", "response.created"]);
+const IN_BACKGROUND = ".called[data-background]"; // cards of calls that run there
+/** Events that can change the number of background calls. */
+const CHANGES_BACKGROUND = new Set(["parley:tool_call.accepted", "response.created"]);
 const HIDDEN_FRAME = 250; // milliseconds; a hidden page is given no frames
 
 class LiveTurn {
   state = newTurn();
   queue = [];
+  isShown = true; // as far as it is known
   view;
+  hasWaited = false; // in the list of waiting messages
 
   constructor(id, article) {
     this.id = id;
@@ -29,23 +36,28 @@ class LiveTurn {
     if (this.queue.length && this.state.position === null) this.view.takeOver();
     for (const [event, position] of this.queue) apply(this.state, event, position);
     this.queue = [];
-    this.view.update(this.state);
+    this.isShown = this.view.update(this.state, performance.now() + SLICE);
   }
 }
 
 export class LiveTurns {
   #turns = new Map(); // id -> LiveTurn
+  #renewing = new Set(); // ids of finished turns that are fetched again
   #isScheduled = false;
   #page;
   #transcript;
   #onChange;
   #onBackground;
+  #onQueue;
+  #onNews;
 
-  constructor({ page, transcript, onChange, onBackground }) {
+  constructor({ page, transcript, onChange, onBackground, onQueue, onNews }) {
     this.#page = page;
     this.#transcript = transcript;
     this.#onChange = onChange;
     this.#onBackground = onBackground;
+    this.#onQueue = onQueue;
+    this.#onNews = onNews;
   }
 
   /** Ids of the turns that the server rendered unfinished, oldest first. */
@@ -62,15 +74,16 @@ export class LiveTurns {
     return document.getElementById(`turn-${turnId}`) !== null;
   }
 
-  /** The oldest turn that is under way, or undefined. */
+  /** The oldest running turn, or undefined. */
   get running() {
     const articles = this.#transcript.querySelectorAll(".turn[data-turn]");
     return [...articles].find((a) => this.#turns.has(a.dataset.turn))?.dataset.turn;
   }
 
-  /** A message on its way, shown before the server knows of it. */
-  begin(text, parts = []) {
+  /** Shows a message before the server has acknowledged it; hidden if it `waits`. */
+  begin(text, parts = [], waits = false) {
     const article = cloned("turn");
+    article.hidden = waits;
     slot(article, "text").textContent = text;
     slot(article, "text").hidden = !text;
     slot(article, "files").append(...parts.map(filePiece));
@@ -86,41 +99,85 @@ export class LiveTurns {
     const isFirst = this.running === undefined;
     slot(article, "remove").hidden = isFirst;
     this.#watch(turnId, article);
-    end(slot(article, "phase"), isFirst ? "Connecting" : "Waiting for its turn");
+    end(slot(article, "phase"), isFirst ? gettext("Connecting") : gettext("Waiting for its turn"));
     this.#onChange();
   }
 
-  /** A turn that another tab or program has opened. */
-  async addForeign(turnId) {
-    if (this.has(turnId)) return;
-    const article = await fetched(`${this.#page}turns/${turnId}/`, ".turn");
-    if (this.has(turnId)) return;
-    this.#transcript.append(article);
-    this.#watch(turnId, article);
-    this.#onChange();
-  }
-
-  /** Shows what became of calls that went on in the background of finished turns. */
-  renew() {
-    const found = this.#transcript.querySelectorAll('.called[data-state="executing"]');
-    for (const article of new Set([...found].map((card) => card.closest(".turn")))) {
-      const id = article.dataset.turn;
-      if (id && !this.#turns.has(id)) this.#swap({ id, article });
+  /**
+   * Hides the turns whose messages wait, `{id, text}` in order: the list above the box
+   * shows them. One that has waited appears when it begins.
+   */
+  showWaiting(messages) {
+    for (const { article, hasWaited } of this.#turns.values()) {
+      const isLost = article.hidden && article.dataset.status === "queued";
+      if (isLost && !hasWaited) article.hidden = false;
     }
+    for (const { id, text } of messages) {
+      const turn = this.#turns.get(id);
+      if (!turn || turn.state.position !== null) continue;
+      turn.hasWaited = true;
+      turn.article.hidden = true;
+      this.#transcript.append(turn.article); // in the order in which they will run
+      const words = turn.article.querySelector(".asked-text");
+      if (words && text !== null) words.textContent = text;
+    }
+  }
+
+  /** Adds a turn that another tab or program has opened, as the server renders it. */
+  addForeign(turnId, article) {
+    this.#transcript.append(article);
+    if (UNFINISHED.includes(article.dataset.status)) this.#watch(turnId, article);
+    this.#onChange();
+  }
+
+  /** Removes a turn that does not belong to the page's branch. */
+  remove(turnId) {
+    this.#turns.delete(turnId);
+    document.getElementById(`turn-${turnId}`)?.remove();
+    this.#onChange();
+  }
+
+  /**
+   * Updates the finished turns that show more background calls than run; `running` has
+   * their number by turn. Returns whether there are such turns.
+   */
+  renew(running) {
+    const cards = this.#transcript.querySelectorAll(IN_BACKGROUND);
+    const articles = new Set([...cards].map((card) => card.closest(".turn[data-turn]")));
+    const outdated = [...articles].filter((article) => this.#isOutdated(article, running));
+    for (const article of outdated) this.#renew(article);
+    return outdated.length > 0;
+  }
+
+  #isOutdated(article, running) {
+    const { turn: id } = article.dataset;
+    const shown = article.querySelectorAll(IN_BACKGROUND).length;
+    const isFinished = !this.#turns.has(id) && !this.#renewing.has(id);
+    return isFinished && shown > (running.get(id) ?? 0);
+  }
+
+  async #renew(article) {
+    const { turn: id } = article.dataset;
+    this.#renewing.add(id);
+    await this.#swap({ id, article });
+    this.#renewing.delete(id);
   }
 
   stopping(turnId) {
     const line = this.#turns.get(turnId)?.article;
-    if (line) end(slot(line, "phase"), "Stopping");
+    if (line) end(slot(line, "phase"), gettext("Stopping"));
   }
 
   receive(turnId, event, position) {
     const turn = this.#turns.get(turnId);
     if (!turn) return;
+    if (!position) return this.#remove(turn); // the error of a turn that was deleted
     if (turn.state.position === null && !turn.queue.length) this.#started(turn);
     turn.queue.push([event, position]);
-    announce(event);
-    if (IN_BACKGROUND.has(event.type)) this.#onBackground();
+    announceEvent(event);
+    if (isSteering(event)) this.#onQueue();
+    if (event.type === "parley:approval.requested") this.#onNews("waiting");
+    if (CHANGES_BACKGROUND.has(event.type)) this.#onBackground();
     this.#schedule();
   }
 
@@ -129,6 +186,8 @@ export class LiveTurns {
   }
 
   #started({ article }) {
+    if (article.hidden) this.#onQueue();
+    article.hidden = false;
     const remove = article.querySelector('.progress [data-action="stop"]');
     if (remove) remove.hidden = true;
   }
@@ -143,9 +202,10 @@ export class LiveTurns {
   #frame() {
     this.#isScheduled = false;
     for (const turn of this.#turns.values()) {
-      if (!turn.queue.length) continue;
+      if (!turn.queue.length && turn.isShown) continue;
       turn.takeIn();
-      if (isOver(turn.state)) this.#finish(turn);
+      if (!turn.isShown) this.#schedule();
+      else if (isOver(turn.state)) this.#finish(turn);
     }
   }
 
@@ -153,17 +213,30 @@ export class LiveTurns {
     this.#turns.delete(turn.id);
     this.#onChange();
     sayEnd(turn);
+    if (turn.state.status !== "cancelled") {
+      this.#onNews(turn.state.status === "failed" ? "failed" : "ready");
+    }
     this.#swap(turn);
   }
 
-  async #swap({ id, article }) {
+  #remove(turn) {
+    this.#turns.delete(turn.id);
+    turn.article.remove();
+    this.#onChange();
+    this.#onQueue();
+  }
+
+  /** `state` is that of a turn that has just ended. */
+  async #swap({ id, article, state }) {
     let rendered;
     try {
       rendered = await fetched(`${this.#page}turns/${id}/`, ".turn");
     } catch {
-      setTimeout(() => this.#swap({ id, article }), RETRY_SWAP);
+      setTimeout(() => this.#swap({ id, article, state }), RETRY_SWAP);
       return;
     }
+    if (state?.status === "failed") sayWhy(rendered);
+    await loadParts(rendered).catch(() => {}); // else what was read would be missing
     await unselected(article);
     keepState(article, rendered);
     const hadFocus = article.contains(document.activeElement);
@@ -176,7 +249,7 @@ export class LiveTurns {
   }
 }
 
-/** What is being selected must not vanish under the hand. */
+/** Waits until no text of this element is selected, so that a selection stays. */
 async function unselected(article) {
   const isSelected = () => {
     const selection = getSelection();
@@ -189,7 +262,7 @@ async function unselected(article) {
   }
 }
 
-/** What was open or focused stays so, and how long it thought stays said. */
+/** Copies open details and the focus from the old element. */
 function keepState(from, to) {
   const focused = document.activeElement.closest("summary")?.parentElement;
   for (const old of from.querySelectorAll("details[data-key]")) {
@@ -197,9 +270,6 @@ function keepState(from, to) {
     if (!fresh) continue;
     fresh.open = old.open;
     if (old === focused) queueMicrotask(() => fresh.firstElementChild.focus());
-    if (old.matches(".thought")) {
-      slot(fresh, "label").textContent = slot(old, "label").textContent;
-    }
   }
 }
 
@@ -209,16 +279,36 @@ function showElapsed(article) {
   run(line, line.textContent, performance.now() - line.dataset.elapsed * 1000);
 }
 
-function announce(event) {
-  if (event.type === "response.created") say("The answer begins.");
-  if (event.type === "parley:approval.requested") say("A decision of yours is needed.");
-  if (event.type === "parley:tool_call.started") say(`Tool ${event.name} is running.`);
+/** Whether a person's message has joined the turn. */
+function isSteering({ type, item }) {
+  const isMessage = item?.role === "user" && !("parley:call_id" in item);
+  return type === "response.output_item.done" && isMessage;
+}
+
+function announceEvent({ type, name }) {
+  if (type === "response.created") announce(gettext("The answer begins."));
+  if (type === "parley:approval.requested") announce(gettext("Your decision is needed."));
+  if (type === "parley:tool_call.started") {
+    announce(interpolate(gettext("The tool %(name)s is running."), { name }));
+  }
 }
 
 function sayEnd({ state, article }) {
-  const words = slot(article, "answer").textContent.trim().split(/\s+/).length;
-  if (state.status === "failed") {
-    document.getElementById("alarm").textContent = state.error?.message ?? "It failed.";
-  } else if (state.status === "cancelled") say("Stopped.");
-  else say(words === 1 ? "Done, one word." : `Done, ${words} words.`);
+  if (state.status === "cancelled") announce(gettext("Stopped."));
+  else if (state.status !== "failed") {
+    announce(doneInWords(countWords(slot(article, "answer"))));
+  }
+}
+
+/** The reason in the reader's language, which the server's rendering has. */
+function sayWhy(rendered) {
+  const why = rendered.querySelector(".notice.is-error p")?.textContent.trim();
+  document.getElementById("alarm").textContent = why || gettext("It failed.");
+}
+
+const countWords = ({ textContent }) => textContent.trim().split(/\s+/).length;
+
+function doneInWords(count) {
+  const words = ngettext("Done, %(count)s word.", "Done, %(count)s words.", count);
+  return interpolate(words, { count });
 }

@@ -1,8 +1,8 @@
-// Tells when a connection that looks open carries nothing any more.
+// Detects an open connection that no longer transmits anything.
 //
-// A network that went away silently leaves a WebSocket open for a minute and longer. So
-// whatever is sent must be acknowledged, and a connection on which nothing comes is
-// tried with a ping. No timers here: `tick` is called now and then.
+// After a silent network failure a WebSocket stays open for a minute or longer. So
+// every message must be acknowledged, and a silent connection is tested with a ping. No
+// timers here: the caller calls `tick` at intervals.
 
 export const TICK = 1000; // milliseconds between two looks
 const ACKNOWLEDGED_IN = 5000; // milliseconds for a message that was sent
@@ -11,14 +11,14 @@ const OPENED_IN = 5000;
 const PING_AFTER = 10_000; // milliseconds without a frame
 const FRAME_IN = 15_000; // milliseconds after a ping
 
-/** `ping` asks the server for a frame; `lost` is called once for a connection. */
+/** `ping` requests a frame from the server; `lost` is called once per connection. */
 export class Liveness {
   #ping;
   #lost;
   #now;
   #patience = ACKNOWLEDGED_IN;
   #openingSince = null;
-  #heardAt = null; // null: no connection
+  #receivedAt = null; // null: no connection
   #pingedAt = null;
   #waiting = new Map(); // key -> when its message was sent
 
@@ -33,14 +33,14 @@ export class Liveness {
     this.#openingSince = this.#now();
   }
 
-  /** The connection is open, or something came on it. */
-  heard() {
+  /** The connection was opened, or a frame arrived. */
+  received() {
     this.#openingSince = this.#pingedAt = null;
-    this.#heardAt = this.#now();
+    this.#receivedAt = this.#now();
   }
 
   closed() {
-    this.#openingSince = this.#heardAt = this.#pingedAt = null;
+    this.#openingSince = this.#receivedAt = this.#pingedAt = null;
     this.#waiting.clear();
   }
 
@@ -58,7 +58,7 @@ export class Liveness {
     const isSilent = this.#pingedAt !== null && now - this.#pingedAt >= FRAME_IN;
     const [oldest] = this.#waiting.values();
     if (oldest !== undefined && now - oldest >= this.#patience) {
-      // A server that is slow and not away gets more time from now on.
+      // The server is slow but reachable: allow it more time from now on.
       this.#patience = Math.min(2 * this.#patience, LONGEST_PATIENCE);
       this.#giveUp();
     } else if (isSilent || this.#isOpeningTooLong(now)) {
@@ -74,8 +74,8 @@ export class Liveness {
   }
 
   #isQuiet(now) {
-    const isOpen = this.#heardAt !== null && this.#pingedAt === null;
-    return isOpen && now - this.#heardAt >= PING_AFTER;
+    const isOpen = this.#receivedAt !== null && this.#pingedAt === null;
+    return isOpen && now - this.#receivedAt >= PING_AFTER;
   }
 
   #giveUp() {

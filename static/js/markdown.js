@@ -1,16 +1,20 @@
-// Markdown as it streams in, through a renderer of our own.
+// Incremental Markdown renderer for streamed text.
 //
-// The parser only names tokens; every node is made here, from a fixed list of elements
-// and text. So no HTML of a model's becomes HTML of the page, an image becomes a link
-// (nothing is fetched), and only http, https and mailto addresses become links. When a
-// turn is over, the server's rendering (conversations/pages/markdown.py) takes the place.
+// The parser only reports tokens; this module creates every node, from a fixed list of
+// elements. So HTML in a model's text never becomes HTML of the page, an image becomes a
+// link (nothing is fetched), and only http, https and mailto URLs become links. When a
+// turn ends, the server's rendering (conversations/pages/markdown.py) replaces this one.
 
 import * as smd from "../vendor/streaming-markdown/smd.js";
-import { FormulaGuard, unguarded } from "./math.js";
+import { Highlighter } from "./reading/highlight.js";
+import { FORMULA_BEGIN, FORMULA_END, FormulaGuard, unguarded } from "./math.js";
+import { gettext } from "./texts.js";
 
-/** Marks in a row, which the parser joins anew with each: a megabyte takes half a minute. */
+/** Runs of marks, which the parser joins again for each mark: 1 MB takes half a minute. */
 const LONGEST_RUN = 1000; // characters
 const RUN = new RegExp(`([\`*_~])\\1{${LONGEST_RUN - 1}}`);
+const STEP = 2000; // characters between two looks at the clock
+const DEEPEST = 24; // tokens in one another, as many as the parser remembers
 const { Token, Attr } = smd;
 const ALLOWED = new Set(["http:", "https:", "mailto:"]);
 const FENCE = /^\s*```/;
@@ -18,12 +22,6 @@ const BLOCK = /[^\s`~|>*+\-\d]/; // begins neither a list item nor what may go o
 
 const TAGS = {
   [Token.Paragraph]: "p",
-  [Token.Heading_1]: "h3", // the page has the levels above
-  [Token.Heading_2]: "h4",
-  [Token.Heading_3]: "h5",
-  [Token.Heading_4]: "h6",
-  [Token.Heading_5]: "h6",
-  [Token.Heading_6]: "h6",
   [Token.Blockquote]: "blockquote",
   [Token.List_Unordered]: "ul",
   [Token.List_Ordered]: "ol",
@@ -41,21 +39,30 @@ const TAGS = {
   [Token.Image]: "a",
 };
 
-// At the top level each runs as its first letter does, and what is inside goes with it.
-const DIRECTED = new Set([
-  Token.Paragraph,
+const HEADINGS = [
   Token.Heading_1,
   Token.Heading_2,
   Token.Heading_3,
   Token.Heading_4,
   Token.Heading_5,
   Token.Heading_6,
+];
+const HEADINGS_ABOVE = 2; // levels used by the page's title and the turn
+const DEEPEST_HEADING = 6;
+
+// Top-level elements get the direction of their first letter; children inherit it.
+const DIRECTED = new Set([
+  Token.Paragraph,
+  ...HEADINGS,
   Token.Blockquote,
   Token.List_Unordered,
   Token.List_Ordered,
 ]);
 
-/** The address where it may be a link, else null. */
+const FORMULA_EDGES = new RegExp(`([${FORMULA_BEGIN}${FORMULA_END}])`);
+const OPEN_FORMULA = ".math:not([data-whole])";
+
+/** The URL if it may become a link, else null. */
 export function allowedURL(address) {
   try {
     return ALLOWED.has(new URL(address).protocol) ? address : null;
@@ -65,8 +72,8 @@ export function allowedURL(address) {
 }
 
 /**
- * Shows a text that grows. Each top-level paragraph has a parser of its own, because the
- * parser would take one that follows a nested list for a part of the list.
+ * Shows a growing text. Each top-level paragraph has its own parser, because the
+ * parser would add a paragraph after a nested list to the list.
  */
 export class MarkdownStream {
   #root;
@@ -75,7 +82,9 @@ export class MarkdownStream {
   #given = ""; // what was to be shown last
   #text = ""; // of it, what the parser is given: formulas are guarded
   #formulas;
+  #headings; // levels, as written, of those that the next heading may stand under
   #line = 0; // where the line begins that is not whole yet
+  #borders = []; // where paragraphs at the top level begin that are not shown yet
   #isAfterBlank = false;
   #isFenced = false;
   #isPlain = false;
@@ -85,24 +94,37 @@ export class MarkdownStream {
     this.#begin();
   }
 
-  /** Show `text`, of which most has usually been shown already. */
-  update(text) {
+  /**
+   * Shows `text`, which usually extends the text shown before, as far as it comes `until`
+   * that time of `performance.now()`. Returns whether all of it is shown.
+   */
+  update(text, until = Infinity) {
     if (!text.startsWith(this.#given)) this.#begin();
     this.#given = text;
-    this.#show(this.#formulas.push(text));
+    return this.#show(this.#formulas.push(text), until);
   }
 
-  #show(fresh) {
+  #show(fresh, until = Infinity) {
     this.#text += fresh;
-    for (const start of this.#starts()) {
-      this.#write(start);
-      this.#endParser();
-      this.#parser = smd.parser(renderer(this.#root));
+    this.#borders.push(...this.#starts());
+    while (this.#written < this.#text.length) {
+      if (performance.now() >= until) return false;
+      this.#step();
     }
-    this.#write(this.#text.length);
+    return true;
   }
 
-  /** Nothing follows: show what waits for its other half. */
+  #step() {
+    const [border = this.#text.length] = this.#borders;
+    const step = this.#isPlain ? Infinity : STEP;
+    this.#write(Math.min(border, this.#written + step));
+    if (this.#written < border || !this.#borders.length) return;
+    this.#borders.shift();
+    this.#endParser();
+    this.#parser = smd.parser(renderer(this.#root, this.#headings));
+  }
+
+  /** The text is complete: show characters that were held back. */
   end() {
     this.#show(this.#formulas.push(this.#given, true));
     this.#endParser();
@@ -114,14 +136,16 @@ export class MarkdownStream {
 
   #begin() {
     this.#root.replaceChildren();
-    this.#parser = smd.parser(renderer(this.#root));
+    this.#headings = [];
+    this.#parser = smd.parser(renderer(this.#root, this.#headings));
     this.#formulas = new FormulaGuard();
     this.#given = this.#text = "";
     this.#written = this.#line = 0;
+    this.#borders = [];
     this.#isAfterBlank = this.#isFenced = this.#isPlain = false;
   }
 
-  /** Where top-level paragraphs begin, in what has not been looked at. */
+  /** Positions of top-level paragraphs in the new part of the text. */
   *#starts() {
     while (this.#line < this.#text.length) {
       const first = this.#text[this.#line];
@@ -144,7 +168,7 @@ export class MarkdownStream {
     this.#guarded(() => smd.parser_write(this.#parser, fresh));
   }
 
-  /** A parser that stumbles (it nests 24 deep at most) must not lose text. */
+  /** If the parser fails, shows the text unformatted. */
   #guarded(act) {
     try {
       if (!this.#isPlain) act();
@@ -162,10 +186,14 @@ export class MarkdownStream {
   }
 }
 
-function renderer(root) {
+function renderer(root, headings) {
   return {
-    data: { nodes: [root] },
-    add_token: ({ nodes }, token) => nodes.push(nodeFor(token, nodes.at(-1), nodes.length === 1)),
+    data: { nodes: [root], headings },
+    add_token: ({ nodes, headings }, token) => {
+      if (nodes.length > DEEPEST) throw new RangeError("nested too deeply");
+      const tag = HEADINGS.includes(token) ? headingTag(headings, token) : TAGS[token];
+      nodes.push(nodeFor(token, tag, nodes.at(-1), nodes.length === 1));
+    },
     end_token: ({ nodes }) => {
       if (nodes.length > 1) finish(nodes.pop());
     },
@@ -174,7 +202,15 @@ function renderer(root) {
   };
 }
 
-function nodeFor(token, parent, isTopLevel) {
+/** The tag of the next heading; gaps between levels are closed, as the server does. */
+function headingTag(above, token) {
+  const written = HEADINGS.indexOf(token);
+  while (above.at(-1) >= written) above.pop();
+  above.push(written);
+  return `h${Math.min(above.length + HEADINGS_ABOVE, DEEPEST_HEADING)}`;
+}
+
+function nodeFor(token, tag, parent, isTopLevel) {
   switch (token) {
     case Token.Document:
       return parent;
@@ -190,7 +226,7 @@ function nodeFor(token, parent, isTopLevel) {
     case Token.Table_Cell:
       return cell(parent);
     default: {
-      const node = parent.appendChild(make(TAGS[token] ?? "span"));
+      const node = parent.appendChild(make(tag ?? "span"));
       if (token === Token.Image) node.className = "image-link";
       if (DIRECTED.has(token) && isTopLevel) node.dir = "auto";
       return node;
@@ -209,14 +245,66 @@ function codeBlock(parent) {
   const pre = box.appendChild(make("pre"));
   pre.tabIndex = 0;
   pre.dir = "ltr";
-  return pre.appendChild(make("code"));
+  const code = pre.appendChild(make("code"));
+  growing.set(code, new GrowingCode(code));
+  return code;
+}
+
+const growing = new WeakMap(); // code -> GrowingCode
+
+/** Highlights each line when it is whole; the one that grows is plain. */
+class GrowingCode {
+  #code;
+  #highlighter = null;
+  #line = null; // the text node of the line that grows
+
+  constructor(code) {
+    this.#code = code;
+  }
+
+  set language(name) {
+    const highlighter = new Highlighter(name);
+    this.#highlighter = highlighter.isKnown ? highlighter : null;
+  }
+
+  add(text) {
+    if (!this.#highlighter) return appendPlain(this.#code, text);
+    const lines = text.split("\n");
+    lines.forEach((part, number) => {
+      const isLast = number === lines.length - 1;
+      this.#grow(isLast ? part : `${part}\n`);
+      if (!isLast) this.#end();
+    });
+  }
+
+  #grow(text) {
+    if (!text) return;
+    if (this.#line) return this.#line.appendData(text);
+    this.#line = document.createTextNode(text);
+    this.#code.append(this.#line);
+  }
+
+  #end() {
+    const line = this.#line;
+    this.#line = null;
+    const tokens = this.#highlighter.tokens(line.data);
+    if (tokens.some(([kind]) => kind)) line.replaceWith(...tokens.map(span));
+  }
+}
+
+function span([className, text]) {
+  if (!className) return text;
+  const node = make("span");
+  node.className = className;
+  node.textContent = text;
+  return node;
 }
 
 function copyButton() {
   const button = make("button");
   button.type = "button";
   button.dataset.copy = "code";
-  button.textContent = "Copy";
+  button.textContent = gettext("Copy");
   return button;
 }
 
@@ -247,14 +335,32 @@ function cell(parent) {
   return node;
 }
 
-/** A box is named by what stands beside it. */
+/** Labels a checkbox with the text beside it. */
 function finish(node) {
   const box = node.querySelector?.(":scope > .task-list-item-checkbox");
   box?.setAttribute("aria-label", node.textContent.trim());
 }
 
+/** Appends text, and a formula as an element of its own, which may come in pieces. */
 function appendText(node, guardedText) {
-  const text = unguarded(guardedText);
+  const code = growing.get(node);
+  if (code) return code.add(unguarded(guardedText));
+  for (const piece of guardedText.split(FORMULA_EDGES)) {
+    const open = node.lastElementChild?.matches(OPEN_FORMULA) && node.lastElementChild;
+    if (piece === FORMULA_BEGIN) node.append(formula());
+    else if (piece === FORMULA_END && open) open.dataset.whole = "";
+    else if (piece && piece !== FORMULA_END) appendPlain(open || node, unguarded(piece));
+  }
+}
+
+function formula() {
+  const node = make("span");
+  node.className = "math";
+  node.dir = "ltr";
+  return node;
+}
+
+function appendPlain(node, text) {
   if (node.lastChild?.nodeType === Node.TEXT_NODE) node.lastChild.appendData(text);
   else node.append(text);
 }
@@ -266,6 +372,7 @@ function setAttribute(node, name, value) {
       return setLink(node, value);
     case Attr.Lang:
       node.closest(".code").querySelector("span").textContent = value.split(" ")[0];
+      growing.get(node).language = value.split(" ")[0];
       return;
     case Attr.Checked:
       node.checked = true;

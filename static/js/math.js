@@ -1,33 +1,39 @@
-// Leaves the formulas of a Markdown text that streams in as they are written.
+// Protects formulas in streamed Markdown from the parser.
 //
-// The parser would take the backslashes and underscores of LaTeX for its own. So all
-// signs of a formula are given to it as characters that mean nothing to it, and given
-// back where the text is shown (`unguarded`). The rules are those of the server
-// (conversations/pages/markdown_math.py): tests/js/math_cases.json holds both to them.
+// The parser would interpret the backslashes and underscores of LaTeX. So all characters
+// of a formula are replaced by characters without a meaning in Markdown, and restored
+// where the text is shown (`unguarded`). The rules are those of the server
+// (conversations/pages/markdown_math.py); tests/js/math_cases.json tests both.
 
 const CLOSERS = { "\\(": "\\)", "\\[": "\\]", $$: "$$" };
-const DOLLARS = /\$(?=[^\s$])[^$`\n]*(?<=\S)\$(?!\d)/y;
+const DOLLARS = /\$(?=[^\s$])(?:\\.|[^$`\n\\])*(?<=\S)\$(?!\d)/y;
 const FENCE = /^ {0,3}(`{3,}|~{3,})/;
 const BLANK = /\n[ \t]*\n/g;
 const LONGEST = 4000; // characters of a formula that are waited for
 const LONGEST_INLINE = 200; // of one in single dollars, or of code in a line
 const GUARD = 0xf100; // of the private use area: 128 characters for those of ASCII
 
+/** Around each formula, where the text is given; `unguarded` removes them. */
+export const FORMULA_BEGIN = "\uf180";
+export const FORMULA_END = "\uf181";
+
 const guard = (text) =>
   text.replace(/[\n!-\/:-@[-`{-~]/g, (c) => String.fromCharCode(GUARD + c.charCodeAt(0)));
 
-/** The text as it was written. */
+/** The original text. */
 export const unguarded = (text) =>
-  text.replace(/[\uf100-\uf17f]/g, (c) => String.fromCharCode(c.charCodeAt(0) - GUARD));
+  text
+    .replace(/[\uf180\uf181]/g, "")
+    .replace(/[\uf100-\uf17f]/g, (c) => String.fromCharCode(c.charCodeAt(0) - GUARD));
 
-/** Takes a text that grows and gives it guarded, as far as it is certain. */
+/** Reads a growing text and returns it guarded, as far as it is certain. */
 export class FormulaGuard {
   #text = "";
   #at = 0; // up to where the text has been given
   #fence = ""; // that is open
   #isOver = false;
 
-  /** What of the text can be given now: `text` is all of it up to now. */
+  /** The part of the text that is certain now; `text` is the whole text so far. */
   push(text, isOver = false) {
     this.#text = text;
     this.#isOver = isOver;
@@ -36,7 +42,7 @@ export class FormulaGuard {
     return pieces.join("");
   }
 
-  /** The next piece; null where the end of the text may still change it. */
+  /** The next piece; null if following text may still change it. */
   #next() {
     if (this.#at >= this.#text.length) return null;
     if (this.#at === 0 || this.#text[this.#at - 1] === "\n") {
@@ -56,14 +62,14 @@ export class FormulaGuard {
     }
   }
 
-  /** Up to the next sign that may begin something. */
+  /** Reads up to the next character that may begin something. */
   #plain() {
     const rest = /[^`\\$\n]*\n?/y;
     rest.lastIndex = this.#at;
     return this.#take(rest.exec(this.#text)[0].length);
   }
 
-  /** A line that opens or closes a fence, or may; undefined where it does neither. */
+  /** A line that opens or closes a fence, or may do so; undefined if it does neither. */
   #fenceLine() {
     const end = this.#text.indexOf("\n", this.#at);
     const line = this.#text.slice(this.#at, end === -1 ? undefined : end);
@@ -77,14 +83,14 @@ export class FormulaGuard {
     return this.#take(line.length + (end === -1 ? 0 : 1));
   }
 
-  /** A line of a fence, of which no sign means anything. */
+  /** A line inside a fence, in which no character has a meaning. */
   #line() {
     const end = this.#text.indexOf("\n", this.#at);
     const length = (end === -1 ? this.#text.length : end + 1) - this.#at;
     return this.#take(length);
   }
 
-  /** Code in a line: what looks like a formula there is none. */
+  /** Inline code, which contains no formulas. */
   #code() {
     const run = /`+/y;
     run.lastIndex = this.#at;
@@ -119,11 +125,11 @@ export class FormulaGuard {
     const line = this.#text.slice(this.#at, this.#at + LONGEST_INLINE);
     const isCertain =
       this.#isOver || line.includes("\n") || line.length === LONGEST_INLINE;
-    const isOpen = /^\$[^\s$`]/.test(line) && !/^\$[^$`]*(`|\$.)/.test(line);
+    const isOpen = /^\$[^\s$`]/.test(line) && !/^\$(\\.|[^$`\\])*(`|\$.)/.test(line);
     return isCertain || !isOpen ? this.#give(1, guard("$")) : null;
   }
 
-  /** A formula between two signs of two characters; `literal` where there is none. */
+  /** A formula between two-character delimiters; `literal` if there is none. */
   #delimited(opener, literal) {
     const closer = CLOSERS[opener];
     const until = this.#paragraphEnd(LONGEST);
@@ -133,7 +139,7 @@ export class FormulaGuard {
     return this.#give(2, literal);
   }
 
-  /** Where the paragraph ends, or `most` characters on, or the text up to now. */
+  /** The end of the paragraph, at most `most` characters on, or the end of the text. */
   #paragraphEnd(most) {
     const end = Math.min(this.#at + most, this.#text.length);
     BLANK.lastIndex = this.#at;
@@ -143,7 +149,8 @@ export class FormulaGuard {
   }
 
   #formula(end) {
-    return this.#give(end - this.#at, guard(this.#text.slice(this.#at, end)));
+    const formula = guard(this.#text.slice(this.#at, end));
+    return this.#give(end - this.#at, FORMULA_BEGIN + formula + FORMULA_END);
   }
 
   #take(length) {

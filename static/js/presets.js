@@ -1,9 +1,10 @@
-// What a new chat begins with: the choice says which model and tools go with it.
+// Preset picker of a new chat: updates the model and the tools with the chosen preset.
 
 import { $, slot } from "./dom.js";
+import { gettext, interpolate } from "./texts.js";
 import { countTools } from "./tools.js";
 
-/** `onModel` is told when the usual model has become another one. */
+/** Calls `onModel` when the usual model has changed. */
 export function choosePreset(onModel) {
   const presets = $("#presets");
   if (!presets) return;
@@ -22,11 +23,13 @@ export function choosePreset(onModel) {
 function showModel({ model, demo }) {
   const usual = $("#model [data-usual]");
   if (!usual) return;
-  usual.textContent = model ? `${model} (usual)` : "Usual model";
+  usual.textContent = model
+    ? interpolate(gettext("%(model)s (usual)"), { model })
+    : gettext("Usual model");
   usual.toggleAttribute("data-demo", demo !== undefined);
 }
 
-/** Those that the preset allows; undefined means all. */
+/** The tools that the preset allows; undefined means all. */
 function showTools(allowed) {
   const menu = $("#tools");
   if (!menu) return;

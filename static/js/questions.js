@@ -1,14 +1,15 @@
-// Questions to a person: the server renders their cards, and takes the answers.
+// Questions to a person: the server renders their cards and receives the answers.
 //
-// A card is fetched when its question is asked, and again when it is decided, here or by
-// somebody else. An answer is the card's own form, sent without leaving the page.
+// A card is fetched when its question opens, and again when anybody has decided it. The
+// answer is the card's own form, sent without leaving the page.
 
 import { focusOn, notice } from "./dom.js";
+import { gettext, interpolate } from "./texts.js";
 
 const SCRIPT = { "X-Requested-With": "fetch" };
 const underWay = new Set(); // ids of cards being fetched
 
-/** Bring the cards in `place` to the states of `questions`, by id. */
+/** Updates the cards in `place` to the states of `questions`, by id. */
 export function showQuestions(place, questions) {
   for (const [id, state] of Object.entries(questions)) {
     const card = place.querySelector(`[data-question="${CSS.escape(id)}"]`);
@@ -65,9 +66,9 @@ function problemOf(text) {
   try {
     const value = text.trim() ? JSON.parse(text) : {};
     const isObject = value && typeof value === "object" && !Array.isArray(value);
-    return isObject ? "" : "The arguments must be a JSON object.";
-  } catch (error) {
-    return `This is no valid JSON: ${error.message}`;
+    return isObject ? "" : gettext("The arguments must be a JSON object.");
+  } catch ({ message: problem }) {
+    return interpolate(gettext("This is not valid JSON: %(problem)s"), { problem });
   }
 }
 
@@ -89,7 +90,7 @@ async function send(form, submitter) {
     });
   } catch {
     form.querySelector(".notice.is-error")?.remove();
-    form.prepend(notice("This could not be sent. Try again."));
+    form.prepend(notice(gettext("This could not be sent. Try again.")));
     for (const button of buttons) button.disabled = false;
   }
 }

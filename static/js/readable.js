@@ -1,9 +1,10 @@
-// What goes into a tool and comes out of it, as people read it: JSON as a tree whose
-// parts can be closed, a list of flat objects as a table, pictures as such.
+// Readable display of tool arguments and results: JSON as a collapsible tree, a list of
+// flat objects as a table, pictures as images.
 //
-// conversations/turns/tool_display.py does the same on the server; the two agree on every limit.
+// conversations/turns/tool_display.py does the same on the server, with the same limits.
 
 import { element, icon } from "./dom.js";
+import { gettext, interpolate } from "./texts.js";
 
 const MAX_COLUMNS = 12;
 const MAX_ROWS = 100;
@@ -14,7 +15,7 @@ const WEB = /^https?:\/\//i;
 const OURS = "/api/attachments/";
 const PARTS = new Set(["input_text", "output_text", "text", "input_image", "input_file"]);
 
-/** Show `output`, which is text that may be JSON, or a list of content parts. */
+/** Shows `output`: text, which may be JSON, or a list of content parts. */
 export function showPieces(place, output) {
   place.replaceChildren(...pieces(output));
 }
@@ -36,12 +37,12 @@ export function filePiece({ type, file_id, image_url, file_url, filename }) {
   const isPicture = type === "input_image";
   if (isPicture && (file_id || IMAGE.test(address))) return picture(address, !!file_id);
   const isLink = file_id || WEB.test(address);
-  const name = isPicture ? "Picture" : (filename ?? "file");
+  const name = isPicture ? gettext("Picture") : (filename ?? gettext("file"));
   return fileLink(name, isLink ? address : "", file_id ? "" : "_blank");
 }
 
 function picture(url, isOurs) {
-  const image = element("img", { src: url, alt: "Picture", loading: "lazy" });
+  const image = element("img", { src: url, alt: gettext("Picture"), loading: "lazy" });
   const link = isOurs ? { href: url, target: "_blank", rel: "noopener" } : {};
   return element(isOurs ? "a" : "span", { className: "picture", ...link }, image);
 }
@@ -71,7 +72,7 @@ export function pretty(value) {
   return typeof parsed === "string" ? parsed : JSON.stringify(parsed, null, 2);
 }
 
-/** The object or list that `value` is as JSON; else `value` itself. */
+/** The object or list that `value` contains as JSON; else `value` itself. */
 function parse(value) {
   if (typeof value !== "string") return value;
   try {
@@ -124,9 +125,10 @@ function* table(columns, value) {
   yield element("div", { className: "table-scroll" }, whole);
   const more = value.length - MAX_ROWS;
   if (more > 0) {
-    yield element("p", { className: "muted", textContent: `and ${more} more` });
+    const textContent = interpolate(gettext("and %(more)s more"), { more });
+    yield element("p", { className: "muted", textContent });
   }
-  const label = element("summary", { textContent: "As JSON" });
+  const label = element("summary", { textContent: gettext("As JSON") });
   yield element("details", { className: "raw" }, label, tree(value));
 }
 
@@ -146,7 +148,7 @@ function count(value) {
   return total;
 }
 
-/** Its text is the JSON itself, and its objects and lists can be closed. */
+/** A tree whose text is the JSON and whose objects and lists can be collapsed. */
 function tree(value) {
   return element("div", { className: "json", dir: "ltr" }, ...node([], value, 0, ""));
 }

@@ -1,11 +1,13 @@
-// Stay at the end while an answer grows, but only for who is at the end.
+// Keeps the page at the end while an answer grows, unless the reader has scrolled up.
 
 import { $ } from "./dom.js";
 
+const WELCOME = "#welcome:not([hidden])";
 const NEAR = 96; // pixels from the end that count as being there
 
 let isFollowing = true;
 let lastTop = 0;
+let known = 0; // turns that the reader has been at the end of
 
 export function keepAtEnd() {
   const jump = $("#jump");
@@ -21,16 +23,17 @@ export function keepAtEnd() {
     scrollTo({ top: document.body.scrollHeight, behavior: isCalm ? "auto" : "smooth" });
   });
   isFollowing = isAtEnd();
+  known = document.querySelectorAll("#transcript > .turn:not([hidden])").length;
 }
 
-/** As after sending: what comes next is wanted in sight. */
+/** Scrolls to the end and stays there, for example after sending. */
 export function toEnd() {
   isFollowing = true;
   scrollTo({ top: document.documentElement.scrollHeight, behavior: "instant" });
   lastTop = scrollY;
 }
 
-/** Change the page above what is read without moving it. */
+/** Changes the page above the visible part without moving that part. */
 export function keepingPlace(anchor, change) {
   const before = anchor.getBoundingClientRect().top;
   change();
@@ -39,7 +42,7 @@ export function keepingPlace(anchor, change) {
 }
 
 function onScroll(jump) {
-  // Content that grows moves the end away from us; only scrolling up means to stay.
+  // Growing content moves the end away; only scrolling up leaves the end.
   if (isAtEnd()) isFollowing = true;
   else if (scrollY < lastTop) isFollowing = false;
   lastTop = scrollY;
@@ -47,7 +50,13 @@ function onScroll(jump) {
 }
 
 function show(jump) {
-  jump.hidden = isFollowing || isAtEnd();
+  jump.hidden = isFollowing || isAtEnd() || $(WELCOME) !== null;
+  const turns = document.querySelectorAll("#transcript > .turn:not([hidden])").length;
+  if (jump.hidden) known = turns;
+  const fresh = Math.max(0, turns - known);
+  const label = $('[data-slot="new"]', jump);
+  label.hidden = !fresh;
+  label.textContent = String(fresh);
 }
 
 function isAtEnd() {

@@ -1,10 +1,10 @@
-// The sidebar's search: while somebody types, the list becomes what is found.
+// Search in the sidebar: replaces the list by the results while the user types.
 
-import { $, say } from "./dom.js";
+import { $, announce } from "./dom.js";
 
 const PAUSE = 200; // milliseconds without a key before we look
 
-/** `refresh` renders the list anew, for what the page's address asks for. */
+/** `refresh` renders the list anew, for the query in the page's address. */
 export function searchOnInput(refresh) {
   const field = $("#search");
   let timer = 0;
@@ -13,7 +13,7 @@ export function searchOnInput(refresh) {
     clearTimeout(timer);
     note(field.value.trim());
     await refresh();
-    if (field.value.trim()) say($("#list .list-label").textContent.trim());
+    if (field.value.trim()) announce($("#list .list-label").textContent.trim());
   }
 
   field.addEventListener("input", () => {
@@ -26,7 +26,7 @@ export function searchOnInput(refresh) {
   });
 }
 
-/** In the address: a reload finds it again. */
+/** Stores the query in the URL, so that a reload repeats the search. */
 function note(query) {
   const url = new URL(location.href);
   url.searchParams.delete("from");

@@ -1,4 +1,4 @@
-// The page of access tokens: the new one is copied by its button.
+// Page of access tokens: copies the new token by its button.
 
 import { copyOnClick } from "./copy.js";
 

@@ -1,12 +1,13 @@
-// What has been said in one turn, as its canonical events tell it.
+// State of one turn, computed from its canonical events.
 //
 // Pure: events in, a plain state out; no DOM, no clock, no network. The state holds the
-// turn's items by `output_index`, what became of its tool calls by `call_id`, and the
+// turn's items by `output_index`, the states of its tool calls by `call_id`, and the
 // state of each question to a person by its id.
 //
-// An event at or before the last position is a repeat (after a reconnect, say) and
-// changes nothing. `parley:step.reset` is the exception: it stands at the position that
-// its reader has reached already, and says to drop the items that will be told again.
+// An event at or before the last position is a repetition (for example after a
+// reconnect) and changes nothing. The exception is `parley:step.reset`: it has the
+// position that its reader has reached already, or sets it back where another process
+// continues the same run, and it removes the items that will be sent again.
 
 export const TERMINAL = new Set([
   "response.completed",
@@ -14,12 +15,12 @@ export const TERMINAL = new Set([
   "response.failed",
 ]);
 
-/** On a message that tells the model the result of a call in the background. */
-const TOLD = "parley:call_id";
+/** Key of a message that reports the result of a background call to the model. */
+const RESULT_OF = "parley:call_id";
 
 const WEB = /^https?:\/\//i;
 
-/** Every event that a turn's stream may hold, for EventSource, which asks by name. */
+/** All event types of a turn's stream, because EventSource subscribes by type. */
 export const EVENT_TYPES = [
   "response.created",
   "response.in_progress",
@@ -40,8 +41,11 @@ export const EVENT_TYPES = [
   "response.reasoning_summary_text.done",
   "response.function_call_arguments.delta",
   "response.function_call_arguments.done",
+  "parley:compaction.started",
+  "parley:compaction.failed",
   "parley:context.failed",
   "parley:step.started",
+  "parley:step.finished",
   "parley:step.reset",
   "parley:step.degraded",
   "parley:tool_call.started",
@@ -52,6 +56,9 @@ export const EVENT_TYPES = [
   "parley:tool_call.timed_out",
   "parley:tool_call.cancelled",
   "parley:tool_call.unknown",
+  "parley:result.arrived",
+  "parley:background_call.completed",
+  "parley:background_call.failed",
   "parley:approval.requested",
   "parley:question.closed",
   "parley:turn.waiting",
@@ -67,24 +74,32 @@ export function newTurn() {
     questions: {},
     degraded: [],
     leftOut: [],
-    isResumed: false, // text was taken back, to be told again
+    summarising: null, // number of messages that are being summarised
+    isResumed: false, // text was removed, and will be sent again
     error: null,
   };
 }
 
-/** The statuses of a turn that goes on. */
+/** The statuses of an unfinished turn. */
 export const UNFINISHED = ["queued", "in_progress", "waiting"];
 
 export const isOver = (turn) => !UNFINISHED.includes(turn.status);
 
-/** Take one event in. False where it said nothing new. */
+/** Applies an event. Returns false if it changed nothing. */
 export function apply(turn, event, position = event.position) {
   const order = compare(position, turn.position);
-  if (event.type === "parley:step.reset" ? order < 0 : order <= 0) return false;
+  if (order <= 0 && !isResetOf(turn, event, position)) return false;
   turn.position = position;
   const change = CHANGES[event.type];
-  if (change) change(turn, event);
+  if (change) change(turn, event, order);
   return true;
+}
+
+/** Whether the event is a reset of what its reader knows: at its position, or before it
+ * in the same run. One of an earlier run is a repeat. */
+function isResetOf(turn, event, position) {
+  if (event.type !== "parley:step.reset") return false;
+  return position.split("-")[0] === turn.position.split("-")[0];
 }
 
 /** The order of two positions, `<epoch>-<sequence>`; null comes before all. */
@@ -95,13 +110,13 @@ export function compare(a, b) {
   return epochA - epochB || sequenceA - sequenceB;
 }
 
-/** A message's text, or a reasoning item's: its summary, else what was thought. */
+/** The text of a message or a reasoning item: its summary, else its content. */
 export function textOf(item) {
   const parts = item.summary.some(Boolean) ? item.summary : item.content;
   return parts.filter(Boolean).join(item.type === "message" ? "" : "\n\n");
 }
 
-/** The web pages that a message names, each once: `{url, title}`. */
+/** The web pages that a message cites, each once: `{url, title}`. */
 export function citationsOf(item) {
   const found = new Map();
   for (const { type, url, title } of item.annotations) {
@@ -116,6 +131,7 @@ export function phase(turn) {
   if (turn.status === "queued") return { kind: "queued" };
   if (isAsking(turn)) return { kind: "asking" };
   if (isOver(turn)) return { kind: turn.status };
+  if (turn.summarising !== null) return { kind: "summarising" };
   const running = Object.values(turn.calls).filter(
     (call) => call.state === "executing" && !call.isBackground,
   );
@@ -132,7 +148,14 @@ const CHANGES = {
     decided(turn);
   },
   "response.in_progress": started,
+  "parley:compaction.started": (turn, { messages }) => {
+    turn.summarising = messages;
+  },
+  "parley:compaction.failed": (turn) => {
+    turn.summarising = null;
+  },
   "response.output_item.added": (turn, { output_index, item }) => {
+    turn.summarising = null;
     turn.items[output_index] = itemOf(item);
     turn.status = "in_progress";
   },
@@ -152,14 +175,15 @@ const CHANGES = {
     const item = turn.items[event.output_index];
     if (item) item.arguments += event.delta;
   },
-  "parley:step.reset": (turn, { output_index }) => {
-    turn.isResumed ||= turn.items.length > output_index;
-    started(turn); // who knows a run before this one is not told of its beginning
-    decided(turn);
+  "parley:step.reset": (turn, { output_index }, order) => {
+    turn.isResumed ||= order === 0 && turn.items.length > output_index;
+    started(turn); // a client that knows an earlier run gets no event for the start of this one
+    if (order === 0) decided(turn); // the same run does not ask again
     turn.items.length = Math.min(turn.items.length, output_index);
-    const kept = new Set(turn.items.map((item) => item?.callId));
+    turn.summarising = null;
+    const remaining = new Set(turn.items.map((item) => item?.callId));
     for (const id of Object.keys(turn.calls)) {
-      if (!kept.has(id)) delete turn.calls[id];
+      if (!remaining.has(id)) delete turn.calls[id];
     }
   },
   "parley:context.failed": (turn, { source, reason }) => {
@@ -206,7 +230,7 @@ function started(turn) {
   turn.status = "in_progress";
 }
 
-/** A run that goes on asks again whatever nobody has decided meanwhile. */
+/** A resumed run asks the undecided questions again. */
 function decided(turn) {
   for (const [id, state] of Object.entries(turn.questions)) {
     if (state === "open") turn.questions[id] = "decided";
@@ -256,11 +280,13 @@ function itemOf(item) {
   return {
     id: item.id,
     type: item.type,
-    isTold: TOLD in item,
+    isResult: RESULT_OF in item,
+    isAsked: item.role === "user" && !(RESULT_OF in item),
+    isSummary: item.type === "compaction" && "parley:through" in item,
     raw: item,
     status: item.status,
     name: item.name ?? "",
-    callId: item.call_id ?? item[TOLD] ?? "",
+    callId: item.call_id ?? item[RESULT_OF] ?? "",
     arguments: item.arguments ?? "",
     output: item.output ?? null,
     content: texts(item.content),

@@ -1,27 +1,32 @@
-// A running turn on the page: what changed in its state is shown, and nothing else.
+// View of a running turn: updates the parts of the page whose state has changed.
 
 import { cloned, element, icon, slot } from "./dom.js";
-import { duration, end, run, sinceOf } from "./elapsed.js";
+import { duration, end, run, sinceOf, sinceServer } from "./elapsed.js";
 import { cardOf } from "./hosted.js";
 import { MarkdownStream } from "./markdown.js";
 import { showQuestions } from "./questions.js";
 import { preview, shortened, showPieces } from "./readable.js";
+import { gettext, interpolate, locale, ngettext } from "./texts.js";
 import { citationsOf, isOver, phase, textOf } from "./turn-state.js";
 
-const REPLAYED = 0.1; // seconds; what is told faster was thought before we listened
+const SECONDS = "parley:seconds"; // of an item of reasoning, as it is stored
+const BEGAN = "parley:began"; // of one that is open: seconds since 1970
 
 const GROUPED_BEYOND = 3; // calls beside one another, as conversations/pages/blocks.py has it
-const IN_BACKGROUND = "Goes on in the background; the result will be told as it comes.";
+const IN_BACKGROUND = gettext(
+  "Running in the background; its result will appear when it is there.",
+);
 
 const STATES = {
-  pending: "Pending",
-  awaiting_approval: "Awaiting approval",
-  executing: "Executing",
-  completed: "Completed",
-  failed: "Failed",
-  timed_out: "Timed out",
-  cancelled: "Cancelled",
-  unknown: "Outcome unknown",
+  pending: gettext("pending"),
+  awaiting_approval: gettext("awaiting approval"),
+  executing: gettext("executing"),
+  completed: gettext("completed"),
+  failed: gettext("failed"),
+  timed_out: gettext("timed out"),
+  cancelled: gettext("cancelled"),
+  unknown: gettext("outcome unknown"),
+  abandoned: gettext("abandoned, may still run"),
 };
 
 export class TurnView {
@@ -37,19 +42,22 @@ export class TurnView {
     this.#answer = slot(article, "answer");
   }
 
-  update(turn) {
+  /** Shows the turn, of long texts as much as there is time `until` then. Returns whether
+   *  all of it is shown. */
+  update(turn, until = Infinity) {
     this.#article.dataset.status = turn.status;
     this.#drop(turn);
-    turn.items.forEach((item, index) => this.#show(turn, item, index));
+    const shown = turn.items.map((item, index) => this.#show(turn, item, index, until));
     this.#fold(turn);
     showQuestions(slot(this.#article, "questions"), turn.questions);
     this.#showLeftOut(turn.leftOut);
     this.#showDegraded(turn.degraded);
     this.#showResumed(turn.isResumed);
     this.#showPhase(turn);
+    return !shown.includes(false);
   }
 
-  /** The blocks of a first rendering of the server's are told again, live. */
+  /** The live view replaces the blocks of the server's first rendering. */
   takeOver() {
     for (const card of this.#answer.querySelectorAll(".called")) {
       this.#since.set(card.dataset.key, sinceOf(slot(card, "time")));
@@ -58,9 +66,9 @@ export class TurnView {
     slot(this.#article, "degraded")?.remove();
   }
 
-  #show(turn, item, index) {
+  #show(turn, item, index, until) {
     this.#blocks[index] ??= this.#block(item, index);
-    this.#blocks[index]?.update(item, turn);
+    return this.#blocks[index]?.update(item, turn, until);
   }
 
   #drop(turn) {
@@ -75,7 +83,7 @@ export class TurnView {
   #block(item, index) {
     const Kind = kindOf(item);
     if (!Kind) return null;
-    const block = new Kind();
+    const block = new Kind(item);
     block.root.dataset.key = index;
     block.since = this.#since.get(block.root.dataset.key);
     this.#answer.append(block.root);
@@ -98,24 +106,27 @@ export class TurnView {
     const lines = this.#article.querySelectorAll('[data-slot="left-out"]');
     const shown = new Set([...lines].map((line) => line.textContent));
     for (const { source, reason } of sources) {
-      const words = `Answered without the context “${source}”: ${reason}`;
+      const words = interpolate(
+        gettext("Answered without the context “%(source)s”: %(reason)s"),
+        { source, reason },
+      );
       if (!shown.has(words)) this.#note("left-out", words);
     }
   }
 
   #showDegraded(options) {
     if (!options.length) return;
-    const named = options.join(", ");
     slot(this.#article, "degraded")?.remove();
-    this.#note(
-      "degraded",
-      `The model does not take all that was asked; changed or left out: ${named}.`,
+    const words = gettext(
+      "The model does not support all options; changed or left out: %(options)s.",
     );
+    this.#note("degraded", interpolate(words, { options: options.join(", ") }));
   }
 
   #showResumed(isResumed) {
     if (!isResumed || slot(this.#article, "resumed")) return;
-    this.#note("resumed", "The answer was interrupted, and goes on by itself.");
+    const words = gettext("The answer was interrupted and resumes automatically.");
+    this.#note("resumed", words);
   }
 
   #note(name, textContent) {
@@ -140,17 +151,19 @@ export class TurnView {
 function inWords({ kind, names }) {
   switch (kind) {
     case "queued":
-      return "Waiting for its turn";
+      return gettext("Waiting for its turn");
     case "asking":
-      return "Waiting for a decision";
+      return gettext("Waiting for a decision");
     case "waiting":
-      return "Waiting for the model";
+      return gettext("Waiting for the model");
+    case "summarising":
+      return gettext("Summarising earlier messages");
     case "calling":
-      return `Calling ${names[0]}`;
+      return interpolate(gettext("Calling %(tool)s"), { tool: names[0] });
     case "tools":
-      return `Running ${names.join(", ")}`;
+      return interpolate(gettext("Running %(tools)s"), { tools: names.join(", ") });
     default:
-      return ""; // the text that comes, or the thoughts' own line, says enough
+      return ""; // the text that follows, or the line of the reasoning, shows it
   }
 }
 
@@ -160,7 +173,7 @@ class Block {
   }
 }
 
-class Said extends Block {
+class MessageText extends Block {
   root = cloned("said");
   #stream = new MarkdownStream(this.root);
   #sources = null;
@@ -172,12 +185,13 @@ class Said extends Block {
     this.#sources?.remove();
   }
 
-  update(item) {
-    if (this.#ended) return;
+  update(item, turn, until) {
+    if (this.#ended) return true;
     if (item.annotations.length !== this.#cited) this.#cite(item);
-    this.#stream.update(textOf(item));
-    this.#ended = item.isDone;
+    const isShown = this.#stream.update(textOf(item), until);
+    this.#ended = item.isDone && isShown;
     if (this.#ended) this.#stream.end();
+    return isShown;
   }
 
   #cite(item) {
@@ -186,9 +200,19 @@ class Said extends Block {
       element("li", {}, webLink(url, title)),
     );
     if (!links.length) return;
-    this.#sources ??= element("ol", { className: "citations", ariaLabel: "Sources" });
+    const ariaLabel = gettext("Sources");
+    this.#sources ??= element("ol", { className: "citations", ariaLabel });
     this.#sources.replaceChildren(...links);
     this.root.after(this.#sources);
+  }
+}
+
+/** A person's message that joined the turn while it ran. */
+class Asked extends Block {
+  root = cloned("steered");
+
+  update(item) {
+    slot(this.root, "text").textContent = textOf(item);
   }
 }
 
@@ -200,29 +224,52 @@ function webLink(href, textContent) {
 class Thought extends Block {
   root = cloned("thought");
   #stream = new MarkdownStream(slot(this.root, "text"));
-  #since = performance.now();
   #ended = false;
 
-  constructor() {
+  constructor({ raw }) {
     super();
     this.root.dataset.live = "";
-    run(slot(this.root, "label"), "Thinking…", this.#since);
+    run(slot(this.root, "label"), this.root.dataset.thinking, sinceServer(raw[BEGAN]));
   }
 
-  update(item) {
-    if (this.#ended) return;
-    this.#stream.update(textOf(item));
-    this.#ended = item.isDone;
+  update(item, turn, until) {
+    if (this.#ended) return true;
+    const isShown = this.#stream.update(textOf(item), until);
+    this.#ended = item.isDone && isShown;
     if (this.#ended) this.#end(item);
+    return isShown;
   }
 
   #end(item) {
-    const seconds = (performance.now() - this.#since) / 1000;
-    const label = seconds < REPLAYED ? "Thoughts" : `Thought for ${Math.ceil(seconds)} s`;
+    const { thought, thoughtFor } = this.root.dataset;
+    const seconds = Math.ceil(item.raw[SECONDS] ?? 0); // as blocks.py has it
+    const label = seconds ? thoughtFor.replace("{seconds}", seconds) : thought;
     this.#stream.end();
     end(slot(this.root, "label"), label);
     delete this.root.dataset.live;
-    this.root.hidden = textOf(item) === ""; // some providers keep it to themselves
+    this.root.hidden = textOf(item) === ""; // some providers do not send it
+  }
+}
+
+/** A summary that replaces earlier messages, as conversations/pages/blocks.py has it. */
+class Summarised extends Block {
+  root = cloned("summarised");
+  #stream = new MarkdownStream(slot(this.root, "text"));
+  #ended = false;
+
+  update(item, turn, until) {
+    if (this.#ended) return true;
+    const count = item.raw["parley:messages"];
+    const words = ngettext(
+      "%(count)s earlier message summarised",
+      "%(count)s earlier messages summarised",
+      count,
+    );
+    slot(this.root, "label").textContent = interpolate(words, { count });
+    const isShown = this.#stream.update(textOf(item), until);
+    this.#ended = item.isDone && isShown;
+    if (this.#ended) this.#stream.end();
+    return isShown;
   }
 }
 
@@ -258,7 +305,7 @@ class Called extends Block {
 
   #showState(state, call) {
     this.root.dataset.state = state;
-    this.#text("state", STATES[state]);
+    this.#text("state", capitalised(STATES[state]));
     const time = slot(this.root, "time");
     if (state === "executing") run(time, "", this.since ?? performance.now());
     else end(time, call?.seconds == null ? "" : duration(call.seconds));
@@ -281,7 +328,7 @@ function outputOf({ callId }, turn) {
   return turn.items.find(isIt)?.output ?? null;
 }
 
-/** How far it is while it runs, for who has not opened the card; else what it is for. */
+/** The progress of a running call on a closed card; else its arguments. */
 function inBrief(item, call) {
   const isRunning = call?.state === "executing" && call.message;
   return isRunning ? call.message : preview(item.arguments);
@@ -297,7 +344,12 @@ function stateOf(item, call) {
   return item.isDone && item.status === "incomplete" ? "cancelled" : "pending";
 }
 
-/** What is no call of ours: a provider's own tool, or a result that came later. */
+/** With a capital letter; `capfirst` of blocks.py. */
+function capitalised(words) {
+  return words.slice(0, 1).toLocaleUpperCase(locale) + words.slice(1);
+}
+
+/** Items that are not Parley's calls: a provider's tool, or a later result. */
 class Noted extends Block {
   root = cloned("called");
   #last = "";
@@ -306,7 +358,7 @@ class Noted extends Block {
     const told = JSON.stringify(item.raw);
     if (told === this.#last) return;
     this.#last = told;
-    if (item.isTold) this.#showResult(item);
+    if (item.isResult) this.#showResult(item);
     else this.#showCard(cardOf(item.raw));
   }
 
@@ -325,7 +377,7 @@ class Noted extends Block {
     slot(this.root, "error").textContent = error;
     slot(this.root, "error").hidden = !error;
     slot(this.root, "given").hidden = !code;
-    slot(this.root, "given").firstElementChild.textContent = "Details";
+    slot(this.root, "given").firstElementChild.textContent = gettext("Details");
     showPieces(slot(this.root, "arguments"), code);
     slot(this.root, "result").hidden = !results.length;
     const found = results.map((result) => element("li", {}, foundIn(result)));
@@ -338,7 +390,7 @@ class Noted extends Block {
     this.root.querySelector("summary > .icon").replaceWith(icon(drawing));
     slot(this.root, "name").textContent = name;
     slot(this.root, "name").classList.add("is-words");
-    slot(this.root, "state").textContent = STATES[state];
+    slot(this.root, "state").textContent = capitalised(STATES[state]);
   }
 }
 
@@ -348,11 +400,13 @@ function foundIn({ title, url }) {
 
 function kindOf(item) {
   if (item.type === "function_call_output") return null;
-  if (item.isTold) return Noted;
-  return { message: Said, reasoning: Thought, function_call: Called }[item.type] ?? Noted;
+  if (item.isResult) return Noted;
+  if (item.isSummary) return Summarised;
+  if (item.isAsked) return Asked;
+  return { message: MessageText, reasoning: Thought, function_call: Called }[item.type] ?? Noted;
 }
 
-/** Calls made side by side, folded into one line that tells how they stand. */
+/** Parallel calls, collapsed to one line with their states. */
 class Group {
   root = cloned("called-group");
 
@@ -363,26 +417,28 @@ class Group {
   update(cards) {
     const list = slot(this.root, "calls");
     for (const card of cards) if (card.parentElement !== list) list.append(card);
-    slot(this.root, "count").textContent = `${cards.length} calls`;
+    const count = cards.length;
+    const words = ngettext("%(count)s call", "%(count)s calls", count);
+    slot(this.root, "count").textContent = interpolate(words, { count });
     const counts = {};
     for (const { dataset } of cards) {
       counts[dataset.state] = (counts[dataset.state] ?? 0) + 1;
     }
-    const words = Object.keys(STATES)
+    const labels = Object.keys(STATES)
       .filter((state) => counts[state])
       .flatMap((state) => [stateLabel(state, counts[state]), " "]);
-    slot(this.root, "states").replaceChildren(...words);
+    slot(this.root, "states").replaceChildren(...labels);
   }
 }
 
 function stateLabel(state, count) {
-  const textContent = `${count} ${STATES[state].toLowerCase()}`;
+  const textContent = `${count} ${STATES[state]}`;
   const label = element("span", { className: "called-state", textContent });
   label.dataset.state = state;
   return label;
 }
 
-/** The indexes of calls that were made side by side, longest runs only. */
+/** The indexes of parallel calls, in maximal runs. */
 function* sideBySide(items) {
   let run = [];
   for (const [index, item] of items.entries()) {

@@ -1,7 +1,8 @@
-"""Interrupt turns at random and compare what is kept with what was given. Then stop
-messages that cause turns without end, and measure how long things still begin.
+"""Interrupt turns at random and compare what is stored with what was sent. Then stop
+messages that cause turns without end, and measure how long things still begin. Remove
+participants, and measure how long their pages stay open.
 
-    python -m tests.chaos [--turns 200] [--stops 25] [--seed N]
+    python -m tests.chaos [--turns 200] [--stops 25] [--revocations 20] [--seed N]
                           [--delivery embedded|scaled|both]
 
 Prints the seed, counts, violations and times; ends with 1 where a law was broken.
@@ -28,6 +29,7 @@ from tests.serving import ServerProcess, free_port
 
 from .deliveries import SETTINGS, Delivery, Embedded, Scaled
 from .provider import ChaosProvider
+from .revocations import Revocations, measure_revocations
 from .stops import Stops, measure
 from .storm import Report, settles, storm
 
@@ -65,14 +67,16 @@ DELIVERIES: dict[str, Callable[[Path, int], AbstractContextManager[Delivery]]] =
 
 
 async def run(
-    name: str, folder: Path, seed: int, turns: int, stops: int
-) -> tuple[Report, Stops]:
-    """Stops one after another, then batches until so many turns were interrupted."""
+    name: str, folder: Path, seed: int, turns: int, stops: int, revocations: int
+) -> tuple[Report, Stops, Revocations]:
+    """Removals and stops one after another, then batches until so many turns were
+    interrupted."""
     whole, port, batch = Report(), free_port(), 0
     async with ChaosProvider(port) as provider:
         opened = DELIVERIES[name](folder, port)
         delivery = await asyncio.to_thread(opened.__enter__)
         try:
+            removed = await measure_revocations(delivery, revocations)
             stopped = await measure(delivery, provider, f"{seed}:{name}", stops)
             while whole.interrupted < turns:
                 batch += 1
@@ -81,13 +85,13 @@ async def run(
                     delivery, provider, f"{seed}:{name}:{batch}", count=PARALLEL
                 )
                 whole.add(one)
-                _tell_batch(name, batch, one, time.monotonic() - began)
+                _print_batch(name, batch, one, time.monotonic() - began)
         finally:
             await asyncio.to_thread(opened.__exit__, None, None, None)
-    return whole, stopped
+    return whole, stopped, removed
 
 
-def _tell_batch(name: str, batch: int, report: Report, seconds: float) -> None:
+def _print_batch(name: str, batch: int, report: Report, seconds: float) -> None:
     print(
         f"{name} batch {batch}: {report.interrupted} of {report.turns} turns"
         f" interrupted, {report.interruptions} times, {seconds:.0f} s",
@@ -97,7 +101,11 @@ def _tell_batch(name: str, batch: int, report: Report, seconds: float) -> None:
         print(f"  VIOLATION {violation}", flush=True)
 
 
-def _tell(name: str, report: Report, stops: Stops) -> None:
+def _print_report(
+    name: str, report: Report, stops: Stops, removed: Revocations
+) -> None:
+    if removed.announced:
+        print(*removed.lines(name), sep="\n", flush=True)
     if stops.begun:
         print(*stops.lines(name), sep="\n", flush=True)
     if not report.turns:
@@ -118,26 +126,36 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--turns", type=int, default=200)
     parser.add_argument("--stops", type=int, default=25, help="of each delivery")
+    parser.add_argument("--revocations", type=int, default=20, help="as --stops")
     parser.add_argument(
         "--seed", type=int, default=random.SystemRandom().randrange(10**6)
     )
     parser.add_argument("--delivery", choices=[*DELIVERIES, "both"], default="both")
-    asked = parser.parse_args()
-    names = [*DELIVERIES] if asked.delivery == "both" else [asked.delivery]
+    arguments = parser.parse_args()
+    names = [*DELIVERIES] if arguments.delivery == "both" else [arguments.delivery]
     if "scaled" in names and (reason := absent()):
         print(f"The scaled delivery cannot run: {reason}", file=sys.stderr)
         return 2
-    print(f"seed {asked.seed}: make chaos CHAOS='--seed {asked.seed}'", flush=True)
-    share = -(-asked.turns // len(names))
+    print(
+        f"seed {arguments.seed}: make chaos CHAOS='--seed {arguments.seed}'", flush=True
+    )
+    share = -(-arguments.turns // len(names))
     reports = {}
     for name in names:
         with tempfile.TemporaryDirectory(prefix=f"parley-chaos-{name}-") as folder:
             reports[name] = asyncio.run(
-                run(name, Path(folder), asked.seed, share, asked.stops)
+                run(
+                    name,
+                    Path(folder),
+                    arguments.seed,
+                    share,
+                    arguments.stops,
+                    arguments.revocations,
+                )
             )
-    for name, (report, stops) in reports.items():
-        _tell(name, report, stops)
-    return int(any(r.violations or s.violations for r, s in reports.values()))
+    for name, found in reports.items():
+        _print_report(name, *found)
+    return int(any(each.violations for found in reports.values() for each in found))
 
 
 if __name__ == "__main__":

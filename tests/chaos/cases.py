@@ -15,14 +15,14 @@ from typing import Any
 from . import checker
 from .deliveries import Delivery, How, notes_of, open_gate
 from .faults import FAULTS
-from .kept import text_of
-from .ledger import Ask
+from .ledger import RecordedRequest
 from .person import Person
 from .provider import ChaosProvider
 from .scenarios import SCENARIOS
+from .stored_turn import text_of
 from .wish import Wish
 
-LOOK = 0.2  # seconds between looks
+LOOK = 0.2  # seconds between looks at another process, which sends no event
 PATIENCE = 240  # seconds for a round
 
 
@@ -58,7 +58,7 @@ def case(
         wish=Wish(
             id=_short(f"{name} {wire}"),
             scenario=scenario,
-            hold={str(ask): percent for ask, percent in (holds or {}).items()},
+            hold={str(number): percent for number, percent in (holds or {}).items()},
             work=-1 if waits else 0,
             **wish,
         ),
@@ -117,7 +117,7 @@ TERMINATED = [
     ]
 ]
 
-#: Nothing goes wrong; the ledger holds a provider's proofs against what comes back.
+#: No faults: the ledger compares a provider's proofs with those that come back.
 QUIET = [
     *on(ITEMS, "calls after reasoning", "loop"),
     *on(["anthropic"], "a pause", "pause"),
@@ -177,13 +177,13 @@ class _Running:
         if self.case.while_tools_run:
             await self._until_tools_run()
             return
-        number_of_ask = int(sorted(self.case.wish.hold, key=int)[number])
-        ask = await self._ledger.wait_for_hold(self.case.wish, number_of_ask)
+        request_number = int(sorted(self.case.wish.hold, key=int)[number])
+        request = await self._ledger.wait_for_hold(self.case.wish, request_number)
         if self.case.result_comes and number == 0:
             open_gate(self._delivery, self.case.wish)
             while not await self._person.has_results():
                 await asyncio.sleep(LOOK)
-        while not self._holds(await self._person.output(), ask):
+        while not self._holds(await self._person.output(), request):
             await asyncio.sleep(LOOK)
 
     async def _until_tools_run(self) -> None:
@@ -200,16 +200,19 @@ class _Running:
 
     async def _situation(self) -> list[str]:
         """What a reader of the report needs to see why a case is stuck."""
-        asks = [
-            f"ask {ask.number}: step {ask.answer.step}, {ask.frames} frames written, "
-            f"held {ask.is_held}, closed {ask.closed_at is not None}"
-            for ask in self._ledger.of(self.case.wish)
+        requests = [
+            f"request {request.number}: step {request.answer.step},"
+            f" {request.frames} frames written,"
+            f" held {request.is_held}, closed {request.closed_at is not None}"
+            for request in self._ledger.of(self.case.wish)
         ]
-        return [*asks, *await self._person.situation()]
+        return [*requests, *await self._person.situation()]
 
-    def _holds(self, output: Sequence[dict[str, Any]], ask: Ask) -> bool:
-        """Whether the server has put on record something that this answer said."""
-        begins = f"{ask.answer.source}-"
+    def _holds(
+        self, output: Sequence[dict[str, Any]], request: RecordedRequest
+    ) -> bool:
+        """Whether the server has stored a part of this answer."""
+        begins = f"{request.answer.source}-"
         return any(text_of(item).startswith(begins) for item in output)
 
     def go_on(self) -> None:
@@ -223,13 +226,13 @@ class _Running:
         wish = self.case.wish
         if not self.living.done():
             return [*self._unreached, "it is stuck"]
-        kept = self.living.result()
+        record = self.living.result()
         mine = [
             each for each in self._ledger.problems if each.startswith(f"{wish.id} ")
         ]
         return [
             *self._unreached,
             *mine,
-            *checker.violations(kept, self._ledger.of(wish)),
-            *checker.effects(notes_of(self._delivery), f"{wish.id}_", kept.calls),
+            *checker.violations(record, self._ledger.of(wish)),
+            *checker.effects(notes_of(self._delivery), f"{wish.id}_", record.calls),
         ]

@@ -1,7 +1,7 @@
 """The laws: what must hold of a message, whatever interrupted its answer.
 
-No answer that is `completed` is cut, no result is untold, nothing stands twice, and
-nothing is stuck. A turn may fail only for a fault that its provider had and that no
+No answer that is `completed` is cut, every result is delivered, nothing is repeated,
+and nothing is stuck. A turn may fail only for a fault that its provider had and that no
 further attempt could mend; all else holds of it, too. Each function returns the
 violations, a sentence each.
 """
@@ -13,37 +13,37 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from tests.conversations.clients import Screen
+from tests.integration.clients import Screen
 
 from .answers import Answer, Call, Part, Say, Search, Think, source_of
 from .faults import fails_turns
-from .kept import TOLD, Kept, Row, is_whole, text_of
-from .ledger import Ask
+from .ledger import RecordedRequest
 from .scenarios import SCENARIOS
+from .stored_turn import RESULT_CALL_ID, Row, StoredTurn, is_whole, text_of
 
 FINAL = {"completed", "failed", "incomplete", "cancelled"}
-#: States of calls that are over. Nobody cancels these.
+#: Final states of calls; these calls are not cancelled.
 OVER = {"completed", "failed", "timed_out", "unknown"}
 ONCE = ("chaos_once", "chaos_later")
 
 
-def violations(kept: Kept, asks: Sequence[Ask]) -> list[str]:
+def violations(record: StoredTurn, requests: Sequence[RecordedRequest]) -> list[str]:
     found = [
-        *_endings(kept, asks),
-        *_items(kept, asks),
-        *_answers(kept, asks),
-        *_calls(kept, asks),
-        *_results(kept, asks),
-        *_screens(kept),
+        *_endings(record, requests),
+        *_items(record, requests),
+        *_answers(record, requests),
+        *_calls(record, requests),
+        *_results(record, requests),
+        *_screens(record),
     ]
-    where = f"{kept.wish.id} ({kept.wire}, {kept.wish.scenario}"
-    where += f", {kept.wish.fault})" if kept.wish.fault else ")"
+    where = f"{record.wish.id} ({record.wire}, {record.wish.scenario}"
+    where += f", {record.wish.fault})" if record.wish.fault else ")"
     return [f"{where}: {each}" for each in found]
 
 
 def effects(notes: Path, batch: str, calls: Sequence[Row]) -> list[str]:
-    """What the tools noted for wishes whose ids begin with `batch`: what must run once
-    ran once at the most, and did where the rows say so; what may be repeated had the
+    """What the tools noted for wishes whose ids begin with `batch`: a call that must
+    run once ran at most once, and did where the rows say so; a repeatable call had the
     same key each time."""
     lines = [line.split() for line in _lines(notes)]
     lines = [line for line in lines if line[2].startswith(batch)]
@@ -68,44 +68,44 @@ def _lines(path: Path) -> list[str]:
     return path.read_text().splitlines() if path.exists() else []
 
 
-def _endings(kept: Kept, asks: Sequence[Ask]) -> Iterator[str]:
-    for turn in kept.turns:
+def _endings(record: StoredTurn, requests: Sequence[RecordedRequest]) -> Iterator[str]:
+    for turn in record.turns:
         if turn["status"] not in FINAL:
             yield f"a turn is {turn['status']}"
-        elif turn["status"] not in _allowed(kept, asks):
+        elif turn["status"] not in _allowed(record, requests):
             yield f"a turn is {turn['status']} ({turn['error']})"
         if turn["status"] == "failed" and not turn["error"]:
             yield "a turn failed and does not say why"
         for item in turn["items"]:
             if item.get("status") == "in_progress":
                 yield f"an item is in progress: {item['type']}"
-    for call in kept.calls:
+    for call in record.calls:
         if call["state"] not in OVER:
             yield f"a call is {call['state']}: {call['name']}"
 
 
-def _allowed(kept: Kept, asks: Sequence[Ask]) -> set[str]:
-    """Nobody stops these turns; an answer beyond the limit ends with it, and a turn
+def _allowed(record: StoredTurn, requests: Sequence[RecordedRequest]) -> set[str]:
+    """These turns are not stopped; an answer beyond the limit ends with it, and a turn
     fails only where its provider did."""
-    if kept.wish.scenario == "huge":
+    if record.wish.scenario == "huge":
         return {"completed", "incomplete"}
-    met = any(ask.fault for ask in asks)
-    if met and fails_turns(kept.wish.fault, kept.wish.fault_asks):
+    met = any(request.fault for request in requests)
+    if met and fails_turns(record.wish.fault, record.wish.fault_requests):
         return {"completed", "failed"}
     return {"completed"}
 
 
-def _items(kept: Kept, asks: Sequence[Ask]) -> Iterator[str]:
+def _items(record: StoredTurn, requests: Sequence[RecordedRequest]) -> Iterator[str]:
     """Each item is one that was given, or the beginning of one."""
-    answers = {ask.answer.source: ask.answer for ask in asks}
-    for item in kept.items():
+    answers = {request.answer.source: request.answer for request in requests}
+    for item in record.items():
         if item.get("role") == "user" or item["type"] == "function_call_output":
             continue
         source = _source(item)
-        given = _whole_answer(answers.get(source))
-        if not any(_is_of(item, part) for part in given):
+        sent = _whole_answer(answers.get(source))
+        if not any(_is_of(item, part) for part in sent):
             yield f"an item that was not given: {_short(item)}"
-    ids = Counter(item["id"] for item in kept.items() if "id" in item)
+    ids = Counter(item["id"] for item in record.items() if "id" in item)
     yield from (f"an id stands {n} times: {id}" for id, n in ids.items() if n > 1)
 
 
@@ -141,68 +141,71 @@ def _is_of(item: Row, part: Part) -> bool:
 
 
 def _fits(item: Row, text: str) -> bool:
-    said = text_of(item)
-    return said == text if is_whole(item) else text.startswith(said)
+    spoken = text_of(item)
+    return spoken == text if is_whole(item) else text.startswith(spoken)
 
 
-def _answers(kept: Kept, asks: Sequence[Ask]) -> Iterator[str]:
+def _answers(record: StoredTurn, requests: Sequence[RecordedRequest]) -> Iterator[str]:
     """The whole items of a completed turn are whole answers, one for each step."""
-    by_source = {ask.answer.source: ask for ask in asks}
-    ended = {ask.answer.source for ask in asks if ask.ended}
+    by_source = {request.answer.source: request for request in requests}
+    ended = {request.answer.source for request in requests if request.ended}
     steps: list[int] = []
-    for turn in kept.turns:
-        items = [item for item in turn["items"] if _is_said(item) and is_whole(item)]
+    for turn in record.turns:
+        items = [
+            item for item in turn["items"] if _is_model_output(item) and is_whole(item)
+        ]
         used = dict.fromkeys(_source(item) for item in items)
         for source in used:
             own = [item for item in items if _source(item) == source]
-            ask = by_source.get(source)
-            if ask is None or all(item["type"] == "reasoning" for item in own):
+            request = by_source.get(source)
+            if request is None or all(item["type"] == "reasoning" for item in own):
                 continue
-            steps.append(ask.answer.step)
+            steps.append(request.answer.step)
             is_last = source == list(used)[-1] and turn["status"] != "completed"
             if not is_last:
-                yield from _is_exactly(own, ask)
+                yield from _is_exactly(own, request)
         last = list(used)[-1] if used else ""
         if turn["status"] == "completed" and last not in ended:
             yield f"completed, and its last answer {last!r} was not given in full"
     if steps != sorted(set(steps)):
         yield f"steps were answered as {steps}"
-    if all(turn["status"] == "completed" for turn in kept.turns):
-        final = len(SCENARIOS[kept.wish.scenario]) - 1
+    if all(turn["status"] == "completed" for turn in record.turns):
+        final = len(SCENARIOS[record.wish.scenario]) - 1
         if not steps or steps[0] != 0 or steps[-1] != final:
             yield f"steps {steps} of 0 to {final} were answered"
 
 
-def _is_said(item: Row) -> bool:
+def _is_model_output(item: Row) -> bool:
     return item.get("role") != "user" and item["type"] != "function_call_output"
 
 
-def _is_exactly(own: Sequence[Row], ask: Ask) -> Iterator[str]:
-    """Reasoning of a part that was gone on with after a crash may stand elsewhere."""
-    given = [part for part in ask.answer.parts if not isinstance(part, Think)]
+def _is_exactly(own: Sequence[Row], request: RecordedRequest) -> Iterator[str]:
+    """Reasoning of a part continued after a crash may have another position."""
+    parts = [part for part in request.answer.parts if not isinstance(part, Think)]
     spoken = [item for item in own if item["type"] != "reasoning"]
-    if len(spoken) != len(given) or not all(
-        _is_of(item, part) for item, part in zip(spoken, given, strict=False)
+    if len(spoken) != len(parts) or not all(
+        _is_of(item, part) for item, part in zip(spoken, parts, strict=False)
     ):
-        told = [_short(item) for item in spoken]
-        yield f"answer {ask.answer.source} of {len(given)} parts is kept as {told}"
-    thoughts = [part for part in ask.answer.parts if isinstance(part, Think)]
-    kept_thoughts = [item for item in own if item["type"] == "reasoning"]
-    if len(kept_thoughts) > len(thoughts):
-        yield f"answer {ask.answer.source} has its reasoning twice"
+        actual = [_short(item) for item in spoken]
+        source = request.answer.source
+        yield f"answer {source} of {len(parts)} parts is stored as {actual}"
+    thoughts = [part for part in request.answer.parts if isinstance(part, Think)]
+    stored_thoughts = [item for item in own if item["type"] == "reasoning"]
+    if len(stored_thoughts) > len(thoughts):
+        yield f"answer {request.answer.source} has its reasoning twice"
 
 
-def _calls(kept: Kept, asks: Sequence[Ask]) -> Iterator[str]:
-    """Each whole call has one output, and no output stands alone. A call has none only
+def _calls(record: StoredTurn, requests: Sequence[RecordedRequest]) -> Iterator[str]:
+    """Each whole call has one output, and each output a call. A call has none only
     in a failed turn whose provider did not end the answer with the call."""
     ended = {
         part.id
-        for ask in asks
-        if ask.ended
-        for part in ask.answer.parts
+        for request in requests
+        if request.ended
+        for part in request.answer.parts
         if isinstance(part, Call)
     }
-    for turn in kept.turns:
+    for turn in record.turns:
         calls = [
             item["call_id"]
             for item in turn["items"]
@@ -220,37 +223,42 @@ def _calls(kept: Kept, asks: Sequence[Ask]) -> Iterator[str]:
             yield f"calls without outputs: {due - set(outputs)}"
 
 
-def _results(kept: Kept, asks: Sequence[Ask]) -> Iterator[str]:
-    """Each result is one message, stands in the turn that the row names, and was in the
-    prompt of an answer that was given in full, unless that turn has failed."""
-    told = [
-        (item[TOLD], turn["id"])
-        for turn in kept.turns
+def _results(record: StoredTurn, requests: Sequence[RecordedRequest]) -> Iterator[str]:
+    """Each result is one message, belongs to the turn that the row names, and was in
+    the prompt of an answer that was sent in full, unless that turn has failed."""
+    delivered = [
+        (item[RESULT_CALL_ID], turn["id"])
+        for turn in record.turns
         for item in turn["items"]
-        if TOLD in item
+        if RESULT_CALL_ID in item
     ]
-    counts = Counter(call_id for call_id, _ in told)
-    failed = {turn["id"] for turn in kept.turns if turn["status"] == "failed"}
-    heard = {id for ask in asks if ask.ended for id in ask.told_results()}
-    for call in kept.calls:
+    counts = Counter(call_id for call_id, _ in delivered)
+    failed = {turn["id"] for turn in record.turns if turn["status"] == "failed"}
+    heard = {
+        id
+        for request in requests
+        if request.ended
+        for id in request.delivered_results()
+    }
+    for call in record.calls:
         if call["blocking"]:
             continue
         call_id, turn_id = call["call_id"], call["delivered_in"]
         if counts[call_id] != 1:
             yield f"the result of {call_id} is told {counts[call_id]} times"
-        elif (call_id, turn_id) not in told:
+        elif (call_id, turn_id) not in delivered:
             yield f"the result of {call_id} is not told in {turn_id}"
         if call_id not in heard and turn_id not in failed:
             yield f"no model has heard the result of {call_id}"
 
 
-def _screens(kept: Kept) -> Iterator[str]:
-    if not kept.shown:
+def _screens(record: StoredTurn) -> Iterator[str]:
+    if not record.shown:
         return
-    stayed, late = kept.shown
+    stayed, late = record.shown
     written = "".join(
         text_of(item)
-        for item in kept.turns[0]["items"]
+        for item in record.turns[0]["items"]
         if item["type"] == "message" and item["role"] == "assistant"
     )
     if stayed.text != late.text:
@@ -267,18 +275,18 @@ def _differ(what: str, one: str, other: str) -> str:
 
 def _course(screen: Screen) -> list[str]:
     """Positions and kinds of the events but for those that lengthen a text."""
-    told = []
+    shown = []
     for event in screen.events:
         kind = event["type"].removeprefix("response.").removeprefix("parley:")
-        place = f"{event['sequence_number']}" if "sequence_number" in event else ""
+        position = f"{event['sequence_number']}" if "sequence_number" in event else ""
         index = event.get("output_index", "")
-        if not told or told[-1].split(" ", 1)[1] != f"{kind} {index}":
-            told.append(f"{place} {kind} {index}")
-    return told
+        if not shown or shown[-1].split(" ", 1)[1] != f"{kind} {index}":
+            shown.append(f"{position} {kind} {index}")
+    return shown
 
 
 def _order(screen: Screen) -> Iterator[str]:
-    places = [tuple(map(int, place.split("-"))) for place in screen.positions]
+    places = [tuple(map(int, position.split("-"))) for position in screen.positions]
     if places != sorted(set(places)):
         yield "events were told twice or out of order"
 

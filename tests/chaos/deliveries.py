@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal, Protocol
 
-from tests.conversations.clients import Program
+from tests.integration.clients import Program
 from tests.scaled import Cluster
 from tests.serving import ServerProcess
 
@@ -29,11 +29,12 @@ SETTINGS = {
 class Delivery(Protocol):
     name: str
     data: Path
+    webs: Sequence[ServerProcess]
     programs: Sequence[Program]
 
     async def interrupt(self, how: How, dice: random.Random | None = None) -> None:
-        """End all that runs turns, or what the dice say of it, and start it again.
-        Returns when it runs."""
+        """End all processes that run turns, or some at random, and start them again.
+        Returns when they run."""
         ...
 
 
@@ -43,7 +44,7 @@ def notes_of(delivery: Delivery) -> Path:
 
 
 def open_gate(delivery: Delivery, wish: Wish, mark: str = "") -> None:
-    """Let the tools end that this wish has called, or the call with this mark."""
+    """Let the tools that this wish has called end, or the call with this mark."""
     gates = delivery.data / "chaos-gates"
     gates.mkdir(exist_ok=True)
     (gates / (mark or wish.id)).touch()
@@ -57,7 +58,7 @@ class Embedded:
     def __init__(self, server: ServerProcess, port: int) -> None:
         server.environment |= SETTINGS
         offer(server, port)
-        self.server = server
+        self.server, self.webs = server, [server]
         self.data = server.data
         self.programs = [Program(server, token=server.create_token())]
 
@@ -74,7 +75,7 @@ class Scaled:
     def __init__(self, cluster: Cluster, port: int) -> None:
         web = cluster.webs[0]
         offer(web, port)
-        self.cluster = cluster
+        self.cluster, self.webs = cluster, cluster.webs
         self.data = web.data
         token = web.create_token()
         self.programs = [Program(each, token=token) for each in cluster.webs]

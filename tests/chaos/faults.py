@@ -1,4 +1,4 @@
-"""What goes wrong with an answer, and at which place in it."""
+"""The faults of an answer, and the positions where they occur."""
 
 from __future__ import annotations
 
@@ -52,11 +52,11 @@ class Harm:
     ends: bool = False
 
 
-def fails_turns(fault: str, asks: int) -> bool:
-    """Whether a turn may fail for it, where the first `asks` asks meet it; 0: all."""
+def fails_turns(fault: str, requests: int) -> bool:
+    """Whether a turn may fail if its first so many requests have the fault; 0: all."""
     if not fault or fault in HARMLESS:
         return False
-    return not (fault in RETRIED and 0 < asks < ATTEMPTS)
+    return not (fault in RETRIED and 0 < requests < ATTEMPTS)
 
 
 def harm(fault: str, length: int, content: int) -> Harm:

@@ -1,4 +1,4 @@
-"""The record of what the chaos provider was asked and what it gave in full."""
+"""The requests that the chaos provider received and the answers that it sent."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from .wish import Wish
 
 
 @dataclass(slots=True)
-class Ask:
+class RecordedRequest:
     """One request and its answer."""
 
     wish: Wish
     wire: str
-    number: int  # of the asks for this wish, from 1
+    number: int  # of the requests for this wish, from 1
     entries: Sequence[Entry]  # of the prompt, after the wish
     answer: Answer
     fault: str = ""
@@ -29,36 +29,36 @@ class Ask:
     begun_at: float = field(default_factory=time.time)  # seconds
     closed_at: float | None = None  # of the answer or its connection; seconds
 
-    def told_results(self) -> set[str]:
+    def delivered_results(self) -> set[str]:
         return {e.call_id for e in self.entries if isinstance(e, Result)}
 
 
 @dataclass(slots=True)
 class Ledger:
-    asks: list[Ask] = field(default_factory=list)
+    recorded: list[RecordedRequest] = field(default_factory=list)
     #: What was wrong with a prompt; each is a violation.
     problems: list[str] = field(default_factory=list)
     requests: int = 0
     _changed: asyncio.Condition = field(default_factory=asyncio.Condition)
 
-    def of(self, wish: Wish) -> list[Ask]:
-        return [ask for ask in self.asks if ask.wish.id == wish.id]
+    def of(self, wish: Wish) -> list[RecordedRequest]:
+        return [request for request in self.recorded if request.wish.id == wish.id]
 
-    def add(self, ask: Ask) -> None:
-        self.problems += prompt_problems(ask, self.of(ask.wish))
-        self.asks.append(ask)
+    def add(self, request: RecordedRequest) -> None:
+        self.problems += prompt_problems(request, self.of(request.wish))
+        self.recorded.append(request)
 
     async def note(self) -> None:
-        """Wake whoever waits for something in the ledger."""
+        """Wake the tasks that wait for a change of the ledger."""
         async with self._changed:
             self._changed.notify_all()
 
-    async def wait_for_hold(self, wish: Wish, number: int) -> Ask:
-        """Wait until the answer to this ask is held where the wish says."""
+    async def wait_for_hold(self, wish: Wish, number: int) -> RecordedRequest:
+        """Wait until the answer to this request is held where the wish says."""
 
         def is_held() -> bool:
-            asks = self.of(wish)
-            return len(asks) >= number and asks[number - 1].is_held
+            requests = self.of(wish)
+            return len(requests) >= number and requests[number - 1].is_held
 
         await self.wait_until(is_held)
         return self.of(wish)[number - 1]
@@ -68,9 +68,11 @@ class Ledger:
             await self._changed.wait_for(condition)
 
 
-def prompt_problems(ask: Ask, before: Sequence[Ask]) -> list[str]:
+def prompt_problems(
+    request: RecordedRequest, before: Sequence[RecordedRequest]
+) -> list[str]:
     """What a strict provider would refuse, or a model would be misled by."""
-    problems = [*_pairs(ask.entries), *_unproven(ask, before)]
+    problems = [*_pairs(request.entries), *_unproven(request, before)]
     answers = {each.answer.source: each.answer for each in before}
     texts = {p.text for a in answers.values() for p in a.parts if isinstance(p, Say)}
     proofs = {
@@ -80,8 +82,8 @@ def prompt_problems(ask: Ask, before: Sequence[Ask]) -> list[str]:
         p.id for a in answers.values() for p in a.parts if isinstance(p, Search)
     }
     calls = {p.id for a in answers.values() for p in a.parts if isinstance(p, Call)}
-    for place, entry in enumerate(ask.entries):
-        is_last = place == len(ask.entries) - 1
+    for index, entry in enumerate(request.entries):
+        is_last = index == len(request.entries) - 1
         match entry:
             case Text(text) if text not in texts and not (
                 is_last and any(whole.startswith(text) for whole in texts)
@@ -94,17 +96,18 @@ def prompt_problems(ask: Ask, before: Sequence[Ask]) -> list[str]:
             case Searched(id) if id not in searches:
                 problems.append(f"a hosted call that was not made: {id!r}")
     for kind in (Text, Thought, Called, Searched, Result):
-        seen = [entry for entry in ask.entries if isinstance(entry, kind)]
+        seen = [entry for entry in request.entries if isinstance(entry, kind)]
         if len(seen) > len(set(seen)):
             problems.append(f"a {kind.__name__} stands twice")
-    where = f"{ask.wish.id} ask {ask.number} ({ask.wire}, {ask.wish.scenario})"
+    where = f"{request.wish.id}, request {request.number} of {request.wire}"
+    where += f" ({request.wish.scenario})"
     return [f"{where}: the prompt has {problem}" for problem in problems]
 
 
-def _unproven(ask: Ask, before: Sequence[Ask]) -> list[str]:
+def _unproven(request: RecordedRequest, before: Sequence[RecordedRequest]) -> list[str]:
     """Calls without the reasoning that led to them. Chat has no proofs."""
-    called = {entry.call_id for entry in ask.entries if isinstance(entry, Called)}
-    proofs = {entry.proof for entry in ask.entries if isinstance(entry, Thought)}
+    called = {entry.call_id for entry in request.entries if isinstance(entry, Called)}
+    proofs = {entry.proof for entry in request.entries if isinstance(entry, Thought)}
     missing = [
         thought.proof
         for answer in {each.answer.source: each.answer for each in before}.values()
@@ -112,7 +115,7 @@ def _unproven(ask: Ask, before: Sequence[Ask]) -> list[str]:
         if isinstance(thought, Think) and thought.proof not in proofs
         if any(isinstance(p, Call) and p.id in called for p in answer.parts)
     ]
-    if ask.wire == "chat":
+    if request.wire == "chat":
         return []
     return [f"a call without its reasoning {proof}" for proof in missing]
 

@@ -1,4 +1,4 @@
-"""A person who sends one message and follows it, whatever becomes of the servers."""
+"""A person who sends one message and follows its turn through server crashes."""
 
 from __future__ import annotations
 
@@ -13,26 +13,25 @@ from typing import Any
 
 import httpx
 
-from tests.conversations.clients import Program, Screen
-from tests.conversations.following import BROKEN, read, whole
+from tests.integration.clients import Program, Screen
+from tests.integration.following import BROKEN, read, whole
 
-from .kept import Kept
 from .offered import model_of, options_of
+from .stored_turn import StoredTurn
 from .wish import Wish
 
-LOOK = 0.5  # seconds between looks at the rows
+LOOK = 0.5  # seconds between looks at another process's rows, which send no event
 
 
 class Person:
-    """`wire` names the model that is asked. Where a server goes away, the next one is
-    tried."""
+    """`wire` names the model. If a server is lost, the next one is tried."""
 
     def __init__(self, programs: Sequence[Program], wish: Wish, wire: str) -> None:
         self.wish, self.wire = wish, wire
         self.screen = Screen()
         self.turn = ""
         self.settled_at = math.inf  # seconds, monotonic
-        self.kept: Kept | None = None  # once all is settled
+        self.record: StoredTurn | None = None  # once all is settled
         self._programs = cycle(programs)
         self._program = next(self._programs)
         self._conversation = ""
@@ -45,7 +44,7 @@ class Person:
                 self._conversation = await self._program.conversation()
         while not self.turn:
             try:
-                self.turn = await self._program.ask(
+                self.turn = await self._program.create_turn(
                     self._conversation,
                     self.wish.text(),
                     model=model,
@@ -55,7 +54,7 @@ class Person:
             except httpx.TransportError:
                 await self._try_another()
 
-    async def live(self) -> Kept:
+    async def live(self) -> StoredTurn:
         """Send the message and follow it to the end of all that comes of it."""
         await self.send()
         following = asyncio.create_task(self._follow())
@@ -67,10 +66,10 @@ class Person:
             await whole(self._program, self.turn, late)
         finally:
             following.cancel()
-        self.kept = await self._look()
-        self.kept.shown = (self.screen, late)
+        self.record = await self._look()
+        self.record.shown = (self.screen, late)
         self.settled_at = time.monotonic()
-        return self.kept
+        return self.record
 
     async def output(self) -> list[dict[str, Any]]:
         """What is on record of the first turn's answer, open items too."""
@@ -85,13 +84,13 @@ class Person:
 
     async def situation(self) -> list[str]:
         """The turns and calls on record, a line each."""
-        kept = await self._look()
+        record = await self._look()
         turns = [
             f"turn {turn['id']}: {turn.get('status')} epoch {turn.get('epoch')}, "
             f"{[(i['type'], i.get('status')) for i in turn['items']]}"
-            for turn in kept.turns
+            for turn in record.turns
         ]
-        return [*turns, *(f"call {c['call_id']}: {c['state']}" for c in kept.calls)]
+        return [*turns, *(f"call {c['call_id']}: {c['state']}" for c in record.calls)]
 
     def epochs(self) -> int:
         """How often the turn was taken up, as the person saw it."""
@@ -102,11 +101,11 @@ class Person:
             with suppress(*BROKEN):
                 events = self._program.follow(self.turn, self.screen.position)
                 await read(events, self.screen)
-            await asyncio.sleep(0.05)
+            await asyncio.sleep(0.05)  # the server may be starting again
 
-    async def _look(self) -> Kept:
+    async def _look(self) -> StoredTurn:
         turns = await self._all("turns")
-        return Kept(self.wish, self.wire, turns, await self._all("tool-calls"))
+        return StoredTurn(self.wish, self.wire, turns, await self._all("tool-calls"))
 
     async def _all(self, what: str) -> list[dict[str, Any]]:
         found = await self._get(f"/api/conversations/{self._conversation}/{what}/")

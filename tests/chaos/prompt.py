@@ -1,4 +1,4 @@
-"""What a request says, in no wire format."""
+"""The content of a request, independent of wire formats."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _RESULT = re.compile(r"Result of the call (\S+) of \S+ in the background")
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class UserText:
     """A text of the user or the system."""
 
     text: str
@@ -27,7 +27,7 @@ class Text:
 
 @dataclass(frozen=True, slots=True)
 class Thought:
-    """Reasoning that came back; the proof says from where."""
+    """Reasoning that came back; its proof names the issuer."""
 
     proof: str
 
@@ -44,7 +44,7 @@ class Output:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """The message that tells what a call in the background came to."""
+    """The message that delivers the result of a background call."""
 
     call_id: str
 
@@ -56,12 +56,12 @@ class Search:
     id: str
 
 
-Entry = Asked | Text | Thought | Called | Output | Result | Search
+Entry = UserText | Text | Thought | Called | Output | Result | Search
 
 
 def entry_of_user(text: str) -> Entry:
     found = _RESULT.search(text)
-    return Result(found[1]) if found else Asked(text)
+    return Result(found[1]) if found else UserText(text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,7 @@ class Prompt:
 
     @property
     def prefilled(self) -> str:
-        """The beginning of an answer, to be gone on with; "" for none."""
+        """The beginning of an answer that is to be continued; "" for none."""
         last = self.entries[-1] if self.entries else None
         return last.text if isinstance(last, Text) else ""
 
@@ -83,9 +83,9 @@ class Prompt:
 def prompt_of(
     entries: Sequence[Entry], *, streams: bool, continues: str = ""
 ) -> Prompt | None:
-    """None where no message holds a wish."""
-    for place in range(len(entries) - 1, -1, -1):
-        entry = entries[place]
-        if isinstance(entry, Asked) and (wish := wish_in(entry.text)):
-            return Prompt(wish, entries[place + 1 :], streams, continues)
+    """None if no message contains a wish."""
+    for index in range(len(entries) - 1, -1, -1):
+        entry = entries[index]
+        if isinstance(entry, UserText) and (wish := wish_in(entry.text)):
+            return Prompt(wish, entries[index + 1 :], streams, continues)
     return None

@@ -1,10 +1,10 @@
 """The chaos provider: an HTTP/1.1 server with its hands on the connection.
 
-It is no ASGI application, since half of what a provider does wrong (a connection that
+It is no ASGI application, since half of a provider's faults (a connection that
 is cut before the first byte, in the middle of a chunk, or when it is used again) is
 below what ASGI can say.
 
-    python -m tests.chaos.provider PORT     # GET /ledger tells what it was asked
+    python -m tests.chaos.provider PORT     # GET /ledger lists its requests
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any
 
 from . import faults
 from .answers import Answer, Say
-from .ledger import Ask, Ledger
+from .ledger import Ledger, RecordedRequest
 from .prompt import Prompt
 from .scenarios import answer_to, step_due
 from .wires import Frame, Wire, wire_at
@@ -41,7 +41,9 @@ class ChaosProvider:
     def __init__(self, port: int) -> None:
         self.port = port
         self.ledger = Ledger()
-        self._portions: dict[str, tuple[Ask, Sequence[Frame]]] = {}  # by token
+        self._portions: dict[
+            str, tuple[RecordedRequest, Sequence[Frame]]
+        ] = {}  # by token
         self._connections: set[asyncio.Task[None]] = set()
 
     async def __aenter__(self) -> ChaosProvider:
@@ -75,38 +77,40 @@ class ChaosProvider:
             with suppress(*_BROKEN):
                 writer.close()
 
-    def new_ask(self, wire: Wire, prompt: Prompt) -> Ask:
+    def record_request(self, wire: Wire, prompt: Prompt) -> RecordedRequest:
         wish = prompt.wish
         number = len(self.ledger.of(wish)) + 1
         answer = self._prefilled(prompt)
         if answer is None:
             answer = answer_to(wish, step_due(wish.scenario, prompt.entries), number)
         fault = wish.fault
-        if wish.fault_asks and number > wish.fault_asks:
+        if wish.fault_requests and number > wish.fault_requests:
             fault = ""
-        ask = Ask(wish, wire.name, number, prompt.entries, answer, fault)
-        self.ledger.add(ask)
-        return ask
+        recorded = RecordedRequest(
+            wish, wire.name, number, prompt.entries, answer, fault
+        )
+        self.ledger.add(recorded)
+        return recorded
 
     def _prefilled(self, prompt: Prompt) -> Answer | None:
         """The rest of an answer whose beginning is the last message of the prompt."""
         begun = prompt.prefilled
-        for ask in self.ledger.of(prompt.wish) if begun else ():
-            for part in ask.answer.parts:
+        for recorded in self.ledger.of(prompt.wish) if begun else ():
+            for part in recorded.answer.parts:
                 if isinstance(part, Say) and part.text.startswith(begun) != (
                     part.text == begun
                 ):
                     rest = (Say(part.text[len(begun) :]),)
-                    known = ask.answer
+                    known = recorded.answer
                     return Answer(known.source, known.step, rest, known.end)
         return None
 
-    def keep_portion(self, ask: Ask, rest: Sequence[Frame]) -> str:
-        token = f"portion_{ask.wish.id}_{ask.number}"
-        self._portions[token] = ask, rest
+    def keep_portion(self, recorded: RecordedRequest, rest: Sequence[Frame]) -> str:
+        token = f"portion_{recorded.wish.id}_{recorded.number}"
+        self._portions[token] = recorded, rest
         return token
 
-    def take_portion(self, token: str) -> tuple[Ask, Sequence[Frame]]:
+    def take_portion(self, token: str) -> tuple[RecordedRequest, Sequence[Frame]]:
         return self._portions.pop(token)
 
 
@@ -137,7 +141,9 @@ class _Connection:
         fields = {n.lower(): v for n, _, v in (line.partition(": ") for line in lines)}
         body = await self._reader.readexactly(int(fields.get("content-length") or 0))
         if path == "/ledger":
-            await self._send(200, JSON, json.dumps(_told(self._ledger)).encode())
+            await self._send(
+                200, JSON, json.dumps(_ledger_summary(self._ledger)).encode()
+            )
             return True
         self._ledger.requests += 1
         wire = wire_at(path)
@@ -151,33 +157,35 @@ class _Connection:
 
     async def _answer(self, wire: Wire, prompt: Prompt) -> None:
         if prompt.continues:
-            ask, frames = self._provider.take_portion(prompt.continues)
-            await self._stream(wire, ask, frames)
+            recorded, frames = self._provider.take_portion(prompt.continues)
+            await self._stream(wire, recorded, frames)
             return
-        ask = self._provider.new_ask(wire, prompt)
+        recorded = self._provider.record_request(wire, prompt)
         await self._ledger.note()
         try:
-            await self._answer_ask(wire, ask)
+            await self._answer_request(wire, recorded)
         finally:
-            ask.closed_at = time.time()
+            recorded.closed_at = time.time()
             await self._ledger.note()
 
-    async def _answer_ask(self, wire: Wire, ask: Ask) -> None:
-        if ask.fault == "idle close":
+    async def _answer_request(self, wire: Wire, recorded: RecordedRequest) -> None:
+        if recorded.fault == "idle close":
             self._closes_when_used = True
-        elif ask.fault in faults.BEFORE:
-            await self._refuse(wire, ask)
+        elif recorded.fault in faults.BEFORE:
+            await self._refuse(wire, recorded)
             return
-        frames = list(wire.frames(ask.answer, f"c_{ask.wish.id}_{ask.number}"))
-        if ask.wish.scenario == "continuation" and isinstance(wire, GeminiWire):
+        frames = list(
+            wire.frames(recorded.answer, f"c_{recorded.wish.id}_{recorded.number}")
+        )
+        if recorded.wish.scenario == "continuation" and isinstance(wire, GeminiWire):
             half = len(frames) // 2
-            token = self._provider.keep_portion(ask, frames[half:])
-            pause = wire.continuation(f"c_{ask.wish.id}_{ask.number}", token)
+            token = self._provider.keep_portion(recorded, frames[half:])
+            pause = wire.continuation(f"c_{recorded.wish.id}_{recorded.number}", token)
             frames = [*frames[:half], pause]
-        await self._stream(wire, ask, frames)
+        await self._stream(wire, recorded, frames)
 
-    async def _refuse(self, wire: Wire, ask: Ask) -> None:
-        match ask.fault:
+    async def _refuse(self, wire: Wire, recorded: RecordedRequest) -> None:
+        match recorded.fault:
             case "cut before the first byte":
                 raise Cut
             case "html page":
@@ -189,32 +197,36 @@ class _Connection:
                 body = json.dumps(wire.error(number)).encode()
                 await self._send(number, JSON, body)
 
-    async def _stream(self, wire: Wire, ask: Ask, frames: Sequence[Frame]) -> None:
+    async def _stream(
+        self, wire: Wire, recorded: RecordedRequest, frames: Sequence[Frame]
+    ) -> None:
         content = sum(not frame.ends for frame in frames)
-        harm = faults.harm(ask.fault, len(frames), content)
+        harm = faults.harm(recorded.fault, len(frames), content)
         self._head(200, STREAM, b"Transfer-Encoding: chunked\r\n")
-        held = ask.wish.hold.get(str(ask.number), 1000) * content // 100
+        held_from = recorded.wish.hold.get(str(recorded.number), 1000) * content // 100
         for number, frame in enumerate(frames[: harm.stops_after]):
-            if ask.frames == held:
-                await self._hold(ask)
+            if recorded.frames == held_from:
+                await self._hold(recorded)
             if harm.silent and number == content // 2:
                 await asyncio.sleep(SILENCE)
-            await self._write(ask, frame)
-            if frame.says and ask.wish.pace:
-                await asyncio.sleep(ask.wish.pace)
+            await self._write(recorded, frame)
+            if frame.is_content and recorded.wish.pace:
+                await asyncio.sleep(recorded.wish.pace)
         if harm.cuts:
             await self._writer.drain()
             raise Cut
-        await self._finish(wire, ask, frames)
-        ask.ended = harm.ends and any(frame.ends for frame in frames)
-        if ask.fault == "no finish reason":
-            ask.ended = bool(wire.unfinished())
+        await self._finish(wire, recorded, frames)
+        recorded.ended = harm.ends and any(frame.ends for frame in frames)
+        if recorded.fault == "no finish reason":
+            recorded.ended = bool(wire.unfinished())
         self._chunk(b"")
         await self._writer.drain()
 
-    async def _finish(self, wire: Wire, ask: Ask, frames: Sequence[Frame]) -> None:
+    async def _finish(
+        self, wire: Wire, recorded: RecordedRequest, frames: Sequence[Frame]
+    ) -> None:
         """What a fault puts behind the frames."""
-        match ask.fault:
+        match recorded.fault:
             case "error event":
                 for frame in wire.error_frames():
                     self._chunk(frame.data)
@@ -229,21 +241,21 @@ class _Connection:
                         self._chunk(frame.data)
         await self._writer.drain()
 
-    async def _write(self, ask: Ask, frame: Frame) -> None:
+    async def _write(self, recorded: RecordedRequest, frame: Frame) -> None:
         self._chunk(frame.data)
         if (
-            ask.fault == "doubled end"
+            recorded.fault == "doubled end"
             and b"event: response.output_item.done" in frame.data
         ):
             self._chunk(frame.data)
         await self._writer.drain()
         if self._reader.at_eof():
             raise ConnectionResetError
-        ask.frames += 1
+        recorded.frames += 1
 
-    async def _hold(self, ask: Ask) -> None:
-        """Until the client goes away."""
-        ask.is_held = True
+    async def _hold(self, recorded: RecordedRequest) -> None:
+        """Until the client disconnects."""
+        recorded.is_held = True
         await self._ledger.note()
         while await self._reader.read(1000):
             pass
@@ -265,18 +277,18 @@ class _Connection:
         self._writer.write(b"%x\r\n%s\r\n" % (len(data), data))
 
 
-def _told(ledger: Ledger) -> dict[str, Any]:
-    asks = [
+def _ledger_summary(ledger: Ledger) -> dict[str, Any]:
+    requests = [
         {
-            "wish": ask.wish.id,
-            "wire": ask.wire,
-            "number": ask.number,
-            "step": ask.answer.step,
-            "ended": ask.ended,
+            "wish": recorded.wish.id,
+            "wire": recorded.wire,
+            "number": recorded.number,
+            "step": recorded.answer.step,
+            "ended": recorded.ended,
         }
-        for ask in ledger.asks
+        for recorded in ledger.recorded
     ]
-    return {"requests": ledger.requests, "problems": ledger.problems, "asks": asks}
+    return {"requests": ledger.requests, "problems": ledger.problems, "asks": requests}
 
 
 async def main(port: int) -> None:

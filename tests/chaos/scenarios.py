@@ -1,4 +1,4 @@
-"""The scenarios: what a model says and calls, one answer after another.
+"""The scenarios: texts and calls of a model, one answer after another.
 
 A step is the provider's next answer to a message. Which one is due is read off the
 prompt, as a real model does, so a step that was interrupted is answered again.
@@ -30,40 +30,44 @@ def _calls(*parts: Kind) -> Step:
     return Step(parts, "calls")
 
 
-def _says(*parts: Kind) -> Step:
+def _reply(*parts: Kind) -> Step:
     return Step(parts)
 
 
 SCENARIOS: Mapping[str, Sequence[Step]] = {
-    "plain": [_says("say")],
-    "think": [_says("think", "say")],
-    "two messages": [_says("think", "say", "think", "say")],
+    "plain": [_reply("say")],
+    "think": [_reply("think", "say")],
+    "two messages": [_reply("think", "say", "think", "say")],
     "loop": [
         _calls("think", "chaos_safe"),
         _calls("think", "say", "chaos_once"),
-        _says("think", "say"),
+        _reply("think", "say"),
     ],
     "parallel": [
         _calls("think", "chaos_once", "chaos_same", "chaos_safe"),
-        _says("think", "say"),
+        _reply("think", "say"),
     ],
-    "background": [_calls("think", "chaos_later"), _says("say"), _says("think", "say")],
+    "background": [
+        _calls("think", "chaos_later"),
+        _reply("say"),
+        _reply("think", "say"),
+    ],
     "two in the background": [
         _calls("chaos_later", "chaos_again"),
-        _says("think", "say"),
-        _says("think", "say"),
-        _says("think", "say"),
+        _reply("think", "say"),
+        _reply("think", "say"),
+        _reply("think", "say"),
     ],
-    "hosted": [_says("think", "search", "say")],
-    "pause": [Step(("think", "search"), "pause"), _says("think", "say")],
-    "continuation": [_says("think", "say")],
-    "huge": [_says("say")],
+    "hosted": [_reply("think", "search", "say")],
+    "pause": [Step(("think", "search"), "pause"), _reply("think", "say")],
+    "continuation": [_reply("think", "say")],
+    "huge": [_reply("say")],
 }
 #: Ended by nothing but a bound or a Stop: each result makes the model call again. No
 #: storm draws it.
 ENDLESS = "endless"
-_ENDLESS_STEPS = [_calls("chaos_again"), _says("say")]
-#: Scenarios that only some wire formats can tell.
+_ENDLESS_STEPS = [_calls("chaos_again"), _reply("say")]
+#: Scenarios that only some wire formats can express.
 ONLY_ON: Mapping[str, Sequence[str]] = {
     "two messages": ("responses", "anthropic", "gemini"),
     "hosted": ("responses", "anthropic", "gemini"),
@@ -73,7 +77,7 @@ ONLY_ON: Mapping[str, Sequence[str]] = {
 
 
 def step_due(scenario: str, entries: Sequence[Entry]) -> int:
-    """The number of the step that these entries, all after the wish, ask for."""
+    """The number of the step that follows these entries, all after the wish."""
     if scenario == ENDLESS:
         return int(bool(entries) and isinstance(entries[-1], Output))
     steps = SCENARIOS[scenario]
@@ -97,10 +101,10 @@ def _later_calls(steps: Sequence[Step]) -> int:
     return sum(part in LATER for step in steps for part in step.parts)
 
 
-def answer_to(wish: Wish, step: int, ask: int) -> Answer:
-    """The words are other ones each time it is asked, unless the wish says `same`."""
+def answer_to(wish: Wish, step: int, request_number: int) -> Answer:
+    """Each request gets other words, unless the wish says `same`."""
     planned = SCENARIOS.get(wish.scenario, _ENDLESS_STEPS)[step]
-    source = f"s{step}" if wish.same else f"a{ask}"
+    source = f"s{step}" if wish.same else f"a{request_number}"
     parts = tuple(
         _part(kind, wish, source, number) for number, kind in enumerate(planned.parts)
     )

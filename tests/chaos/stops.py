@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from tests.conversations.clients import Program
+from tests.integration.clients import Program
 
 from .deliveries import Delivery
-from .ledger import Ask
+from .ledger import RecordedRequest
 from .offered import model_of
 from .provider import ChaosProvider
 from .scenarios import ENDLESS
@@ -55,8 +55,8 @@ def _spread(seconds: Sequence[float]) -> str:
 async def measure(
     delivery: Delivery, provider: ChaosProvider, seed: str, count: int
 ) -> Stops:
-    """One message after another, each stopped at a random moment from another process
-    than was asked, where there is one."""
+    """One message after another, each stopped at a random moment from a process other
+    than its own, if there is one."""
     dice, stops = random.Random(seed), Stops()
     for number in range(count):
         wish = Wish(
@@ -82,7 +82,7 @@ async def _stop_one(
     ledger, least = provider.ledger, dice.randint(3, 8)
     model = model_of(dice.choice([*WIRES]), "")
     conversation = await asking.conversation()
-    turn = await asking.ask(conversation, wish.text(), model=model)
+    turn = await asking.create_turn(conversation, wish.text(), model=model)
     await ledger.wait_until(lambda: len(ledger.of(wish)) >= least)
     await asyncio.sleep(dice.uniform(0, 0.4))
     stopped_at = time.time()
@@ -90,27 +90,34 @@ async def _stop_one(
     await _until_quiet(asking, conversation, ledger.of, wish)
     turns = await fetch_all(asking, conversation, "turns")
     calls = await fetch_all(asking, conversation, "tool-calls")
-    asks = ledger.of(wish)
+    requests = ledger.of(wish)
     rows = [datetime.fromisoformat(row["started_at"]) for row in [*turns, *calls]]
-    begun = [*(ask.begun_at for ask in asks), *(row.timestamp() for row in rows)]
+    begun = [
+        *(request.begun_at for request in requests),
+        *(row.timestamp() for row in rows),
+    ]
     stops.begun.append(max(0.0, max(begun) - stopped_at))
-    closed = max(ask.closed_at or time.time() for ask in asks)
+    closed = max(request.closed_at or time.time() for request in requests)
     stops.closed.append(max(0.0, closed - stopped_at))
     stops.violations += problems(wish, turns, calls)
 
 
 async def _until_quiet(
-    program: Program, conversation: str, asks_of: Any, wish: Wish
+    program: Program, conversation: str, requests_of: Any, wish: Wish
 ) -> None:
-    """No turn is unfinished, and for a while the provider is not asked."""
+    """No turn is unfinished, and for a while the provider gets no request."""
     quiet_since, known = time.monotonic(), -1
     while time.monotonic() - quiet_since < QUIET:
         await asyncio.sleep(0.1)
-        asks: list[Ask] = asks_of(wish)
+        requests: list[RecordedRequest] = requests_of(wish)
         turns = await fetch_all(program, conversation, "turns")
         is_over = all(turn["finished_at"] for turn in turns)
-        if len(asks) != known or not is_over or any(a.closed_at is None for a in asks):
-            quiet_since, known = time.monotonic(), len(asks)
+        if (
+            len(requests) != known
+            or not is_over
+            or any(a.closed_at is None for a in requests)
+        ):
+            quiet_since, known = time.monotonic(), len(requests)
 
 
 def problems(

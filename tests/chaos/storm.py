@@ -13,10 +13,10 @@ from django.conf import settings
 from . import checker
 from .deliveries import HOWS, Delivery, notes_of
 from .faults import FAULTS
-from .kept import Row
 from .person import Person
 from .provider import ChaosProvider
 from .scenarios import ONLY_ON, SCENARIOS
+from .stored_turn import Row
 from .wires import WIRES
 from .wish import Wish
 
@@ -77,7 +77,7 @@ def _wish(dice: random.Random, id: str, scenario: str) -> Wish:
         work=WORK,
         size=500_000 if is_huge else 0,
         fault=fault,
-        fault_asks=dice.choice([0, 1, 2]),
+        fault_requests=dice.choice([0, 1, 2]),
     )
 
 
@@ -145,9 +145,9 @@ def _violations(
     ledger.problems.clear()
     calls: list[Row] = []
     for person in people:
-        if person.kept is not None:
-            found += checker.violations(person.kept, ledger.of(person.wish))
-            calls += person.kept.calls
+        if person.record is not None:
+            found += checker.violations(person.record, ledger.of(person.wish))
+            calls += person.record.calls
     found += checker.effects(notes_of(delivery), batch, calls)
-    ledger.asks.clear()
+    ledger.recorded.clear()
     return found

@@ -46,7 +46,7 @@ def given(wire: str, answer: Answer) -> bytes:
 @pytest.mark.parametrize(("wire", "scenario", "step"), PLANNED)
 def test_an_answer_is_read_as_it_was_given(wire: str, scenario: str, step: int):
     wish = Wish(id="w1", scenario=scenario, size=9)
-    answer = answer_to(wish, step, ask=3)
+    answer = answer_to(wish, step, request_number=3)
     output = read(wire, given(wire, answer)).output
     assert len(output) == len(answer.parts)
     for item, part in zip(output, answer.parts, strict=True):
@@ -60,7 +60,7 @@ def test_a_failure_in_the_stream_is_read_as_one(wire: str):
         read(wire, data)
 
 
-def test_a_wish_is_read_as_it_was_written():
+def test_a_wish_is_parsed_as_it_was_formatted():
     wish = Wish(id="w1", scenario="loop", hold={"1": 4}, pace=0.5)
     assert wish_in(f"Please: {wish.text()}") == wish
     assert json.loads(wish.text().removeprefix("chaos "))["hold"] == {"1": 4}

@@ -14,8 +14,8 @@ GATES = Path(settings.DATA) / "chaos-gates"  # a file for each wish whose gate i
 
 
 async def _work(name: str, mark: str, work: int, context: Context) -> str:
-    """Takes `work` milliseconds; below 0 until its own gate or that of its wish is
-    open."""
+    """Take `work` milliseconds; if negative, until its own gate or that of its wish
+    opens."""
     gates = GATES / mark, GATES / mark.rsplit("_", 2)[0]
     _note("begun", name, mark, context)
     while work < 0 and not any(gate.exists() for gate in gates):

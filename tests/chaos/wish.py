@@ -1,4 +1,4 @@
-"""What a message asks of the chaos provider: a scenario and how it is disturbed."""
+"""A message's instructions to the chaos provider: a scenario and its faults."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ class Wish:
 
     id: str
     scenario: str
-    same: bool = False  # the same words each time it is asked
+    same: bool = False  # the same words for each request
     words: int = 20  # of each text
     pace: float = 0.0  # seconds for a word
     work: int = (
         0  # milliseconds that a tool takes; below 0: until the wish's gate opens
     )
     size: int = 0  # characters of a word
-    #: The provider holds its answer to this ask after so many percent of its frames,
-    #: until the connection closes. By ask number.
+    #: After how many percent of its frames the provider holds its answer until the
+    #: connection closes, by the number of the request.
     hold: Mapping[str, int] = field(default_factory=dict)
     fault: str = ""
-    fault_asks: int = 0  # the first so many asks meet the fault; 0: all of them
+    fault_requests: int = 0  # so many of the first requests have the fault; 0: all
 
     def text(self) -> str:
-        told = {name: value for name, value in asdict(self).items() if value}
-        return f"chaos {json.dumps(told)}"
+        settings = {name: value for name, value in asdict(self).items() if value}
+        return f"chaos {json.dumps(settings)}"
 
 
 def wish_in(text: str) -> Wish | None:

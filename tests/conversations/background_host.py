@@ -1,7 +1,7 @@
 """A host of the Responses API that continues its responses without a connection.
 
-It thinks before it answers, and uses other words each time it is asked, so whether an
-answer was continued or asked for again can be read in it.
+It thinks before it answers, and uses other words for each request, which shows whether
+an answer was continued or requested again.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ INPUT_TOKENS, OUTPUT_TOKENS = 11, 7
 
 
 @dataclass
-class Kept:
-    """A response that the host keeps, whole from the beginning."""
+class StoredResponse:
+    """A response that the host stores, complete from the beginning."""
 
     id: str
     events: list[dict[str, Any]]
@@ -32,10 +32,10 @@ class Host:
     until `go_on` is set; the response itself does not."""
 
     def __init__(self) -> None:
-        self.asked: list[dict[str, Any]] = []  # bodies of POST /responses
+        self.requests: list[dict[str, Any]] = []  # bodies of POST /responses
         self.resumed: list[tuple[str, dict[str, list[str]]]] = []  # id and query
         self.cancelled: list[str] = []
-        self.kept: dict[str, Kept] = {}
+        self.responses: dict[str, StoredResponse] = {}
         self.pause_at = 10_000
         self.go_on = threading.Event()
         self.paused = threading.Semaphore(0)  # released by each stream that stops
@@ -57,13 +57,13 @@ class Host:
     def url(self) -> str:
         return f"http://127.0.0.1:{self._server.server_port}/v1"
 
-    def begin(self, body: dict[str, Any]) -> Kept:
-        self.asked.append(body)
-        number = len(self.asked)
+    def begin(self, body: dict[str, Any]) -> StoredResponse:
+        self.requests.append(body)
+        number = len(self.requests)
         tool = self.calls[number - 1] if number <= len(self.calls) else ""
-        made = Kept(f"resp_{number}", list(_events(number, tool)))
+        made = StoredResponse(f"resp_{number}", list(_events(number, tool)))
         if body.get("background") and body.get("store"):
-            self.kept[made.id] = made
+            self.responses[made.id] = made
         return made
 
 
@@ -151,7 +151,7 @@ def _handler(host: Host) -> type[BaseHTTPRequestHandler]:
             *_, last = parts = self.path.split("/")
             if last == "cancel":
                 host.cancelled.append(parts[-2])
-                self._tell(200, {"id": parts[-2], "status": "cancelled"})
+                self._send_json(200, {"id": parts[-2], "status": "cancelled"})
                 return
             self._stream(host.begin(json.loads(body)).events)
 
@@ -160,20 +160,20 @@ def _handler(host: Host) -> type[BaseHTTPRequestHandler]:
             id = url.path.rpartition("/")[2]
             query = parse_qs(url.query)
             host.resumed.append((id, query))
-            if host.refusal or id not in host.kept:
+            if host.refusal or id not in host.responses:
                 error = {"message": f"Response with id '{id}' not found."}
-                self._tell(host.refusal or 404, {"error": error})
+                self._send_json(host.refusal or 404, {"error": error})
                 return
             after = int(query.get("starting_after", ["-1"])[0])
-            self._stream(host.kept[id].events, after + 1)
+            self._stream(host.responses[id].events, after + 1)
 
-        def _tell(self, status: int, body: dict[str, Any]) -> None:
-            told = json.dumps(body).encode()
+        def _send_json(self, status: int, body: dict[str, Any]) -> None:
+            encoded = json.dumps(body).encode()
             self.send_response(status)
             self.send_header("content-type", "application/json")
-            self.send_header("content-length", str(len(told)))
+            self.send_header("content-length", str(len(encoded)))
             self.end_headers()
-            self.wfile.write(told)
+            self.wfile.write(encoded)
 
         def _stream(self, events: list[dict[str, Any]], first: int = 0) -> None:
             self.send_response(200)
@@ -189,6 +189,6 @@ def _handler(host: Host) -> type[BaseHTTPRequestHandler]:
                 try:
                     self.wfile.write(f"data: {data}\n\n".encode())
                 except OSError:
-                    return  # nobody reads it any more
+                    return  # the client has disconnected
 
     return Handler

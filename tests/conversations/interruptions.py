@@ -1,7 +1,7 @@
 """A turn that is interrupted again and again, at the level of the loop.
 
-`Store` keeps what rows would keep, no sooner than rows would; `Model` answers each step
-in a given shape, with other words each time it is asked if it is so minded.
+`Store` holds what rows would hold, no sooner than rows would; `Model` answers each step
+in a given shape, with other words for each request if so configured.
 """
 
 from __future__ import annotations
@@ -15,8 +15,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from conversations.turns.history import repair_history
-from conversations.turns.loop import PLACEHOLDER, Task, respond
-from conversations.turns.steps import rounds
 from llm.http.client import ProviderCall
 from llm.wire.deltas import (
     CloseDelta,
@@ -34,21 +32,24 @@ from llm.wire.items import Item, message
 from llm.wire.request import Request
 from llm.wire.response import ResponseBuilder
 from tools.execute import CallOutcome
+from tools.loop.late_results import CALL_ID_KEY, LateResult
+from tools.loop.loop import respond
+from tools.loop.steps import rounds
+from tools.loop.task import Task
+from tools.loop.tool_calls import PLACEHOLDER
 from tools.registry import Context, RuntimeTool
 
-TOLD = "parley:call_id"
 SEARCH = {"type": "web_search_call", "action": {"type": "search", "query": "Riga"}}
 
 
 class Crash(BaseException):
-    """The process is gone."""
+    """The process is lost."""
 
 
 @dataclass
 class Model:
-    """Says `steps` one after another: each a list of kinds of items.
-
-    With `other_words` it words each attempt differently.
+    """Answers with `steps` one after another: each a list of kinds of items. With
+    `other_words` each attempt has other words.
     """
 
     steps: Sequence[Sequence[str]]
@@ -56,10 +57,10 @@ class Model:
     #: How it takes the beginning of its answer: "" not at all, "goes on" behind it, or
     #: "repeats" it first.
     prefill: str = ""
-    asked: int = 0
+    request_count: int = 0
     requests: list[Sequence[Item]] = field(default_factory=list)
     #: The items of the last whole answer to each request, by the request's length.
-    said: dict[int, list[tuple[Any, ...]]] = field(default_factory=dict)
+    spoken: dict[int, list[tuple[Any, ...]]] = field(default_factory=dict)
     #: Called before each delta.
     tick: Callable[[], None] = lambda: None
 
@@ -67,29 +68,29 @@ class Model:
         self, request: Request, call: ProviderCall
     ) -> AsyncGenerator[list[Delta], None]:
         call.started_at = 1.0
-        self.asked += 1
+        self.request_count += 1
         self.requests.append(list(request.items))
         step = min(rounds(request.items), len(self.steps) - 1)
-        words = f"take {self.asked}" if self.other_words else "as ever"
+        words = f"take {self.request_count}" if self.other_words else "as ever"
         deltas = answer(self.steps[step], step, words)
         if request.prefill and self.prefill:
             call.prefill = request.prefill
-            deltas, self.said[len(request.items)] = self._continued(request.prefill)
+            deltas, self.spoken[len(request.items)] = self._continued(request.prefill)
         else:
-            self.said.pop(len(request.items), None)
+            self.spoken.pop(len(request.items), None)
         for delta in deltas:
             self.tick()
             await asyncio.sleep(0)
             yield [delta]
         self.tick()
-        self.said.setdefault(len(request.items), items_of(deltas))
+        self.spoken.setdefault(len(request.items), items_of(deltas))
 
     def _continued(self, prefill: str) -> tuple[list[Delta], list[tuple[Any, ...]]]:
-        """What it says behind `prefill`, and the items that both make together."""
-        rest = [" and", f" on {self.asked}"]
-        said = [prefill[:7], prefill[7:]] if self.prefill == "repeats" else []
+        """The continuation of `prefill`, and the items that both make together."""
+        rest = [" and", f" on {self.request_count}"]
+        spoken_parts = [prefill[:7], prefill[7:]] if self.prefill == "repeats" else []
         end = [ProofDelta("k", {"raw": "rest"}), FinishDelta("stop")]
-        texts: list[Delta] = [TextDelta("k", text) for text in [*said, *rest]]
+        texts: list[Delta] = [TextDelta("k", text) for text in [*spoken_parts, *rest]]
         whole: list[Delta] = [TextDelta("k", prefill + "".join(rest)), *end]
         return [*texts, *end], items_of(whole)
 
@@ -111,7 +112,7 @@ def answer(kinds: Sequence[str], step: int, words: str) -> list[Delta]:
                 deltas += [ReasoningDelta(key, ""), ProofDelta(key, {"signed": words})]
             case "message":
                 deltas += [TextDelta(key, piece) for piece in text]
-            case "closed":  # a message whose end the provider tells
+            case "closed":  # a message that the provider ends
                 deltas += [TextDelta(key, piece) for piece in text]
                 deltas += [ProofDelta(key, {"raw": words}), CloseDelta(key)]
             case "refusal":
@@ -140,7 +141,7 @@ def items_of(deltas: Sequence[Delta]) -> list[tuple[Any, ...]]:
 
 
 def content(item: Item, proofs: Any = None) -> tuple[Any, ...]:
-    """What the item says, its id apart."""
+    """The item's content without its id."""
     parts = [*(item.get("summary") or ()), *(item.get("content") or ())]
     texts = [part.get("text") or part.get("refusal") for part in parts]
     known = ("type", "action", "results", "call_id", "arguments", "status")
@@ -203,11 +204,16 @@ class Store:
             if outcome.state != "background":
                 self.calls[outcome.call_id] = outcome
 
-    async def fetch_results(self) -> Sequence[Item]:
+    async def fetch_results(self) -> Sequence[LateResult]:
         self.tick()
         await asyncio.sleep(0)
         self.has_new_results = False
-        return list(self.undelivered)
+        return [
+            LateResult(
+                item=item, call_id=item[CALL_ID_KEY], name="later", state="completed"
+            )
+            for item in self.undelivered
+        ]
 
     async def suspend(self, calls: Any) -> Any:
         raise AssertionError("nothing here asks for approval")
@@ -222,8 +228,8 @@ class Store:
         """What ran in the background has come to its end."""
         for call_id in sorted(self.background):
             self.concluded.append(call_id)
-            told = message("user", f"Result of {call_id}")
-            self.undelivered.append({**told, TOLD: call_id})
+            result_message = message("user", f"Result of {call_id}")
+            self.undelivered.append({**result_message, CALL_ID_KEY: call_id})
         self.background.clear()
         self.has_new_results = bool(self.undelivered)
 
@@ -234,7 +240,7 @@ class Store:
             unknown = CallOutcome(call_id, "unknown", "Error: unknown", "unknown", 0.0)
             found[call_id] = outcome or unknown
         for item in [*self.items, *self.undelivered]:
-            if call_id := item.get(TOLD):
+            if call_id := item.get(CALL_ID_KEY):
                 found[call_id] = CallOutcome(
                     call_id, "background", PLACEHOLDER, "", 0.0
                 )
@@ -286,8 +292,8 @@ class Scene:
             copy.deepcopy(store.items), None, ended_output=store.ended_output
         )
         store.begin(builder)
-        kept = copy.deepcopy(store.partial)
-        batches = respond(self._task(kept), builder=builder, record=store)
+        partial = copy.deepcopy(store.partial)
+        batches = respond(self._task(partial), builder=builder, record=store)
         try:
             async for batch in batches:
                 events += batch
@@ -307,7 +313,7 @@ class Scene:
         if self.ending["status"] == "completed":
             assert builder.ended_output is not None
 
-    def _task(self, kept: list[Item]) -> Task:
+    def _task(self, partial: list[Item]) -> Task:
         async def act(context: Context, arguments: dict[str, Any]) -> str:
             self.effects[arguments["of"]] += 1
             await asyncio.sleep(0)
@@ -327,6 +333,6 @@ class Scene:
             stream=self.model,
             tools={"act": tool("act", True), "later": tool("later", False)},
             outcomes=self.store.outcomes(),
-            partial=kept,
+            partial=partial,
             max_steps=50,
         )

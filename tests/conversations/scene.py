@@ -1,19 +1,15 @@
-"""People, models and conversations for tests of the doors."""
+"""Users, models and conversations for tests of the entry points."""
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any
 
-import pytest
 from django.contrib.auth.models import Permission, User
 from django.test import Client
 
 from conversations.models import AccessToken, Conversation, Item, Turn
 from conversations.models.access_token import Scope
-from llm import providers
 from llm.models import LanguageModel, Provider
-from llm.provider import Provider as Host
 from llm.wire.items import message, user_message
 
 PASSWORD = "correct horse"
@@ -53,23 +49,10 @@ def a_model(name: str = "m-1", **fields: Any) -> LanguageModel:
 def a_finished_turn(
     conversation: Conversation, question: str = "Hi", answer: str = "Hello!"
 ) -> Turn:
-    turn = conversation.open_turn([user_message(question)])
+    turn = conversation.open_turn([user_message(question)]).turn
     Item.of(turn, 1, message("assistant", answer), origin=Item.Origin.OUTPUT).save()
     turn.status = Turn.Status.COMPLETED
     turn.usage = {"input_tokens": 3, "output_tokens": 2, "total_tokens": 5}
     turn.started_at = turn.finished_at = turn.created_at
     turn.save()
     return turn
-
-
-@pytest.fixture
-def scripted_host(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A kind of provider that needs no key and is never asked."""
-    host = Host(
-        name="scripted",
-        label="Scripted",
-        base_url="https://models.test/v1",
-        codecs={"none": SimpleNamespace(name="none")},
-        needs_key=False,
-    )
-    monkeypatch.setattr(providers, "all_providers", lambda: {"scripted": host})

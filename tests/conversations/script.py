@@ -1,4 +1,4 @@
-"""A provider that says what it is told to, and people and rows to say it to."""
+"""A provider with scripted answers, and users and rows to use it with."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ HANG, CUT = "hang", "cut"
 
 class Script:
     """One list of batches a call. A batch is a delta, a list of deltas, an error to
-    raise, an event to wait for, or HANG. A call that says no reason ends with "stop",
-    or with CUT as no codec lets one end. The last call is said again when it is asked
-    for."""
+    raise, an event to wait for, or HANG. A call without a finish reason ends with
+    "stop", or with CUT as no codec lets one end. The last call is repeated on
+    request."""
 
     def __init__(self, *calls: Sequence[Any], pause: bool = False) -> None:
         self.calls = list(calls)
@@ -55,6 +55,19 @@ class Script:
                     yield batch if isinstance(batch, list) else [batch]
         finally:
             self.closed += 1
+
+
+class SilentHost(Script):
+    """It reports no tokens. Of each call 10 are estimated for what it is sent, and 10
+    for what it sends."""
+
+    async def __call__(
+        self, *arguments: Any, **options: Any
+    ) -> AsyncGenerator[list[Delta], None]:
+        *_, call = arguments
+        call.prompt_tokens, call.answer_bytes = 10, 40
+        async for batch in super().__call__(*arguments, **options):
+            yield batch
 
 
 def _ends(batch: Any) -> bool:

@@ -1,20 +1,27 @@
 from __future__ import annotations
 
+from importlib import import_module
+from types import SimpleNamespace
+
 import pytest
 from django.contrib.auth.models import User
 from django.core.management import call_command
 from django.db import connection
 from django.db.migrations.executor import MigrationExecutor
 
-from tests.llm.test_migrations import migrate_to
+from conversations.models import Conversation, Turn
+from llm.models import ModelCall
+from tests.conversations.scene import a_user
+from tests.migrating import create_old_tables, migrate_to
 from tools.models import DeclaredTool
+
+pytestmark = pytest.mark.slow
 
 
 @pytest.mark.django_db(transaction=True)
 def test_tokens_of_before_declare_what_they_did_and_newer_ones_do_not():
-    leaves = MigrationExecutor(connection).loader.graph.leaf_nodes()
     try:
-        before = migrate_to("conversations", "0020_turn_provider_response")
+        before = create_old_tables("conversations", "0020_turn_provider_response")
         tokens = before.get_model("conversations", "AccessToken").objects
         user = User.objects.create_user("ada").pk
         old = tokens.create(user_id=user, digest="1", prefix="p")
@@ -25,18 +32,31 @@ def test_tokens_of_before_declare_what_they_did_and_newer_ones_do_not():
         found = dict(newer.values_list("pk", "declares_any_tool"))
         assert found == {old.pk: True, late.pk: False, new.pk: False}
     finally:
-        MigrationExecutor(connection).migrate(leaves)
+        call_command("migrate", verbosity=0)
 
 
 @pytest.mark.django_db(transaction=True)
 def test_a_database_of_before_gets_a_row_for_each_kind_of_declared_tool():
-    executor = MigrationExecutor(connection)
-    leaves = executor.loader.graph.leaf_nodes()
+    leaves = MigrationExecutor(connection).loader.graph.leaf_nodes()
     try:
-        migrate_to("tools", "0008_runs_unasked")
+        create_old_tables("tools", "0008_runs_unasked")
         assert "tools_declaredtool" not in connection.introspection.table_names()
     finally:
         call_command("migrate", verbosity=0)
     rows = dict(DeclaredTool.objects.values_list("kind", "allowed_for"))
     assert (rows["web_search"], rows["code_interpreter"]) == ("everybody", "nobody")
     assert MigrationExecutor(connection).loader.graph.leaf_nodes() == leaves
+
+
+@pytest.mark.django_db
+def test_model_calls_of_before_are_named_after_the_author_of_their_turn():
+    ada, bob = a_user("ada"), a_user("bob")
+    chat = Conversation.objects.create(owner=ada)
+    for author in ({}, {"author": bob}, {"author_name": "eve, who is gone"}):
+        turn = Turn.objects.create(conversation=chat, **author)
+        ModelCall.objects.create(turn_id=turn.pk, status="completed")
+    ModelCall.objects.create(status="completed")  # of a stateless response
+    migration = import_module("conversations.migrations.0034_model_call_users")
+    migration.name_users(None, SimpleNamespace(connection=connection))
+    found = ModelCall.objects.order_by("pk").values_list("user_id", flat=True)
+    assert list(found) == [ada.pk, bob.pk, None, None]

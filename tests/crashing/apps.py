@@ -11,19 +11,21 @@ class CrashingConfig(AppConfig):
     name = "tests.crashing"
 
     def ready(self) -> None:
-        from conversations import engine
-        from conversations.engine import engine as core
+        from conversations import turn_queue
+        from conversations.engine import dispatcher
 
-        _crash_after(engine, "enqueue", "accept:inside")  # the last of opening a turn
-        _crash_after(core, "open_and_claim", "socket.accept:after")
+        _crash_after(
+            turn_queue, "enqueue", "accept:inside"
+        )  # the last of opening a turn
+        _crash_after(dispatcher, "open_and_claim", "socket.accept:after")
 
 
-def _crash_after(owner: Any, name: str, place: str) -> None:
+def _crash_after(owner: Any, name: str, crash_point: str) -> None:
     function = getattr(owner, name)
 
     def crashing(*args: Any) -> Any:
         result = function(*args)
-        crash_points.reach(place)
+        crash_points.reach(crash_point)
         return result
 
     setattr(owner, name, crashing)

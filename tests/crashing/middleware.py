@@ -15,13 +15,13 @@ Answer = Callable[[HttpRequest], HttpResponseBase]
 def crash_at_the_door(answer: Answer) -> Answer:
     """Before anything is written, or once it is committed and not answered yet."""
 
-    def at_the_door(request: HttpRequest) -> HttpResponseBase:
-        door = DOORS.get(request.path.rstrip("/").rpartition("/")[2])
-        if door is None or request.method != "POST":
+    def crash_around_endpoint(request: HttpRequest) -> HttpResponseBase:
+        endpoint = DOORS.get(request.path.rstrip("/").rpartition("/")[2])
+        if endpoint is None or request.method != "POST":
             return answer(request)
-        crash_points.reach(f"{door}:before")
+        crash_points.reach(f"{endpoint}:before")
         response = answer(request)
-        crash_points.reach(f"{door}:after")
+        crash_points.reach(f"{endpoint}:after")
         return response
 
-    return at_the_door
+    return crash_around_endpoint

@@ -69,6 +69,6 @@ async def _is_done(context: Context, token: str) -> str:
 
 @tool(replay="once", blocking=False, poll=_is_done)
 async def act_elsewhere(context: Context) -> Accepted:
-    """Have others act, and ask them how it goes; never to be repeated."""
+    """Call other tools and report their progress; never to be repeated."""
     _act("act_elsewhere", context)
     return Accepted(token="work", poll_after=0.1)

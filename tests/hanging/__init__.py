@@ -1,4 +1,3 @@
-"""An app whose tools wait for their end and note it, and which hears hints badly where
-`DROP_HINTS` says so."""
+"""An app whose tools wait for their end, and that can lose notifications."""
 
 from __future__ import annotations

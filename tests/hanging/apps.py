@@ -31,7 +31,7 @@ def _drop(share: float) -> None:
     not are in the file `dropped`."""
     from conversations.engine.redis.pubsub import Bus
 
-    take, dice = Bus._dispatch, random.Random(7)
+    take, dice = Bus.dispatch, random.Random(7)
 
     def sometimes(bus, reply) -> None:
         if reply[0] != b"message" or dice.random() >= share:
@@ -41,4 +41,4 @@ def _drop(share: float) -> None:
         with (Path(settings.DATA) / "dropped").open("a") as dropped:
             dropped.write(f"{kind}\n")
 
-    Bus._dispatch = sometimes
+    Bus.dispatch = sometimes

@@ -12,7 +12,7 @@ function connection({ answers = () => true } = {}) {
     now: () => now,
     ping: () => {
       seen.pings.push(now);
-      if (answers(now)) liveness.heard();
+      if (answers(now)) liveness.received();
     },
     lost: () => seen.lost.push(now),
   });
@@ -27,7 +27,7 @@ function connection({ answers = () => true } = {}) {
 
 test("an open connection with a server that answers is never given up", () => {
   const { liveness, seen, pass } = connection();
-  liveness.heard();
+  liveness.received();
   pass(600_000);
   assert.deepEqual(seen.lost, []);
   assert.ok(seen.pings.length >= 50);
@@ -35,25 +35,25 @@ test("an open connection with a server that answers is never given up", () => {
 
 test("no frame in 25 seconds is one loss, after a ping", () => {
   const { liveness, seen, pass } = connection({ answers: () => false });
-  liveness.heard();
+  liveness.received();
   pass(60_000);
   assert.deepEqual(seen, { pings: [10_000], lost: [25_000] });
 });
 
 test("a message without an acknowledgement in 5 seconds is a loss", () => {
   const { liveness, seen, pass } = connection();
-  liveness.heard();
+  liveness.received();
   pass(3000);
   liveness.sent("a");
   pass(3000);
-  liveness.heard(); // something else comes
+  liveness.received(); // something else comes
   pass(3000);
   assert.deepEqual(seen.lost, [8000]);
 });
 
 test("an acknowledged message is none", () => {
   const { liveness, seen, pass } = connection();
-  liveness.heard();
+  liveness.received();
   liveness.sent("a");
   pass(4000);
   liveness.acknowledged("a");
@@ -65,14 +65,14 @@ test("a slow server gets twice the time at each new attempt, until it answers", 
   const { liveness, seen, pass } = connection();
   for (const wait of [5000, 10_000, 20_000, 40_000, 40_000]) {
     const before = seen.lost.length;
-    liveness.heard();
+    liveness.received();
     liveness.sent("a");
     pass(wait - TICK);
     assert.equal(seen.lost.length, before);
     pass(TICK);
     assert.equal(seen.lost.length, before + 1);
   }
-  liveness.heard();
+  liveness.received();
   liveness.acknowledged("a");
   liveness.sent("b");
   pass(5000);
@@ -94,7 +94,7 @@ test("a page whose timers stood still asks before it gives up", () => {
     ping: () => (seen.pings += 1),
     lost: () => (seen.lost += 1),
   });
-  liveness.heard();
+  liveness.received();
   now = 3_600_000; // the computer slept
   liveness.tick();
   now += TICK;
@@ -104,7 +104,7 @@ test("a page whose timers stood still asks before it gives up", () => {
 
 test("nothing is tried where there is no connection", () => {
   const { liveness, seen, pass } = connection();
-  liveness.heard();
+  liveness.received();
   liveness.sent("a");
   liveness.closed();
   pass(60_000);

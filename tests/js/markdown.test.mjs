@@ -7,6 +7,9 @@ class Element {
     this.tag = tag;
     this.children = [];
   }
+  get lastChild() {
+    return this.children.at(-1);
+  }
   append(...added) {
     this.children.push(...added);
   }
@@ -22,8 +25,13 @@ class Element {
   }
 }
 
+globalThis.Node = { TEXT_NODE: 3 };
+let made = 0; // elements
 globalThis.document = {
-  createElement: (tag) => new Element(tag),
+  createElement: (tag) => {
+    made += 1;
+    return new Element(tag);
+  },
   createTextNode: (text) => text,
 };
 const { MarkdownStream } = await import("../../static/js/markdown.js");
@@ -41,3 +49,56 @@ for (const unit of ["`", "*", "_", "~"]) {
     assert.equal(shown.textContent, text);
   });
 }
+
+test("what is nested deeper than the parser remembers is shown as it is", () => {
+  const root = new Element("div");
+  const stream = new MarkdownStream(root);
+  const text = "> ".repeat(1000) + "Hello";
+  made = 0;
+  stream.update(text);
+  stream.end();
+  assert.ok(made < 40);
+  const [shown] = root.children;
+  assert.equal(shown.className, "plain");
+  assert.equal(shown.textContent, text);
+});
+
+test("levels of headings that an answer leaves out are not left out on the page", () => {
+  const root = new Element("div");
+  const stream = new MarkdownStream(root);
+  const text = "## A\n\n#### B\n\n## C\n\n### D\n\nText\n";
+  for (let end = 1; end <= text.length; end += 1) stream.update(text.slice(0, end));
+  stream.end();
+  const shown = root.children.map((each) => each.tag).filter((tag) => tag !== "p");
+  assert.deepEqual(shown, ["h3", "h4", "h3", "h4"]);
+});
+
+test("a long text is shown in as many calls as there is time for", () => {
+  const root = new Element("div");
+  const stream = new MarkdownStream(root);
+  const text = `${"Some words. ".repeat(1000)}\n\nLast`;
+  assert.equal(stream.update(text, performance.now() - 1), false);
+  assert.equal(root.textContent, "");
+  assert.equal(stream.update(text), true);
+  stream.end();
+  assert.deepEqual(root.children.map((each) => each.tag), ["p", "p"]);
+  assert.equal(root.children[1].textContent, "Last");
+});
+
+test("a text reads the same in however many calls it is shown", (t) => {
+  const text = "# A\n\n- b\n  - c\n\nWords $x$ of it.\n\n```\ncode\n```\n\nLast ".repeat(80);
+  const whole = new Element("div");
+  const stream = new MarkdownStream(whole);
+  stream.update(text);
+  stream.end();
+  let now = 0;
+  t.mock.method(performance, "now", () => (now += 5));
+  const sliced = new Element("div");
+  const slow = new MarkdownStream(sliced);
+  let calls = 1;
+  while (!slow.update(text, now + 8)) calls += 1;
+  slow.end();
+  assert.ok(calls > 10);
+  assert.deepEqual(sliced.children.map((each) => each.tag), whole.children.map((each) => each.tag));
+  assert.equal(sliced.textContent, whole.textContent);
+});

@@ -102,6 +102,37 @@ test("a turn told again in a new epoch ends the same", () => {
   assert.deepEqual({ ...turn, position: "1-12", isResumed: false }, told(STREAM));
 });
 
+test("a reset sets the position back where another process continues the run", () => {
+  const turn = state.newTurn();
+  const added = (output_index, id) => ({
+    type: "response.output_item.added",
+    output_index,
+    item: { id, type: "message", content: [] },
+  });
+  const delta = (output_index, delta) => ({
+    type: "response.output_text.delta",
+    output_index,
+    content_index: 0,
+    delta,
+  });
+  const question = { id: "q", kind: "form", call_id: "c" };
+  state.apply(turn, { type: "parley:approval.requested", question }, "1-2");
+  state.apply(turn, added(0, "m"), "1-4");
+  state.apply(turn, delta(0, "One, tw"), "1-9");
+  const reset = { type: "parley:step.reset", output_index: 0 };
+  assert.ok(state.apply(turn, reset, "1-3"));
+  assert.deepEqual([turn.items, turn.position], [[], "1-3"]);
+  assert.equal(turn.questions.q, "open");
+  assert.equal(turn.isResumed, false);
+  assert.ok(state.apply(turn, added(0, "m"), "1-4"));
+  assert.ok(state.apply(turn, delta(0, "One, two"), "1-12"));
+  assert.equal(turn.items[0].content[0], "One, two");
+  state.apply(turn, { type: "parley:step.reset", output_index: 0 }, "1-12");
+  state.apply(turn, added(0, "n"), "2-3");
+  assert.ok(!state.apply(turn, reset, "1-3"), "of the run before: a repeat");
+  assert.equal(turn.items[0].id, "n");
+});
+
 test("a reset that takes nothing back is no interruption", () => {
   const turn = told(STREAM.slice(0, 6));
   const reset = { type: "parley:step.reset", output_index: turn.items.length };
@@ -182,10 +213,10 @@ test("what was asked differently is told once", () => {
   assert.deepEqual(turn.degraded, ["seed", "top_p"]);
 });
 
-test("a message that tells a result is known as one", () => {
+test("a message with a result is marked as one", () => {
   const message = { ...said("Result of the call"), role: "user", "parley:call_id": "a" };
   const turn = told([added(message), done(message)]);
-  assert.deepEqual([turn.items[0].isTold, turn.items[0].callId], [true, "a"]);
+  assert.deepEqual([turn.items[0].isResult, turn.items[0].callId], [true, "a"]);
 });
 
 test("a stopped turn is told apart from one cut short", () => {

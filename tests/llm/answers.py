@@ -37,20 +37,20 @@ class Answer:
 
     def __init__(self) -> None:
         self.builder = ResponseBuilder(id="resp_1", model="m", created_at=1)
-        self.said: list[Delta] = []
+        self.deltas: list[Delta] = []
         self.batches: list[list[Event]] = [self.builder.start()]
         self.builder.begin_call()
 
     def __repr__(self) -> str:
-        return f"Answer({self.said}, {self.response['output']})"
+        return f"Answer({self.deltas}, {self.response['output']})"
 
     def say(self, *deltas: Delta) -> Answer:
-        self.said += deltas
+        self.deltas += deltas
         self.batches.append(self.builder.feed(list(deltas)))
         return self
 
     def round(self, *outputs: tuple[str, str]) -> Answer:
-        """The calls are answered here, and the model is asked again."""
+        """Add outputs of the calls; the model is called again."""
         self.batches.append(self.builder.end_call())
         for call_id, output in outputs:
             self.batches.append(

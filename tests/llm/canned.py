@@ -1,4 +1,4 @@
-"""What a host of each wire format says in the usual situations, to be replayed.
+"""Replies of a host of each wire format in the usual situations.
 
 `canned(codec)` finds the one for a codec. A new wire format adds itself to `_FORMATS`.
 """
@@ -16,12 +16,12 @@ Answer = tuple[int, bytes]  # status and body
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Canned:
-    """A host that says "Hello" in two pieces, reads 9 tokens and writes 2."""
+    """A host that sends "Hello" in two pieces, with 9 input and 2 output tokens."""
 
     frames: Sequence[bytes]  # of the stream; the text is in `text_frames` of them
     text_frames: slice
     whole: bytes  # the same in one piece
-    failure: bytes  # a frame: overloaded, told inside the stream
+    failure: bytes  # a frame: an overload error inside the stream
     bad_key: Answer
     rate_limit: Answer
     too_large: Answer
@@ -33,14 +33,14 @@ class Canned:
 
     @property
     def begun(self) -> bytes:
-        """The stream up to the end of its text, without what says that it is over."""
+        """The stream up to the end of its text, without its end marker."""
         return b"".join(self.frames[: self.text_frames.stop])
 
 
 def canned(codec: Any) -> Canned:
-    for beginning, told in _FORMATS.items():
+    for beginning, content_type in _FORMATS.items():
         if codec.name.startswith(beginning):
-            return told
+            return content_type
     raise LookupError(f"no canned answers of {codec.name!r}; add them to {__name__}")
 
 

@@ -62,8 +62,8 @@ def answered(message: dict[str, Any], finish: str | None = "stop", **fields: Any
     return built(CODEC.decode(orjson.dumps(body)))
 
 
-def said(builder: ResponseBuilder) -> list[tuple[str, str]]:
-    """Each item as its type and what it says."""
+def output_texts(builder: ResponseBuilder) -> list[tuple[str, str]]:
+    """Each item as its type and text."""
     return [(item["type"], words(item)) for item in builder.output]
 
 

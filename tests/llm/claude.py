@@ -98,8 +98,8 @@ def _block(index: int, block: dict[str, Any]) -> Iterable[dict[str, Any]]:
     match block["type"]:
         case "text":
             yield begun(index, {"type": "text", "text": ""})
-            for given in block.get("citations", ()):
-                yield piece(index, "citations_delta", citation=given)
+            for citation in block.get("citations", ()):
+                yield piece(index, "citations_delta", citation=citation)
             for letter in block["text"]:
                 yield piece(index, "text_delta", text=letter)
         case "thinking":
@@ -124,7 +124,7 @@ def frames(*events: Any) -> bytes:
     )
 
 
-def told(data: bytes) -> list[Delta]:
+def decoded_deltas(data: bytes) -> list[Delta]:
     sse, decoder = SSEDecoder(), CODEC.decoder()
     events = [*sse.feed(data), *sse.close()]
     return [
@@ -143,7 +143,7 @@ def built(deltas: list[Delta]) -> ResponseBuilder:
 
 def read(*events: Any, reason: str | None = "end_turn", **fields: Any):
     """What is built of a stream of these events that ends in order."""
-    return built(told(frames(START, *events, ended(reason, **fields), STOP)))
+    return built(decoded_deltas(frames(START, *events, ended(reason, **fields), STOP)))
 
 
 def answered(*content: Any, reason: str = "end_turn", **fields: Any):
@@ -152,7 +152,7 @@ def answered(*content: Any, reason: str = "end_turn", **fields: Any):
     return built(CODEC.decode(orjson.dumps(body)))
 
 
-def kept(builder: ResponseBuilder, issuer: Issuer = ISSUER) -> list[Item]:
+def stored_items(builder: ResponseBuilder, issuer: Issuer = ISSUER) -> list[Item]:
     """The items as they are stored: with their proofs."""
     return [
         issued(item, builder.proofs[item["id"]], issuer)
@@ -171,11 +171,11 @@ def issued(item: Item, raw: Any, issuer: Issuer = ISSUER) -> Item:
 
 def encode(*items: Item, codec: AnthropicCodec = CODEC, **fields: Any):
     """The body, after the SDK has found it valid."""
-    given = {"model": NEW, "issuer": ISSUER, **fields}
-    body = codec.encode(Request(items=items, **given))
+    options = {"model": NEW, "issuer": ISSUER, **fields}
+    body = codec.encode(Request(items=items, **options))
     # The SDK speaks the version that has no sampling any more.
-    gone = {"temperature", "top_p"} if codec is OLD_VERSION else set()
-    validated({name: body[name] for name in body.keys() - gone})
+    removed = {"temperature", "top_p"} if codec is OLD_VERSION else set()
+    validated({name: body[name] for name in body.keys() - removed})
     return body
 
 

@@ -35,21 +35,21 @@ def chunk(*parts: Any, finish: str | None = None, **fields: Any) -> dict[str, An
     }
 
 
-def text(said: str, **fields: Any) -> dict[str, Any]:
-    return {"text": said, **fields}
+def text(output_texts: str, **fields: Any) -> dict[str, Any]:
+    return {"text": output_texts, **fields}
 
 
-def thought(said: str, **fields: Any) -> dict[str, Any]:
-    return {"text": said, "thought": True, **fields}
+def thought(output_texts: str, **fields: Any) -> dict[str, Any]:
+    return {"text": output_texts, "thought": True, **fields}
 
 
 def call(name: str = "look", args: Any = None, id: str = "", **fields: Any):
-    told: dict[str, Any] = {"name": name}
+    call_fields: dict[str, Any] = {"name": name}
     if args is not None:
-        told["args"] = args
+        call_fields["args"] = args
     if id:
-        told["id"] = id
-    return {"functionCall": told, **fields}
+        call_fields["id"] = id
+    return {"functionCall": call_fields, **fields}
 
 
 def frames(*chunks: Any) -> bytes:
@@ -60,8 +60,8 @@ def frames(*chunks: Any) -> bytes:
 def decoded(stream: bytes) -> list[Delta]:
     sse, decoder = SSEDecoder(), CODEC.decoder()
     events = [*sse.feed(stream), *sse.close()]
-    said = [delta for event in events for delta in decoder.feed(event)]
-    return [*said, *decoder.close()]
+    deltas = [delta for event in events for delta in decoder.feed(event)]
+    return [*deltas, *decoder.close()]
 
 
 def built(deltas: list[Delta]) -> ResponseBuilder:
@@ -79,8 +79,8 @@ def read(*chunks: Any, finish: str | None = "STOP") -> ResponseBuilder:
     return built(decoded(frames(*chunks, *ending)))
 
 
-def said(builder: ResponseBuilder) -> list[tuple[str, str]]:
-    """Each item as its type and what it says."""
+def output_texts(builder: ResponseBuilder) -> list[tuple[str, str]]:
+    """Each item as its type and text."""
     return [(item["type"], words(item)) for item in builder.output]
 
 
@@ -92,7 +92,7 @@ def words(item: Item) -> str:
 
 
 def with_proofs(builder: ResponseBuilder, issuer: Any = ISSUER) -> list[Item]:
-    """The items as they are kept."""
+    """The items as they are stored."""
     proofs = builder.proofs
     return [
         {**item, "provider_data": {"issuer": issuer, "raw": proofs[item["id"]]}}

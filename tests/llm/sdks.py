@@ -10,8 +10,11 @@ from functools import cache
 from typing import Any
 
 import anthropic
+import httpx
 import httpx2
 import openai
+from google import genai
+from google.genai import types as genai_types
 
 _QUESTION = [{"role": "user", "content": "?"}]
 _ENDED_EARLY = (openai.LengthFinishReasonError, openai.ContentFilterFinishReasonError)
@@ -30,10 +33,16 @@ class Heard:
 
 
 def heard(target: str, body: bytes) -> Heard:
-    """Raises the SDK's APIError where the stream tells of one."""
+    """Raises the SDK's APIError if the stream contains one."""
     global _body
     _body = body
-    return {"openai": _chat, "anthropic": _messages, "responses": _responses}[target]()
+    readers = {
+        "openai": _chat,
+        "anthropic": _messages,
+        "gemini": _gemini,
+        "responses": _responses,
+    }
+    return readers[target]()
 
 
 def _answer(request: httpx2.Request) -> httpx2.Response:
@@ -62,44 +71,82 @@ def _chat() -> Heard:
             stream.until_done()
         final = stream.current_completion_snapshot
     [choice] = final.choices
-    said = choice.message
-    told = Heard(said.content or "", said.refusal or "", final=final)
-    told.thought = getattr(said, "reasoning_content", None) or ""
-    told.finish = choice.finish_reason
-    for call in said.tool_calls or ():
+    message = choice.message
+    reply = Heard(message.content or "", message.refusal or "", final=final)
+    reply.thought = getattr(message, "reasoning_content", None) or ""
+    reply.finish = choice.finish_reason
+    for call in message.tool_calls or ():
         arguments = call.function.arguments
-        told.calls.append((call.id, call.function.name, parsed(arguments)))
+        reply.calls.append((call.id, call.function.name, parsed(arguments)))
     if usage := final.usage:
-        told.usage = (
+        reply.usage = (
             usage.prompt_tokens,
             usage.prompt_tokens_details.cached_tokens,
             usage.completion_tokens,
             usage.completion_tokens_details.reasoning_tokens,
         )
-    return told
+    return reply
 
 
 def _messages() -> Heard:
     create = _anthropic().messages.stream
     with create(model="m", max_tokens=9, messages=_QUESTION) as stream:
-        told = Heard()
+        reply = Heard()
         _in_order(list(stream))
-        final = told.final = stream.get_final_message()
+        final = reply.final = stream.get_final_message()
     for block in final.content:
         match block.type:
             case "text":
-                told.text += block.text
+                reply.text += block.text
             case "thinking":
-                told.thought += block.thinking
+                reply.thought += block.thinking
             case "tool_use":
-                told.calls.append((block.id, block.name, block.input))
+                reply.calls.append((block.id, block.name, block.input))
     usage = final.usage
     cached = usage.cache_read_input_tokens or 0
     reasoned = usage.output_tokens_details.thinking_tokens
     read = usage.input_tokens + cached
-    told.usage = (read, cached, usage.output_tokens, reasoned)
-    told.finish = final.stop_reason
-    return told
+    reply.usage = (read, cached, usage.output_tokens, reasoned)
+    reply.finish = final.stop_reason
+    return reply
+
+
+@cache
+def _google() -> genai.Client:
+    http = httpx.Client(transport=httpx.MockTransport(_google_answer))
+    options = genai_types.HttpOptions(base_url="http://sdk.test", httpx_client=http)
+    return genai.Client(api_key="x", http_options=options)
+
+
+def _google_answer(request: httpx.Request) -> httpx.Response:
+    headers = {"content-type": "text/event-stream"}
+    return httpx.Response(200, headers=headers, content=_body)
+
+
+def _gemini() -> Heard:
+    reply = Heard()
+    create = _google().models.generate_content_stream
+    for chunk in create(model="m", contents="?"):
+        for candidate in chunk.candidates or ():
+            reply.finish = candidate.finish_reason or reply.finish
+            for part in (candidate.content and candidate.content.parts) or ():
+                if part.function_call:
+                    call = part.function_call
+                    reply.calls.append((call.id or "", call.name, call.args or {}))
+                elif part.thought:
+                    reply.thought += part.text or ""
+                else:
+                    reply.text += part.text or ""
+        if usage := chunk.usage_metadata:
+            thought = usage.thoughts_token_count or 0
+            reply.usage = (
+                usage.prompt_token_count or 0,
+                usage.cached_content_token_count or 0,
+                (usage.candidates_token_count or 0) + thought,
+                thought,
+            )
+        reply.final = chunk
+    return reply
 
 
 def _in_order(events: list[Any]) -> None:
@@ -119,29 +166,29 @@ def _in_order(events: list[Any]) -> None:
 
 
 def _responses() -> Heard:
-    told = Heard()
+    reply = Heard()
     with _openai().responses.create(model="m", input="?", stream=True) as stream:
         events = list(stream)
     assert [event.sequence_number for event in events] == [*range(len(events))]
-    told.text = "".join(_deltas(events, "response.output_text.delta"))
-    told.refusal = "".join(_deltas(events, "response.refusal.delta"))
-    told.final = final = events[-1].response
-    told.finish = final.status
+    reply.text = "".join(_deltas(events, "response.output_text.delta"))
+    reply.refusal = "".join(_deltas(events, "response.refusal.delta"))
+    reply.final = final = events[-1].response
+    reply.finish = final.status
     for item in final.output:
         if item.type == "function_call":
-            told.calls.append((item.call_id, item.name, parsed(item.arguments)))
+            reply.calls.append((item.call_id, item.name, parsed(item.arguments)))
     if final.status == "failed":
         raise openai.APIError(
             final.error.message, httpx2.Request("POST", "/"), body=None
         )
     if usage := final.usage:
-        told.usage = (
+        reply.usage = (
             usage.input_tokens,
             usage.input_tokens_details.cached_tokens,
             usage.output_tokens,
             usage.output_tokens_details.reasoning_tokens,
         )
-    return told
+    return reply
 
 
 def _deltas(events: list[Any], kind: str) -> Iterator[str]:

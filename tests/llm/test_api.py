@@ -1,4 +1,4 @@
-"""The library face, against the demo over ASGI and hosts that say what is wanted."""
+"""The library's public API, against the demo over ASGI and scripted hosts."""
 
 from __future__ import annotations
 
@@ -11,6 +11,12 @@ import httpx
 import pytest
 import respx
 from asgiref.sync import sync_to_async
+from cryptography.hazmat.primitives.asymmetric import rsa
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+)
 from django.conf import settings
 from django.contrib.auth.models import Group, User
 from pydantic import BaseModel
@@ -32,7 +38,7 @@ from llm.wire.items import function_call_output, user_message
 from llm.wire.response import TERMINAL
 
 from .chat import DONE, chunk, frames
-from .hosts import Host, breaks_off, calls, refuses, route, says
+from .hosts import Host, breaks_off, calls, refuses, route, text_stream
 
 TOOL = {
     "type": "function",
@@ -46,7 +52,8 @@ TOOL = {
 KEYS = [
     *("provider", "model", "latency_ms", "ttft_ms", "input_tokens", "output_tokens"),
     *("total_tokens", "cached_input_tokens", "cache_write_tokens", "reasoning_tokens"),
-    *("api_calls", "tool_rounds", "response_id", "response_status"),
+    *("model_ms", "tool_ms", "api_calls", "tool_rounds", "tool_calls"),
+    *("response_id", "response_status"),
     *("provider_request_id", "cost", "degraded"),
 ]
 
@@ -59,13 +66,13 @@ async def _closed_client() -> AsyncIterator[None]:
 
 @pytest.fixture
 def web() -> Iterator[respx.MockRouter]:
-    with respx.mock(using="httpx", assert_all_called=False) as mock:
+    with respx.mock(using="parley", assert_all_called=False) as mock:
         yield mock
 
 
 @pytest.fixture
 def demo(web: respx.MockRouter, transactional_db: None) -> LanguageModel:
-    """The demo's fastest model, asked over ASGI."""
+    """The demo's fastest model, over ASGI."""
     served = httpx.ASGITransport(DemoApplication({"demo-fast": 0.0}))
     web.route(url__startswith=f"{settings.SELF_URL}/demo/").mock(
         side_effect=served.handle_async_request
@@ -82,13 +89,13 @@ async def rows() -> list[ModelCall]:
 # Generate
 
 
-async def test_a_model_is_asked_by_name_row_route_or_as_the_default(demo):
+async def test_a_model_is_chosen_by_name_row_route_or_default(demo):
     for model in (None, "demo-fast", "Demo/demo-fast", demo):
         result = await api.generate(model, "Reply with exactly: 42")
         assert result.text == "42"
 
 
-async def test_a_result_tells_the_same_facts_of_every_answer(demo):
+async def test_a_result_has_the_same_facts_for_every_answer(demo):
     result = await api.generate("demo-fast", "Reply with exactly: a b c")
     metadata = result.metadata
     assert list(metadata) == KEYS
@@ -133,12 +140,12 @@ async def test_proofs_come_with_the_items_they_belong_to(demo):
 
 
 async def test_short_forms_of_messages_are_understood(demo):
-    told = [
+    expected = [
         {"role": "user", "content": "My name is Ada"},
         {"role": "assistant", "content": "Hello Ada"},
         "What is my name?",
     ]
-    assert (await api.generate(None, told)).text == "Your name is Ada."
+    assert (await api.generate(None, expected)).text == "Your name is Ada."
 
 
 @pytest.mark.parametrize(
@@ -159,7 +166,7 @@ async def test_a_failure_is_raised_and_each_attempt_recorded(
     assert sorted(row.attempt for row in made) == [*range(1, attempts + 1)]
 
 
-async def test_who_may_not_use_a_model_does_not_find_it(demo):
+async def test_a_model_is_not_found_by_users_who_may_not_use_it(demo):
     group = await Group.objects.acreate(name="few")
     await demo.groups.aadd(group)
     user = await User.objects.acreate(username="ada")
@@ -169,31 +176,31 @@ async def test_who_may_not_use_a_model_does_not_find_it(demo):
     assert (await api.generate("demo-fast", "Hello", user=user)).text
 
 
-async def test_an_option_nobody_knows_is_a_mistake_of_the_program():
-    with pytest.raises(TypeError, match="no option 'temprature'; there are"):
+async def test_an_unknown_option_raises_a_program_error():
+    with pytest.raises(TypeError, match="no option 'temprature'; use"):
         await api.generate("m", "Hello", temprature=1)
 
 
 async def test_an_empty_question_is_refused(demo):
-    with pytest.raises(BadRequest, match="nothing to answer"):
+    with pytest.raises(BadRequest, match="no message to answer"):
         await api.generate(None, "")
 
 
 async def test_options_are_the_callers_then_the_staffs(web, transactional_db):
-    host = Host(web, "a", says("1"), says("2"))
+    host = Host(web, "a", text_stream("1"), text_stream("2"))
     wishes = {"temperature": 0.2, "seed": 7, "retry": {"attempts": 2}}
     model = route(defaults=wishes, max_output_tokens=100)
     await api.generate(model, "Hi", temperature=0.9, instructions="Be brief.")
     await api.generate(model, "Hi", seed=None)
-    first, second = host.asked
+    first, second = host.requests
     assert (first["temperature"], first["seed"]) == (0.9, 7)
     assert first["max_tokens"] == 100
     assert first["messages"][0] == {"role": "system", "content": "Be brief."}
     assert (second["temperature"], "seed" in second) == (0.2, False)
 
 
-async def test_what_a_model_does_not_take_is_refused_or_reported(web, transactional_db):
-    Host(web, "a", says("Hello"))
+async def test_an_unsupported_option_is_refused_or_reported(web, transactional_db):
+    Host(web, "a", text_stream("Hello"))
     plain = route(capabilities={"sampling": "never"})
     with pytest.raises(BadRequest, match="'temperature'"):
         await api.generate(plain, "Hi", temperature=1)
@@ -203,7 +210,7 @@ async def test_what_a_model_does_not_take_is_refused_or_reported(web, transactio
 
 
 async def test_attempts_and_fallbacks_are_counted_and_recorded(web, transactional_db):
-    Host(web, "a", refuses(503), says("Hello"))
+    Host(web, "a", refuses(503), text_stream("Hello"))
     result = await api.generate(route(), "Hi", policy=api.Policy(attempts=2, delay=0.0))
     assert result.metadata["api_calls"] == 2
     assert result.metadata["input_tokens"] == 10
@@ -226,10 +233,10 @@ async def test_a_models_fallback_answers_for_it(demo, web):
 
 
 async def test_the_cost_is_that_of_all_calls(web, transactional_db):
-    Host(web, "a", says("no"), says('{"city": "Rome"}'))
+    Host(web, "a", text_stream("no"), text_stream('{"city": "Rome"}'))
     priced = route(prices={"input": 1, "output": 2}, capabilities={"json_schema": True})
     for record in (True, False):
-        Host(web, "a", says("no"), says('{"city": "Rome"}'))
+        Host(web, "a", text_stream("no"), text_stream('{"city": "Rome"}'))
         result = await api.generate(priced, "?", text=FORM, record=record)
         assert result.metadata["cost"] == pytest.approx(2 * (10 + 2 * 5) / 1_000_000)
 
@@ -249,9 +256,7 @@ async def test_events_are_numbered_and_end_once(demo):
     assert events[-1]["response"] == stream.result.response
 
 
-async def test_a_stream_tells_its_failure_and_keeps_what_was_said(
-    web, transactional_db
-):
+async def test_a_failing_stream_raises_and_keeps_its_text(web, transactional_db):
     Host(web, "a", breaks_off("Hel", "lo"))
     stream = api.stream(route(), "Hi")
     events = [event async for event in stream]
@@ -261,28 +266,26 @@ async def test_a_stream_tells_its_failure_and_keeps_what_was_said(
     assert stream.result.metadata["response_status"] == "failed"
 
 
-async def test_what_is_wrong_with_the_question_raises(transactional_db):
+async def test_an_invalid_question_raises(transactional_db):
     stream = api.stream("no-such-model", "Hi")
     with pytest.raises(ModelNotAvailable):
         await anext(stream)
 
 
 async def test_a_stream_that_is_left_hangs_up_and_is_recorded(web, transactional_db):
-    Host(web, "a", says("Hel", "lo"))
+    Host(web, "a", text_stream("Hel", "lo"))
     async with aclosing(api.stream(route(), "Hi")) as stream:
         async for event in stream:
             if event["type"] == "response.output_text.delta":
                 break
     (row,) = await rows()
     assert row.status == "cancelled"
-    with pytest.raises(RuntimeError, match="not over"):
+    with pytest.raises(RuntimeError, match="has not ended"):
         _ = stream.result
 
 
-async def test_chunks_are_text_and_only_the_last_tells_of_the_whole(
-    web, transactional_db
-):
-    Host(web, "a", says("Hel", "lo"))
+async def test_chunks_are_text_and_the_last_one_has_the_totals(web, transactional_db):
+    Host(web, "a", text_stream("Hel", "lo"))
     chunks = [chunk async for chunk in api.text_chunks(api.stream(route(), "Hi"))]
     *texts, last = chunks
     assert "".join(chunk.text for chunk in texts) == "Hello"
@@ -293,7 +296,7 @@ async def test_chunks_are_text_and_only_the_last_tells_of_the_whole(
 
 
 async def test_chunks_of_an_empty_answer_are_the_last_alone(web, transactional_db):
-    Host(web, "a", says())
+    Host(web, "a", text_stream())
     chunks = [chunk async for chunk in api.text_chunks(api.stream(route(), "Hi"))]
     assert [chunk.is_last for chunk in chunks] == [True]
 
@@ -307,7 +310,7 @@ async def test_chunks_of_a_failing_answer_end_in_its_error(web, transactional_db
 
 
 async def test_collecting_a_stream_is_generating(web, transactional_db):
-    Host(web, "a", says("Hello"), refuses(401))
+    Host(web, "a", text_stream("Hello"), refuses(401))
     stream = api.stream(route(), "Hi")
     await anext(stream)
     assert (await api.collect(stream)).text == "Hello"
@@ -362,34 +365,34 @@ async def test_a_types_own_rules_are_corrected_too(web, transactional_db):
             if self.size < 1000:
                 raise ValueError("too small")
 
-    host = Host(web, "a", says('{"size": 7}'), says('{"size": 7000}'))
+    host = Host(web, "a", text_stream('{"size": 7}'), text_stream('{"size": 7000}'))
     assert (await api.generate_json(route(), "?", Old)).size == 7000
-    assert "too small" in host.asked[1]["messages"][-1]["content"]
+    assert "too small" in host.requests[1]["messages"][-1]["content"]
     assert [(row.attempt, row.status) for row in await rows()] == [
         (1, "failed"),
         (2, "completed"),
     ]
 
 
-async def test_what_is_no_answer_in_json_is_told_apart(web, transactional_db):
+async def test_invalid_json_output_has_its_own_error(web, transactional_db):
     refusal = frames(chunk({"refusal": "I cannot."}), chunk(finish="stop"), DONE)
-    cut = says('{"ci', finish="length")
+    cut = text_stream('{"ci', finish="length")
     Host(
         web,
         "a",
         refusal,
         cut,
         calls("weather_demo", {"city": "Rome"}),
-        says("no"),
-        says("no"),
+        text_stream("no"),
+        text_stream("no"),
     )
-    with pytest.raises(ContentPolicy, match="refuses"):
+    with pytest.raises(ContentPolicy, match="refused"):
         await api.generate_json(route(), "?", CITY)
     with pytest.raises(BadResponse, match=r"cut off \(max_output_tokens\)"):
         await api.generate_json(route(), "?", CITY)
     with pytest.raises(BadResponse, match="called a tool"):
         await api.generate_json(route(), "?", CITY, tools=[TOOL])
-    with pytest.raises(BadResponse, match="does not fit"):
+    with pytest.raises(BadResponse, match="does not match"):
         await api.generate_json(route(), "?", CITY)
 
 
@@ -408,28 +411,26 @@ async def test_a_refusal_is_an_answer(web, transactional_db):
 
 
 def messages(host: Host) -> list[tuple[str, Any]]:
-    return [(m["role"], m["content"]) for m in host.asked[-1]["messages"]]
+    return [(m["role"], m["content"]) for m in host.requests[-1]["messages"]]
 
 
-async def test_contexts_are_told_before_the_question_in_their_order(
-    web, transactional_db
-):
+async def test_contexts_precede_the_question_in_order(web, transactional_db):
     await User.objects.acreate(username="ada")
 
     def who(question: api.Question) -> str:
         return f"You talk to {User.objects.get().username}."
 
     async def found(question: api.Question) -> list[Any]:
-        asked = question.items[-1]["content"][0]["text"]
+        text = question.items[-1]["content"][0]["text"]
         return [
-            {"role": "user", "content": f"About {asked}?"},
+            {"role": "user", "content": f"About {text}?"},
             {"role": "assistant", "content": question.model},
         ]
 
     def nothing(question: api.Question) -> None:
         return None
 
-    host = Host(web, "a", says("Hello"))
+    host = Host(web, "a", text_stream("Hello"))
     date = api.Context("It is Monday.", role="user")
     contexts = ["Be kind.", who, found, nothing, date]
     await api.generate(route(), "cats", contexts=contexts)
@@ -449,10 +450,10 @@ async def test_a_failing_context_raises_unless_it_is_optional(
     async def search(question: api.Question) -> str:
         raise LookupError("secret words")
 
-    host = Host(web, "a", says("Hello"))
+    host = Host(web, "a", text_stream("Hello"))
     with pytest.raises(LookupError):
         await api.generate(route(), "Hi", contexts=[search])
-    assert host.asked == []
+    assert host.requests == []
     await api.generate(route(), "Hi", contexts=[api.Context(search, optional=True)])
     assert messages(host) == [("user", "Hi")]
     (record,) = (r for r in caplog.records if r.name == "llm.generation.contexts")
@@ -485,7 +486,7 @@ async def test_an_access_that_works_is_found_to_work(demo):
         (refuses(400), "other"),
     ],
 )
-async def test_what_is_wrong_with_an_access_is_told_apart(
+async def test_errors_of_access_are_distinguished(
     web, transactional_db, answer: Any, problem: str
 ):
     provider = await Provider.objects.acreate(
@@ -502,7 +503,7 @@ async def test_there_may_be_nothing_to_check(transactional_db):
     provider = await Provider.objects.acreate(
         name="A", kind="openai_compatible", base_url="https://a.test/v1"
     )
-    with pytest.raises(ModelNotAvailable, match="no model to ask"):
+    with pytest.raises(ModelNotAvailable, match="no model to test"):
         await api.check(provider)
 
 
@@ -515,7 +516,7 @@ def test_plain_code_has_twins_of_all_that_is_awaited(demo):
     assert api.collect_sync(api.stream(demo, "Hello")).text
     assert api.check_sync(demo)[0].works
     assert ModelCall.objects.count() == 4
-    assert connections._clients == {}
+    assert len(connections.loop_transports) == 0
 
 
 def test_a_twin_sees_the_rows_of_its_callers_transaction(web, db):
@@ -524,6 +525,161 @@ def test_a_twin_sees_the_rows_of_its_callers_transaction(web, db):
     )
     provider.keys.create(secret="sk-1")
     provider.models.create(name="a-model")
-    Host(web, "a", says("Hello"))
+    Host(web, "a", text_stream("Hello"))
     assert api.generate_sync("a-model", "Hi").text == "Hello"
     assert ModelCall.objects.count() == 1
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("is_async", [False, True])
+async def test_a_call_may_bring_its_own_key(web: respx.MockRouter, is_async: bool):
+    """A fallback at another provider gets its own stored key."""
+    first = await Provider.objects.acreate(
+        name="first", kind="openai_compatible", base_url="https://first.test/v1"
+    )
+    second = await Provider.objects.acreate(
+        name="second", kind="openai_compatible", base_url="https://second.test/v1"
+    )
+    await sync_to_async(second.keys.create)(secret="sk-stored-at-second")
+    model = await first.models.acreate(name="m", options={"retry": {"attempts": 1}})
+    await model.fallbacks.aadd(await second.models.acreate(name="m2"))
+    sent = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        sent.append((request.url.host, request.headers["Authorization"]))
+        if request.url.host == "first.test":
+            return refuses(503)
+        content = text_stream("Hello.")
+        headers = {"content-type": "text/event-stream"}
+        return httpx.Response(200, content=content, headers=headers)
+
+    web.post(url__regex=r"^https://(first|second)\.test/").mock(side_effect=answer)
+    users = []
+
+    def get_access_token(user: Any) -> Any:
+        users.append(user)
+        token = "token-of-ada"
+        return _later(token) if is_async else token
+
+    ada = await User.objects.acreate(username="ada")
+    result = await api.generate(
+        "first/m", "Hi", user=ada, get_access_token=get_access_token
+    )
+    assert result.text == "Hello."
+    assert users == [ada]
+    assert sent == [
+        ("first.test", "Bearer token-of-ada"),
+        ("second.test", "Bearer sk-stored-at-second"),
+    ]
+    assert [row.key_source for row in await rows()] == ["call", "shared"]
+    with pytest.raises(TypeError):
+        await api.generate(
+            "first/m", "Hi", api_key="sk-x", get_access_token=get_access_token
+        )
+
+
+@pytest.mark.django_db(transaction=True)
+async def test_a_fallback_at_the_same_provider_gets_the_calls_key_too(
+    web: respx.MockRouter,
+):
+    provider = await Provider.objects.acreate(
+        name="first", kind="openai", base_url="https://first.test/v1"
+    )
+    model = await provider.models.acreate(name="m", options={"retry": {"attempts": 1}})
+    await model.fallbacks.aadd(await provider.models.acreate(name="m2"))
+    failing = web.post(url__startswith="https://first.test/").mock(
+        side_effect=lambda request: refuses(503)
+    )
+    with pytest.raises(ProviderDown):
+        await api.generate("first/m", "Hi", api_key="sk-of-the-call")
+    sent = [each.request for each in failing.calls]
+    assert [json.loads(each.content)["model"] for each in sent] == ["m", "m2"]
+    assert {each.headers["Authorization"] for each in sent} == {"Bearer sk-of-the-call"}
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("value", [None, "", 5, b"key"])
+@pytest.mark.parametrize("option", ["api_key", "get_access_token"])
+async def test_a_call_that_brings_no_text_as_its_key_is_not_sent(
+    web: respx.MockRouter, option: str, value: Any
+):
+    provider = await Provider.objects.acreate(
+        name="first", kind="openai_compatible", base_url="https://first.test/v1"
+    )
+    await provider.models.acreate(name="m")
+    if (option, value) == ("api_key", None):
+        return  # as if it were left out
+    given = value if option == "api_key" else lambda user: value
+    options: dict[str, Any] = {option: given}
+    with pytest.raises(InvalidKey, match=option):
+        await api.generate("first/m", "Hi", **options)
+
+
+GOOGLE = "https://oauth2.test/token"
+ENTRA = "https://login.microsoftonline.com/contoso/oauth2/v2.0/token"
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("option", ["api_key", "get_access_token"])
+async def test_a_calls_service_account_is_exchanged_for_a_token(
+    web: respx.MockRouter, option: str
+):
+    private = rsa.generate_private_key(65537, 2048).private_bytes(
+        Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()
+    )
+    account = {"client_email": "a@b.test", "private_key": private.decode()}
+    key = json.dumps({**account, "token_uri": GOOGLE}, indent=2)
+    issued = {"access_token": "ya29.issued", "expires_in": 3600}
+    web.post(GOOGLE).respond(200, json=issued)
+    host = web.post(url__startswith="https://vertex.test/").respond(400)
+    provider = await Provider.objects.acreate(
+        name="first", kind="vertex", base_url="https://vertex.test/v1beta1/projects/p"
+    )
+    await provider.models.acreate(name="m")
+    given = key if option == "api_key" else lambda user: key
+    options: dict[str, Any] = {option: given}
+    with pytest.raises(BadRequest):
+        await api.generate("first/m", "Hi", **options)
+    assert host.calls.last.request.headers["Authorization"] == "Bearer ya29.issued"
+    options = {option: "ya29.own" if option == "api_key" else lambda user: "ya29.own"}
+    with pytest.raises(BadRequest):
+        await api.generate("first/m", "Hi", **options)
+    assert host.calls.last.request.headers["Authorization"] == "Bearer ya29.own"
+
+
+@pytest.mark.django_db(transaction=True)
+async def test_at_entra_a_calls_key_is_a_secret_and_its_token_a_token(
+    web: respx.MockRouter,
+):
+    issued = {"access_token": "issued", "expires_in": 3600}
+    issuer = web.post(ENTRA).respond(200, json=issued)
+    host = web.post(url__startswith="https://me.openai.azure.com/").respond(400)
+    provider = await Provider.objects.acreate(
+        name="first",
+        kind="azure_openai",
+        # As pasted: the address contains the deployment and the version.
+        base_url="https://me.openai.azure.com/openai/deployments/d/chat/completions"
+        "?api-version=2024-10-21",
+        codec="openai_chat",
+        options={"tenant": "contoso", "client_id": "app-1"},
+    )
+    await provider.models.acreate(name="m")
+    with pytest.raises(BadRequest):
+        await api.generate("first/m", "Hi", api_key="the-secret")
+    assert b"client_secret=the-secret" in issuer.calls.last.request.content
+    with pytest.raises(BadRequest):
+        await api.generate("first/m", "Hi", get_access_token=lambda user: "given")
+    assert issuer.call_count == 1
+    tokens = [call.request.headers["Authorization"] for call in host.calls]
+    assert tokens == ["Bearer issued", "Bearer given"]
+    assert not any("api-key" in call.request.headers for call in host.calls)
+    paths = {call.request.url.raw_path.decode() for call in host.calls}
+    path = "/openai/deployments/d/chat/completions?api-version=2024-10-21"
+    assert paths == {path}
+    with pytest.raises(InvalidKey):
+        await api.generate("first/m", "Hi", get_access_token=lambda user: "a\r\nb")
+    assert host.call_count == 2
+
+
+async def _later(value: str) -> str:
+    return value

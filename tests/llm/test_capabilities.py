@@ -23,7 +23,7 @@ ALL_BUT = {
 }
 
 
-def told(kind: str, name: str, wire: str = "") -> dict[str, Any]:
+def capability_fields(kind: str, name: str, wire: str = "") -> dict[str, Any]:
     return capabilities_of(kind, name, wire=wire).to_dict()
 
 
@@ -101,7 +101,7 @@ def told(kind: str, name: str, wire: str = "") -> dict[str, Any]:
 def test_which_efforts_are_legal_and_when_sampling_is(
     kind: str, name: str, efforts: list[str] | None, sampling: str | None
 ):
-    known = told(kind, name)
+    known = capability_fields(kind, name)
     assert known.get("efforts") == efforts
     assert known.get("sampling") == sampling
 
@@ -152,12 +152,12 @@ def test_how_much_fits(kind: str, name: str, window: int | None, output: int | N
         ("deepseek", "deepseek-v4-pro", "forced_while_reasoning", False),
     ],
 )
-def test_what_is_peculiar_to_some(kind: str, name: str, field: str, value: Any):
+def test_peculiarities_of_some_models(kind: str, name: str, field: str, value: Any):
     assert getattr(capabilities_of(kind, name), field) is value
 
 
-def test_a_model_nobody_knows_is_not_said_to_lack_anything():
-    assert told("openai_compatible", "my-own-7b") == {}
+def test_an_unknown_model_is_assumed_to_support_everything():
+    assert capability_fields("openai_compatible", "my-own-7b") == {}
 
 
 @pytest.mark.parametrize("kind", all_providers())
@@ -179,15 +179,18 @@ def test_a_wire_format_without_the_word_takes_the_option_from_all_its_models():
 
 def test_one_model_may_take_less_on_another_wire():
     on_chat = capabilities_of("openai", "gpt-6-luna", wire="openai_chat").efforts
-    assert "max" in (told("openai", "gpt-6-luna", "openai_responses")["efforts"])
+    assert (
+        "max"
+        in (capability_fields("openai", "gpt-6-luna", "openai_responses")["efforts"])
+    )
     assert on_chat is not None
     assert "max" not in on_chat
 
 
-def test_sampling_is_gone_with_anthropics_newer_version():
+def test_newer_anthropic_models_have_no_sampling_options():
     name = "claude-haiku-4-5"
-    assert told("anthropic", name, "anthropic")["sampling"] == "never"
-    older = told("anthropic", name, "anthropic_2023")
+    assert capability_fields("anthropic", name, "anthropic")["sampling"] == "never"
+    older = capability_fields("anthropic", name, "anthropic_2023")
     assert older["sampling"] == "without_reasoning"
     assert older["seed"] is False
 
@@ -203,7 +206,7 @@ def test_null_makes_a_field_unknown_again():
     assert capabilities_of("openai", "o3-mini", {"efforts": None}).efforts is None
 
 
-def test_what_the_staff_say_amiss_changes_nothing():
+def test_invalid_capabilities_of_staff_change_nothing():
     overrides = {"vision": "no", "efforts": ["lots"], "sampling": 3, "visoin": True}
     assert capabilities_of("openai", "o3", overrides) == capabilities_of("openai", "o3")
 
@@ -213,18 +216,18 @@ def test_what_the_staff_say_amiss_changes_nothing():
     [
         ({"vision": True, "efforts": [], "max_output_tokens": 8}, ""),
         ({"vision": None, "sampling": False, "max_temperature": 1.5}, ""),
-        ({"visoin": True}, "'visoin' is unknown; there are tools, parallel_tools, "),
-        ({"vision": 1}, "'vision' cannot be 1; it is true or false."),
-        ({"efforts": "low"}, "'efforts' cannot be 'low'; it is a list of some of none"),
-        ({"efforts": [{}]}, "'efforts' cannot be [{}]; it is a list of some of none"),
-        ({"sampling": "no"}, "'sampling' cannot be 'no'; it is one of always, "),
-        ({"default_effort": "?"}, "'default_effort' cannot be '?'; it is one of none"),
-        ({"context_window": True}, "'context_window' cannot be True; it is a whole "),
-        ({"max_temperature": -1}, "'max_temperature' cannot be -1; it is a number "),
-        ([], "Capabilities are an object of names and values."),
+        ({"visoin": True}, "'visoin' is unknown; use tools, parallel_tools, "),
+        ({"vision": 1}, "'vision' cannot be 1; use true or false."),
+        ({"efforts": "low"}, "'efforts' cannot be 'low'; write a list of none"),
+        ({"efforts": [{}]}, "'efforts' cannot be [{}]; write a list of none"),
+        ({"sampling": "no"}, "'sampling' cannot be 'no'; use one of always, "),
+        ({"default_effort": "?"}, "'default_effort' cannot be '?'; use one of none"),
+        ({"context_window": True}, "'context_window' cannot be True; use a whole "),
+        ({"max_temperature": -1}, "'max_temperature' cannot be -1; use a number "),
+        ([], "Capabilities must be an object of names and values."),
     ],
 )
-def test_what_the_staff_say_amiss_is_told(overrides: Any, problem: str):
+def test_invalid_capabilities_of_staff_are_reported(overrides: Any, problem: str):
     found = " ".join(problems(overrides))
     assert found.startswith(problem)
     assert bool(found) == bool(problem)

@@ -13,10 +13,10 @@ from llm.management.commands.feature_table import FEATURES, SILENT, support_leve
 from llm.providers import all_providers
 
 FIDELITY = Path(__file__).parents[2] / "docs" / "fidelity.md"
-WAYS = dict(feature_table._routes())
+WAYS = dict(feature_table.feature_routes())
 
 
-def test_what_the_document_says_is_what_the_code_does():
+def test_the_document_matches_the_code():
     """If this fails: `manage.py feature_table`, and put what it prints in there.
 
     A provider that is new may be missing: to add one is to write one file.
@@ -24,26 +24,28 @@ def test_what_the_document_says_is_what_the_code_does():
     printed = StringIO()
     call_command("feature_table", stdout=printed)
     lines = printed.getvalue().strip().splitlines()
-    section = FIDELITY.read_text("utf-8").partition("## Which provider takes what")[2]
-    told = section.partition("\n## ")[0].splitlines()
-    rows = [line for line in told if line.startswith("|")]
+    section = FIDELITY.read_text("utf-8").partition("## Features by provider")[2]
+    document_lines = section.partition("\n## ")[0].splitlines()
+    rows = [line for line in document_lines if line.startswith("|")]
     assert [row for row in rows if row not in lines] == []
     assert len(rows) >= 2 * 27
-    assert lines[-1] in told
+    assert lines[-1] in document_lines
 
 
 def test_every_provider_is_in_it():
-    asked = {route.endpoint.provider.name for route in WAYS.values()}
-    assert asked == set(all_providers()) - {"demo"}
+    names = {route.endpoint.provider.name for route in WAYS.values()}
+    assert names == set(all_providers()) - {"demo"}
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_nothing_that_was_asked_for_is_lost_in_silence(way: str):
-    assert [each for each in FEATURES if support_level(WAYS[way], each) == SILENT] == []
+@pytest.mark.parametrize("route_name", WAYS)
+def test_no_requested_feature_is_lost_silently(route_name: str):
+    assert [
+        each for each in FEATURES if support_level(WAYS[route_name], each) == SILENT
+    ] == []
 
 
 @pytest.mark.parametrize(
-    ("way", "feature", "told"),
+    ("route_name", "feature", "cell"),
     [
         ("anthropic", "seed", "dropped"),
         ("anthropic", "temperature", "no"),
@@ -60,5 +62,5 @@ def test_nothing_that_was_asked_for_is_lost_in_silence(way: str):
         ("gemini", "its detail", "dropped"),
     ],
 )
-def test_it_says_what_the_sheets_say(way: str, feature: str, told: str):
-    assert support_level(WAYS[way], feature) == told
+def test_the_table_matches_the_vendors_sheets(route_name: str, feature: str, cell: str):
+    assert support_level(WAYS[route_name], feature) == cell

@@ -41,14 +41,14 @@ def shows(*parts: dict[str, Any]) -> Item:
     return {"type": "message", "role": "user", "content": list(parts)}
 
 
-# What a model does not take: what is asked, what the model can, which option is named,
-# what is said, and what becomes of it where it may be ignored.
+# Unsupported options: the request, the model's capabilities, the named option,
+# the error, and the result where the option may be dropped.
 REFUSED = [
     (
         {"tools": [TOOL], "tool_choice": "auto", "parallel_tool_calls": True},
         {"tools": False},
         "tools",
-        "The model 'ours/m' takes no 'tools'; leave them out.",
+        "The model 'ours/m' does not support 'tools'; leave them out.",
         {"tools": (), "tool_choice": None, "parallel_tool_calls": None},
         "tools",
     ),
@@ -56,7 +56,8 @@ REFUSED = [
         {"tools": [TOOL], "tool_choice": "required"},
         {"forced_tools": False},
         "tool_choice",
-        "The model 'ours/m' cannot be made to call a tool; 'tool_choice' may be 'auto'"
+        "The model 'ours/m' cannot be forced to call a tool; 'tool_choice' may be"
+        " 'auto'"
         " or 'none'.",
         {"tool_choice": "auto"},
         "tool_choice",
@@ -65,7 +66,7 @@ REFUSED = [
         {"tools": [TOOL], "tool_choice": NAMED},
         {"forced_tools": False},
         "tool_choice",
-        "cannot be made to call a tool; ",
+        "cannot be forced to call a tool; ",
         {"tool_choice": "auto"},
         "tool_choice",
     ),
@@ -73,7 +74,7 @@ REFUSED = [
         {"tools": [TOOL], "tool_choice": ALLOWED},
         {"forced_tools": False},
         "tool_choice",
-        "cannot be made to call a tool; ",
+        "cannot be forced to call a tool; ",
         {"tool_choice": {**ALLOWED, "mode": "auto"}},
         "tool_choice",
     ),
@@ -81,7 +82,8 @@ REFUSED = [
         {"tools": [TOOL], "tool_choice": "required", "reasoning": {"effort": "low"}},
         {"forced_while_reasoning": False, "efforts": ("none", "low")},
         "tool_choice",
-        "cannot be made to call a tool while it reasons; 'tool_choice' may be 'auto' or"
+        "cannot be forced to call a tool while it reasons; 'tool_choice' may be 'auto'"
+        " or"
         " 'none', or set 'reasoning.effort' to 'none'.",
         {"tool_choice": "auto"},
         "tool_choice",
@@ -98,7 +100,7 @@ REFUSED = [
         {"reasoning": {"effort": "max", "summary": "auto"}},
         REASONER,
         "reasoning.effort",
-        "The model 'ours/m' does not take the 'reasoning.effort' 'max'; it may be"
+        "The model 'ours/m' does not support the 'reasoning.effort' 'max'; it may be"
         " 'low', 'medium' or 'high'.",
         {"reasoning": {"summary": "auto", "effort": "high"}},
         "reasoning.effort (max → high)",
@@ -107,7 +109,7 @@ REFUSED = [
         {"reasoning": {"effort": "low"}},
         {"efforts": ("high",)},
         "reasoning.effort",
-        "does not take the 'reasoning.effort' 'low'; it may be 'high'.",
+        "does not support the 'reasoning.effort' 'low'; it may be 'high'.",
         {"reasoning": {"effort": "high"}},
         "reasoning.effort (low → high)",
     ),
@@ -115,7 +117,8 @@ REFUSED = [
         {"reasoning": {"effort": "low", "summary": "auto"}},
         {"reasoning": True, "efforts": ()},
         "reasoning.effort",
-        "reasons as it sees fit and takes no 'reasoning.effort'; leave it out.",
+        "decides itself how much it reasons and does not support 'reasoning.effort';"
+        " leave it out.",
         {"reasoning": {"summary": "auto"}},
         "reasoning.effort",
     ),
@@ -123,7 +126,7 @@ REFUSED = [
         {"temperature": 0.0},
         {"sampling": "never"},
         "temperature",
-        "The model 'ours/m' does not take 'temperature'; leave it out.",
+        "The model 'ours/m' does not support 'temperature'; leave it out.",
         {"temperature": None},
         "temperature",
     ),
@@ -131,7 +134,7 @@ REFUSED = [
         {"top_p": 0.5},
         {**SWITCHABLE, "default_effort": "low"},
         "top_p",
-        "does not take 'top_p' while it reasons; leave it out, or set"
+        "does not support 'top_p' while it reasons; leave it out, or set"
         " 'reasoning.effort' to 'none'.",
         {"top_p": None},
         "top_p",
@@ -140,7 +143,7 @@ REFUSED = [
         {"top_logprobs": 2, "reasoning": {"effort": "low"}},
         {"sampling": "without_reasoning", "default_effort": "none"},
         "top_logprobs",
-        "does not take 'top_logprobs' while it reasons; leave it out, or leave"
+        "does not support 'top_logprobs' while it reasons; leave it out, or leave"
         " 'reasoning' out.",
         {"top_logprobs": None},
         "top_logprobs",
@@ -149,7 +152,7 @@ REFUSED = [
         {"presence_penalty": 0.5},
         {"penalties": False},
         "presence_penalty",
-        "does not take 'presence_penalty'; leave it out.",
+        "does not support 'presence_penalty'; leave it out.",
         {"presence_penalty": None},
         "presence_penalty",
     ),
@@ -157,7 +160,7 @@ REFUSED = [
         {"top_logprobs": 1},
         {"logprobs": False},
         "top_logprobs",
-        "does not take 'top_logprobs'; leave it out.",
+        "does not support 'top_logprobs'; leave it out.",
         {"top_logprobs": None},
         "top_logprobs",
     ),
@@ -165,7 +168,7 @@ REFUSED = [
         {"temperature": 1.7},
         {"max_temperature": 1},
         "temperature",
-        "does not take a 'temperature' of 1.7; it may be from 0 to 1.",
+        "does not support a 'temperature' of 1.7; it may be from 0 to 1.",
         {"temperature": 1},
         "temperature (1.7 → 1)",
     ),
@@ -173,7 +176,7 @@ REFUSED = [
         {"stop": ["\n"]},
         {"stop": False},
         "stop",
-        "does not take 'stop'; leave it out.",
+        "does not support 'stop'; leave it out.",
         {"stop": ()},
         "stop",
     ),
@@ -189,7 +192,8 @@ REFUSED = [
         {"text": {"format": SCHEMA, "verbosity": "low"}},
         {"json_schema": False, "json_mode": True},
         "text.format",
-        "takes no JSON Schema for its answer; 'text.format' may be of the type 'text'"
+        "does not support a JSON Schema for its answer; 'text.format' may be of the"
+        " type 'text'"
         " or 'json_object'.",
         {"text": {"verbosity": "low", "format": {"type": "json_object"}}},
         "text.format (json_schema → json_object)",
@@ -198,7 +202,8 @@ REFUSED = [
         {"text": {"format": SCHEMA}},
         {"json_schema": False, "json_mode": False},
         "text.format",
-        "takes no JSON Schema for its answer; 'text.format' may be of the type 'text'.",
+        "does not support a JSON Schema for its answer; 'text.format' may be of the"
+        " type 'text'.",
         {"text": None},
         "text.format",
     ),
@@ -232,7 +237,8 @@ REFUSED = [
         {"items": [shows(NOTE, PDF)]},
         {"files": False},
         "input",
-        "cannot read such files; send their text in 'input' or choose another model.",
+        "cannot read files of this type; send their text in 'input' or choose another"
+        " model.",
         {
             "items": [
                 shows(
@@ -248,49 +254,49 @@ REFUSED = [
     ),
 ]
 refused = pytest.mark.parametrize(
-    ("asked", "can", "param", "said", "instead", "dropped"), REFUSED
+    ("options", "can", "param", "message", "instead", "dropped"), REFUSED
 )
 
 
 @refused
-def test_what_a_model_does_not_take_is_refused_by_name(
-    asked, can, param, said, instead, dropped
+def test_an_unsupported_option_is_refused_by_name(
+    options, can, param, message, instead, dropped
 ):
     with pytest.raises(BadRequest) as caught:
-        fitted(asking(**asked), **can)
-    assert said in str(caught.value)
+        fitted(asking(**options), **can)
+    assert message in str(caught.value)
     assert str(caught.value).startswith("The model 'ours/m' ")
     assert caught.value.param == param
 
 
 @refused
-def test_or_left_out_and_reported_where_the_caller_wishes(
-    asked, can, param, said, instead, dropped
+def test_or_dropped_and_reported_where_the_caller_allows_it(
+    options, can, param, message, instead, dropped
 ):
-    request = asking(**asked)
+    request = asking(**options)
     assert fitted(request, ignore=True, **can) == FitResult(
-        asking(**{**asked, **instead}), (dropped,)
+        asking(**{**options, **instead}), (dropped,)
     )
 
 
 @refused
-def test_a_model_that_nobody_knows_is_sent_all_of_it(
-    asked, can, param, said, instead, dropped
+def test_an_unknown_model_receives_every_option(
+    options, can, param, message, instead, dropped
 ):
-    request = asking(**asked)
+    request = asking(**options)
     result = fitted(request)
     assert result.request is request
     assert result.dropped == ()
 
 
 @refused
-def test_what_was_fitted_fits(asked, can, param, said, instead, dropped):
-    once = fitted(asking(**asked), ignore=True, **can).request
+def test_fitted_options_fit(options, can, param, message, instead, dropped):
+    once = fitted(asking(**options), ignore=True, **can).request
     assert fitted(once, **can) == FitResult(once)
 
 
 @pytest.mark.parametrize(
-    ("asked", "can"),
+    ("options", "can"),
     [
         ({"tools": [TOOL], "tool_choice": "auto"}, {"forced_tools": False}),
         ({"tools": [TOOL], "tool_choice": "none"}, {"forced_tools": False}),
@@ -319,8 +325,8 @@ def test_what_was_fitted_fits(asked, can, param, said, instead, dropped):
         ({"items": [{"type": "message", "content": "Hi"}]}, {"vision": False}),
     ],
 )
-def test_what_a_model_takes_goes_as_it_is(asked, can):
-    request = asking(**asked)
+def test_supported_options_are_sent_unchanged(options, can):
+    request = asking(**options)
     assert fitted(request, **can).request is request
 
 
@@ -328,7 +334,7 @@ def test_what_a_model_takes_goes_as_it_is(asked, can):
 
 
 @pytest.mark.parametrize(
-    ("asked", "can", "instead", "dropped"),
+    ("options", "can", "instead", "dropped"),
     [
         ({"seed": 7}, {"seed": False}, {"seed": None}, "seed"),
         (
@@ -357,11 +363,11 @@ def test_what_a_model_takes_goes_as_it_is(asked, can):
         ),
     ],
 )
-def test_a_wish_that_goes_unheard_is_reported_and_costs_no_answer(
-    asked, can, instead, dropped
+def test_an_ignored_option_is_reported_and_the_answer_remains(
+    options, can, instead, dropped
 ):
-    assert fitted(asking(**asked), **can) == FitResult(
-        asking(**{**asked, **instead}), (dropped,)
+    assert fitted(asking(**options), **can) == FitResult(
+        asking(**{**options, **instead}), (dropped,)
     )
 
 
@@ -429,7 +435,7 @@ def test_an_image_that_a_tool_drew_does_not_either():
     assert result.request.items[1]["output"][0]["type"] == "input_text"
 
 
-def test_what_is_asked_may_be_several_messages():
+def test_an_input_may_be_several_messages():
     items = [message("assistant", "Hi"), shows(IMAGE), user_message("What is it?")]
     with pytest.raises(BadRequest, match="cannot see images"):
         fitted(asking(items=items), vision=False)
@@ -489,12 +495,12 @@ MODELS = [
 
 
 @given(everything, st.sampled_from(MODELS))
-def test_whatever_is_asked_can_be_made_to_fit_and_then_does(asked, model):
+def test_every_combination_of_options_can_be_fitted(options, model):
     kind, name, wire = model
     known = capabilities_of(kind, name, wire=wire)
-    request = asking(**asked)
+    request = asking(**options)
     result = fit(request, known, model_name=name, ignore_invalid=True)
-    assert (result.request == request) or result.dropped or "reasoning" in asked
+    assert (result.request == request) or result.dropped or "reasoning" in options
     assert fit(result.request, known, model_name=name) == FitResult(result.request)
 
 
@@ -506,13 +512,15 @@ class Candid:
         return ["seed"] if request.seed else []
 
 
-def test_what_a_codec_only_comes_near_to_is_told_where_it_tells():
+def test_an_approximation_of_a_codec_is_reported():
     assert find_approximations(Candid(), asking(seed=1)) == ("seed",)
     assert find_approximations(object(), asking(seed=1)) == ()
 
 
 @pytest.mark.parametrize("kind", all_providers())
-def test_every_codec_can_be_asked_what_it_comes_near_to(kind: str):
+def test_every_codec_lists_its_approximations(kind: str):
     for codec in all_providers()[kind].codecs.values():
-        told = find_approximations(codec, asking(seed=1, temperature=0.5, tools=[TOOL]))
-        assert all(isinstance(name, str) for name in told)
+        approximations = find_approximations(
+            codec, asking(seed=1, temperature=0.5, tools=[TOOL])
+        )
+        assert all(isinstance(name, str) for name in approximations)

@@ -18,7 +18,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from llm import policy, router
-from llm.adapt import retarget
 from llm.capabilities import capabilities_of
 from llm.errors import (
     BadRequest,
@@ -29,6 +28,7 @@ from llm.errors import (
     RateLimited,
 )
 from llm.generation import retry_policy
+from llm.generation.request_builder import RequestBuilder
 from llm.generation.retry_policy import Policy
 from llm.http import client
 from llm.http.client import ProviderCall
@@ -38,7 +38,16 @@ from llm.wire.deltas import Delta, FinishDelta, StartDelta, TextDelta, UsageDelt
 from llm.wire.items import user_message
 from llm.wire.request import Request
 
-from .hosts import Host, breaks_off, calls, frames, refuses, route, route_at, says
+from .hosts import (
+    Host,
+    breaks_off,
+    calls,
+    frames,
+    refuses,
+    route,
+    route_at,
+    text_stream,
+)
 
 THRICE = Policy(attempts=3)
 ONCE = Policy(attempts=1)
@@ -52,7 +61,7 @@ async def _closed_client() -> AsyncIterator[None]:
 
 @pytest.fixture
 def web() -> Iterator[respx.MockRouter]:
-    with respx.mock(using="httpx", assert_all_called=False) as mock:
+    with respx.mock(using="parley", assert_all_called=False) as mock:
         yield mock
 
 
@@ -66,12 +75,12 @@ def request(**fields: Any) -> Request:
 
 
 async def listen(
-    *routes: Any, call: ProviderCall, asked: Request | None = None, **options
+    *routes: Any, call: ProviderCall, model_request: Request | None = None, **options
 ):
     """What reached the caller, and the error that ended it."""
     options = {"wait": Waits(), "policy": ONCE, **options}
     deltas: list[Delta] = []
-    stream = policy.stream(routes, asked or request(), call, **options)
+    stream = policy.stream(routes, model_request or request(), call, **options)
     try:
         async with aclosing(stream) as batches:
             async for batch in batches:
@@ -89,10 +98,10 @@ class Items(list):
     """Whose end can be seen."""
 
 
-async def test_what_was_asked_is_let_go_of_once_something_is_told(web):
-    Host(web, "a", says("Hello"))
+async def test_the_input_is_released_once_output_is_published(web):
+    Host(web, "a", text_stream("Hello"))
     items = Items([user_message("Hi")])
-    asked = weakref.ref(items)
+    reference = weakref.ref(items)
     stream = policy.stream(
         [route()],
         Request(model="m", items=items),
@@ -102,36 +111,36 @@ async def test_what_was_asked_is_let_go_of_once_something_is_told(web):
     )
     del items
     async with aclosing(stream) as batches:
-        told = await anext(batches)
+        deltas_seen = await anext(batches)
         gc.collect()
-        assert asked() is None
+        assert reference() is None
         async for deltas in batches:
-            told += deltas
-    assert text(told) == "Hello"
+            deltas_seen += deltas
+    assert text(deltas_seen) == "Hello"
 
 
 # Attempts
 
 
-async def test_a_model_is_asked_three_times_where_staff_say_nothing(web):
+async def test_a_model_is_tried_three_times_by_default(web):
     host, call, waits = Host(web, "a", *[refuses(429)] * 3), ProviderCall(), Waits()
     deltas, error = await listen(route(), call=call, policy=None, wait=waits)
     assert isinstance(error, RateLimited)
-    assert (len(host.asked), len(waits)) == (3, 2)
+    assert (len(host.requests), len(waits)) == (3, 2)
     assert (deltas, [c.attempt for c in [*call.earlier, call]]) == ([], [1, 2, 3])
 
 
-async def test_nothing_is_repeated_where_staff_wish_one_attempt(web):
+async def test_nothing_is_repeated_where_staff_set_one_attempt(web):
     host, call = Host(web, "a", refuses(503)), ProviderCall()
     wishes = {"retry": {"attempts": 1}}
     await listen(route(defaults=wishes), call=call, policy=None)
-    assert (len(host.asked), call.earlier, call.attempt) == (1, (), 1)
+    assert (len(host.requests), call.earlier, call.attempt) == (1, (), 1)
 
 
 async def test_a_request_that_found_no_connection_is_repeated(web):
-    host = Host(web, "a", httpx.ConnectTimeout("x"), says("Hello"))
+    host = Host(web, "a", httpx.ConnectTimeout("x"), text_stream("Hello"))
     deltas, _ = await listen(route(), call=ProviderCall(), policy=None)
-    assert (text(deltas), len(host.asked)) == ("Hello", 2)
+    assert (text(deltas), len(host.requests)) == ("Hello", 2)
 
 
 @pytest.mark.parametrize(
@@ -143,27 +152,27 @@ async def test_a_request_that_found_no_connection_is_repeated(web):
     ],
     ids=["ours", "httpx", "system"],
 )
-async def test_a_request_given_up_for_its_time_is_not_repeated_unasked(web, given_up):
+async def test_a_timed_out_request_is_repeated_only_on_request(web, given_up):
     """It may still run at the provider, and cost what it costs."""
     host = Host(web, "a", given_up)
     _, error = await listen(route(), call=ProviderCall(), policy=None)
     assert isinstance(error, ProviderTimeout)
-    assert len(host.asked) == 1
+    assert len(host.requests) == 1
 
 
 async def test_a_models_own_policy_counts_where_the_caller_has_none(web):
-    host = Host(web, "a", refuses(429), says("Hello"))
+    host = Host(web, "a", refuses(429), text_stream("Hello"))
     wishes = {"retry": {"attempts": 2}}
     deltas, _ = await listen(route(defaults=wishes), call=ProviderCall(), policy=None)
-    assert (text(deltas), len(host.asked)) == ("Hello", 2)
+    assert (text(deltas), len(host.requests)) == ("Hello", 2)
 
 
-async def test_a_passing_error_is_asked_again_and_each_attempt_is_kept(web):
-    host = Host(web, "a", refuses(429), httpx.ConnectError("x"), says("Hello"))
+async def test_a_transient_error_is_retried_and_each_attempt_recorded(web):
+    host = Host(web, "a", refuses(429), httpx.ConnectError("x"), text_stream("Hello"))
     call, waits = ProviderCall(), Waits()
     deltas, error = await listen(route(), call=call, policy=THRICE, wait=waits)
     assert (text(deltas), error) == ("Hello", None)
-    assert len(host.asked) == 3
+    assert len(host.requests) == 3
     assert len(waits) == 2
     assert [c.attempt for c in [*call.earlier, call]] == [1, 2, 3]
     assert [type(c.error) for c in call.earlier] == [RateLimited, ProviderDown]
@@ -173,7 +182,27 @@ async def test_a_passing_error_is_asked_again_and_each_attempt_is_kept(web):
     assert call.earlier[0].earlier == ()
 
 
-async def test_attempts_end_and_the_last_error_is_told(web):
+async def test_each_failed_call_leaves_one_line_without_content(web, caplog):
+    planted = refuses(429, x_request_id="req_7"), breaks_off("Hel", "lo")
+    Host(web, "a", *planted)
+    await listen(route(), call=ProviderCall(), policy=THRICE)
+    lines = [r.getMessage() for r in caplog.records if "failed" in r.getMessage()]
+    assert len(lines) == 2
+    assert lines[0].startswith("a call of the model 'a' failed: RateLimited ")
+    assert "429" in lines[0]
+    assert "'req_7'" in lines[0]
+    assert "CutOff" in lines[1]
+    for word in ("planted", "Hel", "Hi", "sk-a"):
+        assert not any(word in record.getMessage() for record in caplog.records)
+
+
+async def test_an_answer_leaves_no_line(web, caplog):
+    Host(web, "a", text_stream("Hello"))
+    await listen(route(), call=ProviderCall())
+    assert caplog.records == []
+
+
+async def test_after_the_last_attempt_the_last_error_is_raised(web):
     Host(web, "a", refuses(503), refuses(503), refuses(429))
     call = ProviderCall()
     deltas, error = await listen(route(), call=call, policy=THRICE)
@@ -184,27 +213,27 @@ async def test_attempts_end_and_the_last_error_is_told(web):
 
 
 @pytest.mark.parametrize("status", [400, 401, 404])
-async def test_what_would_fail_again_is_not_asked_again(web, status: int):
+async def test_a_permanent_error_is_not_retried(web, status: int):
     host = Host(web, "a", refuses(status))
     _, error = await listen(route(), call=ProviderCall(), policy=THRICE)
     assert isinstance(error, BadRequest)
-    assert len(host.asked) == 1
+    assert len(host.requests) == 1
 
 
-async def test_once_a_word_was_told_nothing_is_repeated(web):
+async def test_after_published_text_nothing_is_retried(web):
     host = Host(web, "a", breaks_off("Hel", "lo"))
     other = Host(web, "b")
     call = ProviderCall()
     deltas, error = await listen(route(), route("b"), call=call, policy=THRICE)
     assert text(deltas) == "Hello"
     assert isinstance(error, ProviderDown)
-    assert (len(host.asked), other.asked, call.earlier) == (1, [], ())
+    assert (len(host.requests), other.requests, call.earlier) == (1, [], ())
 
 
 async def test_an_error_after_the_beginning_alone_is_made_good(web):
     opening = frames({"id": "1", "model": "m", "choices": [], "usage": {}})
     failing = opening + b'data: {"error": {"message": "overloaded", "code": 503}}\n\n'
-    Host(web, "a", failing, says("Hello"))
+    Host(web, "a", failing, text_stream("Hello"))
     call = ProviderCall()
     deltas, error = await listen(route(), call=call, policy=THRICE)
     assert (text(deltas), error) == ("Hello", None)
@@ -212,10 +241,10 @@ async def test_an_error_after_the_beginning_alone_is_made_good(web):
     assert len(call.earlier) == 1
 
 
-async def test_what_a_failed_attempt_cost_stays_with_it(web):
+async def test_the_cost_of_a_failed_attempt_is_recorded_with_it(web):
     spent = {"prompt_tokens": 7, "completion_tokens": 0}
     opening = frames({"id": "r1", "model": "m-7", "choices": [], "usage": spent})
-    Host(web, "a", opening, says("Hello"))
+    Host(web, "a", opening, text_stream("Hello"))
     call = ProviderCall()
     deltas, _ = await listen(route(), call=call, policy=THRICE)
     heard = [d for d in deltas if isinstance(d, UsageDelta)]
@@ -227,7 +256,7 @@ async def test_what_a_failed_attempt_cost_stays_with_it(web):
 
 
 async def test_closing_hangs_up_whatever_the_attempt(web):
-    Host(web, "a", refuses(503), says("Hel", "lo"))
+    Host(web, "a", refuses(503), text_stream("Hel", "lo"))
     call = ProviderCall()
     stream = policy.stream([route()], request(), call, policy=THRICE, wait=Waits())
     async with aclosing(stream) as batches:
@@ -248,18 +277,18 @@ def test_waits_grow_up_to_a_limit_with_full_jitter(attempt: int, chance: float):
     assert wait == chance * longest
 
 
-def test_what_the_provider_asks_for_is_waited_for_besides():
+def test_the_wait_the_provider_requests_is_added():
     error = RateLimited(retry_after=12)
     assert THRICE.wait(1, error, chance=lambda: 0.5) == 12.25
 
 
-def test_who_asks_for_too_long_is_not_waited_for():
+def test_a_requested_wait_that_is_too_long_is_not_waited_for():
     assert THRICE.wait(1, RateLimited(retry_after=31)) is None
 
 
 async def test_a_long_retry_after_goes_to_the_fallback_at_once(web):
     Host(web, "a", refuses(429, retry_after="3600"))
-    Host(web, "b", says("from b"))
+    Host(web, "b", text_stream("from b"))
     waits = Waits()
     deltas, _ = await listen(
         route(), route("b"), call=ProviderCall(), policy=THRICE, wait=waits
@@ -272,17 +301,20 @@ async def test_a_long_retry_after_goes_to_the_fallback_at_once(web):
 
 async def test_another_model_answers_with_its_own_name_and_issuer(web):
     first = Host(web, "a", refuses(503))
-    other = Host(web, "b", says("from b"))
+    other = Host(web, "b", text_stream("from b"))
     call = ProviderCall()
     deltas, error = await listen(route(), route("b"), call=call)
     assert (text(deltas), error) == ("from b", None)
-    assert (first.asked[0]["model"], other.asked[0]["model"]) == ("a-model", "b-model")
+    assert (first.requests[0]["model"], other.requests[0]["model"]) == (
+        "a-model",
+        "b-model",
+    )
     assert (call.earlier[0].route.name, call.route.name) == ("a", "b")
 
 
 async def test_each_route_has_all_attempts(web):
     Host(web, "a", refuses(503), refuses(503))
-    Host(web, "b", refuses(503), says("at last"))
+    Host(web, "b", refuses(503), text_stream("at last"))
     call = ProviderCall()
     deltas, _ = await listen(route(), route("b"), call=call, policy=Policy(attempts=2))
     assert text(deltas) == "at last"
@@ -291,28 +323,28 @@ async def test_each_route_has_all_attempts(web):
 
 
 @pytest.mark.parametrize("status", [401, 402, 404, 429, 500])
-async def test_what_lies_with_the_first_one_falls_back(web, status: int):
+async def test_an_error_of_the_first_model_leads_to_the_fallback(web, status: int):
     Host(web, "a", refuses(status))
-    Host(web, "b", says("from b"))
+    Host(web, "b", text_stream("from b"))
     deltas, _ = await listen(route(), route("b"), call=ProviderCall())
     assert text(deltas) == "from b"
 
 
-async def test_what_lies_with_the_question_does_not(web):
+async def test_an_error_of_the_question_does_not(web):
     Host(web, "a", refuses(400))
     other = Host(web, "b")
     _, error = await listen(route(), route("b"), call=ProviderCall())
     assert isinstance(error, BadRequest)
-    assert other.asked == []
+    assert other.requests == []
 
 
-async def test_a_fallback_gets_the_options_it_takes_and_says_what_it_lost(web):
+async def test_a_fallback_gets_its_supported_options_and_reports_the_others(web):
     Host(web, "a", refuses(503))
-    other = Host(web, "b", says("from b"))
+    other = Host(web, "b", text_stream("from b"))
     plain = route("b", capabilities={"sampling": "never"})
     call = ProviderCall()
-    await listen(route(), plain, call=call, asked=request(temperature=0.5))
-    assert "temperature" not in other.asked[0]
+    await listen(route(), plain, call=call, model_request=request(temperature=0.5))
+    assert "temperature" not in other.requests[0]
     assert call.degraded == ["temperature"]
     assert call.earlier[0].degraded == []
 
@@ -320,39 +352,41 @@ async def test_a_fallback_gets_the_options_it_takes_and_says_what_it_lost(web):
 async def test_an_option_the_first_model_does_not_take_is_refused(web):
     plain = route("a", capabilities={"sampling": "never"})
     call = ProviderCall()
-    _, error = await listen(plain, call=call, asked=request(temperature=0.5))
+    _, error = await listen(plain, call=call, model_request=request(temperature=0.5))
     assert isinstance(error, BadRequest)
     assert error.param == "temperature"
     assert call.started_at == 0
 
 
-def test_staff_wishes_for_one_model_are_not_those_for_another():
+def test_staff_options_of_one_model_do_not_apply_to_another():
     first = route("a", defaults={"temperature": 0.2, "extra": {"a": 1}, "retry": {}})
     other = route("b", defaults={"top_p": 0.5, "seed": 1}, max_output_tokens=100)
-    asked = request(temperature=0.2, extra={"a": 1}, seed=7)
-    made_out = retarget(asked, other, first)
+    original = request(temperature=0.2, extra={"a": 1}, seed=7)
+    made_out = RequestBuilder(other).retarget(original, first)
     assert (made_out.temperature, made_out.extra, made_out.top_p) == (None, {}, 0.5)
     assert made_out.seed == 7
     assert made_out.max_output_tokens == 100
     assert made_out.issuer["route"] == "b:1"
 
 
-def test_the_first_model_is_asked_what_was_asked():
+def test_the_first_model_receives_the_unchanged_request():
     first = route("a", defaults={"temperature": 0.2})
-    asked = request(top_p=0.1)
-    made_out = retarget(asked, first, first)
+    original = request(top_p=0.1)
+    made_out = RequestBuilder(first).retarget(original, first)
     assert (made_out.temperature, made_out.top_p) == (None, 0.1)
 
 
-async def test_a_fallback_without_tools_is_told_of_them_in_words(web):
+async def test_a_fallback_without_tools_gets_them_prompted(web):
     tool = {"type": "function", "name": "now", "parameters": {"type": "object"}}
     Host(web, "a", refuses(503))
-    other = Host(web, "b", says('{"tool": "now", ', '"input": {}}'))
+    other = Host(web, "b", text_stream('{"tool": "now", ', '"input": {}}'))
     plain = route("b", capabilities={"tools": False})
     call = ProviderCall()
-    deltas, _ = await listen(route(), plain, call=call, asked=request(tools=[tool]))
-    assert "tools" not in other.asked[0]
-    assert '{"tool": ' in other.asked[0]["messages"][0]["content"]
+    deltas, _ = await listen(
+        route(), plain, call=call, model_request=request(tools=[tool])
+    )
+    assert "tools" not in other.requests[0]
+    assert '{"tool": ' in other.requests[0]["messages"][0]["content"]
     assert text(deltas) == ""
     assert FinishDelta("tool_calls", "stop") in deltas
     assert call.degraded == ["tools (emulated by words)"]
@@ -370,15 +404,15 @@ WORDS = {"json_schema": False, "tools": False}
 TOOL = {"json_schema": False, "tools": True}
 
 
-async def test_a_tool_stands_in_for_a_schema(web):
+async def test_a_tool_replaces_a_schema(web):
     host = Host(web, "a", calls("final_answer", {"city": "Rome"}, before="Well: "))
     call = ProviderCall()
     deltas, error = await listen(
-        route(capabilities=TOOL), call=call, asked=request(text=FORM)
+        route(capabilities=TOOL), call=call, model_request=request(text=FORM)
     )
     assert (text(deltas), error) == ('{"city":"Rome"}', None)
     assert FinishDelta("stop", "tool_calls") in deltas
-    body = host.asked[0]
+    body = host.requests[0]
     assert body["tools"][0]["function"]["parameters"] == CITY
     assert body["tool_choice"]["function"]["name"] == "final_answer"
     assert "response_format" not in body
@@ -386,26 +420,26 @@ async def test_a_tool_stands_in_for_a_schema(web):
 
 
 async def test_words_stand_in_where_no_tool_can(web):
-    host = Host(web, "a", says('Sure:\n```json\n{"city": "Rome"}\n```'))
+    host = Host(web, "a", text_stream('Sure:\n```json\n{"city": "Rome"}\n```'))
     call = ProviderCall()
     deltas, _ = await listen(
-        route(capabilities=WORDS), call=call, asked=request(text=FORM)
+        route(capabilities=WORDS), call=call, model_request=request(text=FORM)
     )
     assert text(deltas) == '{"city":"Rome"}'
-    assert '"city"' in host.asked[0]["messages"][0]["content"]
+    assert '"city"' in host.requests[0]["messages"][0]["content"]
     assert call.degraded == ["text.format (emulated by words)"]
 
 
 async def test_an_answer_that_does_not_fit_is_corrected_once_in_its_own_call(web):
-    host = Host(web, "a", says('{"town": 1}'), says('{"city": "Rome"}'))
+    host = Host(web, "a", text_stream('{"town": 1}'), text_stream('{"city": "Rome"}'))
     call = ProviderCall()
     deltas, error = await listen(
-        route(capabilities=WORDS), call=call, asked=request(text=FORM)
+        route(capabilities=WORDS), call=call, model_request=request(text=FORM)
     )
     assert (text(deltas), error) == ('{"city": "Rome"}', None)
-    *_, wrong, told = host.asked[1]["messages"]
+    *_, wrong, correction = host.requests[1]["messages"]
     assert wrong == {"role": "assistant", "content": '{"town": 1}'}
-    assert '"city" is a required property' in told["content"]
+    assert '"city" is a required property' in correction["content"]
     assert [c.attempt for c in [*call.earlier, call]] == [1, 2]
     assert call.earlier[0].error.code == "E_LLM_BAD_RESPONSE"
     heard = next(d for d in deltas if isinstance(d, UsageDelta))
@@ -413,29 +447,33 @@ async def test_an_answer_that_does_not_fit_is_corrected_once_in_its_own_call(web
     assert [c.usage.input_tokens for c in [*call.earlier, call]] == [10, 10]
 
 
-async def test_a_second_misfit_is_told_and_fails(web):
-    Host(web, "a", says("no"), says("never"))
+async def test_a_second_mismatch_is_published_and_fails(web):
+    Host(web, "a", text_stream("no"), text_stream("never"))
     call = ProviderCall()
     deltas, error = await listen(
-        route(capabilities=WORDS), call=call, asked=request(text=FORM)
+        route(capabilities=WORDS), call=call, model_request=request(text=FORM)
     )
     assert text(deltas) == "never"
     assert error.code == "E_LLM_BAD_RESPONSE"
-    assert str(error).endswith("does not fit the JSON Schema that was asked for.")
+    assert str(error).endswith("does not match the requested JSON Schema.")
     assert call.error is error
 
 
 async def test_a_streamed_answer_of_the_model_itself_is_judged_at_its_end(web):
-    Host(web, "a", says('{"town"', ": 1}"))
-    deltas, error = await listen(route(), call=ProviderCall(), asked=request(text=FORM))
+    Host(web, "a", text_stream('{"town"', ": 1}"))
+    deltas, error = await listen(
+        route(), call=ProviderCall(), model_request=request(text=FORM)
+    )
     assert text(deltas) == '{"town": 1}'
     assert error.code == "E_LLM_BAD_RESPONSE"
 
 
 async def test_an_answer_that_was_cut_off_or_calls_a_tool_is_not_judged(web):
-    Host(web, "a", says('{"ci', finish="length"), calls("now", {}))
+    Host(web, "a", text_stream('{"ci', finish="length"), calls("now", {}))
     for _ in range(2):
-        _, error = await listen(route(), call=ProviderCall(), asked=request(text=FORM))
+        _, error = await listen(
+            route(), call=ProviderCall(), model_request=request(text=FORM)
+        )
         assert error is None
 
 
@@ -443,7 +481,7 @@ async def test_an_answer_that_was_cut_off_or_calls_a_tool_is_not_judged(web):
 
 
 @pytest.mark.parametrize(
-    ("value", "said"),
+    ("value", "message"),
     [
         ([], '"retry" must be an object, such as {"attempts": 3}.'),
         ({"tries": 3}, "\"retry\" has no 'tries'; there are attempts,"),
@@ -455,10 +493,10 @@ async def test_an_answer_that_was_cut_off_or_calls_a_tool_is_not_judged(web):
         ({"max_delay": float("inf")}, '"max_delay" must be seconds'),
     ],
 )
-def test_a_wrong_policy_is_explained(value: Any, said: str):
+def test_a_wrong_policy_is_explained(value: Any, message: str):
     with pytest.raises(ValueError, match=r"^\"") as caught:
         Policy.read(value)
-    assert str(caught.value).startswith(said)
+    assert str(caught.value).startswith(message)
     with pytest.raises(ValidationError):
         LanguageModel(name="m", options={"retry": value}).clean()
 
@@ -476,7 +514,7 @@ def test_a_policy_is_read_as_it_is_written():
 
 
 def test_a_policy_that_slipped_in_wrong_is_the_staffs_to_correct():
-    with pytest.raises(BadRequest, match="the staff must correct it"):
+    with pytest.raises(BadRequest, match="ask the staff to correct it"):
         policy.policy_of(route(defaults={"retry": 3}))
 
 
@@ -502,7 +540,7 @@ def test_fallbacks_are_those_that_can_be_used_now():
 async def test_each_attempt_is_a_row_of_its_own(web):
     from llm.models import ModelCall
 
-    Host(web, "a", refuses(401), says("Hello"))
+    Host(web, "a", refuses(401), text_stream("Hello"))
     call = ProviderCall()
     policy_here = Policy(attempts=2, on=frozenset({InvalidKey.code}))
     await listen(route(), call=call, policy=policy_here)
@@ -534,29 +572,31 @@ def at(kind: str, name: str, **fields: Any) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("kind", "told", "degraded"),
+    ("kind", "expected", "degraded"),
     [
         ("openrouter", [{"type": "openrouter:web_search"}], []),
         ("deepseek", None, ["tools (without web_search)"]),
     ],
 )
-async def test_a_hosted_tool_is_said_in_the_fallbacks_words_or_reported(
-    web, kind, told, degraded
+async def test_a_hosted_tool_is_encoded_for_the_fallback_or_reported(
+    web, kind, expected, degraded
 ):
     Host(web, "a", refuses(503))
-    host, call = Host(web, "b", says("Found.")), ProviderCall()
+    host, call = Host(web, "b", text_stream("Found.")), ProviderCall()
     routes = at("openai", "a"), at(kind, "b")
-    deltas, error = await listen(*routes, call=call, asked=request(tools=[SEARCH]))
+    deltas, error = await listen(
+        *routes, call=call, model_request=request(tools=[SEARCH])
+    )
     assert (text(deltas), error) == ("Found.", None)
-    assert host.asked[0].get("tools") == told
+    assert host.requests[0].get("tools") == expected
     assert call.degraded == degraded
 
 
 async def test_a_tool_that_only_the_fallback_has_is_given_to_it_alone(web):
     first = Host(web, "a", refuses(503))
-    host, call = Host(web, "b", says("Found.")), ProviderCall()
+    host, call = Host(web, "b", text_stream("Found.")), ProviderCall()
     other = at("openrouter", "b", hosted_tools=[SEARCH])
     await listen(at("deepseek", "a"), other, call=call)
-    assert "tools" not in first.asked[0]
-    assert host.asked[0]["tools"] == [{"type": "openrouter:web_search"}]
+    assert "tools" not in first.requests[0]
+    assert host.requests[0]["tools"] == [{"type": "openrouter:web_search"}]
     assert call.degraded == []

@@ -102,7 +102,7 @@ def test_no_two_providers_read_the_same_variable():
 
 @each_provider
 class TestProvider:
-    def test_has_an_address_or_asks_for_one(self, provider: Provider):
+    def test_a_provider_has_an_address_or_requires_one(self, provider: Provider):
         if provider.needs_base_url:
             assert provider.base_url_env
         else:
@@ -119,7 +119,7 @@ class TestProvider:
             # The settings' table and ENABLE_… go by the kind's own name.
             assert name.startswith(f"{provider.name.upper()}_")
 
-    def test_options_say_what_they_want(self, provider: Provider):
+    def test_options_document_their_type(self, provider: Provider):
         names = [option.name for option in provider.options]
         assert len(names) == len(set(names))
         assert set(provider.secret_options) <= set(names)
@@ -164,33 +164,50 @@ class TestCodec:
 
     def test_encodes_calls_outputs_pictures_and_options(self, provider, codec):
         sent = orjson.dumps(codec.encode(FULL))
-        for told in (b"Be brief.", b"look", b"A cat.", b"And this?", b"iVBORw0K"):
-            assert told in sent
+        for text in (b"Be brief.", b"look", b"A cat.", b"And this?", b"iVBORw0K"):
+            assert text in sent
 
     def test_the_models_extras_have_the_last_word(self, provider, codec):
         request = Request(model="m", items=PLAIN.items, extra={"model": "other"})
         assert codec.encode(request)["model"] == "other"
 
-    @pytest.mark.parametrize("status", [400, 401, 403, 404, 429, 500, 503, 529])
-    @pytest.mark.parametrize("body", [b"", b"<html>", b'{"error":{"message":"x"}}'])
-    def test_any_error_body_becomes_ours(self, provider, codec, status, body):
-        error = codec.error(status, {}, body)
-        assert isinstance(error, LLMError)
-        assert error.upstream_status == status
+    def test_any_error_body_becomes_ours(self, provider, codec):
+        bodies = [b"", b"<html>", b'{"error":{"message":"x"}}']
+        for status in (400, 401, 403, 404, 429, 500, 503, 529):
+            for body in bodies:
+                error = codec.error(status, {}, body)
+                assert isinstance(error, LLMError), (status, body)
+                assert error.upstream_status == status, body
 
     def test_an_empty_stream_is_an_error(self, provider, codec):
         with pytest.raises(LLMError):
             list(codec.decoder().close())
 
-    @pytest.mark.parametrize("body", [b"", b"<html>", b"[]", b"{}", b'{"error":"x"}'])
-    def test_an_answer_that_is_none_is_an_error(self, provider, codec, body):
-        with pytest.raises(LLMError):
-            codec.decode(body)
+    def test_an_answer_that_is_none_is_an_error(self, provider, codec):
+        for body in (b"", b"<html>", b"[]", b"{}", b'{"error":"x"}'):
+            with pytest.raises(LLMError):
+                codec.decode(body)
 
 
 # A call over HTTP
 
-ASKED = Request(model="some/model", items=[user_message("Hello")])
+QUESTION = Request(model="some/model", items=[user_message("Hello")])
+ERROR_CLASSES = {  # by the name of the error in `tests.llm.canned`
+    "bad_key": InvalidKey,
+    "rate_limit": RateLimited,
+    "too_large": ContextTooLarge,
+    "down": ProviderDown,
+}
+STATUS_CLASSES = {
+    401: InvalidKey,
+    404: ModelNotAvailable,
+    413: ContextTooLarge,
+    429: RateLimited,
+    500: ProviderDown,
+    502: ProviderDown,
+    503: ProviderDown,
+    504: ProviderTimeout,
+}
 KEY = "sk-planted-0123456789"
 
 
@@ -201,13 +218,13 @@ def endpoint_of(provider: Provider, codec: Any) -> Endpoint:
     )
 
 
-async def told(
+async def call_provider(
     provider: Provider, codec: Any, *, stream: bool = True
 ) -> tuple[list[Delta], LLMError | None]:
-    """Everything that a call says, and the error that ends it."""
+    """All deltas of a call, and the error that ends it."""
     deltas: list[Delta] = []
-    asked = replace(ASKED, stream=stream)
-    calling = client.stream(endpoint_of(provider, codec), asked)
+    request = replace(QUESTION, stream=stream)
+    calling = client.stream(endpoint_of(provider, codec), request)
     try:
         async with aclosing(calling) as batches:
             async for batch in batches:
@@ -245,8 +262,8 @@ class Frames(httpx.AsyncByteStream):
 
 @pytest.fixture
 async def host() -> AsyncIterator[respx.Route]:
-    """Whatever address is asked, this answers."""
-    with respx.mock(using="httpx") as router:
+    """This reply is given at every address."""
+    with respx.mock(using="parley") as router:
         yield router.post(url__regex=".*")
     await client.aclose()
 
@@ -256,7 +273,7 @@ class TestCall:
     async def test_an_answer_that_streams(self, provider, codec, host):
         frames = canned(codec).frames
         host.return_value = httpx.Response(200, stream=Frames(*frames))
-        deltas, error = await told(provider, codec)
+        deltas, error = await call_provider(provider, codec)
         assert error is None
         assert text_of(deltas) == "Hello"
         assert counts_of(deltas) == (9, 2)
@@ -265,7 +282,7 @@ class TestCall:
 
     async def test_an_answer_in_one_piece(self, provider, codec, host):
         host.respond(200, content=canned(codec).whole)
-        deltas, error = await told(provider, codec, stream=False)
+        deltas, error = await call_provider(provider, codec, stream=False)
         assert error is None
         assert text_of(deltas) == "Hello"
         assert counts_of(deltas) == (9, 2)
@@ -274,7 +291,7 @@ class TestCall:
         self, provider, codec, host
     ):
         host.respond(200, content=canned(codec).stream)
-        await told(provider, codec)
+        await call_provider(provider, codec)
         sent = host.calls.last.request
         assert any(KEY in value for value in sent.headers.values())
         assert KEY not in str(sent.url)
@@ -288,85 +305,61 @@ class TestCall:
         builder = ResponseBuilder(id="resp_1", model="m", created_at=1)
         events = builder.start()
         builder.begin_call()
-        stream = client.stream(endpoint_of(provider, codec), ASKED)
+        stream = client.stream(endpoint_of(provider, codec), QUESTION)
         async with aclosing(stream) as batches:
             async for batch in batches:
                 events += builder.feed(batch)
         events += [*builder.end_call(), *builder.complete()]
         *before, last = events
-        said = [e["delta"] for e in before if e["type"].endswith("text.delta")]
-        assert said == ["Hel", "lo"]
+        texts = [e["delta"] for e in before if e["type"].endswith("text.delta")]
+        assert texts == ["Hel", "lo"]
         assert not any((e.get("response") or {}).get("usage") for e in before)
         assert last["response"]["usage"]["total_tokens"] == 11
 
-    @pytest.mark.parametrize(
-        ("what", "ours"),
-        [
-            ("bad_key", InvalidKey),
-            ("rate_limit", RateLimited),
-            ("too_large", ContextTooLarge),
-            ("down", ProviderDown),
-        ],
-    )
     @pytest.mark.parametrize("stream", [True, False])
-    async def test_an_error_has_its_class(
-        self, provider, codec, host, what, ours, stream
-    ):
-        status, body = getattr(canned(codec), what)
-        host.respond(status, content=body, headers={"retry-after": "7"})
-        deltas, error = await told(provider, codec, stream=stream)
-        assert deltas == []
-        assert type(error) is ours
-        assert error.retry_after == 7
-        assert error.provider == provider.name
-        assert KEY not in f"{error!r}{error.detail}"
+    async def test_an_error_has_its_class(self, provider, codec, host, stream):
+        for name, expected in ERROR_CLASSES.items():
+            status, body = getattr(canned(codec), name)
+            host.respond(status, content=body, headers={"retry-after": "7"})
+            deltas, error = await call_provider(provider, codec, stream=stream)
+            assert deltas == [], name
+            assert type(error) is expected, name
+            assert error.retry_after == 7, name
+            assert error.provider == provider.name, name
+            assert KEY not in f"{error!r}{error.detail}", name
 
-    @pytest.mark.parametrize(
-        ("status", "ours"),
-        [
-            (401, InvalidKey),
-            (404, ModelNotAvailable),
-            (413, ContextTooLarge),
-            (429, RateLimited),
-            (500, ProviderDown),
-            (502, ProviderDown),
-            (503, ProviderDown),
-            (504, ProviderTimeout),
-        ],
-    )
-    async def test_a_bare_status_says_enough(self, provider, codec, host, status, ours):
-        host.respond(status, content=b"")
-        _, error = await told(provider, codec)
-        assert type(error) is ours
+    async def test_a_bare_status_code_is_classified(self, provider, codec, host):
+        for status, expected in STATUS_CLASSES.items():
+            host.respond(status, content=b"")
+            _, error = await call_provider(provider, codec)
+            assert type(error) is expected, status
 
     async def test_no_answer_in_time(self, provider, codec, host):
         host.side_effect = httpx.ReadTimeout("slow")
-        _, error = await told(provider, codec)
+        _, error = await call_provider(provider, codec)
         assert type(error) is ProviderTimeout
 
     @pytest.mark.parametrize("end", [[], [httpx.ReadError("reset")]])
-    async def test_a_stream_that_is_cut_off_keeps_what_was_said(
-        self, provider, codec, host, end
-    ):
+    async def test_a_truncated_stream_keeps_its_text(self, provider, codec, host, end):
         body = Frames(canned(codec).begun, *end)
         host.return_value = httpx.Response(200, stream=body)
-        deltas, error = await told(provider, codec)
+        deltas, error = await call_provider(provider, codec)
         assert text_of(deltas) == "Hello"
         assert type(error) is CutOff
 
-    async def test_an_error_inside_the_stream_keeps_what_was_said(
+    async def test_an_error_inside_the_stream_keeps_its_text(
         self, provider, codec, host
     ):
         body = Frames(canned(codec).begun, canned(codec).failure)
         host.return_value = httpx.Response(200, stream=body)
-        deltas, error = await told(provider, codec)
+        deltas, error = await call_provider(provider, codec)
         assert text_of(deltas) == "Hello"
         assert type(error) is ProviderDown
 
     async def test_an_error_in_place_of_a_stream(self, provider, codec, host):
         _, body = canned(codec).down
         host.respond(200, json=orjson.loads(body))
-        _, error = await told(provider, codec)
+        _, error = await call_provider(provider, codec)
         assert type(error) is ProviderDown
 
 

@@ -86,7 +86,9 @@ def test_a_key_makes_an_account_with_the_usual_model(read: Read):
 
 
 def test_a_named_model_is_the_default(read: Read):
-    account = Account(kind="openai", api_key="sk-1", model="big", is_default=True)
+    account = Account(
+        kind="openai", api_key="sk-1", model="big", names_model=True, is_default=True
+    )
     assert read(OPENAI_API_KEY="sk-1", OPENAI_MODEL="big") == [account, DEMO]
 
 
@@ -102,6 +104,25 @@ def test_the_chosen_provider_comes_first_and_is_the_default(read: Read):
         ("acme", False),
         ("demo", False),
     ]
+
+
+@pytest.mark.parametrize(
+    ("variables", "kinds"),
+    [
+        ({}, ["openai", "acme", "demo"]),
+        ({"ACME_MODEL": "x"}, ["openai", "acme", "demo"]),
+        ({"OPENAI_MODEL": "x"}, ["openai", "acme", "demo"]),
+        ({"LLM_PROVIDER": "acme"}, ["acme", "openai", "demo"]),
+        ({"LLM_PROVIDER": "demo"}, ["demo", "openai", "acme"]),
+        ({"ENABLE_OPENAI": "false"}, ["acme", "demo"]),
+        ({"ENABLE_OPENAI": "false", "LOCAL_BOX_MODEL": "x"}, ["local-box", "acme"]),
+    ],
+)
+def test_of_several_keys_openais_comes_first(
+    read: Read, variables: dict[str, str], kinds: list[str]
+):
+    found = read(ACME_API_KEY="a", OPENAI_API_KEY="o", **variables)
+    assert [each.kind for each in found][: len(kinds)] == kinds
 
 
 def test_a_named_model_gives_way_to_the_chosen_provider(read: Read):
@@ -134,11 +155,12 @@ def test_options_of_the_environment_go_along(read: Read):
         model="m",
         base_url="https://tower.example",
         options={"year": "2024"},
+        names_model=True,
         is_default=True,
     )
 
 
-def test_a_secret_with_its_options_stands_in_for_the_key(read: Read):
+def test_a_secret_with_its_options_replaces_the_key(read: Read):
     client = {"TOWER_SECRET": "s", "TOWER_HOUSE": "h", "TOWER_FLOOR": "f"}
     first, *_ = read(**client, **TOWER)
     assert (first.api_key, first.options) == ("s", {"house": "h", "floor": "f"})
@@ -277,11 +299,13 @@ def test_each_incomplete_set_of_a_real_provider_names_what_is_missing(
         ),
         (
             {"LLM_PROVIDER": "openai", "OPENAI_API_KEY": "o", "ENABLE_OPENAI": "0"},
-            "ENABLE_OPENAI: LLM_PROVIDER=openai needs it; remove it or set true.",
+            "ENABLE_OPENAI: LLM_PROVIDER=openai needs this provider; remove the"
+            " variable or set it to true.",
         ),
         (
             {"LLM_PROVIDER": "demo", "ENABLE_DEMO": "false"},
-            "ENABLE_DEMO: LLM_PROVIDER=demo needs it; remove it or set true.",
+            "ENABLE_DEMO: LLM_PROVIDER=demo needs this provider; remove the"
+            " variable or set it to true.",
         ),
         (
             {"LLM_PROVIDER": "skynet"},
@@ -290,7 +314,7 @@ def test_each_incomplete_set_of_a_real_provider_names_what_is_missing(
         ),
     ],
 )
-def test_an_incomplete_set_stops_and_says_what_is_missing(
+def test_an_incomplete_account_stops_the_start_and_names_what_is_missing(
     read: Read, variables: dict[str, str], line: str
 ):
     with pytest.raises(ConfigurationError) as stop:

@@ -58,11 +58,11 @@ def test_a_port_for_root_is_the_ports_fault(monkeypatch: pytest.MonkeyPatch):
         raise PermissionError(errno.EACCES, "Permission denied")
 
     monkeypatch.setattr(socket, "create_server", refuse)
-    with pytest.raises(ConfigurationError, match=r"^PORT: 80 needs more rights; use"):
+    with pytest.raises(ConfigurationError, match=r"^PORT: 80 needs root rights; use"):
         Address("0.0.0.0", 80).listen()
 
 
 def test_a_host_that_is_not_ours_is_the_hosts_fault():
-    host = "192.0.2.1"  # for documentation; nobody has it
+    host = "192.0.2.1"  # reserved for documentation
     with pytest.raises(ConfigurationError, match=f"^HOST: cannot listen on '{host}'"):
         Address(host, 8000).listen()

@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from project.settings import env
-from tests.serving import BASE, ServerProcess, free_port
+from tests.serving import BASE, SpawnedProcess, free_port
 
 COMPOSE = yaml.safe_load((BASE / "compose.yaml").read_text())
 OURS = {name: COMPOSE["services"][name] for name in ("web", "worker")}
@@ -28,7 +28,7 @@ HEALTHY = [sys.executable, str(BASE / "deploy" / "healthy.py")]
 
 
 @pytest.mark.parametrize("service", OURS)
-def test_containers_are_told_only_what_is_read(service: str):
+def test_containers_receive_only_variables_that_are_read(service: str):
     in_image = re.search(r"^ENV PARLEY_.*$", IMAGE, re.MULTILINE)
     assert in_image
     assert set(OURS[service]["environment"]) <= set(env.names)
@@ -63,20 +63,20 @@ def test_the_image_leaves_out_what_a_server_does_not_need(path: str):
     assert path in IGNORED
 
 
-def test_whoever_starts_the_proxy_says_all_that_its_configuration_leaves_open():
+def test_starting_the_proxy_sets_every_variable_of_its_configuration():
     left_open = set(
         re.findall(r"@[A-Z0-9_]+@", (BASE / "deploy" / "nginx.conf").read_text())
     )
-    for said in (
+    for line in (
         COMPOSE["services"]["proxy"]["command"],
         (BASE / "deploy" / "scaled.sh").read_text(),
     ):
-        assert left_open <= set(re.findall(r"@[A-Z0-9_]+@", said))
+        assert left_open <= set(re.findall(r"@[A-Z0-9_]+@", line))
 
 
 def test_a_container_is_healthy_by_whatever_name_browsers_know_it(tmp_path: Path):
     names: dict[str, Any] = {"ALLOWED_HOSTS": "chat.example.org"}
-    server = ServerProcess(tmp_path / "data", names)
+    server = SpawnedProcess(tmp_path / "data", names)
     server.start()
     try:
         assert _is_healthy(server.port)
@@ -84,7 +84,7 @@ def test_a_container_is_healthy_by_whatever_name_browsers_know_it(tmp_path: Path
         server.stop()
 
 
-def test_a_container_that_nobody_answers_in_is_not_healthy():
+def test_a_container_whose_server_does_not_respond_is_unhealthy():
     assert not _is_healthy(free_port())
 
 

@@ -20,6 +20,7 @@ ABOUT_OTHERS = {
 #: Names that other programs and libraries define and this project's code does not use.
 FOREIGN = {"AsyncHttpConsumer", "GZipMiddleware", "FLUSHDB", "VACUUM", "noeviction"}
 FOREIGN |= {"Enum", "extra_body", "large_client_header_buffers", "acme.py"}
+FOREIGN |= {"llm_providers.py"}
 
 _GIT = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
 _LISTING = subprocess.run(_GIT, cwd=BASE, check=True, capture_output=True, text=True)
@@ -100,6 +101,16 @@ def missing_names(text: str, *, about_others: bool = False) -> set[str]:
         if not found:
             missing.add(name)
     return missing
+
+
+def test_every_event_is_described():
+    """The clients' events that code sends beside the standard's."""
+    sent = re.findall(
+        r'(?:\bextension\(|"type":)\s*f?"(parley:[a-z_]+\.[a-z_.]*)', SOURCE
+    )
+    described = "\n".join((BASE / name).read_text() for name in DOCUMENTS)
+    assert {"parley:step.started", "parley:turn.queued"} <= {*sent}
+    assert [name for name in sorted({*sent}) if name not in described] == []
 
 
 @pytest.mark.parametrize("path", DOCUMENTS)

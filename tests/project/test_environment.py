@@ -16,34 +16,41 @@ from tests.serving import BASE
 
 Load = Callable[..., dict[str, Any]]
 
-# Variable, a wrong value, and what is said of it.
+# Variable, a wrong value, and the error.
 WRONG = [
     ("ACCESS_LOG", "maybe", "'maybe' is neither true nor false."),
     (
         "ALLOWED_HOSTS",
         "a.org, http://b.org",
-        "'http://b.org' is no host name; leave out",
+        "'http://b.org' is not a host name; leave out",
     ),
-    ("ALLOWED_HOSTS", "a.org:8000", "'a.org:8000' is no host name; leave out"),
+    ("ALLOWED_HOSTS", "a.org:8000", "'a.org:8000' is not a host name; leave out"),
     ("AZURE_OPENAI_API_VERSION", "new", "'new' is not a version such as "),
-    ("AZURE_OPENAI_CLIENT_SECRET", "two words", "a key has no spaces and only ASCII"),
+    (
+        "AZURE_OPENAI_CLIENT_SECRET",
+        "two words",
+        "a key cannot contain spaces or non-ASCII",
+    ),
     ("BEHIND_HTTPS", "nginx", "'nginx' is neither true nor false."),
-    ("CSRF_TRUSTED_ORIGINS", "chat.org", "'chat.org' is no origin; write https://host"),
-    ("CSRF_TRUSTED_ORIGINS", "https://a/b", "'https://a/b' is no origin; write"),
+    ("COMPACTION_THRESHOLD", "96", "'96' is not a number from 0 to 95."),
+    ("CSRF_TRUSTED_ORIGINS", "chat.org", "'chat.org' is not an origin; write https"),
+    ("CSRF_TRUSTED_ORIGINS", "https://a/b", "'https://a/b' is not an origin; write"),
     ("DATABASE_URL", "mysql://u:p@h/db", "is neither a SQLite file nor PostgreSQL; "),
     ("DATABASE_URL", "postgres://u:p@h/", "it names no database; write postgres://"),
     ("DATABASE_URL", "sqlite://:memory:", "is neither a SQLite file nor PostgreSQL; "),
     ("DATABASE_URL", "sqlite:////no/such/x", "cannot open /no/such/x (No such file or"),
     ("DEBUG", "verbose", "'verbose' is neither true nor false."),
     ("DELETED_RETENTION_DAYS", "-1", "'-1' is not a whole number of days from 0 to"),
+    ("EXCHANGE_RETENTION_DAYS", "-1", "'-1' is not a whole number of days from 0 to"),
+    ("EXCHANGE_MAX_SIZE", "1MB", "'1MB' is not a whole number above 0."),
     ("DRAIN_GRACE", "10s", "'10s' is not a number of seconds above 0."),
     ("ENABLE_DEMO", "perhaps", "'perhaps' is neither true nor false."),
     ("ENABLE_GROQ", "2", "'2' is neither true nor false."),
     ("ENCRYPTION_KEYS", "tooshort", "a key is not 32 url-safe base64 bytes."),
-    ("GROQ_API_KEY", "gsk with spaces", "a key has no spaces and only ASCII letters;"),
-    ("GROQ_API_BASE", "groq.example/v1", "'groq.example/v1' is no address; write"),
+    ("GROQ_API_KEY", "gsk with spaces", "a key cannot contain spaces or non-ASCII"),
+    ("GROQ_API_BASE", "groq.example/v1", "'groq.example/v1' is not a URL; write"),
     ("GROQ_API_BASE", "http://me:pw@h/v1", "leave out user and password."),
-    ("GROQ_API_BASE", "http://h/v1?key=x", "'http://h/v1?key=x' is no address; write"),
+    ("GROQ_API_BASE", "http://h/v1?key=x", "'http://h/v1?key=x' is not a URL; write"),
     ("LLM_CONNECT_TIMEOUT", "-1", "'-1' is not a number of seconds above 0."),
     ("LLM_FIRST_BYTE_TIMEOUT", "nan", "'nan' is not a number of seconds above 0."),
     ("LLM_IDLE_TIMEOUT", "0", "'0' is not a number of seconds above 0."),
@@ -57,16 +64,32 @@ WRONG = [
     ("LOG_LEVEL", "loud", "'loud' is not one of DEBUG, INFO, WARNING, ERROR."),
     ("MAX_ANSWER_SIZE", "1MB", "'1MB' is not a whole number above 0."),
     ("MAX_INPUT_SIZE", "1MB", "'1MB' is not a whole number above 0."),
+    ("PARLEY_APPS", "no_such_app", "'no_such_app' cannot be imported; install its"),
+    ("PARLEY_APPS", "llm.nothing", "'llm.nothing' cannot be imported; install its"),
     ("PARLEY_DATA", "/proc/none/data", "cannot use /proc/none/data ("),
     ("PARLEY_READ_DOTENV", "x", "'x' is neither true nor false."),
     ("PORT", "http", "'http' is not a whole number above 0."),
-    ("PORT", "65536", "65536 is no port; use 1 to 65535."),
-    ("REDIS_URL", "localhost:6379", "is no address of Redis; write redis://host:6379"),
-    ("REDIS_URL", "redis://localhost/main", "is no address of Redis; write redis://"),
-    ("REDIS_URL", "redis://localhost", "Redis goes with PostgreSQL; set DATABASE_URL="),
+    ("PORT", "65536", "65536 is not a port; use 1 to 65535."),
+    ("REDIS_URL", "localhost:6379", "is not a Redis URL; write redis://host:6379"),
+    ("REDIS_URL", "redis://localhost/main", "is not a Redis URL; write redis://"),
+    ("REDIS_URL", "redis://localhost", "Redis needs PostgreSQL; set DATABASE_URL="),
     ("RETENTION_DAYS", "36501", "'36501' is not a whole number of days from 0 to 365"),
+    (
+        "STRUCTURED_OUTPUT_CORRECTIONS",
+        "-1",
+        "'-1' is not a whole number; 0 means no limit.",
+    ),
+    (
+        "SHARE_LINKS",
+        "friends",
+        "'friends' is not one of off, group, signed_in, public.",
+    ),
     ("SYNC_MODELS", "daily", "'daily' is neither true nor false."),
-    ("TIME_ZONE", "Paris", "'Paris' is no time zone; write for example Europe/Paris."),
+    (
+        "TIME_ZONE",
+        "Paris",
+        "'Paris' is not a time zone; write for example Europe/Paris.",
+    ),
     ("TOOL_TIMEOUT", "soon", "'soon' is not a number of seconds above 0."),
     ("TURN_CONCURRENCY", "1.5", "'1.5' is not a whole number above 0."),
     ("TURN_DEADLINE", "x", "'x' is not a number of seconds above 0."),
@@ -81,15 +104,29 @@ WRONG = [
         "/no/such.json",
         "cannot read /no/such.json (No such file or directory);",
     ),
-    ("PUBLIC_URL", "parley.org", "'parley.org' is no address; write"),
+    ("PUBLIC_URL", "parley.org", "'parley.org' is not a URL; write"),
     ("QUESTION_EXPIRES", "later", "'later' is not a number of seconds above 0."),
+    ("IMPORT_MAX_SIZE", "lots", "'lots' is not a whole number above 0."),
+    ("DICTATION_MAX_SECONDS", "soon", "'soon' is not a whole number above 0."),
+    ("DICTATION_MAX_SIZE", "1GB", "'1GB' is not a whole number above 0."),
+    ("AUTO_TITLES", "maybe", "'maybe' is neither true nor false."),
+    ("SHOW_COSTS", "maybe", "'maybe' is neither true nor false."),
     ("UPLOAD_QUOTA", "lots", "'lots' is not a whole number above 0."),
     ("USER_BYTES_PER_MINUTE", "1GB", "'1GB' is not a whole number; 0 means no limit."),
     ("USER_REQUESTS_PER_MINUTE", "-1", "'-1' is not a whole number; 0 means no limit."),
     ("USER_TOKENS_PER_MINUTE", "1.5", "'1.5' is not a whole number; 0 means no limit."),
 ]
 # Any text will do; what `serve` makes of HOST and the password is tested there.
-FREE = {"HOST", "SECRET_KEY", "SYSTEM_PROMPT", "PARLEY_ADMIN_PASSWORD"}
+FREE = {
+    "HOST",
+    "KEY_FOLDERS",
+    "KEY_VARIABLES",
+    "PARLEY_ADMIN_PASSWORD",
+    "SECRET_KEY",
+    "SYSTEM_PROMPT",
+    "TITLE_MODEL",
+    "TRANSCRIPTION_MODEL",
+}
 
 
 @pytest.fixture
@@ -166,7 +203,7 @@ def test_the_server_reaches_itself_where_it_listens(load: Load):
     assert load(HOST="0.0.0.0", PORT="9000")["SELF_URL"] == "http://127.0.0.1:9000"
 
 
-# What is kept in the data folder
+# Files in the data folder
 
 
 def test_secrets_are_made_once_and_for_our_eyes_only(load: Load, tmp_path: Path):
@@ -204,7 +241,7 @@ def test_a_folder_made_for_us_is_closed_to_others(load: Load, tmp_path: Path):
     assert mode_of(tmp_path / "data") == 0o700
 
 
-def test_a_folder_that_others_use_too_keeps_its_mode(load: Load, tmp_path: Path):
+def test_a_shared_folder_keeps_its_mode(load: Load, tmp_path: Path):
     (tmp_path / "data").mkdir(mode=0o755)
     (tmp_path / "data" / "theirs").touch()
     load()

@@ -1,4 +1,4 @@
-"""What answers say to browsers and caches beside their bodies."""
+"""Response headers for browsers and caches."""
 
 from __future__ import annotations
 
@@ -33,9 +33,10 @@ def behind_https(code: str) -> str:
     ).stdout
 
 
+@pytest.mark.server
 def test_behind_https_cookies_are_of_this_host_alone_and_http_is_left():
     names = "SESSION_COOKIE_NAME", "CSRF_COOKIE_NAME", "BROWSER_COOKIE_NAME"
-    told = behind_https(
+    response = behind_https(
         f"print(*[getattr(settings, name) for name in {names!r}]);"
         "from django.test import Client;"
         "here = {'Host': 'localhost'};"
@@ -47,13 +48,13 @@ def test_behind_https_cookies_are_of_this_host_alone_and_http_is_left():
         "print(secure.cookies['__Host-csrftoken'].OutputString());"
         "print(Client(headers=here).get('/healthz').status_code)"
     ).splitlines()
-    assert told[0] == "__Host-sessionid __Host-csrftoken __Host-parley_browser"
-    assert told[1] == "301 https://localhost/login/?a=b"
-    assert told[2] == "200 max-age=31536000"
-    assert "Secure" in told[3]
-    assert "Path=/" in told[3]
-    assert "Domain" not in told[3]
-    assert told[4] == "200"
+    assert response[0] == "__Host-sessionid __Host-csrftoken __Host-parley_browser"
+    assert response[1] == "301 https://localhost/login/?a=b"
+    assert response[2] == "200 max-age=31536000"
+    assert "Secure" in response[3]
+    assert "Path=/" in response[3]
+    assert "Domain" not in response[3]
+    assert response[4] == "200"
 
 
 @pytest.mark.parametrize("path", ["/api/models/", "/api/turns/x/", "/nothing/here/"])
@@ -74,7 +75,7 @@ def test_signing_out_clears_the_cache_and_nothing_else():
     assert browser.post("/admin/logout/")["Clear-Site-Data"] == '"cache"'
 
 
-def test_what_does_not_pass_through_django_says_the_same(shared_server: ServerProcess):
+def test_responses_outside_django_have_the_same_headers(shared_server: ServerProcess):
     token = shared_server.create_token()
     http = httpx.Client(
         base_url=shared_server.url, headers={"Authorization": f"Bearer {token}"}

@@ -15,7 +15,7 @@ TABLE = {name: (default, meaning) for name, default, meaning in ROW.findall(SETT
 
 
 def documented_as(name: str) -> str:
-    """The row of the table that tells of this variable."""
+    """The row of the table that documents this variable."""
     for kind in sorted(all_providers(), key=len, reverse=True):
         word = kind.upper().replace("-", "_")
         if name not in TABLE and word in name:
@@ -23,22 +23,22 @@ def documented_as(name: str) -> str:
     return name
 
 
-def test_the_table_tells_of_every_variable_that_is_read_and_of_no_other():
+def test_the_table_lists_exactly_the_variables_that_are_read():
     assert {documented_as(name) for name in env.names} == set(TABLE)
 
 
 def test_the_tables_defaults_are_the_real_ones():
     for name, default in env.names.items():
-        told, _ = TABLE[documented_as(name)]
-        if told.startswith("`"):
-            assert told.strip("`").lower() == default.lower(), name
+        documented, _ = TABLE[documented_as(name)]
+        if documented.startswith("`"):
+            assert documented.strip("`").lower() == default.lower(), name
 
 
-def test_every_default_that_is_a_plain_value_is_told():
+def test_every_plain_default_is_documented():
     for name, default in env.names.items():
-        told, _ = TABLE[documented_as(name)]
+        documented, _ = TABLE[documented_as(name)]
         is_plain = re.fullmatch(r"[A-Z]+|True|False|[\d.]+", default)
-        assert told.startswith("`") or not is_plain, name
+        assert documented.startswith("`") or not is_plain, name
 
 
 def test_the_example_knows_only_real_variables():

@@ -1,14 +1,16 @@
-"""While the database is away, people get a sentence and programs an error object."""
+"""While the database is away, people get a page and programs an error object."""
 
 from __future__ import annotations
 
+import errno
+import html
 from typing import Any
 
 import pytest
 from django.db import InterfaceError, OperationalError
 from django.test import RequestFactory
 
-from project.unavailable import RETRY_AFTER, server_error
+from project.exception_handler import RETRY_AFTER, server_error
 
 PAGE, PROGRAM = "text/html,*/*;q=0.8", "application/json"
 LOCKED = OperationalError("database is locked")
@@ -25,22 +27,32 @@ def answer(path: str, accept: str, exc: Exception = LOCKED) -> Any:
     ("path", "accept"),
     [("/api/models/", PAGE), ("/api/models/", PROGRAM), ("/c/1/", "")],
 )
-def test_programs_are_told_by_an_error_object(path: str, accept: str):
-    told = answer(path, accept)
-    assert told.status_code == 503
-    assert told["Content-Type"] == "application/json"
-    assert b'"code": "database_unavailable"' in told.content
-    assert told["Retry-After"] == str(RETRY_AFTER)
+def test_programs_receive_an_error_object(path: str, accept: str):
+    response = answer(path, accept)
+    assert response.status_code == 503
+    assert response["Content-Type"] == "application/json"
+    assert b'"code": "database_unavailable"' in response.content
+    assert response["Retry-After"] == str(RETRY_AFTER)
 
 
-def test_people_are_told_by_a_sentence():
-    told = answer("/c/1/", PAGE)
-    assert (told.status_code, told["Content-Type"]) == (503, "text/plain")
-    assert told.content.startswith(b"The database cannot be reached")
+@pytest.mark.parametrize(
+    ("exc", "status", "text"),
+    [
+        (LOCKED, 503, "The database cannot be reached; nothing was lost."),
+        (OSError(errno.EDQUOT, "x"), 507, "storage is full; nothing was saved."),
+    ],
+)
+def test_people_receive_a_page(exc: Exception, status: int, text: str):
+    """It asks no database: this test may not."""
+    response = answer("/c/1/", PAGE, exc)
+    assert response.status_code == status
+    assert response["Content-Type"].startswith("text/html")
+    assert "Retry-After" in response
+    assert text in html.unescape(response.content.decode())
 
 
 @pytest.mark.parametrize(
     "exc", [OperationalError("no such table: x"), InterfaceError("x"), ValueError("x")]
 )
-def test_a_fault_of_ours_is_not_said_to_be_the_database_s(exc: Exception):
+def test_a_bug_is_not_reported_as_a_database_error(exc: Exception):
     assert answer("/api/models/", PAGE, exc).status_code == 500

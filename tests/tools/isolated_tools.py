@@ -44,7 +44,7 @@ def greet(guest: Guest, context: Context) -> dict:
 
 @tool(isolate=True)
 async def ask(context: Context) -> str:
-    """Ask the person who waits."""
+    """Ask the user."""
     first, second = await asyncio.gather(
         context.asking("First?", {"type": "object"}),
         context.asking("Second?", {"type": "object"}),
@@ -81,7 +81,7 @@ def fail(how: str) -> str:
 
 @tool(isolate=True)
 async def later() -> Accepted:
-    """Goes on elsewhere."""
+    """Accepted, with a result later."""
     return Accepted("job-7", poll_after=30)
 
 

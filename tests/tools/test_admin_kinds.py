@@ -8,11 +8,10 @@ import pytest
 from django.contrib.auth.models import Group
 from django.urls import reverse
 
+from tests.tools.http.test_http_admin import ADD, errors, form, page
 from tools.models import Tool
 from tools.models import tool as models
 from tools.registry import Accepted, get_tool, tool
-
-from .test_http_admin import ADD, errors, form, page
 
 pytestmark = pytest.mark.django_db
 HOSTED = f"{ADD}?kind=hosted"
@@ -36,41 +35,44 @@ def hosted(**fields: object) -> dict:
 # Tools of providers
 
 
-def test_the_form_begins_with_a_preset_and_says_who_has_it(admin_client):
+def test_the_form_starts_with_a_preset_and_names_supporting_providers(admin_client):
     text = text_of(admin_client.get(f"{HOSTED}&preset=code_interpreter"))
     assert '"type": "code_interpreter"' in text
     assert 'value="code_interpreter"' in text
-    assert "The model looks for pages on the web and cites them." in text
+    assert "The model searches the web and cites pages." in text
     assert "Anthropic" in text
     assert "http-0-url" not in text
 
 
-def test_a_tool_of_providers_is_made_and_offered(admin_client):
+def test_a_hosted_tool_is_created_and_available(admin_client):
     assert admin_client.post(HOSTED, hosted()).status_code == 302
     row = Tool.objects.get(name="search")
     assert row.kind == Tool.Kind.HOSTED
     assert Tool.objects.load_for(None).hosted == {"search": {"type": "web_search"}}
     text = text_of(admin_client.get(page(row)))
-    assert "Which providers have it" in text
+    assert "Providers that have this tool" in text
     assert "Dry run" not in text
     assert text_of(admin_client.get(reverse("admin:tools_tool_changelist")))
 
 
 @pytest.mark.parametrize(
-    ("definition", "told"),
+    ("definition", "expected"),
     [
         ("", "This field is required."),
         ("{", "Line 1, column 2"),
         ('{"type": "teleport"}', "No provider has a tool of the type 'teleport'"),
-        ('{"type": "file_search", "vector_store_ids": ["vs_..."]}', "own id"),
+        (
+            '{"type": "file_search", "vector_store_ids": ["vs_..."]}',
+            "id of a vector store",
+        ),
         ('{"type": "computer"}', "Computer use needs a program"),
     ],
 )
-def test_a_definition_that_is_wrong_is_told_at_its_field(
-    admin_client, definition, told
+def test_an_invalid_definition_is_reported_at_its_field(
+    admin_client, definition, expected
 ):
     response = admin_client.post(HOSTED, hosted(definition=definition))
-    assert told in errors(response)
+    assert expected in errors(response)
     assert not Tool.objects.filter(name="search").exists()
 
 
@@ -91,7 +93,7 @@ def calculator() -> Tool:
     return Tool.objects.get(name="calculator")
 
 
-def test_staff_say_when_a_person_is_asked_and_whether_the_model_waits(
+def test_staff_set_when_approval_is_needed_and_whether_the_model_waits(
     admin_client, calculator
 ):
     chefs = Group.objects.create(name="chefs")
@@ -109,18 +111,26 @@ def test_staff_say_when_a_person_is_asked_and_whether_the_model_waits(
     assert used.approval.policy == "rule"
     assert used.approval.group_id == chefs.pk
     listed = text_of(admin_client.get(reverse("admin:tools_tool_changelist")))
-    assert "if the arguments fit a rule" in listed
+    assert "if the arguments match a rule" in listed
     assert admin_client.post(page(calculator), a_change(calculator)).status_code == 302
     used = Tool.objects.available(None)["calculator"]
     assert (used.blocking, used.approval) == (True, None)
 
 
 @pytest.mark.parametrize(
-    ("rule", "told"),
+    ("rule", "expected"),
     [
-        ("", "Write a JSON Schema that arguments in need of approval fit."),
-        ("{}", "Write a JSON Schema that arguments in need of approval fit."),
-        ("[]", "A schema is an object"),
+        (
+            "",
+            "Enter a JSON Schema that matches the arguments of calls that need"
+            " approval.",
+        ),
+        (
+            "{}",
+            "Enter a JSON Schema that matches the arguments of calls that need"
+            " approval.",
+        ),
+        ("[]", "A schema must be an object"),
         ('{\n  "properties": }', "Line 2, column 17"),
         (
             '{\n  "properties": {\n    "euros": {"type": "money"}\n  }\n}',
@@ -128,12 +138,12 @@ def test_staff_say_when_a_person_is_asked_and_whether_the_model_waits(
         ),
     ],
 )
-def test_a_rule_that_is_wrong_is_told_with_its_line(
-    admin_client, calculator, rule, told
+def test_an_invalid_rule_is_reported_with_its_line(
+    admin_client, calculator, rule, expected
 ):
     sent = a_change(calculator, approval="rule", approval_rule=rule)
     response = admin_client.post(page(calculator), sent)
-    assert told in errors(response)
+    assert expected in errors(response)
     if rule:
         assert rule in text_of(response)
 
@@ -147,32 +157,36 @@ def test_an_http_tool_has_the_same_fields(admin_client):
     assert used.poll is not None
 
 
-def test_an_empty_choice_says_what_it_stands_for(admin_client, calculator):
-    assert "as its code says" in text_of(admin_client.get(page(calculator)))
-    assert "as its method says" in text_of(admin_client.get(ADD))
+def test_an_empty_choice_shows_its_meaning(admin_client, calculator):
+    assert "according to its code" in text_of(admin_client.get(page(calculator)))
+    assert "according to its HTTP method" in text_of(admin_client.get(ADD))
 
 
 @pytest.mark.parametrize(
-    ("field", "value", "told"),
+    ("field", "value", "expected"),
     [
-        ("job_url", "https://a.test/jobs", "Write {id} once, in the path."),
+        ("job_url", "https://a.test/jobs", "Write {id} exactly once, in the path."),
         ("job_url", "ftp://a.test/{id}", "such as https://host"),
-        ("job_url", "https://a.test/{id}", "Say where the id stands"),
+        ("job_url", "https://a.test/{id}", "Enter the pointer to the id"),
         ("job_pointer", "id", "Write a pointer"),
-        ("pending_states", "queued", "Pointer and values go together."),
+        (
+            "pending_states",
+            "queued",
+            "Enter both the pointer to the state and the pending states, or neither.",
+        ),
         ("poll_after", "0", "greater than or equal to 1"),
-        ("callback_place", "cookie:x", "there is no place 'cookie'"),
+        ("callback_place", "cookie:x", "there is no location 'cookie'"),
         ("callback_place", "path:x", "Choose one of header, query, body."),
-        ("callback_place", "header:Host", "'Host' is not yours to set."),
+        ("callback_place", "header:Host", "'Host' is set by the server; remove it."),
         ("callback_place", "body:url", "GET has no body."),
     ],
 )
-def test_how_a_later_result_is_found_is_checked(admin_client, field, value, told):
+def test_how_a_later_result_is_found_is_checked(admin_client, field, value, expected):
     sent = form(http={"async_answers": "on", field: value})
-    assert told in errors(admin_client.post(ADD, sent))
+    assert expected in errors(admin_client.post(ADD, sent))
 
 
-def test_a_dry_run_says_when_the_result_comes_later(admin_client, calculator):
+def test_a_dry_run_reports_a_deferred_result(admin_client, calculator):
     @tool(poll=lambda context, token: None)
     async def bake() -> Accepted:
         """Bake a cake."""
@@ -185,4 +199,4 @@ def test_a_dry_run_says_when_the_result_comes_later(admin_client, calculator):
         patch.setattr(models, "python_tools", lambda: {"bake": get_tool(bake)})
         text = text_of(admin_client.post(url, sent))
     assert "accepted" in text
-    assert "A turn would ask for it in 30 s." in text
+    assert "A turn would poll for it after 30 s." in text

@@ -81,7 +81,7 @@ def test_at_first_everybody_may_what_only_reads():
 
 
 @pytest.mark.django_db
-def test_what_staff_chose_outlives_the_next_migrate():
+def test_choices_of_staff_survive_the_next_migrate():
     DeclaredTool.objects.filter(kind="shell").update(allowed_for="everybody")
     DeclaredTool.objects.filter(kind="web_search").update(allowed_for="nobody")
     DeclaredTool.objects.filter(kind="mcp").delete()
@@ -95,7 +95,7 @@ def test_what_staff_chose_outlives_the_next_migrate():
 
 
 @pytest.mark.django_db
-def test_a_group_that_is_deleted_leaves_the_kind_to_nobody():
+def test_deleting_the_group_leaves_the_kind_to_nobody():
     coders = Group.objects.create(name="coders")
     row = DeclaredTool.objects.get(kind="shell")
     row.allowed_for = "groups"

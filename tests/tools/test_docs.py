@@ -10,7 +10,7 @@ from types import ModuleType
 
 import pytest
 
-from conversations.engine.approvals import Decisions
+from conversations.engine.loading.approvals import Decisions
 from tools.registry import Context, FormAnswer, discover, get_tool
 
 from .calls import call, happenings
@@ -32,10 +32,10 @@ def shop(monkeypatch):
 async def say(shop, name, **arguments):
     function = getattr(shop, name)
     context = Context(user_id=7)
-    *progress, told = await happenings(
+    *progress, last = await happenings(
         [call(name, **arguments)], function, context=context
     )
-    return [each.message for each in progress], told.output
+    return [each.message for each in progress], last.output
 
 
 def test_every_example_is_a_tool(shop):
@@ -66,9 +66,9 @@ async def test_arguments_have_their_types_and_their_limits(shop):
     assert output == "Booked for Ada and Alan, Saturday, garden view."
     guests[0]["age"] = -1
     _, output = await say(shop, "book_room", **booking)
-    told = "at guests[0].age: the value is less than the minimum of 0"
-    assert told in output
-    assert told in PAGE.read_text()
+    mistake = "at guests[0].age: the value is less than the minimum of 0"
+    assert mistake in output
+    assert mistake in PAGE.read_text()
 
 
 async def test_progress_and_context(shop):
@@ -82,7 +82,7 @@ async def test_a_picture_is_an_answer(shop):
     assert [part["type"] for part in output] == ["input_text", "input_image"]
 
 
-async def test_an_error_is_what_the_tool_says(shop):
+async def test_an_error_is_the_tools_message(shop):
     _, output = await say(shop, "take", fruit="pears", count=1)
     assert output == "Error: there are no pears; there are apples."
     _, output = await say(shop, "take", fruit="apples", count=1)
@@ -108,14 +108,15 @@ async def test_large_refunds_need_approval(shop):
 
 
 async def test_a_form_is_answered_or_not(shop):
-    async def ask(context, message, form):
+    async def answer_form(context, message, form):
         return FormAnswer("accept", {"time": form["properties"]["time"]["enum"][1]})
 
-    booked = await shop.book_table(2, Context(ask=ask))
+    booked = await shop.book_table(2, Context(ask=answer_form))
     assert booked == "Booked for 2 at 21:00."
     assert "Nothing" in await shop.book_table(2, Context())
 
 
+@pytest.mark.server
 async def test_an_isolated_tool_is_found_by_its_process(tmp_path, monkeypatch):
     header = "from __future__ import annotations\n"
     (tmp_path / "shop_on_disk.py").write_text(header + "\n".join(EXAMPLES))

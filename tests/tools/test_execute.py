@@ -70,9 +70,9 @@ def test_every_call_has_exactly_one_outcome(plan):
         else raw_call(name, '{"text"', f"c{number}")
         for number, (name, is_valid) in enumerate(plan)
     ]
-    told = asyncio.run(happenings(calls, *ALL))
-    assert sorted(each.call_id for each in told) == [c["call_id"] for c in calls]
-    for each in told:
+    events = asyncio.run(happenings(calls, *ALL))
+    assert sorted(each.call_id for each in events) == [c["call_id"] for c in calls]
+    for each in events:
         name, is_valid = plan[int(each.call_id[1:])]
         assert isinstance(each, CallOutcome)
         assert each.state == (STATES[name] if is_valid else "failed")
@@ -91,7 +91,7 @@ def test_every_call_has_exactly_one_outcome(plan):
         (call("refuses", text="hi"), "Error: 'hi' will not do."),
         (
             call("hangs", text="hi"),
-            "Error: hangs took longer than 0.01 seconds and was given up; what it began"
+            "Error: hangs took longer than 0.01 seconds and timed out; what it began"
             " may still take effect.",
         ),
         (
@@ -115,21 +115,21 @@ def test_every_call_has_exactly_one_outcome(plan):
         ),
     ],
 )
-async def test_what_the_model_reads(made, output):
-    (told,) = await happenings([made], *ALL)
-    assert told.output == output
+async def test_outputs_as_the_model_reads_them(made, output):
+    (event,) = await happenings([made], *ALL)
+    assert event.output == output
     if output.startswith("Error: "):
-        assert told.error == output.removeprefix("Error: ")
+        assert event.error == output.removeprefix("Error: ")
 
 
-async def test_unparsable_arguments_are_said_to_be():
-    (told,) = await happenings([raw_call("echo", '{"text": ')], *ALL)
-    assert told.output.startswith("Error: the arguments are not valid JSON:")
+async def test_unparsable_arguments_are_reported_as_such():
+    (event,) = await happenings([raw_call("echo", '{"text": ')], *ALL)
+    assert event.output.startswith("Error: the arguments are not valid JSON:")
 
 
-async def test_where_there_are_no_tools_that_is_said():
-    (told,) = await happenings([call("echo")])
-    assert told.output == (
+async def test_a_call_without_any_tools_gets_an_error():
+    (event,) = await happenings([call("echo")])
+    assert event.output == (
         "Error: there is no tool named 'echo'; no tool may be called now."
     )
 
@@ -146,12 +146,12 @@ async def test_nothing_runs_with_arguments_that_do_not_fit():
         ran.append(number)
 
     for arguments in ('{"number": "1"}', '{"number": 1, "more": 2}', "{", "null"):
-        (told,) = await happenings([raw_call("once", arguments)], once)
-        assert told.state == "failed"
+        (event,) = await happenings([raw_call("once", arguments)], once)
+        assert event.state == "failed"
     assert ran == []
 
 
-async def test_calls_run_side_by_side_and_are_told_as_they_end():
+async def test_calls_run_concurrently_and_report_as_they_end():
     gates = [asyncio.Event() for _ in range(4)]
     gates[3].set()
 
@@ -162,8 +162,8 @@ async def test_calls_run_side_by_side_and_are_told_as_they_end():
         return number
 
     calls = [call("wait", f"c{number}", number=number) for number in range(3)]
-    told = await happenings(calls, wait)
-    assert [each.call_id for each in told] == ["c2", "c1", "c0"]
+    events = await happenings(calls, wait)
+    assert [each.call_id for each in events] == ["c2", "c1", "c0"]
 
 
 async def test_progress_comes_before_the_outcome():
@@ -191,7 +191,7 @@ async def test_progress_of_a_thread_comes_before_its_outcome():
     assert (progress, last.output) == (CallProgress("c1", "half"), "all")
 
 
-async def test_progress_nobody_reads_does_not_pile_up():
+async def test_unread_progress_does_not_pile_up():
     @tool
     async def chatters(context: Context) -> None:
         for number in range(10_000):
@@ -201,34 +201,34 @@ async def test_progress_nobody_reads_does_not_pile_up():
     assert progress == CallProgress("c1", "9999")
 
 
-async def test_progress_after_the_end_is_not_told():
-    kept = []
+async def test_progress_after_the_end_is_dropped():
+    callbacks = []
 
     @tool
     async def leaks(context: Context) -> None:
-        kept.append(context)
+        callbacks.append(context)
 
     @tool
     async def follows() -> None:
         for _ in range(5):
             await asyncio.sleep(0)
-        kept[0].progress("late")
+        callbacks[0].progress("late")
 
     calls = [call("leaks", "c1"), call("follows", "c2")]
-    told = await happenings(calls, leaks, follows)
-    assert [type(each) for each in told] == [CallOutcome, CallOutcome]
-    await asyncio.to_thread(kept[0].progress, "later")
+    events = await happenings(calls, leaks, follows)
+    assert [type(each) for each in events] == [CallOutcome, CallOutcome]
+    await asyncio.to_thread(callbacks[0].progress, "later")
 
 
-def test_progress_when_the_loop_is_gone_is_no_error():
-    kept = []
+def test_progress_after_the_loop_closed_is_no_error():
+    callbacks = []
 
     @tool
     async def leaks(context: Context) -> None:
-        kept.append(context)
+        callbacks.append(context)
 
     asyncio.run(happenings([call("leaks")], leaks))
-    thread = threading.Thread(target=kept[0].progress, args=["late"])
+    thread = threading.Thread(target=callbacks[0].progress, args=["late"])
     thread.start()
     thread.join()
 
@@ -239,8 +239,8 @@ async def test_each_call_knows_itself():
         return f"{context.user_id} {context.call_id} {context.idempotency_key}"
 
     calls = [call("me", "c1"), call("me", "c2")]
-    told = await happenings(calls, me, context=Context(user_id=7, turn_id="resp_1"))
-    assert [each.output for each in told] == ["7 c1 resp_1:c1", "7 c2 resp_1:c2"]
+    events = await happenings(calls, me, context=Context(user_id=7, turn_id="resp_1"))
+    assert [each.output for each in events] == ["7 c1 resp_1:c1", "7 c2 resp_1:c2"]
 
 
 async def test_without_a_timeout_of_its_own_the_setting_counts(settings):
@@ -258,8 +258,8 @@ async def test_a_timeout_that_a_tool_raises_is_a_failure():
     async def impatient() -> None:
         raise TimeoutError
 
-    told = await outcome(impatient)
-    assert (told.state, told.error) == ("failed", "impatient failed: TimeoutError.")
+    result = await outcome(impatient)
+    assert (result.state, result.error) == ("failed", "impatient failed: TimeoutError.")
 
 
 @pytest.mark.parametrize(
@@ -286,9 +286,9 @@ async def test_whatever_a_tool_raises_is_its_own_failure(exc, is_async):
         def raises() -> None:
             raise exc
 
-    told = await outcome(raises)
-    assert told.state == "failed"
-    assert told.error.startswith("raises failed: ")
+    result = await outcome(raises)
+    assert result.state == "failed"
+    assert result.error.startswith("raises failed: ")
 
 
 async def test_a_thread_that_takes_too_long_is_given_up(caplog):
@@ -299,14 +299,14 @@ async def test_a_thread_that_takes_too_long_is_given_up(caplog):
         gate.wait()
         left.set()
 
-    told = await outcome(blocks)
-    assert told.state == "timed_out"
+    result = await outcome(blocks)
+    assert result.state == "timed_out"
     assert "its thread cannot be stopped" in caplog.text
     gate.set()
     assert await asyncio.to_thread(left.wait)
 
 
-async def test_a_tool_that_will_not_be_stopped_holds_nobody_up(monkeypatch, caplog):
+async def test_a_tool_that_ignores_cancellation_delays_no_other(monkeypatch, caplog):
     monkeypatch.setattr(module, "STOP_GRACE", 0)
     gate = asyncio.Event()
 
@@ -318,14 +318,14 @@ async def test_a_tool_that_will_not_be_stopped_holds_nobody_up(monkeypatch, capl
             except asyncio.CancelledError:
                 continue
 
-    told = await outcome(stubborn)
-    assert told.state == "timed_out"
-    assert "left to itself" in caplog.text
-    (task,) = module._abandoned_tasks
+    result = await outcome(stubborn)
+    assert result.state == "timed_out"
+    assert "was abandoned" in caplog.text
+    (task,) = module.abandoned_tasks
     gate.set()
     await task
     await asyncio.sleep(0)
-    assert not module._abandoned_tasks
+    assert not module.abandoned_tasks
 
 
 async def test_a_late_answer_changes_nothing():
@@ -336,8 +336,8 @@ async def test_a_late_answer_changes_nothing():
         except asyncio.CancelledError:
             return "after all"
 
-    told = await happenings([call("late")], late)
-    assert [each.state for each in told] == ["timed_out"]
+    events = await happenings([call("late")], late)
+    assert [each.state for each in events] == ["timed_out"]
 
 
 async def test_a_schema_that_is_wrong_is_the_tools_failure(caplog):
@@ -345,8 +345,8 @@ async def test_a_schema_that_is_wrong_is_the_tools_failure(caplog):
         get_tool(echo), parameters={"$ref": "http://127.0.0.1:9/schema.json"}
     )
     running = execute([call("echo", text="x")], {"echo": wrong}, Context())
-    (told,) = [each async for each in running]
-    assert told.error == "echo failed: ValidationError."
+    (output,) = [each async for each in running]
+    assert output.error == "echo failed: ValidationError."
     assert "tool echo failed" in caplog.text
 
 
@@ -356,8 +356,8 @@ async def test_other_kinds_of_tools_are_called_alike():
 
     remote = RuntimeTool(name="remote", description="", parameters={}, call=fetch)
     running = execute([call("remote", a=1)], {"remote": remote}, Context())
-    (told,) = [each async for each in running]
-    assert told.output == '{"asked":{"a":1},"by":"c1"}'
+    (output,) = [each async for each in running]
+    assert output.output == '{"asked":{"a":1},"by":"c1"}'
 
 
 @tool
@@ -375,11 +375,11 @@ async def litters(text: str, context: Context) -> object:
     ("how", "output"),
     [
         ("error", "Error: no\ufffd \ufffd"),
-        ("token", "Error: its token is no text that can be kept."),
+        ("token", "Error: its token is not text that can be stored."),
         ("parts", [{"type": "input_file", "file_id": "f", "filename": "a\ufffd"}]),
     ],
 )
-async def test_what_a_tool_says_can_be_kept(how, output):
+async def test_outputs_of_a_tool_can_be_stored(how, output):
     progress, end = await happenings([call("litters", text=how)], litters)
     assert progress.message == "at\ufffd \ufffd"
     assert (end.output, "\0" in end.error) == (output, False)
@@ -390,9 +390,9 @@ async def test_long_errors_are_cut():
     async def talks() -> None:
         raise ToolError("x" * 60_000)
 
-    told = await outcome(talks)
-    assert len(told.error) == 500
-    assert len(told.output) < 51_000
+    result = await outcome(talks)
+    assert len(result.error) == 500
+    assert len(result.output) < 51_000
 
 
 @pytest.mark.parametrize("name", ["broken", "refuses", "hangs", "echo", "nobody"])
@@ -403,15 +403,15 @@ async def test_no_argument_is_ever_logged(name, caplog):
         call(name, "c2", text=[SECRET]),
         raw_call(name, f'{{"text": "{SECRET}', "c3"),
     ]
-    told = await happenings(calls, *ALL)
-    assert len(told) == 3
+    events = await happenings(calls, *ALL)
+    assert len(events) == 3
     assert SECRET not in caplog.text
     if name == "broken":
         assert "tool broken failed: KeyError" in caplog.text
         assert "in broken" in caplog.text
 
 
-async def test_the_log_tells_what_was_behind_a_failure(caplog):
+async def test_the_log_contains_the_cause_of_a_failure(caplog):
     @tool
     async def wraps() -> None:
         try:

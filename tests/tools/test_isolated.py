@@ -23,18 +23,20 @@ from tools.registry import Context, FormAnswer, get_tool, tool
 from . import isolated_tools as made
 from .calls import call, happenings, outcome
 
+pytestmark = pytest.mark.server  # each call starts a process
+
 GUEST = {"name": "Ada", "born": "1815-12-10"}
 
 
 def is_there(pid: int) -> bool:
-    """Whether the process runs; a dead one that nobody has buried does not."""
+    """Whether the process runs; a zombie does not."""
     try:
         return ") Z" not in Path(f"/proc/{pid}/stat").read_text()
     except (FileNotFoundError, ProcessLookupError):
         return False
 
 
-def gone(*pids: int) -> bool:
+def have_ended(*pids: int) -> bool:
     deadline = time.monotonic() + 30
     while any(map(is_there, pids)) and time.monotonic() < deadline:
         os.sched_yield()
@@ -45,7 +47,7 @@ def pids(folder: Path) -> list[int]:
     return [int(pid) for pid in (folder / "pids").read_text().split()]
 
 
-# What goes in and comes out
+# Arguments and outputs
 
 
 async def test_typed_arguments_go_in_and_progress_and_a_result_come_out():
@@ -54,9 +56,9 @@ async def test_typed_arguments_go_in_and_progress_and_a_result_come_out():
         [call("greet", guest=GUEST)], made.greet, context=context
     )
     assert last.state == "completed", last
-    told = json.loads(last.output)
-    pid = told.pop("pid")
-    assert told == {"guest": GUEST, "is_date": True, "user": 7, "key": "t:c1"}
+    body = json.loads(last.output)
+    pid = body.pop("pid")
+    assert body == {"guest": GUEST, "is_date": True, "user": 7, "key": "t:c1"}
     assert pid != os.getpid()
     assert not is_there(pid)
     assert progress[-1].message == "2"
@@ -71,52 +73,52 @@ async def test_typed_arguments_go_in_and_progress_and_a_result_come_out():
         ("odd", "fail failed: OddError."),
         ("exit", "fail failed: SystemExit."),
         ("unusable", "its result, of type object, cannot be written as JSON."),
-        ("leave", "its process ended by itself, with the code 7."),
+        ("leave", "its process exited with the code 7."),
         ("crash", "its process was ended by the signal SIGSEGV."),
     ],
 )
-async def test_what_goes_wrong_there_is_told_as_if_it_went_wrong_here(
+async def test_errors_in_the_child_process_are_reported_as_local_ones(
     how, error, caplog
 ):
     with caplog.at_level(logging.ERROR):
-        told = await outcome(made.fail, how=how)
-    assert (told.state, told.error) == ("failed", error)
+        result = await outcome(made.fail, how=how)
+    assert (result.state, result.error) == ("failed", error)
     assert how * 2 not in caplog.text
     if how in ("builtin", "odd"):
         assert "isolated_tools.py" in caplog.text  # where it went wrong
 
 
 async def test_a_text_comes_back_as_a_function_of_ours_would_give_it():
-    told = await outcome(made.fail, how="surrogate")
-    assert told.output == "half \N{REPLACEMENT CHARACTER} an emoji"
+    result = await outcome(made.fail, how="surrogate")
+    assert result.output == "half \N{REPLACEMENT CHARACTER} an emoji"
 
 
 async def test_a_result_beyond_all_measure_is_refused(monkeypatch):
     monkeypatch.setattr(isolated_call, "MAX_FRAME", 50)
-    told = await outcome(made.fail, how="large")
-    assert told.error == "its result is larger than 50 bytes."
+    result = await outcome(made.fail, how="large")
+    assert result.error == "its result is larger than 50 bytes."
 
 
 async def test_work_that_goes_on_elsewhere_is_accepted():
-    told = await outcome(made.later)
-    assert told.state == "accepted"
-    assert (told.accepted.token, told.accepted.poll_after) == ("job-7", 30)
+    result = await outcome(made.later)
+    assert result.state == "accepted"
+    assert (result.accepted.token, result.accepted.poll_after) == ("job-7", 30)
 
 
-async def test_a_person_can_be_asked_from_there():
+async def test_a_person_can_be_asked_from_the_child_process():
     async def answer(context, message, schema):
         return FormAnswer("accept", {"to": message})
 
     *_, last = await happenings([call("ask")], made.ask, context=Context(ask=answer))
     assert last.output == "accept {'to': 'First?'} {'to': 'Second?'}"
-    told = await outcome(made.ask)
-    assert told.output == "cancel {} {}"
+    result = await outcome(made.ask)
+    assert result.output == "cancel {} {}"
 
 
 async def test_memory_is_limited():
     assert (await outcome(made.take_memory, mebibytes=1)).output == "1048576 bytes"
-    told = await outcome(made.take_memory, mebibytes=500)
-    assert told.error == "take_memory failed: MemoryError."
+    result = await outcome(made.take_memory, mebibytes=500)
+    assert result.error == "take_memory failed: MemoryError."
 
 
 # Its end
@@ -125,11 +127,11 @@ async def test_memory_is_limited():
 async def test_at_its_timeout_it_is_killed_with_all_it_has_started(tmp_path):
     found = get_tool(made.hang)
     calls = [call("hang", folder=str(tmp_path))]
-    told = []
+    events = []
     async for each in execute(calls, {"hang": replace(found, timeout=20)}, Context()):
-        told.append(each)
-    assert told[-1].state == "timed_out"
-    assert gone(*pids(tmp_path))
+        events.append(each)
+    assert events[-1].state == "timed_out"
+    assert have_ended(*pids(tmp_path))
 
 
 async def test_cancelled_it_is_killed_at_once(tmp_path):
@@ -137,25 +139,25 @@ async def test_cancelled_it_is_killed_at_once(tmp_path):
     running = execute(calls, {"hang": get_tool(made.hang)}, Context())
     async with aclosing(running):
         assert isinstance(await anext(running), CallProgress)
-    assert gone(*pids(tmp_path))
+    assert have_ended(*pids(tmp_path))
 
 
-async def test_what_it_leaves_behind_is_killed_too(tmp_path):
+async def test_grandchildren_are_killed_too(tmp_path):
     assert (await outcome(made.leave_a_child, folder=str(tmp_path))).output == "done"
-    assert gone(*pids(tmp_path))
+    assert have_ended(*pids(tmp_path))
 
 
 async def test_no_more_than_so_many_run_at_once(monkeypatch):
     monkeypatch.setattr(isolated_call, "MAX_PROCESSES", 1)
     started = asyncio.Queue()
-    start = isolated_call.IsolatedCall._start
+    start = isolated_call.IsolatedCall.start
 
     async def counted(self):
         process = await start(self)
         started.put_nowait(process)
         return process
 
-    monkeypatch.setattr(isolated_call.IsolatedCall, "_start", counted)
+    monkeypatch.setattr(isolated_call.IsolatedCall, "start", counted)
     calls = [call("fail", f"c{number}", how="x") for number in range(2)]
     found = await happenings(calls, made.fail)
     assert [each.state for each in found] == ["completed"] * 2
@@ -190,8 +192,8 @@ def test_it_does_not_outlive_a_parent_that_is_killed(tmp_path):
         parent.wait()
     found = pids(tmp_path)
     try:
-        # What it has started goes with it.
-        assert gone(*found)
+        # Its child processes are killed with it.
+        assert have_ended(*found)
     finally:
         for pid in found:
             with suppress(ProcessLookupError):
@@ -205,8 +207,8 @@ COUNT = """
 import asyncio
 from tests.tools import isolated_tools as made
 from tests.tools.calls import outcome
-told = asyncio.run(outcome(made.count_users, add='ada'))
-print(told.state, told.output, told.error)
+result = asyncio.run(outcome(made.count_users, add='ada'))
+print(result.state, result.output, result.error)
 from django.contrib.auth.models import User
 print(User.objects.filter(username='ada').count())
 """
@@ -235,7 +237,7 @@ def test_a_function_that_no_other_process_finds_is_refused():
 
 
 def test_memory_is_of_isolated_tools_and_above_nothing():
-    with pytest.raises(InvalidTool, match="that takes isolate=True"):
+    with pytest.raises(InvalidTool, match="which needs isolate=True"):
 
         @tool(memory=5)
         def first() -> str:

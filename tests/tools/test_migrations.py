@@ -3,18 +3,17 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from django.db import connection
-from django.db.migrations.executor import MigrationExecutor
+from django.core.management import call_command
 from django.utils import timezone
 
-from tests.llm.test_migrations import migrate_to
+from tests.migrating import create_old_tables, migrate_to
 
 
+@pytest.mark.slow
 @pytest.mark.django_db(transaction=True)
-def test_tools_of_before_keep_their_policy_and_are_marked():
-    leaves = MigrationExecutor(connection).loader.graph.leaf_nodes()
+def test_existing_tools_keep_their_policy_and_are_marked():
     try:
-        before = migrate_to("tools", "0007_secret_rows")
+        before = create_old_tables("tools", "0007_secret_rows")
         tools = before.get_model("tools", "Tool").objects
         tools.all().delete()
         for method in ("GET", "POST", "DELETE"):
@@ -35,7 +34,7 @@ def test_tools_of_before_keep_their_policy_and_are_marked():
         late = tools.create(name="late", kind="http")  # by a process of before
         assert not after.objects.get(pk=late.pk).runs_unasked
     finally:
-        MigrationExecutor(connection).migrate(leaves)
+        call_command("migrate", verbosity=0)
 
 
 def _http(apps: Any, name: str, method: str, **fields: str) -> None:

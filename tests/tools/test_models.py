@@ -62,7 +62,7 @@ def test_without_a_table_there_is_nothing_to_write(django_assert_num_queries):
         sync_tools(using="default", apps=NoTables())
 
 
-def test_what_staff_have_set_stays(code):
+def test_values_set_by_staff_remain(code):
     Tool.objects.filter(name="buy").update(enabled=False, description="Mine.")
     Tool.objects.sync()
     row = Tool.objects.get(name="buy")
@@ -70,12 +70,12 @@ def test_what_staff_have_set_stays(code):
 
 
 def test_a_row_without_code_is_marked_until_it_comes_again(code):
-    gone = code.pop("buy")
+    missing = code.pop("buy")
     Tool.objects.sync()
     assert Tool.objects.get(name="buy").is_missing
     assert not Tool.objects.get(name="sell").is_missing
     assert list(Tool.objects.available(None)) == ["sell"]
-    code["buy"] = gone
+    code["buy"] = missing
     Tool.objects.sync()
     assert not Tool.objects.get(name="buy").is_missing
 
@@ -101,7 +101,7 @@ def test_a_row_has_the_last_word(code):
     assert code["buy"].timeout == 7
 
 
-def test_what_is_off_or_without_code_is_not_available(code):
+def test_a_disabled_or_missing_tool_is_not_available(code):
     Tool.objects.filter(name="buy").update(enabled=False)
     del code["sell"]
     assert Tool.objects.available(None) == {}
@@ -150,7 +150,7 @@ def test_people_see_the_label():
     assert str(Tool(name="buy", label="Shop")) == "Shop"
 
 
-def test_a_tool_and_what_models_are_told_of_it_are_made_once(code):
+def test_a_tool_and_its_schema_are_built_once(code):
     first, again = (Tool.objects.get(name="buy").build_tool() for _ in range(2))
     assert first is again
     assert first.definition is again.definition
@@ -174,28 +174,28 @@ def test_a_tool_and_what_models_are_told_of_it_are_made_once(code):
         ("DELETE", "always"),
     ],
 )
-def test_an_http_tool_that_may_change_something_asks_until_staff_say_otherwise(
+def test_a_writing_http_tool_needs_approval_until_staff_change_it(
     db: None, method: str, policy: str | None
 ):
     row = Tool.objects.create(name="t", kind="http", description="T.")
     HttpTool.objects.create(tool=row, method=method, url="https://a.test/x")
 
-    def asks() -> str | None:
+    def approval_policy() -> str | None:
         approval = Tool.objects.available(None)["t"].approval
         return approval and approval.policy
 
-    assert asks() == policy
+    assert approval_policy() == policy
     Tool.objects.filter(name="t").update(runs_unasked=True)
-    assert asks() is None
+    assert approval_policy() is None
     row = Tool.objects.get(name="t")
     assert row in Tool.objects.awaiting_review()
     row.approval = "first"
     row.save()
-    assert asks() == "first"
+    assert approval_policy() == "first"
     assert not Tool.objects.awaiting_review().exists()
     row.approval = "never"
     row.save(update_fields=["approval"])
-    assert asks() is None
+    assert approval_policy() is None
     row.approval = ""
     row.save()
-    assert asks() == policy
+    assert approval_policy() == policy

@@ -104,13 +104,13 @@ def test_content_parts_stay_parts():
         ),
     ],
 )
-def test_what_no_model_can_read_is_refused(value, problem):
+def test_an_output_no_model_can_read_is_refused(value, problem):
     with pytest.raises(UnusableOutput) as caught:
         output_of(value)
     assert str(caught.value) == problem
 
 
-def test_what_contains_itself_is_refused():
+def test_an_output_that_contains_itself_is_refused():
     value = []
     value.append(value)
     with pytest.raises(UnusableOutput):

@@ -27,7 +27,7 @@ def test_a_function_stays_as_it_is():
     assert plain("Riga") == "Riga"
 
 
-def test_a_bare_tool_is_told_by_its_function():
+def test_a_bare_tool_is_described_by_its_function():
     made = get_tool(plain)
     assert made.definition == {
         "type": "function",
@@ -45,7 +45,7 @@ def test_a_bare_tool_is_told_by_its_function():
     assert made.source == "tests.tools.test_registry.plain"
 
 
-def test_settings_go_before_what_the_function_says():
+def test_settings_override_the_function():
     @tool(
         name="the-weather",
         description="Ask me.",
@@ -102,7 +102,7 @@ def test_sync_and_async_are_called_alike():
     assert call(plain, {"city": "Riga"}) == call(waiting, {"city": "Riga"}) == "Riga"
 
 
-def test_a_function_gets_the_context_it_asks_for():
+def test_a_function_that_declares_a_context_receives_it():
     @tool
     def me(context: Context, greeting: str = "I am") -> str:
         return f"{greeting} {context.user_id}"
@@ -130,7 +130,7 @@ def test_two_tools_of_one_name_are_refused():
     )
 
 
-def test_what_comes_with_parley_is_found():
+def test_built_in_tools_are_registered():
     assert {"calculator", "current_time", "weather_demo"} <= set(python_tools())
 
 
@@ -163,7 +163,7 @@ def test_an_app_without_tools_is_well(shop):
     assert "buy" not in python_tools()
 
 
-def test_a_tool_that_cannot_be_told_fails_the_check(shop):
+def test_an_indescribable_tool_fails_the_system_check(shop):
     shop.write_text("from tools.registry import tool\n\n@tool\ndef buy(what): ...\n")
     (problem,) = checks.check_tools(None)
     assert problem.msg == (

@@ -11,7 +11,7 @@ from django.test import Client
 from django.urls import reverse
 
 from tests.recording import Recording
-from tests.tools import test_http_admin as tools
+from tests.tools.http import test_http_admin as tools
 from tests.tools.mcp import test_admin as servers
 from tools.models import HttpTool, Tool
 from tools.models.mcp_server import McpServer
@@ -61,9 +61,9 @@ def test_a_tool_that_is_pointed_elsewhere_sends_no_secret(
     moved = tool_form(tool, f"{thief.url}/things")
     response = few.post(tools.page(tool), moved, follow=True)
     assert HttpTool.objects.get().url == f"{thief.url}/things"
-    told = " ".join(map(str, response.context["messages"]))
-    assert "entered for https://api.test:443" in told
-    assert "must enter them again" in dry_run(few, tool)
+    text = " ".join(map(str, response.context["messages"]))
+    assert "entered for https://api.test:443" in text
+    assert "to enter them again" in dry_run(few, tool)
     assert thief.received == []
     assert "Not sent" in html.unescape(few.get(tools.page(tool)).text)
 
@@ -143,10 +143,10 @@ def test_a_server_that_is_pointed_elsewhere_sends_no_secret(
     response = few.post(page, moved, follow=True)
     server.refresh_from_db()
     assert server.url == f"{thief.url}{path}"
-    told = " ".join(map(str, response.context["messages"]))
-    assert "entered for https://mcp.test:443" in told
-    assert "Client secret" in told
-    assert "must enter" in servers.connect(few, server)
+    text = " ".join(map(str, response.context["messages"]))
+    assert "entered for https://mcp.test:443" in text
+    assert "Client secret" in text
+    assert "to enter" in servers.connect(few, server)
     assert not thief.has(PLANTED)
     listed = html.unescape(few.get(reverse("admin:tools_mcpserver_changelist")).text)
     assert "Not sent" in listed

@@ -14,7 +14,7 @@ who = contextvars.ContextVar("who", default="nobody")
 
 @pytest.fixture
 def gate():
-    """Whatever hangs at it goes on when the test is over."""
+    """Tasks that wait for it continue when the test is over."""
     gate = threading.Event()
     yield gate
     gate.set()
@@ -43,7 +43,7 @@ async def test_it_returns_and_raises_what_the_function_does():
         await threads.run(partial({}.__getitem__, "gone"))
 
 
-async def test_the_loop_is_not_held_up_and_variables_come_along():
+async def test_the_loop_is_not_blocked_and_context_variables_are_copied():
     who.set("me")
     name = await ToolThreadPool(1).run(lambda: (threading.get_ident(), who.get()))
     assert name != (threading.get_ident(), "me")
@@ -69,7 +69,7 @@ async def test_no_more_run_at_once_than_allowed():
     assert 1 <= most[0] <= 3
 
 
-async def test_what_waits_its_turn_and_is_cancelled_never_runs(gate):
+async def test_a_queued_call_that_is_cancelled_never_runs(gate):
     threads, ran = ToolThreadPool(1), []
     first = asyncio.create_task(threads.run(gate.wait))
     second = asyncio.create_task(threads.run(partial(ran.append, 2)))
@@ -90,7 +90,7 @@ async def test_one_that_hangs_leaves_its_place_to_the_next(gate, caplog):
     assert "its thread cannot be stopped" in caplog.text
 
 
-async def test_who_waits_takes_the_place_of_one_that_hangs(gate):
+async def test_a_waiting_call_replaces_a_hanging_one(gate):
     threads, started = ToolThreadPool(1), threading.Event()
 
     def hang():
@@ -131,5 +131,5 @@ async def test_a_system_without_threads_left_is_an_error_and_no_loss(monkeypatch
     assert await threads.run(lambda: 3) == 3
 
 
-async def test_a_thread_does_not_keep_the_process_from_ending(gate):
+async def test_a_hanging_thread_does_not_stop_the_process_from_ending(gate):
     assert await ToolThreadPool(1).run(lambda: threading.current_thread().daemon)

@@ -10,11 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.conversations.scene import signed_in, staff
+from tests.tools.http.test_http_admin import ADD, PLANTED, form, page
 from tools.models import HttpTool, Tool, ToolVersion
+from tools.models.text_diff import MAX_LINES, diff_lines
 from tools.models.tool_version import compare_snapshots, take_snapshot
-from tools.text_diff import MAX_LINES, diff_lines
-
-from .test_http_admin import ADD, PLANTED, form, page
 
 LINES = st.lists(st.sampled_from(["a", "b", "c", "", " "]), max_size=20)
 
@@ -23,7 +22,7 @@ LINES = st.lists(st.sampled_from(["a", "b", "c", "", " "]), max_size=20)
 
 
 @given(LINES, LINES)
-def test_what_was_added_and_removed_is_all_that_differs(old: list, new: list):
+def test_a_version_lists_additions_and_removals_only(old: list, new: list):
     lines = diff_lines("\n".join(old), "\n".join(new))
     signs = [line.sign for line in lines]
     whole = "…" not in signs and lines
@@ -92,15 +91,15 @@ def test_each_save_that_changes_something_is_a_version(admin_client, things):
     assert newest.snapshot["http"]["max_size"] == 5
 
 
-def test_no_version_holds_a_secret(things):
+def test_no_version_contains_a_secret(things):
     (version,) = things.versions.all()
     assert version.snapshot["http"]["secret_names"] == ["Authorization"]
-    told = str(version.snapshot)
-    assert PLANTED not in told
-    assert things.http.secret_headers.stored not in told
+    text = str(version.snapshot)
+    assert PLANTED not in text
+    assert things.http.secret_headers.stored not in text
 
 
-def test_a_row_that_nobody_saved_before_keeps_what_it_was(admin_client):
+def test_the_first_version_of_an_older_row_keeps_its_previous_state(admin_client):
     row = Tool.objects.get(name="calculator")
     assert not numbers(row)
     action = {"action": "disable", "_selected_action": [row.pk]}
@@ -118,7 +117,7 @@ def test_the_page_shows_what_differs(admin_client, things):
     assert "<del>- Look up a thing." in text
     assert "<ins>+ Find a &lt;b&gt;thing&lt;/b&gt;." in text
     same = admin_client.get(url, {"old": 2, "new": 2}).content.decode()
-    assert "They are the same." in same
+    assert "The versions are identical." in same
     odd = admin_client.get(url, {"old": "x", "new": "99"}).content.decode()
     assert "<del>- Look up a thing." in odd
 
@@ -141,32 +140,34 @@ def test_a_version_is_brought_back_without_touching_secrets_or_the_switch(
     assert row.versions.first().note == "Version 2 restored"
 
 
-def test_a_group_that_is_gone_never_means_everybody(admin_client, things):
+def test_a_deleted_group_never_means_everybody(admin_client, things):
     cooks, chefs = (Group.objects.create(name=name) for name in ("cooks", "chefs"))
     change(admin_client, things, groups=[cooks.pk, chefs.pk])
     change(admin_client, things)
     cooks.delete()
     text = html.unescape(restored(admin_client, things, 2).content.decode())
-    assert "The group 'cooks' is gone and was left out." in text
+    assert "The group 'cooks' no longer exists and was left out." in text
     assert list(things.groups.all()) == [chefs]
     change(admin_client, things)
     chefs.delete()
     text = html.unescape(restored(admin_client, things, 2).content.decode())
-    assert "All groups that might use it are gone." in text
+    assert "None of the groups that could use the tool exists any more." in text
     assert numbers(things)[0] == 5
 
 
-def test_an_approver_that_is_gone_is_not_replaced_by_the_user(things):
+def test_a_deleted_approver_is_not_replaced_by_the_user(things):
     chefs = Group.objects.create(name="chefs")
     Tool.objects.filter(pk=things.pk).update(approval="always", approvers=chefs)
     ToolVersion.objects.record(things)
     chefs.delete()
     things.refresh_from_db()
-    with pytest.raises(ValidationError, match="'chefs', which has to approve, is gone"):
+    with pytest.raises(
+        ValidationError, match="approving group 'chefs' no longer exists"
+    ):
         things.versions.get(number=2).restore()
 
 
-def test_what_would_not_be_valid_any_more_is_not_restored(admin_client, things):
+def test_a_version_that_is_no_longer_valid_is_not_restored(admin_client, things):
     change(admin_client, things, name="other")
     Tool.objects.create(name="things", kind="http", description="Another.")
     text = html.unescape(restored(admin_client, things, 1).content.decode())
@@ -174,7 +175,7 @@ def test_what_would_not_be_valid_any_more_is_not_restored(admin_client, things):
     assert Tool.objects.get(pk=things.pk).name == "other"
 
 
-def test_only_who_may_change_a_tool_may_restore_it(things):
+def test_restoring_a_tool_requires_the_permission_to_change_it(things):
     looks = signed_in(staff("looks", "view_tool"))
     url = reverse("admin:tools_tool_versions", args=[things.pk])
     shown = looks.get(url)

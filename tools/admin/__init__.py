@@ -1,3 +1,5 @@
+"""Registration of the admin of tools and MCP servers."""
+
 from __future__ import annotations
 
 from tools.admin.declared_tool import DeclaredToolAdmin

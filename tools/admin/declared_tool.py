@@ -1,3 +1,5 @@
+"""Admin of the kinds of tools that requests may declare, and for whom."""
+
 from __future__ import annotations
 
 from typing import Any

@@ -1,3 +1,5 @@
+"""Admin page that runs a tool once, without a model."""
+
 from __future__ import annotations
 
 from django.contrib import admin
@@ -7,12 +9,12 @@ from django.template.response import TemplateResponse
 from django.urls import URLPattern, path
 from django.utils.translation import gettext_lazy as _
 
-from tools import registry
 from tools.admin.formatting import display_parts, format_json
 from tools.execution.dry_run import DryRun, dry_run
 from tools.forms import DryRunForm, get_form_data
 from tools.json_schema.examples import example_of
 from tools.models import Tool
+from tools.runtime_tool import RuntimeTool
 
 
 class DryRunAdmin(admin.ModelAdmin):
@@ -55,7 +57,7 @@ class DryRunAdmin(admin.ModelAdmin):
         self,
         request: HttpRequest,
         row: Tool,
-        tool: registry.RuntimeTool,
+        tool: RuntimeTool,
         form: DryRunForm,
     ) -> DryRun:
         user = form.cleaned_data["username"]

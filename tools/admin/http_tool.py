@@ -1,3 +1,5 @@
+"""Part of a tool's form that defines its HTTP request."""
+
 from __future__ import annotations
 
 from typing import Any
@@ -23,15 +25,15 @@ class HttpToolInline(admin.StackedInline):
     fieldsets = [
         (None, {"fields": ["method", "url", "parameters", "places", "body"]}),
         (_("Headers"), {"fields": ["secret", "headers"]}),
-        (_("The answer"), {"fields": ["read_as", "pointer", "max_size"]}),
+        (_("Response"), {"fields": ["read_as", "pointer", "max_size"]}),
         (
-            _("A result that comes later"),
+            _("Asynchronous result"),
             {
                 "fields": ASYNC_FIELDS,
                 "classes": ["collapse"],
             },
         ),
-        (_("Where it may go"), {"fields": ["networks"]}),
+        (_("Network access"), {"fields": ["networks"]}),
     ]
 
     def has_view_permission(self, request: HttpRequest, obj: Any = None) -> bool:

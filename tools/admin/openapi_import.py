@@ -1,3 +1,5 @@
+"""Admin page that imports operations of an OpenAPI document as HTTP tools."""
+
 from __future__ import annotations
 
 from collections.abc import Mapping
@@ -15,7 +17,7 @@ from django.utils.translation import ngettext
 from llm.forms.error_reports import hide_secrets
 from tools.forms import DocumentForm, OperationsForm, get_form_data
 from tools.http.openapi import OpenApiOperation
-from tools.models import Tool, ToolVersion
+from tools.models import HttpTool, ToolVersion
 from tools.models.tool_version import MAX_NOTE
 
 
@@ -30,7 +32,7 @@ class ImportAdmin(admin.ModelAdmin):
         ]
 
     def import_view(self, request: HttpRequest) -> HttpResponse:
-        """Reads the document in a first step and imports chosen operations in a
+        """Read the document in a first step and import chosen operations in a
         second."""
         if not self.has_add_permission(request):
             raise PermissionDenied
@@ -62,8 +64,8 @@ class ImportAdmin(admin.ModelAdmin):
         for operation in choice.cleaned_data["operations"]:
             imported += self._import_one(request, operation, choice.cleaned_data)
         text = ngettext(
-            "%d tool imported. It is switched off: look at it, then enable it.",
-            "%d tools imported. They are switched off: look at them, then enable them.",
+            "%d tool imported. It is switched off: review it, then enable it.",
+            "%d tools imported. They are switched off: review them, then enable them.",
             imported,
         )
         if imported:
@@ -76,7 +78,7 @@ class ImportAdmin(admin.ModelAdmin):
         options: Mapping[str, Any],
     ) -> bool:
         try:
-            row = Tool.objects.import_operation(
+            row = HttpTool.objects.import_operation(
                 operation,
                 secret_headers=options["secret"],
                 networks=options["networks"],

@@ -1,30 +1,33 @@
+"""Admin of tools: enable, approval, groups, limits and definition."""
+
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from django.conf import settings
 from django.contrib import admin, messages
-from django.db.models import QuerySet
+from django.db.models import QuerySet, Sum
 from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.translation import gettext_lazy as _
 from django.utils.translation import ngettext
 
-from llm.admin import SecretFormAdmin
-from tools import registry
+from llm.admin import SecretFormAdmin, Use, UsedByAdmin
 from tools.admin.dry_run import DryRunAdmin
 from tools.admin.formatting import format_json
 from tools.admin.http_tool import HttpToolInline
 from tools.admin.openapi_import import ImportAdmin
 from tools.admin.versions import VersionsAdmin
+from tools.conf import settings
 from tools.forms import ToolForm
 from tools.hosted.definitions import PRESETS
 from tools.json_schema.provider_support import find_refusals, hosts_of
-from tools.models import HttpTool, Tool, ToolVersion
+from tools.json_schema.sent_schemas import find_sent_schemas
+from tools.models import HttpTool, McpTool, Tool, ToolUse, ToolVersion
 from tools.models.tool import RELATED_ROWS
 from tools.models.tool_version import take_snapshot
+from tools.runtime_tool import RuntimeTool
 
 MAX_NAMED = 20  # tools in one message
 
@@ -41,8 +44,9 @@ class RunsWithoutApprovalFilter(admin.SimpleListFilter):
 
 
 @admin.register(Tool)
-class ToolAdmin(DryRunAdmin, ImportAdmin, VersionsAdmin, SecretFormAdmin):
+class ToolAdmin(UsedByAdmin, DryRunAdmin, ImportAdmin, VersionsAdmin, SecretFormAdmin):
     form = ToolForm
+    parts = (HttpTool, McpTool, ToolVersion)
 
     class Media:
         css = {"all": ["css/tool-admin.css"]}
@@ -81,6 +85,14 @@ class ToolAdmin(DryRunAdmin, ImportAdmin, VersionsAdmin, SecretFormAdmin):
     def secrets_not_sent(self, obj: Tool) -> list[str]:
         http = HttpTool.objects.filter(tool=obj).first()
         return http.secrets_not_sent if http else []
+
+    def find_uses(self, rows: Sequence[Tool]) -> list[Use]:
+        """Also how often models have called the tools, where that was counted."""
+        names = [row.name for row in rows]
+        daily = ToolUse.objects.filter(span=ToolUse.Span.DAY, name__in=names)
+        calls = daily.aggregate(sum=Sum("calls"))["sum"]
+        counted = [Use(str(_("Tool calls")), calls, is_sum=True)] if calls else []
+        return [*super().find_uses(rows), *counted]
 
     # The page, by kind
 
@@ -156,6 +168,7 @@ class ToolAdmin(DryRunAdmin, ImportAdmin, VersionsAdmin, SecretFormAdmin):
         used = row.build_tool() if row else None
         context["may_dry_run"] = used and self.has_dry_run_permission(request)
         context["refusals"] = find_refusals(used.parameters) if used else None
+        context["sent_schemas"] = find_sent_schemas(used.parameters) if used else []
         if _kind(request, row) == Tool.Kind.HOSTED:
             context |= _hosting_context(row)
         return super().render_change_form(request, context, *args, **kwargs)
@@ -233,7 +246,7 @@ class ToolAdmin(DryRunAdmin, ImportAdmin, VersionsAdmin, SecretFormAdmin):
         used = row.build_tool()
         return used.replay if used else row.replay
 
-    @admin.display(description=_("the model waits"), boolean=True)
+    @admin.display(description=_("model waits"), boolean=True)
     def waits(self, row: Tool) -> bool | None:
         used = row.build_tool()
         return used.blocking if used else None
@@ -262,29 +275,35 @@ class ToolAdmin(DryRunAdmin, ImportAdmin, VersionsAdmin, SecretFormAdmin):
     @admin.display(description=_("source"))
     def source(self, row: Tool) -> str:
         return (
-            used.source if (used := row.build_tool()) else str(_("The code is gone."))
+            used.source
+            if (used := row.build_tool())
+            else str(_("The code no longer exists."))
         )
 
 
-_GENERAL_FIELDSET = (None, {"fields": ["name", "kind", "enabled", "groups"]})
+_GENERAL_FIELDSET = (
+    None,
+    {"fields": ["name", "kind", "enabled", "only_in_presets", "groups"]},
+)
 _APPROVAL_FIELDSET = (
-    _("Asking a person first"),
+    _("Approval"),
     {
         "fields": ["approval", "approval_rule", "approvers"],
         "description": _(
-            "The turn waits until somebody has agreed; they see the arguments and may"
-            " change them. What was decided, by whom and when, stays on record."
+            "The turn waits until a person approves the call. That person sees the"
+            " arguments and can change them. The decision, the person and the time are"
+            " recorded."
         ),
     },
 )
 _CODE_FIELDSETS = [
     _GENERAL_FIELDSET,
     (
-        _("Instead of the code's own words"),
+        _("Overrides of the code"),
         {"fields": ["label", "description", "timeout", "replay", "blocking"]},
     ),
     _APPROVAL_FIELDSET,
-    (_("What the model reads"), {"fields": ["description_used", "schema"]}),
+    (_("What the model receives"), {"fields": ["description_used", "schema"]}),
     (_("Code"), {"fields": ["source", "has_code", "created_at"]}),
 ]
 _FIELDSETS: Mapping[str, Any] = {
@@ -292,17 +311,17 @@ _FIELDSETS: Mapping[str, Any] = {
     Tool.Kind.MCP: _CODE_FIELDSETS,
     Tool.Kind.HTTP: [
         _GENERAL_FIELDSET,
-        (_("What people and models read"), {"fields": ["label", "description"]}),
+        (_("Label and description"), {"fields": ["label", "description"]}),
         (
-            _("How it runs"),
+            _("Execution"),
             {"fields": ["timeout", "replay", "blocking", "created_at"]},
         ),
         _APPROVAL_FIELDSET,
     ],
     Tool.Kind.HOSTED: [
         _GENERAL_FIELDSET,
-        (_("What people read"), {"fields": ["label"]}),
-        (_("What the provider is told"), {"fields": ["definition", "created_at"]}),
+        (_("Label"), {"fields": ["label"]}),
+        (_("Definition"), {"fields": ["definition", "created_at"]}),
     ],
 }
 
@@ -337,6 +356,6 @@ def _has_code(row: Tool | None) -> bool:
     return row is not None and row.kind in (Tool.Kind.PYTHON, Tool.Kind.MCP)
 
 
-def _format_pre(row: Tool, text: Callable[[registry.RuntimeTool], str]) -> str:
+def _format_pre(row: Tool, text: Callable[[RuntimeTool], str]) -> str:
     used = row.build_tool()
-    return format_html("<pre>{}</pre>", text(used)) if used else "-"
+    return format_html('<pre tabindex="0">{}</pre>', text(used)) if used else "-"

@@ -1,3 +1,5 @@
+"""Admin pages of a tool's versions: list, compare, restore."""
+
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -84,7 +86,7 @@ class VersionsAdmin(admin.ModelAdmin):
             text = _("Version %d is restored.") % number
             self.message_user(request, text, messages.SUCCESS)
             for name in gone:
-                text = _("The group %r is gone and was left out.") % name
+                text = _("The group %r no longer exists and was left out.") % name
                 self.message_user(request, text, messages.WARNING)
         return redirect("admin:tools_tool_versions", row.pk)
 

@@ -56,7 +56,7 @@ def _parse(text: str) -> ast.expr:
         return ast.parse(" ".join(tokens), mode="eval").body
     except (SyntaxError, ValueError, MemoryError, RecursionError) as exc:
         raise ToolError(
-            "this is no complete expression; write for example 2 * (3 + 4)."
+            "the expression is incomplete; write for example 2 * (3 + 4)."
         ) from exc
 
 
@@ -93,7 +93,7 @@ def _evaluate(node: ast.expr, depth: int) -> Number:
             raise ToolError(f"there is no function {name!r}; use {_names(_FUNCTIONS)}.")
         case ast.Name(id=name):
             raise ToolError(
-                f"{name!r} is not known; there are the constants {_names(_CONSTANTS)}"
+                f"{name!r} is unknown; use the constants {_names(_CONSTANTS)}"
                 f" and the functions {_names(_FUNCTIONS)}."
             )
         case ast.Tuple():

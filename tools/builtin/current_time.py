@@ -1,3 +1,5 @@
+"""Tool that tells the time in a time zone or city."""
+
 from __future__ import annotations
 
 import difflib
@@ -46,8 +48,8 @@ def _zone(name: str) -> ZoneInfo:
     close = difflib.get_close_matches(_key(name)[:64], _names(), n=1, cutoff=0.8)
     example = _city(name) or (_names()[close[0]] if close else "Europe/Paris")
     raise ToolError(
-        f"{name[:64]!r} is no time zone; use a name of the IANA database, for example"
-        f" {example}."
+        f"{name[:64]!r} is not a time zone; use a name of the IANA database, for"
+        f" example {example}."
     )
 
 

@@ -1,3 +1,5 @@
+"""Weather tool with made-up sample data."""
+
 from __future__ import annotations
 
 import random

@@ -11,8 +11,9 @@ from uuid import uuid4
 
 from asgiref.sync import async_to_sync
 
+from llm.concurrency.lent_thread import lend_thread
 from tools.execute import CallOutcome, execute
-from tools.registry import Context, RuntimeTool
+from tools.runtime_tool import Context, RuntimeTool
 
 MAX_LINES = 200  # of the log
 
@@ -26,8 +27,9 @@ class DryRun:
     log: list[str]
 
 
+@lend_thread()
 def dry_run(tool: RuntimeTool, arguments: str, user_id: int | None) -> DryRun:
-    """Calls the tool. `arguments` is JSON text as a model writes it, valid or not."""
+    """Call the tool. `arguments` is JSON text as a model writes it, valid or not."""
     return async_to_sync(_dry_run)(tool, arguments, user_id)
 
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from llm.wire.json_schema.validation import compile_schema
 from tools.errors import ToolError
-from tools.registry import Approval, Context, RuntimeTool
+from tools.runtime_tool import Approval, Context, RuntimeTool
 
 ERROR_CODE = "E_TOOL_NEEDS_APPROVAL"
 
@@ -30,9 +29,7 @@ class _UnattendedCall:
     approval: Approval
 
     async def __call__(self, context: Context, arguments: dict[str, Any]) -> Any:
-        if self.approval.policy != "rule":
-            raise ApprovalNeeded
-        if compile_schema(self.approval.rule or {}).is_valid(arguments):
+        if self.approval.applies_to(arguments):
             raise ApprovalNeeded
         return await self.tool.call(context, arguments)
 

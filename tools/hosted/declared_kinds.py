@@ -82,6 +82,8 @@ _DATE = re.compile(r"_20\d\d_?\d\d_?\d\d\Z")
 _VENDOR = "openrouter:"
 #: Fields beside `tools` that declare a tool.
 _FIELDS = {"mcp_servers": "mcp", "web_search_options": "web_search"}
+#: Fields of a body that declare tools, in any API; items of its input may, too.
+DECLARING_FIELDS = frozenset({"tools", *_FIELDS})
 
 
 def get_declared_kind(tool: Mapping[str, Any]) -> str | None:
@@ -95,7 +97,7 @@ def get_declared_kind(tool: Mapping[str, Any]) -> str | None:
 
 
 def kinds_of_tools(tools: Any, prefix: str = "tools") -> Iterator[tuple[str, str]]:
-    """Yields the kind and the path of each tool, also of those inside a namespace."""
+    """Yield the kind and the path of each tool, also of those inside a namespace."""
     for number, tool in enumerate(tools if isinstance(tools, list | tuple) else ()):
         if not isinstance(tool, Mapping):
             continue
@@ -107,7 +109,7 @@ def kinds_of_tools(tools: Any, prefix: str = "tools") -> Iterator[tuple[str, str
 
 
 def kinds_of_body(body: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yields the kinds that a gateway request declares beside its items, with paths."""
+    """Yield the kinds that a gateway request declares beside its items, with paths."""
     yield from kinds_of_tools(body.get("tools"))
     for field, kind in _FIELDS.items():
         if body.get(field) is not None and body[field] != []:
@@ -115,7 +117,7 @@ def kinds_of_body(body: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def kinds_of_items(items: Any) -> Iterator[tuple[str, str]]:
-    """Yields the kinds that input items declare, with paths.
+    """Yield the kinds that input items declare, with paths.
 
     Items of any type count (`additional_tools`, `tool_search_output`, unknown ones),
     because providers of the Responses format receive the items unchanged.

@@ -31,27 +31,25 @@ PRESETS = (
     HostedToolPreset(
         name="web_search",
         label=LABELS["web_search"],
-        description="The model looks for pages on the web and cites them.",
+        description="The model searches the web and cites pages.",
         definition={"type": "web_search"},
     ),
     HostedToolPreset(
         name="file_search",
         label=LABELS["file_search"],
-        description=(
-            "The model looks into files that you have stored with the provider."
-        ),
+        description=("The model searches files that you have stored at the provider."),
         definition={"type": "file_search", "vector_store_ids": ["vs_..."]},
     ),
     HostedToolPreset(
         name="code_interpreter",
         label=LABELS["code_interpreter"],
-        description="The model writes Python and the provider runs it.",
+        description="The model writes Python code and the provider runs it.",
         definition={"type": "code_interpreter", "container": {"type": "auto"}},
     ),
     HostedToolPreset(
         name="image_generation",
         label=LABELS["image_generation"],
-        description="The model draws.",
+        description="The model generates images.",
         definition={"type": "image_generation"},
     ),
     HostedToolPreset(
@@ -76,17 +74,17 @@ def find_definition_problems(definition: Any) -> list[str]:
     if kind is None:
         known = ", ".join(preset.definition["type"] for preset in PRESETS)
         return [
-            f"No provider has a tool of the type {definition.get('type')!r};"
-            f" there are {known}."
+            f"No provider has a tool of the type {definition.get('type')!r}; use"
+            f" {known}."
         ]
     if needs_client(definition):
         return [
-            "Computer use needs a program that acts on a screen, and a chat has none;"
-            " let that program declare the tool in its request."
+            "Computer use needs a program that controls a screen, and a chat has none;"
+            " the program must declare the tool in its requests."
         ]
     unknown = definition.keys() - _FIELDS[kind] - {"type"}
     sentences = [
-        f"{name!r} is unknown; there are {', '.join(sorted(_FIELDS[kind]))}."
+        f"{name!r} is unknown; use {', '.join(sorted(_FIELDS[kind]))}."
         for name in sorted(unknown)
     ]
     return [*sentences, *_CHECKS.get(kind, _nothing)(definition)]
@@ -147,36 +145,38 @@ def _web_search(definition: Definition) -> Iterator[str]:
         yield from _domains(filters)
     location = definition.get("user_location")
     if location is not None and not isinstance(location, Mapping):
-        yield "'user_location' is an object with city, country, region or timezone."
+        yield (
+            "'user_location' must be an object with city, country, region or timezone."
+        )
     if definition.get("search_context_size", "low") not in ("low", "medium", "high"):
-        yield "'search_context_size' is low, medium or high."
+        yield "'search_context_size' must be low, medium or high."
 
 
 def _domains(filters: Any) -> Iterator[str]:
     if not isinstance(filters, Mapping):
-        yield "'filters' is an object with allowed_domains or blocked_domains."
+        yield "'filters' must be an object with allowed_domains or blocked_domains."
         return
     lists = {
         n: filters[n] for n in ("allowed_domains", "blocked_domains") if n in filters
     }
     if len(lists) == 2:
-        yield "Name allowed domains or blocked ones, not both."
+        yield "Use allowed domains or blocked domains, not both."
     for name in sorted(filters.keys() - lists.keys()):
-        yield f"'filters' knows no {name!r}, but allowed_domains and blocked_domains."
+        yield f"'filters' has no {name!r}; use allowed_domains or blocked_domains."
     for name, value in lists.items():
         if not _is_names(value) or any("/" in each for each in value):
-            yield f"{name!r} is a list of domains such as example.com, without https://."
+            yield f"{name!r} must be a list of domains such as example.com, without https://."
 
 
 def _file_search(definition: Definition) -> Iterator[str]:
     stores = definition.get("vector_store_ids")
     if not _is_names(stores):
-        yield "Name the stores to look into in 'vector_store_ids', a list."
+        yield "Set 'vector_store_ids' to a list of the vector stores to search."
     elif any(each.endswith("...") for each in stores or ()):
-        yield "Put a store's own id in the place of the example's."
+        yield "Replace the example by the id of a vector store."
     limit = definition.get("max_num_results", 1)
     if not isinstance(limit, int) or isinstance(limit, bool) or not 1 <= limit <= 50:
-        yield "'max_num_results' is a whole number from 1 to 50."
+        yield "'max_num_results' must be a whole number from 1 to 50."
 
 
 def _code(definition: Definition) -> Iterator[str]:
@@ -189,7 +189,7 @@ def _code(definition: Definition) -> Iterator[str]:
 
 def _mcp(definition: Definition) -> Iterator[str]:
     if not _is_text(definition.get("server_label")):
-        yield "Give the server a short name in 'server_label'."
+        yield "Set 'server_label' to a short name of the server."
     yield from _address(definition.get("server_url"))
     if definition.get("require_approval") != "never":
         yield (
@@ -199,29 +199,29 @@ def _mcp(definition: Definition) -> Iterator[str]:
     allowed = definition.get("allowed_tools", ["any"])
     by_name = allowed.get("tool_names") if isinstance(allowed, Mapping) else allowed
     if by_name not in (None, []) and not _is_names(by_name):
-        yield "'allowed_tools' is a list of names; leave it out for all."
+        yield "'allowed_tools' must be a list of names; leave it out for all tools."
     headers = definition.get("headers", {})
     if not isinstance(headers, Mapping) or not all(map(_is_text, headers.values())):
-        yield "'headers' is an object of names and texts."
+        yield "'headers' must be an object of names and strings."
     if definition.get("authorization") or headers:
         yield (
-            "A definition is kept in the open; set up the server under MCP servers,"
-            " which keep 'authorization' and 'headers' encrypted."
+            "A definition is stored unencrypted; set up the server under MCP servers,"
+            " where 'authorization' and 'headers' are stored encrypted."
         )
 
 
 def _address(url: Any) -> Iterator[str]:
     if not _is_text(url):
-        yield "Say where the server is in 'server_url'."
+        yield "Set 'server_url' to the URL of the server."
         return
     try:
         address = urlsplit(url)
     except ValueError:
         address = urlsplit("")
     if address.scheme != "https" or not address.hostname:
-        yield "'server_url' must begin with https://, for the provider calls it."
+        yield "'server_url' must begin with https://, because the provider calls it."
     elif address.username or address.password:
-        yield "'server_url' must hold no password."
+        yield "'server_url' must not contain a password."
 
 
 def _is_text(value: Any) -> bool:

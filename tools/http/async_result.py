@@ -100,11 +100,13 @@ def build_poll_request(
 def _check_job_url(url: str, requested_url: str) -> str:
     if len(url) > MAX_URL:
         raise ToolError(
-            f"the server names an address of more than {MAX_URL} characters for the"
+            f"the server returned a URL of more than {MAX_URL} characters for the"
             " result."
         )
     if urlsplit(requested_url).scheme == "https" and urlsplit(url).scheme == "http":
-        raise AddressRefused("the way from https to http is not followed.")
+        raise AddressRefused(
+            "the result's URL leads from https to http, which is not allowed."
+        )
     return url
 
 

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from llm.concurrency.worker_thread import run_off_loop
-from llm.db.encrypted_field import Secret, SecretUnavailable
+from llm.db.encrypted_field import SecretUnavailable
+from llm.db.revealable_secret import RevealableSecret, reveal_headers
 from llm.http.addresses import Network
 from tools.errors import FetchError, FetchTimeout, ToolError, Unreachable
 from tools.http.async_result import (
@@ -26,8 +27,7 @@ from tools.http.request_template import (
     build_request,
 )
 from tools.http.result import ReadOptions, result_of, texts_to_mask
-from tools.models.secret_headers import reveal_headers
-from tools.registry import Accepted, Context
+from tools.runtime_tool import Accepted, Context
 
 logger = logging.getLogger(__name__)
 
@@ -39,7 +39,7 @@ class HttpCall:
     read_options: ReadOptions
     limits: Limits
     networks: Collection[Network] = ()
-    secret_headers: Secret | None = None  # JSON
+    secret_headers: RevealableSecret | None = None  # JSON
     sends_key: bool = False  # an Idempotency-Key, so that the server detects repeats
     async_result: AsyncResultSpec | None = None  # how to get an asynchronous result
 
@@ -84,7 +84,9 @@ class HttpCall:
         if self.async_result is None or self.async_result.callback_location is None:
             return None
         if not context.callback_url:
-            logger.warning("tool %s: no callback URL to give", self.name)
+            logger.warning(
+                "tool %s: there is no callback URL; set PUBLIC_URL", self.name
+            )
             return None
         return self.async_result.callback_location, context.callback_url
 
@@ -96,7 +98,7 @@ class HttpCall:
         if may_post:
             return Accepted()
         raise ToolError(
-            "the server goes to work, but does not say where its result will be."
+            "the server accepted the call, but did not say where its result will be."
         )
 
     async def _fetch(self, request: OutgoingRequest) -> FetchedResponse:
@@ -113,11 +115,11 @@ class HttpCall:
         return fetched
 
 
-def _reveal_headers(secret: Secret | None) -> dict[str, str]:
+def _reveal_headers(secret: RevealableSecret | None) -> dict[str, str]:
     try:
         return reveal_headers(secret)
     except SecretUnavailable as exc:
         raise ToolError(
-            "the secret headers of this tool cannot be read; the staff must enter them"
-            " again."
+            "the secret headers of this tool cannot be decrypted; ask the staff to"
+            " enter them again."
         ) from exc

@@ -1,6 +1,6 @@
 """Import of HTTP tools from an OpenAPI document. Pure.
 
-In: the text of a document of version 3.0 or 3.1, JSON or YAML. Out: an
+In: a document of version 3.0 or 3.1 (`openapi_document`). Out: an
 `OpenApiOperation` for each path and method, with the settings of the tool, notes on
 what is not supported, or the reason why it cannot be a tool. Nothing is fetched: a
 reference to another document is such a reason.
@@ -10,22 +10,18 @@ Source: https://spec.openapis.org/oas/v3.1.1
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 from urllib.parse import urljoin
 
-from llm.wire.bounded_json import MAX_VALUES, TooManyValues, check_values
 from llm.wire.json_pointer import format_path
 from tools.errors import InvalidDocument
 from tools.http.openapi_schema import SchemaReader
 from tools.http.validation import url_problems
 from tools.json_schema.schema_mistakes import schema_mistakes
 
-MAX_DOCUMENT = 5 * 1024 * 1024  # bytes
-MAX_DEPTH = 200  # levels
 MAX_DESCRIPTION = 1000  # characters; OpenAI takes 1024
 MAX_NAME = 64
 
@@ -49,23 +45,6 @@ class OpenApiOperation:
     body: str = "json"
     notes: tuple[str, ...] = ()  # for staff
     problem: str = ""  # why it cannot be a tool
-
-
-def read_document(text: str) -> dict[str, Any]:
-    """Raises InvalidDocument."""
-    try:
-        document = _parse_json(text) if text.lstrip()[:1] == "{" else _parse_yaml(text)
-    except (ValueError, RecursionError) as exc:
-        raise InvalidDocument(f"This cannot be read: {exc}.") from exc
-    if not isinstance(document, dict):
-        raise InvalidDocument("This is no OpenAPI document.")
-    if "swagger" in document:
-        raise InvalidDocument("This is Swagger 2; convert it to OpenAPI 3 first.")
-    if not str(document.get("openapi", "")).startswith("3."):
-        raise InvalidDocument("This is no OpenAPI 3 document: 'openapi' is missing.")
-    if not isinstance(document.get("paths"), dict):
-        raise InvalidDocument("The document has no paths.")
-    return document
 
 
 def read_operations(
@@ -134,7 +113,7 @@ class _OperationReader:
             return replace(operation, problem=str(exc))
         except (AttributeError, KeyError, TypeError, RecursionError) as exc:
             # The document is untrusted: a text may stand where an object must be.
-            problem = f"it is not written as OpenAPI is ({type(exc).__name__})."
+            problem = f"it is not valid OpenAPI ({type(exc).__name__})."
             return replace(operation, problem=problem)
         if self._operation.get("deprecated") is True:
             self._notes.append("It is deprecated.")
@@ -182,7 +161,7 @@ class _OperationReader:
             return self._base_url or server
         if not self._base_url:
             raise InvalidDocument(
-                "the document has no whole address: write its server."
+                "the document has no complete server URL: enter the address of the API."
             )
         return urljoin(self._base_url, server) if server != "/" else self._base_url
 
@@ -204,7 +183,9 @@ class _OperationReader:
         if where == "header" and name.lower() in _IGNORED_HEADERS:
             return  # OpenAPI says that these headers shall be ignored
         if where == "header" and name.lower() == "idempotency-key":
-            self._notes.append("It knows idempotency keys: choose a replay that fits.")
+            self._notes.append(
+                "It supports idempotency keys: choose the matching replay class."
+            )
             return
         if where == "cookie":
             if is_required:
@@ -284,7 +265,7 @@ class _OperationReader:
     # Authentication
 
     def _security(self) -> Iterator[str]:
-        """Yields a note for each scheme of the first security requirement."""
+        """Yield a note for each scheme of the first security requirement."""
         requirements = (
             self._operation.get("security", self._document.get("security")) or []
         )
@@ -386,66 +367,3 @@ def _with_unique_names(found: list[OpenApiOperation]) -> list[OpenApiOperation]:
 
 def _line(text: Any, limit: int) -> str:
     return " ".join(text.split())[:limit] if isinstance(text, str) else ""
-
-
-# YAML
-
-
-def _parse_json(text: str) -> Any:
-    """Raises ValueError."""
-    try:
-        check_values(text.encode(errors="replace"))
-    except TooManyValues as exc:
-        raise ValueError(exc.msg) from exc
-    return json.loads(text)
-
-
-def _check_nodes(events: Iterable[Any]) -> None:
-    """Raises ValueError for too many levels or values. The library's C loader recurses
-    at each level: a million levels crash the process."""
-    from yaml.events import CollectionEndEvent, CollectionStartEvent
-
-    depth = 0
-    for number, event in enumerate(events):
-        if isinstance(event, CollectionStartEvent):
-            depth += 1
-        elif isinstance(event, CollectionEndEvent):
-            depth -= 1
-        if depth > MAX_DEPTH:
-            raise ValueError(f"it is nested more than {MAX_DEPTH} levels deep")
-        if number > MAX_VALUES:
-            raise ValueError(f"it has more than {MAX_VALUES:,} values")
-
-
-def _parse_yaml(text: str) -> Any:
-    """Raises ValueError."""
-    try:
-        import yaml
-    except ImportError as exc:
-        raise ValueError("YAML is not installed here, write JSON") from exc
-
-    fastest: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-
-    class Loader(fastest):
-        """Loader with the types of YAML 1.2: dates and "on" are texts."""
-
-        yaml_implicit_resolvers = {
-            first: [
-                (tag, pattern) for tag, pattern in rules if tag not in _YAML_1_1_TAGS
-            ]
-            for first, rules in yaml.SafeLoader.yaml_implicit_resolvers.items()
-        }
-
-    Loader.add_implicit_resolver(
-        "tag:yaml.org,2002:bool",
-        re.compile(r"^(?:true|True|TRUE|false|False|FALSE)$"),
-        list("tTfF"),
-    )
-    try:
-        _check_nodes(yaml.parse(text, Loader))
-        return yaml.load(text, Loader)
-    except yaml.YAMLError as exc:
-        raise ValueError(str(exc).partition("\n")[0]) from exc
-
-
-_YAML_1_1_TAGS = frozenset({"tag:yaml.org,2002:bool", "tag:yaml.org,2002:timestamp"})

@@ -71,7 +71,7 @@ class SchemaReader:
             if not isinstance(value, Mapping) or "$ref" not in value:
                 return value
             value = self._look_up(value["$ref"])
-        raise InvalidDocument("its references lead in a circle.")
+        raise InvalidDocument("its references are circular.")
 
     def read(self, schema: Any, depth: int = 0) -> Any:
         """Raises InvalidDocument."""
@@ -81,7 +81,7 @@ class SchemaReader:
         if isinstance(schema, bool):
             return schema
         if not isinstance(schema, Mapping):
-            raise InvalidDocument("one of its schemas is no object.")
+            raise InvalidDocument("one of its schemas is not an object.")
         if "$ref" in schema:
             return self._reference(schema, depth)
         return _nullable(schema, self._keywords(schema, depth))
@@ -149,7 +149,9 @@ class SchemaReader:
             elif isinstance(found, Mapping) and name in found:
                 found = found[name]
             else:
-                raise InvalidDocument(f"it refers to {ref!r:.100}, which is not there.")
+                raise InvalidDocument(
+                    f"it refers to {ref!r:.100}, which does not exist."
+                )
         return found
 
     def _new_name(self, ref: str) -> str:
@@ -165,7 +167,7 @@ def _is_read_only(schema: Any) -> bool:
 
 
 def _nullable(schema: Mapping[str, Any], read: Schema) -> Schema:
-    """Replaces `nullable` of OpenAPI 3.0 by JSON Schema's type null."""
+    """Replace `nullable` of OpenAPI 3.0 by JSON Schema's type null."""
     if schema.get("nullable") is not True:
         return read
     if isinstance(kind := read.get("type"), str):
@@ -177,7 +179,7 @@ def _nullable(schema: Mapping[str, Any], read: Schema) -> Schema:
 
 
 def _with_number_limits(read: Schema) -> Schema:
-    """Replaces the exclusive flags of OpenAPI 3.0 by JSON Schema's exclusive limits."""
+    """Replace the exclusive flags of OpenAPI 3.0 by JSON Schema's exclusive limits."""
     for flag, limit in (
         ("exclusiveMinimum", "minimum"),
         ("exclusiveMaximum", "maximum"),

@@ -50,11 +50,11 @@ class ParameterLocation:
 
     @classmethod
     def parse(cls, argument: str, text: str) -> ParameterLocation:
-        """Parses "query" or "header:X-Trace". Raises ValueError."""
+        """Parse "query" or "header:X-Trace". Raises ValueError."""
         kind, _, name = text.partition(":")
         if kind not in get_args(LocationKind):
             options = ", ".join(get_args(LocationKind))
-            raise ValueError(f"there is no place {kind!r}; there are {options}")
+            raise ValueError(f"there is no location {kind!r}; use {options}")
         return cls(cast(LocationKind, kind), name or argument)
 
 
@@ -235,7 +235,9 @@ def _json(value: Any) -> bytes:
     try:
         return orjson.dumps(value)
     except orjson.JSONEncodeError as exc:  # a lone surrogate, an integer beyond 64 bits
-        raise ToolError("an argument holds something that JSON cannot carry.") from exc
+        raise ToolError(
+            "an argument contains a value that JSON cannot represent."
+        ) from exc
 
 
 def _quote(value: Any) -> str:

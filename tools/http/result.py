@@ -150,7 +150,7 @@ def parse_json(body: bytes) -> Any:
     except bounded_json.TooManyValues as exc:
         raise ToolError(f"the server's JSON is too large: {exc.msg}.") from exc
     except orjson.JSONDecodeError as exc:
-        raise ToolError("the server answered with something that is no JSON.") from exc
+        raise ToolError("the server's response is not JSON.") from exc
 
 
 def resolve_pointer(value: Any, pointer: str) -> Any:
@@ -162,7 +162,7 @@ def resolve_pointer(value: Any, pointer: str) -> Any:
             case list() if step.isdecimal() and int(step) < len(value):
                 value = value[int(step)]
             case _:
-                raise ToolError(f"the server's answer has nothing at {pointer!r}.")
+                raise ToolError(f"the server's response has nothing at {pointer!r}.")
     return value
 
 

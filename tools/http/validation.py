@@ -43,13 +43,13 @@ def find_problems(
     parameters: Mapping[str, Any],
     secret_names: Collection[str] = (),
 ) -> Iterator[Problem]:
-    """Yields the problems; headers and parameters must have passed their own checks."""
+    """Yield the problems; headers and parameters must have passed their own checks."""
     yield from (("url", text) for text in url_problems(definition.url))
     for name in definition.headers:
         if _SECRET_HEADER.search(name):
             yield "headers", f"{name!r} looks secret: write it as a secret header."
         if name.lower() in {each.lower() for each in secret_names}:
-            yield "headers", f"{name!r} is among the secret headers."
+            yield "headers", f"{name!r} is already a secret header."
     yield from _argument_problems(definition, parameters)
 
 
@@ -59,14 +59,14 @@ def url_problems(template: str) -> Iterator[str]:
         url = urlsplit(template)
         host, _port = url.hostname or "", url.port
     except ValueError:
-        yield "This is no address."
+        yield "This is not a URL."
         return
     if url.scheme not in ("http", "https") or not host or re.search(r"\s", template):
-        yield "Write an address such as https://host/things/{id}."
+        yield "Write a URL such as https://host/things/{id}."
     elif "@" in url.netloc:
-        yield "Leave out user and password; write a secret header."
+        yield "Leave out user and password; use a secret header."
     elif url.fragment:
-        yield "Leave out what follows the '#'."
+        yield "Leave out the '#' and the part after it."
     elif re.search(r"[{}]", fixed + url.query):
         yield "Placeholders may stand in the path only."
     elif re.search(r"[{}]", PLACEHOLDER.sub("", path)):
@@ -81,9 +81,9 @@ def header_problems(headers: Any) -> Iterator[str]:
         return
     for name, value in headers.items():
         if not HEADER_NAME.fullmatch(name):
-            yield f"{name!r} is no header's name."
+            yield f"{name!r} is not a valid header name."
         elif name.lower() in FORBIDDEN_HEADERS:
-            yield f"{name!r} is not yours to set."
+            yield f"{name!r} is set by the server; remove it."
         elif not isinstance(value, str) or not HEADER_VALUE.fullmatch(value):
             yield f"The header {name!r} must be one line of plain ASCII text."
 
@@ -125,7 +125,7 @@ def _argument_problems(
     known = parameters.get("properties") or {}
     for argument in definition.locations:
         if argument not in known:
-            yield "places", f"{argument!r} is no property of the schema."
+            yield "places", f"{argument!r} is not a property of the schema."
     locations = {argument: definition.location_of(argument) for argument in known}
     yield from _path_problems(definition, parameters, locations)
     yield from _body_problems(definition, locations)
@@ -146,9 +146,12 @@ def _path_problems(
     required = parameters.get("required") or ()
     for name in definition.placeholders:
         if name not in in_path:
-            yield "url", f"{{{name}}} is no property of the schema."
+            yield "url", f"{{{name}}} is not a property of the schema."
         elif in_path[name] not in required:
-            yield "parameters", f"{in_path[name]!r} stands in the path: require it."
+            yield (
+                "parameters",
+                f"{in_path[name]!r} is in the path: make it a required property.",
+            )
     for name in in_path.keys() - set(definition.placeholders):
         yield "places", f"the path has no {{{name}}}."
 
@@ -161,4 +164,7 @@ def _body_problems(
     if (fields or whole) and definition.method in METHODS_WITHOUT_BODY:
         yield "places", f"{definition.method} has no body."
     if len(whole) > 1 or (whole and fields):
-        yield "places", f"{whole[0]!r} is the whole body: nothing can stand beside it."
+        yield (
+            "places",
+            f"{whole[0]!r} is the whole body, so no other argument can be in the body.",
+        )

@@ -109,7 +109,7 @@ def _merge(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _find_example_values(schema: Mapping[str, Any]) -> Iterator[Any]:
-    """Yields the values that the schema itself names, the best first."""
+    """Yield the values that the schema itself names, the best first."""
     if "const" in schema:
         yield schema["const"]
     if isinstance(examples := schema.get("examples"), list):

@@ -25,7 +25,7 @@ def line_of(text: str, path: Sequence[str | int]) -> int:
 
 
 def _members(text: str, at: int) -> Iterator[tuple[str | int, int]]:
-    """Yields key or index and text position of each member of the object or array that
+    """Yield key or index and text position of each member of the object or array that
     begins at `at`."""
     is_object = text[at] == "{"
     at = _skip_blanks(text, at + 1)

@@ -22,11 +22,13 @@ from tools.json_schema.arguments import Path
 
 MAX_REASONS = 4  # listed for one provider family
 
-SENT_REWRITTEN = "Parley sends it rewritten; what is lost is told in descriptions."
-SENT_WITHOUT_STRICT = "Parley sends this tool without strict mode."
-SENT_UNCHANGED = "Parley sends it as it is."
+SENT_REWRITTEN = (
+    "Parley rewrites the schema; constraints that are lost are added to descriptions."
+)
+SENT_WITHOUT_STRICT = "Parley sends the tool without strict mode."
+SENT_UNCHANGED = "Parley sends the schema unchanged."
 REFUSED_OR_OMITTED = (
-    "Parley refuses the request, or leaves the tool out where that is asked for."
+    "Parley refuses the request, or leaves the tool out if the request allows that."
 )
 
 
@@ -87,7 +89,7 @@ def _format_problems(problems: Problems) -> Iterator[str]:
 def _openai(root: Mapping[str, Any]) -> Problems:
     for name in _COMBINATIONS:
         if name in root:
-            yield (), f"{name!r} may not stand at the root"
+            yield (), f"{name!r} is not allowed at the root"
 
 
 def _openai_strict(root: Mapping[str, Any]) -> Problems:
@@ -95,7 +97,7 @@ def _openai_strict(root: Mapping[str, Any]) -> Problems:
     for path, schema in _schemas(root, ()):
         yield from _keywords(path, schema, _STRICT_OPENAI)
         if "$ref" in schema and len(schema) > 1:
-            yield path, "nothing may stand beside '$ref'"
+            yield path, "no other keyword is allowed beside '$ref'"
         if _is_object(schema):
             if schema.get("additionalProperties") is not False:
                 yield path, "'additionalProperties' must be false"
@@ -107,7 +109,7 @@ def _openai_strict(root: Mapping[str, Any]) -> Problems:
 def _anthropic(root: Mapping[str, Any]) -> Problems:
     for name in ("anyOf", "oneOf", "allOf"):
         if name in root:
-            yield (), f"{name!r} may not stand at the root"
+            yield (), f"{name!r} is not allowed at the root"
 
 
 def _anthropic_strict(root: Mapping[str, Any]) -> Problems:
@@ -134,7 +136,7 @@ def _gemini(root: Mapping[str, Any]) -> Problems:
         for name in schema.keys() - _GEMINI - _IGNORED_KEYWORDS - {"default"}:
             yield path, f"{name!r} is not known"
         if any(not isinstance(each, str) for each in schema.get("enum", ())):
-            yield path, "'enum' takes texts only"
+            yield path, "'enum' may contain only strings"
     if _is_recursive(root):
         yield (), "it refers to itself"
 
@@ -168,7 +170,7 @@ _FAMILIES: tuple[tuple[str, Callable[[Mapping[str, Any]], Problems], str], ...] 
 def _schemas(
     schema: Any, path: tuple[str | int, ...]
 ) -> Iterator[tuple[tuple[str | int, ...], Mapping[str, Any]]]:
-    """Yields `schema` and every schema inside it, each with its path."""
+    """Yield `schema` and every schema inside it, each with its path."""
     if not isinstance(schema, Mapping):
         return
     yield path, schema

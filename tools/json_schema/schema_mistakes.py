@@ -20,11 +20,11 @@ EMPTY: Mapping[str, Any] = {"type": "object", "properties": {}}
 
 
 def schema_mistakes(parameters: Any) -> Iterator[tuple[Path, str]]:
-    """Yields path and text of each mistake in the schema of an object."""
+    """Yield path and text of each mistake in the schema of an object."""
     if not isinstance(parameters, dict):
-        yield (), "a schema is an object, {…}"
+        yield (), "a schema must be an object, {…}"
     elif parameters.get("type") != "object":
-        yield ("type",), 'arguments are an object: write "type": "object"'
+        yield ("type",), 'arguments must be an object: write "type": "object"'
     elif parameters.get("$schema", DIALECT) != DIALECT:
         yield ("$schema",), f"leave it out, or write {DIALECT!r}"
     else:
@@ -32,10 +32,10 @@ def schema_mistakes(parameters: Any) -> Iterator[tuple[Path, str]]:
 
 
 def rule_mistakes(rule: Any) -> Iterator[tuple[Path, str]]:
-    """Yields path and text of each mistake in an approval rule, a schema of any
+    """Yield path and text of each mistake in an approval rule, a schema of any
     type."""
     if not isinstance(rule, dict):
-        yield (), "a schema is an object, {…}"
+        yield (), "a schema must be an object, {…}"
     elif rule.get("$schema", DIALECT) != DIALECT:
         yield ("$schema",), f"leave it out, or write {DIALECT!r}"
     else:
@@ -49,7 +49,7 @@ def _invalid(parameters: Mapping[str, Any]) -> list[tuple[Path, str]]:
 
 
 def _uncompilable(parameters: Mapping[str, Any]) -> Iterator[tuple[Path, str]]:
-    """Yields broken references and invalid patterns."""
+    """Yield broken references and invalid patterns."""
     from jsonschema_rs import ValidationError  # imported late: see `compiled`
 
     try:

@@ -1,3 +1,5 @@
+"""Admin of MCP servers: connection, sign-in and approval of their tools."""
+
 from __future__ import annotations
 
 from typing import Any
@@ -18,12 +20,13 @@ from django.utils.translation import ngettext
 from llm.admin import SecretFormAdmin
 from llm.db.secret_rows import why_not_sent
 from llm.forms.fields import JSONObjectField, StrictJSONField
-from tools.forms import SecretHeadersForm
+from tools.forms import CODE_ATTRIBUTES, SERVER_WIDGETS, SecretHeadersForm
+from tools.mcp.admin_health import McpHealthAdmin
+from tools.mcp.admin_review import McpReviewAdmin
 from tools.mcp.admin_sign_in import McpSignInAdmin
 from tools.mcp.connection_check import check_connection
+from tools.mcp.tool_comparison import ToolComparison
 from tools.models.mcp_server import McpServer
-
-_CODE = {"cols": 80, "spellcheck": "false", "class": "vLargeTextField tool-code"}
 
 
 class _ToolNamesField(StrictJSONField):
@@ -54,10 +57,8 @@ class McpServerForm(SecretHeadersForm):
         ]
         field_classes = {"headers": JSONObjectField, "allowed_tools": _ToolNamesField}
         widgets = {
-            "url": forms.TextInput({"size": 80, "class": "vLargeTextField"}),
-            "headers": forms.Textarea({"rows": 3, **_CODE}),
-            "allowed_tools": forms.Textarea({"rows": 2, **_CODE}),
-            "networks": forms.Textarea({"rows": 2, **_CODE}),
+            **SERVER_WIDGETS,
+            "allowed_tools": forms.Textarea({"rows": 2, **CODE_ATTRIBUTES}),
         }
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -70,7 +71,7 @@ class McpServerForm(SecretHeadersForm):
 
 
 @admin.register(McpServer)
-class McpServerAdmin(McpSignInAdmin, SecretFormAdmin):
+class McpServerAdmin(McpReviewAdmin, McpHealthAdmin, McpSignInAdmin, SecretFormAdmin):
     form = McpServerForm
     change_form_template = "admin/tools/mcpserver/change_form.html"
     list_display = [
@@ -80,7 +81,8 @@ class McpServerAdmin(McpSignInAdmin, SecretFormAdmin):
         "to_review",
         "enabled",
         "tool_count",
-        "listed_at",
+        "last_success_shown",
+        "latency",
         "hosted",
     ]
     list_filter = ["enabled", "hosted", "is_program", "is_missing"]
@@ -97,7 +99,9 @@ class McpServerAdmin(McpSignInAdmin, SecretFormAdmin):
     def get_queryset(self, request: HttpRequest) -> QuerySet[McpServer]:
         rows: QuerySet[McpServer] = super().get_queryset(request)
         counted = rows.annotate(approved_count=Count("tools"))
-        return counted.select_related("signed_in_by").prefetch_related("tools")
+        return counted.select_related("signed_in_by").prefetch_related(
+            "tools", "rejections"
+        )
 
     def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
         program = obj is not None and obj.is_program
@@ -151,6 +155,7 @@ class McpServerAdmin(McpSignInAdmin, SecretFormAdmin):
             "title": _("Tools of %(server)s") % {"server": row},
             "row": row,
             "comparison": row.comparison,
+            "rejected": _rejected_names(row),
             "may_change": self.has_change_permission(request, row),
         }
         return TemplateResponse(request, "admin/tools/mcpserver/tools.html", context)
@@ -169,9 +174,9 @@ class McpServerAdmin(McpSignInAdmin, SecretFormAdmin):
         return redirect(f"{self.admin_site.name}:tools_mcpserver_tools", row.pk)
 
     def _approve(self, request: HttpRequest, row: McpServer) -> None:
-        """Approves tools, unless the listing has changed since the page was shown."""
+        """Approve tools, unless the listing has changed since the page was shown."""
         if request.POST.get("listed_at") != _stamp(row):
-            text = _("The list has changed meanwhile: look at it again.")
+            text = _("The list has changed since you opened the page: review it again.")
             self.message_user(request, text, messages.ERROR)
             return
         names = request.POST.getlist("tool")
@@ -190,7 +195,7 @@ class McpServerAdmin(McpSignInAdmin, SecretFormAdmin):
 
     @admin.display(description=_("where"))
     def where(self, row: McpServer) -> str:
-        return str(_("a program of the settings")) if row.is_program else row.url
+        return str(_("a program in the settings")) if row.is_program else row.url
 
     @admin.display(description=_("where"), ordering="url")
     def where_with_errors(self, row: McpServer) -> str:
@@ -208,10 +213,10 @@ class McpServerAdmin(McpSignInAdmin, SecretFormAdmin):
     @admin.display(description=_("to review"))
     def to_review(self, row: McpServer) -> str:
         """The numbers of changed, removed and new tools, linked to the tools page."""
-        found = row.comparison
+        found = row.to_review
         counts = [
             (found.changed, _("%d changed, held back"), "tool-bad"),
-            (found.gone, _("%d gone"), "tool-bad"),
+            (found.gone, _("%d removed"), "tool-bad"),
             (found.new, _("%d new"), ""),
         ]
         page = reverse("admin:tools_mcpserver_tools", args=[row.pk])
@@ -219,13 +224,13 @@ class McpServerAdmin(McpSignInAdmin, SecretFormAdmin):
         link = '<a href="{}" class="{}">{}</a>'
         return format_html_join(", ", link, links) or "–"
 
-    @admin.display(description=_("well"), boolean=True, ordering="error")
+    @admin.display(description=_("works"), boolean=True, ordering="error")
     def is_well(self, row: McpServer) -> bool | None:
         if row.error or row.is_missing:
             return False
         return True if row.listed_at else None
 
-    @admin.display(description=_("says of itself"))
+    @admin.display(description=_("server information"))
     def server_info(self, row: McpServer) -> str:
         about = row.about
         if not about:
@@ -233,11 +238,21 @@ class McpServerAdmin(McpSignInAdmin, SecretFormAdmin):
         return f"{about['name']} {about['version']}, MCP {about['protocol']}".strip()
 
 
+def _rejected_names(row: McpServer) -> set[str]:
+    """Tools whose listed definition staff have rejected."""
+
+    def names(found: ToolComparison) -> set[str]:
+        changed = (each.listed.name for each in found.changed)
+        return {*changed, *(each.name for each in found.new)}
+
+    return names(row.comparison) - names(row.to_review)
+
+
 def _stamp(row: McpServer) -> str:
     return row.listed_at.isoformat() if row.listed_at else ""
 
 
-_USE = (_("How it is used"), {"fields": ["allowed_tools", "timeout", "hosted"]})
+_USE = (_("Use"), {"fields": ["allowed_tools", "timeout", "hosted"]})
 _STATE = (_("State"), {"fields": ["server_info", "listed_at", "error", "created_at"]})
 _FIELDSETS = [
     (None, {"fields": ["name", "label", "url", "enabled"]}),
@@ -256,11 +271,11 @@ _FIELDSETS = [
         },
     ),
     _USE,
-    (_("Where it may be"), {"fields": ["networks"]}),
+    (_("Network access"), {"fields": ["networks"]}),
     _STATE,
 ]
 _PROGRAM_FIELDSETS = [
     (None, {"fields": ["name", "label", "where", "enabled"]}),
-    (_("How it is used"), {"fields": ["allowed_tools", "timeout"]}),
+    (_("Use"), {"fields": ["allowed_tools", "timeout"]}),
     _STATE,
 ]

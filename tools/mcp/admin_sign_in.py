@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 from urllib.parse import urlsplit
 
-from django.conf import settings
 from django.contrib import admin, messages
 from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponse
@@ -17,6 +16,7 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_GET
 
 from llm.db.secret_rows import why_not_sent
+from tools.conf import settings
 from tools.errors import ToolError
 from tools.mcp.errors import SignInFailed
 from tools.mcp.row_access import describe_failure
@@ -27,8 +27,8 @@ from tools.models.mcp_sign_in import McpSignIn
 
 #: The message after a sign-out, by whether the server revoked the tokens.
 _SIGN_OUT_MESSAGES = {
-    True: _("Signed out: the tokens are forgotten here and revoked at the server."),
-    False: _("Signed out: the tokens are forgotten here."),
+    True: _("Signed out: the tokens are deleted here and revoked at the server."),
+    False: _("Signed out: the tokens are deleted here."),
 }
 
 
@@ -80,7 +80,7 @@ class McpSignInAdmin(admin.ModelAdmin):
         try:
             text, level = str(_SIGN_OUT_MESSAGES[sign_out(row)]), messages.SUCCESS
         except ToolError as exc:
-            why = _("They were not revoked: %(why)s") % {"why": exc}
+            why = _("The server did not revoke them: %(why)s") % {"why": exc}
             text, level = f"{_SIGN_OUT_MESSAGES[False]} {why}", messages.WARNING
         self.log_change(request, row, "Signed out.")
         self.message_user(request, text, level)
@@ -114,7 +114,7 @@ class McpSignInAdmin(admin.ModelAdmin):
             return str(_("nobody"))
         if why := why_not_sent(row.sign_in, row.secret_origin("sign_in")):
             return why
-        who = row.signed_in_by or _("somebody who is gone")
+        who = row.signed_in_by or _("a deleted user")
         return f"{who}, {row.signed_in_at:%Y-%m-%d %H:%M}"
 
 

@@ -16,7 +16,7 @@ from weakref import WeakKeyDictionary
 from tools.mcp.server_spec import Pin, ServerSpec
 from tools.mcp.session import Session
 from tools.mcp.tool_definition import ToolDefinition, build_tool_name
-from tools.registry import Context, RuntimeTool
+from tools.runtime_tool import Context, RuntimeTool
 
 _sessions: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, Session]] = (
     WeakKeyDictionary()
@@ -83,7 +83,7 @@ async def temporary_session(server: ServerSpec) -> AsyncGenerator[Session, None]
 
 
 async def close_all() -> None:
-    """Closes all sessions of the running loop, which ends the calls in them."""
+    """Close all sessions of the running loop, which ends the calls in them."""
     sessions = _sessions.pop(asyncio.get_running_loop(), {})
     await asyncio.gather(*(session.close() for session in sessions.values()))
     loop = asyncio.get_running_loop()

@@ -24,7 +24,7 @@ from tools.mcp.oauth import build_auth
 from tools.mcp.server_spec import ServerSpec
 from tools.mcp.stdio_transport import connect_stdio
 from tools.mcp.tool_definition import ToolDefinition
-from tools.registry import FormAnswer
+from tools.runtime_tool import FormAnswer
 
 MAX_PAGES = 100  # of a listing
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0  # seconds before a lost stream is reopened
@@ -74,7 +74,7 @@ async def connect(
 
 
 async def watch_tools(client: Client, on_tools_changed: Callable[[], None]) -> None:
-    """Subscribes to tool changes, on servers that report them only to subscribers.
+    """Subscribe to tool changes, on servers that report them only to subscribers.
 
     Runs until it is cancelled. After a lost connection it reports a change, because the
     tools may have changed meanwhile.
@@ -96,7 +96,7 @@ async def watch_tools(client: Client, on_tools_changed: Callable[[], None]) -> N
 
 
 async def list_tools(client: Client, server: ServerSpec) -> tuple[ToolDefinition, ...]:
-    """Lists the server's tools, all pages, without those that staff do not allow."""
+    """List the server's tools, all pages, without those that staff do not allow."""
     found: dict[str, ToolDefinition] = {}
     cursor: str | None = None
     for _ in range(MAX_PAGES):

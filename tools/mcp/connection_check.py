@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from asgiref.sync import async_to_sync
 
+from llm.concurrency.lent_thread import lend_thread
 from tools.errors import ToolError
 from tools.mcp.client import temporary_session
 from tools.mcp.row_access import describe_failure
@@ -16,29 +18,33 @@ from tools.mcp.tool_definition import ToolDefinition
 if TYPE_CHECKING:
     from tools.models.mcp_server import McpServer
 
-_GONE = "Its program is not in the settings any more."
+_GONE = "The program is no longer in the settings."
 
-ServerListing = tuple[tuple[ToolDefinition, ...], dict[str, str]]
+#: The tools, the server's name and version, and how long it took to list the tools.
+ServerListing = tuple[tuple[ToolDefinition, ...], dict[str, str], float]
 
 
 def check_connection(row: McpServer) -> str:
-    """Stores the listing or the error in the row. Returns the error, "" for none."""
+    """Store the listing or the error in the row. Return the error, "" for none."""
     try:
-        found, about = list_server(row.spec)
+        found, about, seconds = list_server(row.spec)
     except LookupError:
         row.record_error(_GONE)
     except ToolError as exc:
         row.record_error(describe_failure(exc))
     else:
-        row.record_listing(found, about)
+        row.record_listing(found, about, seconds)
     return row.error
 
 
+@lend_thread()
 def list_server(server: ServerSpec) -> ServerListing:
-    """The server's tools, and its name and version. Raises ToolError."""
+    """Raises ToolError."""
     return async_to_sync(_list_server)(replace(server, notice=None))
 
 
 async def _list_server(server: ServerSpec) -> ServerListing:
     async with temporary_session(server) as session:
-        return await session.tools(), await session.about()
+        about, began = await session.about(), time.monotonic()
+        found = await session.tools()
+        return found, about, time.monotonic() - began

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 from llm.wire.json_schema.validation import compile_schema
 from tools.mcp.server_spec import ServerSpec
-from tools.registry import Context, FormAnswer
+from tools.runtime_tool import Context, FormAnswer
 
 _EMPTY_FORM: Mapping[str, Any] = {"type": "object", "properties": {}}
 
@@ -19,7 +19,7 @@ _EMPTY_FORM: Mapping[str, Any] = {"type": "object", "properties": {}}
 async def elicit(
     server: ServerSpec, context: Context | None, question: Mapping[str, Any]
 ) -> FormAnswer:
-    """Shows a server's question to the user.
+    """Show a server's question to the user.
 
     `question` has the parameters of an `elicitation/create`, unchanged. The answer is
     "cancel" if no person can answer, and "decline" to an unsafe link.
@@ -39,7 +39,7 @@ async def elicit(
 
 
 async def _elicit_visit(context: Context, message: str, url: str) -> FormAnswer:
-    """Asks the user to open a link and to confirm it, with an empty form.
+    """Ask the user to open a link and to confirm it, with an empty form.
 
     Parley does not see what the user does on that page.
     """

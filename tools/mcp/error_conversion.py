@@ -32,8 +32,7 @@ def convert_connect_error(
                 return each
             case OAuthFlowError():
                 return SignInFailed(
-                    "the tool's server wants a sign-in that did not succeed"
-                    f" ({type(each).__name__})."
+                    f"the sign-in at the tool's server failed ({type(each).__name__})."
                 )
             case TimeoutError():
                 return McpConnectFailed(
@@ -43,18 +42,18 @@ def convert_connect_error(
             case OSError() if server.program:
                 return McpConnectFailed("the tool's server could not be started.")
             case MCPError() if status in (401, 403):
-                return SignInFailed(
-                    f"the tool's server does not let us in (HTTP {status})."
-                )
+                return SignInFailed(f"the tool's server denied access (HTTP {status}).")
             case MCPError() if status:
                 return McpConnectFailed(
-                    f"the tool's server answered HTTP {status} to the greeting."
+                    f"the tool's server answered HTTP {status} to the initialization."
                 )
             case MCPError():
                 return McpConnectFailed(
                     f"the tool's server refused a session: {_server_text(each)}"
                 )
-    return McpConnectFailed(f"the tool's server could not be used ({_name(exc)}).")
+    return McpConnectFailed(
+        f"the connection to the tool's server failed ({_name(exc)})."
+    )
 
 
 def convert_call_error(exc: Exception, status: int = 0) -> ToolError:
@@ -83,14 +82,13 @@ def convert_call_error(exc: Exception, status: int = 0) -> ToolError:
             case OAuthFlowError():
                 return SignInFailed()
             case ValidationError():
-                return BrokenAnswer("the tool's server answered against the protocol.")
+                return BrokenAnswer("the tool's server violated the protocol.")
             case TimeoutError():
-                return CallRefused(
-                    "the tool's server takes too long to list its tools."
-                )
+                return CallRefused("the tool's server took too long to list its tools.")
             case RuntimeError():  # the SDK raises it for a result that breaks a schema
                 return BrokenAnswer(
-                    "the tool's result does not fit what its server declares."
+                    "the tool's result does not match the schema that its server"
+                    " declares."
                 )
     return ConnectionLost()
 

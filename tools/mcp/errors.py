@@ -15,28 +15,28 @@ from tools.errors import ToolError
 
 
 class McpError(ToolError):
-    """The tool's server could not be used."""
+    """The request to the tool's server failed."""
 
     advice = "Test the connection of this MCP server."
 
 
 class McpConnectFailed(McpError):
-    """The tool's server could not be connected to."""
+    """The connection to the tool's server failed."""
 
-    advice = "See whether its address is right and the server runs."
+    advice = "Check the address, and that the server runs."
 
 
 class SignInFailed(McpConnectFailed):
-    """The tool's server wants a sign-in that did not succeed."""
+    """The sign-in at the tool's server failed."""
 
-    advice = "Sign in anew; if that does not help, check its OAuth client."
+    advice = "Sign in again; if that does not help, check the OAuth client."
 
 
 class ConnectionLost(McpError):
     """The connection to the tool's server was lost; what the call began may still take
     effect."""
 
-    advice = "See whether the server is well."
+    advice = "Check that the server runs."
 
 
 class CallRefused(McpError):

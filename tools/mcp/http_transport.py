@@ -103,7 +103,9 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
         self._note(request, response)
         if response.headers.get("content-encoding", "identity") != "identity":
             await response.aclose()
-            raise BrokenAnswer("the web server packs its answer, unasked.")
+            raise BrokenAnswer(
+                "the web server compressed its response, which is not supported."
+            )
         return response
 
     async def aclose(self) -> None:
@@ -247,15 +249,15 @@ def _reveal_headers(server: ServerSpec) -> dict[str, str]:
         headers: dict[str, str] = orjson.loads(server.secret_headers.reveal())
     except SecretUnavailable as exc:
         raise McpConnectFailed(
-            "the secret headers of this MCP server cannot be read; the staff must enter"
-            " them again."
+            "the secret headers of this MCP server cannot be decrypted; ask the staff"
+            " to enter them again."
         ) from exc
     return headers
 
 
 @contextmanager
 def _convert_errors() -> Iterator[None]:
-    """Converts exceptions of the libraries to FetchError, without addresses."""
+    """Convert exceptions of the libraries to FetchError, without addresses."""
     try:
         yield
     except FetchError:
@@ -263,10 +265,10 @@ def _convert_errors() -> Iterator[None]:
     except (TimeoutError, httpcore2.TimeoutException) as exc:
         raise FetchTimeout("the web server could not be reached in time.") from exc
     except socket.gaierror as exc:
-        raise Unreachable("the web server's name is not known.") from exc
+        raise Unreachable("the web server's name cannot be resolved.") from exc
     except httpcore2.ConnectError as exc:
         if isinstance(exc.__cause__, ssl.SSLError):
-            raise Unreachable("the web server's certificate is not accepted.") from exc
+            raise Unreachable("the web server's certificate is invalid.") from exc
         raise Unreachable from exc
     except (httpcore2.NetworkError, httpcore2.ProtocolError, OSError) as exc:
         raise BrokenAnswer(

@@ -1,4 +1,7 @@
-"""Database access of MCP sessions: token store, status reports and approval checks."""
+"""Database access of MCP sessions: token store, status reports and approval checks.
+
+The models pass themselves, because they build the sessions' values from these classes.
+"""
 
 from __future__ import annotations
 
@@ -7,29 +10,46 @@ import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, TypeVar
+from datetime import UTC, datetime, timedelta
+from typing import Any, Protocol, TypeVar
 
-from django.db import DatabaseError, connection
+from django.db import DatabaseError, connection, models
 from django.utils import timezone
 
 from llm.concurrency.database_thread import run_in_database_thread
 from llm.db.bound_secrets import Binding
-from llm.db.encrypted_field import OriginChanged, SecretUnavailable
+from llm.db.encrypted_field import OriginChanged, Secret, SecretUnavailable
 from tools.errors import FetchError, ToolError
 from tools.mcp.errors import McpError, SignInFailed, ToolNotApproved
 from tools.mcp.tool_definition import ToolDefinition
-
-if TYPE_CHECKING:
-    from django.db.models import QuerySet
-
-    from tools.models.mcp_server import McpServer, McpTool
 
 logger = logging.getLogger(__name__)
 
 Result = TypeVar("Result")
 
 RENEWAL_CLAIM = timedelta(seconds=30)  # a claim to renew tokens expires after this
+
+
+class ServerRow(Protocol):
+    """What a session writes to its server's row."""
+
+    def update_listing(
+        self,
+        found: Sequence[ToolDefinition],
+        about: Mapping[str, str],
+        seconds: float | None,
+    ) -> None: ...
+
+    def record_error(self, error: str) -> None: ...
+
+    def record_failed_call(self, tool: str, text: str) -> None: ...
+
+
+class ApprovedToolRow(Protocol):
+    def check_approval(self, digest: str, signed_in_at: datetime | None) -> None:
+        """Raises ToolNotApproved unless staff approved the tool with this digest, and
+        SignInFailed if the sign-in of that time has ended."""
+        ...
 
 
 @dataclass
@@ -55,6 +75,7 @@ class MemoryTokenStore:
 class RowTokenStore:
     """Token store for one sign-in; empty after a newer sign-in or a sign-out."""
 
+    model: type[models.Model]  # has the columns of `tools.models.mcp_oauth`
     server_id: int
     since: datetime | None  # time of the sign-in; None if there was none
     binding: Binding  # ties the tokens to the server's origin
@@ -65,8 +86,6 @@ class RowTokenStore:
         return state
 
     async def save(self, state: Mapping[str, Any]) -> None:
-        from tools.models.mcp_oauth import sign_in_columns
-
         columns = sign_in_columns(state)
         secret = columns["sign_in"].bind(self.binding)
         await self._update(**{**columns, "sign_in": secret})
@@ -85,12 +104,12 @@ class RowTokenStore:
             state: dict[str, Any] = json.loads(stored.reveal())
         except OriginChanged as exc:
             raise SignInFailed(
-                "the address of this MCP server changed after a member of staff signed"
-                " in; they must sign in again."
+                "the address of this MCP server changed after the sign-in; a member of"
+                " staff must sign in again."
             ) from exc
         except SecretUnavailable as exc:
             raise SignInFailed(
-                "the tokens of this MCP server cannot be read; somebody of the staff"
+                "the tokens of this MCP server cannot be decrypted; a member of staff"
                 " must sign in again."
             ) from exc
         return state
@@ -103,38 +122,45 @@ class RowTokenStore:
     async def _update(self, **columns: Any) -> None:
         await _run_in_thread(lambda: self._rows().update(**columns))
 
-    def _rows(self) -> QuerySet[McpServer]:
-        from tools.models.mcp_server import McpServer
-
-        rows = McpServer.objects.filter(pk=self.server_id, signed_in_at=self.since)
-        return rows if self.since else rows.none()
+    def _rows(self) -> models.QuerySet[Any]:
+        rows = self.model._default_manager.all()
+        if not self.since:
+            return rows.none()
+        return rows.filter(pk=self.server_id, signed_in_at=self.since)
 
 
 @dataclass(frozen=True, slots=True)
 class RowNotice:
     """Writes listings and errors of sessions to the server's row."""
 
+    model: type[models.Model]  # its rows are `ServerRow`s
     server_id: int
 
     async def report_listing(
-        self, found: Sequence[ToolDefinition], about: Mapping[str, str]
+        self,
+        found: Sequence[ToolDefinition],
+        about: Mapping[str, str],
+        seconds: float | None = None,
     ) -> None:
-        await self._update_row(lambda row: row.update_listing(found, about))
+        await self._update_row(lambda row: row.update_listing(found, about, seconds))
 
     async def report_failure(self, failure: ToolError) -> None:
-        await self._update_row(lambda row: row.update_error(describe_failure(failure)))
+        await self._update_row(lambda row: row.record_error(describe_failure(failure)))
 
-    async def _update_row(self, act: Callable[[McpServer], None]) -> None:
-        """Updates the row. A database error is logged: the call must not fail."""
+    async def report_failed_call(self, tool: str, failure: ToolError) -> None:
+        text = str(type(failure)())  # without the server's words
+        await self._update_row(lambda row: row.record_failed_call(tool, text))
+
+    async def _update_row(self, act: Callable[[ServerRow], None]) -> None:
+        """Update the row. A database error is logged: the call must not fail."""
         try:
             await _run_in_thread(lambda: self._load_and_apply(act))
         except DatabaseError as exc:
             logger.warning("MCP server %s: %s", self.server_id, type(exc).__name__)
 
-    def _load_and_apply(self, act: Callable[[McpServer], None]) -> None:
-        from tools.models.mcp_server import McpServer
-
-        if row := McpServer.objects.filter(pk=self.server_id).first():
+    def _load_and_apply(self, act: Callable[[ServerRow], None]) -> None:
+        rows: models.QuerySet[Any] = self.model._default_manager.all()
+        if row := rows.filter(pk=self.server_id).first():
             act(row)
 
 
@@ -146,21 +172,34 @@ class RowPin:
     another process, or a connection test, has seen since.
     """
 
+    model: type[models.Model]  # its rows are `ApprovedToolRow`s
     pin_id: int
+    signed_in_at: datetime | None = None  # of the sign-in that the call uses, if any
 
     async def check(self, digest: str) -> None:
         row = await run_in_database_thread(self._load)
         if row is None:
             raise ToolNotApproved("the staff no longer allow this tool.")
-        if row.difference == row.Difference.GONE:
-            raise ToolNotApproved("the tool's server no longer offers this tool.")
-        if row.difference or row.pinned.digest != digest:
-            raise ToolNotApproved
+        row.check_approval(digest, self.signed_in_at)
 
-    def _load(self) -> McpTool | None:
-        from tools.models.mcp_server import McpTool
+    def _load(self) -> ApprovedToolRow | None:
+        rows: models.QuerySet[Any] = self.model._default_manager.select_related(
+            "server"
+        )
+        row: ApprovedToolRow | None = rows.filter(pk=self.pin_id).first()
+        return row
 
-        return McpTool.objects.filter(pk=self.pin_id).first()
+
+def sign_in_columns(state: Mapping[str, Any]) -> dict[str, Any]:
+    """The state of a token store as columns of the server's row."""
+    tokens, expires_at = state.get("tokens") or {}, state.get("expires_at")
+    until = None if expires_at is None else datetime.fromtimestamp(expires_at, UTC)
+    return {
+        "sign_in": Secret.of(json.dumps(dict(state))),
+        "signed_in_until": until,
+        "sign_in_renews": "refresh_token" in tokens,
+        "renewing_until": None,
+    }
 
 
 def describe_failure(failure: ToolError) -> str:
@@ -171,7 +210,7 @@ def describe_failure(failure: ToolError) -> str:
 
 
 async def _run_in_thread(act: Callable[[], Result]) -> Result:
-    """Runs `act` in a new thread: the thread of the request may have ended."""
+    """Run `act` in a new thread: the thread of the request may have ended."""
     return await asyncio.to_thread(_run_and_close_connection, act)
 
 

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from llm.db.revealable_secret import RevealableSecret
 from llm.http.addresses import Network
 from tools.errors import ToolError
 from tools.mcp.tool_definition import ToolDefinition
@@ -17,14 +18,6 @@ MAX_SERVER_NAME = 30  # characters
 DEFAULT_TIMEOUT = 30.0  # seconds
 
 
-class RevealableSecret(Protocol):
-    """A secret that is decrypted only when it is sent."""
-
-    def reveal(self) -> str:
-        """Raises `llm.db.encrypted_field.SecretUnavailable`."""
-        ...
-
-
 class TokenStore(Protocol):
     """Stores the tokens of a sign-in, as JSON, for all sessions that use them."""
 
@@ -33,7 +26,7 @@ class TokenStore(Protocol):
     async def save(self, state: Mapping[str, Any]) -> None: ...
 
     async def claim(self) -> bool:
-        """Claims the right to renew the token, because many servers accept a refresh
+        """Claim the right to renew the token, because many servers accept a refresh
         token only once. False while another process renews it."""
         ...
 
@@ -44,11 +37,20 @@ class Notice(Protocol):
     """Receives listings and errors of sessions, so that staff can see them."""
 
     async def report_listing(
-        self, found: Sequence[ToolDefinition], about: Mapping[str, str]
-    ) -> None: ...
+        self,
+        found: Sequence[ToolDefinition],
+        about: Mapping[str, str],
+        seconds: float | None = None,
+    ) -> None:
+        """`seconds`: how long the server took to list them."""
+        ...
 
     async def report_failure(self, failure: ToolError) -> None:
         """No session could be opened."""
+        ...
+
+    async def report_failed_call(self, tool: str, failure: ToolError) -> None:
+        """The server, and not its tool, let a call fail."""
         ...
 
 

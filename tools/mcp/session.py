@@ -19,13 +19,18 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from llm.wire.sanitize import sanitize_text
-from tools.errors import ToolError
+from tools.errors import FetchError, ToolError
 from tools.mcp.elicitation import elicit
-from tools.mcp.errors import ConnectionLost, McpConnectFailed, ToolNotApproved
+from tools.mcp.errors import (
+    ConnectionLost,
+    McpConnectFailed,
+    McpError,
+    ToolNotApproved,
+)
 from tools.mcp.results import result_of
 from tools.mcp.server_spec import ServerSpec
 from tools.mcp.tool_definition import ToolDefinition
-from tools.registry import Context, FormAnswer
+from tools.runtime_tool import Context, FormAnswer
 
 if TYPE_CHECKING:  # it loads the SDK
     from mcp import Client
@@ -38,6 +43,7 @@ IDLE_TIMEOUT = 5 * 60.0  # seconds without a call after which a session is close
 LISTING_LIFETIME = (
     5 * 60.0
 )  # seconds for which a listing is valid, unless the server changes it
+REPORT_PAUSE = 60.0  # seconds in which the same failure of a tool is reported once
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0  # seconds between attempts to connect
 END_GRACE = 10.0  # seconds that a session has to close
 
@@ -87,6 +93,7 @@ class Session:
         self._changes_listed = 0  # value of `_changes` at the last listing
         self._tools_changed = asyncio.Event()  # set by a change notification
         self._is_closed = False
+        self._reported: dict[tuple[str, str], float] = {}  # when a failure was, by kind
 
     @property
     def is_open(self) -> bool:
@@ -99,7 +106,7 @@ class Session:
     async def call(
         self, tool: str, arguments: dict[str, Any], context: Context, digest: str = ""
     ) -> Any:
-        """Calls the tool; returns what a Python tool would return.
+        """Call the tool; return what a Python tool would return.
 
         Raises ToolNotApproved if `digest` is not that of the tool's current definition.
         """
@@ -111,7 +118,11 @@ class Session:
                 await self._verify(opened, tool, digest)
             return await _call(opened.client, tool, arguments, context)
 
-        return result_of(await self._run_call(call_tool, context))
+        try:
+            return result_of(await self._run_call(call_tool, context))
+        except (McpError, FetchError) as exc:
+            await self._report_failed_call(tool, exc)
+            raise
 
     async def read(self, uri: str) -> list[dict[str, Any]]:
         """The contents of a resource, in their wire format."""
@@ -133,7 +144,7 @@ class Session:
         return await self._run_call(describe, Context())
 
     async def close(self) -> None:
-        """Closes the session for good and ends its calls."""
+        """Close the session for good and end its calls."""
         self._is_closed = True
         if self._idle:
             self._idle.cancel()
@@ -142,6 +153,17 @@ class Session:
             await _wait_for_end(self._owner)
 
     # Calls, which run in the tasks of their callers
+
+    async def _report_failed_call(self, tool: str, failure: ToolError) -> None:
+        """Report it to staff, unless the same was reported a moment ago."""
+        notice, kind = self.server.notice, (tool, _kind(failure))
+        if notice is None or isinstance(failure, McpConnectFailed):
+            return  # why no session was opened is reported already
+        now = self._clock()
+        last = self._reported.get(kind)
+        if last is None or now >= last + REPORT_PAUSE:
+            self._reported[kind] = now
+            await notice.report_failed_call(tool, failure)
 
     async def _run_call(
         self, act: Callable[[_OpenConnection], Awaitable[Result]], context: Context
@@ -188,7 +210,7 @@ class Session:
 
     @contextmanager
     def _mark_busy(self, context: Context) -> Iterator[None]:
-        """Keeps the session from idling out during a call."""
+        """Keep the session from idling out during a call."""
         if self._idle:
             self._idle.cancel()
         self._callers.append(context)
@@ -216,7 +238,7 @@ class Session:
             opened.listed_at, self._changes_listed = now, changes
             if self.server.notice:
                 await self.server.notice.report_listing(
-                    opened.listing, _about(opened.client)
+                    opened.listing, _about(opened.client), self._clock() - now
                 )
         return opened.listing
 
@@ -225,7 +247,7 @@ class Session:
         self._tools_changed.set()
 
     async def _relist_on_change(self) -> None:
-        """Lists the tools again after each change, so that staff see it early."""
+        """List the tools again after each change, so that staff see it early."""
         while self.server.notice:
             await self._tools_changed.wait()
             self._tools_changed.clear()
@@ -258,7 +280,7 @@ class Session:
         raise ToolNotApproved
 
     async def _answer_question(self, question: Mapping[str, Any]) -> FormAnswer:
-        """Asks the user whose call the question belongs to; with several possible
+        """Ask the user whose call the question belongs to; with several possible
         calls, nobody."""
         if (context := _caller.get()) is None:
             waiting = [each for each in self._callers if each.ask]
@@ -271,7 +293,7 @@ class Session:
         while self._owner and self._is_ending():
             await _wait_for_end(self._owner)
         if self._is_closed:
-            raise McpConnectFailed("this server is about to stop.")
+            raise McpConnectFailed("this server is shutting down.")
         if not self.is_open:
             self._raise_if_pausing()
             loop = asyncio.get_running_loop()
@@ -313,7 +335,7 @@ class Session:
     async def _keep_open(
         self, ready: asyncio.Future[_OpenConnection], health: SessionHealth
     ) -> None:
-        """Connects, then waits until the session shall close."""
+        """Connect, then wait until the session shall close."""
         from tools.mcp.connection import connect, watch_tools
 
         owner = asyncio.current_task()
@@ -344,7 +366,7 @@ class Session:
         ready: asyncio.Future[_OpenConnection],
         health: SessionHealth,
     ) -> ToolError | None:
-        """Records the failure; returns it if no session was opened, else None."""
+        """Record the failure; return it if no session was opened, else None."""
         from tools.mcp.error_conversion import convert_connect_error
 
         failure = convert_connect_error(exc, self.server, health.status)
@@ -421,7 +443,7 @@ async def _cancel(task: asyncio.Task[None]) -> None:
 
 
 async def _wait_for_end(owner: asyncio.Task[None]) -> None:
-    """Waits for an owner task to end, and cancels it after END_GRACE seconds."""
+    """Wait for an owner task to end, and cancel it after END_GRACE seconds."""
     if (await asyncio.wait([owner], timeout=END_GRACE))[1]:
         owner.cancel()
         await asyncio.wait([owner], timeout=END_GRACE)

@@ -58,11 +58,11 @@ class _SignInPage:
         challenge = {"code_challenge": pkce.code_challenge}
         self.url, self.state = str(page.update_query(challenge)), page.query["state"]
         self.verifier = pkce.code_verifier
-        raise SignInFailed("somebody is on their way to sign in.")
+        raise SignInFailed("a person is signing in.")
 
 
 def begin(row: McpServer, user: Any, redirect_uri: str) -> str:
-    """Begins a sign-in; returns the URL where `user` signs in. Raises ToolError."""
+    """Begin a sign-in; return the URL where `user` signs in. Raises ToolError."""
     store = MemoryTokenStore(_find_registered_client(row, redirect_uri))
     spec = row.spec
     page = _SignInPage(spec)
@@ -72,7 +72,7 @@ def begin(row: McpServer, user: Any, redirect_uri: str) -> str:
         if not page.url:
             raise page.error or exc from exc
     else:
-        raise SignInFailed("the server lists its tools without any sign-in.")
+        raise SignInFailed("the server lists its tools without a sign-in.")
     secrets = {
         "verifier": page.verifier,
         "redirect_uri": redirect_uri,
@@ -85,7 +85,7 @@ def begin(row: McpServer, user: Any, redirect_uri: str) -> str:
 def finish(
     row: McpServer, user: Any, secrets: Mapping[str, Any], query: Mapping[str, str]
 ) -> None:
-    """Exchanges the code, stores the tokens and lists the tools with them.
+    """Exchange the code, store the tokens and list the tools with them.
 
     `query` is that of the redirect back, `secrets` is what `begin` stored. An error of
     the listing is stored in the row. Raises SignInFailed if there are no tokens.
@@ -101,7 +101,7 @@ def finish(
     )
     spec = _with_sign_in(row.spec, secrets["redirect_uri"], store, came_back=response)
     try:
-        found, about = list_server(spec)
+        found, about, seconds = list_server(spec)
     except ToolError as exc:
         if "tokens" not in store.state:
             raise SignInFailed(str(exc)) from exc
@@ -109,14 +109,14 @@ def finish(
         row.record_error(describe_failure(exc))
     else:
         row.save_sign_in(store.state, user)
-        row.record_listing(found, about)
+        row.record_listing(found, about, seconds)
 
 
 def _with_sign_in(
     spec: ServerSpec, redirect_uri: str, store: MemoryTokenStore, **changes: Any
 ) -> ServerSpec:
     if not isinstance(spec.oauth, AuthorizationCode):
-        raise SignInFailed("nobody signs in at this server.")
+        raise SignInFailed("this server is not set up for a sign-in.")
     oauth = replace(spec.oauth, redirect_uri=redirect_uri, store=store, **changes)
     return replace(spec, oauth=oauth)
 
@@ -130,16 +130,16 @@ def _find_registered_client(row: McpServer, redirect_uri: str) -> dict[str, Any]
 
 
 async def _check_page(text: str, server: ServerSpec) -> URL:
-    """Applies the address checks of `tools.guard` to a page for the user's browser."""
+    """Apply the address checks of `tools.guard` to a page for the user's browser."""
     url = check_url(text)
     addresses = await lookup(url, server.networks, Limits(), resolve_name)
     if url.scheme != "https" and any(map(is_public, addresses)):
-        raise AddressRefused("the page to sign in at is not encrypted (http).")
+        raise AddressRefused("the sign-in page is not encrypted (http).")
     return url
 
 
 def _describe_denial(error: str, description: str) -> str:
     if error == "access_denied":
-        return "it was denied at the authorization server."
+        return "access was denied at the authorization server."
     words = f"{error}: {description}" if description else error
     return f"the authorization server says: {words[:MAX_SERVER_TEXT]}"

@@ -12,6 +12,7 @@ from typing import Any
 
 from asgiref.sync import async_to_sync
 
+from llm.concurrency.lent_thread import lend_thread
 from tools.errors import FetchTimeout
 from tools.mcp.errors import SignInFailed
 from tools.mcp.row_access import MemoryTokenStore
@@ -22,7 +23,7 @@ TIME_TO_REVOKE = 10.0  # seconds
 
 
 def sign_out(row: McpServer) -> bool:
-    """Deletes the tokens in any case, then revokes them at the authorization server.
+    """Delete the tokens in any case, then revoke them at the authorization server.
 
     False if there is nothing to revoke or no revocation endpoint. Raises ToolError if
     revoking failed.
@@ -32,7 +33,8 @@ def sign_out(row: McpServer) -> bool:
         state = _load_tokens(spec)
     finally:
         row.sign_out()
-    return async_to_sync(_revoke)(spec, state)
+    with lend_thread():
+        return async_to_sync(_revoke)(spec, state)
 
 
 def _load_tokens(spec: ServerSpec) -> Mapping[str, Any]:
@@ -66,5 +68,5 @@ async def _send_all(spec: ServerSpec) -> bool:
         requests = await build_revocations(spec)
         answers = [await client.send(request) for request in requests]
     if refused := [a.status_code for a in answers if a.status_code != 200]:
-        raise SignInFailed(f"the authorization server refused it ({refused[0]}).")
+        raise SignInFailed(f"the authorization server refused ({refused[0]}).")
     return bool(requests)

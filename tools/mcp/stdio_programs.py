@@ -10,18 +10,17 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from django.conf import settings
-
+from tools.conf import settings
 from tools.mcp.server_spec import MAX_SERVER_NAME, SERVER_NAME, Program
 
 
 def load_programs() -> dict[str, Program]:
     """The programs by server name. Raises ValueError if the settings are invalid."""
-    return read_programs(getattr(settings, "MCP_STDIO_SERVERS", None) or {})
+    return read_programs(settings.MCP_STDIO_SERVERS or {})
 
 
 def parse_programs(text: str) -> dict[str, Any]:
-    """Parses and checks the text of a configuration file, for the settings.
+    """Parse and check the text of a configuration file, for the settings.
 
     Raises ValueError; its message never has the value of a variable.
     """
@@ -29,7 +28,7 @@ def parse_programs(text: str) -> dict[str, Any]:
         document = json.loads(text)
     except json.JSONDecodeError as exc:
         raise ValueError(
-            f"this is no JSON (line {exc.lineno}, column {exc.colno})."
+            f"this is not JSON (line {exc.lineno}, column {exc.colno})."
         ) from exc
     servers = document.get("mcpServers") if isinstance(document, dict) else None
     if not isinstance(servers, dict):
@@ -45,8 +44,8 @@ def read_programs(servers: Mapping[str, Any]) -> dict[str, Program]:
 def _program(name: str, server: Any) -> Program:
     if not SERVER_NAME.match(name) or len(name) > MAX_SERVER_NAME:
         raise ValueError(
-            f"{name!r} is no name for a server: use up to {MAX_SERVER_NAME} letters,"
-            " digits, '-' and single '_', a letter first."
+            f"{name!r} is not a valid server name: use up to {MAX_SERVER_NAME}"
+            " letters, digits, '-' and single '_', and begin with a letter."
         )
     match server:
         case {"command": str(command)} if command:
@@ -57,13 +56,13 @@ def _program(name: str, server: Any) -> Program:
     if not isinstance(arguments, list) or not all(
         isinstance(each, str) for each in arguments
     ):
-        raise ValueError(f'{name!r}: "args" is a list of texts.')
+        raise ValueError(f'{name!r}: "args" must be a list of strings.')
     if not isinstance(variables, dict) or not all(
         isinstance(each, str) for each in variables.values()
     ):
-        raise ValueError(f'{name!r}: "env" is an object of texts.')
+        raise ValueError(f'{name!r}: "env" must be an object of strings.')
     if folder is not None and not isinstance(folder, str):
-        raise ValueError(f'{name!r}: "cwd" is a folder\'s path.')
+        raise ValueError(f'{name!r}: "cwd" must be the path of a folder.')
     if unknown := server.keys() - {"command", "args", "env", "cwd"}:
         raise ValueError(f"{name!r}: {', '.join(sorted(unknown))} is unknown.")
     return Program(

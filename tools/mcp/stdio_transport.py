@@ -45,7 +45,7 @@ Outgoing = MemoryObjectReceiveStream[SessionMessage]
 async def connect_stdio(
     program: Program, health: SessionHealth
 ) -> AsyncGenerator[Any, None]:
-    """Runs the program; yields the SDK's two message streams. Raises OSError."""
+    """Run the program; yield the SDK's two message streams. Raises OSError."""
     process = await _start(program)
     # No await before the tasks start: a cancellation would leave the program running.
     incoming, read = anyio.create_memory_object_stream[SessionMessage | Exception](0)
@@ -83,7 +83,7 @@ async def _start(program: Program) -> Process:
 async def _read_messages(
     process: Process, incoming: Incoming, health: SessionHealth, read_done: anyio.Event
 ) -> None:
-    """Passes the program's messages on, until its output ends or one is too large."""
+    """Pass the program's messages on, until its output ends or one is too large."""
     try:
         async with incoming, aclosing(_lines(process)) as lines:
             async for line in lines:
@@ -101,7 +101,7 @@ async def _read_messages(
 
 
 async def _lines(process: Process) -> AsyncGenerator[bytes, None]:
-    """Yields the lines that are not blank. Raises AnswerTooLarge."""
+    """Yield the lines that are not blank. Raises AnswerTooLarge."""
     chunks: list[bytes] = []
     size = 0
     async for chunk in _chunks(process):
@@ -159,7 +159,7 @@ async def _write_messages(
 
 
 async def _end(process: Process, grace: float) -> None:
-    """Ends the program and its child processes, in the order that MCP requires."""
+    """End the program and its child processes, in the order that MCP requires."""
     assert process.stdin
     with suppress(*_PIPE_CLOSED):
         await process.stdin.aclose()
@@ -169,7 +169,7 @@ async def _end(process: Process, grace: float) -> None:
 
 
 async def _has_ended(process: Process, within: float) -> bool:
-    """Polls `returncode`, because `wait` also waits until the pipes are closed."""
+    """Poll `returncode`, because `wait` also waits until the pipes are closed."""
     with anyio.move_on_after(within):
         while process.returncode is None:  # noqa: ASYNC110  (no event exists)
             await anyio.sleep(_POLL)

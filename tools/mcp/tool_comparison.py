@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import orjson
 
 from tools.mcp.tool_definition import ToolDefinition
-from tools.text_diff import DiffLine, diff_lines
+from tools.models.text_diff import DiffLine, diff_lines
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class ToolComparison:
 def compare(
     pinned: Mapping[str, ToolDefinition], listed: Iterable[ToolDefinition]
 ) -> ToolComparison:
-    """Matches the tools by the server's own names and keeps the order of each side."""
+    """Match the tools by the server's own names and keep the order of each side."""
     found = {definition.name: definition for definition in listed}
     both = [(old, found[name]) for name, old in pinned.items() if name in found]
     return ToolComparison(
@@ -53,6 +53,23 @@ def compare(
         ),
         gone=tuple(old for name, old in pinned.items() if name not in found),
         same=tuple(now for old, now in both if old.digest == now.digest),
+    )
+
+
+def leave_out(
+    comparison: ToolComparison, rejected: Mapping[str, str]
+) -> ToolComparison:
+    """The comparison without listed definitions that have these digests, by name."""
+    return replace(
+        comparison,
+        new=tuple(
+            each for each in comparison.new if rejected.get(each.name) != each.digest
+        ),
+        changed=tuple(
+            each
+            for each in comparison.changed
+            if rejected.get(each.listed.name) != each.listed.digest
+        ),
     )
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import orjson
 
-from tools.registry import Replay
+from tools.runtime_tool import Replay
 
 LONGEST_NAME = 64  # characters that every provider accepts
 _HASH = 8  # characters

@@ -3,7 +3,8 @@
 import django.core.validators
 import django.db.models.deletion
 import llm.db.encrypted_field
-import tools.models.tool
+import tools.models.http_tool
+import tools.validators
 from django.db import migrations, models
 
 
@@ -49,16 +50,16 @@ class Migration(migrations.Migration):
                 ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
                 ('method', models.CharField(choices=[('GET', 'GET'), ('HEAD', 'HEAD'), ('POST', 'POST'), ('PUT', 'PUT'), ('PATCH', 'PATCH'), ('DELETE', 'DELETE')], default='GET', max_length=10)),
                 ('url', models.CharField(help_text='With placeholders in its path, such as https://host/orders/{id}. No secrets: they belong into a header.', max_length=2000, verbose_name='URL')),
-                ('parameters', models.JSONField(default=tools.models.tool.no_parameters, help_text='JSON Schema of the arguments, an object.', validators=[tools.models.tool.validate_parameters])),
-                ('places', models.JSONField(blank=True, default=dict, help_text='Where an argument goes, as in {"lang": "header:Accept-Language"}: path, query, query_commas, query_deep, header, body or whole_body, and after a colon its name there. One that is not named goes into the path if the URL has it, else into the query of GET, HEAD and DELETE, else into the body.', validators=[tools.models.tool.validate_places])),
+                ('parameters', models.JSONField(default=tools.models.http_tool.no_parameters, help_text='JSON Schema of the arguments, an object.', validators=[tools.validators.validate_parameters])),
+                ('places', models.JSONField(blank=True, default=dict, help_text='Where an argument goes, as in {"lang": "header:Accept-Language"}: path, query, query_commas, query_deep, header, body or whole_body, and after a colon its name there. One that is not named goes into the path if the URL has it, else into the query of GET, HEAD and DELETE, else into the body.', validators=[tools.validators.validate_places])),
                 ('body', models.CharField(choices=[('json', 'JSON'), ('form', 'form fields')], default='json', max_length=10)),
-                ('headers', models.JSONField(blank=True, default=dict, help_text='Sent with each call, no secrets among them.', validators=[tools.models.tool.validate_headers])),
+                ('headers', models.JSONField(blank=True, default=dict, help_text='Sent with each call, no secrets among them.', validators=[tools.validators.validate_headers])),
                 ('secret_names', models.JSONField(default=list, editable=False)),
                 ('secret_headers', llm.db.encrypted_field.EncryptedTextField(blank=True, default='', editable=False)),
                 ('read_as', models.CharField(choices=[('auto', 'as its content type says'), ('json', 'JSON'), ('text', 'text')], default='auto', max_length=10, verbose_name='read the answer as')),
                 ('pointer', models.CharField(blank=True, help_text='JSON Pointer to the part of the answer that the model reads, such as /data/items; empty for the whole.', max_length=500, validators=[django.core.validators.RegexValidator('\\A/', 'Write a pointer such as /data/items.')])),
                 ('max_size', models.PositiveIntegerField(default=1048576, help_text='Bytes of an answer; a larger one is refused.', validators=[django.core.validators.MinValueValidator(1), django.core.validators.MaxValueValidator(20971520)], verbose_name='size limit')),
-                ('networks', models.TextField(blank=True, help_text="Private networks that this tool may reach, one a line, such as 10.1.0.0/16; the public internet is always allowed. A cloud's metadata address must be named by itself.", validators=[tools.models.tool.validate_networks], verbose_name='allowed networks')),
+                ('networks', models.TextField(blank=True, help_text="Private networks that this tool may reach, one a line, such as 10.1.0.0/16; the public internet is always allowed. A cloud's metadata address must be named by itself.", validators=[tools.validators.validate_networks], verbose_name='allowed networks')),
                 ('tool', models.OneToOneField(on_delete=django.db.models.deletion.CASCADE, related_name='http', to='tools.tool')),
             ],
             options={

@@ -5,7 +5,7 @@ import django.db.models.deletion
 import llm.db.encrypted_field
 import re
 import tools.models.mcp_server
-import tools.models.tool
+import tools.validators
 from django.conf import settings
 from django.db import migrations, models
 
@@ -29,14 +29,14 @@ class Migration(migrations.Migration):
                 ('is_program', models.BooleanField(default=False, editable=False)),
                 ('is_missing', models.BooleanField(default=False, editable=False, help_text='Its program is not in the settings any more.', verbose_name='program is gone')),
                 ('url', models.CharField(blank=True, help_text='Of streamable HTTP, such as https://host/mcp. No secrets: they belong into a header.', max_length=2000, verbose_name='URL')),
-                ('headers', models.JSONField(blank=True, default=dict, help_text='Sent with each request, no secrets among them.', validators=[tools.models.tool.validate_headers])),
+                ('headers', models.JSONField(blank=True, default=dict, help_text='Sent with each request, no secrets among them.', validators=[tools.validators.validate_headers])),
                 ('oauth_client_id', models.CharField(blank=True, help_text='Of OAuth client credentials; empty where headers are enough.', max_length=500, verbose_name='client id')),
                 ('oauth_issuer', models.CharField(blank=True, help_text='The authorization server that knows the client, such as https://login.host; the secret is sent nowhere else.', max_length=2000, verbose_name='issuer')),
                 ('oauth_scope', models.CharField(blank=True, help_text='Separated by spaces; empty for what the server asks for.', max_length=1000, verbose_name='scopes')),
                 ('oauth_hint', models.CharField(blank=True, editable=False, max_length=20)),
                 ('oauth_secret', llm.db.encrypted_field.EncryptedTextField(blank=True, default='', hint_field='oauth_hint', verbose_name='client secret')),
                 ('allowed_tools', models.JSONField(blank=True, help_text="A list of the server's own names; empty for all.", null=True, validators=[tools.models.mcp_server.validate_allowed])),
-                ('networks', models.TextField(blank=True, help_text='Private networks that the server may lie in, one a line, such as 10.1.0.0/16; the public internet is always allowed.', validators=[tools.models.tool.validate_networks], verbose_name='allowed networks')),
+                ('networks', models.TextField(blank=True, help_text='Private networks that the server may lie in, one a line, such as 10.1.0.0/16; the public internet is always allowed.', validators=[tools.validators.validate_networks], verbose_name='allowed networks')),
                 ('timeout', models.FloatField(default=30.0, help_text='Seconds for connecting and for listing its tools.', validators=[django.core.validators.MinValueValidator(1), django.core.validators.MaxValueValidator(300)])),
                 ('enabled', models.BooleanField(default=True)),
                 ('hosted', models.BooleanField(default=False, help_text="The approved tools are called by the model's provider instead of by us: address, headers and secrets are sent to providers. Only those that run remote MCP take it.", verbose_name='called by the provider')),

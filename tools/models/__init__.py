@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 from tools.models.declared_tool import DeclaredTool
-from tools.models.mcp_server import McpServer, McpTool
+from tools.models.http_tool import HttpTool
+from tools.models.mcp_event import McpEvent
+from tools.models.mcp_rejection import McpRejection
+from tools.models.mcp_server import McpServer
 from tools.models.mcp_sign_in import McpSignIn
-from tools.models.tool import HttpTool, PermittedTools, Tool
+from tools.models.mcp_tool import McpTool
+from tools.models.tool import PermittedTools, Tool
+from tools.models.tool_use import ToolUse
 from tools.models.tool_version import ToolVersion
 
 __all__ = [
     "DeclaredTool",
     "HttpTool",
+    "McpEvent",
+    "McpRejection",
     "McpServer",
     "McpSignIn",
     "McpTool",
     "PermittedTools",
     "Tool",
+    "ToolUse",
     "ToolVersion",
 ]

@@ -24,11 +24,11 @@ _POINTER = RegexValidator(r"\A/", _("Write a pointer such as /data/items."))
 
 class AsyncAnswers(models.Model):
     async_answers = models.BooleanField(
-        _("202 means later"),
+        _("202 means pending"),
         default=False,
         help_text=_(
-            "An answer “202 Accepted” is no result: the work goes on over there, and"
-            " the result is asked for or posted to us."
+            "The response “202 Accepted” is not the result: the server continues its"
+            " work, and Parley polls for the result or receives it at a callback URL."
         ),
     )
     job_pointer = models.CharField(
@@ -37,8 +37,8 @@ class AsyncAnswers(models.Model):
         blank=True,
         validators=[_POINTER],
         help_text=_(
-            "JSON Pointer, in that first answer, to the address of the result or to the"
-            " id of the job; empty for the header Location."
+            "JSON Pointer, in the 202 response, to the URL of the result or to the id"
+            " of the job; empty for the header Location."
         ),
     )
     job_url = models.CharField(
@@ -46,8 +46,8 @@ class AsyncAnswers(models.Model):
         max_length=2000,
         blank=True,
         help_text=_(
-            "Where an id leads, such as https://host/jobs/{id}; empty where the answer"
-            " has the whole address."
+            "URL of a job with its id, such as https://host/jobs/{id}; empty if the"
+            " response has the complete URL."
         ),
     )
     state_pointer = models.CharField(
@@ -56,23 +56,26 @@ class AsyncAnswers(models.Model):
         blank=True,
         validators=[_POINTER],
         help_text=_(
-            "JSON Pointer, in what the job's address answers, to what tells whether it"
-            " is done; empty where the status 202 tells that it is not."
+            "JSON Pointer, in the response of the job's URL, to the state of the job;"
+            " empty if the status 202 means that it is not done."
         ),
     )
     pending_states = models.CharField(
-        _("not done while it is"),
+        _("pending states"),
         max_length=500,
         blank=True,
-        help_text=_("Values there, with commas between, such as queued, running."),
+        help_text=_(
+            "Values of the state that mean not done, separated by commas, such as"
+            " queued, running."
+        ),
     )
     poll_after = models.FloatField(
-        _("ask every"),
+        _("polling interval"),
         null=True,
         blank=True,
         validators=[MinValueValidator(1), MaxValueValidator(60 * 60)],
         help_text=_(
-            "Seconds, where the server does not say by Retry-After; empty for 10."
+            "Seconds between polls if the server sends no Retry-After; empty for 10."
         ),
     )
     callback_place = models.CharField(
@@ -80,9 +83,9 @@ class AsyncAnswers(models.Model):
         max_length=200,
         blank=True,
         help_text=_(
-            "Where our own address goes to which the result may be posted, such as"
-            " header:X-Callback-URL, body:callback_url or query:callback; needs"
-            " PUBLIC_URL. Empty for nowhere."
+            "Where the request carries the URL to which the server may post the"
+            " result, such as header:X-Callback-URL, body:callback_url or"
+            " query:callback; needs PUBLIC_URL. Empty to send no callback URL."
         ),
     )
 
@@ -106,16 +109,20 @@ class AsyncAnswers(models.Model):
     def find_async_problems(
         self, definition: RequestTemplate
     ) -> Iterator[tuple[str, str]]:
-        """Yields the invalid fields, each with a sentence that says what is wrong."""
+        """Yield the invalid fields, each with a sentence that says what is wrong."""
         if self.job_url:
             if PLACEHOLDER.findall(self.job_url) != ["id"]:
-                yield "job_url", "Write {id} once, in the path."
+                yield "job_url", "Write {id} exactly once, in the path."
             else:
                 yield from (("job_url", text) for text in url_problems(self.job_url))
         if self.job_url and not self.job_pointer:
-            yield "job_pointer", "Say where the id stands in the answer."
+            yield "job_pointer", "Enter the pointer to the id in the response."
         if bool(self.state_pointer) != bool(self.pending_states.strip()):
-            yield "pending_states", "Pointer and values go together."
+            yield (
+                "pending_states",
+                "Enter both the pointer to the state and the pending states, or"
+                " neither.",
+            )
         if self.callback_place:
             found = self._find_callback_problems(definition)
             yield from (("callback_place", text) for text in found)
@@ -137,10 +144,21 @@ class AsyncAnswers(models.Model):
         elif location.kind == "body" and definition.method in METHODS_WITHOUT_BODY:
             yield f"{definition.method} has no body."
         elif location.kind == "body" and definition.has_whole_body:
-            yield "One argument is the whole body: nothing can stand beside it."
+            yield (
+                "One argument is the whole body, so the callback URL cannot be in the"
+                " body."
+            )
         elif location.kind == "header":
             yield from header_problems({location.name: ""})
 
 
 #: The fields that staff edit, in the order of the form.
-ASYNC_FIELDS = tuple(field.name for field in AsyncAnswers._meta.local_fields)
+ASYNC_FIELDS = (
+    "async_answers",
+    "job_pointer",
+    "job_url",
+    "state_pointer",
+    "pending_states",
+    "poll_after",
+    "callback_place",
+)

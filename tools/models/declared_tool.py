@@ -30,9 +30,9 @@ def check_declared(
     for kind, path in declared:
         if kind not in allowed:
             raise ToolNotAllowed(
-                f"You may not declare a tool of the kind {kind!r} in a request. Ask the"
-                " staff to allow it for one of your groups, in the admin under"
-                " 'Declared tools', or leave it out.",
+                f"You may not declare a tool of the kind {kind!r} in a request. Leave"
+                " it out, or ask the staff to allow it for one of your groups (in the"
+                " admin: 'Declared tools').",
                 param=path,
             )
 
@@ -43,7 +43,7 @@ def kind_choices() -> list[tuple[str, Any]]:
 
 class DeclaredToolQuerySet(models.QuerySet["DeclaredTool"]):
     def sync(self) -> None:
-        """Creates missing rows. Kinds that only read are allowed for everybody."""
+        """Create missing rows. Kinds that only read are allowed for everybody."""
         known = set(self.values_list("kind", flat=True))
         missing = [kind for kind in KINDS if kind.name not in known]
         self.bulk_create(
@@ -84,7 +84,7 @@ class DeclaredTool(models.Model):
         max_length=32, unique=True, choices=kind_choices, editable=False
     )
     allowed_for = models.CharField(
-        _("may be declared by"),
+        _("allowed for"),
         max_length=10,
         choices=AllowedFor.choices,
         default=AllowedFor.NOBODY,
@@ -93,7 +93,9 @@ class DeclaredTool(models.Model):
         Group,
         blank=True,
         related_name="+",
-        help_text=_("Groups that may declare it, if “the groups below” is chosen."),
+        help_text=_(
+            "Groups whose members may declare it, if “the groups below” is chosen."
+        ),
     )
 
     objects = DeclaredToolQuerySet.as_manager()

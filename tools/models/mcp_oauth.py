@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from typing import Any, cast
 
 from django.conf import settings
@@ -14,32 +12,34 @@ from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
 from llm.db.bound_secrets import Binding, canonical_origin
-from llm.db.encrypted_field import EncryptedTextField, Secret, binding_of
+from llm.db.encrypted_field import EncryptedTextField, binding_of
 from llm.db.secret_rows import SecretRow
 from tools.http.validation import url_problems
-from tools.mcp.row_access import RowTokenStore
+from tools.mcp.row_access import RowTokenStore, sign_in_columns
 from tools.mcp.server_spec import AuthorizationCode, ClientCredentials
 
 
 class OAuthClient(SecretRow):
     class Flow(models.TextChoices):
         MACHINE = "machine", _("client credentials")
-        PERSON = "person", _("somebody of the staff signs in")
+        PERSON = "person", _("a member of staff signs in")
 
     oauth_flow = models.CharField(
-        _("how to sign in"),
+        _("sign-in"),
         max_length=10,
         blank=True,
         choices=Flow.choices,
-        help_text=_("Empty where the server asks for nothing, or headers are enough."),
+        help_text=_(
+            "Empty if the server needs no sign-in, or secret headers are enough."
+        ),
     )
     oauth_client_id = models.CharField(
         _("client id"),
         max_length=500,
         blank=True,
         help_text=_(
-            "What the authorization server knows us by. Where somebody signs in, empty"
-            " to be registered by the sign-in itself."
+            "Client id at the authorization server. If a member of staff signs in,"
+            " leave empty to register a client automatically."
         ),
     )
     oauth_issuer = models.CharField(
@@ -47,15 +47,17 @@ class OAuthClient(SecretRow):
         max_length=2000,
         blank=True,
         help_text=_(
-            "The authorization server that knows the client, such as"
-            " https://login.host; the secret is sent nowhere else."
+            "URL of the authorization server at which the client is registered, such"
+            " as https://login.host; the secret is sent only there."
         ),
     )
     oauth_scope = models.CharField(
         _("scopes"),
         max_length=1000,
         blank=True,
-        help_text=_("Separated by spaces; empty for what the server asks for."),
+        help_text=_(
+            "Separated by spaces; empty for the scopes that the server asks for."
+        ),
     )
     oauth_hint = models.CharField(max_length=20, blank=True, editable=False)
     oauth_secret = EncryptedTextField(
@@ -86,7 +88,10 @@ class OAuthClient(SecretRow):
                 _raise_field_errors("oauth_flow", _("Choose how this client signs in."))
             return
         if any(name.lower() == "authorization" for name in self._header_names()):
-            problem = _("There is a secret header Authorization; use one of both.")
+            problem = _(
+                "There is already a secret header Authorization; remove it or choose"
+                " no sign-in."
+            )
             _raise_field_errors("oauth_flow", problem)
         is_machine = self.oauth_flow == self.Flow.MACHINE
         if is_machine and not self.oauth_client_id:
@@ -119,15 +124,17 @@ class OAuthClient(SecretRow):
             case self.Flow.PERSON:
                 return AuthorizationCode(
                     redirect_uri=UNUSED_REDIRECT_URI,
-                    store=RowTokenStore(
-                        self.pk, self.signed_in_at, self._sign_in_binding()
-                    ),
+                    store=self._token_store(),
                     client_id=self.oauth_client_id,
                     client_secret=self.oauth_secret or None,
                     issuer=self.oauth_issuer,
                     scope=self.oauth_scope,
                 )
         return None
+
+    def _token_store(self) -> RowTokenStore:
+        binding = self._sign_in_binding()
+        return RowTokenStore(type(self), self.pk, self.signed_in_at, binding)
 
     def _sign_in_binding(self) -> Binding:
         column = cast(EncryptedTextField, self._meta.get_field("sign_in"))
@@ -150,7 +157,7 @@ class OAuthClient(SecretRow):
         self._set(**values, signed_in_by=user)
 
     def sign_out(self) -> None:
-        """Deletes the stored tokens; `tools.mcp.sign_out` also revokes them."""
+        """Delete the stored tokens; `tools.mcp.sign_out` also revokes them."""
         self._set(
             sign_in="",
             signed_in_at=None,
@@ -168,18 +175,6 @@ class OAuthClient(SecretRow):
 
 #: A placeholder: renewing tokens does not use the redirect URI.
 UNUSED_REDIRECT_URI = "https://nowhere.invalid/"
-
-
-def sign_in_columns(state: Mapping[str, Any]) -> dict[str, Any]:
-    """The state of a token store as columns of the row."""
-    tokens, expires_at = state.get("tokens") or {}, state.get("expires_at")
-    until = None if expires_at is None else datetime.fromtimestamp(expires_at, UTC)
-    return {
-        "sign_in": Secret.of(json.dumps(dict(state))),
-        "signed_in_until": until,
-        "sign_in_renews": "refresh_token" in tokens,
-        "renewing_until": None,
-    }
 
 
 def _raise_field_errors(field: str, *sentences: Any) -> None:

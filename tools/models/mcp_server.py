@@ -1,4 +1,4 @@
-"""Models of MCP servers and of their approved tools.
+"""Model of an MCP server and of the approval of its tools.
 
 Staff add servers that speak streamable HTTP. Servers that are programs come from the
 settings (`tools.mcp.stdio_programs`); staff only set their permissions.
@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Mapping
-from dataclasses import replace
 from typing import Any
 
-from django.conf import settings
 from django.core.exceptions import ValidationError
 from django.core.validators import MaxValueValidator, MinValueValidator, RegexValidator
 from django.db import models, transaction
@@ -19,11 +17,10 @@ from django.db.models import Q
 from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
+from llm.db.secret_headers import SecretHeaders
 from llm.db.secret_rows import why_not_sent
-from tools import registry
 from tools.http.validation import parse_networks, url_problems
-from tools.mcp.client import build_tool
-from tools.mcp.row_access import RowNotice, RowPin
+from tools.mcp.row_access import RowNotice
 from tools.mcp.server_spec import (
     DEFAULT_TIMEOUT,
     MAX_SERVER_NAME,
@@ -31,17 +28,13 @@ from tools.mcp.server_spec import (
     ServerSpec,
 )
 from tools.mcp.stdio_programs import load_programs
-from tools.mcp.tool_comparison import ToolComparison, compare
 from tools.mcp.tool_definition import ToolDefinition, build_tool_name
+from tools.models.mcp_listing import ToolListing
 from tools.models.mcp_oauth import OAuthClient
-from tools.models.secret_headers import SecretHeaders
-from tools.models.tool import (
-    Tool,
-    raise_field_errors,
-    validate_headers,
-    validate_networks,
-)
+from tools.models.mcp_tool import McpTool
+from tools.models.tool import Tool
 from tools.models.tool_version import MAX_NOTE, ToolVersion, take_snapshot
+from tools.validators import raise_field_errors, validate_headers, validate_networks
 
 logger = logging.getLogger(__name__)
 
@@ -50,7 +43,7 @@ LONGEST_TIMEOUT = 300  # seconds
 
 class McpServerQuerySet(models.QuerySet["McpServer"]):
     def sync(self) -> None:
-        """Creates missing rows, disabled, for the programs in the settings and marks
+        """Create missing rows, disabled, for the programs in the settings and mark
         rows whose program is gone."""
         named = load_programs()
         rows = self.filter(is_program=True)
@@ -70,70 +63,75 @@ def validate_allowed(names: Any) -> None:
         raise ValidationError(_('Write a list of names, such as ["search", "read"].'))
 
 
-class McpServer(SecretHeaders, OAuthClient):
+class McpServer(SecretHeaders, OAuthClient, ToolListing):
     name = models.CharField(
         max_length=MAX_SERVER_NAME,
         unique=True,
         validators=[
             RegexValidator(
-                SERVER_NAME, _("Letters, digits, '-' and single '_', a letter first.")
+                SERVER_NAME,
+                _("Use letters, digits, '-' and single '_', and begin with a letter."),
             )
         ],
-        help_text=_("Models see it before the names of its tools: name__tool."),
+        help_text=_("Prefix of the tools' names that models see: name__tool."),
     )
     label = models.CharField(
-        max_length=100, blank=True, help_text=_("What people see; empty for the name.")
+        max_length=100,
+        blank=True,
+        help_text=_("Label that people see; empty for the name."),
     )
     is_program = models.BooleanField(default=False, editable=False)
     is_missing = models.BooleanField(
-        _("program is gone"),
+        _("program is missing"),
         default=False,
         editable=False,
-        help_text=_("Its program is not in the settings any more."),
+        help_text=_("The program is no longer in the settings."),
     )
     url = models.CharField(
         _("URL"),
         max_length=2000,
         blank=True,
         help_text=_(
-            "Of streamable HTTP, such as https://host/mcp. No secrets: they belong into"
-            " a header."
+            "URL of the streamable HTTP endpoint, such as https://host/mcp. Put"
+            " secrets into a secret header, not here."
         ),
     )
     headers = models.JSONField(
         default=dict,
         blank=True,
         validators=[validate_headers],
-        help_text=_("Sent with each request, no secrets among them."),
+        help_text=_(
+            "Sent with each request. Put secrets into the secret headers, not here."
+        ),
     )
     allowed_tools = models.JSONField(
         null=True,
         blank=True,
         validators=[validate_allowed],
-        help_text=_("A list of the server's own names; empty for all."),
+        help_text=_("List of the tools to use, by the server's names; empty for all."),
     )
     networks = models.TextField(
         _("allowed networks"),
         blank=True,
         validators=[validate_networks],
         help_text=_(
-            "Private networks that the server may lie in, one a line, such as"
+            "Private networks that the server may be in, one per line, such as"
             " 10.1.0.0/16; the public internet is always allowed."
         ),
     )
     timeout = models.FloatField(
         default=DEFAULT_TIMEOUT,
         validators=[MinValueValidator(1), MaxValueValidator(LONGEST_TIMEOUT)],
-        help_text=_("Seconds for connecting and for listing its tools."),
+        help_text=_("Seconds for connecting and for listing the tools."),
     )
     enabled = models.BooleanField(default=True)
     hosted = models.BooleanField(
         _("called by the provider"),
         default=False,
         help_text=_(
-            "The approved tools are called by the model's provider instead of by us:"
-            " address, headers and secrets are sent to providers. Only those that run"
-            " remote MCP take it."
+            "The model's provider calls the approved tools instead of Parley: the URL,"
+            " headers and secrets are sent to providers. Only providers with remote MCP"
+            " support this."
         ),
     )
     hosted_tool = models.OneToOneField(
@@ -144,10 +142,6 @@ class McpServer(SecretHeaders, OAuthClient):
         editable=False,
         related_name="mcp_server",
     )
-    listing = models.JSONField(default=list, editable=False)
-    listed_at = models.DateTimeField(null=True, editable=False)
-    about = models.JSONField(default=dict, editable=False)
-    error = models.TextField(blank=True, editable=False)
     created_at = models.DateTimeField(auto_now_add=True)
 
     objects = McpServerQuerySet.as_manager()
@@ -168,19 +162,22 @@ class McpServer(SecretHeaders, OAuthClient):
             )
             if "{" in self.url:
                 raise_field_errors(
-                    "url", ["Write the whole address; nothing is filled in."]
+                    "url", ["Write the complete URL, without placeholders."]
                 )
         if self.is_program and self.hosted:
             raise_field_errors(
-                "hosted", ["A program of ours cannot be called by others."]
+                "hosted", ["A provider cannot call a local program; switch this off."]
             )
         self.clean_oauth()
         if self.hosted and self.oauth_flow:
-            problem = "Providers are handed headers, not what a sign-in brings."
+            problem = (
+                "Providers receive secret headers, but no tokens of a sign-in; switch"
+                " this off or choose no sign-in."
+            )
             raise_field_errors("hosted", [problem])
 
     def delete(self, *args: Any, **kwargs: Any) -> tuple[int, dict[str, int]]:
-        """Deletes the server and its tools."""
+        """Delete the server and its tools."""
         Tool.objects.filter(Q(mcp__server=self) | Q(mcp_server=self)).delete()
         return super().delete(*args, **kwargs)
 
@@ -214,7 +211,7 @@ class McpServer(SecretHeaders, OAuthClient):
             "allowed_tools": (
                 None if self.allowed_tools is None else frozenset(self.allowed_tools)
             ),
-            "notice": RowNotice(self.pk),
+            "notice": RowNotice(McpServer, self.pk),
         }
         if self.is_program:
             return ServerSpec(program=load_programs()[self.name], **common)
@@ -227,59 +224,11 @@ class McpServer(SecretHeaders, OAuthClient):
             **common,
         )
 
-    # Listing
-
-    @transaction.atomic
-    def record_listing(
-        self, found: Collection[ToolDefinition], about: Mapping[str, str]
-    ) -> None:
-        self.listing = [definition.as_dict for definition in found]
-        self.about, self.listed_at, self.error = dict(about), timezone.now(), ""
-        self.save(update_fields=["listing", "about", "listed_at", "error"])
-        self._update_differences()
-
-    def update_listing(
-        self, found: Collection[ToolDefinition], about: Mapping[str, str]
-    ) -> None:
-        """Stores a session's listing if it differs, and clears an error."""
-        if self.listing != [definition.as_dict for definition in found]:
-            logger.warning("MCP server %s lists other tools than before", self.name)
-            self.record_listing(found, about)
-        elif self.error:
-            self.record_error("")
-
-    def record_error(self, error: str) -> None:
-        self.error = error
-        self.save(update_fields=["error"])
-
-    def update_error(self, error: str) -> None:
-        if self.error != error:
-            self.record_error(error)
-
-    def _update_differences(self) -> None:
-        """Updates on each approved tool how it differs from the listing."""
-        comparison = self.comparison
-        changed = [change.listed.name for change in comparison.changed]
-        gone = [definition.name for definition in comparison.gone]
-        for difference, names in [
-            (McpTool.Difference.CHANGED, changed),
-            (McpTool.Difference.GONE, gone),
-        ]:
-            rows = self.tools.filter(remote_name__in=names)
-            rows.update(difference=difference)
-        self.tools.exclude(remote_name__in=[*changed, *gone]).update(difference="")
-
-    @property
-    def comparison(self) -> ToolComparison:
-        """The approved tools compared with the last listing."""
-        pinned = {each.remote_name: each.pinned for each in self.tools.all()}
-        return compare(pinned, map(ToolDefinition.from_dict, self.listing))
-
     # Approval
 
     @transaction.atomic
     def approve(self, names: Collection[str], user: Any) -> list[Tool]:
-        """Approves these tools as the last listing defines them, and deletes those of
+        """Approve these tools as the last listing defines them, and delete those of
         them that it no longer has. Returns the approved tools.
 
         Raises ValidationError.
@@ -292,8 +241,27 @@ class McpServer(SecretHeaders, OAuthClient):
         made = [self._pin(each, user) for each in approved if each.name in names]
         gone = {each.name for each in comparison.gone} & set(names)
         Tool.objects.filter(mcp__server=self, mcp__remote_name__in=gone).delete()
+        self.rejections.filter(remote_name__in=names).delete()
         self.sync_hosted_tool()
         return made
+
+    @transaction.atomic
+    def reject(self, names: Collection[str], user: Any) -> list[str]:
+        """Leave these tools, as the last listing defines them, out of the review.
+        Returns the names of those that were listed and not approved."""
+        comparison = self.comparison
+        listed = [*comparison.new, *(change.listed for change in comparison.changed)]
+        rejected = [each for each in listed if each.name in names]
+        for each in rejected:
+            self.rejections.update_or_create(
+                remote_name=each.name,
+                defaults={
+                    "digest": each.digest,
+                    "rejected_by": user,
+                    "rejected_at": timezone.now(),
+                },
+            )
+        return [each.name for each in rejected]
 
     def _pin(self, definition: ToolDefinition, user: Any) -> Tool:
         pin = self.tools.filter(remote_name=definition.name).first()
@@ -321,7 +289,7 @@ class McpServer(SecretHeaders, OAuthClient):
     # Calls by providers
 
     def sync_hosted_tool(self) -> None:
-        """Creates, updates or deletes the hosted tool that stands for this server.
+        """Create, update or delete the hosted tool that stands for this server.
 
         The hosted tool has no secrets: they are added when a request is made. Raises
         ValidationError if its name is taken.
@@ -366,72 +334,7 @@ class McpServer(SecretHeaders, OAuthClient):
         }
 
 
-class McpTool(models.Model):
-    """A server's tool as staff approved it."""
-
-    class Difference(models.TextChoices):
-        CHANGED = "changed", _("changed, held back")
-        GONE = "gone", _("not listed any more")
-
-    tool = models.OneToOneField(Tool, models.CASCADE, related_name="mcp")
-    server = models.ForeignKey(McpServer, models.CASCADE, related_name="tools")
-    remote_name = models.CharField(max_length=500)
-    definition = models.JSONField()
-    approved_by = models.ForeignKey(
-        settings.AUTH_USER_MODEL, models.SET_NULL, null=True, related_name="+"
-    )
-    approved_at = models.DateTimeField()
-    difference = models.CharField(
-        max_length=10,
-        blank=True,
-        choices=Difference.choices,
-        help_text=_("Between what was approved and what was listed last."),
-    )
-
-    class Meta:
-        default_permissions = ()  # the permissions of its tool and its server apply
-        ordering = ["remote_name"]
-        verbose_name = _("MCP tool")
-        constraints = [
-            models.UniqueConstraint(
-                fields=["server", "remote_name"], name="tools_mcptool_once"
-            )
-        ]
-
-    def __str__(self) -> str:
-        return f"{self.server}: {self.remote_name}"
-
-    @property
-    def pinned(self) -> ToolDefinition:
-        return ToolDefinition.from_dict(self.definition)
-
-    def build_base_tool(self) -> registry.RuntimeTool | None:
-        """The approved tool; None if Parley must not call it. Sends no request."""
-        server = self.server
-        if not server.enabled or server.hosted:
-            return None
-        try:
-            spec = server.spec
-        except LookupError:  # its program is gone from the settings
-            return None
-        if not spec.allows(self.remote_name):
-            return None
-        pinned = self.pinned
-        tool = build_tool(spec, pinned, self.tool.name, RowPin(self.pk))
-        approval = self.tool.usual_approval(reads_only=pinned.reads_only)
-        return replace(tool, approval=approval)
-
-    @property
-    def runs_at_providers(self) -> bool:
-        """True if a provider may call it: unchanged, and needs no approval, for which
-        providers do not ask."""
-        asks = self.tool.approval or self.tool.usual_approval(
-            reads_only=self.pinned.reads_only
-        )
-        return not self.difference and (not asks or asks == Tool.Approve.NEVER)
-
-
-_URL_MISSING = "Write the address of the server."
+_URL_MISSING = "Enter the URL of the server."
 
 
 def _split_bearer_token(headers: Mapping[str, str]) -> tuple[str, dict[str, str]]:

@@ -25,7 +25,7 @@ class McpSignInQuerySet(models.QuerySet["McpSignIn"]):
     def begin(
         self, server: McpServer, user: Any, state: str, secrets: Mapping[str, Any]
     ) -> McpSignIn:
-        """Stores a sign-in; replaces an earlier one of this user. `secrets` is JSON."""
+        """Store a sign-in; replace an earlier one of this user. `secrets` is JSON."""
         self.filter(expires_at__lt=timezone.now()).delete()
         row, _made = self.update_or_create(
             server=server,
@@ -39,7 +39,7 @@ class McpSignInQuerySet(models.QuerySet["McpSignIn"]):
         return row
 
     def take(self, state: str, user: Any) -> tuple[McpServer, dict[str, Any]]:
-        """Removes and returns a sign-in. Raises SignInFailed if this user has none with
+        """Remove and return a sign-in. Raises SignInFailed if this user has none with
         this state, or if it has expired."""
         rows = self.filter(state=_digest(state), user=user)
         row = rows.select_related("server").first()
@@ -80,10 +80,10 @@ class McpSignIn(SecretRow):
 
 
 _UNKNOWN_SIGN_IN = (
-    "you have begun no such sign-in, or it is over already. Begin it anew here, in this"
-    " browser."
+    "there is no such sign-in in this browser, or it is over. Start the sign-in again"
+    " here."
 )
-_EXPIRED_SIGN_IN = "this took too long. Begin the sign-in anew."
+_EXPIRED_SIGN_IN = "the sign-in took too long. Start it again."
 
 
 def _digest(state: str) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from django.conf import settings
 from django.contrib.auth.models import Group
@@ -17,10 +17,9 @@ from django.core.exceptions import ValidationError
 from django.db import models, transaction
 from django.utils.translation import gettext_lazy as _
 
-from tools.text_diff import DiffLine, diff_lines
-
-if TYPE_CHECKING:
-    from tools.models.tool import Tool
+from llm.db.columns import list_columns
+from tools.models.text_diff import DiffLine, diff_lines
+from tools.models.tool import Tool
 
 #: Columns that staff do not set, or that a snapshot stores by name elsewhere.
 _EXCLUDED_COLUMNS = {
@@ -34,7 +33,7 @@ _EXCLUDED_COLUMNS = {
     "runs_unasked",
 }
 #: Columns that restoring a version does not change.
-_NOT_RESTORED = {"kind", "enabled"}
+_NOT_RESTORED = {"kind", "enabled", "only_in_presets"}
 
 MAX_NOTE = 200  # characters
 
@@ -56,7 +55,7 @@ class ToolVersionQuerySet(models.QuerySet["ToolVersion"]):
         *,
         before: Snapshot | None = None,
     ) -> bool:
-        """Stores a version of the row as it is in the database; False if unchanged.
+        """Store a version of the row as it is in the database; False if unchanged.
 
         `before` is the earlier snapshot, for a row that has no version yet.
         """
@@ -107,7 +106,7 @@ class ToolVersion(models.Model):
 
     @transaction.atomic
     def restore(self, user: Any = None) -> list[str]:
-        """Restores the tool to this version, except secrets and the enabled flag.
+        """Restore the tool to this version, except secrets and the enabled flag.
 
         Returns the names of groups that no longer exist. Raises ValidationError if the
         tool would no longer be valid.
@@ -118,14 +117,16 @@ class ToolVersion(models.Model):
         groups = {group.name: group for group in Group.objects.filter(name__in=names)}
         if snapshot["approvers"] and snapshot["approvers"] not in groups:
             # Without the group, the user alone could approve calls.
-            problem = _("The group %(name)r, which has to approve, is gone.")
+            problem = _("The approving group %(name)r no longer exists.")
             raise ValidationError(problem, params={"name": snapshot["approvers"]})
         tool.approvers = groups.get(snapshot["approvers"])
         tool.full_clean()
         tool.save()
         if snapshot["groups"] and not groups.keys() & set(snapshot["groups"]):
             # A tool without groups would be open to everybody.
-            raise ValidationError(_("All groups that might use it are gone."))
+            raise ValidationError(
+                _("None of the groups that could use the tool exists any more.")
+            )
         tool.groups.set(g for name, g in groups.items() if name in snapshot["groups"])
         if snapshot["http"] and (http := getattr(tool, "http", None)):
             _set(http, snapshot["http"])
@@ -166,7 +167,7 @@ def _columns(row: models.Model) -> Snapshot:
     snapshot."""
     values = {
         column.name: getattr(row, column.attname)
-        for column in row._meta.concrete_fields
+        for column in list_columns(type(row))
         if column.name not in _EXCLUDED_COLUMNS
     }
     columns: Snapshot = json.loads(json.dumps(values))
@@ -174,8 +175,8 @@ def _columns(row: models.Model) -> Snapshot:
 
 
 def _set(row: models.Model, values: Mapping[str, Any]) -> None:
-    """Sets the columns; one that an older snapshot does not have gets its default."""
-    for column in row._meta.concrete_fields:
+    """Set the columns; one that an older snapshot does not have gets its default."""
+    for column in list_columns(type(row)):
         name = column.name
         if name in _EXCLUDED_COLUMNS | _NOT_RESTORED or not column.editable:
             continue

@@ -26,12 +26,11 @@ from contextlib import contextmanager
 from functools import reduce
 from importlib import import_module
 from itertools import count
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import Any, BinaryIO
 
 import orjson
 
-if TYPE_CHECKING:
-    from tools.registry import Context, FormAnswer
+from tools.runtime_tool import Accepted, Context, FormAnswer
 
 LENGTH = struct.Struct("!I")
 
@@ -60,14 +59,14 @@ class Parent:
         return frame
 
     def send(self, frame: Frame | bytes) -> None:
-        """Sends a frame to the parent. Callable from any thread."""
+        """Send a frame to the parent. Callable from any thread."""
         body = frame if isinstance(frame, bytes) else orjson.dumps(frame)
         with self._lock:
             self._out.write(LENGTH.pack(len(body)) + body)
             self._out.flush()
 
     def read_answers(self) -> None:
-        """Reads answers until the parent ends, then kills this process group."""
+        """Read answers until the parent ends, then kill this process group."""
         while (frame := self.read()) is not None:
             if future := self._pending_answers.pop(frame["ask"], None):
                 future.set_result(frame)
@@ -76,8 +75,6 @@ class Parent:
     async def ask(
         self, context: Context, message: str, schema: Mapping[str, Any]
     ) -> FormAnswer:
-        from tools.registry import FormAnswer
-
         number, future = next(self._numbers), Future[Frame]()
         self._pending_answers[number] = future
         self.send({"ask": number, "message": message, "schema": dict(schema)})
@@ -108,7 +105,6 @@ def _run_task(task: Frame, parent: Parent) -> Frame | bytes:
     from tools.errors import ToolError
     from tools.execute import format_trace
     from tools.execution.output import encode_json
-    from tools.registry import Accepted
 
     try:
         value = _call(task, parent)
@@ -130,7 +126,7 @@ def _run_task(task: Frame, parent: Parent) -> Frame | bytes:
 
 
 def _call(task: Frame, parent: Parent) -> Any:
-    from tools.registry import Context, function_signature
+    from tools.python.function_marks import function_signature
 
     module: Any = import_module(task["module"])
     function: Any = reduce(getattr, task["name"].split("."), module)
@@ -150,7 +146,7 @@ def _call(task: Frame, parent: Parent) -> Any:
 
 @contextmanager
 def _limit_memory(mebibytes: int | None) -> Iterator[None]:
-    """Limits the memory that the function may allocate after the process started."""
+    """Limit the memory that the function may allocate after the process started."""
     if mebibytes is None:
         yield
         return

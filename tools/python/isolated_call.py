@@ -16,7 +16,7 @@ import sys
 from asyncio.subprocess import PIPE, Process
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import orjson
@@ -25,9 +25,7 @@ from django.conf import settings
 from tools import errors
 from tools.errors import ProcessEnded, ToolError
 from tools.python.child_process import LENGTH, Frame
-
-if TYPE_CHECKING:
-    from tools.registry import Context
+from tools.runtime_tool import Accepted, Context
 
 logger = logging.getLogger(__name__)
 
@@ -50,14 +48,14 @@ class IsolatedCall:
         async with _process_slots.setdefault(
             asyncio.get_running_loop(), asyncio.Semaphore(MAX_PROCESSES)
         ):
-            process = await self._start()
+            process = await self.start()
             try:
                 return await self._run(process, context, arguments)
             finally:
                 _kill(process)
                 await process.wait()
 
-    async def _start(self) -> Process:
+    async def start(self) -> Process:
         environment = {
             **os.environ,
             "DJANGO_SETTINGS_MODULE": settings.SETTINGS_MODULE,
@@ -111,8 +109,6 @@ class IsolatedCall:
         }
 
     def _result(self, frame: Frame) -> Any:
-        from tools.registry import Accepted
-
         if "accepted" in frame:
             return Accepted(**frame["accepted"])
         if (error := frame.get("error")) is None:
@@ -144,7 +140,7 @@ async def _forward_question(process: Process, context: Context, frame: Frame) ->
 
 
 def _kill(process: Process) -> None:
-    """Kills the process group. The child lives until this call, so its group id cannot
+    """Kill the process group. The child lives until this call, so its group id cannot
     belong to another process."""
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
@@ -153,7 +149,7 @@ def _kill(process: Process) -> None:
 async def _describe_exit(process: Process) -> str:
     code = await process.wait()
     if code >= 0:
-        return f"its process ended by itself, with the code {code}."
+        return f"its process exited with the code {code}."
     try:
         name = signal.Signals(-code).name
     except ValueError:

@@ -14,12 +14,11 @@ from typing import Any, NamedTuple
 
 import orjson
 from django.conf import settings
-from django.db import connection
+from django.db import connection, models
 from django.db.models.functions import Now
 from django.utils import timezone
 
-from llm.db import raw_sql
-from llm.db.raw_sql import adapt_value
+from llm.db.statements import adapt_value, fetch_rows
 from llm.wire.sanitize import replace_nul, sanitize_json
 
 
@@ -65,17 +64,30 @@ _SUSPECT = f"""
  AND {_FRUITLESS} BETWEEN {TRUSTED} AND {settings.TURN_MAX_CLAIMS - 1})
 """
 
-#: Claimable turns `t`: queued ones whose predecessors are over, and running ones whose
+#: Whether a turn that `t` follows is not over. A turn that ended by itself has waited
+#: for the turns before it; one that was stopped or failed may have ended before them.
+_WAITS = f"""
+EXISTS (
+    WITH RECURSIVE line(id, parent_id, status) AS (
+        SELECT p.id, p.parent_id, p.status FROM conversations_turn p
+        WHERE p.id = t.parent_id
+        UNION
+        SELECT p.id, p.parent_id, p.status FROM line
+        JOIN conversations_turn p ON p.id = line.parent_id
+        WHERE line.status IN ('cancelled', 'failed')
+    )
+    SELECT 1 FROM line WHERE line.status IN {_UNFINISHED}
+)
+"""
+
+#: Claimable turns `t`: queued ones whose ancestors are over, and running ones whose
 #: lease has expired. A cancelled one waits for no other turn. Takes the current time.
+#: Other branches of the conversation run side by side.
 _CLAIMABLE = f"""
 (t.status = 'queued'
  OR (t.status = 'in_progress' AND t.lease_until < {_MOMENT})
  OR (t.status = 'waiting' AND t.cancel_requested))
-AND (t.cancel_requested OR NOT EXISTS (
-    SELECT 1 FROM conversations_turn e
-    WHERE e.conversation_id = t.conversation_id AND e.status IN {_UNFINISHED}
-    AND (e.created_at < t.created_at OR (e.created_at = t.created_at AND e.id < t.id))
-))
+AND (t.cancel_requested OR NOT {_WAITS})
 """
 
 
@@ -96,10 +108,11 @@ def _claim(condition: str) -> str:
 CLAIM_ALONE = _claim(_CLAIMABLE)
 CLAIM = _claim(f"{_CLAIMABLE} AND NOT {_SUSPECT}")
 
+#: Not in order: with ORDER BY SQLite would read all turns of the conversation.
 CLAIMABLE_IN = f"""
-SELECT t.id FROM conversations_turn t
-WHERE t.conversation_id = %s AND {_CLAIMABLE} AND NOT {_SUSPECT}
-ORDER BY t.created_at, t.id LIMIT 1
+SELECT t.id, t.created_at FROM conversations_turn t
+WHERE t.conversation_id = %s AND t.status IN {_UNFINISHED}
+AND {_CLAIMABLE} AND NOT {_SUSPECT}
 """
 
 _TO_SWEEP = f"""
@@ -140,7 +153,14 @@ WHERE t.conversation_id = %s AND NOT c.blocking AND c.delivered_in_id IS NULL
 AND c.state IN ('completed', 'failed', 'timed_out', 'cancelled', 'unknown', 'abandoned')
 """
 
-HAS_UNDELIVERED = f"SELECT 1 {_UNDELIVERED} LIMIT 1"
+#: Whether a turn of the conversation has anything to deliver to its model beside its
+#: own question: such results, or messages that steer it. Takes the conversation twice.
+HAS_UNDELIVERED = f"""
+SELECT 1 WHERE EXISTS (SELECT 1 {_UNDELIVERED}) OR EXISTS (
+    SELECT 1 FROM conversations_turn s
+    WHERE s.conversation_id = %s AND s.status IN {_UNFINISHED} AND s.steering <> ''
+)
+"""
 HAS_WAKING_RESULTS = f"""
 SELECT 1 {_UNDELIVERED} AND c.state NOT IN ('cancelled', 'abandoned') LIMIT 1
 """
@@ -152,6 +172,7 @@ SELECT 1 {_UNDELIVERED} AND c.state NOT IN ('cancelled', 'abandoned') LIMIT 1
 Beat = tuple[str, int, str | None, int | None, int | None, str | None]
 #: Columns of a turn that hold JSON.
 _JSON = frozenset({"partial", "provider_response", "usage", "error"})
+_JSON_FIELD = models.JSONField()
 
 
 def update_running(turn_id: str, epoch: int, changed: Mapping[str, Any]) -> bool | None:
@@ -204,7 +225,7 @@ def renew(lease_until: Moment, beats: Sequence[Beat]) -> list[Renewal]:
     if connection.vendor == "postgresql":
         free = f"AND t.id IN ({_FREE} ({', '.join(['%s'] * len(beats))}) {_SKIPPING})"
         ids = [turn_id for turn_id, *_ in beats]
-    raw_sql.execute(
+    _execute(
         _with_clock(f"""
         UPDATE conversations_turn AS t
         SET lease_until = {_MOMENT},
@@ -218,7 +239,7 @@ def renew(lease_until: Moment, beats: Sequence[Beat]) -> list[Renewal]:
     )
     # The snapshots, which may be long, are not sent a second time.
     values = ", ".join([f"(%s, {number}, {number})"] * len(beats))
-    found = raw_sql.fetch_rows(
+    found = fetch_rows(
         f"""
         SELECT v.column1, t.id IS NOT NULL, COALESCE(t.cancel_requested, FALSE),
             t.id IS NOT NULL AND COALESCE({_UNSTORED}, FALSE)
@@ -246,7 +267,7 @@ def allow_long_idle() -> None:
     """Let the current transaction idle longer. All others keep the few seconds of
     `project.environment.scaled`, after which PostgreSQL frees the locks of a process
     that hangs."""
-    raw_sql.execute("SET LOCAL idle_in_transaction_session_timeout = '60s'", [])
+    _execute("SET LOCAL idle_in_transaction_session_timeout = '60s'", [])
 
 
 def to_json(value: Any) -> str:
@@ -259,7 +280,7 @@ def to_json(value: Any) -> str:
 
 def _column(name: str, value: Any) -> Any:
     if name in _JSON and value is not None:
-        return connection.ops.adapt_json_value(value, None)
+        return _JSON_FIELD.get_db_prep_value(value, connection)
     return value
 
 
@@ -271,16 +292,21 @@ def first(sql: str, values: Sequence[Any]) -> tuple[Any, ...] | None:
 
 def rows(sql: str, values: Sequence[Any]) -> list[tuple[Any, ...]]:
     """JSON is returned as text by both databases."""
-    return raw_sql.fetch_rows(_with_clock(sql), [_value(value) for value in values])
+    adapted = [
+        value.value if isinstance(value, Moment) else adapt_value(value)
+        for value in values
+    ]
+    return fetch_rows(_with_clock(sql), adapted)
+
+
+def _execute(sql: str, values: Sequence[Any]) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute(sql, values)
 
 
 def _with_clock(sql: str) -> str:
     on_postgresql = connection.vendor == "postgresql"
     return sql.replace(_MOMENT, _ON_POSTGRESQL) if on_postgresql else sql
-
-
-def _value(value: Any) -> Any:
-    return value.value if isinstance(value, Moment) else adapt_value(value)
 
 
 def column(sql: str, values: Sequence[Any]) -> list[Any]:

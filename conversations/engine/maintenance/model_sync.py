@@ -30,7 +30,7 @@ def _sync_provider(provider: Provider) -> Counter[str]:
     try:
         comparison = compare(provider)
     except LLMError as exc:  # it has no list, or no valid key for it
-        logger.info("the models of %s stay: %s", provider.name, exc.code)
+        logger.info("the models of %s were not synced: %s", provider.name, exc.code)
         return Counter()
     names = comparison.names()
     if names["gone"]:

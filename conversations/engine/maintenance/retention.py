@@ -1,33 +1,41 @@
 """Erase expired rows and files, in small batches that hold locks only briefly.
 
-Deleted conversations and memories are erased after `DELETED_RETENTION_DAYS`, records
-of provider calls after `RETENTION_DAYS`. The work may be interrupted at any moment and
-repeated, also by two processes at once.
+Deleted conversations, branches and memories are erased after
+`DELETED_RETENTION_DAYS`, records of provider calls after `RETENTION_DAYS`. The work may
+be interrupted at any moment and repeated, also by two processes at once.
 """
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 from typing import Any
 
 from axes.models import AccessFailureLog, AccessLog
 from django.conf import settings
+from django.contrib.auth import get_user_model
 from django.contrib.sessions.models import Session
 from django.db import transaction
-from django.db.models import QuerySet
+from django.db.models import Exists, OuterRef, QuerySet
 from django.utils import timezone
 
-from conversations.access.budget import LedgerEntry
-from conversations.access.sessions import SignedInSession
-from conversations.models import Attachment, Conversation, IdempotencyKey, Turn
+from conversations.models import (
+    Attachment,
+    Conversation,
+    IdempotencyKey,
+    LedgerEntry,
+    SignedInSession,
+    Turn,
+)
 from conversations.models.memory import Memory
-from llm.models import ModelCall
+from llm.models import CachedAnswer, ModelCall, ModelExchange
+from llm.pricing.usage_counting import count_all
 
 IDEMPOTENCY_DAYS = 7  # that an Idempotency-Key is remembered
 LEDGER_DAYS = 30  # that closed ledger entries are kept
 SIGN_IN_DAYS = 90  # that attempts to sign in are kept
+TEMPORARY_AGE = timedelta(hours=24)  # of a temporary conversation, at most
 BATCH = 500  # rows without dependents, per transaction
 TURNS, CONVERSATIONS = 25, 25  # per transaction; their dependent rows go with them
 
@@ -38,6 +46,8 @@ def clean_up() -> Iterator[Counter[str]]:
     Yields the number of erased rows by kind. Synchronous.
     """
     while erased := _erase_conversation_batch():
+        yield erased
+    while erased := _erase_branch_batch():
         yield erased
     for name, expired in _expired_rows():
         while count := _erase_batch(expired):
@@ -51,6 +61,29 @@ def _erase_conversation_batch() -> Counter[str]:
     if (before := _cutoff(settings.DELETED_RETENTION_DAYS)) is None:
         return Counter()
     rows = Conversation.objects.filter(deleted_at__lt=before).order_by("deleted_at")
+    return _erase_conversations(rows)
+
+
+def erase_temporary() -> Iterator[Counter[str]]:
+    """Erase temporary conversations whose session has ended, or that are a day old.
+    Yields as `clean_up`."""
+    before = timezone.now() - TEMPORARY_AGE
+    old = Conversation.objects.filter(is_temporary=True, created_at__lt=before)
+    for row in old.filter(deleted_at=None).iterator(chunk_size=BATCH):
+        row.delete_softly()  # stops what still runs
+    ended = Conversation.objects.filter(is_temporary=True, deleted_at__isnull=False)
+    running = Turn.objects.not_finished().filter(conversation=OuterRef("pk"))
+    rows = ended.filter(~Exists(running)).order_by("created_at")
+    while erased := _erase_temporary_batch(rows):
+        yield erased
+
+
+@transaction.atomic
+def _erase_temporary_batch(rows: QuerySet[Conversation]) -> Counter[str]:
+    return _erase_conversations(rows)
+
+
+def _erase_conversations(rows: QuerySet[Conversation]) -> Counter[str]:
     deleted = list(rows.values_list("pk", flat=True)[:CONVERSATIONS])
     if files := list(Attachment.objects.filter(conversation__in=deleted)[:BATCH]):
         return Counter({"files": _erase_files(files)})
@@ -61,12 +94,24 @@ def _erase_conversation_batch() -> Counter[str]:
     return Counter({"conversations": len(deleted)} if deleted else {})
 
 
+@transaction.atomic
+def _erase_branch_batch() -> Counter[str]:
+    """Erase turns of deleted branches, newest first: no turn loses its parent."""
+    if (before := _cutoff(settings.DELETED_RETENTION_DAYS)) is None:
+        return Counter()
+    turns = Turn.objects.filter(deleted_at__lt=before).order_by("-created_at", "-id")
+    pks = list(turns.values_list("pk", flat=True)[:TURNS])
+    return Counter({"turns": _erase_turns(pks)} if pks else {})
+
+
 def _erase_files(rows: list[Attachment]) -> int:
     # Files before rows: after a crash in between, the rows still name the files.
+    pks = [row.pk for row in rows]
+    others = Attachment.objects.exclude(pk__in=pks)
     for row in rows:
-        if row.file.name:
+        if row.file.name and not others.filter(file=row.file.name).exists():
             row.file.storage.delete(row.file.name)
-    Attachment.objects.filter(pk__in=[row.pk for row in rows]).delete()
+    Attachment.objects.filter(pk__in=pks).delete()
     return len(rows)
 
 
@@ -74,6 +119,7 @@ def _erase_turns(pks: list[str]) -> int:
     # The figures stay for accounting; an error detail may quote the conversation.
     calls = ModelCall.objects.filter(turn_id__in=pks).exclude(error_detail="")
     calls.update(error_detail="")
+    ModelExchange.objects.filter(call__turn_id__in=pks).delete()
     Turn.objects.filter(pk__in=pks).delete()
     return len(pks)
 
@@ -93,8 +139,23 @@ def _expired_rows() -> Iterator[tuple[str, QuerySet[Any]]]:
     yield "sessions", Session.objects.filter(expire_date__lt=timezone.now())
     if before := _cutoff(settings.DELETED_RETENTION_DAYS):
         yield "memories", Memory.objects.filter(deleted_at__lt=before)
+        yield "accounts", _closed_accounts(before)
+    cached = CachedAnswer.objects.filter(expires_at__lt=timezone.now())
+    yield "cached answers", cached
+    if before := _cutoff(settings.EXCHANGE_RETENTION_DAYS):
+        kept = ModelExchange.objects.filter(created_at__lt=before)
+        yield "requests and responses", kept
     if before := _cutoff(settings.RETENTION_DAYS):
+        deque(count_all(), maxlen=0)  # their sums stay
         yield "model calls", ModelCall.objects.filter(created_at__lt=before)
+
+
+def _closed_accounts(before: datetime) -> QuerySet[Any]:
+    """Accounts that their owners deleted, and staff did not restore, without
+    conversations, which are erased first."""
+    accounts = get_user_model()._default_manager.filter(is_active=False)
+    closed = accounts.filter(preferences__account_deleted_at__lt=before)
+    return closed.filter(conversations=None)
 
 
 @transaction.atomic

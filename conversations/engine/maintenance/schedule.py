@@ -23,7 +23,8 @@ from tools.execute import format_trace
 logger = logging.getLogger(__name__)
 
 CHECK_INTERVAL = 60.0  # seconds between checks for due jobs
-DAY = 24 * 3600.0  # seconds
+HOUR = 3600.0  # seconds
+DAY = 24 * HOUR
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +56,30 @@ def _index_messages() -> Iterator[Mapping[str, int]]:
     yield from index_pending()
 
 
+def _erase_temporary() -> Iterator[Mapping[str, int]]:
+    from conversations.engine.maintenance.retention import erase_temporary
+
+    yield from erase_temporary()
+
+
+def _resume_imports() -> Iterator[Mapping[str, int]]:
+    from conversations.transfer.imports import resume_imports
+
+    yield from resume_imports()
+
+
+def _count_usage() -> Iterator[Mapping[str, int]]:
+    from llm.pricing.usage_counting import count_all
+
+    yield from count_all()
+
+
+def _count_tool_calls() -> Iterator[Mapping[str, int]]:
+    from conversations.engine.maintenance.tool_call_counts import count_calls
+
+    yield from count_calls()
+
+
 #: All periodic jobs.
 JOBS = (
     Job(name="clean_up", seconds=DAY, steps=_clean_up),
@@ -69,6 +94,31 @@ JOBS = (
         name="index_messages",
         seconds=CHECK_INTERVAL,
         steps=_index_messages,
+        is_slow=True,
+        is_frequent=True,
+    ),
+    Job(
+        name="count_usage",
+        seconds=CHECK_INTERVAL,
+        steps=_count_usage,
+        is_frequent=True,
+    ),
+    Job(
+        name="count_tool_calls",
+        seconds=CHECK_INTERVAL,
+        steps=_count_tool_calls,
+        is_frequent=True,
+    ),
+    Job(
+        name="erase_temporary",
+        seconds=HOUR,
+        steps=_erase_temporary,
+        is_frequent=True,
+    ),
+    Job(
+        name="resume_imports",
+        seconds=CHECK_INTERVAL,
+        steps=_resume_imports,
         is_slow=True,
         is_frequent=True,
     ),

@@ -12,8 +12,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, Self, cast
 
 from redis.asyncio import ConnectionPool
-from redis.exceptions import ConnectionError as Lost
-from redis.exceptions import TimeoutError as Late
+from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from conversations.engine.redis.resp import Command, Replies, Reply, pack
 
@@ -38,27 +38,29 @@ class PipelinedConnection(asyncio.Protocol):
     ) -> Self:
         """Raises the errors of redis-py."""
         pipe = cls(on_push)
-        # Stored, because redis-py closes the socket with the object.
         connection: Any = cast(Any, pool).make_connection()
-        pipe._connection = connection
         try:
             await connection.connect()
         except BaseException:
-            connection._close()
+            await connection.disconnect(nowait=True)
             raise
-        pipe._transport = connection._writer.transport
+        # The socket would be closed with its owner, the writer.
+        pipe._socket_owner, connection._writer = connection._writer, None
+        pipe._transport = pipe._socket_owner.transport
         pipe._transport.set_protocol(pipe)
         return pipe
 
-    _connection: Any
-    _transport: asyncio.Transport
+    _socket_owner: asyncio.StreamWriter
+    _transport: Any  # asyncio.Transport
 
     def execute(self, commands: Sequence[Command]) -> asyncio.Future[list[Reply]]:
         """Send the commands at once. Redis errors are among the replies; if there is no
         reply in time, this future and all others fail."""
         request = _PendingRequest(self._loop, len(commands))
         if self.lost.done():
-            request.answer.set_exception(Lost("the connection is gone"))
+            request.answer.set_exception(
+                RedisConnectionError("the connection is closed")
+            )
             return request.answer
         self._waiting.append(request)
         self.send(*commands)
@@ -78,10 +80,11 @@ class PipelinedConnection(asyncio.Protocol):
         if self._timer is not None:
             self._timer.cancel()
         self._transport.abort()
-        self._connection._close()
         for request in self._waiting:
             if not request.answer.done():
-                request.answer.set_exception(why or Lost("the connection was closed"))
+                request.answer.set_exception(
+                    why or RedisConnectionError("the connection was closed")
+                )
         self._waiting.clear()
 
     def data_received(self, data: bytes) -> None:
@@ -93,7 +96,7 @@ class PipelinedConnection(asyncio.Protocol):
                 self._resolve(reply)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self.close(Lost(f"the connection broke: {type(exc).__name__}"))
+        self.close(RedisConnectionError(f"the connection failed: {type(exc).__name__}"))
 
     def _resolve(self, reply: Reply) -> None:
         request = self._waiting[0]
@@ -110,7 +113,7 @@ class PipelinedConnection(asyncio.Protocol):
         since = max(self._waiting[0].sent_at, self.received_at)
         left = since + REPLY_TIMEOUT - self._loop.time()
         if left <= 0:
-            self.close(Late("no answer in time"))
+            self.close(RedisTimeoutError("no response in time"))
         else:
             self._timer = self._loop.call_later(left, self._check_timeout)
 

@@ -20,6 +20,8 @@ LARGE = 256 * 1024  # bytes; a larger event is stored separately
 CHUNK_SIZE = 1024 * 1024  # bytes of it that one command writes or reads
 FIELD = b"e"
 STORED_SEPARATELY = b"@"
+UNFINISHED_EXPIRY = 24 * 3600  # seconds after which an open turn expires in Redis
+FINISHED_EXPIRY = 300  # seconds for a finished one; it is read from rows later
 
 
 class Batch(NamedTuple):

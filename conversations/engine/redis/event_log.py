@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from conversations.engine.event_log import TurnLog
-from conversations.engine.redis.publisher import RedisPublisher, RunLog
+from conversations.engine.redis.publisher import RedisPublisher
 from conversations.engine.redis.pubsub import Bus
+from conversations.engine.redis.run_log import RunLog
 from conversations.engine.redis.subscriber import RedisSubscriber, RedisTurnLog
 
 
@@ -44,6 +45,9 @@ class RedisLog:
 
     def drop(self, turn_id: str) -> None:
         self.subscriber.drop(turn_id)
+
+    def active_logs(self) -> list[RedisTurnLog]:
+        return self.subscriber.active_logs()
 
     def wake_all(self) -> None:
         self.subscriber.wake_all()

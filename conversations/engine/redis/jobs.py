@@ -82,7 +82,9 @@ class Jobs:
             try:
                 await self._work()
             except Exception as exc:
-                logger.warning("no jobs from PostgreSQL: %s", format_trace(exc))
+                logger.warning(
+                    "jobs cannot be read from PostgreSQL: %s", format_trace(exc)
+                )
             if asyncio.get_running_loop().time() - began > BACKOFF:
                 pause = 0.2
             await asyncio.sleep(pause)  # meanwhile the sweep finds the turns

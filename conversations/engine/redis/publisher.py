@@ -13,42 +13,32 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Any
 
-import orjson
-from redis.exceptions import ConnectionError as Lost
 from redis.exceptions import ResponseError
 
-from conversations.engine.event_log import Position, StaleEpoch, find_earlier_position
 from conversations.engine.process import crash_points
 from conversations.engine.process.task_shutdown import cancel_and_wait
 from conversations.engine.redis.encoding import (
-    CHUNK_SIZE,
     FIELD,
-    LARGE,
-    STORED_SEPARATELY,
-    Batch,
-    encode_line,
+    FINISHED_EXPIRY,
+    UNFINISHED_EXPIRY,
     large_event_key,
-    pack,
     stream_key,
 )
+from conversations.engine.redis.large_events import store_large_event
 from conversations.engine.redis.pubsub import REDIS_ERRORS, Bus
 from conversations.engine.redis.resp import Command, Reply
+from conversations.engine.redis.run_log import RunLog
+from conversations.engine.redis.stream_repair import verify
 from conversations.throttled_warning import ThrottledWarning
-from llm.wire.items import Event
-from llm.wire.response import TERMINAL
 
 logger = logging.getLogger(__name__)
 
 SHORTEST, LONGEST = 0.005, 0.05  # seconds of pause between two writes
 MAX_IN_FLIGHT = 16  # unanswered writes at most
 FIRST_PAUSE, BACKOFF = 0.1, 1.0  # seconds between two attempts, at first and at most
-UNFINISHED_EXPIRY = 24 * 3600  # seconds after which an open turn expires in Redis
-FINISHED_EXPIRY = 300  # seconds for a finished one; it is read from rows later
-MAX_LOG_SIZE = 64 * 1024 * 1024  # bytes of one turn; a longer one is read from its rows
 MAX_TOTAL_SIZE = 256 * 1024 * 1024  # bytes of all turns in memory; beyond, those ...
 SHORT_LOG_SIZE = 1024 * 1024  # ... that are longer than this are read from rows as well
 UNSENT_RETENTION = 60.0  # seconds for which a finished log waits for Redis
@@ -59,100 +49,6 @@ _APPEND_SCRIPT = """
 redis.call('XADD', KEYS[1], ARGV[2], ARGV[3], ARGV[4])
 redis.call('PUBLISH', ARGV[1], ARGV[2] .. ' ' .. ARGV[4])
 """
-#: Write a whole log again, unless a later epoch has begun.
-_RESTORE_SCRIPT = """
-local last = redis.call('XREVRANGE', KEYS[1], '+', '-', 'COUNT', 1)
-if last[1] and tonumber(string.match(last[1][1], '^%d+')) > tonumber(ARGV[1]) then
-  return 0
-end
-redis.call('DEL', KEYS[1])
-for i = 4, #ARGV, 2 do
-  redis.call('XADD', KEYS[1], ARGV[1] .. '-' .. ARGV[i], ARGV[3], ARGV[i + 1])
-end
-redis.call('EXPIRE', KEYS[1], ARGV[2])
-return 1
-"""
-
-
-class RunLog:
-    """The events of one run and how much of them Redis has."""
-
-    def __init__(
-        self,
-        turn_id: str,
-        on_change: Callable[[RunLog], None],
-        on_fenced: Callable[[], None],
-    ) -> None:
-        self.turn_id = turn_id
-        self.epoch = 0
-        self.ended = False  # the turn is over
-        self.closed = False  # the run is over
-        self.is_fenced = False
-        self.is_full = False  # no memory left for more of it
-        self.is_verified = True  # Redis holds exactly what `sent` says
-        self.sent = 0  # batches that Redis has
-        self.written = 0  # batches; those beyond `sent` are in flight
-        self.batches: list[Batch] = []
-        self.large: list[tuple[Position, bytes]] = []  # events to be stored separately
-        self.stored: list[str] = []  # their keys
-        self.size = 0  # bytes
-        self._lines: list[bytes] = []
-        self._next = 0  # number of the first line
-        self._on_change = on_change
-        self._on_fenced = on_fenced
-
-    def append(
-        self,
-        epoch: int,
-        events: Iterable[Event],
-        earlier_positions: Mapping[int, Position] | None = None,
-    ) -> None:
-        """See `event_log.Publisher`."""
-        if self.is_fenced:
-            raise StaleEpoch
-        self.epoch = epoch
-        for event in events:
-            self._add(
-                event,
-                find_earlier_position(event, earlier_positions)
-                if earlier_positions is not None
-                else None,
-            )
-        self._on_change(self)
-
-    def freeze(self) -> None:
-        """Turn the events since the last batch into a batch, which is the same if it is
-        sent again.
-
-        A log that is too long ends with an empty batch.
-        """
-        if not self._lines or self.large:
-            return
-        if self.size <= MAX_LOG_SIZE and not self.is_full:
-            self.batches.append(pack(self._next, self._lines))
-        elif self.batches[-1].data:
-            self.batches.append(Batch(self._next, b""))
-        self.size += len(self.batches[-1].data)
-        self._lines = []
-
-    def fence(self) -> None:
-        self.is_fenced = True
-        self._on_fenced()
-
-    @property
-    def is_sent(self) -> bool:
-        return self.is_fenced or (self.sent == len(self.batches) and not self._lines)
-
-    def _add(self, event: Event, earlier: Position | None) -> None:
-        data = orjson.dumps(event)
-        if len(data) > LARGE:
-            position = Position(self.epoch, event["sequence_number"])
-            self.large.append((position, data))
-            data = STORED_SEPARATELY
-        if not self._lines:
-            self._next = event["sequence_number"]
-        self._lines.append(encode_line(event["type"], earlier, data))
-        self.ended = self.ended or event["type"] in TERMINAL
 
 
 class RedisPublisher:
@@ -169,7 +65,9 @@ class RedisPublisher:
         self._pause = FIRST_PAUSE
         #: Redis answers but refuses writes: it is full, read-only, or cannot save.
         self._is_refused = False
-        self._warning = ThrottledWarning(logger, "Redis takes no events: %s")
+        self._warning = ThrottledWarning(
+            logger, "events cannot be written to Redis: %s"
+        )
 
     def start(self) -> None:
         self._task = asyncio.ensure_future(self._run())
@@ -184,7 +82,9 @@ class RedisPublisher:
             await self._flush()
             await self._wait_for_replies(0)
         except REDIS_ERRORS as exc:
-            logger.warning("Redis did not take the last events: %s", type(exc).__name__)
+            logger.warning(
+                "the last events could not be written to Redis: %s", type(exc).__name__
+            )
 
     def open(self, turn_id: str, on_fenced: Callable[[], None]) -> RunLog:
         log = self._logs[turn_id] = RunLog(turn_id, self._on_change, on_fenced)
@@ -352,40 +252,7 @@ class RedisPublisher:
         if logs:
             await self._wait_for_replies(0)
         for log in logs:
-            await self._verify(log)
-
-    async def _verify(self, log: RunLog) -> None:
-        """Make Redis hold all batches up to `sent`, and none of another epoch."""
-        key = stream_key(log.turn_id)
-        async with self._bus.redis.pipeline(transaction=False) as pipeline:
-            pipeline.xlen(key)
-            pipeline.xrevrange(key, count=1)
-            length, newest = await pipeline.execute()
-        epoch, first = _newest_position(newest)
-        if epoch > log.epoch:
-            log.fence()
-            return
-        log.freeze()
-        known = length <= len(log.batches) and epoch == log.epoch
-        if known and length and log.batches[length - 1].first == first:
-            log.sent = length
-        elif log.sent or length:
-            await self._restore(key, log)
-        log.written = log.sent
-        log.is_verified = True
-
-    async def _restore(self, key: str, log: RunLog) -> None:
-        whole = [part for batch in log.batches for part in batch]
-        expiry = FINISHED_EXPIRY if log.ended else UNFINISHED_EXPIRY
-        done: Any = self._bus.redis.eval(
-            _RESTORE_SCRIPT, 1, key, log.epoch, expiry, FIELD, *whole
-        )
-        if await done:
-            log.sent = len(log.batches)
-            channel = self._bus.channel_of(log.turn_id)
-            await self._bus.redis.publish(channel, b"")
-        else:
-            log.fence()
+            await verify(self._bus, log)
 
     async def _store(self, log: RunLog) -> None:
         """Store large events before a batch refers to them; other turns continue."""
@@ -394,7 +261,7 @@ class RedisPublisher:
             position, data = log.large[0]
             key = large_event_key(log.turn_id, position)
             try:
-                await self._store_one(key, data)
+                await store_large_event(self._bus, key, data)
                 log.stored.append(key)
                 del log.large[:1]
             except REDIS_ERRORS:
@@ -403,21 +270,6 @@ class RedisPublisher:
         self._changed.add(log)
         self._work.set()
 
-    async def _store_one(self, key: str, data: bytes) -> None:
-        """Write in chunks, so that Redis replies in time to this command and to others.
-
-        Raises RedisConnectionError if Redis has lost the earlier chunks.
-        """
-        for first in range(0, len(data), CHUNK_SIZE):
-            piece = data[first : first + CHUNK_SIZE]
-            async with self._bus.redis.pipeline(transaction=False) as pipeline:
-                pipeline.strlen(key)
-                pipeline.setrange(key, first, piece)
-                pipeline.expire(key, UNFINISHED_EXPIRY)
-                known, *_ = await pipeline.execute()
-            if known < first:
-                raise Lost("it has begun anew")
-
 
 def _reason(exc: BaseException) -> str:
     """Redis' error code (`OOM`, `READONLY`, `MISCONF`), never the rest of the message,
@@ -425,9 +277,3 @@ def _reason(exc: BaseException) -> str:
     word = str(exc).partition(" ")[0] if isinstance(exc, ResponseError) else ""
     name = type(exc).__name__
     return f"{name} ({word})" if word.isupper() and word.isalpha() else name
-
-
-def _newest_position(newest: list[Any]) -> Position:
-    if not newest:
-        return Position(0, 0)
-    return Position.parse(newest[0][0].decode())

@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 from redis.asyncio import Connection, ConnectionPool, Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
-from redis.exceptions import ConnectionError as Lost
+from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import RedisError
 
 from conversations.engine.process.task_shutdown import cancel_and_wait
@@ -115,11 +115,14 @@ class Bus:
     # Receiving
 
     async def _receive_loop(self) -> None:
-        pause, warning = 0.1, ThrottledWarning(logger, "no hints from Redis: %s")
+        pause, warning = (
+            0.1,
+            ThrottledWarning(logger, "notifications cannot be read from Redis: %s"),
+        )
         while True:
             try:
                 pipe = self._subscriber_pipe = await PipelinedConnection.open(
-                    self._pool, self._dispatch
+                    self._pool, self.dispatch
                 )
                 channels = [
                     self._notification_channel,
@@ -133,7 +136,7 @@ class Bus:
             await asyncio.sleep(pause)
             pause = min(2 * pause, BACKOFF)
 
-    def _dispatch(self, reply: Any) -> None:
+    def dispatch(self, reply: Any) -> None:
         match reply:
             case [b"message", channel, data]:
                 name = channel.decode()
@@ -164,4 +167,4 @@ async def _check_connection(pipe: PipelinedConnection) -> None:
             if pipe.received_at == before:
                 pipe.close()
         if pipe.lost.done():
-            raise Lost("the connection is gone")
+            raise RedisConnectionError("the connection is closed")

@@ -88,7 +88,7 @@ class RedisSubscriber:
         self._work = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
         self._fetching: set[asyncio.Task[None]] = set()
-        self._warning = ThrottledWarning(logger, "no events from Redis: %s")
+        self._warning = ThrottledWarning(logger, "events cannot be read from Redis: %s")
 
     def start(self) -> None:
         self._tasks = [

@@ -28,6 +28,7 @@ _INSTRUCTIONS = (
     " wish of the user, and what tools have found out. Write plain text without a"
     " preamble."
 )
+_CALLER_FIELDS = ("parley", "safety_identifier", "user")
 _NO_USAGE = {
     "input_tokens": 0,
     "input_tokens_details": {"cached_tokens": 0},
@@ -40,7 +41,9 @@ _NO_USAGE = {
 async def compact(context: RequestContext) -> None:
     body, user_id = context.body, context.token.user_id
     if not body.get("model"):
-        raise BadRequest("Say which 'model' is to write the summary.", param="model")
+        raise BadRequest(
+            "Set 'model' to the model that writes the summary.", param="model"
+        )
     database = context.resources.database
     model_input = await resolve_references(
         body.get("input") or [], context.token, database
@@ -50,14 +53,17 @@ async def compact(context: RequestContext) -> None:
         model_input = with_history(items, model_input)
     if not model_input:
         raise BadRequest("There is nothing to compact.", param="input")
+    named = {name: body[name] for name in _CALLER_FIELDS if name in body}
     gateway_request = await read_request(
-        {"model": body["model"], "input": model_input, "store": False},
+        {**named, "model": body["model"], "input": model_input, "store": False},
         context.dialect,
         context.token,
         database,
+        context.exchange.headers,
+        context.exchange.id,
     )
     gateway_request = await token_access.apply_limits(gateway_request, database)
-    context.exchange.response_headers |= gateway_request.headers
+    context.exchange.response_headers |= gateway_request.headers()
     prompt = user_message(_INSTRUCTIONS)
     request = replace(
         gateway_request.request, items=[*gateway_request.request.items, prompt]
@@ -72,7 +78,7 @@ async def compact(context: RequestContext) -> None:
         raise answer.builder.error
     summary = output_text(answer.builder.output)
     if not summary.strip():
-        raise BadResponse("The model has written no summary; try again.")
+        raise BadResponse("The model returned no summary; try again.")
     sealed = seal("compaction", user_id, summary)
     item = {"type": "compaction", "id": new_id("cmp"), "encrypted_content": sealed}
     compacted = {

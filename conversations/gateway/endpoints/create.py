@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any
 
-from conversations.gateway import stateless, stored, token_access
+from conversations.gateway import stored, token_access
 from conversations.gateway.input_references import resolve_input
 from conversations.gateway.previous_responses import (
     check_outputs,
@@ -14,6 +15,7 @@ from conversations.gateway.previous_responses import (
 )
 from conversations.gateway.request import read_request
 from conversations.gateway.request_context import RequestContext
+from conversations.gateway.stateless import StatelessResponse, send_stream, send_whole
 from llm.errors import BadRequest
 
 
@@ -21,15 +23,25 @@ async def answer(context: RequestContext) -> None:
     """Answer without storing anything but the usage."""
     database, headers = context.resources.database, context.exchange.headers
     gateway_request = await read_request(
-        context.body, context.dialect, context.token, database, headers
+        context.body,
+        context.dialect,
+        context.token,
+        database,
+        headers,
+        context.exchange.id,
     )
-    if gateway_request.dialect.is_open_responses:
+    body_size: float = context.exchange.body_size
+    # A list may have outputs of calls, and references to stored items of any size.
+    if isinstance(context.body.get("input"), list):
         check_outputs(gateway_request.request.items)
-    gateway_request = await token_access.apply_limits(gateway_request, database)
-    context.exchange.response_headers |= gateway_request.headers
-    await stateless.answer(
-        context.exchange, gateway_request, context.resources.write_queue
+        body_size = math.inf
+    gateway_request = await token_access.apply_limits(
+        gateway_request, database, body_size=body_size
     )
+    context.exchange.response_headers |= gateway_request.headers()
+    response = StatelessResponse(gateway_request, context.resources.write_queue)
+    send = send_stream if gateway_request.request.stream else send_whole
+    await send(context.exchange, gateway_request, response)
 
 
 async def respond(context: RequestContext) -> None:
@@ -38,7 +50,8 @@ async def respond(context: RequestContext) -> None:
     It is stored as a conversation of the token's user unless `store` is false.
     """
     body, database = {**context.body}, context.resources.database
-    body["input"] = await resolve_input(body, context.token, database)
+    if not (body.get("input") and isinstance(body["input"], str)):
+        body["input"] = await resolve_input(body, context.token, database)
     if body.get("store") is not False:
         await stored.create(replace(context, body=body))
         return
@@ -54,6 +67,6 @@ def check_stateless(body: dict[str, Any]) -> None:
     for name in ("background", "conversation"):
         if body.get(name):
             raise BadRequest(
-                f"{name!r} needs a response that is kept; leave out 'store: false'.",
+                f"{name!r} needs a stored response; leave out 'store: false'.",
                 param=name,
             )

@@ -13,8 +13,8 @@ from urllib.parse import unquote
 from django.contrib.auth import get_user_model
 
 from conversations.access.admission import check_model
-from conversations.gateway.cache import Cache
 from conversations.gateway.dialects import MESSAGES
+from conversations.gateway.lookup_cache import Cache
 from conversations.gateway.model_resolution import clear_with_models
 from conversations.gateway.request_context import RequestContext
 from llm import router

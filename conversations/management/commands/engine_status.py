@@ -1,3 +1,5 @@
+"""Command `engine_status`: what runs, what waits and what is stuck."""
+
 from __future__ import annotations
 
 import json
@@ -14,7 +16,7 @@ from conversations.staff.engine_status import Status, format_duration, status
 class Command(BaseCommand):
     help = (
         "Show running, queued and waiting turns, calls in the background, open"
-        " questions and workers. Ends with 1 where something is stuck."
+        " questions and workers. The exit code is 1 if something is stuck."
     )
     requires_system_checks = []  # monitoring calls this every minute
 
@@ -26,7 +28,7 @@ class Command(BaseCommand):
             found = status()
         except OperationalError as exc:
             reason = str(exc).partition("\n")[0].rstrip(".")
-            raise CommandError(f"The database does not answer: {reason}.") from exc
+            raise CommandError(f"The database does not respond: {reason}.") from exc
         if options["json"]:
             self.stdout.write(json.dumps(found.as_dict(), indent=2))
         else:
@@ -42,7 +44,7 @@ def _lines(found: Status) -> Iterator[str]:
     yield from _questions(found)
     if found.is_cut:
         yield ""
-        yield "There is more than is listed here."
+        yield "The list is incomplete: there are more rows than shown."
 
 
 def _counts(found: Status) -> Iterator[str]:
@@ -117,9 +119,9 @@ def _questions(found: Status) -> Iterator[str]:
 
 def _workers(found: Status) -> str:
     if not found.workers:
-        return "none has been heard of"
+        return "no worker has sent a heartbeat"
     descriptions = (
-        f"{worker.id} (heard {_duration(worker.heard)} ago"
+        f"{worker.id} (last heartbeat {_duration(worker.heard)} ago"
         + (", lost)" if worker.is_lost else ")")
         for worker in found.workers
     )

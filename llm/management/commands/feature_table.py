@@ -12,23 +12,24 @@ from typing import Any
 import orjson
 from django.core.management.base import BaseCommand
 
-from llm.adapt import Adaptation
+from llm.adaptation.adapt import Adaptation
+from llm.adaptation.structured import parse_output_format
 from llm.capabilities import capabilities_of
 from llm.errors import BadRequest
 from llm.http.inline_files import provider_fetches
 from llm.provider import Endpoint, Provider, Route
 from llm.providers import all_providers
-from llm.structured import parse_output_format
 from llm.wire.items import Item, message, user_message
 from llm.wire.request import Request
 
 YES, NEAR, DROPPED, REFUSED, SILENT = "yes", "near", "dropped", "no", "?"
 FETCHED, UNNEEDED = "fetched", "–"
 MEANING = (
-    "`yes`: told as it was asked. `near`: approximated, and reported as degraded."
-    " `dropped`: left out, and reported. `no`: refused with a sentence that names it,"
-    " or left out and reported where the caller wishes so. `fetched`: got by us, and"
-    " sent along. `–`: no word for it, and no answer changes by it."
+    "`yes`: sent as requested. `near`: approximated, and reported as degraded."
+    " `dropped`: left out, and reported. `no`: refused with an error that names it,"
+    " or left out and reported if the caller allows that. `fetched`: Parley downloads"
+    " the image and sends it. `–`: the host has no such field, and no answer depends"
+    " on it."
 )
 
 _TOOL = {
@@ -109,7 +110,7 @@ class Command(BaseCommand):
 
 def tables() -> str:
     """Two Markdown tables: a row per provider and wire format, a column per feature."""
-    routes, names = list(_routes()), list(FEATURES)
+    routes, names = list(feature_routes()), list(FEATURES)
     halves = names[:_IN_FIRST_TABLE], names[_IN_FIRST_TABLE:]
     return "\n\n".join([_table(routes, half) for half in halves] + [MEANING])
 
@@ -121,7 +122,7 @@ def _table(routes: Sequence[tuple[str, Route]], features: Sequence[str]) -> str:
     return "\n".join(f"| {' | '.join(cells)} |" for cells in rows)
 
 
-def _routes() -> Iterator[tuple[str, Route]]:
+def feature_routes() -> Iterator[tuple[str, Route]]:
     """Each provider with its default wire format and with its other formats, except
     for variants of the same format."""
     for provider in all_providers().values():
@@ -140,9 +141,7 @@ def _route(provider: Provider, codec_name: str) -> Route:
     # The capabilities of the host and its wire format, not of a single model.
     capabilities = capabilities_of(provider.name, "", wire=codec.name)
     endpoint = Endpoint(provider=provider, codec=codec, route="1:1")
-    return Route(
-        endpoint=endpoint, model=model, name=model, capabilities=capabilities.to_dict()
-    )
+    return Route(endpoint=endpoint, model=model, name=model, capabilities=capabilities)
 
 
 def support_level(route: Route, feature: str) -> str:
@@ -158,7 +157,7 @@ def support_level(route: Route, feature: str) -> str:
     plain, known = _encode(route, {**items, **context}, ignore_invalid=True)
     lost = [what for what in lost if what not in known]
     if body == plain:
-        if feature == "effort none" and route.capabilities.get("reasoning") is False:
+        if feature == "effort none" and route.capabilities.reasoning is False:
             return YES  # a model without reasoning
         if lost:
             return DROPPED

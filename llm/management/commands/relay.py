@@ -27,19 +27,21 @@ class Command(BaseCommand):
         parser.add_argument("file", type=Path, help='"-" for the standard input')
         parser.add_argument("--from", dest="source", required=True, choices=SOURCES)
         parser.add_argument("--to", dest="target", required=True, choices=TARGETS)
-        parser.add_argument("--model", default="", help="what the client is told")
+        parser.add_argument("--model", default="", help="what the client receives")
         parser.add_argument(
             "--events",
             action="store_true",
-            help="write the canonical events instead, as the program sees them",
+            help="write the canonical events instead, as a program receives them",
         )
         parser.add_argument(
             "--collect",
             action="store_true",
-            help="write the whole answer, not a stream",
+            help="write the complete response, not a stream",
         )
         parser.add_argument(
-            "--fragments", action="store_true", help="tell calls as they come"
+            "--fragments",
+            action="store_true",
+            help="write tool calls while they arrive",
         )
 
     def handle(self, *, file: Path, source: str, target: str, **options: Any) -> None:

@@ -75,14 +75,16 @@ _PROOF_BLOCKS = frozenset({"reasoning.encrypted", "redacted_thinking"})
 
 
 class Command(BaseCommand):
-    help = "Send recorded provider traffic through the client and write what came out."
+    help = "Send recorded provider traffic through the client and write the results."
     requires_system_checks = ()  # the command uses neither URLs nor the database
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("folder", type=Path, help="of recordings, a JSON file each")
-        parser.add_argument("--provider", help="only this provider's")
+        parser.add_argument(
+            "folder", type=Path, help="folder of recordings, one JSON file each"
+        )
+        parser.add_argument("--provider", help="only recordings of this provider")
         apis = ", ".join([*APIS, LISTS])
-        parser.add_argument("--api", help=f"only this api's: {apis}")
+        parser.add_argument("--api", help=f"only recordings of this API: {apis}")
         parser.add_argument("--seed", type=int, default=0, help="of the random cuts")
         parser.add_argument("--out", type=Path, required=True, help="JSON file")
 

@@ -44,8 +44,12 @@ class Command(BaseCommand):
     requires_system_checks = ()  # the command uses neither URLs nor the database
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("folder", type=Path, help="of recordings, a JSON file each")
-        parser.add_argument("--api", help=f"only this api's: {', '.join(APIS)}")
+        parser.add_argument(
+            "folder", type=Path, help="folder of recordings, one JSON file each"
+        )
+        parser.add_argument(
+            "--api", help=f"only recordings of this API: {', '.join(APIS)}"
+        )
 
     def handle(self, *, folder: Path, **options: Any) -> None:
         if not folder.is_dir():

@@ -1,3 +1,5 @@
+"""Command `rotate_keys`: encrypt all secrets with the newest key."""
+
 from __future__ import annotations
 
 from typing import Any
@@ -5,14 +7,15 @@ from typing import Any
 from cryptography.fernet import Fernet
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
+from llm.db.command_errors import report_database_errors
 from llm.db.encrypted_field import Rotation, list_encrypted_fields, rotate
 
 
 class Command(BaseCommand):
     help = (
-        "Re-encrypt every stored secret under the first key of ENCRYPTION_KEYS. Safe"
-        " beside a running server, and to be started again when broken off. Afterwards"
-        " the older keys can go."
+        "Re-encrypt every stored secret with the first key of ENCRYPTION_KEYS. The"
+        " command may run beside a server, and can be repeated after an interruption."
+        " Afterwards the older keys can be removed."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
@@ -20,7 +23,7 @@ class Command(BaseCommand):
         parser.add_argument(
             "--print-new-key",
             action="store_true",
-            help="only print a key, to be put first in ENCRYPTION_KEYS",
+            help="only print a new key, to be put first in ENCRYPTION_KEYS",
         )
 
     def handle(self, *, batch_size: int, print_new_key: bool, **options: Any) -> None:
@@ -31,20 +34,22 @@ class Command(BaseCommand):
             raise CommandError("--batch-size must be at least 1.")
         unfinished = False
         for column in list_encrypted_fields():
-            done = rotate(column, batch_size=batch_size)
+            with report_database_errors():
+                done = rotate(column, batch_size=batch_size)
             self.stdout.write(_line(done))
             unfinished |= bool(done.unreadable or done.changed_meanwhile)
         if unfinished:
             raise CommandError(
-                "Not everything is under the newest key; keep the older ones, run this"
-                " again, and enter anew what cannot be read."
+                "Not all secrets are encrypted with the newest key. Keep the older"
+                " keys, run this command again, and re-enter secrets that cannot be"
+                " read."
             )
 
 
 def _line(done: Rotation) -> str:
     parts = [
         f"{done.rotated} re-encrypted",
-        f"{done.already_newest} already under the newest key",
+        f"{done.already_newest} already with the newest key",
     ]
     if done.changed_meanwhile:
         parts.append(f"{done.changed_meanwhile} changed meanwhile")

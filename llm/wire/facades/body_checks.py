@@ -27,9 +27,8 @@ def check_chat(body: Any, *, server_tools: Collection[str] = ()) -> None:
     """Check the body of `POST /chat/completions`."""
     request_body(body)
     fields(body, chat_shape.FIELDS, _CHAT)
-    _check_choice(
-        body, chat_shape.tools_in_choice(body.get("tool_choice")), server_tools
-    )
+    if choice := body.get("tool_choice"):
+        _check_choice(body, chat_shape.tools_in_choice(choice), server_tools)
 
 
 def check_messages(
@@ -38,18 +37,16 @@ def check_messages(
     """Check the body of `POST /v1/messages`, or of the endpoint that counts tokens."""
     request_body(body)
     fields(body, messages_shape.FIELDS, _COUNTED if counting else _MESSAGES)
-    _check_choice(
-        body, messages_shape.tools_in_choice(body.get("tool_choice")), server_tools
-    )
+    if choice := body.get("tool_choice"):
+        _check_choice(body, messages_shape.tools_in_choice(choice), server_tools)
 
 
 def check_responses(body: Any, *, server_tools: Collection[str] = ()) -> None:
     """Check the body of `POST /responses`."""
     request_body(body)
     fields(body, responses_shape.FIELDS, _RESPONSES)
-    _check_choice(
-        body, responses_shape.tools_in_choice(body.get("tool_choice")), server_tools
-    )
+    if choice := body.get("tool_choice"):
+        _check_choice(body, responses_shape.tools_in_choice(choice), server_tools)
 
 
 def schemas() -> dict[str, Schema]:

@@ -12,7 +12,6 @@ from llm.wire.codecs.openai_chat.codec import OpenAIChatCodec
 from llm.wire.facades.request_reading import (
     assistant_items,
     unknown_value,
-    unread_fields,
 )
 from llm.wire.items import Issuer, Item, function_call_output, message
 from llm.wire.request import Request
@@ -32,6 +31,7 @@ _SAME = (
     "top_logprobs",
     "top_p",
 )
+_CODEC = OpenAIChatCodec()
 _READ = frozenset(
     {
         *_SAME,
@@ -61,7 +61,7 @@ def request_of(
     issuer: Issuer | None = None,
 ) -> Request:
     """`codec` knows the host's fields for reasoning. Raises BadRequest."""
-    codec = codec or OpenAIChatCodec()
+    codec = codec or _CODEC
     stop = body.get("stop") or ()
     effort, seed = body.get("reasoning_effort"), body.get("seed")
     same: dict[str, Any] = {name: body.get(name) for name in _SAME}
@@ -83,7 +83,11 @@ def request_of(
         seed=body.get("random_seed") if seed is None else seed,
         stream=bool(body.get("stream")),
         issuer=issuer,
-        extra=unread_fields(body, _READ),
+        extra={
+            name: value
+            for name, value in body.items()
+            if name not in _READ and value is not None
+        },
         **same,
     )
 
@@ -125,19 +129,20 @@ def _convert_content(content: Any) -> Any:
     """A string, or a list of input parts."""
     if isinstance(content, str):
         return content
-    return [_part(part) for part in content or ()]
+    return [input_part(part) for part in content or ()]
 
 
-def _part(part: Mapping[str, Any]) -> dict[str, Any]:
+def input_part(part: Mapping[str, Any]) -> dict[str, Any]:
+    """A part of a message in canonical form. Raises BadRequest."""
     match part:
         case {"type": "text", "text": text}:
             return {"type": "input_text", "text": text}
-        case {"type": "image_url", "image_url": {"url": url} as image}:
+        case {"type": "image_url", "image_url": {"url": str(url)} as image}:
             detail = {"detail": image["detail"]} if image.get("detail") else {}
             return {"type": "input_image", "image_url": url, **detail}
         case {"type": "image_url", "image_url": str(url)}:  # Mistral's
             return {"type": "input_image", "image_url": url}
-        case {"type": "file", "file": file}:
+        case {"type": "file", "file": {} as file}:
             return {"type": "input_file", **_file_fields(file)}
         case {"type": "input_audio", "input_audio": audio}:
             return {"type": "input_audio", "input_audio": audio}

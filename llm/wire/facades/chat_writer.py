@@ -20,7 +20,7 @@ from typing import Any
 
 import orjson
 
-from llm.wire.facades.audience import (
+from llm.wire.facades.client_visibility import (
     ANNOUNCED,
     Arguments,
     Audience,
@@ -289,7 +289,7 @@ def chat_completion_of(
     """A `chat.completion`. Raises ValueError for a failed response, which must be sent
     as an error."""
     if response["status"] == "failed":
-        raise ValueError("A failed response is told as an error.")
+        raise ValueError("A failed response must be sent as an error.")
     audience = Audience(server_tools=server_tools, custom_tools=custom_tools)
     message = _Message(audience)
     for item in response["output"]:

@@ -8,6 +8,7 @@ from llm.wire.facades.field_checks import (
     Check,
     array,
     boolean,
+    integer,
     mapping,
     nonempty,
     number,
@@ -19,6 +20,7 @@ from llm.wire.facades.field_checks import (
     word,
 )
 
+MAX_CACHE_SECONDS = 30 * 24 * 3600
 SERVER_TOOLS = "parley:tools"  # type of the tool entry that stands for server tools
 #: The type of a tool, and its name if the type has names.
 Choice = tuple[str, str | None]
@@ -30,8 +32,10 @@ schema_form = record({"name": nonempty, "schema": mapping, "strict": boolean})
 parley = strict_record(
     {
         "buffer_tool_calls": boolean,
+        "cache_seconds": integer(0, MAX_CACHE_SECONDS),
         "ignore_invalid_options": boolean,
         "receipts": boolean,
+        "tags": names,
     }
 )
 _NO_LOGPROBS = "log probabilities are not supported."

@@ -5,6 +5,7 @@ instead of an answer (its HTTP status is the error's own), or inside a stream.
 
 Source: https://platform.openai.com/docs/guides/error-codes
 Source: https://platform.claude.com/docs/en/api/errors
+Source: https://ai.google.dev/gemini-api/docs/troubleshooting
 """
 
 from __future__ import annotations
@@ -27,6 +28,16 @@ _TYPES = {
     429: "rate_limit_error",
     504: "timeout_error",
     529: "overloaded_error",
+}
+_GOOGLE_STATUSES = {
+    400: "INVALID_ARGUMENT",
+    401: "UNAUTHENTICATED",
+    403: "PERMISSION_DENIED",
+    404: "NOT_FOUND",
+    409: "ABORTED",
+    429: "RESOURCE_EXHAUSTED",
+    503: "UNAVAILABLE",
+    504: "DEADLINE_EXCEEDED",
 }
 
 
@@ -94,6 +105,21 @@ def anthropic_error_of(
     """The `error` event of a failed response."""
     code, message = _code_and_message(response)
     return anthropic_body(class_of(code).status, message, request_id)
+
+
+def google_error_of(
+    response: Mapping[str, Any], error: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """The last chunk of a failed response; `error` is that of its `error` event."""
+    code, message = _code_and_message(response)
+    status = class_of(code).status
+    usual = "INTERNAL" if status >= 500 else "INVALID_ARGUMENT"
+    fields = {
+        "code": status,
+        "message": (error or {}).get("message") or message,
+        "status": _GOOGLE_STATUSES.get(status, usual),
+    }
+    return {"error": fields}
 
 
 def _code_and_message(response: Mapping[str, Any]) -> tuple[str, str]:

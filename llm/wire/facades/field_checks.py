@@ -69,7 +69,10 @@ def request_body(body: Any) -> None:
     try:
         orjson.dumps(body)
     except TypeError as exc:
-        problem = "The request holds broken text, a huge number or too many levels."
+        problem = (
+            "The request contains invalid text, a number that is too large, or too"
+            " many levels."
+        )
         raise BadRequest(problem) from exc
 
 
@@ -134,7 +137,7 @@ def word(*words: str) -> Check:
         string(value, where)
         if value not in words:
             known = ", ".join(words)
-            raise wrong(where, f"{value[:_MAX_QUOTED]!r} is none of {known}.")
+            raise wrong(where, f"{value[:_MAX_QUOTED]!r} is not one of {known}.")
 
     return accepts({"type": "string", "enum": list(words)})(check)
 
@@ -169,7 +172,7 @@ def strict_record(checks: Mapping[str, Check], *others: str) -> Check:
         for name in value:
             if name not in checks and name not in others:
                 known = ", ".join(checks)
-                raise wrong(f"{where}.{name[:_MAX_QUOTED]}", f"not known; {known} are.")
+                raise wrong(f"{where}.{name[:_MAX_QUOTED]}", f"unknown; use {known}.")
 
     return accepts({**object_of(checks), "additionalProperties": False})(check)
 
@@ -241,7 +244,7 @@ def by_type(
         string(kind, f"{where}.{field}")
         if (each := checks.get(kind, others)) is None:
             known = ", ".join(checks)
-            problem = f"{kind[:_MAX_QUOTED]!r} is not supported here; {known} are."
+            problem = f"{kind[:_MAX_QUOTED]!r} is not supported here; use {known}."
             raise wrong(f"{where}.{field}", problem)
         each(value, where)
 
@@ -257,7 +260,8 @@ def by_type(
 def or_untyped(kinds: Check, usual: Check, *empty: str | None) -> Schema:
     """The schema of `by_type`, extended by objects of the `usual` kind whose type is
     missing or `empty`."""
-    typed = {"required": ["type"], "properties": {"type": {"not": {"enum": [*empty]}}}}
+    other = {"not": {"enum": [*empty]}} if empty else {}
+    typed = {"required": ["type"], "properties": {"type": other}}
     untyped = {"type": "object", **schema_of(usual), "not": typed}
     return {"anyOf": [*schema_of(kinds)["anyOf"], untyped]}
 

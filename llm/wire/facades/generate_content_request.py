@@ -64,10 +64,8 @@ def request_of(
     model: str,
     codec: GeminiCodec | None = None,
     issuer: Issuer | None = None,
-    *,
-    stream: bool = False,
 ) -> Request:
-    """The model and whether to stream are in the URL. Raises BadRequest."""
+    """Read a request whose URL names the model. Raises BadRequest."""
     body = camel(body)
     reader = _Reader(codec or GeminiCodec(), issuer)
     for part in (body.get("systemInstruction") or {}).get("parts") or ():
@@ -77,7 +75,6 @@ def request_of(
     return Request(
         model=model,
         items=reader.items,
-        stream=stream,
         issuer=issuer,
         **_options(body),
     )
@@ -155,7 +152,7 @@ class _Reader:
             if call[1] == id or (id is None and call[0] == name):
                 self._open.remove(call)
                 return function_call_output(call[1], _output_content(response))
-        raise unknown_value(f"an output of {name!r} that nobody has called", "contents")
+        raise unknown_value(f"an output of {name!r} without a call", "contents")
 
 
 def _output_content(response: Mapping[str, Any]) -> str | list[dict[str, Any]]:

@@ -10,7 +10,7 @@ from typing import Any
 
 import orjson
 
-from llm.wire.facades.audience import Ending
+from llm.wire.facades.client_visibility import Ending
 from llm.wire.facades.sse_frames import dumps
 from llm.wire.items import Item
 

@@ -17,7 +17,6 @@ from llm.wire.codecs.anthropic.codec import AnthropicCodec
 from llm.wire.facades.request_reading import (
     assistant_items,
     unknown_value,
-    unread_fields,
 )
 from llm.wire.items import Issuer, Item, function_call_output, message
 from llm.wire.request import Request
@@ -73,7 +72,11 @@ def request_of(
         safety_identifier=(body.get("metadata") or {}).get("user_id"),
         stream=bool(body.get("stream")),
         issuer=issuer,
-        extra=unread_fields(body, _READ),
+        extra={
+            name: value
+            for name, value in body.items()
+            if name not in _READ and value is not None
+        },
     )
 
 
@@ -86,7 +89,7 @@ def _items(
     blocks = _blocks(turn["content"])
     if turn["role"] == "assistant":
         blocks = [_without_our_citations(block) for block in blocks]
-        answer = orjson.dumps({"id": "", "content": blocks})
+        answer = orjson.dumps({"content": blocks, "stop_reason": "end_turn"})
         yield from assistant_items(codec.decode(answer), issuer)
     elif turn["role"] == "system":
         yield message("system", "\n\n".join(block["text"] for block in blocks))
@@ -109,26 +112,27 @@ def _user_items(blocks: Sequence[Block]) -> Iterator[Item]:
     for block in blocks:
         if block["type"] == "tool_result":
             yield function_call_output(block["tool_use_id"], _output(block))
-    parts = [_part(block) for block in blocks if block["type"] != "tool_result"]
+    parts = [input_part(block) for block in blocks if block["type"] != "tool_result"]
     if parts:
         yield {**message("user", ""), "content": parts}
 
 
 def _output(result: Block) -> list[dict[str, Any]]:
-    parts = [_part(block) for block in _blocks(result.get("content"))]
+    parts = [input_part(block) for block in _blocks(result.get("content"))]
     text = parts[0].get("text", "") if parts else ""
     if result.get("is_error") and not text.startswith(("Error:", "ERROR:")):
         parts = [{"type": "input_text", "text": f"Error: {text}"}, *parts[1:]]
     return parts
 
 
-def _part(block: Block) -> dict[str, Any]:
+def input_part(block: Mapping[str, Any]) -> dict[str, Any]:
+    """A block in canonical form. Raises BadRequest."""
     match block:
         case {"type": "text", "text": text}:
             return {"type": "input_text", "text": text}
-        case {"type": "image", "source": source}:
+        case {"type": "image", "source": {} as source}:
             return {"type": "input_image", "image_url": _address(source)}
-        case {"type": "document", "source": source}:
+        case {"type": "document", "source": {} as source}:
             return {"type": "input_file", **_file(source), **_file_name(block)}
     raise unknown_value(f"a block of the type {block['type']!r}", "messages")
 
@@ -144,16 +148,16 @@ def _address(source: Mapping[str, Any]) -> str:
 
 def _file(source: Mapping[str, Any]) -> dict[str, Any]:
     match source:
-        case {"type": "url", "url": url}:
+        case {"type": "url", "url": str(url)}:
             return {"file_url": url}
-        case {"type": "text", "data": text}:
+        case {"type": "text", "data": str(text)}:
             return {"file_data": f"data:text/plain,{quote(text)}"}
         case {"type": "base64", "media_type": kind, "data": data}:
             return {"file_data": f"data:{kind};base64,{data}"}
     raise unknown_value(f"a document by its {source.get('type')!r}", "messages")
 
 
-def _file_name(block: Block) -> dict[str, Any]:
+def _file_name(block: Mapping[str, Any]) -> dict[str, Any]:
     return {"filename": block["title"]} if block.get("title") else {}
 
 

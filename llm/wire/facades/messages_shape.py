@@ -78,9 +78,9 @@ _assistant_blocks: dict[str, Check] = {
     "mcp_tool_listing": record({"tools": array(mapping), "mcp_server_name": string}),
     "fallback": record({"to": record({"model": string})}),
     "compaction": record({"content": string, "encrypted_content": string}),
-    "tool_result": refuse("stands in a message of the user.", ()),
-    "image": refuse("stands in a message of the user.", ()),
-    "document": refuse("stands in a message of the user.", ()),
+    "tool_result": refuse("must be in a user message.", ()),
+    "image": refuse("must be in a user message.", ()),
+    "document": refuse("must be in a user message.", ()),
 }
 #: Results of hosted tools, and blocks that only their issuer understands.
 _other_block = record({"tool_use_id": string})

@@ -27,8 +27,8 @@ from typing import Any
 
 import orjson
 
-from llm.wire.facades.audience import Arguments, Audience, ending, thought_of
 from llm.wire.facades.chat_writer import announcement
+from llm.wire.facades.client_visibility import Arguments, Audience, ending, thought_of
 from llm.wire.facades.errors import anthropic_error_of
 from llm.wire.facades.messages_blocks import (
     Block,
@@ -373,7 +373,7 @@ def message_of(
     """A complete message. Raises ValueError for a failed response, which must be sent
     as an error."""
     if response["status"] == "failed":
-        raise ValueError("A failed response is told as an error.")
+        raise ValueError("A failed response must be sent as an error.")
     audience = Audience(server_tools=server_tools, custom_tools=custom_tools)
     content = _Content(audience, proofs)
     for item in response["output"]:

@@ -27,7 +27,7 @@ def unread_fields(body: Mapping[str, Any], read: Iterable[str]) -> dict[str, Any
 
 
 def unknown_value(what: str, param: str) -> BadRequest:
-    return BadRequest(f"There is no place for {what} here.", param=param)
+    return BadRequest(f"This format does not support {what}.", param=param)
 
 
 def _with_proof(item: Item, proofs: Mapping[str, Any], issuer: Issuer | None) -> Item:

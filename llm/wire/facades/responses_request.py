@@ -1,6 +1,9 @@
-"""Reader of request bodies of `POST /responses`; `Request` has the same fields.
+"""Reader of bodies of `POST /responses`, and the fields that a response repeats.
+
+`Request` has the same fields as the body.
 
 Source: https://platform.openai.com/docs/api-reference/responses/create
+Source: https://www.openresponses.org/specification
 """
 
 from __future__ import annotations
@@ -12,7 +15,7 @@ from typing import Any
 import orjson
 
 from llm.wire.codecs.openai_responses.codec import OpenAIResponsesCodec
-from llm.wire.facades.request_reading import assistant_items, unread_fields
+from llm.wire.facades.request_reading import assistant_items
 from llm.wire.items import Issuer, Item, user_message
 from llm.wire.request import Request
 
@@ -46,6 +49,28 @@ _READ = frozenset(
         "tools",
     }
 )
+_NUMBERS = (
+    "frequency_penalty",
+    "max_output_tokens",
+    "max_tool_calls",
+    "presence_penalty",
+    "temperature",
+    "top_logprobs",
+    "top_p",
+)
+_ECHOED = (
+    *_NUMBERS,
+    "background",
+    "parallel_tool_calls",
+    "previous_response_id",
+    "prompt_cache_key",
+    "safety_identifier",
+    "service_tier",
+    "store",
+    "truncation",
+)
+#: Efforts that the standard lacks, mapped to the nearest one.
+_EFFORTS = {"minimal": "low", "max": "xhigh"}
 
 
 def request_of(
@@ -74,7 +99,11 @@ def request_of(
         ],
         stream=bool(body.get("stream")),
         issuer=issuer,
-        extra=unread_fields(body, _READ),
+        extra={
+            name: value
+            for name, value in body.items()
+            if name not in _READ and value is not None
+        },
         **same,
     )
 
@@ -103,3 +132,60 @@ def _in_parts(item: Item) -> Item:
     if not isinstance(content := item.get("content"), str):
         return item
     return {**item, "content": [{"type": "output_text", "text": content}]}
+
+
+# The fields that the response repeats
+
+
+def echo_of(body: Mapping[str, Any], request: Request) -> dict[str, Any]:
+    """`body` is the caller's; `request` was made from it."""
+    echo = {name: body[name] for name in _ECHOED if body.get(name) is not None}
+    echo["metadata"] = dict(body.get("metadata") or {})
+    echo["tools"] = [
+        _echo_tool(tool) for tool in body.get("tools") or () if _is_function(tool)
+    ]
+    if isinstance(instructions := body.get("instructions"), str):
+        echo["instructions"] = instructions
+    if (choice := body.get("tool_choice")) is not None and request.tools:
+        echo["tool_choice"] = _echo_choice(choice)
+    if reasoning := body.get("reasoning"):
+        effort = reasoning.get("effort")
+        nearest = _EFFORTS.get(effort, effort)
+        echo["reasoning"] = {"effort": nearest, "summary": reasoning.get("summary")}
+    if body.get("text"):
+        echo["text"] = _echo_text(body["text"])
+    return echo
+
+
+def _is_function(tool: Mapping[str, Any]) -> bool:
+    return tool.get("type") == "function"
+
+
+def _echo_tool(tool: Mapping[str, Any]) -> dict[str, Any]:
+    fields = {name: tool.get(name) for name in ("description", "parameters", "strict")}
+    return {"type": "function", "name": tool["name"], **fields}
+
+
+def _echo_choice(choice: Any) -> Any:
+    """The standard has only function tools, so another choice becomes "required"."""
+    match choice:
+        case {"type": "allowed_tools", "tools": tools}:
+            functions = [tool for tool in tools if _is_function(tool)]
+            return {**choice, "mode": choice.get("mode") or "auto", "tools": functions}
+        case {"type": kind} if kind != "function":
+            return "required"
+    return choice
+
+
+def _echo_text(text: Mapping[str, Any]) -> dict[str, Any]:
+    form = dict(text.get("format") or {"type": "text"})
+    if form["type"] == "json_schema":
+        form = {
+            **form,
+            "name": form.get("name") or "answer",
+            "description": form.get("description"),
+            "strict": form.get("strict") is True,
+            "schema": None,  # the standard forbids repeating it
+        }
+    verbosity = {"verbosity": text["verbosity"]} if text.get("verbosity") else {}
+    return {"format": form, **verbosity}

@@ -39,6 +39,7 @@ class ResponsesWriter:
         starting_after: int = -1,  # sequence number
     ) -> None:
         self.ended = False
+        self._is_closed = False  # `[DONE]` was sent
         self._server_tools = server_tools
         self._receipts = receipts
         self._buffer = buffer_tool_calls
@@ -51,9 +52,11 @@ class ResponsesWriter:
         return [output for event in events for output in self._convert(event)]
 
     def feed_bytes(self, events: Iterable[Event]) -> bytes:
-        """The frames of `feed`'s events; the last is `[DONE]`."""
+        """The frames of `feed`'s events; the last is `[DONE]`, also for a client that
+        has all events."""
         frames = [event_frame(event) for event in self.feed(events)]
-        if self.ended and frames:
+        if self.ended and not self._is_closed:
+            self._is_closed = True
             frames.append(DONE)
         return b"".join(frames)
 

@@ -6,7 +6,9 @@ unsupported constraints are added to `description`, where the model reads them. 
 are validated against the original schema, so only the provider's own enforcement is
 lost.
 
-Schemas come from API clients, so the size of the expanded schema is limited.
+Schemas come from API clients, so the size of the expanded schema is limited. Results
+are cached by the schema's JSON, because each call of a model repeats all its tools: do
+not change them.
 
 Source: https://json-schema.org/draft/2020-12/json-schema-validation
 """
@@ -15,7 +17,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
+
+import orjson
 
 from llm.errors import BadRequest
 from llm.wire.json_pointer import steps_of
@@ -29,8 +34,20 @@ _MAX_NOTE = 200  # characters of one constraint
 _SILENT = frozenset({"$anchor", "$comment", "$defs", "$id", "$schema", "definitions"})
 
 
+_MAX_CACHED = 16 * 1024  # bytes of a schema as JSON
+
+
 def cut_down(schema: Any, keywords: frozenset[str]) -> Schema:
     """`schema` with only these `keywords`. Raises BadRequest if it is too large."""
+    encoded = _encode(schema)
+    if not 0 < len(encoded) <= _MAX_CACHED:
+        return _Cutter(schema, keywords).cut(schema, refs=(), depth=0)
+    return _cut_down(encoded, keywords)
+
+
+@lru_cache(maxsize=500)
+def _cut_down(encoded: bytes, keywords: frozenset[str]) -> Schema:
+    schema = orjson.loads(encoded)
     return _Cutter(schema, keywords).cut(schema, refs=(), depth=0)
 
 
@@ -40,9 +57,18 @@ def without_refs(schema: Any) -> Any:
     A recursive reference becomes any value of its type. Raises BadRequest if the schema
     is too large.
     """
-    if "$ref" not in json.dumps(schema, default=str):
+    encoded = _encode(schema)
+    if encoded and b"$ref" not in encoded:
         return schema
     return _Inliner(schema, frozenset()).inline(schema, refs=(), depth=0)
+
+
+def _encode(schema: Any) -> bytes:
+    """The schema as JSON; b"" if it has a value that JSON cannot represent."""
+    try:
+        return orjson.dumps(schema, default=dict)
+    except (TypeError, ValueError):  # of orjson, of `dict`
+        return b""
 
 
 class _Cutter:

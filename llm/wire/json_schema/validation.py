@@ -42,7 +42,7 @@ _MAX_AT_ONE_VALUE = 1_000  # schemas for one value before the work is counted
 _MAX_WORK = 1_000_000  # schemas applied to a value, some 50 ms
 _MAX_WORK_OF_ERRORS = 1_000  # the same when errors are collected, which takes longer
 _REFERENCES = (b"$ref", b"$dynamicRef", b"$recursiveRef")
-_MISFIT = "the value does not fit; it is nested too deeply to tell where"
+_MISFIT = "the value does not match; it is nested too deeply to say where"
 _TOO_DEEP = "the value is nested too deeply for a schema that refers to itself so often"
 
 
@@ -141,7 +141,7 @@ def _one_error(message: str) -> list[jsonschema_rs.ValidationError]:
 
 
 def _refuse(uri: str) -> NoReturn:
-    raise ValueError(f"{uri!r} is elsewhere, and a schema is never fetched")
+    raise ValueError(f"{uri!r} is in another document, and schemas are never fetched")
 
 
 class _Size:

@@ -1,3 +1,5 @@
+"""Command `create_token`: create an access token and print it."""
+
 from __future__ import annotations
 
 from argparse import ArgumentParser
@@ -5,6 +7,7 @@ from datetime import timedelta
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
+from django.conf import settings
 from django.contrib.auth.models import User
 from django.core.exceptions import ValidationError
 from django.core.management.base import BaseCommand, CommandError
@@ -19,45 +22,64 @@ from llm.models import LanguageModel
 
 
 class Command(BaseCommand):
-    help = "Make an access token for the API; its last line is the token alone."
+    help = (
+        "Create an access token for the API; the last line of the output is the token."
+    )
     requires_system_checks = []
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         add = parser.add_argument
-        add("user", metavar="USER", help="whose token it is")
-        add("--label", default="token", help="what it is for, as the admin shows it")
+        add("user", metavar="USER", help="name of the user")
+        add(
+            "--label", default="token", help="label of the token, as the admin shows it"
+        )
         add(
             "--scope",
             action="append",
             choices=Scope.values,
-            help="a door it opens, as often as needed; chat and gateway without any",
+            help="a scope of the token, may be repeated; default: chat and gateway",
         )
         add(
             "--model",
             action="append",
             default=[],
-            help="a model it may ask, as often as needed; all without any",
+            help="a model that the token may use, may be repeated; default: all",
         )
         add(
             "--network",
             action="append",
             default=[],
-            help="an address or network it may be used from; everywhere without any",
+            help=(
+                "an address or network that may use the token, may be repeated;"
+                " default: any"
+            ),
         )
         add(
             "--declares-any-tool",
             action="store_true",
-            help="its requests may declare tools that its user's groups may not",
+            help=(
+                "allow requests to declare tools that the user's groups may not declare"
+            ),
         )
-        add("--days", type=int, help="how long it is valid; for ever without it")
+        add(
+            "--days",
+            type=int,
+            help="number of days that the token is valid; default: no limit",
+        )
+        add(
+            "--cache-seconds",
+            type=int,
+            metavar="N",
+            help="seconds that answers are used for equal requests; 0: never",
+        )
         add("--requests-per-minute", type=int, metavar="N")
         add("--tokens-per-minute", type=int, metavar="N")
-        add("--budget", metavar="USD", help="what it may spend")
+        add("--budget", metavar="USD", help="budget of the token")
         add(
             "--period",
             choices=AccessToken.Period.values,
             default=AccessToken.Period.TOTAL.value,
-            help="what the budget is for",
+            help="period of the budget",
         )
 
     def handle(self, *, user: str, label: str, **options: Any) -> None:
@@ -83,6 +105,7 @@ class Command(BaseCommand):
             "budget": _parse_amount(options["budget"]),
             "budget_period": options["period"],
             "declares_any_tool": options["declares_any_tool"],
+            "cache_seconds": options["cache_seconds"],
         }
         row = AccessToken(user=owner, label=label, **limits)
         row.generate_token()
@@ -109,16 +132,19 @@ def _resolve_model(name: str, owner: User) -> LanguageModel:
 def _explain(exc: DatabaseError) -> str:
     """Explain the error. PostgreSQL and SQLite report missing tables differently."""
     if isinstance(exc, ProgrammingError) or "no such table" in str(exc):
-        return "There are no tables in the database yet; `make run` first."
+        return (
+            "There are no tables in the database yet; start the server once with"
+            f" `{settings.LOCATIONS.start}`."
+        )
     message = str(exc).partition("\n")[0].rstrip(".")
-    return f"The database does not answer: {message}."
+    return f"The database does not respond: {message}."
 
 
 def _parse_amount(text: str | None) -> Decimal | None:
     try:
         return None if text is None else Decimal(text)
     except InvalidOperation as exc:
-        raise CommandError(f"{text!r} is no amount of money; write 5 or 0.50.") from exc
+        raise CommandError(f"{text!r} is not an amount; write 5 or 0.50.") from exc
 
 
 def _problems(exc: ValidationError) -> list[str]:

@@ -1,18 +1,13 @@
+"""Command `dump_config`: write the configuration as TOML."""
+
 from __future__ import annotations
 
 from typing import Any
 
-import tomli_w
 from django.core.management.base import BaseCommand, CommandError
 
-from project.config_file import dump
+from project.config_file import dump_text
 from project.startup.preparation import has_pending_migrations
-
-_HEAD = """\
-# Parley's configuration, for manage.py load_config. Fields at their default are left
-# out. Keys are not in here: set the variables that `secret` names, or rename them.
-
-"""
 
 
 class Command(BaseCommand):
@@ -21,4 +16,4 @@ class Command(BaseCommand):
     def handle(self, **options: Any) -> None:
         if has_pending_migrations():
             raise CommandError("The database is not ready: start the server once.")
-        self.stdout.write(_HEAD + tomli_w.dumps(dump()), ending="")
+        self.stdout.write(dump_text(), ending="")

@@ -1,3 +1,5 @@
+"""Command `load_config`: apply a TOML file."""
+
 from __future__ import annotations
 
 import os
@@ -14,8 +16,8 @@ from project.startup.preparation import has_pending_migrations, prepare_database
 
 class Command(BaseCommand):
     help = (
-        "Make providers, keys, models and tools as a TOML file says (see"
-        " docs/configuration.md). Loading it again changes nothing."
+        "Create and update providers, keys, models and tools from a TOML file (see"
+        " docs/configuration.md). Loading the file again changes nothing."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
@@ -23,10 +25,12 @@ class Command(BaseCommand):
         parser.add_argument(
             "--allow-literal-keys",
             action="store_true",
-            help="take keys that stand in the file itself",
+            help="accept keys that are in the file itself",
         )
         parser.add_argument(
-            "--dry-run", action="store_true", help="say what would change, no more"
+            "--dry-run",
+            action="store_true",
+            help="print the changes without making them",
         )
 
     def handle(
@@ -70,6 +74,6 @@ def _read(file: Path) -> dict[str, Any]:
     except OSError as exc:
         raise CommandError(f"{file}: {exc.strerror}.") from exc
     except UnicodeDecodeError as exc:
-        raise CommandError(f"{file}: this is no UTF-8.") from exc
+        raise CommandError(f"{file}: the file is not UTF-8.") from exc
     except tomllib.TOMLDecodeError as exc:
         raise CommandError(f"{file}: {exc}.") from exc

@@ -1,3 +1,5 @@
+"""Command `migrate`: Django's, without PostgreSQL's idle timeout."""
+
 from __future__ import annotations
 
 from typing import Any

@@ -9,14 +9,13 @@ from daphne.management.commands import runserver
 from django.core.management.base import CommandError
 from django.db import connection
 
-from project.server.daphne_server import Server
+from project.server.daphne_server import EngineUnderDaphne
 from project.startup.data_folder import InUse
 from project.startup.preparation import lock_data_folder, prepare
 
 
 class Command(runserver.Command):
-    help = "Serve with Daphne and restart at changes of the code. See also `serve`."
-    server_cls = Server
+    help = "Serve with Daphne and restart when the code changes. See also `serve`."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         super().add_arguments(parser)
@@ -27,7 +26,10 @@ class Command(runserver.Command):
             outcome = prepare()
         self.stdout.write(outcome.login)
         connection.close()  # the server's threads have their own
-        try:
-            super().inner_run(*args, **options)
-        except InUse as exc:
-            raise CommandError(f"{exc}.") from exc
+        engine = EngineUnderDaphne()
+        engine.attach()
+        super().inner_run(*args, **options)
+        if isinstance(engine.failure, InUse):
+            raise CommandError(f"{engine.failure}.") from engine.failure
+        if engine.failure is not None:
+            raise engine.failure

@@ -1,3 +1,5 @@
+"""Command `serve`: prepare the data folder and serve with uvicorn."""
+
 from __future__ import annotations
 
 import os
@@ -8,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from django.conf import settings
 from django.core.management.base import BaseCommand
+from django.core.signals import setting_changed
 from django.db import connection
 
 from project.environment.address import Address
@@ -25,9 +28,16 @@ class Command(BaseCommand):
     requires_system_checks = []  # the tests run them; here they would cost a second
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("--host", default=settings.HOST, help="instead of HOST")
         parser.add_argument(
-            "--port", type=_parse_port, default=settings.PORT, help="instead of PORT"
+            "--host",
+            default=settings.HOST,
+            help="address to listen on, instead of HOST",
+        )
+        parser.add_argument(
+            "--port",
+            type=_parse_port,
+            default=settings.PORT,
+            help="port to listen on, instead of PORT",
         )
 
     def handle(self, *, host: str, port: int, **options: Any) -> None:
@@ -55,13 +65,14 @@ class Command(BaseCommand):
 
 def _parse_port(text: str) -> int:
     if not text.isdecimal() or not 0 < int(text) < 65536:
-        raise ArgumentTypeError(f"{text!r} is no port; use 1 to 65535.")
+        raise ArgumentTypeError(f"{text!r} is not a port; use 1 to 65535.")
     return int(text)
 
 
 def _apply_address(address: Address) -> None:
     """Apply --host and --port to the settings that follow from HOST and PORT."""
     settings.SELF_URL = address.url
+    setting_changed.send(None, setting="SELF_URL", value=address.url, enter=True)
     if address.host != settings.HOST:
         settings.ALLOWED_HOSTS = [*settings.ALLOWED_HOSTS, *address.names()]
 

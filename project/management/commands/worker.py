@@ -1,9 +1,10 @@
+"""Command `worker`: run turns of the scaled delivery."""
+
 from __future__ import annotations
 
 import asyncio
 import os
 import signal
-import sys
 from typing import Any
 
 from django.conf import settings
@@ -11,12 +12,13 @@ from django.core.management.base import BaseCommand
 from django.db import connection
 
 from project.environment.variables import ConfigurationError
+from project.server.event_loop import new_event_loop
 from project.startup.data_folder import raise_open_file_limit
 from project.startup.preparation import prepare
 
 
 class Command(BaseCommand):
-    help = "Run turns, beside any number of `serve`, until SIGTERM or Ctrl-C."
+    help = "Run turns until SIGTERM or Ctrl-C, beside any number of `serve` processes."
     requires_system_checks = []  # the tests run them; here they would cost a second
 
     def handle(self, **options: Any) -> None:
@@ -24,7 +26,8 @@ class Command(BaseCommand):
             raise ConfigurationError(
                 "REDIS_URL",
                 "workers need PostgreSQL and Redis; set REDIS_URL and DATABASE_URL, or"
-                " run `manage.py serve` alone, which runs turns itself.",
+                f" run `{settings.LOCATIONS.command} serve` alone, which runs turns"
+                " itself.",
             )
         os.umask(0o077)
         raise_open_file_limit()
@@ -32,7 +35,7 @@ class Command(BaseCommand):
         if outcome.has_new_admin:  # `serve` will not show the password again
             self.stdout.write(outcome.login)
         connection.close()  # the engine's threads have their own
-        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        with asyncio.Runner(loop_factory=new_event_loop) as runner:
             runner.run(self._work())
 
     async def _work(self) -> None:
@@ -55,7 +58,7 @@ class Command(BaseCommand):
         await engine.start(is_worker=True)
         loop.run_in_executor(None, memory.freeze_startup_objects)
         watchdog = Watchdog(loop)
-        self.stdout.write("Parley works; Ctrl-C stops it.")
+        self.stdout.write("The worker is running; Ctrl-C stops it.")
         self.stdout.flush()
         try:
             await stopped.wait()
@@ -64,11 +67,3 @@ class Command(BaseCommand):
             watchdog.close()
             await mcp.close_all()
             await client.aclose()
-
-
-def _loop_factory() -> Any:
-    try:
-        import uvloop
-    except ImportError:  # no wheel for some platforms
-        return None
-    return uvloop.new_event_loop if sys.platform != "win32" else None

@@ -43,7 +43,7 @@ class AnthropicWire:
         index = 0
         for part in answer.parts:
             for block, deltas in _blocks(part):
-                yield from _told(index, block, deltas)
+                yield from _item_frames(index, block, deltas)
                 index += 1
         stop = {"stop_reason": STOP[answer.end], "stop_sequence": None}
         yield _event("message_delta", ends=True, delta=stop, usage=USAGE)
@@ -89,37 +89,41 @@ def _blocks(part: Part) -> Iterator[tuple[dict[str, Any], Deltas]]:
     """Content blocks as they start, with the deltas that follow."""
     match part:
         case Think(text, proof):
-            told = [{"type": "thinking_delta", "thinking": p} for p in pieces(text)]
+            deltas = [{"type": "thinking_delta", "thinking": p} for p in pieces(text)]
             signed = {"type": "signature_delta", "signature": proof}
             block = {"type": "thinking", "thinking": "", "signature": ""}
-            yield block, [*told, signed]
+            yield block, [*deltas, signed]
         case Say(text):
-            told = [{"type": "text_delta", "text": p} for p in pieces(text)]
-            yield {"type": "text", "text": ""}, told
+            deltas = [{"type": "text_delta", "text": p} for p in pieces(text)]
+            yield {"type": "text", "text": ""}, deltas
         case Call(id, name, arguments):
-            given = json.dumps(arguments)
-            half = len(given) // 2
-            cut = ("", given[:half], given[half:])
-            told = [{"type": "input_json_delta", "partial_json": p} for p in cut]
-            yield {"type": "tool_use", "id": id, "name": name, "input": {}}, told
+            encoded = json.dumps(arguments)
+            half = len(encoded) // 2
+            cut = ("", encoded[:half], encoded[half:])
+            deltas = [{"type": "input_json_delta", "partial_json": p} for p in cut]
+            yield {"type": "tool_use", "id": id, "name": name, "input": {}}, deltas
         case Search(id, query, url):
-            given = json.dumps({"query": query})
-            told = [{"type": "input_json_delta", "partial_json": given}]
+            encoded = json.dumps({"query": query})
+            deltas = [{"type": "input_json_delta", "partial_json": encoded}]
             use = {"type": "server_tool_use", "id": id, "name": "web_search"}
-            yield {**use, "input": {}}, told
+            yield {**use, "input": {}}, deltas
             found = {"type": "web_search_result", "url": url, "title": query}
             result = {"type": "web_search_tool_result", "tool_use_id": id}
             yield {**result, "content": [{**found, "encrypted_content": id}]}, []
 
 
-def _told(index: int, block: dict[str, Any], deltas: Deltas) -> Iterator[Frame]:
-    yield _event("content_block_start", says=True, index=index, content_block=block)
+def _item_frames(index: int, block: dict[str, Any], deltas: Deltas) -> Iterator[Frame]:
+    yield _event(
+        "content_block_start", is_content=True, index=index, content_block=block
+    )
     for delta in deltas:
-        yield _event("content_block_delta", says=True, index=index, delta=delta)
-    yield _event("content_block_stop", says=True, index=index)
+        yield _event("content_block_delta", is_content=True, index=index, delta=delta)
+    yield _event("content_block_stop", is_content=True, index=index)
 
 
 def _event(
-    type: str, *, says: bool = False, ends: bool = False, **fields: Any
+    type: str, *, is_content: bool = False, ends: bool = False, **fields: Any
 ) -> Frame:
-    return Frame(event({"type": type, **fields}, type), says=says, ends=ends)
+    return Frame(
+        event({"type": type, **fields}, type), is_content=is_content, ends=ends
+    )

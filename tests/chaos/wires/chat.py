@@ -70,19 +70,21 @@ def _part(id: str, part: Part, calls: Sequence[Call]) -> Iterator[Frame]:
     match part:
         case Think(text):
             for piece in pieces(text):
-                yield _chunk(id, {"reasoning_content": piece}, says=True)
+                yield _chunk(id, {"reasoning_content": piece}, is_content=True)
         case Say(text):
             for piece in pieces(text):
-                yield _chunk(id, {"content": piece}, says=True)
+                yield _chunk(id, {"content": piece}, is_content=True)
         case Call():
             index = calls.index(part)
             arguments = json.dumps(part.arguments)
             half = len(arguments) // 2
             begun = {"name": part.name, "arguments": arguments[:half]}
             first = {"index": index, "id": part.id, "type": "function"}
-            yield _chunk(id, {"tool_calls": [{**first, "function": begun}]}, says=True)
+            yield _chunk(
+                id, {"tool_calls": [{**first, "function": begun}]}, is_content=True
+            )
             rest = {"index": index, "function": {"arguments": arguments[half:]}}
-            yield _chunk(id, {"tool_calls": [rest]}, says=True)
+            yield _chunk(id, {"tool_calls": [rest]}, is_content=True)
 
 
 def _chunk(
@@ -90,9 +92,11 @@ def _chunk(
     delta: Mapping[str, Any],
     *,
     finish: str | None = None,
-    says: bool = False,
+    is_content: bool = False,
     ends: bool = False,
 ) -> Frame:
     choice = {"index": 0, "delta": delta, "finish_reason": finish}
     chunk = {"id": id, "object": "chat.completion.chunk", "model": "chaos"}
-    return Frame(event({**chunk, "choices": [choice]}), says=says, ends=ends)
+    return Frame(
+        event({**chunk, "choices": [choice]}), is_content=is_content, ends=ends
+    )

@@ -20,7 +20,7 @@ from tests.chaos.prompt import Search as Searched
 
 from .wire import Frame, event
 
-#: What stands where a signature is missing, by Google's documentation.
+#: The placeholder for a missing signature, from Google's documentation.
 SENTINELS = (
     "skip_thought_signature_validator",
     "c2tpcF90aG91Z2h0X3NpZ25hdHVyZV92YWxpZGF0b3I=",
@@ -42,12 +42,12 @@ class GeminiWire:
         proof = next((p.proof for p in answer.parts if isinstance(p, Think)), "")
         signed = not any(isinstance(part, Call) for part in answer.parts)
         for part in answer.parts:
-            for told in _parts(part):
-                if "functionCall" in told and not signed and proof:
-                    told, signed = {**told, "thoughtSignature": proof}, True
-                yield _chunk(id, [told], says=True)
+            for part_body in _parts(part):
+                if "functionCall" in part_body and not signed and proof:
+                    part_body, signed = {**part_body, "thoughtSignature": proof}, True
+                yield _chunk(id, [part_body], is_content=True)
         if proof and not any(isinstance(part, Call) for part in answer.parts):
-            yield _chunk(id, [{"text": "", "thoughtSignature": proof}], says=True)
+            yield _chunk(id, [{"text": "", "thoughtSignature": proof}], is_content=True)
         yield _chunk(id, [], finish="STOP", ends=True)
 
     def continuation(self, id: str, token: str) -> Frame:
@@ -104,7 +104,7 @@ def _chunk(
     *,
     finish: str = "",
     token: str = "",
-    says: bool = False,
+    is_content: bool = False,
     ends: bool = False,
 ) -> Frame:
     candidate: dict[str, Any] = {"content": {"role": "model", "parts": parts}}
@@ -114,4 +114,4 @@ def _chunk(
         candidate |= {"continuationToken": token}
     usage = {"promptTokenCount": 5, "candidatesTokenCount": 7, "totalTokenCount": 12}
     chunk = {"candidates": [candidate], "usageMetadata": usage, "responseId": id}
-    return Frame(event(chunk, end=b"\r\n"), says=says, ends=ends)
+    return Frame(event(chunk, end=b"\r\n"), is_content=is_content, ends=ends)

@@ -40,7 +40,7 @@ class ResponsesWire:
         output: list[Fields] = []
         for index, part in enumerate(answer.parts):
             item = _item(part, f"{id}_{index}")
-            yield from _told(item, part, index)
+            yield from _item_frames(item, part, index)
             output.append(item)
         usage = {"input_tokens": 5, "output_tokens": 7, "total_tokens": 12}
         whole = {**response, "status": "completed", "output": output, "usage": usage}
@@ -115,31 +115,35 @@ def _item(part: Part, id: str) -> Fields:
             }
 
 
-def _told(item: Fields, part: Part, index: int) -> Iterator[Frame]:
+def _item_frames(item: Fields, part: Part, index: int) -> Iterator[Frame]:
     at = {"output_index": index, "item_id": item["id"]}
     begun = {**item, "status": "in_progress"}
     for field, empty in (("content", []), ("summary", []), ("arguments", "")):
         if field in begun:
             begun[field] = empty
     yield _event(
-        "response.output_item.added", says=True, output_index=index, item=begun
+        "response.output_item.added", is_content=True, output_index=index, item=begun
     )
     match part:
         case Think(text):
             name = "response.reasoning_summary_text.delta"
             for piece in pieces(text):
-                yield _event(name, says=True, **at, summary_index=0, delta=piece)
+                yield _event(name, is_content=True, **at, summary_index=0, delta=piece)
         case Say(text):
             name = "response.output_text.delta"
             for piece in pieces(text):
-                yield _event(name, says=True, **at, content_index=0, delta=piece)
+                yield _event(name, is_content=True, **at, content_index=0, delta=piece)
         case Call():
             name = "response.function_call_arguments.delta"
-            yield _event(name, says=True, **at, delta=item["arguments"])
-    yield _event("response.output_item.done", says=True, output_index=index, item=item)
+            yield _event(name, is_content=True, **at, delta=item["arguments"])
+    yield _event(
+        "response.output_item.done", is_content=True, output_index=index, item=item
+    )
 
 
 def _event(
-    type: str, *, says: bool = False, ends: bool = False, **fields: Any
+    type: str, *, is_content: bool = False, ends: bool = False, **fields: Any
 ) -> Frame:
-    return Frame(event({"type": type, **fields}, type), says=says, ends=ends)
+    return Frame(
+        event({"type": type, **fields}, type), is_content=is_content, ends=ends
+    )

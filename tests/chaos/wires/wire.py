@@ -13,10 +13,11 @@ from tests.chaos.prompt import Prompt
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """One event of a stream. `says` begins an answer's content, `ends` its end."""
+    """One event of a stream. `is_content`: the answer has begun; `ends`: it ends
+    here."""
 
     data: bytes
-    says: bool = False
+    is_content: bool = False
     ends: bool = False
 
 
@@ -26,7 +27,7 @@ class Wire(Protocol):
     def is_at(self, path: str) -> bool: ...
 
     def read(self, path: str, body: Any) -> Prompt | None:
-        """None where no message holds a wish."""
+        """None if no message contains a wish."""
         ...
 
     def frames(self, answer: Answer, id: str) -> Iterator[Frame]:
@@ -42,7 +43,8 @@ class Wire(Protocol):
         ...
 
     def unfinished(self) -> bytes:
-        """The end of a stream that tells no finish reason; b"" for the end alone."""
+        """The end of a stream without a finish reason; b"" if only the connection
+        ends."""
         ...
 
 

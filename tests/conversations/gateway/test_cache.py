@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from conversations.engine.database.executor import Database
-from conversations.gateway.cache import Cache, clear_on_change
+from conversations.gateway.lookup_cache import Cache, clear_on_change
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -36,27 +36,29 @@ class LookUp:
         return f"{key} {self.times}"
 
 
-async def test_what_was_asked_a_moment_ago_is_not_asked_again(database: Database):
+async def test_a_cached_value_is_not_fetched_again(database: Database):
     look_up = LookUp()
     cache = Cache(look_up)
     assert [await cache.get("a", database) for _ in range(3)] == ["a 1"] * 3
     assert await cache.get("b", database) == "b 2"
 
 
-async def test_after_its_time_it_is_asked_again(database: Database):
+async def test_an_expired_value_is_fetched_again(database: Database):
     cache = Cache(LookUp(), seconds=0)
     assert await cache.get("a", database) == "a 1"
     assert await cache.get("a", database) == "a 2"
 
 
-async def test_who_asks_the_same_at_once_waits_for_one_answer(database: Database):
+async def test_concurrent_lookups_wait_for_one_fetch(database: Database):
     look_up = LookUp()
     cache = Cache(look_up)
     answers = await asyncio.gather(*(cache.get("a", database) for _ in range(20)))
     assert set(answers) == {"a 1"}
 
 
-async def test_the_others_are_told_though_the_first_hangs_up(database: Database):
+async def test_other_waiters_get_the_value_if_the_first_is_cancelled(
+    database: Database,
+):
     look_up = LookUp()
     look_up.go.clear()
     cache = Cache(look_up)
@@ -68,7 +70,7 @@ async def test_the_others_are_told_though_the_first_hangs_up(database: Database)
     assert await second == "a 1"
 
 
-async def test_an_error_is_told_and_not_kept(database: Database):
+async def test_an_error_is_raised_and_not_cached(database: Database):
     look_up = LookUp()
     cache = Cache(look_up)
     for _ in range(2):
@@ -77,7 +79,7 @@ async def test_an_error_is_told_and_not_kept(database: Database):
     assert look_up.times == 2
 
 
-async def test_what_was_looked_up_before_a_change_is_not_kept(database: Database):
+async def test_a_lookup_begun_before_a_change_is_not_cached(database: Database):
     look_up = LookUp()
     look_up.go.clear()
     cache = Cache(look_up)
@@ -86,7 +88,7 @@ async def test_what_was_looked_up_before_a_change_is_not_kept(database: Database
     await asyncio.to_thread(look_up.begun.wait, 60)
     await asyncio.to_thread(changed, sender=None)
     look_up.go.set()
-    assert await asking == "a 1"  # asked before the change
+    assert await asking == "a 1"  # requested before the change
     assert await cache.get("a", database) == "a 2"
 
 

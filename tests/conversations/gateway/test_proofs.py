@@ -19,27 +19,27 @@ ISSUER = {"provider": "anthropic", "model": "claude", "route": "1:1"}
 RAW = {"type": "thinking", "thinking": "Hm.", "signature": "c2ln"}
 
 
-def said(*deltas: Any) -> tuple[list[Item], dict[str, Any]]:
-    """The items as a stream has told them, and the response at its end."""
+def stream_of(*deltas: Any) -> tuple[list[Item], dict[str, Any]]:
+    """The items as a stream has sent them, and the response at its end."""
     builder = ResponseBuilder(id="resp_1", model="m")
     answer: Any = SimpleNamespace(builder=builder, issuer=ISSUER)
     writer = EncryptedReasoningWriter(answer, 7)
     builder.begin_call()
     events = [*builder.start(), *builder.feed(list(deltas))]
-    told = writer.feed([*events, *builder.end_call(), *builder.complete()])
-    items = [e["item"] for e in told if e["type"] == "response.output_item.done"]
-    return items, told[-1]["response"]
+    output = writer.feed([*events, *builder.end_call(), *builder.complete()])
+    items = [e["item"] for e in output if e["type"] == "response.output_item.done"]
+    return items, output[-1]["response"]
 
 
 def test_a_proof_goes_out_sealed_and_comes_back_as_it_was():
-    items, response = said(
+    items, response = stream_of(
         ReasoningDelta(0, "Hm."), ProofDelta(0, RAW), TextDelta(1, "Hi")
     )
     assert response["output"] == items
     assert "c2ln" not in str(items)
-    given = [{"type": "message", "role": "user", "content": "x"}, *items]
-    request = responses_request.request_of({"model": "m", "input": given})
-    back = restore_proofs(request.items, given, 7)
+    items_sent = [{"type": "message", "role": "user", "content": "x"}, *items]
+    request = responses_request.request_of({"model": "m", "input": items_sent})
+    back = restore_proofs(request.items, items_sent, 7)
     assert [item.get("provider_data") for item in back] == [
         None,
         {"issuer": ISSUER, "raw": RAW},
@@ -48,20 +48,20 @@ def test_a_proof_goes_out_sealed_and_comes_back_as_it_was():
 
 
 def test_one_without_words_comes_back_too():
-    items, _ = said(ProofDelta(0, RAW), TextDelta(1, "Hi"))
+    items, _ = stream_of(ProofDelta(0, RAW), TextDelta(1, "Hi"))
     request = responses_request.request_of({"model": "m", "input": items})
     assert restore_proofs(request.items, items, 7)[0]["provider_data"]["raw"] == RAW
 
 
 @pytest.mark.parametrize("user_id", [8, 70])
-def test_nobody_else_can_use_it(user_id: int):
-    items, _ = said(ReasoningDelta(0, "Hm."), ProofDelta(0, RAW))
+def test_other_users_cannot_use_an_encrypted_item(user_id: int):
+    items, _ = stream_of(ReasoningDelta(0, "Hm."), ProofDelta(0, RAW))
     request = responses_request.request_of({"model": "m", "input": items})
     [item] = restore_proofs(request.items, items, user_id)
     assert "provider_data" not in item
 
 
-def test_what_was_sealed_for_one_thing_is_no_other():
+def test_an_item_encrypted_for_one_purpose_serves_no_other():
     text = seal("compaction", 7, "a summary")
     assert unseal("compaction", 7, text) == "a summary"
     assert unseal("proof", 7, text) is None

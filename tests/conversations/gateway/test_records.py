@@ -33,7 +33,7 @@ async def test_one_that_cannot_be_written_takes_no_other_with_it(
         records.add(lambda name=name: User.objects.create(username=name))
     await records.close()
     assert {user.username async for user in User.objects.all()} == {"a", "b"}
-    assert "a record of the gateway could not be kept" in caplog.text
+    assert "a record of the gateway could not be stored" in caplog.text
 
 
 async def test_rows_of_calls_are_written_in_their_order(records: WriteBehindQueue):
@@ -57,4 +57,4 @@ async def test_a_call_that_cannot_be_written_takes_no_other_with_it(
     await records.close()
     names = {row.model_name async for row in ModelCall.objects.all()}
     assert names == {"a", "c"}
-    assert "a record of the gateway could not be kept" in caplog.text
+    assert "a record of the gateway could not be stored" in caplog.text

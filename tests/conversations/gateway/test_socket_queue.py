@@ -1,4 +1,4 @@
-"""A client of the gateway's WebSocket that asks faster than it is answered."""
+"""A client of the gateway's WebSocket that sends faster than it is answered."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from llm.wire.deltas import FinishDelta, TextDelta
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
-ASKED = 20
+LIMIT = 20
 
 
 class Connection:
@@ -40,7 +40,7 @@ class Connection:
         self.read += 1
         if self.read == 1:
             return {"type": "websocket.connect"}
-        if self.read <= ASKED + 1:
+        if self.read <= LIMIT + 1:
             body = {"model": "demo", "input": f"{self.read - 1}", "store": False}
             return {
                 "type": "websocket.receive",
@@ -52,7 +52,7 @@ class Connection:
     async def send(self, message: dict[str, Any]) -> None:
         if text := message.get("text"):
             self.sent.append(json.loads(text))
-        if len(self.completed) == ASKED:
+        if len(self.completed) == LIMIT:
             self.answered.set()
 
     @property
@@ -86,7 +86,7 @@ async def test_no_more_is_read_than_can_wait_and_nothing_is_lost(
             await connection.answered.wait()
         texts = [request.items[-1]["content"] for request in script.requests]
         assert [text[0]["text"] for text in texts] == [
-            str(number) for number in range(1, ASKED + 1)
+            str(number) for number in range(1, LIMIT + 1)
         ]
     finally:
         connection.closed.set()

@@ -28,23 +28,23 @@ def test_text_ends_before_the_first_stop_wherever_it_is_cut(
 ):
     borders = sorted({0, *(cut for cut in cuts if cut < len(text)), len(text)})
     pieces = [text[a:b] for a, b in pairwise(borders)]
-    stops, told = StopSequenceFilter(sequences), ""
+    stops, collected = StopSequenceFilter(sequences), ""
     for piece in pieces:
-        told += text_of(stops.feed([TextDelta(0, piece)]))
+        collected += text_of(stops.feed([TextDelta(0, piece)]))
         if stops.found:
             break
-    told += text_of(stops.close())
+    collected += text_of(stops.close())
     found = [text.find(s) for s in sequences if s in text]
     if not found:
-        assert (told, stops.found) == (text, None)
+        assert (collected, stops.found) == (text, None)
         return
     # A longer piece shows an earlier place; a shorter one ends where a stop is whole.
     assert stops.found
-    assert text.startswith(told + stops.found)
-    assert not any(sequence in told for sequence in sequences)
+    assert text.startswith(collected + stops.found)
+    assert not any(sequence in collected for sequence in sequences)
 
 
-def test_what_is_held_back_comes_before_what_follows_it():
+def test_buffered_text_precedes_what_follows_it():
     stops = StopSequenceFilter(["stop"])
     assert stops.feed([TextDelta(0, "do st")]) == [TextDelta(0, "do ")]
     call = ToolCallDelta(1, "call_1", "f")
@@ -54,10 +54,10 @@ def test_what_is_held_back_comes_before_what_follows_it():
 def test_after_the_stop_only_the_usage_counts():
     stops = StopSequenceFilter(["b"])
     usage = UsageDelta(3, 4)
-    told = stops.feed(
+    deltas = stops.feed(
         [TextDelta(0, "ab"), TextDelta(0, "c"), usage, FinishDelta("length")]
     )
-    assert told == [TextDelta(0, "a"), FinishDelta("stop", "stop_sequence"), usage]
+    assert deltas == [TextDelta(0, "a"), FinishDelta("stop", "stop_sequence"), usage]
 
 
 async def test_the_provider_is_hung_up_on_and_the_usage_estimated():
@@ -73,11 +73,11 @@ async def test_the_provider_is_hung_up_on_and_the_usage_estimated():
 
     stops = StopSequenceFilter(["two"])
     request = Request(model="m", items=[user_message("count")], stop=["two"])
-    told: list[Delta] = []
+    received: list[Delta] = []
     async for deltas in stop_at_sequences(stream, stops)(request, ProviderCall()):
-        told += deltas
+        received += deltas
     assert closed == [True]
-    assert text_of(told) == "one "
-    assert isinstance(told[-1], UsageDelta)
-    assert told[-1].output_tokens
+    assert text_of(received) == "one "
+    assert isinstance(received[-1], UsageDelta)
+    assert received[-1].output_tokens
     assert stops.found == "two"

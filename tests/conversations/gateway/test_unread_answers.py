@@ -12,6 +12,7 @@ from asgiref.sync import sync_to_async
 
 from conversations.gateway import resources
 from conversations.gateway.app import Gateway
+from conversations.gateway.stateless import LARGE_TEXT
 from conversations.gateway.websocket import ResponsesConsumer
 from conversations.models import AccessToken, Conversation
 from conversations.models.access_token import Scope
@@ -30,7 +31,7 @@ BODIES = {
 
 
 class Answer(list[Any]):
-    """What a provider says; how much of it was taken is counted."""
+    """A provider's deltas; counts how many were consumed."""
 
     taken = 0
 
@@ -45,16 +46,17 @@ class Reader:
     """A connection whose buffer takes a few messages, and no more until `reads`."""
 
     def __init__(self, path: str, secret: str, *, websocket: bool = False) -> None:
-        asked = {"model": "demo", **BODIES[path]}
+        body = {"model": "demo", **BODIES[path]}
         self.full = asyncio.Event()
         self.reads = asyncio.Event()
         self.sent = 0  # messages
-        self._gone = asyncio.Event()
-        event = json.dumps({"type": "response.create", **asked})
+        self.longest = 0  # bytes of one
+        self._disconnected = asyncio.Event()
+        event = json.dumps({"type": "response.create", **body})
         self._asking: list[dict[str, Any]] = [
             {
                 "type": "http.request",
-                "body": json.dumps({**asked, "stream": True}).encode(),
+                "body": json.dumps({**body, "stream": True}).encode(),
             }
         ]
         if websocket:
@@ -78,24 +80,25 @@ class Reader:
     async def receive(self) -> dict[str, Any]:
         if self._asking:
             return self._asking.pop(0)
-        await self._gone.wait()
+        await self._disconnected.wait()
         return {"type": f"{self.scope['type']}.disconnect", "code": 1000}
 
     async def send(self, message: dict[str, Any]) -> None:
         self.sent += 1
+        self.longest = max(self.longest, len(message.get("body", b"")))
         if self.sent > 10:
             self.full.set()
             await self.reads.wait()
 
     def leave(self) -> None:
-        self._gone.set()
+        self._disconnected.set()
 
 
 @pytest.mark.parametrize(
     ("path", "websocket"),
     [*((path, False) for path in BODIES), ("/v1/responses", True)],
 )
-async def test_who_does_not_read_holds_the_provider_up(
+async def test_an_unread_response_pauses_the_provider(
     conversation: Conversation, say, path: str, websocket: bool
 ):
     _, secret = await sync_to_async(AccessToken.issue)(
@@ -106,7 +109,7 @@ async def test_who_does_not_read_holds_the_provider_up(
     )
     say(answer)
     reader = Reader(path, secret, websocket=websocket)
-    app: Any = ResponsesConsumer.as_asgi() if websocket else Gateway(app=None)  # type: ignore[arg-type]
+    app: Any = ResponsesConsumer.as_asgi() if websocket else Gateway(app=None)
     serving = asyncio.ensure_future(app(reader.scope, reader.receive, reader.send))
     try:
         async with asyncio.timeout(60):
@@ -121,4 +124,26 @@ async def test_who_does_not_read_holds_the_provider_up(
         reader.reads.set()
         reader.leave()
         await asyncio.gather(serving, return_exceptions=True)
+        await resources.close()
+
+
+@pytest.mark.parametrize("path", BODIES)
+async def test_a_large_answer_is_never_written_several_times_at_once(
+    conversation: Conversation, say, path: str
+):
+    """The events at the end of a Responses stream each repeat the text."""
+    _, secret = await sync_to_async(AccessToken.issue)(
+        await sync_to_async(lambda: conversation.owner)(), "t", scopes=Scope.values
+    )
+    text = "word " * (LARGE_TEXT // 5)
+    say([TextDelta(0, text), TextDelta(0, text), FinishDelta("stop")])
+    reader = Reader(path, secret)
+    reader.reads.set()
+    app: Any = Gateway(app=None)  # type: ignore[arg-type]
+    try:
+        async with asyncio.timeout(60):
+            await app(reader.scope, reader.receive, reader.send)
+        assert reader.longest < 2.1 * len(text), "one event, and its frame"
+    finally:
+        reader.leave()
         await resources.close()

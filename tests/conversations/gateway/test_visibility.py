@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import User
 
-from conversations.access.gateway_visibility import visible_conversations
+from conversations.access.stored_turn_visibility import visible_conversations
 from conversations.gateway.input_references import find_items
 from conversations.gateway.previous_responses import PreviousNotFound, load_history
 from conversations.gateway.stored_rows import ResponseNotFound, find
@@ -19,9 +19,11 @@ from tools.registry import Context
 pytestmark = pytest.mark.django_db
 
 
-def ask(row: Conversation, text: str, *, gateway: bool, **fields: Any) -> Turn:
+def completed_turn(
+    row: Conversation, text: str, *, gateway: bool, **fields: Any
+) -> Turn:
     options = {"gateway": {"echo": {}}} if gateway else {}
-    turn = row.open_turn([user_message(text)], options=options, **fields)
+    turn = row.open_turn([user_message(text)], options=options, **fields).turn
     Turn.objects.filter(pk=turn.pk).update(status=Turn.Status.COMPLETED)
     return turn
 
@@ -53,8 +55,10 @@ def sees(token: AccessToken, turn: Turn) -> bool:
 def test_the_turns_of_chats_are_not_found_and_its_own_are(
     user: User, scopes: list[str]
 ):
-    own = ask(Conversation.objects.create(owner=user), "mine", gateway=True)
-    chat = ask(Conversation.objects.create(owner=user), "secret", gateway=False)
+    own = completed_turn(Conversation.objects.create(owner=user), "mine", gateway=True)
+    chat = completed_turn(
+        Conversation.objects.create(owner=user), "secret", gateway=False
+    )
     caller = token(user, *scopes)
     assert sees(caller, own)
     assert not sees(caller, chat)
@@ -64,10 +68,10 @@ def test_the_turns_of_chats_are_not_found_and_its_own_are(
 
 def test_a_conversation_with_a_chat_in_it_takes_the_scope_chat(user: User):
     chat = Conversation.objects.create(owner=user)
-    ask(chat, "secret", gateway=False)
-    beside = ask(chat, "from a program", gateway=True)
+    completed_turn(chat, "secret", gateway=False)
+    beside = completed_turn(chat, "from a program", gateway=True)
     own = Conversation.objects.create(owner=user)
-    ask(own, "mine", gateway=True)
+    completed_turn(own, "mine", gateway=True)
     few, more = token(user, "gateway"), token(user, "gateway", "chat")
     assert set(visible_conversations(few)) == {own}
     assert set(visible_conversations(more)) == {own, chat}
@@ -75,15 +79,39 @@ def test_a_conversation_with_a_chat_in_it_takes_the_scope_chat(user: User):
     assert sees(more, beside)
 
 
-def test_get_history_tells_a_program_of_no_chat(user: User):
+def test_its_own_turns_stay_where_a_chat_goes_on_from_them(user: User):
+    row = Conversation.objects.create(owner=user)
+    own = completed_turn(row, "mine", gateway=True)
+    chat = completed_turn(row, "secret", gateway=False, parent=own)
+    after_chat = completed_turn(row, "after it", gateway=True, parent=chat)
+    later = completed_turn(row, "after that", gateway=True, parent=after_chat)
+    beside_chat = completed_turn(row, "beside it", gateway=True, parent=own)
+    few = token(user, "gateway")
+    assert sees(few, own)
+    assert sees(few, beside_chat)
+    assert not sees(few, chat)
+    assert not sees(few, after_chat)
+    assert not sees(few, later)
+    assert not visible_conversations(few).exists()  # its last turn may be the chat's
+
+
+@pytest.mark.parametrize("scopes", [["gateway"], ["gateway", "chat"]])
+def test_conversations_of_others_are_not_found(user: User, scopes: list[str]):
+    completed_turn(Conversation.objects.create(owner=user), "mine", gateway=True)
+    completed_turn(Conversation.objects.create(owner=user), "secret", gateway=False)
+    other = token(User.objects.create_user("eve"), *scopes)
+    assert not visible_conversations(other).exists()
+
+
+def test_get_history_shows_no_chats_to_a_program(user: User):
     chat = Conversation.objects.create(owner=user, title="A chat")
-    ask(chat, "secret", gateway=False)
+    completed_turn(chat, "secret", gateway=False)
     own = Conversation.objects.create(owner=user, title="A program's")
-    ask(own, "mine", gateway=True)
+    completed_turn(own, "mine", gateway=True)
 
     def titles(**fields: Any) -> set[str]:
-        told = get_history(Context(user_id=user.pk, **fields))
-        return {each["title"] for each in told}
+        result = get_history(Context(user_id=user.pk, **fields))
+        return {each["title"] for each in result}
 
     assert titles() == {"A chat", "A program's"}
     assert titles(may_read_chats=False) == {"A program's"}
@@ -98,7 +126,7 @@ def test_get_history_tells_a_program_of_no_chat(user: User):
         ({"gateway": {"chats": True}}, True),
     ],
 )
-def test_a_turn_says_whether_its_tools_may_read_chats(
+def test_a_turn_states_whether_its_tools_may_read_chats(
     options: dict[str, Any], may: bool
 ):
     assert Turn(options=options).may_read_chats is may

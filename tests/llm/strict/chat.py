@@ -44,7 +44,7 @@ def answer(body: Body, issuer: Issuer) -> Refusal | bytes:
     return b"".join(_stream(message, finish, issuer))
 
 
-def said(body: Body) -> list[Any]:
+def assistant_content(body: Body) -> list[Any]:
     return [_compared(m) for m in body["messages"] if m["role"] == "assistant"]
 
 
@@ -66,10 +66,10 @@ def issued(stream: bytes) -> list[Any]:
 
 def _compared(message: dict[str, Any]) -> dict[str, Any]:
     """Call ids go their own way: the same for a call and its output, and legal."""
-    told = {k: v for k, v in message.items() if v is not None}
-    if calls := told.get("tool_calls"):
-        told["tool_calls"] = [call["function"] for call in calls]
-    return told
+    fields = {k: v for k, v in message.items() if v is not None}
+    if calls := fields.get("tool_calls"):
+        fields["tool_calls"] = [call["function"] for call in calls]
+    return fields
 
 
 # Answers
@@ -130,8 +130,8 @@ def _stream(message: dict[str, Any], finish: str, issuer: Issuer) -> Iterator[by
 
 def _chunk(delta: dict[str, Any], issuer: Issuer, finish: str | None = None) -> bytes:
     choice = {"index": 0, "delta": delta, "finish_reason": finish}
-    told = {"id": "c1", "model": issuer["model"], "choices": [choice]}
-    return b"data: %b\n\n" % orjson.dumps(told)
+    chunk = {"id": "c1", "model": issuer["model"], "choices": [choice]}
+    return b"data: %b\n\n" % orjson.dumps(chunk)
 
 
 # Rules
@@ -172,9 +172,9 @@ def _ids(message: dict[str, Any]) -> list[str]:
 
 def _long_ids(body: Body, issuer: Issuer) -> Iterator[dict[str, Any]]:
     for number, message in enumerate(body["messages"]):
-        for place, id in enumerate(_ids(message)):
+        for index, id in enumerate(_ids(message)):
             if len(id) > _MAX_CALL_ID:
-                at = f"messages[{number}].tool_calls[{place}].id"
+                at = f"messages[{number}].tool_calls[{index}].id"
                 yield {"path": at, "length": len(id)}
 
 

@@ -1,7 +1,7 @@
 """generateContent of Gemini 3 and later, which wants its calls signed.
 
-A signature vouches for the part that it stands on. Of calls at once only the first has
-one; at the end of a text it stands on an empty part.
+A signature vouches for its part. Of parallel calls only the first has one; at the end
+of a text it is on an empty part.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def answer(body: Body, issuer: Issuer) -> Refusal | bytes:
     return b"".join(_stream(parts, finish, issuer))
 
 
-def said(body: Body) -> list[Any]:
+def assistant_content(body: Body) -> list[Any]:
     return [
         part for c in body["contents"] if c["role"] == "model" for part in c["parts"]
     ]
@@ -62,7 +62,7 @@ def _marks(body: Body) -> Iterator[Mark]:
 def _parts(body: Body, issuer: Issuer) -> tuple[list[dict[str, Any]], str]:
     answer = digest(issuer, body["contents"])
     thought = {"text": f"Thinking about {answer}.", "thought": True}
-    calls = [_call(answer, place, issuer) for place in PLACES]
+    calls = [_call(answer, name, issuer) for name in PLACES]
     calls[0] = _signed(calls[0], issuer)
     match wish(list(_marks(body))):
         case "tools" | "cut":  # a call always comes whole
@@ -77,10 +77,10 @@ def _parts(body: Body, issuer: Issuer) -> tuple[list[dict[str, Any]], str]:
     return [thought, {"text": f"Said {answer}."}, end], "STOP"
 
 
-def _call(answer: str, place: str, issuer: Issuer) -> dict[str, Any]:
-    call: dict[str, Any] = {"name": "look", "args": {"at": place}}
+def _call(answer: str, city: str, issuer: Issuer) -> dict[str, Any]:
+    call: dict[str, Any] = {"name": "look", "args": {"at": city}}
     if issuer["model"] != _WITHOUT_IDS:
-        call["id"] = digest(answer, place)
+        call["id"] = digest(answer, city)
     return {"functionCall": call}
 
 
@@ -95,8 +95,8 @@ def _stream(parts: list[Any], finish: str, issuer: Issuer) -> Iterator[bytes]:
 
 
 def _chunk(candidate: dict[str, Any], issuer: Issuer) -> bytes:
-    told = {"candidates": [candidate], "modelVersion": issuer["model"]}
-    return b"data: %b\r\n\r\n" % orjson.dumps(told)
+    chunk = {"candidates": [candidate], "modelVersion": issuer["model"]}
+    return b"data: %b\r\n\r\n" % orjson.dumps(chunk)
 
 
 # Rules
@@ -122,8 +122,8 @@ def _empty(body: Body, issuer: Issuer) -> Iterator[dict[str, Any]]:
 
 
 def _names(parts: list[dict[str, Any]], kind: str) -> list[tuple[str, str | None]]:
-    told = [part[kind] for part in parts if kind in part]
-    return [(call["name"], call.get("id")) for call in told]
+    bodies = [part[kind] for part in parts if kind in part]
+    return [(call["name"], call.get("id")) for call in bodies]
 
 
 def _unanswered(body: Body, issuer: Issuer) -> Iterator[dict[str, Any]]:
@@ -160,13 +160,13 @@ def _wrong_start(body: Body, issuer: Issuer) -> Iterator[dict[str, Any]]:
 def _bare_objects(body: Body, issuer: Issuer) -> Iterator[dict[str, Any]]:
     for number, _, parts in _contents(body):
         for part in parts:
-            told = part.get("functionResponse", {"response": {}})
-            if not isinstance(told["response"], dict):
+            response = part.get("functionResponse", {"response": {}})
+            if not isinstance(response["response"], dict):
                 yield {"number": number}
 
 
 def _unsigned(body: Body, issuer: Issuer) -> Iterator[dict[str, Any]]:
-    """Only the current turn, which begins with what the user last said, is checked."""
+    """Only the current turn, which begins with the last user message, is checked."""
     last = max(
         number
         for number, role, parts in _contents(body)
@@ -181,9 +181,9 @@ def _unsigned(body: Body, issuer: Issuer) -> Iterator[dict[str, Any]]:
 def _corrupted(body: Body, issuer: Issuer) -> Iterator[dict[str, Any]]:
     for _, role, parts in _contents(body):
         for part in parts:
-            told = {k: v for k, v in part.items() if k != "thoughtSignature"}
+            unsigned = {k: v for k, v in part.items() if k != "thoughtSignature"}
             signature = part.get("thoughtSignature")
-            own = signature == seal(issuer, told) and role == "model"
+            own = signature == seal(issuer, unsigned) and role == "model"
             skipped = signature == _NO_SIGNATURE and "functionCall" in part
             if signature is not None and not (own or skipped):
                 yield {}

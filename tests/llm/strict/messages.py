@@ -1,8 +1,8 @@
-"""The Messages API, thinking bound to everything that stands before it.
+"""The Messages API, thinking bound to everything before it.
 
 A signature vouches for the thinking, for its place in the message and for the prefix:
 system, tools and all earlier messages, without the marks of the cache. The id of a call
-tells whether it was made by this account after a thought.
+shows whether it was made by this account after a thought.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def answer(body: Body, issuer: Issuer) -> Refusal | bytes:
     return b"".join(_stream(blocks, stop, issuer))
 
 
-def said(body: Body) -> list[Any]:
+def assistant_content(body: Body) -> list[Any]:
     return [
         [_unmarked(block) for block in message["content"]]
         for message in body["messages"]
@@ -83,7 +83,7 @@ def _content(body: Body, issuer: Issuer) -> tuple[list[dict[str, Any]], str]:
         case "screen":
             return [*blocks, _action(answer, issuer)], "tool_use"
         case "cut":
-            calls = [_use(answer, place, issuer) for place in PLACES]
+            calls = [_use(answer, city, issuer) for city in PLACES]
             return [*blocks, calls[0], {**calls[1], "input": None}], "max_tokens"
         case "halt":
             call = {**_use(answer, PLACES[0], issuer), "input": None}
@@ -103,21 +103,21 @@ def _thinking(issuer: Issuer, thought: str, *bound_to: Any) -> dict[str, Any]:
     return {"type": "thinking", "thinking": thought, "signature": signature}
 
 
-def _use(answer: str, place: str, issuer: Issuer) -> dict[str, Any]:
-    id = f"toolu_{digest(issuer)}_{digest(answer, place)}"
-    return {"type": "tool_use", "id": id, "name": "look", "input": {"at": place}}
+def _use(answer: str, city: str, issuer: Issuer) -> dict[str, Any]:
+    id = f"toolu_{digest(issuer)}_{digest(answer, city)}"
+    return {"type": "tool_use", "id": id, "name": "look", "input": {"at": city}}
 
 
 def _action(answer: str, issuer: Issuer) -> dict[str, Any]:
     id = f"toolu_{digest(issuer)}_{digest(answer)}"
-    told = {"type": "tool_use", "id": id, "name": "screenshot", "input": {}}
-    return {**told, "toolset_name": "computer"}
+    block = {"type": "tool_use", "id": id, "name": "screenshot", "input": {}}
+    return {**block, "toolset_name": "computer"}
 
 
 def _stream(blocks: list[Any], stop: str, issuer: Issuer) -> Iterator[bytes]:
     message = {"id": "msg_1", "type": "message", "role": "assistant", "content": []}
-    told = {**message, "model": issuer["model"], "usage": {"input_tokens": 1}}
-    yield event({"type": "message_start", "message": told})
+    start_message = {**message, "model": issuer["model"], "usage": {"input_tokens": 1}}
+    yield event({"type": "message_start", "message": start_message})
     for index, block in enumerate(blocks):
         begun, deltas = _pieces(block)
         at = {"index": index}
@@ -140,8 +140,10 @@ def _pieces(block: dict[str, Any]) -> tuple[dict[str, Any], list[dict[str, Any]]
                 {"type": "thinking_delta", "thinking": thought},
                 {"type": "signature_delta", "signature": signature},
             ]
-        case {"type": "tool_use", "input": given}:
-            text = '{"at": "so' if given is None else orjson.dumps(given).decode()
+        case {"type": "tool_use", "input": arguments}:
+            text = (
+                '{"at": "so' if arguments is None else orjson.dumps(arguments).decode()
+            )
             pieces = [
                 {"type": "input_json_delta", "partial_json": t} for t in ("", text)
             ]
@@ -157,7 +159,7 @@ def _unmarked(block: dict[str, Any]) -> dict[str, Any]:
 
 
 def _prefix(body: Body, end: int) -> str:
-    """All that stands before the message at `end`; neighbours of a role are one."""
+    """All messages before `end`; neighbours of one role are one."""
     messages: list[tuple[str, list[Any]]] = []
     for message in body["messages"][:end]:
         blocks = [_unmarked(block) for block in message["content"]]
@@ -172,8 +174,8 @@ def _prefix(body: Body, end: int) -> str:
 def _blocks(body: Body, role: str) -> Iterator[tuple[int, int, dict[str, Any]]]:
     for number, message in enumerate(body["messages"]):
         if message["role"] == role:
-            for place, block in enumerate(message["content"]):
-                yield number, place, block
+            for index, block in enumerate(message["content"]):
+                yield number, index, block
 
 
 def _wrong_order(body: Body, issuer: Issuer) -> Iterator[dict[str, Any]]:
@@ -263,17 +265,17 @@ def _thinking_last(body: Body, issuer: Issuer) -> Iterator[dict[str, Any]]:
 
 
 def _unsigned(body: Body, issuer: Issuer) -> Iterator[dict[str, Any]]:
-    for number, place, block in _blocks(body, "assistant"):
+    for number, index, block in _blocks(body, "assistant"):
         prefix = _prefix(body, number)
         match block:
             case {"type": "thinking", "thinking": thought, "signature": signature}:
-                good = signature == seal(issuer, thought, prefix, place)
+                good = signature == seal(issuer, thought, prefix, index)
             case {"type": "redacted_thinking", "data": data}:
-                good = data == seal(issuer, prefix, place)
+                good = data == seal(issuer, prefix, index)
             case {"type": kind}:
                 good = kind not in _THINKING
         if not good:
-            yield {"number": number, "place": place, "kind": block["type"]}
+            yield {"number": number, "place": index, "kind": block["type"]}
 
 
 def _thoughtless(body: Body, issuer: Issuer) -> Iterator[dict[str, Any]]:

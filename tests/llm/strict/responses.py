@@ -1,6 +1,6 @@
-"""The Responses API as OpenAI and xAI hold it to its rules, without storage.
+"""The Responses API with the rules of OpenAI and xAI, without storage.
 
-An item's id tells whose answer it was in and at which place: `fc_<issuer><answer>_1`.
+An item's id encodes its issuer, answer and position: `fc_<issuer><answer>_1`.
 Each answer begins with its reasoning, at place 0.
 """
 
@@ -67,7 +67,7 @@ def answer(body: Body, issuer: Issuer) -> Refusal | bytes:
     return b"".join(_stream(items, status, issuer))
 
 
-def said(body: Body) -> list[Any]:
+def assistant_content(body: Body) -> list[Any]:
     return list(body["input"])
 
 
@@ -104,11 +104,11 @@ def _output(body: Body, issuer: Issuer) -> tuple[list[dict[str, Any]], str]:
     status = "completed"
     match wish(list(_marks(body))):
         case "tools":
-            items += [_call(answer, place) for place in PLACES]
+            items += [_call(answer, index) for index in PLACES]
         case "screen":
             items.append(_action(answer))
         case "cut":
-            items += [_call(answer, place) for place in PLACES]
+            items += [_call(answer, index) for index in PLACES]
             items[-1] |= {"arguments": '{"at": "so', "status": "incomplete"}
             status = "incomplete"
         case "halt":
@@ -125,19 +125,19 @@ def _output(body: Body, issuer: Issuer) -> tuple[list[dict[str, Any]], str]:
             text = {"type": "output_text", "text": f"Said {answer}.", "annotations": []}
             items.append(_message(text))
     named = [
-        {**item, "id": f"{_PREFIXES[item['type']]}_{answer}_{place}"}
-        for place, item in enumerate(items)
+        {**item, "id": f"{_PREFIXES[item['type']]}_{answer}_{index}"}
+        for index, item in enumerate(items)
     ]
     return named, status
 
 
-def _call(answer: str, place: str) -> dict[str, Any]:
+def _call(answer: str, city: str) -> dict[str, Any]:
     return {
         "type": "function_call",
         "status": "completed",
-        "call_id": f"call_{digest(answer, place)}",
+        "call_id": f"call_{digest(answer, city)}",
         "name": "look",
-        "arguments": orjson.dumps({"at": place}).decode(),
+        "arguments": orjson.dumps({"at": city}).decode(),
     }
 
 
@@ -152,8 +152,8 @@ def _action(answer: str) -> dict[str, Any]:
 
 
 def _message(part: dict[str, Any]) -> dict[str, Any]:
-    told = {"type": "message", "role": "assistant", "status": "completed"}
-    return {**told, "content": [part]}
+    item = {"type": "message", "role": "assistant", "status": "completed"}
+    return {**item, "content": [part]}
 
 
 def _receipts(answer: str) -> list[dict[str, Any]]:
@@ -169,9 +169,9 @@ def _receipts(answer: str) -> list[dict[str, Any]]:
 def _stream(items: list[Any], status: str, issuer: Issuer) -> Iterator[bytes]:
     response = {"id": "resp_1", "model": issuer["model"], "output": []}
     yield event({"type": "response.created", "response": response})
-    for place, item in enumerate(items):
-        at = {"output_index": place, "item_id": item["id"]}
-        # The proof that comes with `added` is never the one to keep.
+    for index, item in enumerate(items):
+        at = {"output_index": index, "item_id": item["id"]}
+        # The proof in `added` is never the final one.
         early = {"encrypted_content": "early", "status": "in_progress"}
         begun = {**item, **early} if item["type"] == "reasoning" else dict(item)
         begun |= {name: [] for name in ("content", "summary") if name in begun}

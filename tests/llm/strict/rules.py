@@ -53,8 +53,8 @@ def refusal(rules: Sequence[Rule], body: Body, issuer: Issuer) -> Refusal | None
 
 
 def digest(*values: Any) -> str:
-    told = orjson.dumps(values, option=orjson.OPT_SORT_KEYS)
-    return hashlib.blake2s(told, digest_size=6).hexdigest()
+    encoded = orjson.dumps(values, option=orjson.OPT_SORT_KEYS)
+    return hashlib.blake2s(encoded, digest_size=6).hexdigest()
 
 
 def seal(issuer: Issuer, *vouched_for: Any) -> str:
@@ -62,7 +62,7 @@ def seal(issuer: Issuer, *vouched_for: Any) -> str:
 
 
 def mark(issuer: Issuer) -> str:
-    """What every proof of `issuer` begins with, and nobody else's."""
+    """The prefix of every proof of `issuer`, and of no other."""
     return "FAKE-{provider}-{model}-{route}-".format(**issuer)
 
 

@@ -31,9 +31,9 @@ def noon(monkeypatch):
         ("UTC", "2026-11-21T12:00:00+00:00", "+00:00"),
     ],
 )
-async def test_it_tells_the_time_there(noon, timezone, time, offset):
-    told = await outcome(current_time, timezone=timezone)
-    assert json.loads(told.output) == {
+async def test_it_returns_the_local_time(noon, timezone, time, offset):
+    result = await outcome(current_time, timezone=timezone)
+    assert json.loads(result.output) == {
         "timezone": timezone,
         "time": time,
         "weekday": "Saturday",
@@ -41,16 +41,16 @@ async def test_it_tells_the_time_there(noon, timezone, time, offset):
     }
 
 
-async def test_without_a_zone_it_tells_utc():
-    told = json.loads((await outcome(current_time)).output)
-    assert told["timezone"] == "UTC"
-    assert datetime.fromisoformat(told["time"]).utcoffset() == timedelta()
+async def test_without_a_zone_it_returns_utc():
+    body = json.loads((await outcome(current_time)).output)
+    assert body["timezone"] == "UTC"
+    assert datetime.fromisoformat(body["time"]).utcoffset() == timedelta()
 
 
 @pytest.mark.parametrize("timezone", ["europe/paris", " Europe/Paris "])
 async def test_spelling_does_not_matter(timezone):
-    told = json.loads((await outcome(current_time, timezone=timezone)).output)
-    assert told["timezone"] == "Europe/Paris"
+    body = json.loads((await outcome(current_time, timezone=timezone)).output)
+    assert body["timezone"] == "Europe/Paris"
 
 
 @pytest.mark.parametrize(
@@ -70,10 +70,10 @@ async def test_spelling_does_not_matter(timezone):
     ],
 )
 async def test_an_unknown_zone_is_answered_with_an_example(timezone, example):
-    told = await outcome(current_time, timezone=timezone)
+    result = await outcome(current_time, timezone=timezone)
     named = timezone[:64].replace("\0", "\ufffd")  # no database takes a NUL
-    assert told.state == "failed"
-    assert told.output == (
-        f"Error: {named!r} is no time zone; use a name of the IANA database,"
+    assert result.state == "failed"
+    assert result.output == (
+        f"Error: {named!r} is not a time zone; use a name of the IANA database,"
         f" for example {example}."
     )

@@ -17,27 +17,27 @@ def weather(city: str) -> dict:
 
 
 async def test_a_city_has_always_the_same_weather():
-    told = json.loads((await outcome(weather_demo, city="Paris")).output)
-    assert told == {
+    body = json.loads((await outcome(weather_demo, city="Paris")).output)
+    assert body == {
         "city": "Paris",
         "sample": True,
         "note": "Made-up sample data, no forecast.",
-        "condition": told["condition"],
-        "temperature": told["temperature"],
-        "humidity": told["humidity"],
-        "wind": told["wind"],
+        "condition": body["condition"],
+        "temperature": body["temperature"],
+        "humidity": body["humidity"],
+        "wind": body["wind"],
     }
-    assert weather(" Paris ") == told
-    assert weather("PARIS") == {**told, "city": "PARIS"}
+    assert weather(" Paris ") == body
+    assert weather("PARIS") == {**body, "city": "PARIS"}
 
 
 @given(st.text(min_size=1).filter(str.strip))
 def test_weather_is_possible_and_always_called_a_sample(city):
-    told = weather(city)
-    degrees = int(told["temperature"].removesuffix(" °C"))
-    assert told["sample"] is True
-    assert "snow" not in told["condition"] or degrees <= 1
-    assert "rain" not in told["condition"] or degrees >= 2
+    report = weather(city)
+    degrees = int(report["temperature"].removesuffix(" °C"))
+    assert report["sample"] is True
+    assert "snow" not in report["condition"] or degrees <= 1
+    assert "rain" not in report["condition"] or degrees >= 2
 
 
 def test_cities_differ():

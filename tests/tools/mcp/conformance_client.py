@@ -110,7 +110,7 @@ async def call(tool: RuntimeTool, arguments: dict[str, Any]) -> None:
 async def agree(
     context: Context, message: str, schema: Mapping[str, Any]
 ) -> FormAnswer:
-    """As a person who fills nothing in."""
+    """As a person who accepts an empty form."""
     return FormAnswer("accept")
 
 
@@ -147,7 +147,7 @@ async def machine(known: dict[str, Any], url: str) -> ClientCredentials:
 
 
 async def issuer_of(url: str) -> str:
-    """What staff would enter; here the scenario's server has to be asked."""
+    """The values that staff would enter; here the scenario's server has them."""
     parts = urlsplit(url)
     for path in (f"/.well-known/oauth-protected-resource{parts.path}",):
         found = await fetch(
@@ -189,16 +189,16 @@ class Scenario(socketserver.StreamRequestHandler):
     """One scenario, in a process of its own."""
 
     def handle(self) -> None:
-        given = json.loads(self.rfile.readline())
-        os.environ.update(given["environment"])
-        told, failed = io.StringIO(), 0
+        request = json.loads(self.rfile.readline())
+        os.environ.update(request["environment"])
+        printed, failed = io.StringIO(), 0
         try:
-            with redirect_stdout(told):
-                asyncio.run(main(given["url"]))
+            with redirect_stdout(printed):
+                asyncio.run(main(request["url"]))
         except ToolError as exc:
             failed = 1
-            told.write(repr(exc))
-        self.wfile.write(f"{failed}\n{told.getvalue()}".encode())
+            printed.write(repr(exc))
+        self.wfile.write(f"{failed}\n{printed.getvalue()}".encode())
 
 
 class Scenarios(socketserver.ForkingMixIn, socketserver.UnixStreamServer):

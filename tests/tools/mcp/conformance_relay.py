@@ -18,7 +18,7 @@ with socket.socket(socket.AF_UNIX) as line:
         json.dumps({"url": sys.argv[2], "environment": known}).encode() + b"\n"
     )
     with line.makefile() as answer:
-        told = answer.read()
-failed, _, text = told.partition("\n")
+        output = answer.read()
+failed, _, text = output.partition("\n")
 print(text)
 sys.exit(failed != "0")

@@ -44,7 +44,7 @@ class Accounts:
     lifetime: int = 3600  # seconds of an access token
     gives_refresh_tokens: bool = True
     clients: dict[str, OAuthClientInformationFull] = field(default_factory=dict)
-    asked: list[AuthorizationParams] = field(default_factory=list)
+    authorizations: list[AuthorizationParams] = field(default_factory=list)
     codes: dict[str, AuthorizationCode] = field(default_factory=dict)
     access: dict[str, AccessToken] = field(default_factory=dict)
     refresh: dict[str, RefreshToken] = field(default_factory=dict)
@@ -62,7 +62,7 @@ class Accounts:
     ) -> str:
         """To a page on which the person agrees."""
         assert client.client_id
-        self.asked.append(params)
+        self.authorizations.append(params)
         code = AuthorizationCode(
             code=secrets.token_urlsafe(),
             scopes=params.scopes or [],
@@ -192,8 +192,8 @@ class SignInServer:
 
 
 def answer_of(query: Any, kind: str) -> str:
-    given = {"code": query["code"]} if kind == "Agree" else {"error": "access_denied"}
-    return construct_redirect_uri(query["back"], state=query["state"], **given)
+    fields = {"code": query["code"]} if kind == "Agree" else {"error": "access_denied"}
+    return construct_redirect_uri(query["back"], state=query["state"], **fields)
 
 
 @contextmanager
@@ -221,7 +221,7 @@ def _serve(server: uvicorn.Server, ready: threading.Event) -> None:
     import asyncio
 
     async def serve() -> None:
-        serving = asyncio.ensure_future(server._serve())
+        serving = asyncio.ensure_future(server.serve())
         while not server.started:
             await asyncio.sleep(0)
         ready.set()

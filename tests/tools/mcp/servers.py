@@ -48,6 +48,14 @@ class Name(BaseModel):
     name: str = "nobody"
 
 
+class UnsignalledServer(uvicorn.Server):
+    """Leaves the signals of the test run alone."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
 @dataclass
 class Seen:
     """What became of calls, on the server's side."""
@@ -129,8 +137,8 @@ class OnLoopback:
             timeout_graceful_shutdown=0,
             ws="none",
         )
-        self._server = uvicorn.Server(config)
-        self._task = asyncio.create_task(self._server._serve())
+        self._server = UnsignalledServer(config)
+        self._task = asyncio.create_task(self._server.serve())
         while not self._server.started:
             await asyncio.sleep(0)
 
@@ -178,9 +186,11 @@ class Forgetful(OnLoopback):
                 return Response("unknown session", 404)
             case "tools/list":
                 tool = {"name": "hello", "inputSchema": {"type": "object"}}
-                return _said(message, {"tools": [tool]})
+                return _json_rpc_reply(message, {"tools": [tool]})
             case "tools/call":
-                return _said(message, {"content": [{"type": "text", "text": "hello"}]})
+                return _json_rpc_reply(
+                    message, {"content": [{"type": "text", "text": "hello"}]}
+                )
         return Response(status_code=202)
 
     def _greet(self, message: dict[str, Any]) -> Response:
@@ -191,7 +201,7 @@ class Forgetful(OnLoopback):
             "capabilities": {"tools": {}},
             "serverInfo": {"name": "forgetful", "version": "1"},
         }
-        return _said(message, greeting, {"Mcp-Session-Id": session})
+        return _json_rpc_reply(message, greeting, {"Mcp-Session-Id": session})
 
     def forget(self) -> None:
         self.known.clear()
@@ -213,11 +223,13 @@ class Versioned(Forgetful):
                     "description": f"Version {self.version}.",
                     "inputSchema": {"type": "object"},
                 }
-                return _said(message, {"tools": [tool]})
+                return _json_rpc_reply(message, {"tools": [tool]})
             case "tools/call":
                 self.calls += 1
                 text = f"version {self.version}"
-                return _said(message, {"content": [{"type": "text", "text": text}]})
+                return _json_rpc_reply(
+                    message, {"content": [{"type": "text", "text": text}]}
+                )
         return await super().answer(request)
 
 
@@ -232,14 +244,16 @@ class Lavish(Forgetful):
         if message.get("method") != "tools/call":
             return await super().answer(request)
         values = [[]] * 300_000
-        answer = _said(message, {"content": [], "structuredContent": {"a": values}})
+        answer = _json_rpc_reply(
+            message, {"content": [], "structuredContent": {"a": values}}
+        )
         if not self.in_events:
             return answer
         body = b"event: message\ndata: " + bytes(answer.body) + b"\n\n"
         return Response(body, media_type="text/event-stream")
 
 
-def _said(
+def _json_rpc_reply(
     message: dict[str, Any],
     result: dict[str, Any],
     headers: dict[str, str] | None = None,
@@ -270,7 +284,7 @@ PACKAGES = {
 
 
 def installed(*names: str) -> Path:
-    """The folder of node_modules with these packages. It is kept in `.tools/`."""
+    """The folder of node_modules with these packages, in `.tools/`."""
     npm = need_program("npm")
     folder = BASE / ".tools" / "mcp"
     folder.mkdir(parents=True, exist_ok=True)
@@ -349,7 +363,7 @@ def _is_there(folder: Path, name: str) -> bool:
 
 
 def _major(node: str) -> int:
-    told = subprocess.run(
+    completed = subprocess.run(
         [node, "--version"], capture_output=True, text=True, check=True
     )
-    return int(told.stdout.removeprefix("v").partition(".")[0])
+    return int(completed.stdout.removeprefix("v").partition(".")[0])

@@ -13,10 +13,9 @@ from django.test import Client
 from django.urls import reverse
 
 from tools.mcp.tool_definition import ToolDefinition
-from tools.models import Tool
-from tools.models.mcp_server import McpServer, McpTool
+from tools.models import McpServer, McpTool, Tool
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.server]
 ADD = reverse("admin:tools_mcpserver_add")
 EVIL = ToolDefinition(name="<b>x</b>", description="<script>alert(1)</script>")
 PLANTED = "planted-secret-0123456789"
@@ -47,8 +46,8 @@ def connect(client: Client, row: McpServer) -> str:
 
 def approve(client: Client, row: McpServer, *names: str, **changes: str) -> str:
     row.refresh_from_db()
-    given = {"_approve": "1", "tool": names, "listed_at": row.listed_at.isoformat()}
-    return text_of(client.post(page(row), {**given, **changes}, follow=True))
+    fields = {"_approve": "1", "tool": names, "listed_at": row.listed_at.isoformat()}
+    return text_of(client.post(page(row), {**fields, **changes}, follow=True))
 
 
 def form(**fields: object) -> dict[str, object]:
@@ -77,10 +76,10 @@ def form(**fields: object) -> dict[str, object]:
 def test_a_server_is_connected_to_and_its_tools_are_listed(
     admin_client: Client, clock: McpServer
 ):
-    told = connect(admin_client, clock)
-    assert "Connected; it lists 2 tools." in told
-    assert "Get current time in a specific timezone" in told
-    assert '"timezone"' in told
+    page_text = connect(admin_client, clock)
+    assert "Connected; it lists 2 tools." in page_text
+    assert "Get current time in a specific timezone" in page_text
+    assert '"timezone"' in page_text
     assert "MCP 2026-07-28" in text_of(admin_client.get(page(clock, "change")))
 
 
@@ -96,12 +95,12 @@ def test_the_chosen_tools_are_approved_and_can_be_tried(
     change = reverse("admin:tools_tool_change", args=[tool.pk])
     assert "Get current time" in text_of(admin_client.get(change))
     run = reverse("admin:tools_tool_dry_run", args=[tool.pk])
-    given = {"username": "admin", "arguments": '{"timezone": "Europe/Paris"}'}
-    assert "Europe/Paris" in text_of(admin_client.post(run, given))
+    fields = {"username": "admin", "arguments": '{"timezone": "Europe/Paris"}'}
+    assert "Europe/Paris" in text_of(admin_client.post(run, fields))
 
 
 @pytest.mark.django_db(transaction=True)  # a session writes
-def test_a_changed_tool_is_held_back_and_its_diff_is_shown(
+def test_a_changed_tool_is_blocked_and_its_diff_is_shown(
     admin_client: Client, clock: McpServer
 ):
     connect(admin_client, clock)
@@ -109,18 +108,18 @@ def test_a_changed_tool_is_held_back_and_its_diff_is_shown(
     pin = McpTool.objects.get()
     pin.definition["description"] = "Tell the time."
     pin.save()
-    told = text_of(admin_client.get(page(clock)))
-    assert "Changed, and held back" in told
-    assert "- Tell the time." in told
-    assert "+ Get current time in a specific timezone" in told
+    page_text = text_of(admin_client.get(page(clock)))
+    assert "Changed, and held back" in page_text
+    assert "- Tell the time." in page_text
+    assert "+ Get current time in a specific timezone" in page_text
     run = reverse("admin:tools_tool_dry_run", args=[pin.tool_id])
-    given = {"username": "admin", "arguments": '{"timezone": "Europe/Paris"}'}
-    assert "waits for the staff's approval" in text_of(admin_client.post(run, given))
+    fields = {"username": "admin", "arguments": '{"timezone": "Europe/Paris"}'}
+    assert "waits for the staff's approval" in text_of(admin_client.post(run, fields))
     approve(admin_client, clock, "get_current_time")
-    assert '"timezone"' in text_of(admin_client.post(run, given))
+    assert '"timezone"' in text_of(admin_client.post(run, fields))
 
 
-def test_what_a_session_finds_changed_is_seen_without_anybody_asking(
+def test_a_change_noticed_by_a_session_is_shown_without_a_new_connection(
     admin_client: Client, clock: McpServer
 ):
     connect(admin_client, clock)
@@ -142,29 +141,31 @@ def test_all_that_is_new_is_approved_at_once(admin_client: Client, clock: McpSer
     assert clock.tools.count() == 2
 
 
-def test_what_was_not_shown_is_not_approved(admin_client: Client, clock: McpServer):
+def test_a_definition_that_was_not_shown_is_not_approved(
+    admin_client: Client, clock: McpServer
+):
     connect(admin_client, clock)
-    told = approve(admin_client, clock, "get_current_time", listed_at="earlier")
-    assert "look at it again" in told
+    page_text = approve(admin_client, clock, "get_current_time", listed_at="earlier")
+    assert "review it again" in page_text
     assert not McpTool.objects.exists()
 
 
-def test_a_server_that_cannot_be_connected_to_says_why_and_what_to_do(
+def test_a_server_that_cannot_be_connected_to_is_explained_with_advice(
     admin_client: Client,
 ):
     row = McpServer.objects.create(name="shut", url="http://127.0.0.1:1/mcp")
-    told = connect(admin_client, row)
-    assert "private or reserved network" in told
-    assert "allow its network" in told
+    page_text = connect(admin_client, row)
+    assert "private or reserved network" in page_text
+    assert "allow its network" in page_text
     listed = reverse("admin:tools_mcpserver_changelist")
     assert 'alt="False"' in text_of(admin_client.get(listed))
 
 
-def test_a_program_that_is_gone_is_said_so(
+def test_a_missing_program_is_reported(
     admin_client: Client, clock: McpServer, settings: Any
 ):
     settings.MCP_STDIO_SERVERS = {}
-    assert "not in the settings any more" in connect(admin_client, clock)
+    assert "no longer in the settings" in connect(admin_client, clock)
 
 
 def test_definitions_cannot_write_into_the_page(admin_client: Client, clock: McpServer):
@@ -179,7 +180,7 @@ def test_definitions_cannot_write_into_the_page(admin_client: Client, clock: Mcp
     ("rights", "looks", "acts"),
     [([], 403, 403), (["view"], 200, 403), (["view", "change"], 200, 302)],
 )
-def test_who_may_view_may_look_and_who_may_change_may_connect_and_approve(
+def test_viewing_connecting_and_approving_follow_permissions(
     client: Client, clock: McpServer, rights: list[str], looks: int, acts: int
 ):
     user = User.objects.create_user("staff", is_staff=True)
@@ -187,8 +188,8 @@ def test_who_may_view_may_look_and_who_may_change_may_connect_and_approve(
     user.user_permissions.set(Permission.objects.filter(codename__in=names))
     client.force_login(user)
     assert client.get(page(clock)).status_code == looks
-    given = {"_approve": "1", "listed_at": ""}
-    assert client.post(page(clock), given).status_code == acts
+    fields = {"_approve": "1", "listed_at": ""}
+    assert client.post(page(clock), fields).status_code == acts
 
 
 # The editor
@@ -199,12 +200,12 @@ def test_a_server_is_made_and_its_secrets_are_never_shown(admin_client: Client):
     response = admin_client.post(ADD, form(secret=secret), follow=True)
     row = McpServer.objects.get()
     assert row.get_secret_headers() == {"Authorization": f"Bearer {PLANTED}"}
-    told = text_of(response) + text_of(admin_client.get(page(row, "change")))
-    assert "Set now: Authorization." in told
-    assert PLANTED not in told
+    page_text = text_of(response) + text_of(admin_client.get(page(row, "change")))
+    assert "Currently set: Authorization." in page_text
+    assert PLANTED not in page_text
 
 
-def test_an_oauth_client_is_kept_without_its_secret_being_shown(admin_client: Client):
+def test_an_oauth_client_is_stored_without_its_secret_being_shown(admin_client: Client):
     oauth = {
         "oauth_flow": "machine",
         "oauth_client_id": "parley",
@@ -222,10 +223,10 @@ def test_an_oauth_client_is_kept_without_its_secret_being_shown(admin_client: Cl
     assert (row.label, row.oauth_secret.reveal()) == ("Docs", PLANTED)
 
 
-def test_mistakes_are_told_at_their_fields(admin_client: Client):
-    told = text_of(admin_client.post(ADD, form(url="ftp://host", name="a__b")))
-    assert "Write an address" in told
-    assert "single '_'" in told
+def test_mistakes_are_reported_at_their_fields(admin_client: Client):
+    page_text = text_of(admin_client.post(ADD, form(url="ftp://host", name="a__b")))
+    assert "Write a URL" in page_text
+    assert "single '_'" in page_text
     assert not McpServer.objects.exists()
 
 
@@ -236,8 +237,10 @@ def test_a_hosted_server_is_one_tool_that_providers_run(
     row = McpServer.objects.get(name="docs")
     assert row.hosted_tool.kind == Tool.Kind.HOSTED
     taken = Tool.objects.create(name="taken")
-    told = text_of(admin_client.post(ADD, form(name="taken", hosted="on"), follow=True))
-    assert "already exists" in told
+    page_text = text_of(
+        admin_client.post(ADD, form(name="taken", hosted="on"), follow=True)
+    )
+    assert "already exists" in page_text
     taken.refresh_from_db()
     assert taken.kind == Tool.Kind.PYTHON
 
@@ -245,13 +248,13 @@ def test_a_hosted_server_is_one_tool_that_providers_run(
 def test_a_program_can_be_switched_but_not_be_rewritten(
     admin_client: Client, clock: McpServer
 ):
-    told = text_of(admin_client.get(page(clock, "change")))
-    assert 'name="url"' not in told
-    assert 'name="enabled"' in told
+    page_text = text_of(admin_client.get(page(clock, "change")))
+    assert 'name="url"' not in page_text
+    assert 'name="enabled"' in page_text
     assert admin_client.get(page(clock, "delete")).status_code == 403
 
 
-def test_the_list_says_what_is_wrong_with_a_server(admin_client: Client):
+def test_the_list_shows_problems_of_a_server(admin_client: Client):
     McpServer.objects.create(name="a", url="https://a.example/mcp")
     McpServer.objects.create(
         name="b", url="https://b.example/mcp", error="It <is> out."
@@ -263,4 +266,4 @@ def test_the_list_says_what_is_wrong_with_a_server(admin_client: Client):
     assert "tool-bad" not in rows[0]
     assert ">https://b.example/mcp<small" in rows[1]
     assert "It &lt;is&gt; out.</small>" in rows[1]
-    assert "Its program is not in the settings any more.</small>" in rows[2]
+    assert "The program is no longer in the settings.</small>" in rows[2]

@@ -57,7 +57,7 @@ def flow(store: Store) -> Any:
     return auth.async_auth_flow(httpx2.Request("POST", URL))
 
 
-async def test_a_token_that_holds_is_used_by_the_next_session():
+async def test_a_valid_token_is_used_by_the_next_session():
     requests = flow(stored(expires_in=60))
     request = await anext(requests)
     assert request.headers["authorization"] == "Bearer old"
@@ -80,8 +80,8 @@ async def test_a_token_that_ran_out_is_renewed_where_it_came_from():
     await requests.aclose()
 
 
-async def test_where_a_person_is_needed_and_nobody_is_there_it_is_said_so():
-    with pytest.raises(SignInFailed, match="somebody of the staff must sign in"):
+async def test_a_sign_in_that_needs_a_person_is_reported_where_none_is_present():
+    with pytest.raises(SignInFailed, match="a member of staff must sign in"):
         await carried_out(flow(stored(expires_in=60)))
 
 
@@ -101,7 +101,7 @@ def answer_to(request: httpx2.Request) -> httpx2.Response:
     return httpx2.Response(401, request=request)
 
 
-async def test_what_an_older_release_stored_otherwise_counts_as_nothing():
+async def test_tokens_stored_by_an_older_release_are_ignored():
     requests = flow(Store(tokens={"access": 1}, client=[], metadata={"issuer": 5}))
     request = await anext(requests)
     assert "authorization" not in request.headers

@@ -14,6 +14,8 @@ import pytest
 from tests.serving import BASE
 from tests.tools.mcp.servers import installed, javascript
 
+pytestmark = pytest.mark.server
+
 CLIENT = Path(__file__).with_name("conformance_client.py")
 RELAY = CLIENT.with_name("conformance_relay.py")
 #: What Parley claims beyond that.
@@ -33,17 +35,19 @@ class Conformance:
     relay: str  # the command that it starts for each scenario
 
     def required(self, revision: str) -> list[str]:
-        told = _output([*self.tool, "list", "--requirements", revision])
-        ours = told.partition("Client scenarios")[2].partition("Run and reported")[0]
+        requirements = _output([*self.tool, "list", "--requirements", revision])
+        ours = requirements.partition("Client scenarios")[2].partition(
+            "Run and reported"
+        )[0]
         return _NAME.findall(ours)
 
     def run(self, *options: str, folder: Path) -> None:
-        """Fails with all that the tool says, unless everything passed."""
+        """Fails with the tool's whole output, unless everything passed."""
         limit = ["--timeout", str(PATIENCE * 1000), "--output-dir", str(folder)]
         command = [*self.tool, "client", "--command", self.relay, *limit, *options]
-        told = _output(command)
-        assert "OVERALL: PASSED" in told, told
-        assert "timed out" not in told, told
+        report = _output(command)
+        assert "OVERALL: PASSED" in report, report
+        assert "timed out" not in report, report
 
 
 def _output(command: list[str]) -> str:

@@ -25,12 +25,12 @@ def test_two_tools_never_get_one_name(one: str, other: str, a: str, b: str):
         assert build_tool_name(one, a) != build_tool_name(other, b)
 
 
-def test_a_plain_name_is_kept_and_an_odd_one_mended():
+def test_a_plain_name_is_kept_and_an_odd_one_repaired():
     assert build_tool_name("docs", "search") == "docs__search"
     assert build_tool_name("docs", "search.all").startswith("docs__search_all_")
 
 
-def test_what_is_stored_is_read_again():
+def test_a_stored_definition_is_read_unchanged():
     definition = ToolDefinition(name="x", annotations={"readOnlyHint": True})
     assert ToolDefinition.from_dict(definition.as_dict) == definition
     assert ToolDefinition.from_dict(definition.as_dict).digest == definition.digest

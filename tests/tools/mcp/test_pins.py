@@ -26,10 +26,10 @@ def changed(**values: Any) -> ToolDefinition:
         ({"annotations": {"readOnlyHint": True}}, "annotations", '+  "readOnlyHint"'),
     ],
 )
-def test_each_part_that_changes_is_told_line_by_line(values: Any, part: str, line: str):
+def test_each_changed_part_is_shown_line_by_line(values: Any, part: str, line: str):
     [change] = compare({"add": OLD}, [changed(**values)]).changed
-    [(told, lines)] = change.parts
-    assert told == part
+    [(title, lines)] = change.parts
+    assert title == part
     assert any(f"{each.sign}{each.text}".startswith(line) for each in lines)
 
 
@@ -41,7 +41,7 @@ def test_a_title_or_the_order_of_keys_is_no_change():
     assert not comparison.has_news
 
 
-def test_new_tools_and_those_that_are_gone_are_told():
+def test_new_and_removed_tools_are_listed():
     new = ToolDefinition(name="new")
     comparison = compare({"add": OLD}, [new])
     assert (comparison.new, comparison.gone) == ((new,), (OLD,))

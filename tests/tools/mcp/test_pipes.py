@@ -1,7 +1,8 @@
-"""Sessions with programs that say too much, or nothing that can be read."""
+"""Sessions with programs that write too much, or invalid messages."""
 
 from __future__ import annotations
 
+import asyncio
 import os
 import sys
 from collections.abc import AsyncGenerator
@@ -17,7 +18,7 @@ from tools.mcp.server_spec import Program, ServerSpec
 from tools.mcp.session import Session
 from tools.registry import Context
 
-#: Answers what a session asks; calls as `answer` says, which is given its id.
+#: Answers the requests of a session; calls with `answer`, which gets the id.
 SERVER = """
 import json, os, sys
 out = sys.stdout.buffer
@@ -32,16 +33,16 @@ for line in sys.stdin.buffer:
     if method == "initialize":
         result = {{"protocolVersion": "2025-06-18", "capabilities": {{"tools": {{}}}},
                   "serverInfo": {{"name": "s", "version": str(os.getpid())}}}}
-        said = {{"jsonrpc": "2.0", "id": number, "result": result}}
+        reply = {{"jsonrpc": "2.0", "id": number, "result": result}}
     elif method == "tools/list":
         result = {{"tools": [{{"name": "t", "inputSchema": {{"type": "object"}}}}]}}
-        said = {{"jsonrpc": "2.0", "id": number, "result": result}}
+        reply = {{"jsonrpc": "2.0", "id": number, "result": result}}
     elif number is not None:
         error = {{"code": -32601, "message": "unknown"}}
-        said = {{"jsonrpc": "2.0", "id": number, "error": error}}
+        reply = {{"jsonrpc": "2.0", "id": number, "error": error}}
     else:
         continue
-    out.write(json.dumps(said).encode() + b"\\n")
+    out.write(json.dumps(reply).encode() + b"\\n")
     out.flush()
 """
 SAY = """
@@ -144,4 +145,6 @@ def answer(number):
     async with talking(tmp_path, answer) as session:
         process = await process_of(session)
         assert await session.call("t", {}, Context()) == "there"
-    assert not is_there(process)
+    async with asyncio.timeout(30):
+        while is_there(process):  # until the killed program's parent has waited for it
+            await asyncio.sleep(0)

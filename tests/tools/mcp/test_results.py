@@ -11,7 +11,7 @@ from tools.execution.output import render_output
 from tools.mcp.results import result_of
 
 
-def said(*content: Mapping[str, Any], **more: Any) -> Any:
+def read_result(*content: Mapping[str, Any], **more: Any) -> Any:
     return result_of({"content": list(content), **more})
 
 
@@ -23,15 +23,15 @@ DATA = b64encode(b"12345").decode()
 
 
 def test_texts_are_one_text():
-    assert said(text("a"), text("b")) == "a\n\nb"
+    assert read_result(text("a"), text("b")) == "a\n\nb"
 
 
-def test_structured_content_is_told_once():
+def test_structured_content_is_included_once():
     value = {"n": 1}
-    assert said(text('{ "n": 1 }'), structuredContent=value) == '{ "n": 1 }'
-    assert said(structuredContent=value) == '{"n":1}'
-    assert said(text("one"), structuredContent=value) == 'one\n\n{"n":1}'
-    assert said(structuredContent=None) == "null"
+    assert read_result(text('{ "n": 1 }'), structuredContent=value) == '{ "n": 1 }'
+    assert read_result(structuredContent=value) == '{"n":1}'
+    assert read_result(text("one"), structuredContent=value) == 'one\n\n{"n":1}'
+    assert read_result(structuredContent=None) == "null"
 
 
 @pytest.mark.parametrize(
@@ -48,25 +48,25 @@ def test_structured_content_is_told_once():
         (["null"], None),
     ],
 )
-def test_what_fastmcp_wraps_is_told_once(texts: list[str], result: Any):
-    told = said(*map(text, texts), structuredContent={"result": result})
-    assert told == "\n\n".join(texts)
+def test_content_wrapped_by_fastmcp_is_included_once(texts: list[str], result: Any):
+    result_read = read_result(*map(text, texts), structuredContent={"result": result})
+    assert result_read == "\n\n".join(texts)
 
 
-def test_another_result_is_told_too():
-    told = said(text("sunny"), structuredContent={"result": "rain"})
-    assert told == 'sunny\n\n{"result":"rain"}'
+def test_different_structured_content_is_included_too():
+    result_read = read_result(text("sunny"), structuredContent={"result": "rain"})
+    assert result_read == 'sunny\n\n{"result":"rain"}'
 
 
 def test_an_error_is_raised_in_the_tools_words():
     with pytest.raises(ToolError, match="no such city"):
-        said(text("no such city"), isError=True)
+        read_result(text("no such city"), isError=True)
     with pytest.raises(ToolError, match="the tool failed"):
-        said(isError=True)
+        read_result(isError=True)
 
 
 def test_pictures_are_shown_and_what_no_model_sees_is_described():
-    [picture, odd, sound] = said(
+    [picture, odd, sound] = read_result(
         {"type": "image", "mimeType": "image/png", "data": DATA},
         {"type": "image", "mimeType": "image/tiff", "data": DATA},
         {"type": "audio", "mimeType": "audio/wav", "data": DATA},
@@ -76,7 +76,7 @@ def test_pictures_are_shown_and_what_no_model_sees_is_described():
     assert sound["text"] == "[Audio of the type audio/wav, 5 bytes, not shown.]"
 
 
-def test_resources_are_told_with_their_address():
+def test_resources_are_included_with_their_address():
     link = {
         "type": "resource_link",
         "uri": "file:///a.txt",
@@ -84,19 +84,19 @@ def test_resources_are_told_with_their_address():
         "mimeType": "text/plain",
         "description": "The first.",
     }
-    assert said(link) == "[Resource: a](file:///a.txt) (text/plain)\nThe first."
+    assert read_result(link) == "[Resource: a](file:///a.txt) (text/plain)\nThe first."
     inner = {"uri": "file:///a.txt", "text": "hello"}
-    assert said({"type": "resource", "resource": inner}) == (
+    assert read_result({"type": "resource", "resource": inner}) == (
         "[Resource: file:///a.txt]\n\nhello"
     )
     pdf = {"uri": "file:///a.pdf", "mimeType": "application/pdf", "blob": DATA}
-    [_, file] = said({"type": "resource", "resource": pdf})
+    [_, file] = read_result({"type": "resource", "resource": pdf})
     assert file["filename"] == "a.pdf"
     assert render_output([file]).output == [file]
 
 
-def test_content_of_a_kind_yet_to_come_is_said_to_be_there():
+def test_unknown_kinds_of_content_are_mentioned():
     assert (
-        said({"type": "hologram"})
+        read_result({"type": "hologram"})
         == "[Content of the type 'hologram' cannot be shown.]"
     )

@@ -16,8 +16,8 @@ from tools.mcp.stdio_programs import parse_programs
 from tools.mcp.tool_definition import ToolDefinition
 from tools.models import Tool
 from tools.models.mcp_server import McpServer
+from tools.models.text_diff import DiffLine
 from tools.models.tool_version import compare_snapshots
-from tools.text_diff import DiffLine
 
 pytestmark = pytest.mark.django_db
 
@@ -62,22 +62,24 @@ def server(make: Callable[..., McpServer], user: User) -> McpServer:
     return row
 
 
-def offered(user: User) -> dict[str, Any]:
+def available_tools(user: User) -> dict[str, Any]:
     return Tool.objects.available(user)
 
 
 # Approval
 
 
-def test_nothing_is_offered_before_staff_approve_it(make: Any, user: User):
+def test_no_tool_is_available_before_staff_approve_it(make: Any, user: User):
     row = make()
     row.record_listing([ADD], {})
-    assert offered(user) == {}
+    assert available_tools(user) == {}
     assert [each.name for each in row.comparison.new] == ["add"]
 
 
-def test_an_approved_tool_is_offered_as_it_was_approved(server: McpServer, user: User):
-    tool = offered(user)["docs__add"]
+def test_an_approved_tool_is_available_in_its_approved_form(
+    server: McpServer, user: User
+):
+    tool = available_tools(user)["docs__add"]
     assert tool.label == "Add"
     assert tool.description == "Add two numbers."
     assert tool.parameters == ADD.parameters
@@ -94,14 +96,14 @@ def test_the_offer_takes_one_query_however_many_tools_there_are(
 ):
     server.approve(["draw"], user)
     with django_assert_num_queries(1):
-        assert set(offered(user)) == {"docs__add", "docs__draw"}
+        assert set(available_tools(user)) == {"docs__add", "docs__draw"}
 
 
 def test_a_changed_definition_changes_nothing_until_it_is_approved(
     server: McpServer, user: User
 ):
     server.record_listing([MORE, DRAW], {})
-    assert offered(user)["docs__add"].description == "Add two numbers."
+    assert available_tools(user)["docs__add"].description == "Add two numbers."
     [change] = server.comparison.changed
     [(_, lines)] = change.parts
     assert lines == [
@@ -109,13 +111,13 @@ def test_a_changed_definition_changes_nothing_until_it_is_approved(
         DiffLine("+", "Add, and send a copy to us."),
     ]
     server.approve(["add"], user)
-    assert offered(user)["docs__add"].description == "Add, and send a copy to us."
+    assert (
+        available_tools(user)["docs__add"].description == "Add, and send a copy to us."
+    )
     assert not server.comparison.changed
 
 
-def test_what_a_session_finds_changed_is_marked_until_it_is_approved(
-    server: McpServer, user: User
-):
+def test_a_changed_tool_is_marked_until_it_is_approved(server: McpServer, user: User):
     server.update_listing([MORE, DRAW], {})
     assert server.tools.get().difference == "changed"
     assert [change.listed for change in server.comparison.changed] == [MORE]
@@ -127,7 +129,7 @@ def test_what_a_session_finds_changed_is_marked_until_it_is_approved(
     assert server.tools.get().difference == "changed"
 
 
-def test_what_is_known_already_is_not_written_again(server: McpServer):
+def test_an_unchanged_listing_writes_nothing(server: McpServer):
     """Or what staff look at would never be what they approve."""
     before = server.listed_at
     server.record_error("It was away.")
@@ -136,7 +138,7 @@ def test_what_is_known_already_is_not_written_again(server: McpServer):
     assert (server.listed_at, server.error) == (before, "")
 
 
-def test_each_approval_is_a_version_with_who_and_what(server: McpServer, user: User):
+def test_each_approval_is_a_version_with_its_author(server: McpServer, user: User):
     tool = Tool.objects.get(name="docs__add")
     server.record_listing([MORE], {})
     server.approve(["add"], user)
@@ -156,9 +158,7 @@ def test_an_older_version_brings_back_no_older_definition(
     assert server.tools.get().pinned == MORE
 
 
-def test_what_staff_set_on_a_tool_stays_when_it_is_approved_anew(
-    server: McpServer, user: User
-):
+def test_the_policy_of_staff_survives_a_new_approval(server: McpServer, user: User):
     Tool.objects.filter(name="docs__add").update(timeout=7, enabled=False)
     server.record_listing([MORE], {})
     server.approve(["add"], user)
@@ -166,12 +166,10 @@ def test_what_staff_set_on_a_tool_stays_when_it_is_approved_anew(
     assert (row.timeout, row.enabled) == (7, False)
 
 
-def test_a_tool_that_is_gone_is_removed_when_staff_say_so(
-    server: McpServer, user: User
-):
+def test_a_missing_tool_is_removed_when_staff_confirm_it(server: McpServer, user: User):
     server.record_listing([DRAW], {})
     assert [each.name for each in server.comparison.gone] == ["add"]
-    assert "docs__add" in offered(user)
+    assert "docs__add" in available_tools(user)
     server.approve(["add"], user)
     assert not Tool.objects.filter(name="docs__add").exists()
 
@@ -190,10 +188,10 @@ def test_a_server_that_is_switched_off_or_narrowed_offers_nothing(
 ):
     server.allowed_tools = ["draw"]
     server.save()
-    assert offered(user) == {}
+    assert available_tools(user) == {}
     server.allowed_tools, server.enabled = None, False
     server.save()
-    assert offered(user) == {}
+    assert available_tools(user) == {}
 
 
 def test_a_server_takes_its_tools_with_it(server: McpServer):
@@ -242,23 +240,23 @@ def test_a_persons_sign_in_needs_no_client_and_a_secret_always_an_issuer(make: A
 
 
 def test_providers_are_not_handed_what_a_sign_in_brings(make: Any):
-    with pytest.raises(ValidationError, match="not what a sign-in brings"):
+    with pytest.raises(ValidationError, match="no tokens of a sign-in"):
         make(oauth_flow="person", hosted=True)
 
 
 @pytest.mark.parametrize(
     ("values", "sentence"),
     [
-        ({"url": ""}, "Write the address"),
-        ({"url": "ftp://host"}, "Write an address"),
+        ({"url": ""}, "Enter the URL"),
+        ({"url": "ftp://host"}, "Write a URL"),
         ({"url": "https://me:pw@host/"}, "Leave out user and password"),
-        ({"url": "https://host/{id}"}, "Write the whole address"),
+        ({"url": "https://host/{id}"}, "Write the complete URL"),
         ({"name": "a__b"}, "single '_'"),
         ({"networks": "10.0.0.0/99"}, "10.0.0.0/99"),
         ({"allowed_tools": {"a": 1}}, "Write a list of names"),
     ],
 )
-def test_what_is_wrong_with_a_server_is_told(make: Any, values: Any, sentence: str):
+def test_problems_of_a_server_are_reported(make: Any, values: Any, sentence: str):
     with pytest.raises(ValidationError, match=sentence):
         make(**values)
 
@@ -281,32 +279,35 @@ def test_a_program_of_the_settings_has_a_row_that_is_switched_off(settings: Any)
     assert row.is_missing
 
 
-def test_a_tool_whose_program_is_gone_is_not_offered(settings: Any, user: User):
+def test_a_tool_whose_program_is_missing_is_not_available(settings: Any, user: User):
     settings.MCP_STDIO_SERVERS = {"time": {"command": "mcp-server-time"}}
     McpServer.objects.sync()
     McpServer.objects.update(enabled=True)
     row = McpServer.objects.get()
     row.record_listing([ADD], {})
     row.approve(["add"], user)
-    assert set(offered(user)) == {"time__add"}
+    assert set(available_tools(user)) == {"time__add"}
     settings.MCP_STDIO_SERVERS = {}
-    assert offered(user) == {}
+    assert available_tools(user) == {}
 
 
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("{", "no JSON"),
+        ("{", "not JSON"),
         ("[]", "mcpServers"),
-        ('{"mcpServers": {"a b": {"command": "x"}}}', "'a b' is no name"),
+        (
+            '{"mcpServers": {"a b": {"command": "x"}}}',
+            "'a b' is not a valid server name",
+        ),
         ('{"mcpServers": {"a": {"url": "https://x"}}}', "'a': write"),
-        ('{"mcpServers": {"a": {"command": "x", "args": "y"}}}', "list of texts"),
-        ('{"mcpServers": {"a": {"command": "x", "env": {"K": 1}}}}', "of texts"),
+        ('{"mcpServers": {"a": {"command": "x", "args": "y"}}}', "list of strings"),
+        ('{"mcpServers": {"a": {"command": "x", "env": {"K": 1}}}}', "of strings"),
         ('{"mcpServers": {"a": {"command": "x", "cwd": 1}}}', "folder"),
         ('{"mcpServers": {"a": {"command": "x", "shell": true}}}', "shell is unknown"),
     ],
 )
-def test_what_is_wrong_with_the_file_of_programs_is_told(text: str, sentence: str):
+def test_problems_of_the_file_of_programs_are_reported(text: str, sentence: str):
     with pytest.raises(ValueError, match=sentence):
         parse_programs(text)
 
@@ -360,7 +361,7 @@ def test_a_hosted_server_without_approved_tools_is_not_declared(make: Any, user:
     assert Tool.objects.load_for(user).hosted == {}
 
 
-def test_a_lost_key_is_told_when_the_server_is_connected_to(make: Any, settings: Any):
+def test_a_lost_key_is_reported_on_connecting(make: Any, settings: Any):
     row = make()
     row.set_secret_headers({"X-Key": "k"})
     row.save()
@@ -372,5 +373,5 @@ def test_a_lost_key_is_told_when_the_server_is_connected_to(make: Any, settings:
         async with temporary_session(spec) as session:
             await session.tools()
 
-    with pytest.raises(ToolError, match="must enter them again"):
+    with pytest.raises(ToolError, match="to enter them again"):
         async_to_sync(connect)()

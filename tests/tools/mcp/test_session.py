@@ -49,8 +49,8 @@ async def ours() -> AsyncIterator[Running]:
         await close_all()
 
 
-async def in_thread(act: Any, *given: Any) -> Any:
-    return await sync_to_async(act)(*given)
+async def in_thread(act: Any, *arguments: Any) -> Any:
+    return await sync_to_async(act)(*arguments)
 
 
 async def tools_of(server: ServerSpec) -> dict[str, RuntimeTool]:
@@ -61,10 +61,10 @@ async def tools_of(server: ServerSpec) -> dict[str, RuntimeTool]:
 
 
 async def call(
-    server: ServerSpec, name: str, context: Context | None = None, **given: Any
+    server: ServerSpec, name: str, context: Context | None = None, **arguments: Any
 ):
     tool = (await tools_of(server))[name]
-    return await tool.call(context or Context(), given)
+    return await tool.call(context or Context(), arguments)
 
 
 # Tools and results
@@ -78,7 +78,7 @@ async def test_tools_are_listed_as_tools_of_ours(ours: Running):
     assert tool.replay == "safe"
 
 
-async def test_a_result_is_what_the_tool_said_and_its_structure_is_not_said_twice(
+async def test_a_result_includes_its_structure_only_once(
     ours: Running,
 ):
     assert await call(ours.spec(), "add", a=1, b=2) == "3"
@@ -87,15 +87,15 @@ async def test_a_result_is_what_the_tool_said_and_its_structure_is_not_said_twic
     assert picture["image_url"].startswith("data:image/png;base64,iVBOR")
 
 
-async def test_a_failure_is_told_in_the_servers_words(ours: Running):
+async def test_a_failure_has_the_servers_message(ours: Running):
     with pytest.raises(ToolError, match="Error executing tool fail"):
         await call(ours.spec(), "fail")
 
 
-async def test_progress_is_told(ours: Running):
-    told: list[str] = []
-    assert "there" in await call(ours.spec(), "walk", Context(progress=told.append))
-    assert told == ["1 of 2: left", "2 of 2"]
+async def test_progress_is_reported(ours: Running):
+    messages: list[str] = []
+    assert "there" in await call(ours.spec(), "walk", Context(progress=messages.append))
+    assert messages == ["1 of 2: left", "2 of 2"]
 
 
 async def test_a_cancelled_call_is_cancelled_at_the_server(ours: Running):
@@ -117,7 +117,7 @@ async def test_tools_that_staff_do_not_allow_are_neither_listed_nor_called(
         await get_session(server).call("draw", {}, Context())
 
 
-async def test_a_listing_is_kept_until_the_server_says_that_its_tools_changed(
+async def test_a_listing_is_cached_until_the_server_reports_a_change(
     ours: Running,
 ):
     server = ours.spec()
@@ -130,21 +130,30 @@ async def test_a_listing_is_kept_until_the_server_says_that_its_tools_changed(
 
 
 class Heard:
-    """A notice that keeps what it is told."""
+    """A notice that records its messages."""
 
     def __init__(self) -> None:
         self.listings: asyncio.Queue[set[str]] = asyncio.Queue()
         self.failures: list[ToolError] = []
 
-    async def report_listing(self, found: Sequence[ToolDefinition], about: Any) -> None:
+    async def report_listing(
+        self,
+        found: Sequence[ToolDefinition],
+        about: Any,
+        seconds: float | None = None,
+    ) -> None:
+        assert seconds is not None
         assert about["name"] == "ours"
         await self.listings.put({definition.name for definition in found})
 
     async def report_failure(self, failure: ToolError) -> None:
         self.failures.append(failure)
 
+    async def report_failed_call(self, tool: str, failure: ToolError) -> None:
+        self.failures.append(failure)
 
-async def test_what_a_server_changes_is_noticed_before_anybody_calls(ours: Running):
+
+async def test_a_change_by_the_server_is_noticed_before_the_next_call(ours: Running):
     heard = Heard()
     session = get_session(ours.spec(notice=heard))
     await session.tools()
@@ -175,7 +184,7 @@ async def test_a_session_writes_what_it_finds_into_its_row(ours: Running):
     assert row.about["name"] == "ours"
 
 
-async def test_a_tool_that_changed_is_held_back(ours: Running):
+async def test_a_changed_tool_is_blocked(ours: Running):
     session = get_session(ours.spec())
     with pytest.raises(ToolNotApproved, match="waits for the staff's approval"):
         await session.call("add", {"a": 1, "b": 2}, Context(), digest="another")
@@ -184,7 +193,7 @@ async def test_a_tool_that_changed_is_held_back(ours: Running):
 
 
 @pytest.mark.django_db(transaction=True)
-async def test_a_change_that_another_process_saw_holds_the_tool_back_at_once():
+async def test_a_change_noticed_by_another_process_blocks_the_tool_at_once():
     async with running(Versioned()) as server:
         row = await McpServer.objects.acreate(
             name="ours", url=server.spec().url, networks="127.0.0.0/8"
@@ -198,7 +207,7 @@ async def test_a_change_that_another_process_saw_holds_the_tool_back_at_once():
         tool = await used()
         assert await tool.call(Context(), {}) == "version 1"
 
-        server.version = 2  # and it tells nobody
+        server.version = 2  # and it reports no change
         await in_thread(check_connection, row)  # as staff do, in any other process
         with pytest.raises(ToolNotApproved, match="waits for the staff's approval"):
             await tool.call(Context(), {})
@@ -209,7 +218,7 @@ async def test_a_change_that_another_process_saw_holds_the_tool_back_at_once():
         await in_thread(row.approve, ["pay"], None)
         with pytest.raises(ToolNotApproved):  # of a turn that began before the approval
             await tool.call(Context(), {})
-        # This session listed version 1 a moment ago, and asks again.
+        # This session listed version 1 a moment ago, and lists again.
         assert await (await used()).call(Context(), {}) == "version 2"
 
         await in_thread(Tools.objects.filter(name="ours__pay").delete)
@@ -333,7 +342,7 @@ async def test_a_closed_session_opens_no_more(ours: Running):
         assert await session.tools()
         assert (await session.about())["name"] == "ours"
     assert not session.is_open
-    with pytest.raises(McpConnectFailed, match="about to stop"):
+    with pytest.raises(McpConnectFailed, match="shutting down"):
         await session.tools()
 
 
@@ -365,7 +374,7 @@ async def test_a_private_address_is_refused_unless_staff_allow_its_network(
     assert not ours.seen.headers
 
 
-async def test_a_program_that_cannot_be_started_is_said_so():
+async def test_a_program_that_cannot_be_started_is_reported():
     server = ServerSpec(name="none", program=Program(command="/no/such/program"))
     with pytest.raises(McpConnectFailed, match="could not be started"):
         await get_session(server).tools()
@@ -374,13 +383,15 @@ async def test_a_program_that_cannot_be_started_is_said_so():
 # Others' servers
 
 
+@pytest.mark.server
 async def test_a_program_of_others_is_spoken_to_over_its_pipes():
-    told = await call(TIME, "get_current_time", timezone="Europe/Paris")
-    assert '"timezone": "Europe/Paris"' in told
+    result = await call(TIME, "get_current_time", timezone="Europe/Paris")
+    assert '"timezone": "Europe/Paris"' in result
     with pytest.raises(ToolError, match="Nowhere"):
         await call(TIME, "get_current_time", timezone="Nowhere")
 
 
+@pytest.mark.server
 async def test_everything_that_the_reference_server_returns_is_read():
     with everything() as server:
         assert (await get_session(server).about())["protocol"] == "2025-11-25"
@@ -391,37 +402,46 @@ async def test_everything_that_the_reference_server_returns_is_read():
             server, "get-structured-content", location="Chicago"
         )
         assert "[Resource: " in await call(server, "get-resource-links", count=2)
-        told: list[str] = []
-        context = Context(progress=told.append)
+        messages: list[str] = []
+        context = Context(progress=messages.append)
         operation = {"duration": 0.1, "steps": 2}
         await call(server, "trigger-long-running-operation", context, **operation)
-        assert told == ["1 of 2", "2 of 2"]
+        assert messages == ["1 of 2", "2 of 2"]
 
 
+@pytest.mark.server
 async def test_a_question_of_the_server_is_put_to_the_person_whose_call_it_is():
-    asked: list[int | None] = []
+    user_ids: list[int | None] = []
 
-    async def ask(
+    async def answer_form(
         context: Context, message: str, schema: Mapping[str, Any]
     ) -> FormAnswer:
         assert message.startswith("everything asks: ")
         assert "name" in schema["properties"]
-        asked.append(context.user_id)
+        user_ids.append(context.user_id)
         return FormAnswer("accept", {"name": f"user {context.user_id}"})
 
     with everything() as server:
         first, second, nobody = await asyncio.gather(
-            call(server, "trigger-elicitation-request", Context(user_id=1, ask=ask)),
-            call(server, "trigger-elicitation-request", Context(user_id=2, ask=ask)),
+            call(
+                server,
+                "trigger-elicitation-request",
+                Context(user_id=1, ask=answer_form),
+            ),
+            call(
+                server,
+                "trigger-elicitation-request",
+                Context(user_id=2, ask=answer_form),
+            ),
             call(server, "trigger-elicitation-request", Context(user_id=3)),
         )
-    assert sorted(asked) == [1, 2]
+    assert sorted(user_ids) == [1, 2]
     assert "Name: user 1" in first
     assert "Name: user 2" in second
     assert "cancelled" in nobody
 
 
-async def test_a_server_that_lets_nobody_in_is_said_so():
+async def test_a_server_that_refuses_the_credentials_is_reported():
     from tests.tools.servers import answer, serving
 
     async with serving(answer("401 Unauthorized")) as web:

@@ -42,8 +42,8 @@ def row(server: SignInServer) -> McpServer:
 
 
 def row_for(server: SignInServer, **values: Any) -> McpServer:
-    given = {"name": "signed", "url": server.url, "networks": "127.0.0.0/8"}
-    row = McpServer(**{**given, "oauth_flow": "person", **values})
+    form_data = {"name": "signed", "url": server.url, "networks": "127.0.0.0/8"}
+    row = McpServer(**{**form_data, "oauth_flow": "person", **values})
     row.full_clean()
     row.save()
     return row
@@ -76,7 +76,7 @@ def sent_to(client: Client, row: McpServer) -> str:
 
 
 def come_back(url: str, kind: str = "Agree") -> str:
-    """What the browser of somebody who agrees or refuses is sent back with."""
+    """The query with which the browser returns after a consent or a refusal."""
     with httpx.Client(trust_env=False) as browser:
         agree = urljoin(url, browser.get(url).headers["location"])
         back: str = browser.get(f"{agree}&kind={kind}").headers["location"]
@@ -86,49 +86,49 @@ def come_back(url: str, kind: str = "Agree") -> str:
 
 def sign_in(client: Client, row: McpServer, kind: str = "Agree") -> str:
     back = come_back(sent_to(client, row), kind)
-    told = text_of(client.get(back, follow=True))
+    page_text = text_of(client.get(back, follow=True))
     row.refresh_from_db()
-    return told
+    return page_text
 
 
 def expire(row: McpServer) -> None:
     store = row.oauth().store
-    async_to_sync(store.save)({**store._load(), "expires_at": 1.0})
+    async_to_sync(store.save)({**async_to_sync(store.load)(), "expires_at": 1.0})
 
 
 # Signing in
 
 
-def test_somebody_signs_in_and_the_tools_are_listed(
+def test_after_a_sign_in_the_tools_are_listed(
     admin_client: Client, row: McpServer, server: SignInServer
 ):
     assert "must sign in" in check_connection(row)
-    told = sign_in(admin_client, row)
-    assert "Signed in at signed." in told
-    assert "Say who is signed in." in told
+    page_text = sign_in(admin_client, row)
+    assert "Signed in at signed." in page_text
+    assert "Say who is signed in." in page_text
     assert row.signed_in_by == User.objects.get()
     assert (row.error, check_connection(row)) == ("", "")
-    told = text_of(admin_client.get(page(row)))
-    assert "Signed in by admin" in told
-    assert "renewed by itself" in told
+    page_text = text_of(admin_client.get(page(row)))
+    assert "Signed in by admin" in page_text
+    assert "renewed automatically" in page_text
 
 
 def test_the_request_is_bound_to_a_verifier_a_resource_and_a_state(
     admin_client: Client, row: McpServer, server: SignInServer
 ):
-    asked = parse_qs(urlsplit(sent_to(admin_client, row)).query)
-    assert asked["code_challenge_method"] == ["S256"]
-    assert asked["resource"] == [server.url]
-    assert asked["redirect_uri"] == [f"http://testserver{BACK}"]
-    assert len(asked["state"][0]) > 30
+    query = parse_qs(urlsplit(sent_to(admin_client, row)).query)
+    assert query["code_challenge_method"] == ["S256"]
+    assert query["resource"] == [server.url]
+    assert query["redirect_uri"] == [f"http://testserver{BACK}"]
+    assert len(query["state"][0]) > 30
 
 
 def test_the_address_to_come_back_to_is_the_public_one(
     admin_client: Client, row: McpServer, settings: Any
 ):
     settings.PUBLIC_URL = "https://chat.example/"
-    asked = parse_qs(urlsplit(sent_to(admin_client, row)).query)
-    assert asked["redirect_uri"] == [f"https://chat.example{BACK}"]
+    query = parse_qs(urlsplit(sent_to(admin_client, row)).query)
+    assert query["redirect_uri"] == [f"https://chat.example{BACK}"]
 
 
 def test_a_client_that_is_known_already_is_not_registered(
@@ -155,12 +155,14 @@ def test_a_secret_is_sent_to_no_other_issuer(
 ):
     known = {"oauth_client_id": "ours", "oauth_secret": "hush-hush-hush-hush"}
     row = row_for(server, **known, oauth_issuer="https://login.host")
-    told = text_of(admin_client.post(page(row)))
-    assert "does not name the issuer that is set here" in told
+    page_text = text_of(admin_client.post(page(row)))
+    assert "is not the issuer that is set here" in page_text
     assert not server.accounts.clients
 
 
-def test_the_scopes_of_staff_are_asked_for(admin_client: Client, server: SignInServer):
+def test_the_scopes_set_by_staff_are_requested(
+    admin_client: Client, server: SignInServer
+):
     row = row_for(server, oauth_scope="read write")
     assert "scope=read+write" in sent_to(admin_client, row)
 
@@ -168,7 +170,7 @@ def test_the_scopes_of_staff_are_asked_for(admin_client: Client, server: SignInS
 def test_nothing_of_it_can_be_read(admin_client: Client, row: McpServer, caplog: Any):
     sign_in(admin_client, row)
     stored = McpServer.objects.filter(pk=row.pk).values().get()
-    tokens = row.oauth().store._load()["tokens"].values()
+    tokens = async_to_sync(row.oauth().store.load)()["tokens"].values()
     shown = text_of(admin_client.get(page(row))) + caplog.text
     secrets = [each for each in tokens if len(str(each)) > 20]
     assert len(secrets) == 2
@@ -204,21 +206,21 @@ def test_while_one_process_renews_a_token_others_wait_for_it(
     admin_client: Client, row: McpServer
 ):
     sign_in(admin_client, row)
-    store = row.oauth().store
-    assert store._claim()
-    assert not store._claim()
+    claim = async_to_sync(row.oauth().store.claim)
+    assert claim()
+    assert not claim()
     McpServer.objects.update(renewing_until=timezone.now() - timedelta(seconds=1))
-    assert store._claim()  # whoever had it is taken for dead
+    assert claim()  # its holder is considered dead
 
 
-def test_where_tokens_cannot_be_renewed_it_is_said_when_to_sign_in_again(
+def test_without_refresh_tokens_the_page_shows_when_to_sign_in_again(
     admin_client: Client, row: McpServer, server: SignInServer
 ):
     server.accounts.gives_refresh_tokens = False
     sign_in(admin_client, row)
-    assert "It is good until" in text_of(admin_client.get(page(row)))
+    assert "The sign-in is valid until" in text_of(admin_client.get(page(row)))
     McpServer.objects.update(signed_in_until=timezone.now() - timedelta(hours=1))
-    assert "It ran out" in text_of(admin_client.get(page(row)))
+    assert "The sign-in expired" in text_of(admin_client.get(page(row)))
     server.accounts.access.clear()
     assert "must sign in" in check_connection(row)
 
@@ -228,12 +230,12 @@ def test_signing_out_forgets_the_tokens_everywhere(
 ):
     sign_in(admin_client, row)
     before = row.spec
-    told = text_of(admin_client.post(page(row), {"_sign_out": "1"}, follow=True))
-    assert "Nobody is signed in." in told
+    page_text = text_of(admin_client.post(page(row), {"_sign_out": "1"}, follow=True))
+    assert "Nobody is signed in." in page_text
     row.refresh_from_db()
     assert row.spec != before  # so that sessions with the tokens are used no more
     assert "must sign in" in check_connection(row)
-    assert before.oauth.store._load() == {}
+    assert async_to_sync(before.oauth.store.load)() == {}
 
 
 def test_signing_out_revokes_the_tokens_where_they_come_from(admin_client: Client):
@@ -242,8 +244,10 @@ def test_signing_out_revokes_the_tokens_where_they_come_from(admin_client: Clien
         sign_in(admin_client, row)
         assert server.accounts.access
         assert server.accounts.refresh
-        told = text_of(admin_client.post(page(row), {"_sign_out": "1"}, follow=True))
-    assert "forgotten here and revoked at the server." in told
+        page_text = text_of(
+            admin_client.post(page(row), {"_sign_out": "1"}, follow=True)
+        )
+    assert "deleted here and revoked at the server." in page_text
     assert not server.accounts.access
     assert not server.accounts.refresh
 
@@ -272,39 +276,47 @@ def test_another_issuer_is_shown_neither_secret_nor_tokens(admin_client: Client)
         row = row_for(server)
         sign_in(admin_client, row)
         McpServer.objects.update(oauth_issuer="https://login.elsewhere.example")
-        told = text_of(admin_client.post(page(row), {"_sign_out": "1"}, follow=True))
-    assert "They were not revoked: the address of this MCP server changed" in told
+        page_text = text_of(
+            admin_client.post(page(row), {"_sign_out": "1"}, follow=True)
+        )
+    assert (
+        "The server did not revoke them: the address of this MCP server changed"
+        in page_text
+    )
     assert server.accounts.access
 
 
-def test_whoever_signs_out_is_signed_out_though_nothing_can_be_revoked(
+def test_signing_out_works_even_if_revoking_fails(
     admin_client: Client,
 ):
     with sign_in_server(revokes=True) as server:
         row = row_for(server)
         sign_in(admin_client, row)
-    told = text_of(admin_client.post(page(row), {"_sign_out": "1"}, follow=True))
-    assert "Signed out: the tokens are forgotten here. They were not revoked:" in told
+    page_text = text_of(admin_client.post(page(row), {"_sign_out": "1"}, follow=True))
+    assert (
+        "Signed out: the tokens are deleted here. The server did not revoke them:"
+        in page_text
+    )
     row.refresh_from_db()
     assert not row.is_signed_in
 
 
-# What goes wrong
+# Errors
 
 
-def test_a_refusal_is_told(admin_client: Client, row: McpServer):
-    told = sign_in(admin_client, row, "Refuse")
-    assert "You are not signed in: it was denied" in told
+def test_a_refusal_is_shown(admin_client: Client, row: McpServer):
+    page_text = sign_in(admin_client, row, "Refuse")
+    assert "You are not signed in: access was denied" in page_text
     assert not row.is_signed_in
 
 
-def test_a_sign_in_is_finished_once_by_who_began_it_and_in_time(
+def test_a_sign_in_completes_once_in_time_for_the_same_user(
     admin_client: Client, row: McpServer
 ):
     back = come_back(sent_to(admin_client, row))
     other = Client()
     other.force_login(User.objects.create_superuser("eve"))
-    unknown = "you have begun no such sign-in"
+    unknown = "there is no such sign-in in this browser"
     assert unknown in text_of(other.get(back, follow=True))
     assert unknown in text_of(admin_client.get(f"{BACK}?state=x&code=y", follow=True))
     assert "Signed in at" in text_of(admin_client.get(back, follow=True))
@@ -316,13 +328,13 @@ def test_a_sign_in_is_finished_once_by_who_began_it_and_in_time(
 
 def test_a_code_that_is_no_good_brings_no_token(admin_client: Client, row: McpServer):
     back = come_back(sent_to(admin_client, row))
-    told = text_of(admin_client.get(f"{back}x", follow=True))
-    assert "You are not signed in" in told
+    page_text = text_of(admin_client.get(f"{back}x", follow=True))
+    assert "You are not signed in" in page_text
     row.refresh_from_db()
     assert not row.is_signed_in
 
 
-def test_only_who_may_change_servers_signs_in(row: McpServer):
+def test_signing_in_requires_the_permission_to_change_servers(row: McpServer):
     client = Client()
     client.force_login(User.objects.create_user("bob", is_staff=True))
     assert client.post(page(row)).status_code == 403
@@ -338,13 +350,13 @@ def test_a_sign_in_that_fails_leaves_the_one_before(
     assert check_connection(row) == ""
 
 
-def test_a_server_that_registers_nobody_says_so(admin_client: Client):
+def test_a_server_without_client_registration_is_reported(admin_client: Client):
     with sign_in_server(registers=False) as server:
-        told = text_of(admin_client.post(page(row_for(server))))
-    assert "registers no client for us; enter the id" in told
+        page_text = text_of(admin_client.post(page(row_for(server))))
+    assert "not register clients automatically; enter the id" in page_text
 
 
-def test_a_server_that_cannot_be_reached_says_so(admin_client: Client):
+def test_an_unreachable_server_is_reported(admin_client: Client):
     row = row_for(SignInServer())
     assert "cannot be reached" in text_of(admin_client.post(page(row)))
 
@@ -353,8 +365,8 @@ def test_addresses_that_a_server_names_are_checked(
     admin_client: Client, row: McpServer
 ):
     McpServer.objects.update(networks="10.0.0.0/8")
-    told = text_of(admin_client.post(page(row)))
-    assert "private or reserved network" in told
+    page_text = text_of(admin_client.post(page(row)))
+    assert "private or reserved network" in page_text
 
 
 def test_a_client_is_not_sent_elsewhere_by_a_server_that_changed_its_mind(
@@ -367,8 +379,8 @@ def test_a_client_is_not_sent_elsewhere_by_a_server_that_changed_its_mind(
         sign_in = McpSignIn.objects.get()
         sign_in.secrets = begun  # as if it were the same server that names another
         sign_in.save()
-        told = text_of(admin_client.get(back, follow=True))
-    assert "another authorization server than before" in told
+        page_text = text_of(admin_client.get(back, follow=True))
+    assert "uses a different authorization server" in page_text
     row.refresh_from_db()
     assert not row.is_signed_in
 
@@ -379,8 +391,8 @@ def test_a_sign_in_is_not_finished_at_another_address(
     back = come_back(sent_to(admin_client, row))
     with sign_in_server() as other:
         McpServer.objects.update(url=other.url)
-        told = text_of(admin_client.get(back, follow=True))
-        assert "you have begun no such sign-in" in told
+        page_text = text_of(admin_client.get(back, follow=True))
+        assert "there is no such sign-in in this browser" in page_text
         assert not other.accounts.access
     row.refresh_from_db()
     assert not row.is_signed_in
@@ -390,6 +402,6 @@ def test_all_that_is_seen_of_a_signed_in_server_is_its_own(
     admin_client: Client, row: McpServer
 ):
     sign_in(admin_client, row)
-    found, about = list_server(row.spec)
+    found, about, _seconds = list_server(row.spec)
     assert [each.name for each in found] == ["whoami"]
     assert about["name"] == "signed"

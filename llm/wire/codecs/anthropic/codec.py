@@ -1,9 +1,9 @@
 """The Messages API: Anthropic's own, and that of hosts that copied it.
 
 In: a `Request` becomes the JSON body of `POST {base}/v1/messages`; the conversation is
-encoded in `anthropic_messages`, tools in `anthropic_tools`. Out: the answer, streamed
-or complete, becomes deltas (`anthropic_decoder`). The differences between models are in
-`anthropic_models`.
+encoded in `messages`, tools in `tools`. Out: the answer, streamed
+or complete, becomes deltas (`decoder`). The differences between models are in
+`models`.
 
 Two versions of the API are published, and a request names the one it uses. Since
 2026-10-21 no model takes sampling parameters; the earlier version still accepts them
@@ -19,7 +19,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from operator import or_
-from typing import Any
+from typing import Any, ClassVar
 
 import orjson
 
@@ -33,7 +33,7 @@ from llm.wire.codecs.anthropic.messages import (
     encode_messages_prefix,
 )
 from llm.wire.codecs.anthropic.models import Traits, traits_of
-from llm.wire.codecs.anthropic.schema import to_grammar_schema
+from llm.wire.codecs.anthropic.schema import UNENFORCED, to_grammar_schema
 from llm.wire.codecs.anthropic.tools import Tools, convert_choice
 from llm.wire.deltas import Delta
 from llm.wire.items import Item
@@ -93,6 +93,7 @@ class AnthropicCodec:
     name: str = "anthropic"
     version: str = VERSION
     caches: bool = True  # mark the prefix that the next request will repeat for caching
+    unenforced_keywords: ClassVar[frozenset[str]] = UNENFORCED  # of an answer's schema
 
     def path(self, request: Request) -> str:
         return "/v1/messages"

@@ -96,7 +96,7 @@ def _source(part: Part) -> dict[str, Any]:
     try:
         text = base64.b64decode(encoded, validate=True).decode()
     except (binascii.Error, UnicodeDecodeError) as exc:
-        problem = f"{_file_label(part)}: it is not the text it says it is"
+        problem = f"{_file_label(part)}, which is not valid text"
         raise _cannot_send(problem) from exc
     return {"type": "text", "media_type": "text/plain", "data": text}
 
@@ -115,4 +115,4 @@ def _data(url: str) -> tuple[str, str]:
 
 
 def _cannot_send(what: str) -> BadRequest:
-    return BadRequest(f"Claude cannot be sent {what}.", param="input")
+    return BadRequest(f"Claude does not accept {what}.", param="input")

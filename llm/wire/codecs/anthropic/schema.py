@@ -16,6 +16,7 @@ from typing import Any
 import orjson
 
 from llm.wire.json_schema.reduction import Schema, cut_down
+from llm.wire.json_schema.strict import UNENFORCED as STRICT_UNENFORCED
 
 MAX_STRICT = 20  # schemas in one request
 MAX_OPTIONAL = 24  # properties that are not required, in all schemas together
@@ -51,6 +52,16 @@ _FORMATS = frozenset(
         "uuid",
     }
 )
+#: Constraints that no grammar enforces.
+UNENFORCED = STRICT_UNENFORCED | {
+    "exclusiveMaximum",
+    "exclusiveMinimum",
+    "maxItems",
+    "maximum",
+    "minimum",
+    "multipleOf",
+    "pattern",
+}
 _ALTERNATIVES = ("anyOf", "oneOf", "allOf")
 
 

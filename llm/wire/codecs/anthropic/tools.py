@@ -113,9 +113,7 @@ class Tools:
         server.refuse_asking()
         server.refuse_read_only(tool)
         if server.headers or not server.url:
-            raise not_supported(
-                tool, "reaches servers by 'server_url' and 'authorization' alone"
-            )
+            raise not_supported(tool, "supports only 'server_url' and 'authorization'")
         named = {"type": "url", "url": server.url, "name": server.label}
         if server.authorization:
             named["authorization_token"] = server.authorization
@@ -151,7 +149,7 @@ def convert_choice(
     if name := _HOSTED_NAMES.get(kind_of(choice) or ""):
         return {"type": "tool", "name": name}, tools
     raise BadRequest(
-        f"This provider cannot be told to use a tool of the type {kind!r}.",
+        f"With this provider 'tool_choice' cannot name a tool of the type {kind!r}.",
         param="tool_choice",
     )
 

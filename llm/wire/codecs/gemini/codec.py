@@ -2,8 +2,8 @@
 
 In: a `Request` becomes the JSON body of `POST {base}/models/{model}:generateContent`,
 or of `:streamGenerateContent?alt=sse`; the conversation is encoded in
-`gemini_contents`. Out: the answer, streamed or complete, becomes deltas
-(`gemini_decoder`). The differences between models are in `gemini_models`.
+`contents`. Out: the answer, streamed or complete, becomes deltas
+(`decoder`). The differences between models are in `models`.
 
 Source: https://ai.google.dev/api/generate-content
 """
@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 from urllib.parse import quote
 
 from llm.errors import BadRequest, LLMError
@@ -22,7 +22,11 @@ from llm.wire.codecs.feature_fallbacks import has_detail, has_late_instructions
 from llm.wire.codecs.gemini import models
 from llm.wire.codecs.gemini.contents import Contents, encode_contents_prefix
 from llm.wire.codecs.gemini.decoder import GeminiDecoder
-from llm.wire.codecs.gemini.function_schema import SCHEMA_KEYWORDS, arguments_of
+from llm.wire.codecs.gemini.function_schema import (
+    SCHEMA_KEYWORDS,
+    UNENFORCED,
+    arguments_of,
+)
 from llm.wire.codecs.gemini.hosted_tools import (
     convert_hosted_tool,
     is_degraded,
@@ -45,6 +49,7 @@ Tool = Mapping[str, Any]
 class GeminiCodec:
     name: str = "gemini"
     vertex: bool = False  # models have publishers, and requests may have labels
+    unenforced_keywords: ClassVar[frozenset[str]] = UNENFORCED  # of an answer's schema
 
     def path(self, request: Request) -> str:
         model = quote(self._model_path(request.model), safe="/:@")
@@ -283,7 +288,7 @@ def _calling(request: Request) -> dict[str, Any]:
     if isinstance(choice, Mapping):
         if choice.get("type") not in ("function", "custom"):
             raise BadRequest(
-                "This provider cannot be told to use a tool of the type"
+                "With this provider 'tool_choice' cannot name a tool of the type"
                 f" {choice.get('type')!r}.",
                 param="tool_choice",
             )

@@ -21,7 +21,7 @@ import orjson
 
 from llm.errors import BadRequest
 from llm.wire.codecs.gemini import models
-from llm.wire.codecs.gemini.parts import Part
+from llm.wire.codecs.gemini.original_parts import Part
 from llm.wire.hosted_tools import RECEIPTS, screenshot_message
 from llm.wire.items import Item, call_ids_with_output, is_portable_call_id, text_of
 from llm.wire.prefix_cache import SENTINEL, EncodedPrefix, encode_messages
@@ -116,7 +116,7 @@ class Contents:
     def _finish(self) -> None:
         self._flush_outputs()
         if not self.contents:
-            raise BadRequest("There is nothing to answer yet.", param="input")
+            raise BadRequest("There is no message to answer.", param="input")
         if self.contents[0]["role"] == "model":
             self.contents.insert(0, {"role": "user", "parts": [_OPENING]})
         if self._version >= models.SIGNED_CALLS:
@@ -338,4 +338,4 @@ def _media_type(name: str, usual: str) -> str:
 
 
 def _cannot_send(what: str) -> BadRequest:
-    return BadRequest(f"This provider cannot be sent {what}.", param="input")
+    return BadRequest(f"This provider does not accept {what}.", param="input")

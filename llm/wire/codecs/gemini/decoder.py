@@ -24,10 +24,21 @@ from typing import Any, Literal
 
 from llm.errors import BadResponse, CutOff, LLMError
 from llm.wire.classify_errors import classify_error
-from llm.wire.codecs.gemini.parts import Part, Parts
-from llm.wire.codecs.gemini.receipts import Receipts, citations, image_of, recitations
-from llm.wire.codecs.gemini.tool_calls import StreamedCall, call_name, json_text
+from llm.wire.codecs.gemini.hosted_results import (
+    Receipts,
+    citations,
+    image_of,
+    recitations,
+)
+from llm.wire.codecs.gemini.original_parts import Part, Parts
+from llm.wire.codecs.gemini.tool_calls import (
+    MAX_CALLS,
+    StreamedCall,
+    call_name,
+    json_text,
+)
 from llm.wire.deltas import (
+    MAX_ITEMS,
     AnnotationDelta,
     CloseDelta,
     Delta,
@@ -40,6 +51,7 @@ from llm.wire.deltas import (
     TextDelta,
     ToolCallDelta,
     UsageDelta,
+    too_many_items,
 )
 from llm.wire.sse import ServerSentEvent
 from llm.wire.usage_counts import count
@@ -125,7 +137,7 @@ class GeminiDecoder:
         `alt=sse`)."""
         for chunk in data if isinstance(data, list) else [data]:
             if not isinstance(chunk, dict):
-                raise BadResponse(detail="What came is no JSON object.")
+                raise BadResponse(detail="The event is not a JSON object.")
             yield from self._chunk(chunk)
 
     @property
@@ -153,7 +165,7 @@ class GeminiDecoder:
         yield from self._search_receipts()
         yield from self._final_deltas()
         if self._finish is None and not self._block:
-            raise CutOff(detail="The answer ended before it was finished.")
+            raise CutOff(detail="The stream ended without a finishReason.")
         self._refuse_unreadable()
 
     # Chunks
@@ -219,6 +231,8 @@ class GeminiDecoder:
             yield from self._emit_proof()
             yield CloseDelta(self._key)
         self._key += 1
+        if self._key >= MAX_ITEMS:
+            raise too_many_items()
         self._kind, self._parts = kind, Parts()
 
     def _text(self, part: Part) -> Iterator[Delta]:
@@ -266,6 +280,8 @@ class GeminiDecoder:
         if not call:
             return  # the end of a call whose beginning is missing
         self._calls += 1
+        if self._calls > MAX_CALLS:
+            raise BadResponse(detail=f"More than {MAX_CALLS:,} function calls.")
         name, id = call_name(call), call.get("id") or ""
         if "partialArgs" in call or call.get("willContinue"):
             yield from self._begin("")
@@ -378,7 +394,7 @@ def _json(event: ServerSentEvent) -> Any:
     try:
         return event.json()
     except ValueError as exc:
-        raise BadResponse(detail="What came is no JSON.") from exc
+        raise BadResponse(detail="The event is not JSON.") from exc
 
 
 def _error_of(data: dict[str, Any]) -> LLMError:

@@ -17,6 +17,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from llm.wire.json_schema.reduction import cut_down
+from llm.wire.json_schema.strict import UNENFORCED as STRICT_UNENFORCED
 
 Schema = dict[str, Any]
 
@@ -41,6 +42,11 @@ SCHEMA_KEYWORDS = frozenset(
         "type",
     }
 )
+#: Constraints that are lost on the way.
+UNENFORCED = (
+    STRICT_UNENFORCED
+    | {"exclusiveMaximum", "exclusiveMinimum", "multipleOf", "pattern"}
+) - SCHEMA_KEYWORDS
 _OPENAPI_KEYWORDS = SCHEMA_KEYWORDS - {"additionalProperties", "prefixItems"}
 _FORMATS = {
     "integer": frozenset({"int32", "int64"}),

@@ -68,9 +68,9 @@ def is_degraded(tool: Tool) -> bool:
 def _search(tool: Tool, vertex: bool) -> dict[str, Any]:
     search = WebSearchOptions.of(tool)
     if search.allowed:
-        raise not_supported(tool, "searches the whole web; leave 'allowed_domains' out")
+        raise not_supported(tool, "does not support 'allowed_domains'; leave it out")
     if search.blocked and not vertex:
-        raise not_supported(tool, "leaves no domain out; leave 'blocked_domains' out")
+        raise not_supported(tool, "does not support 'blocked_domains'; leave it out")
     return {"excludeDomains": list(search.blocked)} if search.blocked else {}
 
 
@@ -95,7 +95,7 @@ def _filter(tool: Tool, condition: Mapping[str, Any]) -> str:
         parts = [_filter(tool, each) for each in condition.get("filters") or ()]
         return f" {kind.upper()} ".join(f"({part})" for part in parts)
     if kind not in _OPERATORS or not condition.get("key"):
-        raise not_supported(tool, f"knows no filter of the type {kind!r}")
+        raise not_supported(tool, f"does not support filters of the type {kind!r}")
     value = json.dumps(condition.get("value"), ensure_ascii=False)
     return f"{condition['key']} {_OPERATORS[kind]} {value}"
 
@@ -109,11 +109,9 @@ def _server(tool: Tool) -> dict[str, Any]:
     server = RemoteServer.of(tool)
     server.refuse_asking()
     if not server.url:
-        raise not_supported(tool, "reaches servers by 'server_url' alone")
+        raise not_supported(tool, "supports only 'server_url'")
     if server.allowed is not None or server.read_only:
-        raise not_supported(
-            tool, "offers all tools of a server; leave 'allowed_tools' out"
-        )
+        raise not_supported(tool, "does not support 'allowed_tools'; leave it out")
     headers = dict(server.headers)
     if server.authorization:
         headers["Authorization"] = f"Bearer {server.authorization}"

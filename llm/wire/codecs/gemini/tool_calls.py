@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import re
-from itertools import pairwise
+from itertools import islice, pairwise
 from typing import Any
 
 from llm.errors import BadResponse
-from llm.wire.codecs.gemini.parts import Part
+from llm.wire.codecs.gemini.original_parts import Part
 
 #: Models that were trained to write code may add this namespace to a function's name.
 _NAMESPACE = re.compile(r"\Adefault_api[.:]")
@@ -16,6 +16,9 @@ _NAMESPACE = re.compile(r"\Adefault_api[.:]")
 _STEP = re.compile(
     r"""\.([^.\[\]]+)|\[(\d+)\]|\['((?:[^'\\]|\\.)*)'\]|\["((?:[^"\\]|\\.)*)"\]"""
 )
+MAX_CALLS = 1000  # in one answer
+MAX_STEPS = 100  # in a path; JSON that is nested deeper is no arguments
+MAX_PIECES = 1000  # in one part; Vertex sends one
 _VALUES = ("stringValue", "numberValue", "boolValue", "nullValue")
 
 
@@ -43,14 +46,17 @@ class StreamedCall:
 
     def feed(self, part: Part) -> bool:
         """Returns whether this piece is the last. Raises BadResponse for an invalid
-        path."""
+        path, and for more than `MAX_PIECES` values at once."""
         if signature := part.get("thoughtSignature"):
             self._part["thoughtSignature"] = signature
         call = part["functionCall"] or {}
         if id := call.get("id"):
             self._call["id"] = id
         self._arguments |= call.get("args") or {}
-        for piece in call.get("partialArgs") or ():
+        pieces = call.get("partialArgs") or ()
+        if len(pieces) > MAX_PIECES:
+            raise BadResponse(detail="A part has too many partial arguments.")
+        for piece in pieces:
             self._set(piece)
         return not call.get("willContinue")
 
@@ -97,13 +103,16 @@ class StreamedCall:
 
 def _steps(path: str) -> list[str | int]:
     steps: list[str | int] = []
-    for name, index, quoted, double in _STEP.findall(path.removeprefix("$")):
+    for found in islice(_STEP.finditer(path.removeprefix("$")), MAX_STEPS + 1):
+        name, index, quoted, double = found.groups()
         if index:
-            steps.append(int(index))
+            steps.append(int(index[:9]))  # far beyond any list
         else:
-            steps.append(name or re.sub(r"\\(.)", r"\1", quoted or double))
+            steps.append(name or re.sub(r"\\(.)", r"\1", quoted or double or ""))
+    if len(steps) > MAX_STEPS:
+        raise BadResponse(detail="A partial argument is nested too deeply.")
     if not steps:
-        raise BadResponse(detail="A partial argument belongs nowhere.")
+        raise BadResponse(detail="A partial argument has an invalid path.")
     return steps
 
 
@@ -115,7 +124,7 @@ def _within(container: Any, step: str | int, new: Any) -> Any:
         if step == len(container):
             container.append(new)
         return container[step]
-    raise BadResponse(detail="A partial argument is out of its order.")
+    raise BadResponse(detail="A partial argument is out of order.")
 
 
 def _value(piece: dict[str, Any]) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
-from llm.wire.codecs.openai_chat.codec import OPENAI_OPTIONS, OpenAIChatCodec
+from llm.wire.codecs.openai_chat.codec import OpenAIChatCodec
+from llm.wire.codecs.openai_chat.host_options import OPENAI_OPTIONS
 
 __all__ = ["OPENAI_OPTIONS", "OpenAIChatCodec"]

@@ -1,9 +1,7 @@
 """Chat Completions, for OpenAI and the many hosts that copied it.
 
 In: a `Request` becomes the JSON body of `POST {base}/chat/completions`. Out: the
-answer, streamed or complete, becomes deltas (`chat_decoder`). Each difference between
-hosts is a field of the codec, and a host is a file in `llm/providers` that sets some of
-them.
+answer, streamed or complete, becomes deltas. `host_options` is how hosts differ.
 
 Source: https://platform.openai.com/docs/api-reference/chat/create
 """
@@ -11,7 +9,7 @@ Source: https://platform.openai.com/docs/api-reference/chat/create
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
@@ -24,7 +22,8 @@ from llm.wire.codecs.feature_fallbacks import (
     open_schema,
 )
 from llm.wire.codecs.openai_chat.decoder import ChatDecoder
-from llm.wire.codecs.openai_chat.hosted_tools import Dialect, HostedToolFields
+from llm.wire.codecs.openai_chat.host_options import OPENAI_OPTIONS, HostOptions
+from llm.wire.codecs.openai_chat.hosted_tools import HostedToolFields
 from llm.wire.codecs.openai_chat.messages import messages
 from llm.wire.deltas import Delta
 from llm.wire.hosted_tools import is_hosted
@@ -32,69 +31,10 @@ from llm.wire.json_schema.reduction import without_refs
 from llm.wire.request import Request
 from llm.wire.response_body import parse_object
 
-#: Options of OpenAI that other hosts ignore at best.
-OPENAI_OPTIONS = frozenset(
-    {
-        "metadata",
-        "prompt_cache_key",
-        "safety_identifier",
-        "service_tier",
-        "verbosity",
-    }
-)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OpenAIChatCodec:
-    """The defaults suit most hosts; they are not OpenAI's own set of features."""
-
-    name: str = "openai_chat"
-    path_template: str = "/chat/completions"  # may hold {model}
-    deployment: str = ""  # Azure: the deployment's name, sent instead of the model's
-
-    max_tokens_field: str = "max_tokens"
-    seed_field: str = "seed"
-    #: The options that request usage in a stream; {} if the host always sends it.
-    stream_options: Mapping[str, Any] = field(
-        default_factory=lambda: {"include_usage": True}
-    )
-    options: frozenset[str] = frozenset()  # the supported ones of OPENAI_OPTIONS
-    drops: frozenset[str] = frozenset()  # fields that the host refuses or ignores
-    #: Fields of every request, which the model's extras override.
-    defaults: Mapping[str, Any] = field(default_factory=dict)
-    #: The same for models whose names begin so.
-    model_defaults: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-
-    #: "reasoning_effort", or "reasoning" for OpenRouter's object.
-    effort_field: str = "reasoning_effort"
-    efforts: Mapping[str, str] = field(default_factory=dict)  # canonical to the host's
-    #: Fields for the effort "none" where a separate switch turns reasoning off:
-    #: DeepSeek.
-    no_reasoning: Mapping[str, Any] = field(default_factory=dict)
-    #: Field in which plain reasoning is sent back with its message; "" for none.
-    reasoning_echo: str = ""
-    think_tags: bool = False  # reasoning arrives as "<think>…</think>" in the text
-
-    system_role: str = "system"
-    merge_system: bool = False  # one system message, in front (strict templates)
-    image_urls: bool = True  # images by address, besides inline images
-    files: bool = False
-    #: Fields of the last assistant message, and of the body, that mark that message as
-    #: the beginning of the answer.
-    prefill_message: Mapping[str, Any] = field(default_factory=dict)
-    prefill_fields: Mapping[str, Any] = field(default_factory=dict)
-    call_id_length: int | None = None  # Mistral: exactly 9 letters and digits
-
-    strict_tools: bool = False  # supports `strict`
-    allowed_tools: bool = False  # supports a choice among some tools
-    takes_tool_choice: bool = True  # False if only the model may choose
-    hosted_tools: Dialect = ""  # the format of hosted tools
-    #: False if the host refuses `additionalProperties: false`: xAI.
-    closed_schemas: bool = True
-    inline_refs: bool = False  # expand `$ref`, which Llama's templates do not follow
-
-    #: Overrides of the usual meaning of HTTP statuses.
-    statuses: Mapping[int, type[LLMError]] = field(default_factory=dict)
+class OpenAIChatCodec(HostOptions):
+    """Encodes requests and decodes answers as the host of these options expects."""
 
     def path(self, request: Request) -> str:
         return self.path_template.format(model=quote(request.model, safe=""))
@@ -131,14 +71,15 @@ class OpenAIChatCodec:
             lost.append("reasoning.effort")
         if request.tools and not self.takes_tool_choice and is_forced(choice):
             lost.append("tool_choice")
-        sent = self._sampling(request)
-        if request.tools:
-            sent["parallel_tool_calls"] = request.parallel_tool_calls
         if self._collect_hosted_tools(request.model, request.tools).is_degraded:
             lost.append("tools")
         if self.merge_system and has_late_instructions(request.items):
             lost.append("input")
-        lost += [name for name in self.drops if sent.get(name) is not None]
+        if self.drops:
+            sent = self._sampling(request)
+            if request.tools:
+                sent["parallel_tool_calls"] = request.parallel_tool_calls
+            lost += [name for name in self.drops if sent.get(name) is not None]
         names = {
             "logprobs": "top_logprobs",
             "verbosity": "text.verbosity",
@@ -261,6 +202,11 @@ class OpenAIChatCodec:
         fields.setdefault("parameters", {"type": "object", "properties": {}})
         return {"type": "function", "function": self._schema(fields)}
 
+    @property
+    def strict_formats(self) -> bool:
+        """Whether the host is known to take `strict` with an answer's schema."""
+        return self.strict_tools
+
     def _schema(self, fields: Mapping[str, Any]) -> Mapping[str, Any]:
         """`fields`, with any schema in them in the form that this host takes."""
         opened: Mapping[str, Any] = (
@@ -298,7 +244,8 @@ def _choice_by_name(choice: Mapping[str, Any]) -> dict[str, Any]:
     kind = choice.get("type")
     if kind not in ("function", "custom"):
         raise BadRequest(
-            f"This provider cannot be told to use a tool of the type {kind!r}.",
+            "With this provider 'tool_choice' cannot name a tool of the type"
+            f" {kind!r}.",
             param="tool_choice",
         )
     return {"type": kind, kind: {"name": choice["name"]}}

@@ -18,11 +18,14 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import unquote_to_bytes
+
+import orjson
 
 from llm.errors import BadRequest
 from llm.wire.codecs.feature_fallbacks import has_late_instructions
+from llm.wire.codecs.openai_chat.host_options import HostOptions
 from llm.wire.codecs.openai_chat.reasoning import TEXT_FIELDS, join_pieces
 from llm.wire.hosted_tools import RECEIPTS, screenshot_message
 from llm.wire.items import Item, call_ids_with_output, is_portable_call_id
@@ -34,9 +37,6 @@ from llm.wire.prefix_cache import (
 )
 from llm.wire.request import Request
 
-if TYPE_CHECKING:
-    from llm.wire.codecs.openai_chat.codec import OpenAIChatCodec
-
 Message = dict[str, Any]
 Part = dict[str, Any]
 
@@ -45,7 +45,7 @@ _MEDIA = ("input_image", "input_file", "input_audio")
 _TEXT_FILE = re.compile(r"text/|application/(json|xml|yaml|toml|x-|javascript)")
 
 
-def messages(request: Request, codec: OpenAIChatCodec) -> list[Message]:
+def messages(request: Request, codec: HostOptions) -> list[Message]:
     """Raises BadRequest for items that this host does not support."""
     if (
         earlier := encode_prefix(request, codec, partial(_encode_prefix, codec))
@@ -56,7 +56,7 @@ def messages(request: Request, codec: OpenAIChatCodec) -> list[Message]:
     return earlier.prepend_to(new, begins)
 
 
-def _encode_prefix(codec: OpenAIChatCodec, request: Request) -> EncodedPrefix | None:
+def _encode_prefix(codec: HostOptions, request: Request) -> EncodedPrefix | None:
     *messages, _ = _Writer(request, codec).all()
     # Merged system messages are moved to the front, so a prefix would not stay
     # unchanged.
@@ -66,13 +66,16 @@ def _encode_prefix(codec: OpenAIChatCodec, request: Request) -> EncodedPrefix | 
 
 def wire_call_id(call_id: str, length: int | None = None) -> str:
     """`call_id` in a form that this host takes; the result is deterministic."""
-    digest = hashlib.sha256(call_id.encode(errors="replace")).hexdigest()
     if length is not None:
         fits = len(call_id) == length and call_id.isalnum() and call_id.isascii()
-        return call_id if fits else digest[:length]
+        return call_id if fits else _digest(call_id)[:length]
     if is_portable_call_id(call_id) and len(call_id) <= _MAX_CALL_ID:
         return call_id
-    return f"call_{digest[:24]}"
+    return f"call_{_digest(call_id)[:24]}"
+
+
+def _digest(call_id: str) -> str:
+    return hashlib.sha256(call_id.encode(errors="replace")).hexdigest()
 
 
 @dataclass(slots=True)
@@ -98,18 +101,21 @@ class _Assistant:
         content: Any = "\n\n".join(self.texts) or None
         if not self.proofs and not self.calls:  # the usual case
             return {"role": "assistant", "content": content}
-        proofs = dict(self.proofs)
-        if thinking := proofs.pop("content", None):  # Mistral's parts
-            text_parts = [{"type": "text", "text": content}] if content else []
-            content = [*thinking, *text_parts]
-        message: Message = {"role": "assistant", "content": content, **proofs}
+        message: Message = {"role": "assistant", "content": content}
+        if self.proofs:
+            message |= self.proofs
+            if thinking := self.proofs.get("content"):  # Mistral's parts
+                text_parts = [{"type": "text", "text": content}] if content else []
+                message["content"] = [*thinking, *text_parts]
+            else:
+                message["content"] = content
         if self.calls:
             message["tool_calls"] = self.calls
         return message
 
 
 class _Writer:
-    def __init__(self, request: Request, codec: OpenAIChatCodec) -> None:
+    def __init__(self, request: Request, codec: HostOptions) -> None:
         self._request = request
         self._codec = codec
         self._messages: list[Message] = []
@@ -208,12 +214,8 @@ class _Writer:
             custom = {"name": item["name"], "input": item["input"]}
             return {"id": id, "type": "custom", "custom": custom}
         function = {"name": item["name"], "arguments": _arguments(item["arguments"])}
-        return {
-            "id": id,
-            "type": "function",
-            "function": function,
-            **self._proof(item),
-        }
+        call = {"id": id, "type": "function", "function": function}
+        return {**call, **self._proof(item)} if "provider_data" in item else call
 
     # The others
 
@@ -307,7 +309,7 @@ class _Writer:
         raise _cannot_send(f"the file {name!r}; send its text")
 
 
-def _must_think(request: Request, codec: OpenAIChatCodec) -> bool:
+def _must_think(request: Request, codec: HostOptions) -> bool:
     """DeepSeek refuses assistant messages without reasoning, even other models'; an
     empty string suffices."""
     effort = (request.reasoning or {}).get("effort")
@@ -326,11 +328,19 @@ def _plain(part: Part) -> str:
 
 def _arguments(text: str) -> str:
     """Arguments as a valid JSON object, because strict chat templates parse them."""
+    text = text or "{}"
+    return text if _is_object(text) else json.dumps({"_raw": text})
+
+
+def _is_object(text: str) -> bool:
     try:
-        whole = isinstance(json.loads(text or "{}"), dict)
+        return isinstance(orjson.loads(text), dict)
+    except orjson.JSONDecodeError:
+        pass  # perhaps it has NaN, which chat templates can parse
+    try:
+        return isinstance(json.loads(text), dict)
     except ValueError:
-        whole = False
-    return (text or "{}") if whole else json.dumps({"_raw": text})
+        return False
 
 
 def _text_file(data_url: str) -> str | None:
@@ -347,4 +357,4 @@ def _text_file(data_url: str) -> str | None:
 
 
 def _cannot_send(what: str) -> BadRequest:
-    return BadRequest(f"This provider cannot be sent {what}.", param="input")
+    return BadRequest(f"This provider does not accept {what}.", param="input")

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any, Literal
 
+from llm.errors import BadResponse
+from llm.wire.deltas import MAX_ITEMS
 from llm.wire.sanitize import sanitize_text
 
 #: Fields for plain text. A host that fills two of them repeats the same text.
@@ -13,6 +15,7 @@ TEXT_FIELDS = ("reasoning_content", "reasoning", "reasoning_text")
 OPAQUE_FIELDS = ("reasoning_opaque", "reasoning_encrypted")
 #: The same as lists of blocks: OpenRouter (Vercel, Snowflake) and LiteLLM.
 BLOCK_FIELDS = ("reasoning_details", "thinking_blocks")
+_MAX_START = 1000  # characters, nearly all whitespace, in which a tag may begin
 REASONING_FIELDS = frozenset({*TEXT_FIELDS, *OPAQUE_FIELDS, *BLOCK_FIELDS})
 
 
@@ -52,20 +55,78 @@ def text_in(value: Any) -> str:
 
 
 def join_pieces(pieces: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Join pieces of reasoning blocks into the complete blocks that the host wants
+    """The complete blocks of these pieces; see `ReasoningBlocks`."""
+    blocks = ReasoningBlocks()
+    for piece in pieces:
+        blocks.add(piece)
+    return blocks.whole()
+
+
+class ReasoningBlocks:
+    """Joins pieces of reasoning blocks into the complete blocks that the host wants
     back.
 
     A piece extends the last block of its type and index; encrypted blocks are never
     split.
     """
-    blocks: list[list[dict[str, Any]]] = []
-    for piece in pieces:
-        goes_on = (block for block in reversed(blocks) if _goes_on(block[-1], piece))
-        if block := next(goes_on, None):
-            block.append(piece)
+
+    __slots__ = ("_blocks", "_latest")
+
+    def __init__(self) -> None:
+        self._blocks: list[_Block] = []
+        self._latest: dict[_Place, _Latest] = {}
+
+    def add(self, piece: dict[str, Any]) -> None:
+        """Raises BadResponse if there are too many blocks."""
+        number = len(self._blocks)
+        if not piece.get("data"):
+            place = str(piece.get("type")), str(piece.get("index"))
+            number = self._latest.setdefault(place, _Latest()).extend(piece, number)
+        if number < len(self._blocks):
+            self._blocks[number].extend(piece)
+        elif number < MAX_ITEMS:
+            self._blocks.append(_Block(piece))
         else:
-            blocks.append([piece])
-    return [_block(block) for block in blocks]
+            raise BadResponse(detail=f"More than {MAX_ITEMS:,} blocks of reasoning.")
+
+    def whole(self) -> list[dict[str, Any]]:
+        return [block.whole() for block in self._blocks]
+
+
+class _Block:
+    """The texts of a block's pieces, and the last non-empty value of other fields."""
+
+    __slots__ = ("_fields", "_first", "_texts")
+
+    def __init__(self, piece: dict[str, Any]) -> None:
+        self._first = piece
+        self._fields: dict[str, Any] | None = None  # None: it is all
+        self._texts: dict[str, list[Any]] = {}
+
+    def extend(self, piece: dict[str, Any]) -> None:
+        if self._fields is None:
+            self._fields = {}
+            self._merge(self._first)
+        self._merge(piece)
+
+    def _merge(self, piece: dict[str, Any]) -> None:
+        assert self._fields is not None
+        for name, value in piece.items():
+            if value not in (None, "") or name not in self._fields:
+                self._fields[name] = value
+            if value and name in ("text", "summary", "thinking"):
+                self._texts.setdefault(name, []).append(value)
+
+    def whole(self) -> dict[str, Any]:
+        if self._fields is None:
+            return dict(self._first)
+        return {**self._fields, **{n: _join(v) for n, v in self._texts.items()}}
+
+
+def _join(values: list[Any]) -> Any:
+    if all(isinstance(value, str) for value in values):
+        return sanitize_text("".join(values))
+    return [{"type": "text", "text": text_in(values)}]  # Mistral's lists of text parts
 
 
 class ThinkTags:
@@ -83,7 +144,8 @@ class ThinkTags:
         text, self._pending = self._pending + text, ""
         if self._state == "before":
             head = text.lstrip()
-            if len(head) < len("<think>") and "<think>".startswith(head):
+            is_start = len(text) < _MAX_START and len(head) < len("<think>")
+            if is_start and "<think>".startswith(head):
                 self._pending = text
                 return
             self._state = "inside" if head.startswith("<think>") else "after"
@@ -106,30 +168,33 @@ class ThinkTags:
         yield self._state == "inside", pending
 
 
-def _goes_on(last: dict[str, Any], piece: dict[str, Any]) -> bool:
-    if piece.get("data") or last.get("data"):
-        return False
-    return all(last.get(name) == piece.get(name) for name in ("type", "index")) and (
-        not piece.get("id") or last.get("id") in (None, piece["id"])
-    )
+_Place = tuple[str, str]  # type and index of a block
 
 
-def _block(pieces: list[dict[str, Any]]) -> dict[str, Any]:
-    """One block: the texts joined, and the last non-empty value of other fields."""
-    block = dict(pieces[0])
-    if len(pieces) == 1:
-        return block
-    for piece in pieces[1:]:
-        for name, value in piece.items():
-            if value not in (None, "") or name not in block:
-                block[name] = value
-    for name in ("text", "summary", "thinking"):
-        values = [piece[name] for piece in pieces if piece.get(name)]
-        if all(isinstance(value, str) for value in values) and values:
-            block[name] = sanitize_text("".join(values))
-        elif values:  # Mistral's lists of text parts
-            block[name] = [{"type": "text", "text": text_in(values)}]
-    return block
+class _Latest:
+    """The latest block of one type and index, and the latest by the id of its last
+    piece."""
+
+    __slots__ = ("_by_id", "_ids", "_number")
+
+    def __init__(self) -> None:
+        self._number: int | None = None
+        self._by_id: dict[str | None, int] = {}
+        self._ids: dict[int, str | None] = {}  # the last of each block
+
+    def extend(self, piece: dict[str, Any], new: int) -> int:
+        """The number of the block that `piece` extends; `new` if it begins one."""
+        id = None if piece.get("id") is None else str(piece["id"])
+        found: int | None = self._number
+        if id:
+            numbers = (self._by_id.get(id, -1), self._by_id.get(None, -1))
+            found = max(numbers) if max(numbers) >= 0 else None
+        if found is None:
+            found = self._number = new
+        elif self._by_id.get(last := self._ids[found]) == found:
+            del self._by_id[last]
+        self._by_id[id], self._ids[found] = found, id
+        return found
 
 
 def _block_words(named: tuple[str, dict[str, Any]]) -> str:

@@ -18,6 +18,9 @@ from llm.wire.deltas import CloseDelta, Delta, ItemDelta, ProofDelta, ToolCallDe
 
 #: Limit for one answer: each piece is compared with all calls so far.
 MAX_CALLS = 1_000
+#: Characters of a call's arguments that are parsed while it may go on: a host that
+#: sends names without ids has them parsed with every piece.
+MAX_CHECKED = 20_000_000
 #: Fields of an entry that must be sent back unchanged; Gemini's, and LiteLLM's name.
 _OPAQUE = ("extra_content", "provider_specific_fields")
 
@@ -103,13 +106,17 @@ class _Piece:
         if arguments is not None and not isinstance(arguments, str):
             arguments = orjson.dumps(arguments).decode()
         self.arguments: str = arguments or ""
-        self.raw = {name: entry[name] for name in _OPAQUE if entry.get(name)}
+        self.raw: dict[str, Any] = {}
+        if not entry.keys().isdisjoint(_OPAQUE):
+            self.raw = {name: entry[name] for name in _OPAQUE if entry.get(name)}
 
 
 class _Call:
     """A call as far as it has arrived."""
 
     __slots__ = (
+        "_checked",
+        "_length",
         "arguments",
         "custom",
         "id",
@@ -128,15 +135,18 @@ class _Call:
         self.arguments: list[str] = []
         self.raw: dict[str, Any] = {}
         self.is_announced = False  # its name has been emitted
+        self._length = self._checked = 0  # characters
 
     def add(self, piece: _Piece) -> Iterator[Delta]:
         first = not self.is_announced
         self.id = self.id or piece.id
         self.name = self.name or piece.name  # some hosts repeat it, none splits it
         self.custom = self.custom or piece.custom
-        self.raw |= piece.raw
+        if piece.raw:
+            self.raw |= piece.raw
         if piece.arguments:
             self.arguments.append(piece.arguments)
+            self._length += len(piece.arguments)
         if self.custom:
             return  # emitted as a whole, at the end
         self.is_announced = bool(self.name)
@@ -156,7 +166,15 @@ class _Call:
     def is_followed_by(self, piece: _Piece) -> bool:
         if piece.name != self.name:
             return True
-        return bool(piece.arguments and self.arguments) and self.is_whole()
+        if not (piece.arguments and self.arguments) or self._is_open_object():
+            return False
+        self._checked += self._length
+        return self._checked <= MAX_CHECKED and self.is_whole()
+
+    def _is_open_object(self) -> bool:
+        """Whether the arguments are an object that has no end yet."""
+        is_object = self.arguments[0].lstrip().startswith("{")
+        return is_object and not self.arguments[-1].rstrip().endswith("}")
 
     def custom_item(self) -> ItemDelta:
         item = {

@@ -2,7 +2,7 @@
 
 In: a `Request` becomes the JSON body of `POST {base}/responses`, stateless (`store:
 false`) unless it runs in the background. Out: the answer, streamed or complete, becomes
-deltas (`responses_decoder`). Canonical items already have this shape, so hosts differ
+deltas (`decoder`). Canonical items already have this shape, so hosts differ
 only in the features they support, which are the codec's fields.
 
 Source: https://platform.openai.com/docs/api-reference/responses
@@ -31,9 +31,9 @@ from llm.wire.codecs.openai_responses.input_items import (
     without_private_fields,
 )
 from llm.wire.deltas import Delta
-from llm.wire.hosted_tools import is_hosted
 from llm.wire.prefix_cache import (
     EncodedPrefix,
+    SplitItems,
     encode_messages,
     encode_prefix,
     without_prefix,
@@ -92,12 +92,14 @@ class OpenAIResponsesCodec:
         wire = self._input(request)
         known: dict[str, Any] = {
             "instructions": request.instructions or None,
-            **self._sampling(request),
-            **self._tools(request),
+            "max_output_tokens": request.max_output_tokens,
+            "temperature": request.temperature,
+            "top_p": request.top_p,
+            **(self._tools(request) if request.tools else {}),
             **self._extras(request),
             "background": request.in_background or None,
-            "reasoning": self._reasoning(request) or None,
-            "text": self._text(request) or None,
+            "reasoning": (request.reasoning and self._reasoning(request)) or None,
+            "text": (request.text and self._text(request)) or None,
         }
         body: dict[str, Any] = {
             "model": self.deployment or request.model,
@@ -124,7 +126,11 @@ class OpenAIResponsesCodec:
             and "service_tier" not in self.options,
             "text.verbosity": bool((request.text or {}).get("verbosity"))
             and "verbosity" not in self.options,
-            "tools": any(is_degraded(t, self.hosted_tools) for t in request.tools),
+            "tools": any(
+                is_degraded(tool, self.hosted_tools)
+                for tool in request.tools
+                if tool.get("type") != "function"
+            ),
             "tool_choice": not self.takes_tool_choice
             and bool(request.tools)
             and is_forced(request.tool_choice),
@@ -145,10 +151,12 @@ class OpenAIResponsesCodec:
     # The body
 
     def _input(self, request: Request) -> ResponsesInput:
+        if not isinstance(request.items, SplitItems):
+            return self._build_input(request)
         earlier = encode_prefix(request, self, self._encode_prefix)
-        wire = self._build_input(without_prefix(request) if earlier else request)
         if earlier is None:
-            return wire
+            return self._build_input(request)
+        wire = self._build_input(without_prefix(request))
         if not earlier.ids.isdisjoint(wire.used_call_ids):
             return self._build_input(request)
         wire.items = earlier.prepend_to(wire.items)
@@ -171,13 +179,6 @@ class OpenAIResponsesCodec:
             phases="phase" in self.options,
         )
 
-    def _sampling(self, request: Request) -> dict[str, Any]:
-        return {
-            "max_output_tokens": request.max_output_tokens,
-            "temperature": request.temperature,
-            "top_p": request.top_p,
-        }
-
     def _tools(self, request: Request) -> dict[str, Any]:
         tools, choice = list(request.tools), request.tool_choice
         if not self.takes_tool_choice:
@@ -192,10 +193,10 @@ class OpenAIResponsesCodec:
 
     def _tool(self, tool: Mapping[str, Any]) -> dict[str, Any]:
         ours = without_private_fields(tool)
-        if is_hosted(ours):
-            return convert_hosted_tool(ours, self.hosted_tools)
         if ours.get("type") == "custom":
             return ours
+        if ours.get("type") != "function":
+            return convert_hosted_tool(ours, self.hosted_tools)
         schema, strict = ours.get("parameters"), bool(ours.get("strict"))
         if not self.strict_schemas:
             schema, strict = open_schema(schema), False
@@ -204,7 +205,12 @@ class OpenAIResponsesCodec:
         return {**ours, "parameters": schema, "strict": strict}
 
     def _include(self, request: Request, wire: ResponsesInput) -> list[str]:
-        reasons = wire.has_encrypted_reasoning or self._reasons(request)
+        effort = (request.reasoning or {}).get("effort")
+        reasons = (
+            wire.has_encrypted_reasoning
+            or (bool(request.reasoning) and effort != "none")
+            or bool(self.reasoners and self.reasoners.match(request.model))
+        )
         wanted = ["reasoning.encrypted_content"] if reasons else []
         return wanted + (includes(request.tools) if self.tool_results else [])
 
@@ -228,6 +234,11 @@ class OpenAIResponsesCodec:
             reasoning["effort"] = self.efforts.get(effort, effort)
         return {name: value for name, value in reasoning.items() if value is not None}
 
+    @property
+    def strict_formats(self) -> bool:
+        """Whether the host takes `strict` with an answer's schema."""
+        return self.strict_schemas
+
     def _text(self, request: Request) -> dict[str, Any]:
         text = {k: v for k, v in (request.text or {}).items() if v is not None}
         if "verbosity" not in self.options:
@@ -236,16 +247,11 @@ class OpenAIResponsesCodec:
             text["format"] = open_schema(text["format"])
         return text
 
-    def _reasons(self, request: Request) -> bool:
-        if request.reasoning and request.reasoning.get("effort") != "none":
-            return True
-        return bool(self.reasoners and self.reasoners.match(request.model))
-
 
 def _refuse_unsupported(request: Request) -> None:
     """`seed` is optional and may be ignored; these options would change the answer."""
     for name in ("stop", "presence_penalty", "frequency_penalty"):
         if getattr(request, name):
             raise BadRequest(
-                f"This model's API has no {name!r}; leave it out.", param=name
+                f"This model's API does not support {name!r}; leave it out.", param=name
             )

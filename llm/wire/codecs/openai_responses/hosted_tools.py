@@ -82,7 +82,7 @@ def _search(tool: Tool, dialect: Dialect) -> dict[str, Any]:
     match dialect:
         case "openai" if search.blocked:
             raise not_supported(
-                tool, "leaves no domain out; leave 'blocked_domains' out"
+                tool, "does not support 'blocked_domains'; leave it out"
             )
         case "meta":
             search.refuse_domains(tool)

@@ -49,9 +49,8 @@ class ResponsesInput:
         self._phases = phases
         self._call_ids: dict[str, str] = {}  # canonical to the wire's
         self._answered = call_ids_with_output(request.items)
-        self._approval_ids: dict[
-            str, str
-        ] = {}  # approval requests, our ids to the wire's
+        #: Approval requests, our ids to the wire's.
+        self._approval_ids: dict[str, str] = {}
         self._elsewhere = {
             item.get("id") for item in request.items if "provider_data" in item
         }
@@ -62,7 +61,7 @@ class ResponsesInput:
             self._add(item, following[0] if following else None)
 
     def _add(self, item: Item, following: Item | None) -> None:
-        raw = self._request.proof(item)
+        raw = self._request.proof(item) if "provider_data" in item else None
         kind = item.get("type", "message")
         if kind == "reasoning":
             self._ids_are_valid = self._is_replayable(raw, following)

@@ -1,0 +1,72 @@
+"""Deletion of an account by the person whom it belongs to.
+
+At once the account is closed, and its keys, tokens and sessions are gone; its
+conversations and memories are hidden. Retention erases the rows later.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib.auth import get_user_model
+from django.db import transaction
+from django.db.models import Q
+from django.utils import timezone
+from django.utils.translation import gettext_lazy as _
+
+from conversations.access.sessions import end_others
+from conversations.models import Conversation, SavedPrompt, ToolCall, Turn
+from conversations.models.access_token import AccessToken
+from conversations.models.memory import Memory
+from conversations.models.user_settings import UserSettings
+from llm.models import ApiKey
+from tools.models.mcp_sign_in import McpSignIn
+
+
+class LastSuperuser(Exception):
+    """The last administrator cannot be deleted."""
+
+    message = _(
+        "You are the only administrator. Make somebody else an administrator first."
+    )
+
+
+def close_account(user: Any) -> None:
+    """Raises LastSuperuser. The user's open connections end at their next check."""
+    with transaction.atomic():
+        _check_not_last(user)
+        user.is_active = False
+        user.save(update_fields=["is_active"])
+        _delete_secrets(user)
+        _hide_content(user)
+    end_others(user, None)
+
+
+def _check_not_last(user: Any) -> None:
+    if not user.is_superuser:
+        return
+    active = get_user_model()._default_manager.filter(is_superuser=True, is_active=True)
+    # Locked, so that two administrators do not delete each other's last successor.
+    if {row.pk for row in active.select_for_update()} <= {user.pk}:
+        raise LastSuperuser
+
+
+def _delete_secrets(user: Any) -> None:
+    now = timezone.now()
+    tokens = AccessToken.objects.filter(user=user, revoked_at=None)
+    tokens.update(revoked_at=now)
+    ApiKey.every.filter(owner=user.pk).delete()
+    McpSignIn.objects.filter(user=user).delete()
+    UserSettings.objects.change(user.pk, custom_instructions="", account_deleted_at=now)
+    SavedPrompt.objects.filter(owner=user).delete()
+
+
+def _hide_content(user: Any) -> None:
+    now = timezone.now()
+    Conversation.objects.filter(owner=user, deleted_at=None).update(deleted_at=now)
+    Memory.objects.filter(user=user, deleted_at=None).update(deleted_at=now)
+    theirs = Q(conversation__owner=user) | Q(author=user)
+    unfinished = Turn.objects.not_finished().filter(theirs)
+    unfinished.update(cancel_requested=True)
+    running = ToolCall.objects.in_background().filter(turn__conversation__owner=user)
+    running.update(cancel_requested=True)

@@ -1,0 +1,109 @@
+"""Invitations to conversations: who may invite, accept, leave and write.
+
+An invitation names a person by the exact user name. It is stored, and shown to the
+owner, in the same way whether or not there is such a person, so that invitations do not
+tell which names exist; whoever accepts shows it themselves.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib.auth import get_user_model
+from django.core.exceptions import ValidationError
+from django.db import transaction
+from django.db.models import Q
+from django.utils.translation import gettext_lazy as _
+
+from conversations.models import AuthorGone, Conversation, Participant, Turn
+from conversations.models.participant import WRITING_ROLES, Role
+
+MAX_PEOPLE = 20  # invited to one conversation
+MAX_NAME = 150  # characters, as of Django's user names
+
+
+@transaction.atomic
+def invite(conversation: Conversation, name: str, role: str) -> Participant:
+    """Invite the person with this name, or change the role of who is invited already.
+    Repeated, it reaches a person who has got the name since. Raises ValidationError."""
+    name = name.strip()
+    if not name or len(name) > MAX_NAME:
+        raise ValidationError({"name": _("Write the person's user name.")})
+    if role not in Role.values:
+        raise ValidationError({"role": _("Choose what the person may do.")})
+    if name == conversation.owner.get_username():
+        raise ValidationError({"name": _("This is your own conversation.")})
+    # Two tabs that invite one person at once do so one after the other.
+    Conversation.objects.select_for_update(no_key=True).only("pk").get(
+        pk=conversation.pk
+    )
+    users = get_user_model()._default_manager.filter(is_active=True)
+    user = users.filter(username=name).first()
+    current = Participant.objects.current().filter(conversation=conversation)
+    if known := current.filter(name=name).first():
+        known.role = role
+        known.user_id = known.user_id or (user.pk if user else None)
+        known.save(update_fields=["role", "user"])
+        return known
+    if current.count() >= MAX_PEOPLE:
+        raise ValidationError(
+            _("%(count)s people are invited already; remove one first.")
+            % {"count": MAX_PEOPLE}
+        )
+    return Participant.objects.create(
+        conversation=conversation,
+        user=user,
+        name=name,
+        role=role,
+        invited_by=conversation.owner,
+    )
+
+
+def remove(participant: Participant) -> None:
+    """End the participation. Turns of the participant that still run are stopped."""
+    participant.revoke()
+    if participant.user_id is not None:
+        turns = Turn.objects.filter(
+            conversation=participant.conversation_id, author=participant.user_id
+        )
+        turns.not_finished().update(cancel_requested=True)
+
+
+def shown_participants(conversation: Conversation, user: Any) -> Any:
+    """The invitations, for the owner; for a participant those who have accepted."""
+    rows = Participant.objects.current().filter(conversation=conversation)
+    if conversation.owner_id == user.pk:
+        return rows
+    return rows.filter(accepted_at__isnull=False)
+
+
+def removable_by(user: Any) -> Any:
+    """Participants whom `user` may remove: those of the user's own conversations, and
+    the user (who leaves, or declines)."""
+    own = Q(conversation__owner_id=user.pk, conversation__deleted_at=None)
+    return Participant.objects.current().filter(own | Q(user_id=user.pk))
+
+
+def role_of(user: Any, conversation: Conversation) -> str:
+    """The role of a participant; "" for the owner and for everybody else."""
+    if conversation.owner_id == user.pk:
+        return ""
+    rows = Participant.objects.joined().filter(conversation=conversation)
+    roles = rows.filter(user_id=user.pk).values_list("role", flat=True)
+    return max(roles, key=Role.values.index, default="")
+
+
+def check_author(turn: Turn) -> None:
+    """Check that the author of a turn may still write in the conversation, so that no
+    turn uses keys and permissions of somebody who has left, nor the owner's instead.
+
+    Raises AuthorGone.
+    """
+    if turn.author_id is None and not turn.author_name:
+        return
+    author = turn.actor
+    rows = Participant.objects.joined().filter(
+        conversation=turn.conversation_id, user=author, role__in=WRITING_ROLES
+    )
+    if not author.is_active or not rows.exists():
+        raise AuthorGone

@@ -1,0 +1,68 @@
+"""Admin of users' settings and of the saved prompts of groups."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Any
+
+from django.contrib import admin
+from django.db.models import QuerySet
+from django.http import HttpRequest
+from django.utils.translation import gettext_lazy as _
+
+from conversations.admin.conversation_content import ConversationContentAdmin
+from conversations.admin.presets.versions import VersionedAdmin
+from conversations.forms.preset_forms import NotedForm
+from conversations.models.saved_prompt import SavedPrompt
+from conversations.models.staff.versions import PromptVersion
+from conversations.models.user_settings import UserSettings
+
+
+@admin.register(UserSettings)
+class UserSettingsAdmin(ConversationContentAdmin):
+    owner = "user"
+    list_display = ["user", "theme", "language", "memory_enabled", "account_deleted_at"]
+    list_filter = [("account_deleted_at", admin.EmptyFieldListFilter)]
+    list_select_related = ["user"]
+    ordering = ["-pk"]
+    search_fields = ["=user__username"]
+    search_help_text = _("A user's name.")
+
+    def get_object(
+        self, request: HttpRequest, object_id: str, from_field: str | None = None
+    ) -> UserSettings | None:
+        """None for a number that no column holds, too; Django finds that out for keys
+        that are no relations."""
+        rows: QuerySet[UserSettings] = self.get_queryset(request)
+        with suppress(ValueError):
+            return rows.filter(user__id=object_id).first()
+        return None
+
+
+class GroupPromptForm(NotedForm):
+    class Meta:
+        model = SavedPrompt
+        fields = ["group", "name", "title", "text"]
+
+
+@admin.register(SavedPrompt)
+class SavedPromptAdmin(VersionedAdmin):
+    """Prompts of groups. Those of users are only for them."""
+
+    form = GroupPromptForm
+    version_model = PromptVersion
+    restore_note = _("The prompt stays with its group.")
+    change_form_template = "admin/conversations/savedprompt/change_form.html"
+    fields = ["group", "name", "title", "text", "note"]
+    list_display = ["name", "title", "group"]
+    list_filter = ["group"]
+    list_select_related = ["group"]
+    search_fields = ["name", "title"]
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[SavedPrompt]:
+        return super().get_queryset(request).exclude(group=None)
+
+    def get_form(self, request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
+        form = super().get_form(request, *args, **kwargs)
+        form.base_fields["group"].required = True
+        return form

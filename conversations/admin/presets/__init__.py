@@ -1,0 +1,1 @@
+"""Admin of presets: drafts, versions and evaluations."""

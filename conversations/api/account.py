@@ -1,0 +1,240 @@
+"""API views of a user's access tokens, sessions and password, for browser sessions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from django.contrib.auth import update_session_auth_hash
+from django.forms import BaseForm
+from django.shortcuts import get_object_or_404
+from rest_framework import serializers
+from rest_framework.permissions import IsAuthenticated
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from conversations.access.sessions import end_others, sessions_of
+from conversations.api import schema
+from conversations.api.authentication import BrowserPermission
+from conversations.api.pagination import PageSerializer, list_rows
+from conversations.api.views import ApiView
+from conversations.forms.password_form import ThrottledPasswordChangeForm
+from conversations.forms.token_forms import TokenForm, unrevoked_tokens
+from conversations.models import SignedInSession
+from conversations.models.access_token import AccessToken
+from conversations.requests.fields import StrictSerializer, TextField
+from llm import router
+from llm.models import LanguageModel
+
+
+class BrowserView(ApiView):
+    permission_classes = [IsAuthenticated, BrowserPermission]
+
+
+# Access tokens
+
+
+class TokenSerializer(serializers.ModelSerializer[Any]):
+    models = serializers.SerializerMethodField(
+        help_text="Those that it may call; empty for all."
+    )
+
+    class Meta:
+        model = AccessToken
+        fields = [
+            *("id", "label", "prefix", "scopes", "models", "networks"),
+            *("requests_per_minute", "tokens_per_minute", "budget", "budget_period"),
+            *("expires_at", "last_used_at", "created_at"),
+        ]
+
+    def get_models(self, row: AccessToken) -> list[str]:
+        return [model.public_name for model in row.allowed_models.all()]
+
+
+class TokensSerializer(PageSerializer):
+    results = TokenSerializer(many=True)
+    data = TokenSerializer(many=True, help_text="The same as `results`.")  # type: ignore[assignment]
+
+
+class IssuedTokenSerializer(TokenSerializer):
+    token = serializers.CharField(help_text="It is shown once, and not stored.")
+
+    class Meta(TokenSerializer.Meta):
+        fields = [*TokenSerializer.Meta.fields, "token"]
+
+
+class NewTokenSerializer(StrictSerializer):
+    """Fields of `TokenForm`, which checks them."""
+
+    label = TextField(max_length=100)  # type: ignore[assignment]
+    scopes = serializers.ListField(child=TextField(), required=False)
+    models = serializers.ListField(child=TextField(), required=False)
+    networks = serializers.ListField(child=TextField(), required=False)
+    requests_per_minute = serializers.IntegerField(required=False, allow_null=True)
+    tokens_per_minute = serializers.IntegerField(required=False, allow_null=True)
+    budget = serializers.DecimalField(
+        required=False, allow_null=True, max_digits=12, decimal_places=2
+    )
+    budget_period = serializers.ChoiceField(
+        required=False, choices=AccessToken.Period.choices
+    )
+    expires_on = serializers.DateField(required=False, allow_null=True)
+
+    def validate_models(self, names: list[str]) -> list[LanguageModel]:
+        known = {row.public_name: row for row in router.available(self.context["user"])}
+        if unknown := [name for name in names if name not in known]:
+            name = unknown[0][:100]
+            raise serializers.ValidationError(f"There is no model {name!r}.")
+        return [known[name] for name in names]
+
+
+class TokensView(BrowserView):
+    serializer_class = TokensSerializer
+
+    @schema.describe(
+        parameters=schema.list_parameters(),
+        responses={200: TokensSerializer, **schema.errors()},
+    )
+    def get(self, request: Request) -> Response:
+        """The user's access tokens that are not revoked."""
+        rows = unrevoked_tokens(request.user)
+        shown = TokenSerializer(rows, many=True).data
+        return list_rows(request, shown, searched=["label"])
+
+    @schema.describe(
+        request=NewTokenSerializer,
+        responses={201: IssuedTokenSerializer, **schema.errors(*schema.BODY)},
+    )
+    def post(self, request: Request) -> Response:
+        """Create an access token."""
+        new = NewTokenSerializer(
+            data=request.data, context=self.get_serializer_context()
+        )
+        new.is_valid(raise_exception=True)
+        form = TokenForm(_form_data(new.validated_data), user=request.user)
+        _check(form, renamed={"allowed_models": "models"})
+        row, token = form.issue()
+        issued = {**TokenSerializer(row).data, "token": token}
+        return Response(issued, status=201)
+
+
+class TokenView(BrowserView):
+    @schema.describe(responses={204: None, **schema.errors(404)})
+    def delete(self, request: Request, pk: int) -> Response:
+        """Revoke an access token."""
+        get_object_or_404(unrevoked_tokens(request.user), pk=pk).revoke()
+        return Response(status=204)
+
+
+def _form_data(values: Mapping[str, Any]) -> dict[str, Any]:
+    """What the page's form would send; fields that were left out have its defaults."""
+    fields: Mapping[str, Any] = TokenForm.base_fields
+    defaults = {name: field.initial for name, field in fields.items()}
+    data = {name: each() if callable(each) else each for name, each in defaults.items()}
+    data |= {name: value for name, value in values.items() if name != "models"}
+    data["budget_period"] = data["budget_period"] or AccessToken.Period.TOTAL
+    data["allowed_models"] = [model.pk for model in values.get("models", ())]
+    return data
+
+
+def _check(form: BaseForm, renamed: Mapping[str, str] | None = None) -> None:
+    """Raise ValidationError with the form's errors, by the names of the API."""
+    if not form.is_valid():
+        names, errors = renamed or {}, form.errors.get_json_data()
+        raise serializers.ValidationError(
+            {
+                names.get(name, name): [error["message"] for error in found]
+                for name, found in errors.items()
+            }
+        )
+
+
+# Sessions
+
+
+class SessionSerializer(serializers.ModelSerializer[Any]):
+    browser = serializers.CharField()
+    is_own = serializers.SerializerMethodField(help_text="Whether it is this session.")
+
+    class Meta:
+        model = SignedInSession
+        fields = ["id", "browser", "address", "is_own", "created_at", "last_used_at"]
+
+    def get_is_own(self, row: SignedInSession) -> bool:
+        return bool(row.session_key == self.context["session_key"])
+
+
+class SessionsSerializer(PageSerializer):
+    results = SessionSerializer(many=True)
+    data = SessionSerializer(many=True, help_text="The same as `results`.")  # type: ignore[assignment]
+
+
+class SessionsView(BrowserView):
+    serializer_class = SessionsSerializer
+
+    @schema.describe(
+        parameters=schema.list_parameters(),
+        responses={200: SessionsSerializer, **schema.errors()},
+    )
+    def get(self, request: Request) -> Response:
+        """Where the user is signed in."""
+        context = {"session_key": request.session.session_key}
+        rows = sessions_of(request.user)
+        shown = SessionSerializer(rows, many=True, context=context).data
+        return list_rows(request, shown, searched=["browser", "address"])
+
+    @schema.describe(
+        operation_id="other_sessions_destroy",
+        responses={204: None, **schema.errors()},
+    )
+    def delete(self, request: Request) -> Response:
+        """End all other sessions."""
+        end_others(request.user, request.session.session_key)
+        return Response(status=204)
+
+
+class SessionView(BrowserView):
+    @schema.describe(responses={204: None, **schema.errors(404)})
+    def delete(self, request: Request, pk: int) -> Response:
+        """End a session."""
+        get_object_or_404(SignedInSession, pk=pk, user_id=request.user.pk).end()
+        return Response(status=204)
+
+
+# The password
+
+
+class PasswordSerializer(StrictSerializer):
+    old_password = TextField(trim_whitespace=False, max_length=4096, write_only=True)
+    new_password = TextField(trim_whitespace=False, max_length=4096, write_only=True)
+
+
+class PasswordView(BrowserView):
+    serializer_class = PasswordSerializer
+
+    @schema.describe(
+        request=PasswordSerializer,
+        responses={204: None, **schema.errors(*schema.BODY)},
+    )
+    def post(self, request: Request) -> Response:
+        """Change the password. It ends all other sessions."""
+        serializer = PasswordSerializer(data=request.data)
+        serializer.is_valid(raise_exception=True)
+        new = serializer.validated_data["new_password"]
+        form = ThrottledPasswordChangeForm(
+            request.user,
+            request=request,
+            data={
+                "old_password": serializer.validated_data["old_password"],
+                "new_password1": new,
+                "new_password2": new,
+            },
+        )
+        _check(
+            form,
+            renamed=dict.fromkeys(("new_password1", "new_password2"), "new_password"),
+        )
+        user = form.save()
+        update_session_auth_hash(request, user)
+        end_others(user, request.session.session_key)
+        return Response(status=204)

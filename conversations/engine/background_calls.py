@@ -1,0 +1,216 @@
+"""Runs the calls whose results the model does not wait for.
+
+All state is in the rows, so any process can continue a call: it starts calls that no
+process runs, polls work that goes on elsewhere when it is due, and ends calls that took
+too long or were cancelled. One loop looks for such calls; notifications make it look at
+once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from contextlib import aclosing
+from dataclasses import replace
+from typing import TypeVar
+
+from django.db import Error as DatabaseError
+
+from conversations.engine import background_store as rows
+from conversations.engine.background_store import CallClaim, CallWork, ConcludedCall
+from conversations.engine.database.executor import Database
+from tools.execute import CallOutcome, CallProgress, execute, format_trace
+from tools.loop.late_results import poll_for
+from tools.registry import RuntimeTool
+
+logger = logging.getLogger(__name__)
+
+BATCH_SIZE = 50  # calls that one sweep starts
+TRIES = 5  # retries of a write, before the lease is left to expire
+T = TypeVar("T")
+
+
+class BackgroundCalls:
+    """The background calls that run in this process. Create it on the engine's event
+    loop.
+
+    `submit` takes the ids of a new turn and of its conversation. `notify_result` takes
+    the id of a conversation whose open turn has a new result to deliver.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        *,
+        submit: Callable[[str, str], None],
+        notify_result: Callable[[str], None],
+    ) -> None:
+        self._database = database
+        self._submit = submit
+        self._notify_result = notify_result
+        self._running: dict[CallClaim, asyncio.Task[None]] = {}
+        self._progress: dict[CallClaim, str] = {}
+        self._stopped: set[CallClaim] = set()  # by a person
+        self._abandoned: set[CallClaim] = set()  # given up, but their threads still run
+        self._sweep_task: asyncio.Task[None] | None = None
+        self._sweep_again = False
+        self._draining = False
+
+    def wake(self) -> None:
+        """Look for calls to start, now."""
+        self._sweep_again = True
+        if not self._draining and (self._sweep_task is None or self._sweep_task.done()):
+            self._sweep_task = asyncio.create_task(self._sweep_while_woken())
+
+    async def beat(self) -> None:
+        """Renew the leases; cancel calls that another process has claimed or a person
+        has cancelled."""
+        if not self._running:
+            return
+        beats = {claim: self._progress.get(claim, "") for claim in self._running}
+        lost, stopped = await self._database.beat(rows.renew, beats)
+        newly = set(stopped) - self._stopped
+        self._stopped |= newly
+        for claim in [*lost, *newly]:
+            if task := self._running.get(claim):
+                task.cancel()
+
+    async def sweep(self) -> None:
+        """Start the calls that no process runs."""
+        if self._draining:
+            return
+        for pk in await self._database.read(rows.find_due, BATCH_SIZE):
+            if not self._draining:
+                await self._start_call(pk)
+        if await self._database.read(rows.find_conversations_to_wake, 1):
+            for ids in await self._database.write(
+                rows.open_turns_for_results, BATCH_SIZE
+            ):
+                self._submit(*ids)
+
+    def begin_drain(self) -> list[asyncio.Task[None]]:
+        """Start no more calls. Returns the tasks that still run."""
+        self._draining = True
+        return list(self._running.values())
+
+    async def drain(self) -> None:
+        """Cancel the running calls and release them to other processes."""
+        tasks = self.begin_drain()
+        claims = list(self._running)
+        if self._sweep_task:
+            tasks.append(self._sweep_task)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        if claims:
+            await self._database.write(rows.release, claims)
+
+    async def _sweep_while_woken(self) -> None:
+        while self._sweep_again and not self._draining:
+            self._sweep_again = False
+            try:
+                await self.beat()
+                await self.sweep()
+            except DatabaseError as exc:
+                logger.warning(
+                    "background calls could not be checked: %s", type(exc).__name__
+                )
+
+    async def _start_call(self, pk: int) -> None:
+        claim = await self._database.write(rows.claim, pk)
+        if claim is None:
+            return
+        task = asyncio.create_task(self._run_call(claim))
+        self._running[claim] = task
+        task.add_done_callback(lambda _: self._forget(claim))
+
+    def _forget(self, claim: CallClaim) -> None:
+        self._running.pop(claim, None)
+        self._progress.pop(claim, None)
+        self._stopped.discard(claim)
+        self._abandoned.discard(claim)
+
+    async def _run_call(self, claim: CallClaim) -> None:
+        try:
+            work = await self._database.read(rows.load, claim)
+            outcome = work.outcome or await self._outcome(claim, work)
+            await self._conclude(claim, outcome)
+        except asyncio.CancelledError:
+            if claim not in self._stopped:
+                raise  # released, or claimed by another process
+            self._uncancel()
+            await self._conclude(
+                claim, _outcome_of_cancel(is_over=claim not in self._abandoned)
+            )
+        except Exception as exc:
+            # After the lease has expired, a sweep takes the call up again.
+            logger.error("background call %d failed: %s", claim.pk, format_trace(exc))
+
+    @staticmethod
+    def _uncancel() -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        task.uncancel()
+
+    async def _outcome(self, claim: CallClaim, work: CallWork) -> CallOutcome:
+        tools = {name: _with_time_left(tool, work) for name, tool in work.tools.items()}
+        context = replace(
+            work.context, abandoned=lambda call_id: self._abandoned.add(claim)
+        )
+        happenings = execute([work.call], tools, context)
+        async with aclosing(happenings):
+            async for happening in happenings:
+                if isinstance(happening, CallProgress):
+                    self._progress[claim] = happening.message
+                else:
+                    return happening
+        raise AssertionError("a call has one outcome")
+
+    async def _conclude(self, claim: CallClaim, outcome: CallOutcome) -> None:
+        if outcome.accepted is not None:
+            await self._write_with_retries(
+                rows.record_accepted, claim, outcome.accepted
+            )
+            return
+        concluded = await self._write_with_retries(rows.conclude, claim, outcome)
+        if concluded is not None:
+            self.dispatch_result(concluded)
+
+    def dispatch_result(self, concluded: ConcludedCall) -> None:
+        """Deliver a stored result to the model. Call it on the engine's loop."""
+        if concluded.new_turn:
+            self._submit(concluded.new_turn, concluded.conversation_id)
+        else:
+            self._notify_result(concluded.conversation_id)
+
+    async def _write_with_retries(self, write: Callable[..., T], *values: object) -> T:
+        """Retry the write while the database is unavailable: the work is done, and its
+        result must not be lost."""
+        for delay in _delays():
+            try:
+                return await self._database.write(write, *values)
+            except DatabaseError:
+                await asyncio.sleep(delay)
+        return await self._database.write(write, *values)
+
+
+def _delays() -> Sequence[float]:
+    return [0.1 * 2**number for number in range(TRIES)]
+
+
+def _with_time_left(tool: RuntimeTool, work: CallWork) -> RuntimeTool:
+    """The tool with the remaining time as its timeout; a call that was accepted
+    elsewhere polls for its result instead of running."""
+    seconds = max(work.seconds_left, 0.001)
+    if work.token is None:
+        return replace(tool, timeout=seconds)
+    return replace(tool, timeout=seconds, call=poll_for(tool, work.token))
+
+
+def _outcome_of_cancel(*, is_over: bool) -> CallOutcome:
+    state, text = "cancelled", "A person cancelled this call."
+    if not is_over:
+        state = "abandoned"
+        text += " Its thread cannot be stopped: what it does may still take effect."
+    return CallOutcome("", state, f"Error: {text}", text, 0.0)

@@ -1,0 +1,121 @@
+"""Claims of turns: taking one, finding claimable ones, ending all.
+
+Synchronous; called through `database.executor.Database`. Every write of a claimed turn
+names the claim's epoch; one that finds no row of its epoch raises `StaleEpoch`, because
+another run has claimed the turn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from django.conf import settings
+from django.db.models import QuerySet
+from django.utils import timezone
+
+from conversations.engine.database import sql
+from conversations.engine.database.sql import LAPSED, Moment
+from conversations.engine.event_log import StaleEpoch
+from conversations.models import Turn
+
+#: Turns that are queued when a turn ends; the sweep finds further ones.
+MAX_NEXT = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """This process may run the turn until the lease expires; every write names
+    `epoch`."""
+
+    turn_id: str
+    conversation_id: str
+    epoch: int
+    claims_without_progress: int = 1  # since it last progressed or waited
+    claims: int = 1  # since the turn last waited for a person
+    seconds_left: float | None = None  # until its deadline; None: the full time
+
+
+def claim(turn_id: str, *, alone: bool = False) -> Claim | None:
+    """Claim the turn. None if another process has claimed it, it is over or must wait
+    for an earlier turn, or it is a suspect and `alone` is not set."""
+    time, now = Moment(settings.TURN_DEADLINE), Moment()
+    values = [lease_end(), timezone.now(), time, turn_id, now, now]
+    row = sql.first(sql.CLAIM_ALONE if alone else sql.CLAIM, values)
+    if row is None:
+        return None
+    conversation_id, epoch, claims, fruitless, left, *times = row
+    if left is None:
+        left = _seconds(*times)
+    else:  # the turn has waited for a person
+        started = {"deadline_at": Moment(left), "seconds_left": None}
+        sql.update_running(turn_id, epoch, started)
+    return Claim(turn_id, conversation_id, epoch, fruitless, claims, left)
+
+
+def _seconds(until: Any, now: Any) -> float:
+    """Seconds between two times as the database returns them."""
+    ends, begins = (
+        datetime.fromisoformat(each) if isinstance(each, str) else each
+        for each in (until, now)
+    )
+    return float((ends - begins).total_seconds())
+
+
+def lease_end() -> Moment:
+    return Moment(settings.TURN_LEASE)
+
+
+def turn_query(claim: Claim) -> QuerySet[Turn]:
+    return Turn.objects.filter(
+        pk=claim.turn_id, epoch=claim.epoch, status=Turn.Status.RUNNING
+    )
+
+
+def update_turn(claim: Claim, changed: Mapping[str, Any]) -> None:
+    """Change columns of the claimed turn. Raises StaleEpoch."""
+    if sql.update_running(claim.turn_id, claim.epoch, changed) is None:
+        raise StaleEpoch
+
+
+def find_next_turns(conversation_id: str) -> list[str]:
+    """The conversation's claimable turns, oldest first: one for each branch."""
+    found = sql.rows(sql.CLAIMABLE_IN, [conversation_id, Moment()])
+    by_age = sorted(found, key=lambda row: (row[1], row[0]))
+    return [turn_id for turn_id, _ in by_age[:MAX_NEXT]]
+
+
+def to_sweep(limit: int) -> list[str]:
+    """Claimable turns, oldest first."""
+    return sql.to_sweep(limit)
+
+
+def suspects(limit: int) -> list[tuple[str, bool]]:
+    """Claimable turns that must run alone."""
+    return sql.suspects(limit)
+
+
+def request_cancel(turn_id: str) -> None:
+    Turn.objects.not_finished().filter(pk=turn_id).update(cancel_requested=True)
+
+
+def requeue_to_republish(turn_id: str) -> bool:
+    """Queue a turn that waits for a person, so that a run publishes its questions
+    again: its events are not in memory. False if it does not wait."""
+    waiting = Turn.objects.filter(pk=turn_id, status=Turn.Status.WAITING)
+    return bool(waiting.update(status=Turn.Status.QUEUED))
+
+
+def find_deleted(turn_ids: Collection[str]) -> set[str]:
+    """Those of the turns that have no row."""
+    known = Turn.objects.filter(pk__in=turn_ids).values_list("pk", flat=True)
+    return set(turn_ids).difference(known)
+
+
+def release_all() -> int:
+    """Release all turns. Called at the start of the only process: the process that ran
+    them is gone."""
+    running = Turn.objects.filter(status=Turn.Status.RUNNING)
+    return running.update(lease_until=LAPSED.expression)

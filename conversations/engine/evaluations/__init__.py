@@ -1,0 +1,1 @@
+"""Tries drafts of presets: previews, and evaluations in the background."""

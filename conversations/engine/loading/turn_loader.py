@@ -1,0 +1,531 @@
+"""Loads a claimed turn from its rows, in a fixed number of queries."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from decimal import Decimal
+from functools import partial
+from typing import Any
+
+from django.conf import settings
+from django.db import transaction
+
+from conversations.access.admission import check_model, user_bucket_owner
+from conversations.access.participation import check_author
+from conversations.engine import background_store, claim_store, message_bounds
+from conversations.engine.claim_store import Claim
+from conversations.engine.event_log import Position
+from conversations.engine.lease_store import ProviderResponse
+from conversations.engine.loading import preset_limits
+from conversations.engine.loading.approvals import Decisions, load_decisions
+from conversations.engine.loading.available_tools import (
+    AvailableTools,
+    client_tools,
+    filter_tools,
+    load_available_tools,
+)
+from conversations.engine.loading.earlier_outcomes import earlier_outcomes
+from conversations.engine.loading.item_loader import Items, Row, items_of
+from conversations.engine.loading.request_template import (
+    UserWishes,
+    echo_of,
+    instructions_of,
+    load_user_wishes,
+    on_demand_block,
+    prepare_request,
+    request_template,
+)
+from conversations.engine.loading.streams import (
+    cache_scope,
+    compactor_builder,
+    stream_of,
+)
+from conversations.engine.loading.turn_context import TurnContext, load_turn_context
+from conversations.engine.metering import Meter
+from conversations.engine.process import crash_points
+from conversations.models import OpenedTurn, Turn
+from conversations.models.item import CONTINUES
+from conversations.models.preset import Preset, PresetNotAvailable
+from conversations.turns.attachments import attachment_ids, inline_files, load_contents
+from conversations.turns.compactor import WindowCompactor
+from conversations.turns.folder_files import files_message, files_of, text_blocks
+from conversations.turns.history import ContextBlock, History
+from llm import policy, router
+from llm.cache.cached_stream import CacheScope
+from llm.db.compiled_queries import CompiledQuery, CompiledRows
+from llm.db.regular_user import RegularUser
+from llm.errors import ModelNotAvailable
+from llm.http.client import Stream
+from llm.models import LanguageModel
+from llm.pricing.caller import Caller
+from llm.provider import Route
+from llm.wire.items import Item as ItemPayload
+from llm.wire.items import ProviderData
+from llm.wire.request import Request
+from tools.execution.without_approval import without_approval
+from tools.loop.answer_size import AnswerSize, size_of
+from tools.loop.task import Task
+from tools.registry import Context, RuntimeTool
+
+#: The rows that nearly every turn needs; a preset and its model are further rows.
+_TURN = CompiledQuery[Turn](
+    lambda pk: Turn.objects.filter(pk=pk),
+    "a turn",
+    related=(
+        "conversation__owner",
+        "language_model__provider",
+        "access_token",
+        "author",
+    ),
+)
+_PERMITTED = CompiledRows(
+    lambda pk, user: (
+        LanguageModel.objects.available_to(RegularUser(user))
+        .filter(pk=pk)
+        .values_list("pk")
+    ),
+    -1,
+    -2,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Work:
+    """A loaded turn, ready to run."""
+
+    task: Task
+    history: History  # which `prepare` uses
+    #: Makes the turn's compactor; None: its history must not be changed.
+    build_compactor: Callable[..., WindowCompactor] | None
+    #: Like the task's `prepare`, but takes `context`, which is not known yet.
+    prepare: Callable[..., Request]
+    turn_context: TurnContext
+    route: Route
+    conversation_id: str
+    user_id: int
+    caller: Caller
+    echo: Mapping[str, Any]
+    created_at: datetime
+    committed: Sequence[ItemPayload]
+    proofs: Mapping[str, ProviderData]  # of committed items, by id
+    earlier_positions: Mapping[
+        int, Position
+    ]  # by index, where a committed item was published
+    ended_output: int | None  # as `ResponseBuilder` has it
+    pending: ProviderResponse | None  # a response that the next call may resume
+    usage: Mapping[str, Any] | None
+    inputs: int  # number of the turn's own items
+    cancel_requested: bool
+    is_approval_expired: bool  # nobody approved a call in time
+    has_new_results: bool  # undelivered background results, or messages that steer
+    is_timed: bool = True  # reasoning says how long it took; not to gateway clients
+    meter: Meter | None = None  # of the access token, if there is one
+    limits_owner: str | None = None  # the user who is charged without a token
+    cost_left: Decimal | None = None  # USD; None: no bound
+    tokens_left: int | None = None  # of the turn; None: no bound
+    preset_version: int | None = None
+
+
+@dataclass(slots=True)
+class ClaimAttempt:
+    """An attempt to claim a turn, and the claim if it succeeds."""
+
+    turn_id: str = ""
+    claim: Claim | None = None
+    opened: OpenedTurn | None = None  # if it was opened just now, in this process
+    is_alone: bool = False  # no other turn starts beside it
+
+
+def claim_and_load(attempt: ClaimAttempt) -> Work | None:
+    """Claim the turn and load it. None if it cannot be claimed.
+
+    Raises what `load` raises; the turn is then claimed all the same.
+    """
+    turn_id, alone = attempt.turn_id, attempt.is_alone
+    if crash_points.IS_ARMED:
+        attempt.claim = crash_points.around(claim_store.claim, turn_id, alone=alone)
+    else:
+        attempt.claim = claim_store.claim(turn_id, alone=alone)
+    return load_claimed(attempt)
+
+
+def load_claimed(attempt: ClaimAttempt) -> Work | None:
+    if attempt.claim is None:
+        return None
+    opened, attempt.opened = attempt.opened, None  # the run refers to `attempt`
+    if crash_points.IS_ARMED:
+        return crash_points.around(load, attempt.claim, opened)
+    return load(attempt.claim, opened)
+
+
+def open_and_claim(
+    attempt: ClaimAttempt,
+    open_turn: Callable[[], OpenedTurn],
+    active_turns: Collection[str],
+) -> Turn:
+    """Call `open_turn`, and claim its turn in the same transaction if it can run at
+    once, so that no sweep finds it in the queue. `active_turns` already have a run."""
+    claim = None
+    with transaction.atomic():
+        opened = open_turn()
+        turn = opened.turn
+        if turn.status == Turn.Status.QUEUED and turn.pk not in active_turns:
+            claim = claim_store.claim(turn.pk)
+    attempt.turn_id, attempt.claim, attempt.opened = turn.pk, claim, opened
+    return turn
+
+
+def load(claim: Claim, opened: OpenedTurn | None = None) -> Work:
+    """Load a claimed turn, which may have been `opened` just now. Raises LLMError if
+    the turn cannot run: no model, no key, input too long."""
+    turn, resolved_route = _as_opened(claim, opened) or (_turn(claim), None)
+    if turn.author_id is not None or turn.author_name:
+        check_author(turn)
+    setup = _set_up(turn, resolved_route)
+    items = items_of(turn)
+    committed = [row.payload for row in items.outputs]
+    history = _history_of(turn, items)
+    turn_context = load_turn_context(turn, setup.preset, again=claim.epoch > 1)
+    prepare = _prepare(turn, setup, history, turn_context)
+    decisions = _decisions(turn, setup)
+    pending = _pending_response(turn, len(committed))
+    preset, left = setup.preset, message_bounds.cost_left(turn)
+    return Work(
+        task=_task(
+            turn,
+            setup,
+            decisions,
+            prepare=partial(prepare, context=turn_context.blocks),
+            stream=_stream(turn, setup, turn_context),
+            answer_size=AnswerSize(settings.MAX_ANSWER_SIZE, size_of(committed)),
+            background_response=pending.response if pending else None,
+        ),
+        history=history,
+        build_compactor=compactor_builder(
+            turn, setup.routes, setup.options, setup.meter
+        ),
+        prepare=prepare,
+        turn_context=turn_context,
+        route=setup.route,
+        conversation_id=turn.conversation_id,
+        user_id=turn.actor_id,
+        caller=turn.caller,
+        echo=echo_of(setup.options, setup.template),
+        created_at=turn.created_at,
+        committed=committed,
+        proofs={
+            row.payload["id"]: row.provider_data
+            for row in items.outputs
+            if row.provider_data
+        },
+        earlier_positions={
+            number: Position(row.epoch, row.sequence)
+            for number, row in enumerate(items.outputs)
+        },
+        ended_output=_find_ended_output(turn, items.outputs),
+        pending=pending,
+        usage=turn.usage,
+        inputs=len(items.inputs),
+        cancel_requested=turn.cancel_requested,
+        is_approval_expired=bool(decisions.expired) and decisions.is_expired(committed),
+        is_timed="gateway" not in turn.options,
+        has_new_results=background_store.has_undelivered_results(turn),
+        meter=setup.meter,
+        cost_left=preset_limits.cost_left(preset, turn, left) if preset else left,
+        tokens_left=preset_limits.tokens_left(preset, turn) if preset else None,
+        preset_version=preset.version if preset else None,
+        limits_owner=None if turn.access_token else user_bucket_owner(turn.actor),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rebuilt:
+    """What a turn's provider calls are made of, without a claim."""
+
+    route: Route
+    prepare: Callable[[Sequence[ItemPayload]], Request]  # from its output items so far
+    tools: Mapping[str, RuntimeTool]
+    client_tools: Collection[str]
+    stream: Stream
+    is_parallel: bool
+
+
+def rebuild(
+    turn: Turn,
+    route: Route,
+    items: Items,
+    change_tools: Callable[[AvailableTools], AvailableTools],
+) -> Rebuilt:
+    """The requests of a turn anew, by this route and without its fallbacks. It reads
+    rows and writes none. Raises LLMError."""
+    setup = _set_up(turn, route, change_tools)
+    history = _history_of(turn, items)
+    context = load_turn_context(turn, setup.preset, again=True)
+    choice = setup.template.tool_choice
+    return Rebuilt(
+        route=route,
+        prepare=partial(
+            _prepare(turn, setup, history, context), context=context.blocks
+        ),
+        tools=filter_tools(setup.available, choice),
+        client_tools=client_tools(turn, setup.available, choice),
+        stream=stream_of(
+            turn.conversation_id,
+            [route],
+            setup.options,
+            None,
+            CacheScope(owner_id=turn.actor_id, seconds=0),
+            is_gateway="gateway" in turn.options,
+        ),
+        is_parallel=setup.options.get("parallel_tool_calls") is not False,
+    )
+
+
+def load_history(claim: Claim) -> History:
+    """The history of a claimed turn, as its rows have it now."""
+    turn = _turn(claim)
+    return _history_of(turn, items_of(turn))
+
+
+def _turn(claim: Claim) -> Turn:
+    turn = _TURN.first(claim.turn_id)
+    assert turn is not None, "a claimed turn has a row"
+    return turn
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Setup:
+    """What the turn's model, preset, conversation and user determine."""
+
+    preset: Preset | None
+    route: Route
+    routes: Sequence[Route]  # the route, and those to its fallbacks
+    options: Mapping[str, Any]
+    wishes: UserWishes
+    available: AvailableTools
+    template: Request
+    meter: Meter | None
+
+
+def _set_up(
+    turn: Turn,
+    resolved_route: Route | None,
+    change_tools: Callable[[AvailableTools], AvailableTools] | None = None,
+) -> _Setup:
+    """Raises LLMError."""
+    preset, route = _preset(turn), resolved_route or route_of_turn(turn)
+    token = turn.access_token
+    options = {
+        **route.defaults,
+        **(preset.options if preset else {}),
+        **turn.conversation.options_for(turn.author),
+        **turn.options,
+    }
+    wishes = load_user_wishes(turn)
+    available = load_available_tools(
+        turn, options, preset, route, wishes.unwanted_tools
+    )
+    if change_tools is not None:
+        available = change_tools(available)
+    template = request_template(route, options, available)
+    routes = _routes(turn, route, available, template)
+    if preset is not None:
+        template = preset_limits.limit_output(preset, template)
+        if change_tools is None:  # staff replay turns with any model
+            routes = preset_limits.filter_routes(preset, routes)
+    return _Setup(
+        preset=preset,
+        route=route,
+        routes=routes,
+        options=options,
+        wishes=wishes,
+        available=available,
+        template=template,
+        meter=Meter.of(token, route) if token and token.is_metered else None,
+    )
+
+
+def _prepare(
+    turn: Turn, setup: _Setup, history: History, turn_context: TurnContext
+) -> Callable[..., Request]:
+    blocks: list[ContextBlock] = []
+    first: list[ItemPayload] = []
+    # Programs' turns do not get the files of the conversation's folder.
+    folder = None if "gateway" in turn.options else turn.conversation.folder
+    if folder is not None:
+        in_folder = files_of(folder)
+        blocks += text_blocks(in_folder)
+        first += files_message(in_folder, setup.route.capabilities)
+    if turn_context.on_demand:
+        blocks += on_demand_block(turn_context, setup.available)
+    return partial(
+        prepare_request,
+        setup.template,
+        instructions_of(turn, setup.preset, setup.wishes),
+        blocks,
+        first,
+        history,
+        setup.route,
+    )
+
+
+def _stream(turn: Turn, setup: _Setup, turn_context: TurnContext) -> Stream:
+    return stream_of(
+        turn.conversation_id,
+        setup.routes,
+        setup.options,
+        setup.meter,
+        cache_scope(turn, setup.options, setup.available, turn_context),
+        is_gateway="gateway" in turn.options,
+    )
+
+
+def _decisions(turn: Turn, setup: _Setup) -> Decisions:
+    tools = filter_tools(setup.available, setup.template.tool_choice)
+    runnable = _runnable(turn, tools)
+    if turn.epoch == 1 and not any(tool.approval for tool in runnable.values()):
+        return Decisions(runnable)
+    return load_decisions(turn, runnable)
+
+
+def _pending_response(turn: Turn, committed: int) -> ProviderResponse | None:
+    """The response that the provider may still have, if it continues the items that
+    are committed."""
+    if not turn.provider_response:
+        return None
+    pending = ProviderResponse.from_dict(turn.provider_response)
+    return pending if pending.after == committed else None
+
+
+def _history_of(turn: Turn, items: Items) -> History:
+    question: Sequence[ItemPayload] = [row.item for row in items.inputs]
+    before = items.before
+    if items.may_have_files:
+        question, before = _with_files(turn.conversation_id, question, before)
+    prefix = items.history_prefix if before is items.before else None
+    return History(before or (), question, prefix, items.covered)
+
+
+def _find_ended_output(turn: Turn, outputs: Sequence[Row]) -> int | None:
+    """The number of items up to the end of the last finished provider call.
+
+    Rows of an older version do not store it. There the items of a provider call were
+    written when it ended, together with its tool calls; other items mark no end.
+    """
+    if turn.ended_output is not None:
+        return turn.ended_output
+    calls = [
+        n for n, row in enumerate(outputs) if row.payload["type"] == "function_call"
+    ]
+    return calls[-1] + 1 if calls else None
+
+
+def _as_opened(claim: Claim, opened: OpenedTurn | None) -> tuple[Turn, Route] | None:
+    """The opened turn and the resolved route to its model, which cannot have changed
+    since. None if they must be read from the database."""
+    if opened is None or not opened.items or claim.epoch != 1:
+        return None
+    if opened.route is None:
+        return None
+    opened.turn.epoch = claim.epoch
+    return opened.turn, opened.route
+
+
+def _routes(
+    turn: Turn, route: Route, available: AvailableTools, template: Request
+) -> Sequence[Route]:
+    """The route, and those to its fallbacks, without those that the turn's token does
+    not permit now; this may have changed since the request. Only models that go on
+    behind a given text continue an answer: others would write all of it anew.
+
+    Raises ModelNotAvailable.
+    """
+    routes = policy.routes_of(route, user=turn.actor)
+    if CONTINUES in turn.options:
+        effort = (template.reasoning or {}).get("effort")
+        fallbacks = [each for each in routes[1:] if each.takes_prefill(effort)]
+        routes = [*routes[:1], *fallbacks]
+    if (token := turn.access_token) is not None and token.model_ids:
+        check_model(token, route.model_id, route.name)
+        routes = [each for each in routes if token.may_use_model(each.model_id)]
+    return available.adapt_routes(routes)
+
+
+def _runnable(
+    turn: Turn, tools: Mapping[str, RuntimeTool]
+) -> Mapping[str, RuntimeTool]:
+    """The tools of a turn. A program waits for a gateway turn and cannot wait for a
+    person too, so calls that need approval are refused, except in a background turn."""
+    gateway = turn.options.get("gateway")
+    if gateway is None or gateway["echo"].get("background") is True:
+        return tools
+    return {name: without_approval(tool) for name, tool in tools.items()}
+
+
+def _task(turn: Turn, setup: _Setup, decisions: Decisions, **fields: Any) -> Task:
+    """The task, with what an earlier run and people's decisions have left."""
+    left = (
+        {**earlier_outcomes(turn, decisions.tools), **decisions.outcomes}
+        if turn.epoch > 1
+        else {}
+    )
+    return Task(
+        tools=decisions.tools,
+        client_tools=client_tools(turn, setup.available, setup.template.tool_choice),
+        parallel=setup.options.get("parallel_tool_calls") is not False,
+        needs_approval=decisions.needs_approval,
+        arguments=decisions.arguments,
+        context=Context(
+            user_id=turn.actor_id,
+            conversation_id=turn.conversation_id,
+            turn_id=turn.pk,
+            may_read_chats=turn.may_read_chats,
+        ),
+        max_steps=settings.TURN_MAX_STEPS,
+        max_tool_calls=(
+            preset_limits.max_tool_calls(setup.preset, turn.options)
+            if setup.preset
+            else turn.options.get("max_tool_calls")
+        ),
+        outcomes=left,
+        partial=turn.partial or (),
+        **fields,
+    )
+
+
+def _with_files(
+    conversation_id: str, *parts: Sequence[ItemPayload]
+) -> list[Sequence[ItemPayload]]:
+    """The items with the content of the attachments that they name, as providers take
+    it."""
+    named = attachment_ids(item for items in parts for item in items)
+    if not named:
+        return list(parts)
+    files = load_contents(conversation_id, named)
+    return [inline_files(items, files) for items in parts]
+
+
+def _preset(turn: Turn) -> Preset | None:
+    """Raises PresetNotAvailable: without the preset its restrictions would be lost."""
+    chosen = turn.conversation.preset_id
+    if chosen is None:
+        return None
+    permitted = Preset.objects.available_to(turn.actor)
+    preset = permitted.filter(pk=chosen).first()
+    if preset is None:
+        raise PresetNotAvailable
+    turn.conversation.preset = preset  # its model may be the one of the turn
+    return preset
+
+
+def route_of_turn(turn: Turn) -> Route:
+    """Checks the permission again, which may have been withdrawn since the turn was
+    opened."""
+    model, user = turn.language_model or turn.conversation.usual_model, turn.actor
+    if model is None:
+        return router.resolve(None, user=user)
+    if not user.is_superuser and not _PERMITTED.rows(model.pk, user.pk):
+        raise ModelNotAvailable
+    return router.route_of(model, user=user)

@@ -1,0 +1,133 @@
+"""Counts of finished tool calls by hour and by day, which statistics read.
+
+A call is counted once, after it has ended, in the transaction that marks it
+(`ToolCall.is_counted`). So the counted rows and the calls that are not counted yet are
+all calls, at any time. What was counted stays when a call's conversation is erased.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from django.db import connection, transaction
+
+from conversations.models import ToolCall
+from tools.models.tool_use import ToolUse
+
+BATCH = 2_000  # calls that are counted in one transaction
+#: Neighbouring classes of durations differ by this factor, so a percentile is exact
+#: to half of it.
+_STEP = math.log(1.02)
+_NEVER = datetime.min.replace(tzinfo=UTC)
+_SHORTEST = 0.001  # seconds; the class 0 has all that is shorter
+
+_State = ToolCall.State
+#: States whose duration shows how long the tool takes; a user ended the other calls.
+TIMED = (_State.COMPLETED, _State.FAILED, _State.TIMED_OUT)
+_FIELDS = ("name", "state", "blocking", "created_at", "started_at", "ended_at")
+
+Key = tuple[str, datetime, str, str, bool]  # the unique columns of `ToolUse`
+
+
+def count_calls() -> Iterator[Mapping[str, int]]:
+    """Count the calls that have ended, one transaction per step."""
+    while count := _count_batch():
+        yield {"tool calls": count}
+
+
+@dataclass(slots=True)
+class Use:
+    """Calls of one tool with one outcome."""
+
+    calls: int = 0
+    durations: Counter[int] = field(default_factory=Counter)
+    last_at: datetime = _NEVER
+
+    def add(self, call: Mapping[str, Any]) -> None:
+        self.calls += 1
+        self.last_at = max(self.last_at, call["created_at"])
+        started, ended = call["started_at"], call["ended_at"]
+        if call["state"] in TIMED and started and ended:
+            self.durations[class_of((ended - started).total_seconds())] += 1
+
+    def add_row(self, row: Mapping[str, Any]) -> None:
+        self.calls += row["calls"]
+        self.last_at = max(self.last_at, row["last_at"])
+        for number, count in row["durations"].items():
+            self.durations[int(number)] += count
+
+
+def class_of(seconds: float) -> int:
+    if seconds <= _SHORTEST:
+        return 0
+    return 1 + round(math.log(seconds / _SHORTEST) / _STEP)
+
+
+def seconds_of(number: int) -> float:
+    return 0.0 if number == 0 else _SHORTEST * math.exp((number - 1) * _STEP)
+
+
+def percentile(durations: Mapping[int, int], percent: int) -> float | None:
+    """Seconds by nearest rank; None without durations."""
+    rank = -(-sum(durations.values()) * percent // 100)
+    for number in sorted(durations):
+        rank -= durations[number]
+        if rank <= 0:
+            return seconds_of(number)
+    return None
+
+
+def start_of(span: str, at: datetime) -> datetime:
+    hour = at.replace(minute=0, second=0, microsecond=0)
+    return hour if span == ToolUse.Span.HOUR else hour.replace(hour=0)
+
+
+def uncounted() -> Any:
+    return ToolCall.objects.filter(is_counted=False).order_by("pk")
+
+
+@transaction.atomic
+def _count_batch() -> int:
+    found = uncounted().filter(state__in=ToolCall.FINISHED)
+    if connection.features.has_select_for_update:
+        found = found.select_for_update()
+    calls = list(found.values("pk", *_FIELDS)[:BATCH])
+    added: dict[Key, Use] = {}
+    for call in calls:
+        for span in ToolUse.Span.values:
+            start = start_of(span, call["created_at"])
+            key = (span, start, call["name"], call["state"], call["blocking"])
+            added.setdefault(key, Use()).add(call)
+    _write(added)
+    pks = [call["pk"] for call in calls]
+    ToolCall.objects.filter(pk__in=pks).update(is_counted=True)
+    return len(calls)
+
+
+def _write(added: Mapping[Key, Use]) -> None:
+    names = {key[2] for key in added}
+    starts = {key[1] for key in added}
+    stored = ToolUse.objects.filter(start__in=starts, name__in=names)
+    columns = ("span", "start", "name", "state", "blocking")
+    for row in stored.values(*columns, "calls", "durations", "last_at"):
+        if use := added.get(tuple(row[column] for column in columns)):
+            use.add_row(row)
+    ToolUse.objects.bulk_create(
+        [
+            ToolUse(
+                **dict(zip(columns, key, strict=True)),
+                calls=use.calls,
+                durations={str(number): n for number, n in use.durations.items()},
+                last_at=use.last_at,
+            )
+            for key, use in added.items()
+        ],
+        update_conflicts=True,
+        unique_fields=columns,
+        update_fields=["calls", "durations", "last_at"],
+    )

@@ -1,0 +1,160 @@
+"""Database writes of questions to people: suspending a turn, forms, deadlines.
+
+Synchronous; called through `database.executor.Database`. Writes of a claimed turn raise
+`StaleEpoch` if another run has claimed it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from django.conf import settings
+from django.db import transaction
+from django.utils import timezone
+
+from conversations.engine.claim_store import Claim, turn_query, update_turn
+from conversations.engine.database.sql import Moment
+from conversations.engine.event_log import StaleEpoch
+from conversations.engine.turn_store import (
+    TurnProgress,
+    prepare_write,
+    write_transaction,
+)
+from conversations.models import AlreadyDecided, Question, ToolCall, Turn
+from llm.wire.items import Item as ItemPayload
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewQuestion:
+    """A question to a person that has no row yet."""
+
+    kind: str
+    message: str = ""
+    schema: Mapping[str, Any] | None = None
+    arguments: Mapping[str, Any] | None = None
+    group_id: int | None = None
+
+
+def suspend(
+    claim: Claim,
+    progress: TurnProgress,
+    new_questions: Sequence[tuple[ItemPayload, NewQuestion]],
+    seconds_left: float | None = None,
+) -> list[Question]:
+    """End the run, and let the turn wait for a person. A decision starts another run,
+    with the time that is left now.
+
+    Returns the open questions; none if all were decided meanwhile, and then the turn
+    can continue at once. Raises StaleEpoch.
+    """
+    write = prepare_write(claim, progress)
+    with write_transaction(progress.items):
+        return _suspend(claim, progress, new_questions, write, seconds_left)
+
+
+def _suspend(
+    claim: Claim,
+    progress: TurnProgress,
+    new_questions: Sequence[tuple[ItemPayload, NewQuestion]],
+    write: Callable[[], None],
+    seconds_left: float | None,
+) -> list[Question]:
+    changed: dict[str, Any] = {
+        "status": Turn.Status.WAITING,
+        "lease_until": None,
+        "deadline_at": None,
+        "seconds_left": seconds_left,
+        "claims": 0,
+        "claims_until_progress": 0,
+        "partial": None,
+        "provider_response": None,
+        "ended_output": progress.ended_output,
+        "last_sequence": progress.last_sequence,
+    }
+    if progress.items:
+        changed["usage"] = progress.usage
+    update_turn(claim, changed)
+    write()
+    questions = [_question(claim, call, question) for call, question in new_questions]
+    still_open = [q for q in questions if q.state == Question.State.OPEN]
+    if not still_open:
+        Turn.objects.filter(pk=claim.turn_id).update(status=Turn.Status.QUEUED)
+    return still_open
+
+
+def _question(claim: Claim, call: ItemPayload, new_question: NewQuestion) -> Question:
+    row, _ = ToolCall.objects.update_or_create(
+        turn_id=claim.turn_id,
+        call_id=call["call_id"],
+        defaults={
+            "name": call["name"],
+            "state": ToolCall.State.AWAITING_APPROVAL,
+        },
+    )
+    known = row.questions.filter(kind=new_question.kind).first()
+    return known or row.questions.create(
+        kind=new_question.kind,
+        message=new_question.message,
+        schema=new_question.schema,
+        arguments=new_question.arguments,
+        group_id=new_question.group_id,
+        expires_at=timezone.now() + timedelta(seconds=settings.QUESTION_EXPIRES),
+    )
+
+
+@transaction.atomic
+def ask(claim: Claim, call_id: str, new_question: NewQuestion) -> Question:
+    """Store the form of a running call. Raises StaleEpoch."""
+    if not turn_query(claim).exists():
+        raise StaleEpoch
+    row = ToolCall.objects.get(turn_id=claim.turn_id, call_id=call_id)
+    return Question.objects.create(
+        tool_call=row,
+        kind=new_question.kind,
+        message=new_question.message,
+        schema=new_question.schema,
+        group_id=new_question.group_id,
+        expires_at=timezone.now() + timedelta(seconds=settings.QUESTION_EXPIRES),
+    )
+
+
+def stop_clock(claim: Claim, seconds_left: float) -> None:
+    """Stop the turn's deadline while a person is asked. Raises StaleEpoch."""
+    update_turn(claim, {"deadline_at": None, "seconds_left": seconds_left})
+
+
+def start_clock(claim: Claim, seconds_left: float) -> None:
+    """Raises StaleEpoch."""
+    update_turn(claim, {"deadline_at": Moment(seconds_left), "seconds_left": None})
+
+
+def find_decided_question(question_id: str) -> Question | None:
+    """The question, once it is no longer open; as cancelled if its row was deleted,
+    because nobody can answer it any more."""
+    rows = Question.objects.select_related("decided_by")
+    found = rows.filter(pk=question_id).first()
+    if found is None:
+        return Question(pk=question_id, state=Question.State.CANCELLED)
+    return None if found.state == Question.State.OPEN else found
+
+
+def expire_questions() -> list[str]:
+    """Expire the questions that were not answered in time. Returns the turns that
+    continue without an answer."""
+    turns = []
+    for question in Question.objects.past_expiry().select_related("tool_call")[:100]:
+        with suppress(AlreadyDecided):
+            if question.expire():
+                turns.append(question.tool_call.turn_id)
+    return turns
+
+
+def withdraw(question_id: str) -> None:
+    """Close a question whose answer is not needed any more."""
+    Question.objects.open().filter(pk=question_id).update(
+        state=Question.State.CANCELLED, decided_at=timezone.now()
+    )

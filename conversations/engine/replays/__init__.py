@@ -1,0 +1,1 @@
+"""Runs turns again for staff: with another model, other instructions or tools."""

@@ -1,0 +1,98 @@
+"""The record of a replayed turn: in memory, so that nothing enters the conversation."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import Any
+
+from llm.http.client import ProviderCall
+from llm.models import ModelCall
+from llm.policy import calls_made
+from llm.pricing.caller import Caller
+from llm.provider import Route
+from llm.wire.items import Item
+from llm.wire.response import ResponseBuilder
+from tools.execute import CallOutcome
+from tools.loop.late_results import LateResult
+
+MOST = Decimal("999999.999999999999")  # USD; what the columns hold
+
+
+@dataclass(slots=True, eq=False)
+class ReplayRecord:
+    """A `tools.loop.task.Record`."""
+
+    id: str
+    builder: ResponseBuilder
+    route: Route
+    caller: Caller
+    budget_left: Decimal | None  # USD
+    purpose: str = ""  # of its calls, instead of their own
+    rows: list[ModelCall] = field(default_factory=list)  # unsaved; of no turn
+    has_new_results: bool = False
+
+    async def save_calls(
+        self, calls: Sequence[Item], *, background: Collection[str]
+    ) -> None:
+        """Do nothing: a replay that is lost begins anew."""
+
+    async def save_outcomes(
+        self, outcomes: Sequence[CallOutcome], *, last: bool
+    ) -> None:
+        """Do nothing, as `save_calls`."""
+
+    async def fetch_results(self) -> Sequence[LateResult]:
+        return ()
+
+    async def suspend(self, calls: Sequence[Item]) -> Sequence[dict[str, Any]]:
+        raise AssertionError("no call of a replay needs approval")
+
+    def begin_model_call(self, call: ProviderCall) -> None:
+        """Do nothing: it is recorded when it has ended."""
+
+    def record_model_call(self, call: ProviderCall) -> None:
+        builder = self.builder
+        made = calls_made(
+            call,
+            start=builder.start_delta,
+            usage=builder.call_usage,
+            finish=builder.finish,
+        )
+        self.rows += [self._row(each) for each in made if each.started_at]
+
+    def _row(self, call: ProviderCall) -> ModelCall:
+        row = ModelCall.of(
+            call,
+            call.route or self.route,
+            attempt=call.attempt,
+            start=call.start,
+            usage=call.usage,
+            finish=call.finish,
+            cancelled=call.error is None and call.finish is None,
+            caller=self.caller,
+        )
+        row.purpose = self.purpose or row.purpose
+        return row
+
+    @property
+    def cost(self) -> Decimal:
+        """USD, as the rows have it: with estimates where a host reports nothing."""
+        total = sum((row.cost or Decimal(0) for row in self.rows), Decimal(0))
+        return min(total, MOST)
+
+    @property
+    def input_tokens(self) -> int:
+        return sum(row.input_tokens or 0 for row in self.rows)
+
+    @property
+    def output_tokens(self) -> int:
+        return sum(row.output_tokens or 0 for row in self.rows)
+
+    @property
+    def tokens(self) -> int:
+        return self.input_tokens + self.output_tokens
+
+    def is_cost_exhausted(self) -> bool:
+        return self.budget_left is not None and self.cost >= self.budget_left

@@ -1,0 +1,87 @@
+"""Forms that a running tool asks a person to fill in."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from conversations.engine import question_store
+from conversations.engine.database.executor import Database
+from conversations.engine.loading.approvals import question_payload
+from conversations.engine.question_store import NewQuestion
+from conversations.engine.runs.clock import TurnClock
+from conversations.engine.runs.events import RunEvents
+from conversations.engine.runs.state import RunState
+from conversations.models import Question
+from tools.registry import Context, FormAnswer
+
+POLL_INTERVAL = 2.0  # seconds between polls, in case a notification is lost
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class RunQuestions:
+    """Shows the forms of one run to its subscribers, and waits for the answers."""
+
+    state: RunState
+    database: Database
+    events: RunEvents
+    clock: TurnClock
+    #: By question; None if there was no question yet.
+    _answered: dict[str, asyncio.Event] | None = None
+
+    async def ask(
+        self, context: Context, message: str, schema: Mapping[str, Any]
+    ) -> FormAnswer:
+        """Show a form to the subscribers, and wait for the answer. Raises
+        StaleEpoch."""
+        new_question = NewQuestion(
+            kind=Question.Kind.FORM, message=message, schema=schema
+        )
+        question = await self.database.write(
+            question_store.ask, self.state.claim, context.call_id, new_question
+        )
+        call = self.state.find_call(context.call_id)
+        self._publish(
+            "parley:approval.requested", question=question_payload(question, call)
+        )
+        self.clock.stop()
+        try:
+            answer = await self._wait_for_answer(question)
+        except asyncio.CancelledError:
+            self.database.write(question_store.withdraw, question.pk)
+            raise
+        finally:
+            self.clock.start()
+        self._publish("parley:question.closed", id=question.pk, state=answer.state)
+        if answer.state == Question.State.ACCEPTED:
+            return FormAnswer("accept", answer.answer or {})
+        is_declined = answer.state == Question.State.DECLINED
+        return FormAnswer("decline" if is_declined else "cancel")
+
+    def notify_decision(self, question_id: str) -> None:
+        """Receive the notification that a person has answered."""
+        if waiting := (self._answered or {}).get(question_id):
+            waiting.set()
+
+    def _publish(self, event_type: str, **fields: Any) -> None:
+        self.events.publish(self.state.builder.extension(event_type, **fields))
+
+    async def _wait_for_answer(self, question: Question) -> Question:
+        """Wait for a notification or poll the row, whichever finds the answer first."""
+        events = self._answered = {} if self._answered is None else self._answered
+        event = events[question.pk] = asyncio.Event()
+        try:
+            while True:
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(event.wait(), POLL_INTERVAL)
+                found = await self.database.read(
+                    question_store.find_decided_question, question.pk
+                )
+                if found is not None:
+                    return found
+                event.clear()
+        finally:
+            del events[question.pk]

@@ -1,0 +1,171 @@
+"""The stored record of a run: writes of its calls, outcomes, suspension and end."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from django.conf import settings
+
+from conversations.access.admission import charge_user_tokens
+from conversations.context import Rendering
+from conversations.engine import background_store, question_store, turn_store
+from conversations.engine.database.executor import Database
+from conversations.engine.lease_store import ProviderResponse
+from conversations.engine.loading import turn_context
+from conversations.engine.loading.approvals import question_of, question_payload
+from conversations.engine.runs.clock import TurnClock
+from conversations.engine.runs.large_answer_limits import LargeAnswer
+from conversations.engine.runs.state import RunState
+from conversations.engine.runs.writes import RunWrites
+from conversations.engine.turn_store import Ending, FinishedModelCall
+from conversations.models import Turn
+from conversations.turns import queue
+from llm.http.client import ProviderCall
+from llm.wire.facades.errors import error_to_store
+from llm.wire.items import Event, Item
+from tools.execute import CallOutcome
+from tools.loop.late_results import LateResult, SteeringMessage
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class RunRecord:
+    """A `tools.loop.task.Record`, and the writes of the run itself."""
+
+    state: RunState
+    database: Database
+    writes: RunWrites
+    clock: TurnClock
+    large_answer: LargeAnswer
+    wake_background: Callable[[], None]
+    has_new_results: bool = False  # new background results may be stored
+
+    # Methods of `tools.loop.task.Record`
+
+    async def save_calls(
+        self, calls: Sequence[Item], *, background: Collection[str]
+    ) -> None:
+        try:
+            await self._advance(executing=calls, background=background)
+        finally:  # a Stop may come between the commit and here; the calls end then
+            if background:
+                self.wake_background()
+
+    async def save_outcomes(
+        self, outcomes: Sequence[CallOutcome], *, last: bool
+    ) -> None:
+        await self._advance(outcomes=outcomes, items=last)
+        if any(outcome.accepted for outcome in outcomes):
+            self.wake_background()
+
+    async def fetch_results(self) -> Sequence[LateResult | SteeringMessage]:
+        self.has_new_results = False
+        turn_id = self.state.claim.turn_id
+        found = await self.database.read(background_store.load_results, turn_id)
+        self.state.delivering = {result.item["id"]: pk for pk, result in found}
+        return [*(result for _, result in found), *await self._take_messages()]
+
+    async def _take_messages(self) -> Sequence[SteeringMessage]:
+        """The messages that steer this turn; their senders cannot change them now."""
+        claim = self.state.claim
+        if not await self.database.read(queue.has_steering, claim.conversation_id):
+            return ()
+        taken = await self.writes.write(
+            queue.take, claim.turn_id, claim.conversation_id
+        )
+        self.state.steering = {
+            item["id"]: turn_id for turn_id, items in taken for item in items
+        }
+        return [SteeringMessage(item) for _, items in taken for item in items]
+
+    async def suspend(self, calls: Sequence[Item]) -> Sequence[dict[str, Any]]:
+        state = self.state
+        new_questions = [(call, question_of(call, state.tools)) for call in calls]
+        progress = state.take_progress()
+        state.is_suspending = True
+        left = self.clock.until - asyncio.get_running_loop().time()
+        found = await self.writes.write(
+            question_store.suspend, state.claim, progress, new_questions, left
+        )
+        if not found:
+            state.next_turns = [state.claim.turn_id]  # this turn, once more
+        by_id = {call["call_id"]: call for call in calls}
+        return [question_payload(row, by_id[row.tool_call.call_id]) for row in found]
+
+    def begin_model_call(self, call: ProviderCall) -> None:
+        self.large_answer.release()
+        self.state.begin_model_call(call)
+
+    def record_model_call(self, call: ProviderCall) -> None:
+        self._charge(self.state.end_model_call(call))
+
+    def _charge(self, calls: Sequence[FinishedModelCall]) -> None:
+        """Charge the tokens of the calls to the per-minute limit of a user without an
+        access token."""
+        owner = self.state.limits_owner
+        used = [made.call.usage for made in calls if made.call.usage]
+        amount = sum((u.input_tokens or 0) + (u.output_tokens or 0) for u in used)
+        if owner is None or not amount:
+            return
+        if settings.REDIS_URL:  # Redis is called in a thread
+            self.database.read(charge_user_tokens, owner, amount)
+        else:
+            charge_user_tokens(owner, amount)
+
+    async def _advance(
+        self,
+        *,
+        executing: Sequence[Item] = (),
+        background: Collection[str] = (),
+        outcomes: Sequence[CallOutcome] = (),
+        items: bool = True,
+    ) -> None:
+        state = self.state
+        progress = state.take_progress(executing, background, outcomes, items)
+        await self.writes.write(turn_store.advance, state.claim, progress)
+        state.has_progressed |= bool(progress.items or progress.outcomes)
+        if progress.items:
+            state.call = state.pending = None
+            self.large_answer.release()
+
+    # Writes of the run
+
+    async def save_context(self, found: Sequence[Rendering]) -> None:
+        """Raises StaleEpoch."""
+        await self.writes.write(turn_context.save_context, self.state.claim, found)
+
+    async def finish(self, ending: list[Event]) -> None:
+        """Store the end of the turn. Raises StaleEpoch and NotEnded."""
+        state, response = self.state, ending[-1]["response"]
+        state.next_turns = await self.database.write(
+            turn_store.finish,
+            state.claim,
+            Ending(
+                status=_status(response),
+                response=response,
+                error=error_to_store(ending),
+                last_sequence=ending[-1]["sequence_number"],
+                called=any(i["type"] == "function_call" for i in response["output"]),
+                progress=state.take_progress(),
+                abandoned=state.abandoned,
+                preset_version=state.preset_version,
+            ),
+        )
+
+    async def release(
+        self, partial: Sequence[Item], pending: ProviderResponse | None
+    ) -> None:
+        """Let another run continue at once, with these uncommitted items."""
+        made = self.state.take_calls_made()
+        await self.database.write(
+            turn_store.release, self.state.claim, partial, made, pending
+        )
+
+
+def _status(response: Mapping[str, Any]) -> str:
+    if (response["incomplete_details"] or {}).get("reason") == "cancelled":
+        return Turn.Status.CANCELLED
+    status: str = response["status"]
+    return status

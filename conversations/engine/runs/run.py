@@ -1,0 +1,310 @@
+"""A run: executes one claimed turn, stores its progress and publishes its events."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
+from functools import partial
+
+from django.conf import settings
+
+from conversations.context import render
+from conversations.engine.claim_store import Claim
+from conversations.engine.database.disk_space import report_full
+from conversations.engine.database.executor import Database
+from conversations.engine.event_log import Publisher, StaleEpoch
+from conversations.engine.loading.approvals import ApprovalExpired
+from conversations.engine.loading.context_use import (
+    load_claimed_log,
+    measure_prompt,
+)
+from conversations.engine.loading.turn_context import TurnContext
+from conversations.engine.loading.turn_loader import Work, load_history
+from conversations.engine.runs.clock import TurnClock
+from conversations.engine.runs.events import RunEvents
+from conversations.engine.runs.large_answer_limits import LargeAnswer, LargeAnswers
+from conversations.engine.runs.questions import RunQuestions
+from conversations.engine.runs.record import RunRecord
+from conversations.engine.runs.snapshots import Snapshots
+from conversations.engine.runs.state import RunState
+from conversations.engine.runs.writes import RunWrites
+from conversations.turns.compaction import Log
+from conversations.turns.history import ContextBlock, History
+from llm.db.outages import UNREACHABLE
+from llm.errors import LLMError
+from llm.generation.cancel_response import cancel_response
+from llm.wire.items import Event, Item
+from llm.wire.request import BackgroundResponse, Request
+from tools.execute import format_trace
+from tools.loop.loop import respond
+from tools.loop.resume import Resumption
+from tools.loop.task import PreparedContext, Task
+
+logger = logging.getLogger(__name__)
+
+CANCEL_PATIENCE = 5.0  # seconds for the cancellation of a response at its provider
+
+
+class Interrupted(LLMError):
+    """The answer was interrupted too often; send the message again."""
+
+    code, status = "E_TURN_INTERRUPTED", 500
+
+
+class ServerFault(LLMError):
+    """Internal error; the staff can find the details in the log."""
+
+    code, status = "E_INTERNAL", 500
+
+
+class Run:
+    """Runs one claimed turn to its end, unless it is released or fenced before.
+
+    Its parts refer to each other in one direction, so that a finished run is freed at
+    once.
+    """
+
+    __slots__ = (
+        "_clock",
+        "_database",
+        "_events",
+        "_large_answer",
+        "_loading",
+        "claim",
+        "questions",
+        "record",
+        "snapshots",
+        "state",
+    )
+
+    def __init__(
+        self,
+        claim: Claim,
+        log: Publisher,
+        database: Database,
+        loading: Awaitable[Work | None],
+        wake_background: Callable[[], None] = lambda: None,
+        large_answers: LargeAnswers | None = None,
+    ) -> None:
+        self.claim = claim
+        self.state = state = RunState(claim)
+        self.snapshots = Snapshots(state)
+        self._database = database
+        self._loading: Awaitable[Work | None] | None = loading
+        self._events = RunEvents(state, log)
+        self._large_answer = LargeAnswer(large_answers or LargeAnswers())
+        writes = RunWrites(state, database)
+        self._clock = TurnClock(state, writes)
+        self.questions = RunQuestions(state, database, self._events, self._clock)
+        self.record = RunRecord(
+            state,
+            database,
+            writes,
+            self._clock,
+            self._large_answer,
+            wake_background,
+        )
+
+    async def main(self) -> None:
+        """Raises only CancelledError; an internal error ends the turn as failed."""
+        try:
+            if (task := await self._begin()) is not None:
+                await self._respond(task)
+        except StaleEpoch:
+            logger.warning("turn %s was taken over", self.claim.turn_id)
+        except UNREACHABLE as exc:
+            # The rows are as last committed; the run that claims the turn after the
+            # lease has expired continues from there.
+            report_full(exc)
+            logger.warning("turn %s is left: %s", self.claim.turn_id, format_trace(exc))
+        except Exception as exc:
+            if report_full(exc):  # a full disk while writing a file: as above
+                logger.warning(
+                    "turn %s is left: %s", self.claim.turn_id, format_trace(exc)
+                )
+                return
+            logger.error("turn %s failed: %s", self.claim.turn_id, format_trace(exc))
+            await self._fail_safely()
+        finally:
+            self._large_answer.release()
+
+    async def _begin(self) -> Task | None:
+        """Load the task; None if there is nothing left to do."""
+        assert self._loading is not None, "a run begins once"
+        state = self.state
+        loading, self._loading = self._loading, None
+        try:
+            work = await loading
+        except LLMError as exc:
+            self._events.publish(state.builder.start())
+            await self._finish(state.builder.fail(exc))
+            return None
+        assert work is not None, "it is claimed"
+        self.record.has_new_results = work.has_new_results
+        if state.stop == "released":  # before the run has done anything
+            await self.record.release(work.task.partial, work.pending)
+        if state.stop in ("released", "fenced"):
+            return None
+        if work.meter:
+            work.meter.database = self._database
+        earlier_positions = work.earlier_positions if self.claim.epoch > 1 else None
+        self._events.publish(state.begin(work), earlier_positions)
+        if self.claim.claims_without_progress > settings.TURN_MAX_CLAIMS:
+            await self._end_here(work, lambda: state.builder.fail(Interrupted()))
+        elif work.cancel_requested or state.stop:
+            await self._end_here(work, state.builder.cancel)
+        elif work.is_approval_expired:
+            await self._end_here(work, lambda: state.builder.fail(ApprovalExpired()))
+        elif self._time_left() <= 0:
+            await self._end_here(work, lambda: state.builder.cancel("deadline"))
+        else:
+            return self._task(work)
+        return None
+
+    async def _end_here(self, work: Work, end: Callable[[], list[Event]]) -> None:
+        """End the turn without a model call. Text that people have read stays."""
+        resumption = Resumption(self.state.builder, work.task.partial)
+        self._events.publish(resumption.start())
+        await self._finish(end())
+
+    def _time_left(self) -> float:
+        """Seconds until the deadline, at the moment of the claim."""
+        left = self.claim.seconds_left
+        return settings.TURN_DEADLINE if left is None else left
+
+    def _task(self, work: Work) -> Task:
+        """The task with the callbacks of this run."""
+        task, gather, compactor = work.task, None, None
+        if work.turn_context.sources:
+            gather = partial(self._gather, work.turn_context, work.prepare)
+        if work.build_compactor:
+            compactor = work.build_compactor(
+                measure=partial(self._measure_prompt, work.route.model_id),
+                load=self._load_log,
+                reload_history=partial(self._reload_history, work.history),
+                is_exhausted=self.state.has_spent_all,
+            )
+        if work.tokens_left is not None:
+            task = replace(task, are_tokens_used=self.state.has_used_all_tokens)
+        return replace(
+            task,
+            prepare=partial(self._prepare, task.prepare),
+            context=replace(
+                task.context,
+                ask=self.questions.ask,
+                abandoned=self.state.note_abandoned,
+            ),
+            gather_context=gather,
+            compactor=compactor,
+            is_cost_exhausted=self.state.has_spent_all,
+            wait_for_room=self._large_answer.wait_for_room,
+            wait_to_close=self._large_answer.acquire,
+        )
+
+    async def _measure_prompt(self, model_id: int | None) -> int | None:
+        return await self._database.read(measure_prompt, self.claim, model_id)
+
+    async def _load_log(self) -> Log:
+        return await self._database.read(load_claimed_log, self.claim)
+
+    async def _reload_history(self, history: History) -> None:
+        """Make further requests from the rows, as a run that takes over does."""
+        new = await self._database.read(load_history, self.claim)
+        history.replace(new)
+
+    def _prepare(
+        self, prepare: Callable[[Sequence[Item]], Request], answered: Sequence[Item]
+    ) -> Request:
+        """A request with the proofs of this turn's own items. Without them Anthropic
+        pauses for ever, and a model that has called a tool repeats its reasoning."""
+        return prepare([self.state.with_proof(item) for item in answered])
+
+    async def _respond(self, task: Task) -> None:
+        state = self.state
+        state.in_loop = asyncio.current_task()
+        self._clock.begin(self._time_left())
+        batches = respond(
+            task,
+            builder=state.builder,
+            record=self.record,
+            stop_reason=state.stop_reason,
+            publish=self._events.publish,
+        )
+        ending: list[Event] = []
+        try:
+            try:
+                async for events in batches:
+                    if state.builder.ended:
+                        ending = events
+                        break
+                    self._events.publish(events)
+            finally:
+                await batches.aclose()
+        finally:
+            state.in_loop = None
+            self._clock.end()
+        await _absorb_late_cancel()
+        if state.stop == "released":
+            pending = state.pending_response()
+            await self.record.release(state.uncommitted_items(), pending)
+        elif state.stop != "fenced" and ending:  # otherwise the turn waits for a person
+            await self._finish(ending)
+
+    async def _gather(
+        self, known: TurnContext, prepare: Callable[..., Request]
+    ) -> PreparedContext:
+        """Read the context, and store it before the model gets it. Raises
+        StaleEpoch."""
+        found = await render(known.sources, known.reader)
+        await self.record.save_context(found)
+        blocks = [ContextBlock(e.source.title, e.text) for e in found if not e.reason]
+        return PreparedContext(
+            partial(self._prepare, partial(prepare, context=blocks)),
+            [{"source": e.source.name, "reason": e.reason} for e in found if e.reason],
+        )
+
+    async def _finish(self, ending: list[Event]) -> None:
+        """Store the rows first, then publish the terminal event."""
+        pending = self.state.pending_response()
+        await self.record.finish(ending)
+        self._events.publish_ending(ending)
+        if pending and not self.state.has_host_ended():
+            await self._cancel_at_provider(pending.response)
+
+    async def _cancel_at_provider(self, response: BackgroundResponse) -> None:
+        """Cancel a response that is not needed any more; it would continue and be paid
+        for."""
+        call = self.state.call
+        route = (call.route if call else None) or self.state.model
+        assert route is not None, "the turn has begun"
+        try:
+            async with asyncio.timeout(CANCEL_PATIENCE):
+                await cancel_response(route, response)
+        except (LLMError, TimeoutError) as exc:
+            text = "a response of turn %s may go on at its provider: %s"
+            logger.warning(text, self.claim.turn_id, type(exc).__name__)
+
+    async def _fail_safely(self) -> None:
+        builder = self.state.builder
+        try:
+            if not builder.ended:
+                await self._finish(builder.fail(ServerFault()))
+        except Exception as exc:
+            # A sweep takes the turn up again after the lease has expired.
+            logger.error(
+                "turn %s could not be ended: %s", self.claim.turn_id, format_trace(exc)
+            )
+
+
+async def _absorb_late_cancel() -> None:
+    """Swallow a stop that came when the loop had nothing left to await: it is too late
+    to count."""
+    task = asyncio.current_task()
+    if task is None or not task.cancelling():
+        return
+    try:
+        await asyncio.sleep(0)
+    except asyncio.CancelledError:
+        task.uncancel()

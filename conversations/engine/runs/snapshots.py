@@ -1,0 +1,60 @@
+"""Snapshots of a run: which uncommitted items a heartbeat stores, and how often."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+from conversations.engine.lease_store import ProviderResponse, Snapshot
+from conversations.engine.runs.state import RunState, length_of
+
+#: A snapshot holds all uncommitted text, and one transaction renews the leases of all
+#: runs, so long snapshots are stored less often: at most so many characters a second
+#: ...
+PACE = 1_000_000
+LONGEST = 16_000_000  # ... and none beyond this length
+LONG = 100_000  # characters; a longer snapshot is written separately
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class Snapshots:
+    """Takes the snapshots of one run."""
+
+    state: RunState
+    is_long: bool = False  # the last one was long
+    _taken_at: int = 0  # number of events published at the last one
+    _due: float = 0.0  # when the next one may be taken
+    _stored_pending: ProviderResponse | None = None  # as in the last one
+
+    def take(self) -> Snapshot | None:
+        """The uncommitted items. None if there is nothing new, and while a write is in
+        progress: should it fail, they would be stored in neither place."""
+        state = self.state
+        if state.writes:
+            return None
+        sequence = state.builder.sequence
+        now = time.monotonic()
+        pending = state.pending_response()
+        is_news = sequence != self._taken_at or pending != self._stored_pending
+        if not is_news or now < self._due:
+            return None
+        items = state.uncommitted_items()
+        length = length_of(items)
+        self._due = now + length / PACE
+        self.is_long = length > LONG
+        if length > LONGEST:
+            return None
+        self._taken_at, self._stored_pending = sequence, pending
+        state.has_progressed |= length > state.resumed_length
+        return Snapshot(
+            items,
+            state.builder.content_sequence,
+            is_long=self.is_long,
+            is_progress=state.has_progressed,
+            provider_response=pending,
+        )
+
+    def retake(self) -> None:
+        """The last snapshot was not stored: take the next one without further events,
+        as the provider may stay silent for a long time."""
+        self._taken_at = -1

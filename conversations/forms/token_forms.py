@@ -1,0 +1,182 @@
+"""Forms for access tokens, and their spending and limits as text."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from datetime import datetime, time
+from typing import Any
+
+from django import forms
+from django.db.models import QuerySet
+from django.utils import timezone
+from django.utils.translation import gettext_lazy as _
+
+from conversations.access.budget import balance_of
+from conversations.models.access_token import (
+    AccessToken,
+    Scope,
+    usual_scopes,
+    validate_networks,
+)
+from conversations.models.ledger import dollars
+from llm import router
+from llm.models import LanguageModel
+
+_SEPARATORS = re.compile(r"[\s,;]+")
+_LIMITS = [
+    "requests_per_minute",
+    "tokens_per_minute",
+    "budget",
+    "budget_period",
+]
+
+
+class ScopesField(forms.MultipleChoiceField):
+    widget = forms.CheckboxSelectMultiple
+
+    def __init__(self, **kwargs: Any) -> None:
+        # `models.JSONField.formfield` passes `encoder` and `decoder`.
+        supported = {n: v for n, v in kwargs.items() if n not in ("encoder", "decoder")}
+        super().__init__(**{**supported, "choices": Scope.choices})
+
+
+class NetworksField(forms.CharField):
+    """Addresses and networks, one per line."""
+
+    widget = forms.Textarea(attrs={"rows": 2, "spellcheck": "false"})
+
+    def __init__(self, **kwargs: Any) -> None:
+        supported = {n: v for n, v in kwargs.items() if n not in ("encoder", "decoder")}
+        super().__init__(**supported)
+
+    def prepare_value(self, value: Any) -> Any:
+        return "\n".join(value) if isinstance(value, list) else value
+
+    def to_python(self, value: Any) -> Any:
+        if isinstance(value, list):
+            return value
+        return list(filter(None, _SEPARATORS.split(value or "")))
+
+    def run_validators(self, value: Any) -> None:
+        validate_networks(value)
+
+    def has_changed(self, initial: Any, data: Any) -> bool:
+        return bool((initial or []) != self.to_python(data))
+
+
+class LimitsForm(forms.ModelForm):
+    """The limits of a token, for the token page and the admin."""
+
+    scopes = ScopesField(
+        initial=usual_scopes,
+        label=_("Scopes"),
+        help_text=_("The APIs that the token may use."),
+    )
+    networks = NetworksField(
+        required=False,
+        label=_("Addresses"),
+        help_text=_(
+            "Client addresses that may use the token, one per line; empty means any"
+            " address."
+        ),
+    )
+
+    class Meta:
+        model = AccessToken
+        fields = ["scopes", "networks", *_LIMITS]
+
+
+class TokenForm(LimitsForm):
+    """The form with which users create their own tokens."""
+
+    expires_on = forms.DateField(
+        required=False,
+        label=_("Valid until"),
+        widget=forms.DateInput(attrs={"type": "date"}),
+        help_text=_(
+            "Last day on which the token is valid; empty means until you revoke it."
+        ),
+    )
+
+    class Meta(LimitsForm.Meta):
+        fields = ["label", "scopes", "allowed_models", "networks", *_LIMITS]
+        labels = {
+            "label": _("Name of the token"),
+            "allowed_models": _("Models"),
+            "requests_per_minute": _("Requests per minute"),
+            "tokens_per_minute": _("Tokens per minute"),
+            "budget": _("Budget in USD"),
+            "budget_period": _("Budget period"),
+        }
+        widgets = {"allowed_models": forms.CheckboxSelectMultiple}
+
+    def __init__(self, data: Any = None, *, user: Any) -> None:
+        super().__init__(data)
+        self.instance.user = user
+        self.fields["label"].initial = ""
+        scopes: Any = self.fields["scopes"]
+        if not user.is_staff:
+            scopes.choices = [
+                (name, label)
+                for name, label in Scope.choices
+                if name != Scope.ADMIN_READ
+            ]
+        models: Any = self.fields["allowed_models"]
+        models.queryset = router.available(user)
+        models.label_from_instance = _name
+
+    @property
+    def main_fields(self) -> Sequence[forms.BoundField]:
+        return [self[name] for name in ("label", "scopes", "expires_on")]
+
+    @property
+    def limit_fields(self) -> Sequence[forms.BoundField]:
+        """Fields in a collapsed section of the page, as few tokens need them."""
+        return [self[name] for name in ("allowed_models", "networks", *_LIMITS)]
+
+    @property
+    def has_limit_errors(self) -> bool:
+        return any(field.errors for field in self.limit_fields)
+
+    def clean_expires_on(self) -> Any:
+        day = self.cleaned_data["expires_on"]
+        if day is not None and day < timezone.localdate():
+            raise forms.ValidationError(_("This day is in the past."))
+        return day
+
+    def issue(self) -> tuple[AccessToken, str]:
+        """Save the row; return it and the token, which is not stored."""
+        row = self.instance
+        if day := self.cleaned_data["expires_on"]:
+            row.expires_at = _end_of(day)
+        token = row.generate_token()
+        self.save()
+        return row, token
+
+
+def _name(model: LanguageModel) -> str:
+    return model.public_name
+
+
+def _end_of(day: Any) -> Any:
+    return timezone.make_aware(datetime.combine(day, time.max))
+
+
+def describe_spending(token: AccessToken) -> str:
+    """Spending within the budget, as `$0.42 of $5.00 a month`; "" without a budget."""
+    if token.budget is None:
+        return ""
+    spent, _reserved = balance_of(token)
+    period = AccessToken.Period(token.budget_period).label
+    return f"{money(dollars(spent))} of {money(token.budget)} {period}"
+
+
+def money(amount: Any) -> str:
+    """Dollars with two decimals; four decimals below one dollar."""
+    return f"${amount:.2f}" if amount >= 1 or amount == 0 else f"${amount:.4f}"
+
+
+def unrevoked_tokens(user: Any) -> QuerySet[AccessToken]:
+    tokens = AccessToken.objects.filter(user=user, revoked_at=None)
+    return tokens.prefetch_related("allowed_models__provider")

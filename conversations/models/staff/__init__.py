@@ -1,0 +1,1 @@
+"""Rows that only staff and the engine read: processes, replays, versions."""

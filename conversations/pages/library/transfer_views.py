@@ -1,0 +1,105 @@
+"""Pages that export conversations, and that import those of other programs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django import forms
+from django.contrib.auth.decorators import login_required
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase
+from django.shortcuts import get_object_or_404, redirect, render
+from django.utils.translation import gettext_lazy as _
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_GET, require_http_methods
+
+from conversations.http.streamed_download import download
+from conversations.models import (
+    Conversation,
+    ConversationImport,
+    ConversationQuerySet,
+)
+from conversations.transfer import imports as importing
+from conversations.transfer.export import (
+    CONTENT_TYPES,
+    file_name,
+    load,
+    write,
+    write_zip,
+)
+
+LISTED = 20  # imports on the page
+
+
+class ImportForm(forms.Form):
+    file = forms.FileField(
+        label=_("File"),
+        max_length=255,
+        error_messages={"required": _("Choose a file first.")},
+    )
+
+
+@login_required
+@never_cache
+@require_GET
+def export_conversation(request: HttpRequest, conversation_id: str) -> HttpResponseBase:
+    """The choice of formats; with `format` the file."""
+    row = load(Conversation.objects.of(request.user).filter(pk=conversation_id))
+    if row is None or row.is_temporary:
+        raise Http404
+    form = request.GET.get("format", "")
+    if form not in CONTENT_TYPES:
+        context = {"conversation": row}
+        return render(request, "conversations/library/export.html", context)
+    return download(
+        request, write(row, form), CONTENT_TYPES[form], file_name(row, form)
+    )
+
+
+@login_required
+@never_cache
+@require_GET
+def export_all(request: HttpRequest) -> HttpResponseBase:
+    rows = Conversation.objects.of(request.user).kept()
+    form = request.GET.get("format", "json")
+    return export_of(request, rows, form if form in CONTENT_TYPES else "json")
+
+
+def export_of(
+    request: HttpRequest, rows: ConversationQuerySet, form: str
+) -> HttpResponseBase:
+    """An archive of the conversations."""
+    return download(
+        request, write_zip(rows, form), "application/zip", "parley-conversations.zip"
+    )
+
+
+@login_required
+@never_cache
+@require_http_methods(["GET", "HEAD", "POST"])
+def imports(request: HttpRequest) -> HttpResponse:
+    is_upload = request.method == "POST"
+    form = ImportForm(request.POST, request.FILES) if is_upload else ImportForm()
+    if form.is_valid():
+        try:
+            row = importing.accept(request.user, form.cleaned_data["file"])
+        except importing.ImportRefused as exc:
+            form.add_error("file", str(exc))
+        else:
+            importing.start(row)
+            return redirect("import", row.pk)
+    rows = ConversationImport.objects.of(request.user)[:LISTED]
+    context: dict[str, Any] = {"form": form, "imports": rows}
+    status = 400 if form.is_bound else 200
+    return render(request, "conversations/library/imports.html", context, status=status)
+
+
+@login_required
+@never_cache
+@require_GET
+def show_import(request: HttpRequest, pk: int) -> HttpResponse:
+    """The progress of an import, and what it has left out."""
+    row = get_object_or_404(ConversationImport.objects.of(request.user), pk=pk)
+    response = render(request, "conversations/library/import.html", {"row": row})
+    if not row.is_finished:
+        response["Refresh"] = "2"
+    return response

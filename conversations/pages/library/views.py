@@ -1,0 +1,167 @@
+"""The library: search with filters, and changes of many conversations at once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib import messages
+from django.contrib.auth.decorators import login_required
+from django.db import transaction
+from django.http import HttpRequest, HttpResponse, HttpResponseBase
+from django.shortcuts import get_object_or_404, redirect, render
+from django.urls import reverse
+from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_http_methods, require_POST
+from rest_framework.exceptions import ValidationError
+
+from conversations.models import Conversation, Folder
+from conversations.pages.library.forms import FilterForm, OrganiseForm
+from conversations.pages.library.transfer_views import export_of
+from conversations.requests.bulk import MAX_IDS, BulkSerializer, find_tags
+from conversations.search import results as finding
+from conversations.search.filters import SearchFilters
+from conversations.search.results import SearchResults, find_conversations
+
+
+@login_required
+@never_cache
+@require_http_methods(["GET", "HEAD", "POST"])
+def library(request: HttpRequest) -> HttpResponseBase:
+    if request.method == "POST":
+        return _change(request)
+    form = FilterForm(request.GET, user=request.user)
+    form.is_valid()
+    filters, query = form.filters(), form.cleaned_data.get("q") or ""
+    start = form.cleaned_data.get("start") or 0
+    found = find_conversations(request.user, query, start, filters)
+    context = {
+        "form": form,
+        "found": _rows(found),
+        "results": found,
+        "links": _page_links(request, found, start),
+        "folders": Folder.objects.of(request.user),
+        "is_archive": filters == SearchFilters(archived="only") and not query,
+        "back": request.get_full_path(),
+    }
+    return render(request, "conversations/library/library.html", context)
+
+
+def _rows(found: SearchResults) -> list[dict[str, Any]]:
+    """The results, each with its row."""
+    rows = Conversation.objects.select_related("folder").prefetch_related("tags")
+    by_id = rows.in_bulk([each.id for each in found.conversations])
+    return [
+        {"found": each, "row": by_id[each.id]}
+        for each in found.conversations
+        if each.id in by_id
+    ]
+
+
+def _page_links(
+    request: HttpRequest, found: SearchResults, start: int
+) -> dict[str, str]:
+    links = {}
+    if start:
+        links["previous"] = _with_start(request, max(0, start - finding.PAGE))
+    if found.has_more:
+        links["next"] = _with_start(request, start + finding.PAGE)
+    return links
+
+
+def _with_start(request: HttpRequest, start: int) -> str:
+    query = request.GET.copy()
+    query["start"] = str(start)
+    return f"?{query.urlencode()}"
+
+
+def _change(request: HttpRequest) -> HttpResponseBase:
+    """Apply the chosen action to the ticked conversations, and show the list again."""
+    back = _back(request)
+    ids = request.POST.getlist("ids")
+    if not ids:
+        messages.error(request, _("Choose at least one conversation."))
+        return redirect(back)
+    if request.POST.get("action") == "export":
+        rows = Conversation.objects.of(request.user).kept().filter(pk__in=ids[:MAX_IDS])
+        return export_of(request, rows, "json")
+    data: dict[str, Any] = {"ids": ids, "action": request.POST.get("action", "")}
+    data |= {"tag": tag} if (tag := request.POST.get("tag", "").strip()) else {}
+    data |= {"folder": request.POST.get("folder") or None}
+    change = BulkSerializer(data=data, context={"user": request.user})
+    try:
+        change.is_valid(raise_exception=True)
+        changed = change.apply()
+    except ValidationError as exc:
+        messages.error(request, " ".join(_problems(exc.detail)))
+        return redirect(back)
+    text = ngettext(
+        "%(count)s conversation changed.",
+        "%(count)s conversations changed.",
+        len(changed),
+    )
+    messages.success(request, text % {"count": len(changed)})
+    return redirect(back)
+
+
+def _problems(detail: Any) -> list[str]:
+    if isinstance(detail, dict):
+        return [text for each in detail.values() for text in _problems(each)]
+    if isinstance(detail, list):
+        return [text for each in detail for text in _problems(each)]
+    return [str(detail)]
+
+
+def _back(request: HttpRequest) -> str:
+    """The list that was shown, and nothing outside of the library."""
+    library_url, back = reverse("library"), request.POST.get("back", "")
+    is_inside = back == library_url or back.startswith(f"{library_url}?")
+    return back if is_inside else library_url
+
+
+@login_required
+@require_POST
+def keep(request: HttpRequest, conversation_id: str) -> HttpResponse:
+    """Pin or archive one conversation, or undo that."""
+    row = get_object_or_404(
+        Conversation.objects.of(request.user).kept(), pk=conversation_id
+    )
+    data = {"ids": [row.pk], "action": request.POST.get("action", "")}
+    if data["action"] in ("pin", "unpin", "archive", "unarchive"):
+        change = BulkSerializer(data=data, context={"user": request.user})
+        change.is_valid(raise_exception=True)
+        change.apply()
+    return redirect(_open_page(request, request.POST.get("current", "")))
+
+
+@login_required
+@never_cache
+@require_http_methods(["GET", "HEAD", "POST"])
+def organise(request: HttpRequest, conversation_id: str) -> HttpResponse:
+    """Folder and tags of one conversation."""
+    row = get_object_or_404(
+        Conversation.objects.of(request.user).kept(), pk=conversation_id
+    )
+    form = OrganiseForm(request.POST or None, instance=row, user=request.user)
+    back = _open_page(request, request.GET.get("current", row.pk))
+    if form.is_valid():
+        try:
+            tags = find_tags(request.user, form.cleaned_data["labels"])
+        except ValidationError as exc:
+            form.add_error("labels", " ".join(_problems(exc.detail)))
+        else:
+            with transaction.atomic():
+                form.save()
+                row.tags.set(tags)
+            return redirect(back)
+    context = {"conversation": row, "form": form, "back": back}
+    return render(request, "conversations/library/organise.html", context)
+
+
+def _open_page(request: HttpRequest, current: str) -> str:
+    """The page of the conversation `current` if it is the user's, else of a new one."""
+    current = current.replace("\0", "")[:64]
+    if Conversation.objects.of(request.user).filter(pk=current).exists():
+        return reverse("conversation", args=[current])
+    return reverse("chat")

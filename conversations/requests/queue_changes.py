@@ -1,0 +1,110 @@
+"""Changes of waiting messages, from any endpoint: rows first, then whoever runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+from django.db import transaction
+
+from conversations import engine
+from conversations.input.checks import InputError
+from conversations.models import OpenedTurn, Turn
+from conversations.requests.errors import (
+    AlreadySentConflict,
+    CannotSteerConflict,
+    InvalidInput,
+    QueueChangedConflict,
+)
+from conversations.turns import queue
+from conversations.turns.attachments import (
+    UnknownFile,
+    UploadRefused,
+    check_inline_quota,
+    resolve_file_parts,
+)
+from conversations.turns.queue import When
+from llm.wire.items import Item as ItemPayload
+
+
+def notify_running_turn(opened: OpenedTurn) -> None:
+    """After the commit, tell the running turn of a message that steers it or that
+    interrupts it."""
+    turn = opened.turn
+    if turn.steering:
+        _after_commit(engine.notify_steering, turn.conversation_id)
+    if opened.interrupted:
+        _after_commit(engine.cancel, opened.interrupted)
+
+
+def change_message(turn: Turn, items: Sequence[ItemPayload]) -> None:
+    """Replace what a waiting message says. Raises APIException."""
+    if any(item.get("role") != "user" for item in items):
+        problem = "expected messages with the role 'user'."
+        raise InvalidInput(InputError("input", problem))
+    conversation = turn.conversation
+    try:
+        with transaction.atomic():
+            check_inline_quota(turn.actor_id, items)
+            queue.change(turn, resolve_file_parts(conversation, items))
+    except UnknownFile as exc:
+        raise InvalidInput(
+            InputError(exc.param, str(exc), code="unknown_file")
+        ) from exc
+    except UploadRefused as exc:
+        raise InvalidInput(InputError("input", str(exc), code=exc.code)) from exc
+    except queue.CannotSteer as exc:
+        raise CannotSteerConflict from exc
+    except queue.AlreadySent as exc:
+        raise AlreadySentConflict from exc
+    _after_commit(engine.announce_queue, turn.conversation_id)
+
+
+def send_when(turn: Turn, when: When) -> None:
+    """Let a waiting message wait, steer or interrupt. Raises APIException."""
+    try:
+        match when:
+            case "queue":
+                queue.wait(turn)
+            case "steer":
+                queue.steer(turn)
+                _after_commit(engine.notify_steering, turn.conversation_id)
+            case "interrupt":
+                _after_commit(engine.cancel, queue.interrupt(turn))
+    except queue.CannotSteer as exc:
+        raise CannotSteerConflict from exc
+    except queue.AlreadySent as exc:
+        raise AlreadySentConflict from exc
+    _after_commit(engine.announce_queue, turn.conversation_id)
+
+
+def remove_message(turn: Turn) -> None:
+    """Raises AlreadySentConflict."""
+    try:
+        queue.remove(turn)
+    except queue.AlreadySent as exc:
+        raise AlreadySentConflict from exc
+    _after_commit(engine.announce_queue, turn.conversation_id)
+
+
+def move_message(turn: Turn, places: int) -> None:
+    """Raises AlreadySentConflict."""
+    try:
+        queue.move(turn, places)
+    except queue.AlreadySent as exc:
+        raise AlreadySentConflict from exc
+    _after_commit(engine.announce_queue, turn.conversation_id)
+
+
+def reorder_messages(conversation_id: str, ids: Sequence[str]) -> None:
+    """Raises QueueChangedConflict."""
+    try:
+        queue.reorder(conversation_id, ids)
+    except queue.QueueChanged as exc:
+        raise QueueChangedConflict from exc
+    _after_commit(engine.announce_queue, conversation_id)
+
+
+def _after_commit(act: Callable[[Any], None], about: Any) -> None:
+    transaction.on_commit(partial(act, about))

@@ -1,0 +1,30 @@
+"""The filters that staff have saved for a list of the admin."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django import template
+from django.contrib.admin.options import IS_POPUP_VAR
+from django.contrib.admin.views.main import PAGE_VAR, ChangeList
+
+from conversations.models import SavedFilter
+
+register = template.Library()
+
+
+@register.inclusion_tag("admin/_saved_filters.html", takes_context=True)
+def saved_filters(context: template.Context, cl: ChangeList) -> dict[str, Any]:
+    """One query."""
+    request = context["request"]
+    list_of = cl.model._meta.label_lower
+    rows = SavedFilter.objects.filter(list_of=list_of).shown_to(request.user.pk)
+    return {
+        "request": request,
+        "csrf_token": context.get("csrf_token"),
+        "list_of": list_of,
+        "query": cl.get_query_string(remove=[PAGE_VAR, IS_POPUP_VAR])[1:],
+        "filters": [] if cl.is_popup else rows,
+        "is_shown": not cl.is_popup,
+        "user": request.user,
+    }

@@ -1,0 +1,436 @@
+"""Imports: accept an uploaded file, and read its conversations into rows.
+
+An import runs on a thread of its own, in the language of the person who began it. Each
+conversation is one transaction, which also writes how far the import is. So an import
+that a crash or a deploy has interrupted goes on behind the last conversation that it
+has written, when the periodic job `resume_imports` takes it up. Conversations of an
+earlier import are known by the program's id. Synchronous.
+
+    ImportRefused    the file cannot be accepted
+"""
+
+from __future__ import annotations
+
+import logging
+import tempfile
+import time
+import zipfile
+from collections.abc import Callable, Iterator, Mapping
+from datetime import timedelta
+from functools import partial
+from threading import Thread
+from typing import IO, Any
+
+from django.conf import settings
+from django.core.files.base import File
+from django.db import (
+    DatabaseError,
+    IntegrityError,
+    connections,
+    transaction,
+)
+from django.db.models import Q
+from django.utils import timezone
+from django.utils.formats import number_format
+from django.utils.translation import get_language, override
+from django.utils.translation import gettext as _
+
+from conversations.models.conversation_import import (
+    MAX_REASONS,
+    ConversationImport,
+)
+from conversations.transfer import parley
+from conversations.transfer.json_stream import NotReadable, Value, read_values
+from conversations.transfer.left_out import describe
+from conversations.transfer.source import Unreadable
+from conversations.transfer.sources import chatgpt, claude, librechat, open_webui
+from conversations.transfer.writing import (
+    Names,
+    UploadRefused,
+    is_present,
+    write_document,
+    write_source,
+)
+from conversations.turns.file_kinds import TEXT, clean_name, format_size
+from llm.wire.delta_reader import DECODE_ERRORS
+
+logger = logging.getLogger(__name__)
+
+MAX_UNFINISHED = 3  # imports of one user
+MAX_CONVERSATIONS = 100_000  # of one import
+MAX_ENTRIES = 20_000  # files in an archive
+MAX_DIRECTORY = 8 * 1024 * 1024  # bytes of an archive's list of files
+UNPACKED_FACTOR = 20  # times the largest upload may an archive have when unpacked
+#: Python unpacks the other methods into memory without a limit.
+_METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+SAVE_INTERVAL = 1.0  # seconds between two writes of the progress
+STALE = timedelta(seconds=60)  # without progress, another process takes over
+PIECE = 1024 * 1024  # bytes that are unpacked at once
+_SOURCES = (chatgpt, claude, open_webui, librechat)
+#: Faults that end an import: of the database, of the storage, and of a reader that
+#: meets a file of an unexpected shape. Else the import would be taken up for ever.
+_FAULTS = (DatabaseError, OSError, MemoryError, RuntimeError, *DECODE_ERRORS)
+#: Files of these archives that hold something else.
+_OTHER_FILES = {
+    "user.json",
+    "users.json",
+    "projects.json",
+    "memories.json",
+    "message_feedback.json",
+    "model_comparisons.json",
+    "shared_conversations.json",
+    "tool_messages.json",
+}
+
+
+class TooManyConversations(NotReadable):
+    """The rest of the file, and the other files of its archive, are not read."""
+
+
+class ImportRefused(Exception):
+    """The file cannot be accepted; the message says why and what to do."""
+
+
+@transaction.atomic
+def accept(user: Any, file: File[bytes]) -> ConversationImport:
+    """Store an uploaded file, to be read by `start`. Raises ImportRefused."""
+    size = file.size or 0
+    if not size:
+        raise ImportRefused(_("The file is empty; choose another one."))
+    if size > settings.IMPORT_MAX_SIZE:
+        words = _(
+            "The file has %(size)s; the limit is %(limit)s. Import it in parts, or ask"
+            " the staff to raise IMPORT_MAX_SIZE."
+        )
+        limit = format_size(settings.IMPORT_MAX_SIZE)
+        raise ImportRefused(words % {"size": format_size(size), "limit": limit})
+    if ConversationImport.objects.of(user).unfinished().count() >= MAX_UNFINISHED:
+        words = _("%(count)s of your imports are still running; wait for their end.")
+        raise ImportRefused(words % {"count": MAX_UNFINISHED})
+    row = ConversationImport(
+        owner=user,
+        name=clean_name(file.name or "", TEXT)[:255],
+        size=size,
+        language=get_language() or "",
+    )
+    row.file.save(f"{user.pk}.import", file, save=False)
+    row.save()
+    return row
+
+
+def start(row: ConversationImport) -> None:
+    """Read the file on a thread, once the row is committed."""
+    run = partial(_run_on_thread, row.pk)
+    transaction.on_commit(
+        lambda: Thread(target=run, name=f"import-{row.pk}", daemon=True).start()
+    )
+
+
+def _run_on_thread(pk: int) -> None:
+    try:
+        run_import(pk)
+    finally:
+        connections.close_all()  # the thread ends, so nobody would close its own later
+
+
+def resume_imports() -> Iterator[Mapping[str, int]]:
+    """Take up imports that have stopped: one after the other, in steps."""
+    for pk in list(_unattended().order_by("pk").values_list("pk", flat=True)):
+        yield {"imports": int(run_import(pk))}
+
+
+def _unattended() -> Any:
+    before = timezone.now() - STALE
+    waits = Q(seen_at=None, created_at__lt=before) | Q(seen_at__lt=before)
+    return ConversationImport.objects.unfinished().filter(waits)
+
+
+def run_import(pk: int) -> bool:
+    """Read the whole file. False if another process reads it, or has read it."""
+    now = timezone.now()
+    free = Q(state=ConversationImport.State.QUEUED, seen_at=None)
+    free |= Q(seen_at__lt=now - STALE)
+    rows = ConversationImport.objects.unfinished().filter(free, pk=pk)
+    if not rows.update(state=ConversationImport.State.RUNNING, seen_at=now):
+        return False
+    row = ConversationImport.objects.select_related("owner").get(pk=pk)
+    with override(row.language or settings.LANGUAGE_CODE):
+        _read_to_end(row)
+    return True
+
+
+def _read_to_end(row: ConversationImport) -> None:
+    run = _Run(row)
+    try:
+        run.read()
+        run.end(ConversationImport.State.COMPLETED)
+    except NotReadable as exc:
+        run.end(ConversationImport.State.FAILED, str(exc))
+    except _FAULTS as exc:
+        # The type alone: the message may quote the conversation.
+        logger.error("import %s failed: %s", row.pk, type(exc).__name__)
+        words = _(
+            "Internal error. What was read before is there; try again, or tell the"
+            " staff the number of this import."
+        )
+        run.end(ConversationImport.State.FAILED, words)
+
+
+class _Run:
+    """One reading of an import's file, from the row's position on.
+
+    A position is a number of steps: each object is one, and each file of an archive
+    that could not be read. Position and counts are saved together, so each step counts
+    once, wherever an earlier reading was interrupted.
+    """
+
+    def __init__(self, row: ConversationImport) -> None:
+        self._row = row
+        self._names = Names(row.owner)
+        self._saved_at = time.monotonic()
+        self._count = 0  # objects
+        self._step = 0
+        self._passed = row.position  # steps of an earlier reading
+        self._saved_reasons = len(row.reasons)
+
+    def read(self) -> None:
+        """Raises NotReadable, after what is before the fault was imported."""
+        try:
+            file = self._row.file.open("rb")
+        except (OSError, ValueError) as exc:
+            raise NotReadable(_("The uploaded file is not stored any more.")) from exc
+        with file:
+            if zipfile.is_zipfile(file):
+                self._read_archive(file)
+            else:
+                file.seek(0)
+                with tempfile.TemporaryFile() as copy:
+                    self._read_file(_on_disk(file, copy), "")
+        row = self._row
+        if not (row.imported or row.repeated or row.skipped):
+            raise NotReadable(
+                _(
+                    "No conversations were found. Upload the export of ChatGPT, Claude,"
+                    " Open WebUI, LibreChat or Parley: a JSON file, or the ZIP with it."
+                )
+            )
+
+    def end(self, state: str, error: str = "") -> None:
+        row = self._row
+        row.state, row.error = state, error[:500]
+        row.finished_at = timezone.now()
+        row.file.delete(save=False)
+        self._save()
+        row.save(update_fields=["state", "error", "finished_at", "file"])
+
+    def _read_archive(self, file: IO[bytes]) -> None:
+        try:
+            with zipfile.ZipFile(_BoundedReads(file)) as archive:
+                entries = [each for each in archive.infolist() if _is_wanted(each)]
+                if len(entries) > MAX_ENTRIES:
+                    raise _too_many_files()
+                left = settings.IMPORT_MAX_SIZE * UNPACKED_FACTOR
+                for entry in entries:
+                    with tempfile.TemporaryFile() as unpacked:
+                        left -= self._unpack(archive, entry, unpacked, left)
+                        self._read_file(unpacked, entry.filename)
+        except (zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError) as exc:
+            raise NotReadable(
+                _("The archive is damaged or encrypted; unpack it and upload the JSON.")
+            ) from exc
+
+    def _unpack(
+        self, archive: zipfile.ZipFile, entry: zipfile.ZipInfo, to: IO[bytes], left: int
+    ) -> int:
+        """Write the entry to `to` and return its size. Raises NotReadable where it has
+        more than `left` bytes, whatever the archive says."""
+        if entry.compress_type not in _METHODS:
+            raise NotReadable(
+                _(
+                    "The archive is compressed in an unusual way; unpack it and upload"
+                    " the JSON, or pack it again as an ordinary ZIP."
+                )
+            )
+        size = 0
+        with archive.open(entry) as packed:
+            while piece := packed.read(PIECE):
+                size += len(piece)
+                if size > left:
+                    raise _too_large_unpacked()
+                to.write(piece)
+                self._save_sometimes()
+        to.flush()
+        return size
+
+    def _read_file(self, file: Any, name: str) -> None:
+        found = self._count
+        try:
+            for value in read_values(file, self._save_sometimes):
+                self._read_value(value)
+        except TooManyConversations:
+            raise
+        except NotReadable as exc:
+            if not name:
+                raise
+            self._skip_file(name, str(exc))
+            return
+        if name and self._count == found:
+            self._skip_file(name, _("It has no conversations."))
+
+    def _skip_file(self, name: str, reason: str) -> None:
+        if self._is_new_step():
+            self._skip(name, reason)
+
+    def _is_new_step(self) -> bool:
+        self._step += 1
+        return self._step > self._passed
+
+    def _read_value(self, value: Value) -> None:
+        self._count += 1
+        if self._count > MAX_CONVERSATIONS:
+            words = _(
+                "The file has more than %(count)s conversations; import it in parts."
+            )
+            raise TooManyConversations(
+                words % {"count": number_format(MAX_CONVERSATIONS, force_grouping=True)}
+            )
+        if not self._is_new_step():
+            return
+        label = _("Conversation %(number)s") % {"number": self._count}
+        try:
+            parsed = value.parse()
+            label = _label(parsed) or label
+            self._import(parsed, label)
+        except (NotReadable, Unreadable, UploadRefused) as exc:
+            self._skip(label, str(exc))
+        self._save_sometimes()
+
+    def _import(self, value: dict[str, Any], label: str) -> None:
+        if parley.recognises(value):
+            document = parley.read(value)
+            key, program = f"parley:{document.id}", "parley"
+            id, left_out = document.id, document.left_out
+            write = partial(write_document, self._names, document, key)
+        else:
+            reader = next((each for each in _SOURCES if each.recognises(value)), None)
+            if reader is None:
+                raise Unreadable(_("It is in no format that we read."))
+            source = reader.read(value)
+            key, program = f"{source.program}:{source.id}", source.program
+            id, left_out = "", source.left_out
+            write = partial(write_source, self._names, source, key)
+
+        def note_written() -> None:
+            self._row.imported += 1
+            self._row.format = self._row.format or program
+            if missing := describe(left_out):
+                words = _("Imported without %(parts)s.")
+                self._note(label, words % {"parts": missing})
+            self._save()
+
+        self._write_once(write, note_written, key, id)
+
+    def _write_once(
+        self,
+        write: Callable[[Callable[[], None]], None],
+        note_written: Callable[[], None],
+        key: str,
+        id: str,
+    ) -> None:
+        """Write the conversation, unless it is there already. Another import of the
+        user may write the same conversation, folder or tag at once."""
+        imported, noted = self._row.imported, len(self._row.reasons)
+        for is_last_try in (False, True):
+            if is_present(self._row.owner, key, id):
+                self._row.repeated += 1
+                return
+            try:
+                write(note_written)
+                return
+            except IntegrityError:
+                self._row.imported = imported
+                del self._row.reasons[noted:]
+                self._saved_reasons = noted
+                if is_last_try:
+                    raise
+
+    def _skip(self, label: str, reason: str) -> None:
+        self._row.skipped += 1
+        self._note(label, reason)
+
+    def _note(self, label: str, reason: str) -> None:
+        if len(self._row.reasons) < MAX_REASONS:
+            self._row.reasons.append({"title": label[:200], "reason": reason[:300]})
+
+    def _save_sometimes(self) -> None:
+        """Save the progress, so that no other process takes the import over."""
+        if time.monotonic() - self._saved_at >= SAVE_INTERVAL:
+            self._save()
+
+    def _save(self) -> None:
+        row = self._row
+        self._saved_at = time.monotonic()
+        changed = {
+            "seen_at": timezone.now(),
+            "position": max(self._step, self._passed),
+            "imported": row.imported,
+            "repeated": row.repeated,
+            "skipped": row.skipped,
+            "format": row.format,
+        }
+        if len(row.reasons) != self._saved_reasons:  # they may be long
+            changed["reasons"] = row.reasons
+            self._saved_reasons = len(row.reasons)
+        ConversationImport.objects.filter(pk=row.pk).update(**changed)
+
+
+class _BoundedReads:
+    """An archive's file. Its list of files is read at once, before the number of files
+    is known; a list that would fill the memory is refused. Raises NotReadable."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+        self.seek, self.tell, self.seekable = file.seek, file.tell, file.seekable
+
+    def read(self, size: int = -1) -> bytes:
+        if size > MAX_DIRECTORY:
+            raise _too_many_files()
+        return self._file.read(size)
+
+
+def _too_many_files() -> NotReadable:
+    words = _("The archive has more than %(count)s files.")
+    return NotReadable(
+        words % {"count": number_format(MAX_ENTRIES, force_grouping=True)}
+    )
+
+
+def _too_large_unpacked() -> NotReadable:
+    words = _("The archive is too large when it is unpacked; the limit is %(limit)s.")
+    limit = settings.IMPORT_MAX_SIZE * UNPACKED_FACTOR
+    return NotReadable(words % {"limit": format_size(limit)})
+
+
+def _is_wanted(entry: zipfile.ZipInfo) -> bool:
+    base = entry.filename.rpartition("/")[2].lower()
+    return base.endswith(".json") and base not in _OTHER_FILES
+
+
+def _on_disk(file: Any, copy: IO[bytes]) -> Any:
+    """The file if its storage keeps it on this machine; else `copy`, filled with it."""
+    try:
+        file.fileno()
+        return file
+    except (AttributeError, OSError):
+        for piece in iter(lambda: file.read(PIECE), b""):
+            copy.write(piece)
+        copy.flush()
+        return copy
+
+
+def _label(value: Any) -> str:
+    """The title by which the report names the conversation."""
+    for name in ("title", "name"):
+        if isinstance(value, dict) and isinstance(value.get(name), str):
+            return " ".join(value[name][:200].replace("\0", " ").split())
+    return ""

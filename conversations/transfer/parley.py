@@ -1,0 +1,296 @@
+"""Reading of Parley's own format into rows; see `conversations.transfer.document`.
+
+The file may be written by anybody, so every member is checked, and nothing that is read
+can run: turns and calls are finished, and options are those that a client may set.
+"""
+
+from __future__ import annotations
+
+import binascii
+from base64 import b64decode
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from django.conf import settings
+from django.utils.formats import number_format
+from django.utils.translation import gettext as _
+
+from conversations.input.checks import InputError
+from conversations.input.items import options_of
+from conversations.models import Item, TitleSource, ToolCall, Turn
+from conversations.transfer.document import FORMAT
+from conversations.transfer.source import (
+    MAX_MESSAGES,
+    Unreadable,
+    mapping,
+    name,
+    objects,
+    text,
+    time,
+    title,
+)
+from conversations.turns.file_kinds import clean_name, content_type_of
+from llm.wire.items import Item as ItemPayload
+from llm.wire.sanitize import sanitize_json
+
+_FINISHED = [each for each in Turn.Status if each not in Turn.UNFINISHED]
+_ROLES = ("user", "assistant", "system", "developer")
+#: Members that the pages and requests take for texts.
+_TEXTS = (
+    "id",
+    "status",
+    "name",
+    "call_id",
+    "parley:call_id",
+    "arguments",
+    "server_label",
+    "error_code",
+)
+_ANNOTATION_TEXTS = ("type", "url", "title")
+MAX_TURNS = 20_000
+
+
+@dataclass(frozen=True, slots=True)
+class ReadFile:
+    id: str  # its name in the document
+    name: str
+    content_type: str
+    data: bytes
+    at: datetime | None
+
+
+@dataclass(slots=True, kw_only=True)
+class ReadTurn:
+    parent: int | None
+    caused_by: int | None
+    model: str | None
+    fields: dict[str, Any]  # of the row
+    items: list[tuple[str, ItemPayload]]  # origin and payload
+    calls: list[dict[str, Any]]  # fields of the rows
+
+
+@dataclass(slots=True, kw_only=True)
+class ReadConversation:
+    id: str
+    fields: dict[str, Any]  # of the row
+    model: str | None
+    preset: str | None
+    folder: str
+    tags: list[str]
+    at: datetime | None
+    files: list[ReadFile]
+    turns: list[ReadTurn]
+    left_out: Counter[str] = field(default_factory=Counter)
+
+
+def recognises(value: dict[str, Any]) -> bool:
+    return isinstance(value.get("format"), str) and value["format"].startswith(
+        "parley.conversation."
+    )
+
+
+def read(value: dict[str, Any]) -> ReadConversation:
+    """Raises Unreadable."""
+    if value["format"] != FORMAT:
+        words = _("Its format is “%(found)s”; we read “%(known)s”.")
+        raise Unreadable(words % {"found": value["format"][:50], "known": FORMAT})
+    try:
+        value = sanitize_json(value)
+    except ValueError as exc:
+        raise Unreadable(_("It is nested too deeply.")) from exc
+    if (id := name(value.get("id"))) is None:
+        raise Unreadable(_("It has no id."))
+    left_out: Counter[str] = Counter()
+    rows = objects(value.get("turns"))
+    if len(rows) > MAX_TURNS:
+        words = _("It has more than %(count)s turns.")
+        raise Unreadable(
+            words % {"count": number_format(MAX_TURNS, force_grouping=True)}
+        )
+    turns = [_turn(row, number, left_out) for number, row in enumerate(rows)]
+    if sum(len(turn.items) for turn in turns) > MAX_MESSAGES:
+        words = _("It has more than %(count)s items.")
+        raise Unreadable(
+            words % {"count": number_format(MAX_MESSAGES, force_grouping=True)}
+        )
+    return ReadConversation(
+        id=id,
+        fields={
+            "title": text(value.get("title"), 200),
+            "title_source": _one_of(
+                value.get("title_source"), TitleSource.values, TitleSource.WORDS
+            ),
+            "instructions": text(value.get("instructions"), settings.MAX_INPUT_SIZE),
+            "options": _options(value.get("options"), left_out),
+            "updated_at": time(value.get("updated_at")),
+            "pinned_at": time(value.get("pinned_at")),
+            "archived_at": time(value.get("archived_at")),
+        },
+        model=name(value.get("model")),
+        preset=name(value.get("preset")),
+        folder=text(value.get("folder"), 100).strip(),
+        tags=_tags(value.get("tags")),
+        at=time(value.get("created_at")),
+        files=_files(value.get("attachments"), left_out),
+        turns=turns,
+        left_out=left_out,
+    )
+
+
+def _turn(row: dict[str, Any], number: int, left_out: Counter[str]) -> ReadTurn:
+    items = [
+        (origin, payload)
+        for each in objects(row.get("items"))
+        if (origin := each.get("origin")) in Item.Origin.values
+        and (payload := _payload(each.get("payload"), left_out)) is not None
+    ]
+    error, usage = mapping(row.get("error")), mapping(row.get("usage"))
+    notes = [n for n in objects(row.get("notes")) if isinstance(n.get("kind"), str)]
+    return ReadTurn(
+        parent=_earlier(row.get("parent"), number),
+        caused_by=_earlier(row.get("caused_by"), number),
+        model=name(row.get("model")),
+        fields={
+            "status": _one_of(row.get("status"), _FINISHED, Turn.Status.INCOMPLETE),
+            "incomplete_reason": text(row.get("incomplete_reason"), 40),
+            "options": _options(row.get("options"), left_out),
+            "error": {n: text(error.get(n), 2000) for n in ("code", "message")}
+            if error
+            else None,
+            "usage": usage if _are_counts(usage) else None,
+            "notes": [{k: text(v, 2000) for k, v in n.items()} for n in notes[:100]],
+            "created_at": time(row.get("created_at")),
+            "started_at": time(row.get("started_at")),
+            "finished_at": time(row.get("finished_at")),
+        },
+        items=items,
+        calls=_calls(row.get("tool_calls")),
+    )
+
+
+def _earlier(value: Any, number: int) -> int | None:
+    """The number of an earlier turn; so there is no circle."""
+    is_number = isinstance(value, int) and not isinstance(value, bool)
+    return value if is_number and 0 <= value < number else None
+
+
+def _are_counts(usage: Mapping[str, Any]) -> bool:
+    names = ("input_tokens", "output_tokens", "total_tokens")
+    return all(isinstance(usage.get(each), int) for each in names)
+
+
+def _options(value: Any, left_out: Counter[str]) -> dict[str, Any]:
+    try:
+        return options_of(mapping(value))
+    except InputError:
+        left_out["options that cannot be set"] += 1
+        return {}
+
+
+def _payload(value: Any, left_out: Counter[str]) -> ItemPayload | None:
+    """The item if pages and requests can take it; None otherwise."""
+    payload = mapping(value)
+    if _is_item(payload):
+        return payload
+    left_out["items that cannot be read"] += 1
+    return None
+
+
+def _is_item(item: dict[str, Any]) -> bool:
+    if not name(item.get("type")) or len(item["type"]) > 50:
+        return False
+    if any(n in item and not isinstance(item[n], str) for n in _TEXTS):
+        return False
+    match item["type"]:
+        case "message":
+            return item.get("role") in _ROLES and _has_parts(item.get("content"))
+        case "function_call":
+            return all(n in item for n in ("call_id", "name", "arguments"))
+        case "function_call_output":
+            output = item.get("output")
+            is_text = isinstance(output, str)
+            return "call_id" in item and (is_text or _has_parts(output))
+        case "reasoning":
+            return all(_has_parts(item.get(n) or []) for n in ("summary", "content"))
+        case "compaction":
+            return False  # it names items by ids of another site
+    return "id" in item
+
+
+def _has_parts(value: Any) -> bool:
+    """Whether it is a list of content parts with the texts that their types have."""
+    return isinstance(value, list) and all(map(_is_part, value))
+
+
+def _is_part(part: Any) -> bool:
+    if not isinstance(part, dict) or not isinstance(part.get("type"), str):
+        return False
+    names = ("text", "refusal", "file_id", "filename", "image_url", "file_data")
+    if any(n in part and not isinstance(part[n], str) for n in names):
+        return False
+    if part["type"] in ("input_text", "output_text", "summary_text", "reasoning_text"):
+        notes = part.get("annotations", [])
+        return "text" in part and isinstance(notes, list) and all(map(_is_note, notes))
+    return part["type"] in ("refusal", "input_image", "input_file")
+
+
+def _is_note(note: Any) -> bool:
+    """Whether it can be an annotation."""
+    return isinstance(note, dict) and all(
+        isinstance(note.get(each) or "", str) for each in _ANNOTATION_TEXTS
+    )
+
+
+def _calls(value: Any) -> list[dict[str, Any]]:
+    calls: dict[str, dict[str, Any]] = {}
+    for row in objects(value):
+        call_id = text(row.get("call_id"), 64)
+        if not call_id:
+            continue
+        attempts = row.get("attempts")
+        calls[call_id] = {
+            "call_id": call_id,
+            "name": text(row.get("name"), 128),
+            "state": _one_of(
+                row.get("state"), ToolCall.FINISHED, ToolCall.State.CANCELLED
+            ),
+            "attempts": attempts if attempts in range(1000) else 0,
+            "output": row.get("output"),
+            "error": text(row.get("error"), 500),
+            "started_at": time(row.get("started_at")),
+            "ended_at": time(row.get("ended_at")),
+        }
+    return list(calls.values())
+
+
+def _files(value: Any, left_out: Counter[str]) -> list[ReadFile]:
+    files = []
+    for row in objects(value):
+        id, data = name(row.get("id")), _decode(row.get("data"))
+        kind = content_type_of(data) if data else None
+        if id is None or kind is None or data is None:
+            left_out["files that cannot be read"] += 1
+            continue
+        label = clean_name(text(row.get("name"), 255), kind)
+        files.append(ReadFile(id, label, kind, data, time(row.get("created_at"))))
+    return files
+
+
+def _decode(value: Any) -> bytes | None:
+    try:
+        data = b64decode(value, validate=True) if isinstance(value, str) else None
+    except (binascii.Error, ValueError):
+        return None
+    return data if data and len(data) <= settings.MAX_UPLOAD_SIZE else None
+
+
+def _tags(value: Any) -> list[str]:
+    names = value[:20] if isinstance(value, list) else []
+    return [found for each in names if (found := title(each)[:50])]
+
+
+def _one_of(value: Any, values: Any, otherwise: str) -> str:
+    return value if isinstance(value, str) and value in values else otherwise

@@ -1,0 +1,358 @@
+"""Adapts a request to one model, and the model's answer back to the request. No IO.
+
+What a model cannot do natively is emulated: tools and structured output are described
+in the instructions or by way of each other, and the answer is parsed accordingly
+(`wire.prompted_tools`, `wire.prompted_calls`, `structured`). Options that the model
+does not take are refused or left out (`options`). Every difference from the request is
+listed in `degraded`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+
+from llm import options
+from llm.adaptation import forced_calls, strict_output, structured
+from llm.adaptation.dropped_input import find_losses
+from llm.adaptation.forced_calls import ForcedCall
+from llm.adaptation.repairs import Repair
+from llm.adaptation.structured import AnswerValidator, OutputFormat, without_format
+from llm.capabilities import Capabilities
+from llm.errors import BadResponse
+from llm.provider import Route
+from llm.wire.codec import BackgroundCodec
+from llm.wire.deltas import Delta, UsageDelta
+from llm.wire.prefix_cache import SplitItems
+from llm.wire.prompted_calls import CallFilter
+from llm.wire.prompted_tools import available_tool_names, with_prompted_tools
+from llm.wire.request import Request
+
+_USAGE_TOKENS = (
+    "input_tokens",
+    "output_tokens",
+    "cached_tokens",
+    "cache_write_tokens",
+    "reasoning_tokens",
+    "cost",
+)
+_TEXT_PARTS = frozenset({"input_text", "output_text"})
+EMPTY_REQUEST = Request(model="", items=())
+
+
+class Adaptation:
+    """One provider call: the adapted request and the conversion of its deltas.
+
+    Raises BadRequest for what this model cannot be asked. Call `close` when the stream
+    is over, after an error too.
+    """
+
+    __slots__ = (
+        "_buffered",
+        "_calls",
+        "_droppable",
+        "_forced_call",
+        "_ignore_invalid",
+        "_original",
+        "_output_format",
+        "_refused",
+        "_route",
+        "_strict",
+        "_validator",
+        "degraded",
+        "has_only_texts",
+        "request",
+        "spent",
+    )
+
+    def __init__(
+        self,
+        request: Request,
+        route: Route,
+        *,
+        output_format: OutputFormat | None = None,
+        buffered: bool = False,
+        ignore_invalid: bool = False,
+        droppable: Collection[str] = (),
+        refused: Sequence[str] = (),
+        strict: bool = False,
+    ) -> None:
+        """Options in `droppable` are left out, instead of refused, if the model does
+        not accept them; with `ignore_invalid` all of them are. With `strict` the host
+        is asked to enforce the answer's format."""
+        self.degraded: list[str] = [*refused]
+        if route.replaces:
+            self.degraded.append(f"model ({route.replaces} → {route.name}, retired)")
+        self._refused = refused  # names of what the provider has already refused
+        self._route = route
+        self._original = request
+        self._ignore_invalid = ignore_invalid
+        self._droppable = droppable
+        self._calls: CallFilter | None = None
+        self._validator: AnswerValidator | None = None
+        self._forced_call: ForcedCall | None = None
+        forces_call = bool(request.tool_choice) and structured.forces_a_call(request)
+        self._output_format = None if forces_call else output_format
+        self._buffered = buffered
+        self._strict = strict
+        self.spent: UsageDelta | None = None  # usage of an answer that was discarded
+        can = route.capabilities
+        if request.text or output_format is not None:
+            request = self._with_output_format(request, can)
+        if can.tools is False:
+            request = self._with_tools_in_words(request)
+        if request.prefill:
+            request = self._with_prefill(request)
+        if request.in_background or request.resumes:
+            request = self._with_background(request, can)
+        fitted = options.fit(
+            request,
+            can,
+            model_name=route.name,
+            ignore_invalid=ignore_invalid,
+            droppable=droppable,
+            codec=route.endpoint.codec,
+        )
+        self.request = fitted.request
+        self.degraded += fitted.dropped
+        approximated = options.find_approximations(route.endpoint.codec, self.request)
+        self.degraded += approximated
+        self.has_only_texts = _has_only_texts(self.request)
+        if not self.has_only_texts:
+            self.degraded += find_losses(self.request, route.endpoint.codec)
+        if self._validator and "text.format" in approximated:
+            # emulated in the instructions, so the JSON may come wrapped in text
+            self._buffered = True
+            self._validator.buffer()
+        if self._validator is None and forces_call:
+            self._force_call()
+
+    # The request
+
+    def _with_output_format(self, request: Request, can: Capabilities) -> Request:
+        output_format, tool = self._output_format, ""
+        if output_format is None:  # any text is allowed, or a tool must be called first
+            return (
+                request if _supports_format(request, can) else without_format(request)
+            )
+        if not _supports_format(request, can):
+            self._buffered = True
+            if _can_force_call(request, can) and structured.can_be_tool_input(
+                output_format.schema
+            ):
+                request, tool = structured.add_answer_tool(request, output_format)
+                self.degraded.append("text.format (emulated by a tool)")
+            else:
+                json_mode = can.json_mode is True and not request.tools
+                request = structured.add_format_instructions(
+                    request, output_format, json_mode=json_mode
+                )
+                self.degraded.append("text.format (emulated by words)")
+        elif self._strict and "strict" not in self._refused:
+            strict_format = strict_output.make_strict(
+                request, output_format, self._route.endpoint.codec
+            )
+            request, output_format = strict_format.request, strict_format.output_format
+            self.degraded += strict_format.degraded
+            self._buffered |= output_format.has_added_nulls
+        self._validator = AnswerValidator(
+            output_format, tool=tool, buffered=self._buffered
+        )
+        return request
+
+    def _with_tools_in_words(self, request: Request) -> Request:
+        if request.tools:
+            self._calls = CallFilter(available_tool_names(request))
+            self.degraded.append("tools (emulated by words)")
+        return with_prompted_tools(request)
+
+    def _with_prefill(self, request: Request) -> Request:
+        """Remove the prefill where the model would ignore or refuse it: the answer is
+        then requested from its start."""
+        effort = (request.reasoning or {}).get("effort")
+        form = (self._original.text or {}).get("format") or {}
+        has_form = self._validator is not None or form.get("type", "text") != "text"
+        is_plain = not (self._calls or has_form)
+        is_last = not request.items or request.items[-1].get("role") != "assistant"
+        if self._route.takes_prefill(effort) and is_plain and is_last:
+            return request
+        return replace(request, prefill="")
+
+    def _with_background(self, request: Request, can: Capabilities) -> Request:
+        """Store responses at the provider only if staff enabled it for the model."""
+        takes = can.background_resume is True and request.stream
+        if takes and isinstance(self._route.endpoint.codec, BackgroundCodec):
+            resumes = request.resumes
+            if resumes is None or self._route.owns_response(resumes):
+                return request
+            return replace(request, resumes=None)
+        return replace(request, in_background=False, resumes=None)
+
+    def _force_call(self) -> None:
+        # tools and the demand are both written in the instructions
+        in_words = self._calls is not None
+        if self.request.tools and "tool_choice" in self.degraded:
+            in_words = True
+            self.request = forced_calls.add_demand(
+                self.request, self._original.tool_choice
+            )
+        if in_words or self.request.tools:
+            self._forced_call = ForcedCall(buffers_reasoning=in_words)
+
+    def release_request(self) -> None:
+        """Release the request: output was sent, so there will be no other attempt."""
+        self.request = self._original = EMPTY_REQUEST
+
+    # Its answer
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether `feed` returns its input unchanged."""
+        return not (self._calls or self._validator or self._forced_call)
+
+    def feed(self, deltas: list[Delta]) -> list[Delta]:
+        if self._calls:
+            deltas = self._calls.feed(deltas)
+        if self._validator:
+            deltas = self._validator.feed(deltas)
+        if self._forced_call:
+            deltas = self._forced_call.feed(deltas)
+        return deltas
+
+    def close(self) -> list[Delta]:
+        deltas: list[Delta] = self._calls.close() if self._calls else []
+        if self._validator:
+            deltas = [*self._validator.feed(deltas), *self._validator.close()]
+        if self._forced_call:
+            deltas = [*self._forced_call.feed(deltas), *self._forced_call.close()]
+        return deltas
+
+    @property
+    def problem(self) -> BadResponse | None:
+        """Why the closed answer is invalid; None for a valid one."""
+        if self._forced_call and self._forced_call.is_ignored:
+            return BadResponse("The model did not make the required tool call.")
+        if self._validator is None or not self._validator.errors:
+            return None
+        return BadResponse(
+            "The model's answer does not match the requested JSON Schema.",
+            detail=" ".join(self._validator.errors),
+        )
+
+    def build_correction(self, spent: UsageDelta | None) -> Adaptation | None:
+        """Build a second request for an invalid answer that was not sent yet.
+
+        None if there is nothing to correct.
+        """
+        validator, forced_call = self._validator, self._forced_call
+        if forced_call and forced_call.is_ignored:
+            request = forced_calls.repeat_demand(self._original, forced_call.text)
+        elif validator and validator.errors and self._buffered:
+            request = structured.request_correction(
+                self._original, validator.text, validator.errors
+            )
+        else:
+            return None
+        return self._rebuild(request, spent=spent or UsageDelta())
+
+    def with_route(self, route: Route) -> Adaptation:
+        """Build the same request for a call with another key."""
+        request = self._original
+        if request.issuer is not None:  # otherwise the proofs were removed
+            request = replace(request, issuer=route.issuer)
+        return self._rebuild(request, route)
+
+    def with_repair(self, repair: Repair, route: Route) -> Adaptation:
+        """Build the repaired request.
+
+        `route` is the same route, but may have another codec.
+        """
+        return self._rebuild(
+            repair.change(self._original),
+            route,
+            refused=[*self._refused, repair.degraded],
+        )
+
+    def _rebuild(
+        self,
+        request: Request,
+        route: Route | None = None,
+        *,
+        refused: Sequence[str] | None = None,
+        spent: UsageDelta | None = None,
+    ) -> Adaptation:
+        adaptation = Adaptation(
+            request,
+            route or self._route,
+            output_format=self._output_format,
+            buffered=self._buffered,
+            ignore_invalid=self._ignore_invalid,
+            droppable=self._droppable,
+            strict=self._strict,
+            refused=self._refused if refused is None else refused,
+        )
+        adaptation.spent = spent or self.spent
+        if adaptation.spent and adaptation._forced_call:
+            adaptation._forced_call.pass_through()
+        return adaptation
+
+
+def _has_only_texts(request: Request) -> bool:
+    """Whether all items are messages of text that no codec changes: of a user, of this
+    model itself, or without sources and phases. Nothing of it is lost or fetched."""
+    if isinstance(request.items, SplitItems):
+        return False  # long, and what is found in it is cached
+    for item in request.items:
+        proof = item.get("provider_data") or {}
+        is_own = proof.get("issuer", "") == request.issuer
+        if item.get("type", "message") != "message":
+            return False
+        if item.get("phase") and not is_own:
+            return False
+        content = item.get("content")
+        for part in content if isinstance(content, list) else ():
+            if not isinstance(part, dict) or part.get("type") not in _TEXT_PARTS:
+                return False
+            if part.get("annotations") and not is_own:
+                return False
+    return True
+
+
+def _supports_format(request: Request, can: Capabilities) -> bool:
+    match (request.text or {}).get("format"):
+        case {"type": "json_schema"}:
+            return can.json_schema is not False
+        case {"type": "json_object"}:
+            return can.json_mode is not False
+    return True
+
+
+def _can_force_call(request: Request, can: Capabilities) -> bool:
+    if can.tools is False or can.forced_tools is False:
+        return False
+    effort = (request.reasoning or {}).get("effort")
+    return can.forced_while_reasoning is not False or not can.reasons(effort)
+
+
+def add_usage(usage: UsageDelta, more: UsageDelta) -> UsageDelta:
+    """Add two usages; a count that neither of them has stays None."""
+    total = UsageDelta(raw=more.raw)
+    for name in _USAGE_TOKENS:
+        known = [
+            value
+            for value in (getattr(usage, name), getattr(more, name))
+            if value is not None
+        ]
+        if known:
+            setattr(total, name, sum(known))
+    return total
+
+
+def merge_usage(usage: UsageDelta | None, delta: UsageDelta) -> UsageDelta:
+    """Update `usage` with the counts of `delta` that are not None."""
+    known = {
+        name: value
+        for name in UsageDelta.__slots__
+        if (value := getattr(delta, name)) is not None
+    }
+    return replace(usage or UsageDelta(), **known)

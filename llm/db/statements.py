@@ -1,0 +1,24 @@
+"""Statements that are run as plain SQL, without the ORM."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+from django.db import DEFAULT_DB_ALIAS, connections, models
+
+_DATETIME = models.DateTimeField()
+
+
+def fetch_rows(sql: str, values: Sequence[Any] | None) -> list[tuple[Any, ...]]:
+    with connections[DEFAULT_DB_ALIAS].cursor() as cursor:
+        cursor.execute(sql, values)
+        return list(cursor.fetchall())
+
+
+def adapt_value(value: Any) -> Any:
+    """A datetime as the database takes it; any other value unchanged."""
+    if not isinstance(value, datetime):
+        return value
+    return _DATETIME.get_db_prep_value(value, connections[DEFAULT_DB_ALIAS])

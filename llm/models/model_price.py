@@ -1,0 +1,121 @@
+"""Row of a model's price from a day on, set by staff; rows together are its history."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from decimal import Decimal
+from typing import Any
+
+from django.conf import settings
+from django.core.exceptions import ValidationError
+from django.core.validators import MaxValueValidator, MinValueValidator
+from django.db import models, transaction
+from django.utils import timezone
+from django.utils.translation import gettext_lazy as _
+
+from llm.models.language_model import LanguageModel
+from llm.pricing.cost import PRICE_NAMES
+
+
+def _usd(label: Any) -> models.DecimalField[Any, Any]:
+    return models.DecimalField(
+        label,
+        max_digits=12,
+        decimal_places=6,
+        null=True,
+        blank=True,
+        validators=[MinValueValidator(0), MaxValueValidator(100_000)],
+    )
+
+
+class ModelPrice(models.Model):
+    """USD per million tokens from `valid_from` on; without values the bundled list
+    counts again.
+
+    A price in effect is history: it can be followed by another one, but not changed.
+    """
+
+    model = models.ForeignKey(
+        LanguageModel, models.CASCADE, related_name="dated_prices"
+    )
+    valid_from = models.DateTimeField(
+        _("valid from"),
+        default=timezone.now,
+        help_text=_("Now or later. Calls that were made keep their cost."),
+    )
+    input = _usd(_("input"))
+    cached_input = _usd(_("cached input"))
+    cache_write = _usd(_("cache write"))
+    output = _usd(_("output"))
+    added_by = models.ForeignKey(
+        settings.AUTH_USER_MODEL,
+        models.SET_NULL,
+        null=True,
+        blank=True,
+        editable=False,
+        related_name="+",
+    )
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        ordering = ["-valid_from"]
+        verbose_name = _("price")
+        verbose_name_plural = _("prices")
+        constraints = [
+            models.UniqueConstraint(
+                fields=["model", "valid_from"], name="llm_one_price_at_a_time"
+            )
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.valid_from:%Y-%m-%d %H:%M}"
+
+    @transaction.atomic
+    def save(self, *args: Any, **kwargs: Any) -> None:
+        super().save(*args, **kwargs)
+        _store_schedule(self.model_id)
+
+    @transaction.atomic
+    def delete(self, *args: Any, **kwargs: Any) -> Any:
+        deleted = super().delete(*args, **kwargs)
+        _store_schedule(self.model_id)
+        return deleted
+
+    @property
+    def is_in_effect(self) -> bool:
+        """Whether it has been used, or may have been."""
+        return self.pk is not None and self.valid_from <= timezone.now()
+
+    @property
+    def values(self) -> dict[str, float]:
+        """The prices by name; {} for the bundled list."""
+        named = ((name, getattr(self, name)) for name in PRICE_NAMES)
+        return {name: float(price) for name, price in named if price is not None}
+
+    def clean(self) -> None:
+        values: dict[str, Decimal] = {
+            name: price
+            for name in PRICE_NAMES
+            if (price := getattr(self, name)) is not None
+        }
+        if values and not {"input", "output"} <= values.keys():
+            raise ValidationError(
+                _(
+                    "Enter the prices of input and output, or none at all for the"
+                    " bundled price list."
+                )
+            )
+
+
+def _store_schedule(model_id: int) -> None:
+    """Write the prices to the model's row, with which each call reads them anyway."""
+    model = LanguageModel.objects.select_for_update(no_key=True).get(pk=model_id)
+    rows = ModelPrice.objects.filter(model=model).order_by("valid_from")
+    model.price_schedule = [
+        {"from": _text(row.valid_from), "prices": row.values} for row in rows
+    ]
+    model.save(update_fields=["price_schedule"])
+
+
+def _text(moment: datetime) -> str:
+    return moment.isoformat()

@@ -1,0 +1,119 @@
+"""Compare a vendor's bill with our own figures, by day and model."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, time, timedelta
+from decimal import Decimal
+from typing import Any
+
+from django.conf import settings
+from django.db.models import Sum
+from django.db.models.functions import TruncDate
+
+from llm.models import ModelCall, UsageSum
+from llm.pricing.usage_counting import catch_up
+from llm.pricing.usage_report import MAX_DAYS
+from llm.pricing.vendor_bill import MEASURES, Bill, BillError, Figures, normal_name
+
+TOLERANCE = Decimal("0.01")  # of the larger figure
+
+
+@dataclass(frozen=True, slots=True)
+class Mismatch:
+    day: date
+    model: str
+    measure: str
+    billed: Decimal
+    counted: Decimal
+
+    @property
+    def difference(self) -> Decimal:
+        """Share by which ours is above the bill; of a bill of nothing, all of ours."""
+        whole = self.billed or self.counted
+        return (self.counted - self.billed) / abs(whole)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reconciliation:
+    bill: Bill
+    first: date
+    last: date
+    compared: int  # days and models
+    mismatches: Sequence[Mismatch]
+    totals: Sequence[tuple[str, Decimal, Decimal]]  # measure, billed, counted
+    is_complete: bool  # False while calls wait to be counted
+
+
+def reconcile(bill: Bill, provider_name: str) -> Reconciliation:
+    """What differs by more than `TOLERANCE`. Raises BillError."""
+    first, last = bill.days
+    if (last - first).days >= MAX_DAYS:
+        raise BillError(f"The file has more than {MAX_DAYS} days.")
+    is_complete = catch_up()
+    ours = _own_figures(provider_name, first, last)
+    keys = sorted({*bill.figures, *ours})
+    mismatches = [
+        Mismatch(*key, measure, billed, counted)
+        for key in keys
+        for measure in bill.measures
+        if _differ(
+            billed := _figure(bill.figures, key, measure),
+            counted := _figure(ours, key, measure),
+        )
+    ]
+    totals = [
+        (
+            measure,
+            sum((_figure(bill.figures, key, measure) for key in keys), Decimal(0)),
+            sum((_figure(ours, key, measure) for key in keys), Decimal(0)),
+        )
+        for measure in bill.measures
+    ]
+    return Reconciliation(
+        bill=bill,
+        first=first,
+        last=last,
+        compared=len(keys),
+        mismatches=mismatches,
+        totals=totals,
+        is_complete=is_complete,
+    )
+
+
+def _differ(one: Decimal, other: Decimal) -> bool:
+    return abs(one - other) > TOLERANCE * max(abs(one), abs(other))
+
+
+def _figure(
+    found: Mapping[tuple[date, str], Figures], key: tuple[date, str], measure: str
+) -> Decimal:
+    return found.get(key, {}).get(measure, Decimal(0))
+
+
+def _own_figures(
+    provider_name: str, first: date, last: date
+) -> dict[tuple[date, str], Figures]:
+    """By day of UTC, as vendors count."""
+    rows: Any
+    if settings.TIME_ZONE == "UTC":
+        rows = UsageSum.objects.filter(
+            level=UsageSum.Level.MODEL, day__range=(first, last)
+        )
+        days = rows.values("day", "model_name")
+    else:  # the sums' days are others; of the calls themselves, older ones are erased
+        begin = datetime.combine(first, time.min, UTC)
+        end = datetime.combine(last + timedelta(days=1), time.min, UTC)
+        rows = ModelCall.objects.filter(created_at__gte=begin, created_at__lt=end)
+        dated = rows.annotate(day=TruncDate("created_at", tzinfo=UTC))
+        days = dated.values("day", "model_name")
+    sums = {f"sum_{name}": Sum(name) for name in MEASURES}
+    found: dict[tuple[date, str], Figures] = defaultdict(dict)
+    for row in days.filter(provider_name=provider_name).order_by().annotate(**sums):
+        figures = found[row["day"], normal_name(row["model_name"])]
+        for name in MEASURES:
+            value = Decimal(row[f"sum_{name}"] or 0)
+            figures[name] = figures.get(name, Decimal(0)) + value
+    return dict(found)

@@ -1,0 +1,410 @@
+"""What models were used for and what that cost: sums by day, model, user and so on.
+
+Read from `UsageSum`, so that it takes no longer with a million calls. A user in two
+groups, and a call with two tags, count for both: these sums may exceed the total.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from typing import Any
+
+from django.contrib.auth import get_user_model
+from django.db.models import Max, Q, QuerySet, Sum
+from django.utils import timezone
+from django.utils.translation import gettext as _
+
+from llm.models import FirstTokenCount, UsageSum
+from llm.pricing.usage_counting import COUNTS, catch_up, seconds_of
+
+MAX_DAYS = 366
+MAX_SERIES = 6  # groups that a chart tells apart
+GROUPINGS = (
+    "model",
+    "provider",
+    "user",
+    "group",
+    "token",
+    "tag",
+    "purpose",
+    "status",
+    "day",
+)
+_Level = UsageSum.Level
+_LEVELS: Mapping[str, UsageSum.Level] = {
+    "user": _Level.USER,
+    "group": _Level.USER,
+    "token": _Level.TOKEN,
+    "tag": _Level.TAG,
+}
+_COLUMNS: Mapping[str, Sequence[str]] = {
+    "model": ("provider_name", "model_name"),
+    "provider": ("provider_name",),
+    "user": ("user_id",),
+    "group": ("user_id",),
+    "token": ("token_id",),
+    "tag": ("tags",),
+    "purpose": ("purpose",),
+    "status": ("status",),
+    "day": ("day",),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    calls: int = 0
+    failed: int = 0
+    input_tokens: int = 0
+    cached_tokens: int = 0
+    cache_write_tokens: int = 0
+    output_tokens: int = 0
+    reasoning_tokens: int = 0
+    cost: Decimal = Decimal(0)  # USD, of the calls whose price is known
+    saved_cost: Decimal = Decimal(0)  # USD, by answers from the cache
+    unpriced: int = 0  # calls whose cost is unknown
+    unmeasured: int = 0  # calls whose tokens are unknown
+    estimated: int = 0  # calls whose tokens are estimated
+    waited: int = 0  # calls whose time to the first token is known
+    wait_ms: int = 0  # the sum of these times
+    from_cache: int = 0  # calls that a stored answer made unnecessary
+
+    def __add__(self, other: Usage) -> Usage:
+        mine, theirs = self.as_dict(), other.as_dict()
+        return Usage(**{name: mine[name] + theirs[name] for name in mine})
+
+    def as_dict(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in Usage.__slots__}
+
+    @property
+    def tokens(self) -> int:
+        return self.input_tokens + self.output_tokens
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether each call's tokens and cost are known."""
+        return not (self.unpriced or self.unmeasured or self.estimated)
+
+    @property
+    def mean_wait(self) -> float | None:
+        """Seconds to the first token."""
+        return self.wait_ms / self.waited / 1000 if self.waited else None
+
+    @property
+    def cache_rate(self) -> float | None:
+        """The share of the input that hosts read from their caches."""
+        return self.cached_tokens / self.input_tokens if self.input_tokens else None
+
+    @property
+    def error_rate(self) -> float | None:
+        return self.failed / self.calls if self.calls else None
+
+
+@dataclass(frozen=True, slots=True)
+class Waits:
+    """Seconds to the first token."""
+
+    p50: float | None = None
+    p95: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class UsageGroup:
+    name: str
+    usage: Usage
+    waits: Waits = Waits()
+    #: Lookups that find its rows of `ModelCall`; None where none do.
+    lookups: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UsageQuery:
+    """Which calls to sum up, and by what."""
+
+    first: date
+    last: date
+    grouping: str = "model"
+    user_id: int | None = None  # None: everybody's
+
+    @classmethod
+    def of_last(cls, days: int, **fields: Any) -> UsageQuery:
+        today = timezone.localdate()
+        return cls(first=today - timedelta(days=days - 1), last=today, **fields)
+
+    @property
+    def days(self) -> list[date]:
+        count = (self.last - self.first).days + 1
+        return [self.first + timedelta(days=number) for number in range(count)]
+
+    def sums(self, level: UsageSum.Level) -> QuerySet[UsageSum]:
+        """The sums of the level; of one user those of each call's details."""
+        if self.user_id is None:
+            return self._period().filter(level=level)
+        return self.sums_of_users([self.user_id], _Level.DETAIL)
+
+    def sums_of_users(
+        self, ids: Sequence[int], level: UsageSum.Level
+    ) -> QuerySet[UsageSum]:
+        """SQLite would read all rows of a level that is filtered by, and not use the
+        index on users; so the other levels are excluded."""
+        others = [each for each in _Level.values if each != level]
+        return self._period().filter(user_id__in=ids).exclude(level__in=others)
+
+    def _period(self) -> QuerySet[UsageSum]:
+        return UsageSum.objects.filter(day__range=(self.first, self.last))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UsageReport:
+    query: UsageQuery
+    total: Usage
+    waits: Waits
+    by_day: list[tuple[date, Usage]]  # every day, the oldest first
+    groups: list[UsageGroup]  # the dearest first
+    #: Of the first groups, where the grouping divides calls: their usage by day.
+    series: Mapping[str, Mapping[date, Usage]] = field(default_factory=dict)
+    is_complete: bool = True  # False while calls wait to be counted
+
+
+def report_usage(query: UsageQuery) -> UsageReport:
+    """A few queries over sums, whatever the number of calls."""
+    is_complete = catch_up()
+    days = _grouped(query, ("day",), _Level.MODEL)
+    by_day = {row["day"]: _usage(row) for row in days}
+    waits = _first_tokens(query)
+    columns = _COLUMNS[query.grouping]
+    rows = list(_grouped(query, columns))
+    keyed = [(tuple(row[each] for each in columns), row) for row in rows]
+    found = _GROUPED.get(query.grouping, _by_name)(keyed, query.grouping)
+    lookups = _lookups(query, keyed)
+    groups = [
+        UsageGroup(name, usage, _percentiles(waits.get(name, {})), lookups.get(name))
+        for name, usage in found.items()
+    ]
+    groups.sort(key=lambda each: (-each.usage.cost, -each.usage.tokens, each.name))
+    if query.grouping == "day":
+        groups.sort(key=lambda each: each.name, reverse=True)
+    return UsageReport(
+        query=query,
+        total=sum(by_day.values(), Usage()),
+        waits=_percentiles(_merge(waits.values())),
+        by_day=[(day, by_day.get(day, Usage())) for day in query.days],
+        groups=groups,
+        series=_series(query, keyed, groups),
+        is_complete=is_complete,
+    )
+
+
+def _grouped(
+    query: UsageQuery, columns: Sequence[str], level: UsageSum.Level | None = None
+) -> Any:
+    level = level or _LEVELS.get(query.grouping, _Level.MODEL)
+    return _sum_by(query.sums(level), columns)
+
+
+def _sum_by(rows: QuerySet[UsageSum], columns: Sequence[str]) -> Any:
+    sums: dict[str, Any] = {f"sum_{name}": Sum(name) for name in COUNTS}
+    if "token_id" in columns:
+        sums["label"] = Max("token_label")
+    return rows.order_by().values(*columns).annotate(**sums)
+
+
+def _usage(row: Mapping[str, Any]) -> Usage:
+    counts: dict[str, Any] = {name: row[f"sum_{name}"] or 0 for name in COUNTS}
+    for name in ("cost", "saved_cost"):
+        counts[name] = Decimal(counts[name])
+    return Usage(**counts)
+
+
+# Names of groups
+
+_Keyed = Sequence[tuple[tuple[Any, ...], Mapping[str, Any]]]
+
+
+def _by_name(keyed: _Keyed, grouping: str) -> dict[str, Usage]:
+    names = _names(keyed, grouping)
+    found: dict[str, Usage] = defaultdict(Usage)
+    for key, row in keyed:
+        found[names[key]] += _usage(row)
+    return found
+
+
+def _names(keyed: _Keyed, grouping: str) -> dict[tuple[Any, ...], str]:
+    if grouping == "user":
+        known = _user_names(key[0] for key, _row in keyed)
+        return {key: _user_name(key[0], known) for key, _row in keyed}
+    if grouping == "token":
+        return {key: _token_name(key[0], row["label"]) for key, row in keyed}
+    return {key: "/".join(map(str, key)) for key, _row in keyed}
+
+
+def _user_names(ids: Iterable[int]) -> dict[int, str]:
+    users = get_user_model()._default_manager.filter(pk__in=list(ids))
+    return {user.pk: user.get_username() for user in users}
+
+
+def _user_name(pk: int, known: Mapping[int, str]) -> str:
+    if not pk:
+        return _("nobody")
+    return known.get(pk) or _("deleted user %(id)s") % {"id": pk}
+
+
+def _token_name(pk: int, label: str) -> str:
+    return f"{label} (#{pk})" if pk else _("without a token")
+
+
+def _by_group(keyed: _Keyed, grouping: str) -> dict[str, Usage]:
+    """By the groups that users are in today."""
+    memberships: dict[int, list[str]] = defaultdict(list)
+    users = get_user_model()._default_manager.filter(pk__in=[k[0] for k, _r in keyed])
+    for pk, name in users.values_list("pk", "groups__name"):
+        memberships[pk].append(name or "")
+    found: dict[str, Usage] = defaultdict(Usage)
+    for key, row in keyed:
+        for name in memberships[key[0]] or [""]:
+            found[name or _("in no group")] += _usage(row)
+    return found
+
+
+def _by_tag(keyed: _Keyed, grouping: str) -> dict[str, Usage]:
+    found: dict[str, Usage] = defaultdict(Usage)
+    for key, row in keyed:
+        for tag in key[0].split(","):
+            found[tag or _("without a tag")] += _usage(row)
+    return found
+
+
+_GROUPED: Mapping[str, Callable[[_Keyed, str], dict[str, Usage]]] = {
+    "group": _by_group,
+    "tag": _by_tag,
+}
+
+
+def _series(
+    query: UsageQuery, keyed: _Keyed, groups: Sequence[UsageGroup]
+) -> dict[str, dict[date, Usage]]:
+    """The first groups by day; none where a call counts for several groups."""
+    if query.grouping in (*_GROUPED, "day"):
+        return {}
+    names, columns = _names(keyed, query.grouping), _COLUMNS[query.grouping]
+    found: dict[str, dict[date, Usage]] = {
+        each.name: {} for each in groups[:MAX_SERIES]
+    }
+    wanted = [key for key, name in names.items() if name in found]
+    if query.grouping == "user" and query.user_id is None:
+        rows = query.sums_of_users([key[0] for key in wanted], _Level.USER)
+    else:
+        level = _LEVELS.get(query.grouping, _Level.MODEL)
+        rows = query.sums(level).filter(_any_of(columns, wanted))
+    for row in _sum_by(rows, ("day", *columns)):
+        name = names[tuple(row[each] for each in columns)]
+        found[name][row["day"]] = found[name].get(row["day"], Usage()) + _usage(row)
+    return found
+
+
+def _any_of(columns: Sequence[str], keys: Sequence[tuple[Any, ...]]) -> Q:
+    if len(columns) == 1:
+        return Q(**{f"{columns[0]}__in": [key[0] for key in keys]})
+    wanted = Q(pk=None)
+    for key in keys:
+        wanted |= Q(**dict(zip(columns, key, strict=True)))
+    return wanted
+
+
+# Rows of groups
+
+
+def _lookups(query: UsageQuery, keyed: _Keyed) -> dict[str, Mapping[str, Any]]:
+    """By name; the day's own bounds replace those of the period."""
+    if query.grouping == "group":  # the users of one are known by today's rows only
+        return {}
+    period = {**created_between(query.first, query.last)}
+    if query.user_id is not None:
+        period["user"] = query.user_id
+    if query.grouping == "tag":
+        tags = {tag for key, _row in keyed for tag in key[0].split(",")}
+        return {tag or _("without a tag"): period | _of_tag(tag) for tag in tags}
+    names, columns = _names(keyed, query.grouping), _COLUMNS[query.grouping]
+    return {
+        name: period | _of_key(dict(zip(columns, key, strict=True)))
+        for key, name in names.items()
+    }
+
+
+def created_between(first: date, last: date) -> dict[str, Any]:
+    """Lookups of the calls of these days, in the server's time zone."""
+    zone = timezone.get_default_timezone()
+    begin = datetime.combine(first, time.min, zone)
+    end = datetime.combine(last + timedelta(days=1), time.min, zone)
+    return {"created_at__gte": begin.isoformat(), "created_at__lt": end.isoformat()}
+
+
+def _of_tag(tag: str) -> dict[str, Any]:
+    return {"tags__regex": rf"(^|,){re.escape(tag)}(,|$)"} if tag else {"tags": ""}
+
+
+def _of_key(key: Mapping[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, value in key.items():
+        if name == "day":
+            found |= created_between(value, value)
+        elif not name.endswith("_id"):
+            found[name] = value
+        elif value:
+            found[name.removesuffix("_id") if name == "user_id" else name] = value
+        else:
+            found[f"{name}__isnull"] = True
+    return found
+
+
+# Times to the first token
+
+_Counts = Mapping[int, int]
+_WAIT_COLUMNS: Mapping[str, Sequence[str]] = {
+    "day": ("day",),
+    "provider": ("provider_name",),
+    "model": ("provider_name", "model_name"),
+}
+
+
+def _first_tokens(query: UsageQuery) -> dict[str, _Counts]:
+    """By the name of the group, or of no group; not known by user."""
+    columns = _WAIT_COLUMNS.get(query.grouping, ())
+    if query.user_id is not None:
+        return {}
+    rows = FirstTokenCount.objects.filter(day__range=(query.first, query.last))
+    found: dict[str, dict[int, int]] = defaultdict(dict)
+    counted = rows.order_by().values(*columns, "step").annotate(all=Sum("calls"))
+    for row in counted:
+        name = "/".join(str(row[each]) for each in columns)
+        # Names of two models may be the same text.
+        counts = found[name]
+        counts[row["step"]] = counts.get(row["step"], 0) + row["all"]
+    return dict(found)
+
+
+def _merge(counts: Iterable[_Counts]) -> dict[int, int]:
+    merged: dict[int, int] = defaultdict(int)
+    for each in counts:
+        for step, calls in each.items():
+            merged[step] += calls
+    return merged
+
+
+def _percentiles(counts: _Counts) -> Waits:
+    return Waits(_percentile(counts, 50), _percentile(counts, 95))
+
+
+def _percentile(counts: _Counts, percent: int) -> float | None:
+    """By nearest rank; right to 5 %, as the counts are of ranges."""
+    total = sum(counts.values())
+    rank, seen = -(-total * percent // 100), 0
+    for step in sorted(counts):
+        seen += counts[step]
+        if seen >= rank:
+            return seconds_of(step)
+    return None

@@ -1,0 +1,379 @@
+"""The checks of a probe: one tiny question for each feature of a model at its host.
+
+In: a probe of a route. Out: findings, one after another. A feature fails only if plain
+text works and the feature does not, twice if the error may pass by itself. Questions
+name nothing that a model could guess: what the answer must hold stands in the tool, in
+the schema or in the image.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+from django.utils.translation import gettext_noop
+
+from llm.adaptation.structured import SchemaMismatch, json_in, schema_errors
+from llm.db.encrypted_field import scrub
+from llm.errors import (
+    BadRequest,
+    InvalidKey,
+    LLMError,
+    ModelNotAvailable,
+    NoFreeConnection,
+    QuotaExhausted,
+    RateLimited,
+)
+from llm.probing.findings import (
+    CUT,
+    FEATURES,
+    NO_TEXT,
+    NOT_REACHED,
+    TIME_IS_UP,
+    Feature,
+    Finding,
+    fails,
+    unclear,
+    untested,
+    works,
+)
+from llm.probing.image import RED_SQUARE
+from llm.probing.tiny_request import REQUEST_TIME, Reply, ask
+from llm.provider import Route
+from llm.wire.items import Item, function_call_output, user_message
+
+PROBE_TIME = 300.0  # seconds; what is not tried by then is "not tested"
+MAX_DETAIL = 300  # characters of a provider's message
+MIN_NEXT_TIME = 10.0  # seconds for the question after a cancelled answer
+
+#: Errors that say nothing about a feature: they would befall any request.
+_GENERAL = (InvalidKey, QuotaExhausted, RateLimited, NoFreeConnection)
+_TOOL = {
+    "type": "function",
+    "name": "look_up_code",
+    "description": "Returns the secret code of a drawer. Nobody can guess it.",
+    "parameters": {
+        "type": "object",
+        "properties": {"drawer": {"type": "string"}},
+        "required": ["drawer"],
+        "additionalProperties": False,
+    },
+}
+_SCHEMA = {
+    "type": "object",
+    "properties": {
+        "kestrel": {"type": "integer"},
+        "verdict": {"type": "string", "enum": ["aye7", "nay7"]},
+    },
+    "required": ["kestrel", "verdict"],
+    "additionalProperties": False,
+}
+_FORMAT = {"type": "json_schema", "name": "report", "schema": _SCHEMA, "strict": True}
+_REFUSED = gettext_noop("Refused: %(why)s")
+_BREAKS = gettext_noop("Failed twice, while plain text works: %(why)s")
+_GENERAL_ERROR = gettext_noop("The provider refused for another reason: %(why)s")
+_HOST_FAILS = gettext_noop("The host did not answer plain text either: %(why)s")
+
+Check = Callable[[], Awaitable[Finding]]
+
+
+async def probe_features(probe: FeatureProbe) -> AsyncGenerator[Finding, None]:
+    """Yield a finding for each of `FEATURES`, in order. Raises no LLMError."""
+    checks: dict[Feature, Check] = {
+        "text": probe.check_text,
+        "stream": probe.check_stream,
+        "usage": probe.check_usage,
+        "tool": probe.check_tool,
+        "parallel_tools": probe.check_parallel_tools,
+        "json_schema": probe.check_json_schema,
+        "image": probe.check_image,
+        "reasoning_replay": probe.check_reasoning_replay,
+        "cancel": probe.check_cancel,
+    }
+    end = asyncio.get_running_loop().time() + PROBE_TIME
+    for feature in FEATURES:
+        yield await _checked(feature, checks[feature], probe, end)
+
+
+async def _checked(
+    feature: Feature, check: Check, probe: FeatureProbe, end: float
+) -> Finding:
+    if probe.is_hopeless:
+        return untested(feature, NOT_REACHED)
+    try:
+        async with asyncio.timeout_at(end):
+            return await check()
+    except TimeoutError:
+        return untested(feature, TIME_IS_UP)
+
+
+@dataclass(slots=True)
+class FeatureProbe:
+    """Asks the questions and keeps the replies, which are recorded as model calls."""
+
+    route: Route
+    replies: list[Reply] = field(default_factory=list)
+    is_hopeless: bool = False  # not even text works
+    _text: Reply | None = None
+    _stream: Reply | None = None
+    _has_tools: bool = False
+    _plain_streams: bool = False  # the host refuses to answer without a stream
+
+    async def check_text(self) -> Finding:
+        reply = self._text = await self._ask_plainly()
+        if reply.error:
+            return await self._judge_text(reply.error)
+        if not reply.text:
+            return _no_text("text", reply)
+        seconds = f"{reply.call.latency or 0.0:.1f}"
+        return works("text", _ANSWERED, seconds=seconds)
+
+    async def _judge_text(self, error: LLMError) -> Finding:
+        """A host may answer only in streams; else nothing will work."""
+        why = self._why(error)
+        if not isinstance(error, _GENERAL):
+            self._plain_streams = True
+            if not (await self._ask_plainly()).error:
+                return fails("text", _ONLY_STREAMS, why=why)
+        self.is_hopeless = True
+        passes = isinstance(error, RateLimited | NoFreeConnection)
+        return (unclear if passes else fails)("text", "%(why)s", why=why)
+
+    async def check_stream(self) -> Finding:
+        question = "Count from 1 to 20 in digits, with spaces between them."
+        reply = self._stream = await self._ask(question)
+        if reply.error:
+            return await self._judge_error("stream", reply, question)
+        if not reply.text:
+            return _no_text("stream", reply)
+        if reply.text_pieces < 2:
+            return fails("stream", _ONE_PIECE)
+        return works("stream", _PIECES, count=reply.text_pieces)
+
+    async def check_usage(self) -> Finding:
+        reply = self._stream
+        if reply is None or reply.error:
+            return untested("usage", _NO_STREAM)
+        usage = reply.builder.call_usage
+        if not usage.input_tokens or not usage.output_tokens:
+            return fails("usage", _NO_USAGE)
+        counts = {"input": usage.input_tokens, "output": usage.output_tokens}
+        return works("usage", _USAGE, **counts)
+
+    async def check_tool(self) -> Finding:
+        question = "What is the code of the drawer 'north'? Call look_up_code."
+        reply = await self._ask(question, tools=[_TOOL])
+        if reply.error:
+            return await self._judge_error("tool", reply, question, tools=[_TOOL])
+        call = next(iter(reply.calls), None)
+        if call is None:
+            return unclear("tool", CUT) if reply.is_cut else fails("tool", _NO_CALL)
+        if call["name"] != _TOOL["name"] or not _names_drawer(call):
+            return fails("tool", _WRONG_CALL)
+        outputs = [function_call_output(c["call_id"], "VX-91") for c in reply.calls]
+        items = [user_message(question), *reply.items, *outputs]
+        ending = await self._ask_items(items, tools=[_TOOL])
+        if ending.error:
+            return await self._judge_items("tool", ending, items, tools=[_TOOL])
+        self._has_tools = True
+        if "VX-91" not in ending.text:
+            return works("tool", _CALLED_ONLY)
+        return works("tool", _CALLED)
+
+    async def check_parallel_tools(self) -> Finding:
+        feature: Feature = "parallel_tools"
+        if not self._has_tools:
+            return untested(feature, _NO_TOOLS)
+        question = (
+            "What are the codes of the drawers 'north' and 'south'? Call look_up_code"
+            " for both at once, in this answer, not one after the other."
+        )
+        options: dict[str, Any] = {"tools": [_TOOL], "parallel_tool_calls": True}
+        reply = await self._ask(question, **options)
+        if reply.error:
+            return await self._judge_error(feature, reply, question, **options)
+        if reply.is_cut and len(reply.calls) < 2:
+            return unclear(feature, CUT)
+        if len({call["call_id"] for call in reply.calls}) < 2:
+            return fails(feature, _ONE_CALL)
+        return works(feature, _CALLS, count=len(reply.calls))
+
+    async def check_json_schema(self) -> Finding:
+        question = "Give me a report about nothing in particular. Make up the values."
+        options = {"text": {"format": _FORMAT}}
+        reply = await self._ask(question, **options)
+        if reply.error:
+            return await self._judge_error("json_schema", reply, question, **options)
+        if reply.is_cut:
+            return unclear("json_schema", CUT)
+        with suppress(SchemaMismatch):
+            if not schema_errors(_SCHEMA, json_in(reply.text)):
+                return works("json_schema", _FOLLOWS)
+        return fails("json_schema", _IGNORES_SCHEMA)
+
+    async def check_image(self) -> Finding:
+        items = [_image_question()]
+        reply = await self._ask_items(items)
+        if reply.error:
+            return await self._judge_items("image", reply, items)
+        if not reply.text:
+            return _no_text("image", reply)
+        if "red" not in reply.text.lower():
+            return unclear("image", _NOT_RED)
+        return works("image", _RED)
+
+    async def check_reasoning_replay(self) -> Finding:
+        feature: Feature = "reasoning_replay"
+        question = user_message("What is 27 * 43? Think, then give the number.")
+        options = self._reasoning_options()
+        reply = await self._ask_items([question], **options)
+        if reply.error:
+            why = self._why(reply.error)
+            return unclear(feature, _GENERAL_ERROR, why=why)
+        if not reply.has_reasoning:
+            return untested(feature, _NO_REASONING)
+        reasons = {"reasoning": True}
+        items = [question, *reply.items, user_message("Add 1 to it.")]
+        ending = await self._ask_items(items, **options)
+        if ending.error:
+            found = await self._judge_items(feature, ending, items, **options)
+        elif not ending.text:
+            found = _no_text(feature, ending)
+        else:
+            found = works(feature, _REPLAYED)
+        return Finding(feature, found.outcome, found.message, found.values, reasons)
+
+    async def check_cancel(self) -> Finding:
+        question = "Write the numbers from 1 to 2000, one on each line, nothing else."
+        reply = await self._ask(question, stop_after=1, max_output_tokens=4096)
+        if reply.error:
+            return unclear("cancel", _GENERAL_ERROR, why=self._why(reply.error))
+        if not reply.is_stopped:
+            return unclear("cancel", _TOO_SHORT)
+        usual = (self._text.call.latency if self._text else None) or 0.0
+        limit = min(REQUEST_TIME, max(MIN_NEXT_TIME, 5 * usual))
+        after = await self._ask_plainly(time_limit=limit)
+        if isinstance(after.error, _GENERAL):
+            return unclear("cancel", _GENERAL_ERROR, why=self._why(after.error))
+        if after.error:
+            return fails("cancel", _GOES_ON, why=self._why(after.error))
+        return works("cancel", _STOPPED)
+
+    # Questions
+
+    async def _ask(self, question: str, **options: Any) -> Reply:
+        return await self._ask_items([user_message(question)], **options)
+
+    async def _ask_plainly(self, time_limit: float = REQUEST_TIME) -> Reply:
+        question = "Reply with the word OK and nothing else."
+        streams = self._plain_streams
+        return await self._ask(question, stream=streams, time_limit=time_limit)
+
+    async def _ask_items(self, items: list[Item], **options: Any) -> Reply:
+        reply = await ask(self.route, items, **options)
+        self.replies.append(reply)
+        return reply
+
+    def _reasoning_options(self) -> dict[str, Any]:
+        """The lowest effort that reasons, of a model that takes one."""
+        efforts = self.route.capabilities.efforts or ()
+        reasoning = [effort for effort in efforts if effort != "none"]
+        return {"reasoning": {"effort": reasoning[0]}} if reasoning else {}
+
+    # Errors
+
+    async def _judge_error(
+        self, feature: Feature, reply: Reply, question: str, **options: Any
+    ) -> Finding:
+        items = [user_message(question)]
+        return await self._judge_items(feature, reply, items, **options)
+
+    async def _judge_items(
+        self, feature: Feature, reply: Reply, items: list[Item], **options: Any
+    ) -> Finding:
+        """Whether the error comes from the feature."""
+        assert reply.error is not None
+        why = self._why(reply.error)
+        if isinstance(reply.error, _GENERAL):
+            return unclear(feature, _GENERAL_ERROR, why=why)
+        if isinstance(reply.error, BadRequest):
+            return fails(feature, _REFUSED, why=why)
+        control = await self._ask_plainly()
+        if control.error:
+            return unclear(feature, _HOST_FAILS, why=self._why(control.error))
+        again = await self._ask_items(items, **options)
+        if again.error is None:
+            return unclear(feature, _ONLY_ONCE, why=why)
+        return fails(feature, _BREAKS, why=self._why(again.error))
+
+    def _why(self, error: LLMError) -> str:
+        """The error in words, with the provider's message and without the key."""
+        endpoint = self.route.endpoint
+        secrets = [endpoint.api_key, *endpoint.secret_headers.values()]
+        detail = scrub(error.detail or "", secrets)[:MAX_DETAIL]
+        if isinstance(error, ModelNotAvailable):
+            words = f"no model {self.route.model!r} for this key."
+        else:
+            words = str(error)
+        status = f" Status {error.upstream_status}." if error.upstream_status else ""
+        return f"{words}{status}{' ' + detail if detail else ''}"
+
+
+def _no_text(feature: Feature, reply: Reply) -> Finding:
+    return unclear(feature, CUT) if reply.is_cut else fails(feature, NO_TEXT)
+
+
+def _names_drawer(call: Item) -> bool:
+    try:
+        arguments = json.loads(call["arguments"])
+    except ValueError:
+        return False
+    return isinstance(arguments, dict) and isinstance(arguments.get("drawer"), str)
+
+
+def _image_question() -> Item:
+    text = "What colour is this square? Answer with one English word."
+    return {
+        **user_message(text),
+        "content": [
+            {"type": "input_text", "text": text},
+            {"type": "input_image", "image_url": RED_SQUARE, "detail": "low"},
+        ],
+    }
+
+
+_ONLY_STREAMS = gettext_noop("Answers only in streams: %(why)s")
+_ANSWERED = gettext_noop("Answered in %(seconds)s s.")
+_ONE_PIECE = gettext_noop("The answer came in one piece; people wait for all of it.")
+_PIECES = gettext_noop("The answer came in %(count)s pieces.")
+_NO_STREAM = gettext_noop("There was no streamed answer to count.")
+_NO_USAGE = gettext_noop(
+    "The stream has no token counts, so tokens and costs of answers are unknown."
+)
+_USAGE = gettext_noop("Counted %(input)s tokens of input and %(output)s of output.")
+_NO_CALL = gettext_noop("The model answered in text and did not call the tool.")
+_WRONG_CALL = gettext_noop("The call does not have the tool's name and arguments.")
+_CALLED_ONLY = gettext_noop("Calls the tool; the answer did not use its result.")
+_CALLED = gettext_noop("Calls the tool and uses its result.")
+_NO_TOOLS = gettext_noop("Tools do not work.")
+_ONE_CALL = gettext_noop("Asked for two calls at once, the model made only one.")
+_CALLS = gettext_noop("%(count)s calls in one answer.")
+_FOLLOWS = gettext_noop("The answer follows the schema.")
+_IGNORES_SCHEMA = gettext_noop("The answer does not follow the schema.")
+_RED = gettext_noop("Recognises a red square.")
+_NOT_RED = gettext_noop(
+    "Accepts an image, but did not recognise a red square: the host may drop images."
+)
+_NO_REASONING = gettext_noop("The model sent no reasoning that could be sent back.")
+_REPLAYED = gettext_noop("Accepts its own reasoning in the next request.")
+_TOO_SHORT = gettext_noop("The answer ended before it could be cancelled.")
+_STOPPED = gettext_noop("Takes the next request after a cancelled answer.")
+_GOES_ON = gettext_noop(
+    "After a cancelled answer the host does not take the next request; it seems to"
+    " write on. %(why)s"
+)
+_ONLY_ONCE = gettext_noop("Failed once and worked the second time: %(why)s")

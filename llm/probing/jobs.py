@@ -1,0 +1,162 @@
+"""Probes in the background: a thread writes each finding to the row of its probe.
+
+The thread has an event loop and connections of its own, so a host that is slow or dead
+holds up nothing but its probe. What the probe finds is stored beside the capabilities
+that staff entered, which override it. Synchronous.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from functools import partial
+from threading import Thread
+from typing import Any
+
+from django.db import DatabaseError, connections, transaction
+from django.utils import timezone
+from django.utils.translation import gettext as _
+
+from llm import router
+from llm.errors import InvalidKey, LLMError
+from llm.http import client
+from llm.models import ApiKey, LanguageModel, ModelCall, ModelProbe, Provider
+from llm.probing.features import FeatureProbe, probe_features
+from llm.probing.findings import Finding
+from llm.provider import Route
+
+MAX_RUNNING = 4  # probes at once, in all processes
+KEPT = 10  # probes of one model; older ones are deleted
+
+logger = logging.getLogger(__name__)
+
+
+class ProbeRefused(Exception):
+    """The probe cannot start; the message says why."""
+
+
+@transaction.atomic
+def start_probe(model: LanguageModel, user: Any) -> ModelProbe:
+    """Probe the model on a thread; the running probe if there is one. Raises
+    ProbeRefused."""
+    # Of two people who press the button at once, the second gets the probe of the
+    # first.
+    Provider.objects.select_for_update(no_key=True).get(pk=model.provider_id)
+    if (
+        running := ModelProbe.objects.running().filter(model=model).first()
+    ) is not None:
+        return running
+    if ModelProbe.objects.running().count() >= MAX_RUNNING:
+        raise ProbeRefused(_("Other probes are running; wait for their end."))
+    try:
+        route_to_probe(model)
+    except LLMError as exc:
+        raise ProbeRefused(str(exc)) from exc
+    kept = model.probes.values_list("pk", flat=True)[: KEPT - 1]
+    model.probes.exclude(pk__in=list(kept)).delete()
+    row = ModelProbe.objects.create(model=model, started_by=user)
+    run = partial(_run_on_thread, row.pk)
+    transaction.on_commit(
+        lambda: Thread(target=run, name=f"probe-{row.pk}", daemon=True).start()
+    )
+    return row
+
+
+def _run_on_thread(pk: int) -> None:
+    try:
+        run_probe(pk)
+    except DatabaseError as exc:
+        # The page shows the probe as interrupted.
+        logger.error("probe %s failed: %s", pk, type(exc).__name__)
+    finally:
+        connections.close_all()  # the thread ends, so nobody would close its own later
+
+
+def run_probe(pk: int) -> None:
+    """Try all features and store each finding at once."""
+    row = ModelProbe.objects.select_related("model__provider").get(pk=pk)
+    try:
+        route = route_to_probe(row.model)
+    except LLMError as exc:
+        row.error = str(exc)[:300]
+        _end(row)
+        return
+    probe = FeatureProbe(route)
+    with asyncio.Runner() as runner:
+        findings = probe_features(probe)
+        try:
+            while (finding := runner.run(_next(findings))) is not None:
+                _store(row, finding, probe)
+        finally:
+            runner.run(findings.aclose())
+            runner.run(client.aclose())
+    _end(row)
+
+
+async def _next(findings: Any) -> Finding | None:
+    return await anext(findings, None)
+
+
+def route_to_probe(model: LanguageModel) -> Route:
+    """The route to the model, which may be switched off, with the best of its keys.
+    Raises LLMError."""
+    provider = model.provider
+    if why := provider.why_disabled:
+        raise InvalidKey(_("Not tested: %(why)s.") % {"why": why})
+    error: LLMError | None = None
+    for key in _sorted_keys(provider):
+        try:
+            return router.route_by(model, key)
+        except InvalidKey as exc:
+            error = exc
+    if error is None and (provider.host is None or not provider.host.needs_key):
+        return router.route_by(model, None)
+    raise error or InvalidKey(_("There is no key; add one first."))
+
+
+def _sorted_keys(provider: Provider) -> Sequence[ApiKey]:
+    """Keys that may be used now first."""
+    usable = set(provider.keys.usable().values_list("pk", flat=True))
+    return sorted(provider.keys.all(), key=lambda key: key.pk not in usable)
+
+
+def _store(row: ModelProbe, finding: Finding, probe: FeatureProbe) -> None:
+    replies, probe.replies = probe.replies, []
+    _record(replies)
+    row.findings = [*row.findings, finding.to_dict()]
+    row.seen_at = timezone.now()
+    row.save(update_fields=["findings", "seen_at"])
+
+
+def _record(replies: Sequence[Any]) -> None:
+    rows = []
+    for reply in replies:
+        if not reply.call.started_at:
+            continue  # no request was sent
+        builder = reply.builder
+        row = ModelCall.of(
+            reply.call,
+            reply.route,
+            start=builder.start_delta,
+            usage=builder.call_usage,
+            finish=builder.finish,
+            cancelled=reply.is_stopped,
+        )
+        # A refused image says nothing about the key.
+        row.key_error = row.key_error if isinstance(reply.error, InvalidKey) else ""
+        rows.append(row)
+    ModelCall.objects.record_all(rows)
+
+
+@transaction.atomic
+def _end(row: ModelProbe) -> None:
+    row.finished_at = row.seen_at = timezone.now()
+    row.save(update_fields=["error", "finished_at", "seen_at"])
+    found: dict[str, bool] = {}
+    for finding in row.findings:
+        found |= finding["capabilities"]
+    if found:
+        LanguageModel.objects.filter(pk=row.model_id).update(
+            probed_capabilities=found, probed_at=row.finished_at
+        )

@@ -1,0 +1,115 @@
+"""One tiny request of a probe and what came back: bounded in time, tokens and size."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from llm.errors import LLMError, ProviderTimeout
+from llm.generation.request_builder import RequestBuilder
+from llm.http import client
+from llm.http.client import ProviderCall
+from llm.provider import Route
+from llm.wire.deltas import Delta, TextDelta
+from llm.wire.items import Item, new_id, output_text
+from llm.wire.request import Request
+from llm.wire.response import ResponseBuilder
+
+REQUEST_TIME = 30.0  # seconds until a request of the probe is given up
+MAX_OUTPUT_TOKENS = 1024  # models that reason need some hundred before they answer
+MAX_DELTAS = 20_000  # of a host that ignores the limit of tokens
+
+
+@dataclass(slots=True)
+class Reply:
+    """An answer, or the error instead of one; `builder` has what arrived until then."""
+
+    route: Route
+    builder: ResponseBuilder
+    call: ProviderCall = field(default_factory=lambda: ProviderCall(purpose="probe"))
+    text_pieces: int = 0
+    is_stopped: bool = False  # we have ended it
+
+    @property
+    def error(self) -> LLMError | None:
+        return self.call.error
+
+    @property
+    def text(self) -> str:
+        return output_text(self.builder.output).strip()
+
+    @property
+    def calls(self) -> list[Item]:
+        """The tool calls."""
+        return [i for i in self.builder.output if i["type"] == "function_call"]
+
+    @property
+    def has_reasoning(self) -> bool:
+        return any(item["type"] == "reasoning" for item in self.builder.output)
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether the limit of tokens ended the answer."""
+        finish = self.builder.finish
+        return finish is not None and finish.reason == "length"
+
+    @property
+    def items(self) -> list[Item]:
+        """The output with its proofs, as a conversation sends it back."""
+        issuer = self.route.endpoint.issuer(self.route.model)
+        return [
+            {**item, "provider_data": {"issuer": issuer, "raw": proof}}
+            if (proof := self.builder.proofs.get(item["id"])) is not None
+            else item
+            for item in self.builder.output
+        ]
+
+
+async def ask(
+    route: Route,
+    items: Sequence[Item],
+    *,
+    stream: bool = True,
+    time_limit: float = REQUEST_TIME,
+    stop_after: int | None = None,
+    **options: Any,
+) -> Reply:
+    """Send one request without retries or repairs. Raises nothing: see `Reply.error`.
+
+    `stop_after`: hang up after so many pieces of text.
+    """
+    reply = Reply(route, ResponseBuilder(id=new_id("resp"), model=route.name))
+    options = {"max_output_tokens": MAX_OUTPUT_TOKENS, **options}
+    tools = options.pop("tools", ())
+    request = Request(model=route.model, items=items, tools=tools, stream=stream)
+    request = RequestBuilder(route).build(request, options)
+    reply.builder.begin_call()
+    answer = client.stream(route.endpoint, replace(request, stream=stream), reply.call)
+    try:
+        async with asyncio.timeout(time_limit):
+            await _read(answer, reply, stop_after)
+    except TimeoutError:
+        reply.call.error = ProviderTimeout(detail=f"Silent for {time_limit:g} s.")
+    except LLMError as exc:
+        reply.call.error = exc
+    reply.builder.end_call(whole=reply.error is None and not reply.is_stopped)
+    return reply
+
+
+async def _read(
+    answer: AsyncGenerator[list[Delta], None], reply: Reply, stop_after: int | None
+) -> None:
+    count = 0
+    async with aclosing(answer):
+        async for deltas in answer:
+            count += len(deltas)
+            reply.builder.feed(deltas)
+            texts = [each for each in deltas if isinstance(each, TextDelta)]
+            reply.text_pieces += sum(bool(each.text) for each in texts)
+            is_enough = stop_after is not None and reply.text_pieces >= stop_after
+            if (is_enough and reply.builder.finish is None) or count > MAX_DELTAS:
+                reply.is_stopped = True
+                return

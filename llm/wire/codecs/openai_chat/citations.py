@@ -1,0 +1,23 @@
+"""Citations of Chat Completions answers, in the shape of the Responses API."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def citation_of(annotation: dict[str, Any]) -> dict[str, Any] | None:
+    nested = annotation.get("url_citation")
+    if annotation.get("type") != "url_citation":
+        return None
+    fields = nested if isinstance(nested, dict) else annotation
+    return source_citation(fields, str(fields.get("url") or ""))
+
+
+def source_citation(fields: dict[str, Any], url: str) -> dict[str, Any]:
+    return {
+        "type": "url_citation",
+        "url": url,
+        "title": fields.get("title") or "",
+        "start_index": fields.get("start_index") or 0,
+        "end_index": fields.get("end_index") or 0,
+    }

@@ -1,0 +1,242 @@
+"""Decoder of the assistant's message: text, reasoning, calls, annotations and images.
+
+In: the `delta` of a chunk, or a complete `message`. Out: deltas under the key of the
+text, of the reasoning or of the call. Fields that the host wants back unchanged are
+collected in `_raw` and emitted as one proof when the reasoning is over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Literal
+
+import orjson
+
+from llm.wire.codecs.openai_chat.citations import citation_of, source_citation
+from llm.wire.codecs.openai_chat.hosted_results import receipt_of
+from llm.wire.codecs.openai_chat.reasoning import (
+    BLOCK_FIELDS,
+    OPAQUE_FIELDS,
+    REASONING_FIELDS,
+    ReasoningBlocks,
+    ThinkTags,
+    blocks_of,
+    text_in,
+    thought_of,
+)
+from llm.wire.codecs.openai_chat.tool_calls import ToolCallAssembler
+from llm.wire.deltas import (
+    AnnotationDelta,
+    Delta,
+    ItemDelta,
+    ProofDelta,
+    ReasoningDelta,
+    RefusalDelta,
+    TextDelta,
+)
+from llm.wire.sanitize import sanitize_text
+
+TEXT, REASONING = "text", "reasoning"
+
+#: Fields that arrive in pieces and are sent back complete; "content" holds Mistral's
+#: thinking parts.
+_PIECED = {*BLOCK_FIELDS, "content"}
+
+
+class MessageDecoder:
+    """Decodes one message. For `echo` and `think_tags` see `decoder.ChatDecoder`."""
+
+    __slots__ = (
+        "_annotations",
+        "_echo",
+        "_raw",
+        "_tags",
+        "_thought",
+        "calls",
+        "in_text",
+        "is_plain",
+        "sources",
+    )
+
+    def __init__(self, *, echo: str, think_tags: bool) -> None:
+        self.in_text = False  # the last delta was text
+        self.is_plain = not think_tags  # text is emitted as it is
+        self.calls: ToolCallAssembler | None = None  # None without calls
+        self.sources: Sequence[Any] = ()  # of the answer as a whole
+        self._echo = echo
+        self._tags = ThinkTags() if think_tags else None
+        self._raw: dict[str, Any] = {}  # fields of the next proof
+        self._thought: list[str] | None = None
+        self._annotations: list[dict[str, Any]] | None = None  # before the text
+
+    def feed(self, message: dict[str, Any]) -> Iterator[Delta]:
+        if not message.keys().isdisjoint(REASONING_FIELDS):
+            yield from self._reasoning(message)
+        for entry in message.get("executed_tools") or ():  # Groq
+            yield from self._emit_receipt(entry)
+        if content := message.get("content"):
+            yield from self._content(content, message.get("extra_content"))
+        if refusal := message.get("refusal"):
+            yield from self._begin_text()
+            yield RefusalDelta(TEXT, refusal)
+        if extra := message.get("extra_content"):
+            yield from self._opaque(extra)
+        for entry in message.get("tool_calls") or ():
+            yield from self._call(entry)
+        if legacy := message.get("function_call"):
+            yield from self._legacy(legacy)
+        for image in message.get("images") or ():
+            yield from self._image(image)
+        if annotations := message.get("annotations"):
+            yield from self._annotate(annotations)
+
+    def close(self) -> Iterator[Delta]:
+        if self._tags is not None:
+            yield from self._split_tags(self._tags.close())
+        yield from self._emit_sources()
+        yield from self._emit_proof()
+
+    def _content(self, content: Any, extra: Any) -> Iterator[Delta]:
+        if isinstance(content, dict):  # Cloudflare parses structured output
+            content = orjson.dumps(content).decode()
+        if isinstance(content, str):
+            if isinstance(extra, dict) and (extra.get("google") or {}).get("thought"):
+                yield from self._emit_thinking(content)
+            elif self._tags is None:
+                yield from self._emit_text(content)
+            else:
+                yield from self._split_tags(self._tags.feed(content))
+            return
+        for part in content if isinstance(content, list) else ():
+            if not isinstance(part, dict):
+                yield from self._emit_text(str(part))
+            elif part.get("type") == "thinking":  # Mistral
+                self._add_block("content", part)
+                yield from self._emit_thinking(text_in(part.get("thinking")))
+            elif part.get("type") in ("text", "output_text"):
+                yield from self._emit_text(text_in(part.get("text")))
+
+    def _emit_text(self, text: str) -> Iterator[Delta]:
+        if not text:
+            return
+        yield from self._begin_text()
+        yield TextDelta(TEXT, text)
+        for annotation in self._annotations or ():
+            yield AnnotationDelta(TEXT, annotation)
+        self._annotations = None
+
+    def _begin_text(self) -> Iterator[Delta]:
+        """Begin text; a proof between two texts is held back, so that they stay one
+        message."""
+        if not self.in_text:
+            yield from self._emit_proof()
+            self.in_text = True
+
+    def _emit_thinking(
+        self, text: str, kind: Literal["text", "summary"] = "text"
+    ) -> Iterator[Delta]:
+        if text:
+            self.in_text = False
+            if self._thought is None:
+                self._thought = []
+            self._thought.append(text)
+            yield ReasoningDelta(REASONING, text, kind)
+
+    def _split_tags(self, pieces: Iterable[tuple[bool, str]]) -> Iterator[Delta]:
+        for is_thought, text in pieces:
+            yield from (
+                self._emit_thinking(text) if is_thought else self._emit_text(text)
+            )
+
+    def _reasoning(self, message: dict[str, Any]) -> Iterator[Delta]:
+        for name, block in blocks_of(message):
+            self._add_block(name, block)
+        for name in OPAQUE_FIELDS:
+            if value := message.get(name):
+                self._raw[name] = value
+        text, kind = thought_of(message)
+        if text:
+            yield from self._emit_thinking(text, kind)
+
+    def _add_block(self, name: str, piece: dict[str, Any]) -> None:
+        self._raw.setdefault(name, ReasoningBlocks()).add(piece)
+
+    def _opaque(self, extra: Any) -> Iterator[Delta]:
+        """Gemini's signature, beside its text."""
+        if not isinstance(extra, dict):
+            return
+        if not (extra.get("google") or {}).get("thought_signature"):
+            return
+        if self.in_text:
+            yield ProofDelta(TEXT, {"extra_content": extra})
+        else:
+            self._raw["extra_content"] = extra
+
+    def _emit_proof(self) -> Iterator[Delta]:
+        """Emit the collected proof before another item begins."""
+        if not self._raw and not (self._echo and self._thought):
+            return
+        raw, self._raw = self._raw, {}
+        thought, self._thought = sanitize_text("".join(self._thought or ())), None
+        if self._echo != "content":
+            raw.pop("content", None)  # only Mistral takes its thinking parts back
+        for name in raw.keys() & _PIECED:
+            raw[name] = raw[name].whole()
+        if self._echo and self._echo != "content" and thought:
+            raw[self._echo] = thought
+        if "reasoning_opaque" in raw and thought:
+            raw["reasoning_text"] = thought
+        if raw:
+            yield ProofDelta(REASONING, raw)
+
+    # Annotations and pictures
+
+    def _annotate(self, annotations: Iterable[Any]) -> Iterator[Delta]:
+        for annotation in annotations:
+            if not isinstance(annotation, dict):
+                continue
+            if (citation := citation_of(annotation)) is None:
+                continue
+            if self.in_text:
+                yield AnnotationDelta(TEXT, citation)
+            else:
+                self._annotations = self._annotations or []
+                self._annotations.append(citation)
+
+    def _emit_sources(self) -> Iterator[Delta]:
+        """Sources of Perplexity and xAI, which apply to the answer as a whole."""
+        if not self.in_text:
+            return
+        for source in self.sources:
+            fields = source if isinstance(source, dict) else {"url": source}
+            if url := fields.get("url"):
+                yield AnnotationDelta(TEXT, source_citation(fields, str(url)))
+
+    def _image(self, image: Any) -> Iterator[Delta]:
+        url = ((image or {}).get("image_url") or {}).get("url") or ""
+        if not url.startswith("data:"):
+            return
+        self.in_text = False
+        item = {"type": "image_generation_call", "result": url.partition(",")[2]}
+        yield ItemDelta(("image", url[-32:]), {**item, "status": "completed"}, True)
+
+    def _emit_receipt(self, entry: Any) -> Iterator[Delta]:
+        if isinstance(entry, dict):
+            item, whole = receipt_of(entry)
+            yield ItemDelta(("executed", entry.get("index") or 0), item, whole)
+
+    # Calls
+
+    def _call(self, entry: Any) -> Iterator[Delta]:
+        if not isinstance(entry, dict):
+            return
+        yield from self._emit_proof()
+        self.in_text = False
+        if self.calls is None:
+            self.calls = ToolCallAssembler()
+        yield from self.calls.feed(entry)
+
+    def _legacy(self, function: dict[str, Any]) -> Iterator[Delta]:
+        """The single call of the API before tools; Snowflake sends an empty one."""
+        if function.get("name") or function.get("arguments"):
+            yield from self._call({"index": "legacy", "function": function})

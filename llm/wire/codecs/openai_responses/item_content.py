@@ -1,0 +1,102 @@
+"""Content of finished items that no delta had: text, reasoning, arguments, receipts.
+
+In: an item and its final fields. Out: the deltas that are missing, so that nothing is
+emitted twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import orjson
+
+from llm.wire.codecs.openai_responses.output_items import OutputItem
+from llm.wire.deltas import (
+    AnnotationDelta,
+    CloseDelta,
+    Delta,
+    ReasoningDelta,
+    RefusalDelta,
+    TextDelta,
+    ToolCallDelta,
+)
+from llm.wire.items import Item
+
+
+def message_rest(item: OutputItem, fields: dict[str, Any]) -> list[Delta]:
+    parts = fields.get("content") or []
+    if isinstance(parts, str):
+        parts = [{"type": "output_text", "text": parts}]
+    texts = [part for part in parts if part.get("type") == "output_text"]
+    text = item.missing("text", "".join(part.get("text") or "" for part in texts))
+    refusal = item.missing(
+        "refusal", "".join(part.get("refusal") or "" for part in parts)
+    )
+    deltas: list[Delta] = []
+    if text or not item.received:  # an empty message is still a message
+        deltas.append(TextDelta(item.key, text, item.phase))
+    if refusal:
+        deltas.append(RefusalDelta(item.key, refusal))
+    notes = [note for part in texts for note in part.get("annotations") or []]
+    for note in notes[item.annotations :]:
+        deltas.append(AnnotationDelta(item.key, citation_of(note)))
+    return deltas
+
+
+def reasoning_rest(item: OutputItem, fields: dict[str, Any]) -> list[Delta]:
+    deltas: list[Delta] = [] if item.received else [ReasoningDelta(item.key, "")]
+    for index, part in enumerate(fields.get("summary") or []):
+        if rest := item.missing("summary", part.get("text") or "", index):
+            deltas.append(ReasoningDelta(item.key, rest, "summary", index))
+    content = fields.get("content") or []
+    raw = "".join(part.get("text") or "" for part in content)
+    if rest := item.missing("reasoning", raw):
+        deltas.append(ReasoningDelta(item.key, rest))
+    return deltas
+
+
+def call_rest(item: OutputItem, fields: dict[str, Any]) -> list[Delta]:
+    whole = fields.get("arguments") or "".join(item.unsent_arguments)
+    if not (rest := item.missing("arguments", whole)):
+        return []
+    item.received["arguments", 0].append(rest)
+    return [ToolCallDelta(item.key, arguments=rest)]
+
+
+def close_open_call(item: OutputItem, *, complete: bool) -> list[Delta]:
+    """Close a call without a `done` event: hosts send none, or it was cut off."""
+    deltas: list[Delta] = []
+    if item.unsent_arguments:
+        deltas.append(ToolCallDelta(item.key, arguments="".join(item.unsent_arguments)))
+    if not complete:
+        deltas.append(CloseDelta(item.key, complete=False))
+    return deltas
+
+
+def correct_arguments(item: OutputItem, fields: Mapping[str, Any]) -> str | None:
+    """The arguments of a call if its deltas were different, else None."""
+    whole: str | None = fields.get("arguments")
+    sent = "".join(item.received.get(("arguments", 0), ()))
+    if item.type != "function_call" or not whole or whole == sent:
+        return None
+    try:
+        return None if orjson.loads(whole) == orjson.loads(sent) else whole
+    except (orjson.JSONDecodeError, TypeError):
+        return whole
+
+
+def citation_of(annotation: Any) -> Any:
+    """Fill in the positions that the standard requires and xAI omits for some pages."""
+    if not isinstance(annotation, dict) or annotation.get("type") != "url_citation":
+        return annotation
+    whole = {"start_index": 0, "end_index": 0, "title": ""}
+    return {**whole, **{k: v for k, v in annotation.items() if v is not None}}
+
+
+def receipt_of(fields: dict[str, Any], *, done: bool) -> Item:
+    """A hosted tool's item without the provider's id, as clients receive it."""
+    item = {k: v for k, v in fields.items() if k not in ("id", "status")}
+    if done and fields.get("status") in ("incomplete", "failed"):
+        item["status"] = fields["status"]
+    return item

@@ -1,0 +1,31 @@
+"""Token counts and costs of Responses answers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from llm.wire.deltas import UsageDelta
+from llm.wire.usage_counts import amount, count
+
+_USD_PER_TICK = 1e-10  # xAI bills in ticks
+
+
+def usage_of(usage: dict[str, Any]) -> UsageDelta:
+    read = usage.get("input_tokens_details")
+    written = usage.get("output_tokens_details")
+    cost = amount(usage, "cost")
+    if (ticks := amount(usage, "cost_in_usd_ticks")) is not None:
+        cost = ticks * _USD_PER_TICK
+    prompt, output = count(usage, "input_tokens"), count(usage, "output_tokens")
+    total = count(usage, "total_tokens")
+    if output is not None and total is not None:  # some tokens are only in the total
+        output = max(output, total - (prompt or 0))
+    return UsageDelta(
+        input_tokens=prompt,
+        output_tokens=output,
+        cached_tokens=count(read, "cached_tokens"),
+        cache_write_tokens=count(read, "cache_write_tokens"),
+        reasoning_tokens=count(written, "reasoning_tokens"),
+        cost=cost,
+        raw=usage,
+    )

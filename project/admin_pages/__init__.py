@@ -1,0 +1,1 @@
+"""Pages of the admin about the installation as a whole."""

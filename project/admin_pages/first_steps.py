@@ -1,0 +1,311 @@
+"""First steps of an installation: what is done, and where to do the rest.
+
+Each step checks the present state, so it ticks itself, and opens again if what it
+checks is lost. Staff see the steps that their permissions let them take.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from django.conf import settings
+from django.contrib.admin import AdminSite
+from django.contrib.auth.models import User
+from django.core.exceptions import PermissionDenied
+from django.db import connection
+from django.db.models import Model
+from django.http import HttpRequest, HttpResponse
+from django.http.request import split_domain_port
+from django.template.response import TemplateResponse
+from django.urls import URLPattern, path, reverse
+from django.utils import timezone
+from django.utils.formats import date_format
+from django.utils.translation import gettext as _
+from django.views.decorators.cache import never_cache
+
+from conversations.engine.database import disk_space
+from conversations.models import Backup, ProcessStatus
+from conversations.staff.live_board import LOST_AFTER
+from llm.models import LanguageModel, ModelProbe, Provider, is_disabled
+from project.environment.accounts import DEMO
+
+OPERATE = "conversations.change_maintenance"
+INSPECT = "conversations.inspect_turn"
+PROVIDE = "llm.change_provider"
+OFFER = "llm.change_languagemodel"
+INVITE = "auth.change_user"
+#: Each step with the permission to take it.
+STEPS = {
+    "secrets": OPERATE,
+    "https": OPERATE,
+    "database": OPERATE,
+    "backup": OPERATE,
+    "worker": INSPECT,
+    "provider": PROVIDE,
+    "model": OFFER,
+    "administrator": INVITE,
+}
+BACKUP_LASTS = timedelta(days=30)
+_LOOPBACK = ("localhost", "127.0.0.1", "::1")
+_SHORTEST_SECRET = 32  # characters
+_FEWEST_LETTERS = 8  # different characters of a secret
+_NEWEST_PROBES = 50  # rows that are read
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    name: str
+    title: str
+    is_done: bool
+    state: str  # a sentence: what was found
+    advice: str  # how it is done
+    url: str
+    action: str  # the text of the link
+    command: str = ""  # for the server's shell or its settings
+
+
+def first_steps(request: HttpRequest) -> list[Step]:
+    """At most seven queries."""
+    makers = {
+        "secrets": _secrets,
+        "https": _https,
+        "database": _database,
+        "backup": _backup,
+        "worker": _worker,
+        "provider": _provider,
+        "model": _model,
+        "administrator": _administrator,
+    }
+    has_perm = request.user.has_perm
+    return [makers[name](request) for name in STEPS if has_perm(STEPS[name])]
+
+
+def first_steps_urls(site: AdminSite) -> list[URLPattern]:
+    def show(request: HttpRequest) -> HttpResponse:
+        steps = first_steps(request)
+        if not steps:
+            raise PermissionDenied
+        context = {
+            **site.each_context(request),
+            "title": _("First steps"),
+            "steps": steps,
+        }
+        return TemplateResponse(request, "admin/first_steps.html", context)
+
+    view = site.admin_view(never_cache(show))
+    return [path("first-steps/", view, name="first_steps")]
+
+
+def _page(name: str) -> str:
+    """The place of what is done outside the admin: it is described there."""
+    return f"{reverse('admin:first_steps')}#step-{name}"
+
+
+def _list_or_form(request: HttpRequest, model: type[Model]) -> str:
+    """The form of a new row, or the list for those who may only change rows."""
+    app, name = model._meta.app_label, model._meta.model_name
+    may_add = request.user.has_perm(f"{app}.add_{name}")
+    return reverse(f"admin:{app}_{name}_{'add' if may_add else 'changelist'}")
+
+
+def _secrets(request: HttpRequest) -> Step:
+    secret = settings.SECRET_KEY
+    is_strong = len(secret) >= _SHORTEST_SECRET and len(set(secret)) >= _FEWEST_LETTERS
+    if not is_strong:
+        state = _("SECRET_KEY can be guessed: it is too short or too plain.")
+    elif settings.DEBUG:
+        state = _("DEBUG is on: error pages show the server's settings.")
+    else:
+        state = _("They are long enough to be safe.")
+    return Step(
+        "secrets",
+        _("Secret keys"),
+        is_strong and not settings.DEBUG,
+        state,
+        _(
+            "Leave SECRET_KEY unset, and the server makes one and keeps it in its data"
+            " folder; or set one made at random. DEBUG is for development only."
+        ),
+        _page("secrets"),
+        _("How to set them"),
+        "SECRET_KEY=$(openssl rand -hex 32)",
+    )
+
+
+def _https(request: HttpRequest) -> Step:
+    host = split_domain_port(request.get_host())[0].strip("[]")
+    is_local = settings.HOST in _LOOPBACK and host in _LOOPBACK
+    if settings.BEHIND_HTTPS:
+        state = _("Pages and cookies are sent over HTTPS only.")
+    elif is_local:
+        state = _("Not needed while only this machine can reach the server.")
+    else:
+        state = _("Passwords and chats cross the network in the clear.")
+    return Step(
+        "https",
+        _("HTTPS"),
+        settings.BEHIND_HTTPS or is_local,
+        state,
+        _(
+            "Put a proxy with a certificate in front (an example is"
+            " deploy/nginx.conf), then set this and start the server again."
+        ),
+        _page("https"),
+        _("How to set it up"),
+        "BEHIND_HTTPS=true",
+    )
+
+
+def _database(request: HttpRequest) -> Step:
+    has_room = disk_space.has_room()
+    if not has_room:
+        state = _("The disk is full, so nothing can be saved.")
+    elif connection.vendor == "sqlite":
+        state = _("SQLite, for one server process.")
+    else:
+        state = _("PostgreSQL, for any number of processes.")
+    return Step(
+        "database",
+        _("Database"),
+        has_room,
+        state,
+        _(
+            "One process with SQLite is enough for most installations. Several need"
+            " PostgreSQL and Redis. Either needs free space on its disk."
+        ),
+        _page("database"),
+        _("How to choose one"),
+        "DATABASE_URL=postgres://user:password@host/name\n"
+        "REDIS_URL=redis://host:6379/0",
+    )
+
+
+def _backup(request: HttpRequest) -> Step:
+    newest = Backup.objects.order_by("-finished_at").first()
+    if newest is None:
+        state = _("None was made yet.")
+    else:
+        day = date_format(timezone.localtime(newest.finished_at), "DATE_FORMAT")
+        state = _("The last one was made on %(day)s.") % {"day": day}
+    return Step(
+        "backup",
+        _("Backup"),
+        newest is not None and newest.finished_at > timezone.now() - BACKUP_LASTS,
+        state,
+        _(
+            "This copies the database, files and secrets while the server runs; have"
+            " it done each day. If another program makes backups, let it run “backup"
+            " --noted” at its end."
+        ),
+        _page("backup"),
+        _("How to make one"),
+        f"{settings.LOCATIONS.command} backup /backup",
+    )
+
+
+def _worker(request: HttpRequest) -> Step:
+    heard = timezone.now() - LOST_AFTER
+    runs = ProcessStatus.objects.filter(runs_turns=True, heard_at__gt=heard)
+    is_alive = runs.filter(drains=False).exists()
+    return Step(
+        "worker",
+        _("Worker"),
+        is_alive,
+        _("A process answers messages.")
+        if is_alive
+        else _("No process answers messages, so they wait."),
+        _(
+            "Without Redis the server answers itself. With it, start at least one"
+            " worker."
+        ),
+        reverse("admin:conversations_engine"),
+        _("Look at the processes"),
+        f"{settings.LOCATIONS.command} worker",
+    )
+
+
+def _provider(request: HttpRequest) -> Step:
+    providers = [
+        row
+        for row in Provider.objects.exclude(kind=DEMO).order_by("-enabled", "pk")[:50]
+        if not is_disabled(row.kind)
+    ]
+    answered = set(_probed())
+    probed = next((row for row in providers if row.pk in answered), None)
+    if probed:
+        state = _("%(name)s answers.") % {"name": probed.name}
+    elif providers:
+        state = _("%(name)s was not probed yet.") % {"name": providers[0].name}
+    else:
+        state = _("There is only the demo, which is no AI.")
+    if not providers:
+        url, action = _list_or_form(request, Provider), _("Add a provider")
+    else:
+        shown = probed or providers[0]
+        url = reverse("admin:llm_provider_probe", args=[shown.pk])
+        action = _("Probe it")
+    return Step(
+        "provider",
+        _("Provider"),
+        probed is not None,
+        state,
+        _(
+            "Add a provider with its key. “Save and test connection” adds a model, and"
+            " Probe finds out what it can do."
+        ),
+        url,
+        action,
+    )
+
+
+def _probed() -> Iterator[int]:
+    """Providers of which a model answered a probe lately."""
+    rows = ModelProbe.objects.filter(finished_at__isnull=False).order_by("-pk")
+    columns = rows.values_list("model__provider", "findings")
+    for provider, findings in columns[:_NEWEST_PROBES]:
+        if any(f["feature"] == "text" and f["outcome"] == "works" for f in findings):
+            yield provider
+
+
+def _model(request: HttpRequest) -> Step:
+    usable = LanguageModel.objects.usable().exclude(provider__kind=DEMO)
+    model = usable.order_by("-is_default", "pk").first()
+    return Step(
+        "model",
+        _("A model for people"),
+        model is not None,
+        _("%(name)s can be chosen in the chat.") % {"name": model.label or model.name}
+        if model
+        else _("People can choose no model but the demo."),
+        _("Switch on the models that people may use, and choose the default."),
+        reverse("admin:llm_languagemodel_changelist"),
+        _("Choose models"),
+    )
+
+
+def _administrator(request: HttpRequest) -> Step:
+    others = User.objects.filter(is_superuser=True, is_staff=True, is_active=True)
+    has_second = len(others.values("pk")[:2]) > 1
+    return Step(
+        "administrator",
+        _("A second administrator"),
+        has_second,
+        _("Somebody can help if one is away.")
+        if has_second
+        else _("Nobody else can come in if this password is lost."),
+        _("Add a user, then tick “Staff status” and “Superuser status”."),
+        reverse("admin:auth_user_changelist")
+        if has_second
+        else _list_or_form(request, User),
+        _("Look at the users") if has_second else _("Add a user"),
+    )
+
+
+def checklist(request: HttpRequest) -> dict[str, Any]:
+    """Context of the admin's index."""
+    steps = first_steps(request)
+    done = sum(step.is_done for step in steps)
+    return {"steps": steps, "steps_done": done, "is_complete": done == len(steps)}

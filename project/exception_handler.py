@@ -1,0 +1,47 @@
+"""Handler of uncaught exceptions.
+
+It responds with 503 if the database is unreachable and with 507 if the disk is full,
+each with Retry-After, and with 500 otherwise. Browsers get a page.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from django.http import HttpRequest, HttpResponse, JsonResponse
+
+from conversations.api import errors
+from conversations.engine.database import disk_space
+from conversations.engine.database.executor import is_database_unavailable
+from project.error_page import render_error_page, wants_page
+
+RETRY_AFTER = 2  # seconds
+_UNREACHABLE = (
+    "The database cannot be reached; nothing was lost. Try again in a moment."
+)
+
+
+def server_error(request: HttpRequest) -> HttpResponse:
+    """Django's `handler500`."""
+    exc = sys.exc_info()[1]
+    if disk_space.report_full(exc):
+        return _respond(
+            request, 507, disk_space.CODE, disk_space.MESSAGE, disk_space.RETRY_AFTER
+        )
+    if is_database_unavailable(exc):
+        return _respond(request, 503, "database_unavailable", _UNREACHABLE, RETRY_AFTER)
+    return errors.server_error(request)
+
+
+def _respond(
+    request: HttpRequest, status: int, code: str, text: str, retry_after: int
+) -> HttpResponse:
+    response: HttpResponse
+    accept = request.headers.get("Accept", "")
+    if wants_page(accept) and not errors.is_api(request):
+        response = HttpResponse(render_error_page(status), status=status)
+    else:
+        error = {"message": text, "type": "server_error", "param": None, "code": code}
+        response = JsonResponse({"error": error}, status=status)
+    response["Retry-After"] = str(retry_after)
+    return response

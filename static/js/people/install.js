@@ -1,0 +1,22 @@
+// Installs the service worker, and removes it at sign-out.
+
+import { forgetUser, rememberUser } from "./waiting.js";
+
+export function installApp(user) {
+  rememberUser(user);
+  document.addEventListener("submit", ({ target }) => {
+    if ("signOut" in target.dataset) uninstall();
+  });
+  // Browsers have service workers on https pages and on this machine only.
+  const options = { updateViaCache: "none" };
+  navigator.serviceWorker?.register("/sw.js", options).catch(() => {});
+}
+
+async function uninstall() {
+  forgetUser();
+  const found = (await navigator.serviceWorker?.getRegistrations()) ?? [];
+  for (const registration of found) registration.unregister();
+  for (const name of (await globalThis.caches?.keys()) ?? []) {
+    if (name.startsWith("parley-")) caches.delete(name);
+  }
+}

@@ -1,0 +1,147 @@
+// The list of models: search, what is known of each, and favourites. It opens over the
+// message box in place of the browser's own list, which works without JavaScript.
+
+import { $, announce, cloned, element, slot } from "../dom.js";
+import { matching } from "./completions.js";
+import { gettext, interpolate } from "../texts.js";
+
+export function offerModels() {
+  const opener = $("#choose-model");
+  if (opener) new ModelPicker(opener, $("#model"));
+}
+
+class ModelPicker {
+  #opener;
+  #select;
+  #favourites;
+  #form = null;
+
+  constructor(opener, select) {
+    this.#opener = opener;
+    this.#select = select;
+    this.#favourites = JSON.parse(opener.dataset.favourites);
+    opener.hidden = false;
+    opener.addEventListener("click", () => this.#open());
+    // The button covers the browser's list and says what is chosen there.
+    select.tabIndex = -1;
+    select.setAttribute("aria-hidden", "true");
+    select.addEventListener("change", () => this.#name());
+    $("#presets")?.addEventListener("change", () => setTimeout(() => this.#name()));
+    this.#name();
+  }
+
+  #name() {
+    const model = this.#select.selectedOptions[0]?.textContent.trim() ?? "";
+    const words = interpolate(gettext("Model: %(model)s"), { model });
+    this.#opener.setAttribute("aria-label", words);
+    this.#opener.title = words;
+  }
+
+  #open() {
+    const dialog = $("#dialog");
+    this.#form = cloned("models");
+    const search = slot(this.#form, "search");
+    search.addEventListener("input", () => this.#show());
+    search.addEventListener("keydown", (event) => this.#searchKey(event));
+    this.#list.addEventListener("keydown", (event) => this.#listKey(event));
+    dialog.replaceChildren(this.#form);
+    dialog.setAttribute("aria-label", $("h1", this.#form).textContent);
+    dialog.addEventListener("close", () => this.#opener.focus(), { once: true });
+    this.#show();
+    dialog.showModal();
+    const isTouched = matchMedia("(pointer: coarse)").matches;
+    (isTouched ? $("[aria-current]", this.#list) ?? search : search).focus();
+    $("[aria-current]", this.#list)?.scrollIntoView({ block: "nearest" });
+  }
+
+  get #list() {
+    return slot(this.#form, "models");
+  }
+
+  /** Favourites first; those that match what is typed, the best first. */
+  #show() {
+    const typed = slot(this.#form, "search").value.trim();
+    const options = [...this.#select.options].map((option) => ({
+      name: option.textContent.trim(),
+      about: option.dataset.about ?? "",
+      value: option.value,
+    }));
+    const place = ({ value }) => Number(!this.#favourites.includes(value));
+    const sorted = options.sort((a, b) => place(a) - place(b));
+    const found = typed ? matching(sorted, typed) : sorted;
+    this.#list.replaceChildren(...found.map((option) => this.#row(option)));
+    slot(this.#form, "none").hidden = found.length > 0;
+  }
+
+  #row({ name, about, value }) {
+    const row = cloned("model");
+    const choice = slot(row, "choice");
+    choice.append(
+      element("strong", { textContent: name, dir: "auto" }),
+      element("small", { textContent: about, dir: "auto" }),
+    );
+    if (value === this.#select.value) choice.setAttribute("aria-current", "true");
+    choice.addEventListener("click", () => this.#choose(value, name));
+    const star = slot(row, "star");
+    star.hidden = !value; // the usual model is no model of its own
+    this.#mark(star, value, name);
+    star.addEventListener("click", () => this.#toggle(star, value, name));
+    return row;
+  }
+
+  #mark(star, value, name) {
+    star.setAttribute("aria-pressed", String(this.#favourites.includes(value)));
+    star.setAttribute("aria-label", interpolate(gettext("Favourite: %(model)s"), { model: name }));
+  }
+
+  #choose(value, name) {
+    this.#select.value = value;
+    this.#select.dispatchEvent(new Event("change", { bubbles: true }));
+    $("#dialog").close();
+    announce(interpolate(gettext("Model: %(model)s"), { model: name }));
+  }
+
+  async #toggle(star, value, name) {
+    const before = this.#favourites;
+    const others = before.filter((each) => each !== value);
+    this.#favourites = others.length < before.length ? others : [...others, value];
+    this.#mark(star, value, name);
+    if (await this.#store()) return;
+    this.#favourites = before;
+    this.#mark(star, value, name);
+    announce(gettext("The favourites could not be saved."));
+  }
+
+  /** Whether the server has them now. */
+  async #store() {
+    const headers = {
+      "Content-Type": "application/json",
+      "X-CSRFToken": $("#composer [name=csrfmiddlewaretoken]").value,
+    };
+    const body = JSON.stringify({ favourite_models: this.#favourites });
+    const options = { method: "PATCH", headers, body };
+    const response = await fetch(this.#opener.dataset.settings, options).catch(() => null);
+    return response?.ok ?? false;
+  }
+
+  #searchKey(event) {
+    if (event.isComposing) return;
+    const first = $("[data-slot=choice]", this.#list);
+    if (event.key === "Enter") {
+      event.preventDefault(); // would submit the dialog's form
+      first?.click();
+    } else if (event.key === "ArrowDown") {
+      event.preventDefault();
+      first?.focus();
+    }
+  }
+
+  #listKey(event) {
+    const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
+    if (!step) return;
+    event.preventDefault();
+    const choices = [...this.#list.querySelectorAll("[data-slot=choice]")];
+    const here = choices.indexOf($("[data-slot=choice]", event.target.closest("li")));
+    (choices[here + step] ?? slot(this.#form, "search")).focus();
+  }
+}

@@ -1,0 +1,26 @@
+// Entry point of what a person brings to the chat page: prompts and keys.
+
+import { $ } from "../dom.js";
+import { editLastOnUp } from "./edit-last.js";
+import { completeModels, completePrompts } from "./mentions.js";
+import { installApp } from "./install.js";
+import { offerModels } from "./model-picker.js";
+import { NewChatOutbox } from "./new-chat-outbox.js";
+import { listenForShortcuts } from "./shortcuts.js";
+
+const { dataset } = $("#people");
+const { user } = document.body.dataset;
+const isNew = !("conversation" in $("#conversation").dataset);
+const box = $("#text");
+
+completePrompts(box, dataset);
+completeModels(box, dataset);
+offerModels();
+editLastOnUp(box);
+listenForShortcuts(dataset);
+installApp(user);
+new NewChatOutbox(user, {
+  kept: dataset.kept,
+  sending: dataset.sending,
+  refused: dataset.refused,
+}).start(isNew);

@@ -1,0 +1,55 @@
+// Messages without a receipt yet, by user and conversation ("new" for a new chat). The
+// offline page loads this module alone.
+
+const LAST_USER = "parley:last-user"; // whose pages this browser showed last
+
+export class Waiting {
+  #name;
+
+  constructor(user, conversation) {
+    this.#name = `parley:outbox:${user}:${conversation}`;
+  }
+
+  get messages() {
+    try {
+      const found = JSON.parse(localStorage.getItem(this.#name) ?? "[]");
+      return Array.isArray(found) ? found : [];
+    } catch {
+      return [];
+    }
+  }
+
+  /** False if the browser stores nothing. */
+  add(message) {
+    const others = this.messages.filter(({ key }) => key !== message.key);
+    return this.#store([...others, message]);
+  }
+
+  remove(key) {
+    this.#store(this.messages.filter((message) => message.key !== key));
+  }
+
+  #store(messages) {
+    try {
+      if (messages.length) localStorage.setItem(this.#name, JSON.stringify(messages));
+      else localStorage.removeItem(this.#name);
+      return true;
+    } catch {
+      return false;
+    }
+  }
+}
+
+export function rememberUser(user) {
+  try {
+    localStorage.setItem(LAST_USER, user);
+  } catch {
+    // Without storage there is nothing to send later.
+  }
+}
+
+export function forgetUser() {
+  localStorage.removeItem(LAST_USER);
+}
+
+export const lastUser = () => localStorage.getItem(LAST_USER);

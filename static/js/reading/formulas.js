@@ -1,0 +1,141 @@
+// Typesets formulas with KaTeX, which is loaded when the first formula comes near the
+// visible part of the page. Until then they stay as they are written.
+//
+// KaTeX writes HTML with style attributes, which the page's Content-Security-Policy
+// forbids. It is parsed under another attribute's name, and each style is then set by
+// script, which the policy permits.
+
+import { element } from "../dom.js";
+import { GROWING } from "./complete.js";
+import { Library } from "./library.js";
+
+const BEGINNINGS = { "$$": 2, "\\(": 2, "\\[": 2, $: 1 };
+const LONGEST = 5000; // characters of a formula
+const MOST = 2000; // formulas of a page; more stay as they are written
+const OPTIONS = { throwOnError: true, strict: "ignore", maxSize: 20, maxExpand: 300 };
+const BUDGET = 6; // milliseconds of typesetting for each frame
+const HIDDEN_FRAME = 50; // milliseconds; a hidden page is given no frames
+const NEAR = "1000px"; // above and below the visible part
+const UNSEEN = ".math[data-tex]:not(.is-typeset, [title])";
+const BLOCK = ".prose > *"; // that the browser lays out only when it is near
+
+const library = new Library(load, typeset);
+const waiting = [];
+let count = 0;
+let isTypesetting = false;
+
+// Browsers that do not hold the reader's place when something above it grows typeset all.
+const near =
+  CSS.supports("overflow-anchor: auto") &&
+  new IntersectionObserver(onNear, { rootMargin: `${NEAR} 0px` });
+globalThis.addEventListener("beforeprint", typesetUnseen);
+
+/** Typesets the new formulas of `root`: each when it is near, or all at once. */
+export function typesetFormulas(root, { isAll = !near } = {}) {
+  for (const node of root.querySelectorAll(".math:not([data-tex])")) {
+    if (node.closest(GROWING) && !("whole" in node.dataset)) continue;
+    node.dataset.tex = node.textContent;
+    if (node.textContent.length > LONGEST) continue;
+    if (isAll) ask([node]);
+    else {
+      node.closest(BLOCK)?.classList.add("has-formulas");
+      near.observe(node);
+    }
+  }
+}
+
+function onNear(entries) {
+  const seen = entries.filter((entry) => entry.isIntersecting).map(({ target }) => target);
+  for (const node of seen) near.unobserve(node);
+  ask(seen);
+}
+
+function ask(nodes) {
+  const more = nodes.slice(0, MOST - count);
+  count += more.length;
+  waiting.push(...more);
+  if (waiting.length) library.need();
+}
+
+/** A few for each frame, because the browser then lays out what was added to it. */
+function typeset(katex) {
+  if (isTypesetting) return; // it takes what has been added, too
+  isTypesetting = true;
+  const until = performance.now() + BUDGET;
+  for (const node of taken()) {
+    show(katex, node);
+    if (performance.now() >= until) break;
+  }
+  nextFrame(() => {
+    isTypesetting = false;
+    if (waiting.length) typeset(katex);
+  });
+}
+
+const nextFrame = (act) =>
+  document.hidden ? setTimeout(act, HIDDEN_FRAME) : requestAnimationFrame(act);
+
+function* taken() {
+  while (waiting.length) yield waiting.shift();
+}
+
+/** Paper shows all formulas, if KaTeX is there. */
+function typesetUnseen() {
+  if (!globalThis.katex) return;
+  ask([...document.querySelectorAll(UNSEEN)]);
+  for (const node of taken()) show(globalThis.katex, node);
+}
+
+/** As a classic script: a browser may remember for good that a module did not load. */
+async function load() {
+  const folder = new URL("../../vendor/katex/", import.meta.url);
+  const address = (name) => new URL(name, folder).href;
+  const files = [
+    element("link", { rel: "stylesheet", href: address("katex.min.css") }),
+    element("script", { src: address("katex.min.js") }),
+  ];
+  try {
+    await Promise.all(files.map(added));
+  } catch (error) {
+    for (const file of files) file.remove();
+    throw error;
+  }
+  return globalThis.katex;
+}
+
+function added(file) {
+  return new Promise((resolve, reject) => {
+    file.onload = resolve;
+    file.onerror = () => reject(new Error("not loaded"));
+    document.head.append(file);
+  });
+}
+
+function show(katex, node) {
+  const source = node.dataset.tex;
+  const opening = source.startsWith("$$") ? "$$" : source.startsWith("$") ? "$" : source.slice(0, 2);
+  const length = BEGINNINGS[opening] ?? 0;
+  const displayMode = opening === "$$" || opening === "\\[";
+  const tex = source.slice(length, source.length - length).trim();
+  try {
+    node.replaceChildren(parse(katex.renderToString(tex, { ...OPTIONS, displayMode })));
+    node.classList.add("is-typeset");
+    node.classList.toggle("is-display", displayMode);
+    if (displayMode) node.tabIndex = 0; // a wide one is scrolled with the arrow keys
+  } catch {
+    node.title = "TeX"; // it stays as it is written
+  }
+}
+
+/** The element that KaTeX has written. It escapes quotation marks in texts and values,
+ *  so that `style="` is always the beginning of an attribute. */
+function parse(html) {
+  const marked = html.replaceAll(' style="', ' data-style="');
+  const parsed = new DOMParser().parseFromString(marked, "text/html");
+  const element = document.adoptNode(parsed.body.firstElementChild);
+  for (const styled of element.querySelectorAll("[data-style]")) {
+    styled.style.cssText = styled.dataset.style;
+    delete styled.dataset.style;
+  }
+  return element;
+}

@@ -1,0 +1,7 @@
+// Entry point of the page behind a link. Without JavaScript it is complete, and plain.
+
+import { copyOnClick } from "../copy.js";
+import { startReading } from "../reading/reading.js";
+
+copyOnClick();
+startReading();

@@ -1,0 +1,57 @@
+// Texts, numbers and times in the language of the page.
+//
+// The catalogue is a script of its own, which pages in another language than English
+// load before the modules (conversations/pages/script_texts.py). Without it a text is
+// shown as it is written here. Names in a text are written %(name)s.
+
+const { texts = {}, plural = (n) => Number(n !== 1) } = globalThis.parleyTexts ?? {};
+
+const language = globalThis.document?.documentElement?.lang || "en";
+
+/** The browser's own form of the page's language, such as de-AT, else that language. */
+export const locale =
+  globalThis.navigator?.languages?.find((own) => own.startsWith(`${language}-`)) ?? language;
+
+/** Made at its first use: each takes a browser milliseconds. */
+function later(make) {
+  let format;
+  return (value) => (format ??= make()).format(value);
+}
+
+const whole = later(() => new Intl.NumberFormat(locale));
+const upToOne = later(() => new Intl.NumberFormat(locale, { maximumFractionDigits: 1 }));
+const exactlyOne = later(() => {
+  const digits = { minimumFractionDigits: 1, maximumFractionDigits: 1 };
+  return new Intl.NumberFormat(locale, digits);
+});
+const time = later(
+  () => new Intl.DateTimeFormat(locale, { dateStyle: "medium", timeStyle: "short" }),
+);
+
+export function gettext(text) {
+  return texts[text] ?? text;
+}
+
+/** The form of the text that goes with the number. */
+export function ngettext(one, many, number) {
+  const forms = texts[one];
+  if (forms) return forms[Number(plural(number))];
+  return number === 1 ? one : many;
+}
+
+/** Replaces `%(name)s` by the value of that name; numbers as the language writes them. */
+export function interpolate(text, values) {
+  return text.replace(/%\((\w+)\)s/g, (_, name) => {
+    const value = values[name];
+    return typeof value === "number" ? whole(value) : value;
+  });
+}
+
+/** With at most one digit after the point. */
+export const shortNumber = (value) => upToOne(value);
+
+/** With one digit after the point. */
+export const oneDigit = (value) => exactlyOne(value);
+
+/** Day and time in the browser's zone. */
+export const dayAndTime = (date) => time(date);

@@ -1,0 +1,149 @@
+"""Lists of the REST API: their envelope, pages, filters, and unknown parameters."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.test import Client
+from django.urls import reverse
+
+from conversations.models import Conversation, Folder, Tag
+from tests.conversations.scene import a_user, bearer
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def ada() -> Any:
+    return a_user("ada")
+
+
+@pytest.fixture
+def api(ada: Any) -> Client:
+    return Client(headers=bearer(ada))
+
+
+def names(answer: Any) -> list[str]:
+    return [row["name"] for row in answer.json()["results"]]
+
+
+def test_a_list_that_came_whole_still_does(api: Client, ada: Any):
+    for name in ("a", "b", "c"):
+        Folder.objects.create(owner=ada, name=name)
+    answer = api.get("/api/folders/").json()
+    assert answer["data"] == answer["results"]
+    assert (len(answer["data"]), answer["next"], answer["previous"]) == (3, None, None)
+
+
+def test_pages_of_a_small_list_lead_to_each_other(api: Client, ada: Any):
+    for name in "abcde":
+        Folder.objects.create(owner=ada, name=name)
+    first = api.get("/api/folders/", {"limit": 2})
+    second = api.get(first.json()["next"])
+    third = api.get(second.json()["next"])
+    assert [names(each) for each in (first, second, third)] == [
+        ["a", "b"],
+        ["c", "d"],
+        ["e"],
+    ]
+    assert (first.json()["previous"], third.json()["next"]) == (None, None)
+    assert names(api.get(third.json()["previous"])) == ["c", "d"]
+    assert names(api.get(second.json()["previous"])) == ["a", "b"]
+
+
+def test_rows_are_found_by_words(api: Client, ada: Any):
+    for name in ("Green tea", "Coffee"):
+        Folder.objects.create(owner=ada, name=name)
+        Tag.objects.create(owner=ada, name=name)
+    assert names(api.get("/api/folders/", {"query": "TEA"})) == ["Green tea"]
+    assert api.get("/api/tags/", {"query": "cof"}).json()["results"] == ["Coffee"]
+
+
+def test_conversations_are_filtered(api: Client, ada: Any):
+    folder = Folder.objects.create(owner=ada, name="Tea")
+    inside = Conversation.objects.create(owner=ada, title="Oolong", folder=folder)
+    Conversation.objects.create(owner=ada, title="Paris")
+
+    def found(**query: Any) -> list[str]:
+        answer = api.get("/api/conversations/", query)
+        assert answer.status_code == 200, answer.content
+        return [row["title"] for row in answer.json()["results"]]
+
+    assert found(query="OOL") == ["Oolong"]
+    assert found(folder=folder.pk) == ["Oolong"]
+    assert found(archived="only") == []
+    api.patch(
+        f"/api/conversations/{inside.pk}/",
+        {"archived": True, "tags": ["t"]},
+        content_type="application/json",
+    )
+    assert found(archived="only") == found(tag="t") == ["Oolong"]
+    assert found(archived="no") == ["Paris"]
+    assert api.get("/api/conversations/", {"folder": "x"}).status_code == 400
+    assert api.get("/api/conversations/", {"archived": "x"}).status_code == 400
+
+
+def test_turns_are_filtered_by_status(api: Client, ada: Any):
+    conversation = Conversation.objects.create(owner=ada)
+    conversation.open_turn([])
+    address = reverse("api:turns", args=[conversation.pk])
+    assert len(api.get(address, {"status": "queued"}).json()["results"]) == 1
+    assert api.get(address, {"status": "failed"}).json()["results"] == []
+    assert api.get(address, {"status": "odd"}).status_code == 400
+
+
+@pytest.mark.parametrize(
+    ("address", "known"),
+    [
+        ("/api/conversations/", "query, model"),
+        ("/api/folders/", "limit, cursor, query"),
+        ("/api/settings/", "none"),
+        ("/api/models/", "provider"),
+    ],
+)
+def test_an_unknown_parameter_is_refused_by_name(address: str, known: str, ada: Any):
+    browser = Client()
+    browser.force_login(ada)
+    answer = browser.get(address, {"colour": "red"})
+    assert answer.status_code == 400
+    error = answer.json()["error"]
+    assert (error["param"], error["code"]) == ("colour", "unknown_parameter")
+    assert known in error["message"]
+
+
+def test_an_unknown_parameter_of_a_change_is_refused_before_it(api: Client, ada: Any):
+    row = Conversation.objects.create(owner=ada)
+    address = f"/api/conversations/{row.pk}/"
+    assert api.delete(f"{address}?really=yes").status_code == 400
+    assert api.get(address).status_code == 200
+
+
+def test_the_document_refuses_unknown_parameters():
+    assert Client().get("/api/schema/", {"colour": "red"}).status_code == 400
+
+
+@pytest.mark.parametrize("cursor", ["x", "é", "c3RhcnQ6eA==", "c3RhcnQ6LTE="])
+def test_an_invalid_cursor_is_explained(api: Client, cursor: str):
+    error = api.get("/api/folders/", {"cursor": cursor}).json()["error"]
+    assert error["param"] == "cursor"
+
+
+def test_the_open_questions_have_the_envelope(api: Client):
+    assert api.get("/api/questions/open/").json() == {
+        "next": None,
+        "previous": None,
+        "results": [],
+        "data": [],
+    }
+
+
+def test_search_has_pages(api: Client, ada: Any):
+    for number in range(3):
+        Conversation.objects.create(owner=ada, title=f"Tea {number}")
+    first = api.get("/api/search/", {"query": "tea", "limit": 2}).json()
+    rest = api.get(first["next"]).json()
+    assert len(first["results"]) == 2
+    assert len(rest["results"]) == 1
+    assert rest["next"] is None
+    assert first["has_more"] is True

@@ -1,0 +1,312 @@
+"""Turns that are run again, over a scripted host, in both deliveries."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from decimal import Decimal
+from typing import Any
+
+import httpx
+import pytest
+import respx
+from asgiref.sync import sync_to_async
+
+from conversations import engine
+from conversations.engine.replays import replaying
+from conversations.models import (
+    Conversation,
+    Item,
+    Replay,
+    ReplayedTurn,
+    ToolCall,
+    Turn,
+)
+from llm.models import ApiKey, LanguageModel, ModelCall, Provider
+from tests.conversations.both_deliveries.test_engine import answer
+from tests.conversations.scene import a_user
+from tests.llm.chat import DONE, call, chunk, frames
+from tools.models import PermittedTools
+from tools.registry import RuntimeTool
+
+HOST = "https://models.example/v1"
+PIXEL = (
+    "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8z8"
+    "BQDwAEhQGAhKmMIQAAAABJRU5ErkJggg=="
+)
+LONG = "All about tea. " * 270  # about 1000 tokens
+
+
+class ToyHost:
+    """Answers as the last message wants: "call" with two calls, then with text."""
+
+    def __init__(self) -> None:
+        self.bodies: list[bytes] = []
+        self.ending = "."
+
+    def __call__(self, request: httpx.Request) -> httpx.Response:
+        self.bodies.append(request.content)
+        body = json.loads(request.content)
+        last = body["messages"][-1]
+        wants = "call" in str(last["content"]) and last["role"] == "user"
+        wants = wants and "tools" in body  # and no summary is wanted
+        size = len(request.content) // 4  # some tokens
+        answer = self._calls() if wants else self._text(str(last["content"]), size)
+        headers = {"content-type": "text/event-stream"}
+        return httpx.Response(200, headers=headers, content=answer)
+
+    def _text(self, said: str, size: int) -> bytes:
+        usage = {"prompt_tokens": size, "completion_tokens": 100}
+        text = f"You said {len(said)} characters{self.ending}"
+        end = chunk({}, "stop", usage=usage)
+        return frames(chunk({"content": text}), end, DONE)
+
+    def _calls(self) -> bytes:
+        return frames(
+            chunk(call(0, "call_a", "count", '{"by": 1}')),
+            chunk(call(1, "call_b", "change", "{}")),
+            chunk({}, "tool_calls", usage={"prompt_tokens": 9, "completion_tokens": 9}),
+            DONE,
+        )
+
+
+@pytest.fixture
+def host():
+    host = ToyHost()
+    with respx.mock(using="parley", assert_all_called=False) as router:
+        router.post(f"{HOST}/chat/completions").mock(side_effect=host)
+        yield host
+
+
+@pytest.fixture
+def tools(monkeypatch):
+    """`count` changes nothing, `change` does; returns the names of those that ran."""
+    ran: list[str] = []
+
+    def tool(name: str, replay: Any) -> RuntimeTool:
+        async def run(context, arguments):
+            ran.append(name)
+            return {"times": len(ran), "name": name}
+
+        return RuntimeTool(
+            name=name,
+            description="",
+            parameters={"type": "object"},
+            call=run,
+            replay=replay,
+        )
+
+    offered = {"count": tool("count", "safe"), "change": tool("change", "once")}
+    monkeypatch.setattr(
+        "conversations.engine.loading.available_tools.permitted_tools",
+        lambda turn: PermittedTools(offered),
+    )
+    return ran
+
+
+@pytest.fixture
+def chat(transactional_db) -> Conversation:
+    provider = Provider.objects.create(
+        name="Host", kind="openai_compatible", base_url=HOST, keeps_exchanges=True
+    )
+    ApiKey.objects.create(provider=provider, secret="sk-of-these-tests")
+    prices = {"input": 1, "output": 1}
+    for name in ("small", "other"):
+        LanguageModel.objects.create(
+            provider=provider,
+            name=name,
+            is_default=name == "small",
+            prices=prices,
+            capabilities={"images": True},
+        )
+    return Conversation.objects.create(owner=a_user("ada"))
+
+
+async def replay(*turns: Turn, **fields: Any) -> Replay:
+    """A replay that has come to its end."""
+    change = await Replay.objects.acreate(name="try", **fields)
+    for turn in turns:
+        await change.turns.acreate(turn=turn)
+    await run(change)
+    return change
+
+
+async def run(change: Replay) -> None:
+    replays = engine.require_engine().replays
+    while True:
+        await change.arefresh_from_db()
+        if change.state not in Replay.UNFINISHED:
+            return
+        await replays.run_due()
+        await asyncio.sleep(0)
+
+
+async def result(change: Replay) -> ReplayedTurn:
+    return await change.turns.aget()
+
+
+async def some_turns(chat: Conversation) -> list[Turn]:
+    picture = {"type": "input_image", "image_url": PIXEL, "detail": "auto"}
+    content = [{"type": "input_text", "text": "Look"}, picture]
+    with_file = {"type": "message", "role": "user", "content": content}
+    turns = [
+        (await answer(chat, text=text))[0] for text in ("Hi", "please call", "And now?")
+    ]
+    opened = await sync_to_async(chat.open_turn)([with_file])
+    engine.submit(opened.turn.pk, chat.pk)
+    await engine.response_of(opened.turn.pk)
+    turns.append(opened.turn)
+    await LanguageModel.objects.aupdate(context_window=6000)
+    turns += [(await answer(chat, text=f"{n}: {LONG}"))[0] for n in range(6)]
+    assert await Item.objects.filter(type="compaction").aexists()
+    await LanguageModel.objects.aupdate(context_window=6000)
+    turns += [(await answer(chat, text=text))[0] for text in ("again, call", "End")]
+    for turn in turns:
+        await turn.arefresh_from_db()
+        assert turn.status == Turn.Status.COMPLETED
+    return turns
+
+
+async def bodies_of(turn: Turn) -> list[str]:
+    calls = ModelCall.objects.filter(turn_id=turn.pk, purpose="answer").order_by("pk")
+    return [
+        c.exchange.read()["request"] async for c in calls.select_related("exchange")
+    ]
+
+
+async def test_the_same_model_gets_the_same_bytes(chat, host, tools, running):
+    turns = await some_turns(chat)
+    tools.clear()
+    for turn in reversed(turns):
+        host.bodies.clear()
+        change = await replay(turn)
+        assert [b.decode() for b in host.bodies] == await bodies_of(turn), turn
+        assert (await result(change)).is_same_request is True
+    assert tools == []
+
+
+async def test_nothing_enters_the_conversation(chat, host, tools, running):
+    turn, _ = await answer(chat, text="please call")
+
+    async def everything() -> list[Any]:
+        tables = (Turn, Item, ToolCall, Conversation)
+        rows = [
+            [row async for row in t.objects.order_by("pk").values()] for t in tables
+        ]
+        calls = ModelCall.objects.filter(turn_id=turn.pk).values()
+        return [*rows, [row async for row in calls]]
+
+    before = await everything()
+    other = await LanguageModel.objects.aget(name="other")
+    change = await replay(turn, language_model=other, instructions="Be brief.")
+    assert await everything() == before
+    found = await result(change)
+    assert found.state == "completed"
+    assert found.is_same_request is False
+    assert (found.model_calls, found.output_tokens) == (2, 109)
+    assert found.input_tokens is not None
+    assert found.cost == Decimal(found.input_tokens + 109) / 1_000_000
+    assert json.loads(host.bodies[-1])["model"] == "other"
+    assert "Be brief." in host.bodies[-1].decode()
+    outputs = [i["output"] for i in found.items if i["type"] == "function_call_output"]
+    kept = Item.objects.filter(turn=turn, type="function_call_output")
+    assert outputs == [row.payload["output"] async for row in kept.order_by("position")]
+
+
+@pytest.mark.parametrize(
+    ("fields", "ran"),
+    [
+        ({}, []),
+        ({"is_live": True}, ["count"]),
+        ({"is_live": True, "live_tools": ["change"]}, ["count", "change"]),
+        ({"live_tools": ["change"]}, []),
+    ],
+)
+async def test_only_what_was_asked_for_runs(chat, host, tools, running, fields, ran):
+    turn, _ = await answer(chat, text="please call")
+    tools.clear()
+    change = await replay(turn, **fields)
+    assert sorted(tools) == sorted(ran)
+    assert sorted((await result(change)).tools_run) == sorted(ran)
+
+
+async def test_a_call_that_was_not_made_before_has_no_result(
+    chat, host, tools, running
+):
+    turn, _ = await answer(chat, text="please call")
+    await Item.objects.filter(turn=turn, payload__call_id="call_a").adelete()
+    change = await replay(turn)
+    found = await result(change)
+    texts = [i["output"] for i in found.items if i["type"] == "function_call_output"]
+    assert "no result is recorded" in texts[0]
+
+
+async def test_a_set_ends_with_its_budget_and_when_it_is_cancelled(
+    chat, host, tools, running
+):
+    turns = [(await answer(chat, text=f"Hi {n}"))[0] for n in range(4)]
+    change = await replay(*turns, budget=Decimal("0.0003"))
+    assert change.state == Replay.State.BUDGET
+    states = [row.state async for row in change.turns.all()]
+    assert states == ["completed", "completed", "pending", "pending"]
+    cancelled = await replay(*turns, cancel_requested=True)
+    assert cancelled.state == Replay.State.CANCELLED
+    assert not await cancelled.turns.exclude(state="pending").aexists()
+
+
+async def test_without_a_price_a_budget_calls_nothing(chat, host, tools, running):
+    turn, _ = await answer(chat)
+    await LanguageModel.objects.aupdate(prices={})
+    host.bodies.clear()
+    change = await replay(turn, budget=Decimal(1))
+    assert "price" in (await result(change)).error
+    assert host.bodies == []
+
+
+async def test_a_turn_that_fails_does_not_end_the_set(chat, host, tools, running):
+    turns = [(await answer(chat, text=f"Hi {n}"))[0] for n in range(2)]
+    await Turn.objects.filter(pk=turns[0].pk).aupdate(status=Turn.Status.RUNNING)
+    change = await replay(*turns)
+    await Turn.objects.filter(pk=turns[0].pk).aupdate(status=Turn.Status.COMPLETED)
+    rows = [(row.state, row.error) async for row in change.turns.all()]
+    assert [state for state, _ in rows] == ["failed", "completed"]
+    assert rows[0][1].startswith("E_NOT_REPLAYABLE")
+    await Provider.objects.aupdate(enabled=False)
+    change = await replay(turns[1])
+    assert (await result(change)).state == "failed"
+
+
+async def test_a_replay_whose_process_is_lost_goes_on_elsewhere(
+    chat, host, tools, running
+):
+    turns = [(await answer(chat, text=f"Hi {n}"))[0] for n in range(2)]
+    change = await Replay.objects.acreate(name="try", state=Replay.State.RUNNING)
+    for turn in turns:
+        await change.turns.acreate(turn=turn)
+    await change.turns.filter(turn=turns[0]).aupdate(state="completed", cost=7)
+    assert await sync_to_async(replaying.claim)(change.pk)
+    assert not await sync_to_async(replaying.claim)(change.pk)
+    await Replay.objects.aupdate(lease_until=None)
+    await run(change)
+    costs = [row.cost async for row in change.turns.all()]
+    assert costs[0] == 7
+    assert costs[1] < 1
+
+
+async def test_a_turn_that_ends_its_process_is_given_up_and_the_rest_goes_on(
+    chat, host, tools, running
+):
+    turns = [(await answer(chat, text=f"Hi {n}"))[0] for n in range(2)]
+    change = await Replay.objects.acreate(name="try")
+    for turn in turns:
+        await change.turns.acreate(turn=turn)
+    for _ in range(replaying.MAX_ATTEMPTS):  # each process is lost with the turn
+        assert await sync_to_async(replaying.claim)(change.pk)
+        row = await sync_to_async(replaying.next_turn)(change.pk)
+        assert row.turn_id == turns[0].pk
+        await Replay.objects.aupdate(lease_until=None)
+    await run(change)
+    first, second = [row async for row in change.turns.order_by("pk")]
+    assert (first.state, second.state) == ("failed", "completed")
+    assert "its process was lost 3 times" in first.error
+    assert change.state == Replay.State.DONE

@@ -1,0 +1,195 @@
+"""The cache of a conversation equals its rows, whatever changes them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+
+from conversations.engine.loading import item_loader
+from conversations.engine.loading.item_loader import (
+    CACHE_FROM,
+    ItemCache,
+    Items,
+    items_of,
+)
+from conversations.models import Conversation, Item, Turn
+from conversations.turns.compaction import PINNED, Plan, compaction_item
+from llm.wire.items import function_call_output, new_id, user_message
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture(autouse=True)
+def memory(monkeypatch: pytest.MonkeyPatch) -> ItemCache:
+    memory = ItemCache()
+    monkeypatch.setattr(item_loader, "item_cache", memory)
+    return memory
+
+
+@pytest.fixture
+def conversation() -> Conversation:
+    owner = User.objects.create_user("anna")
+    conversation = Conversation.objects.create(owner=owner)
+    for number in range(CACHE_FROM):
+        finished_turn(conversation, str(number))
+    return conversation
+
+
+def finished_turn(
+    conversation: Conversation, text: str, parent: Turn | None = None
+) -> Turn:
+    """A turn that is over."""
+    turn = conversation.open_turn([user_message(text)], parent=parent).turn
+    answer = {"type": "message", "id": new_id("msg"), "role": "assistant"}
+    answer["content"] = [{"type": "output_text", "text": f"{text}?"}]
+    Item.of(turn, 1, answer, origin=Item.Origin.OUTPUT, provider_data={"a": 1}).save()
+    Turn.objects.filter(pk=turn.pk).update(status=Turn.Status.COMPLETED)
+    return turn
+
+
+def read(turn: Turn) -> Items:
+    return items_of(Turn.objects.select_related("conversation").get(pk=turn.pk))
+
+
+def anew(turn: Turn, monkeypatch: pytest.MonkeyPatch) -> Items:
+    with monkeypatch.context() as patched:
+        patched.setattr(item_loader, "item_cache", ItemCache())
+        return read(turn)
+
+
+def test_the_next_turn_continues_from_the_cache(
+    conversation, monkeypatch, django_assert_num_queries
+):
+    read(finished_turn(conversation, "last"))
+    turn = finished_turn(conversation, "next")
+    expected = anew(turn, monkeypatch)
+    with django_assert_num_queries(2):  # one for the turn itself
+        assert read(turn) == expected
+    assert len(expected.before) == 2 * CACHE_FROM + 2
+    assert read(turn) == expected  # taken up once more
+
+
+def test_the_cached_prefix_grows_with_the_conversation(conversation, monkeypatch):
+    first = read(finished_turn(conversation, "last")).history_prefix
+    turn = finished_turn(conversation, "next")
+    prefix = read(turn).history_prefix
+    assert prefix is not None
+    assert prefix.length == len(read(turn).before) == first.length + 2
+    assert prefix.cached.items == list(
+        anew(turn, monkeypatch).history_prefix.cached.items
+    )
+
+
+def test_half_an_answer_is_not_known_as_over(conversation):
+    open_turn = conversation.open_turn([user_message("?")]).turn
+    Turn.objects.filter(pk=open_turn.pk).update(status=Turn.Status.CANCELLED)
+    assert read(finished_turn(conversation, "next")).history_prefix.length == 0
+    # With the answer to what came after it, all is over.
+    found = read(finished_turn(conversation, "and on"))
+    assert found.history_prefix.length == len(found.before)
+
+
+def test_a_sibling_turn_continues_from_the_cache(conversation, monkeypatch):
+    turn = finished_turn(conversation, "one way")
+    read(turn)
+    other = finished_turn(conversation, "another way", parent=turn.parent)
+    assert read(other) == anew(other, monkeypatch)
+
+
+def test_a_turn_elsewhere_is_read_from_its_rows(conversation, monkeypatch):
+    read(finished_turn(conversation, "last"))
+    early = conversation.turns.order_by("created_at")[5]
+    turn = finished_turn(conversation, "from early on", parent=early)
+    assert read(turn) == anew(turn, monkeypatch)
+    assert len(read(turn).before) == 12
+
+
+def test_a_corrected_item_replaces_the_cached_one(conversation, monkeypatch):
+    read(finished_turn(conversation, "last"))
+    first = Item.objects.filter(turn__conversation=conversation).order_by("pk")[0]
+    first.correct(user_message("redacted"))
+    turn = finished_turn(conversation, "next")
+    found = read(turn)
+    assert found == anew(turn, monkeypatch)
+    assert found.before[0]["content"] == user_message("redacted")["content"]
+    # The proofs before it are removed.
+    assert not any("provider_data" in item for item in found.before[:-2])
+
+
+def test_a_removed_item_leaves_the_cache(conversation, monkeypatch):
+    last = finished_turn(conversation, "last")
+    read(last)
+    deleted = conversation.turns.order_by("created_at")[3]
+    deleted.children.update(parent=deleted.parent)
+    deleted.delete()
+    turn = finished_turn(conversation, "next")
+    assert read(turn) == anew(turn, monkeypatch)
+    assert len(read(turn).before) == 2 * CACHE_FROM
+
+
+def test_a_file_named_long_ago_is_looked_for(conversation):
+    name: Any = {"type": "input_file", "file_id": "file_1"}
+    message = {**user_message(""), "content": [name]}
+    item = Item.objects.filter(turn__conversation=conversation).order_by("pk")[0]
+    item.correct(message)
+    read(finished_turn(conversation, "last"))
+    assert read(finished_turn(conversation, "next")).may_have_files
+
+
+def test_the_cache_stays_within_its_size(conversation, monkeypatch):
+    turn = finished_turn(conversation, "last")
+    read(turn)
+    cached = item_loader.item_cache.get(Turn.objects.get(pk=turn.pk))
+    assert cached is not None
+
+    def next_turn_of(conversation_id: str) -> Turn:
+        owner = Conversation(pk=conversation_id, rewritten=cached.rewritten)
+        return Turn(conversation=owner, parent_id=cached.turn_id)
+
+    small = ItemCache(cached.size)
+    small.store("one", cached)
+    small.store("two", cached)
+    small.store("two", cached)
+    assert small.get(next_turn_of("one")) is None
+    assert small.get(next_turn_of("two")) is cached
+    tiny = ItemCache(cached.size - 1)
+    tiny.store("one", cached)
+    assert tiny.get(next_turn_of("one")) is None
+
+
+def test_a_turn_that_is_to_be_stopped_leaves_nothing(conversation, memory):
+    # It may be loaded while the turn before it still speaks.
+    turn = finished_turn(conversation, "last")
+    Turn.objects.filter(pk=turn.pk).update(cancel_requested=True)
+    read(turn)
+    assert memory.get(turn) is None
+
+
+def test_a_summary_of_half_an_answer_belongs_to_that_turn_alone(
+    conversation, monkeypatch
+):
+    for row in Item.objects.filter(turn__conversation=conversation, origin="input"):
+        row.correct({**row.payload, PINNED: True})
+    turn = conversation.open_turn([user_message("Count")]).turn
+    for number in (1, 3):
+        call = {"type": "function_call", "call_id": "c", "name": "count"}
+        call = {**call, "id": new_id("fc"), "arguments": "{}", "status": "completed"}
+        output = function_call_output("c", str(number))
+        for place, item in enumerate([call, output], start=number):
+            Item.of(turn, place, item, origin=Item.Origin.OUTPUT).save()
+    plan = Plan(
+        through={"turn": turn.pk, "position": 2}, messages=40, summary="", items=()
+    )
+    item = compaction_item(plan, "They counted.")
+    Item.of(turn, 5, item, origin=Item.Origin.OUTPUT).save()
+    assert read(turn).covered == 2
+    assert len(read(turn).before) > CACHE_FROM
+    assert read(turn) == anew(turn, monkeypatch)  # taken up once more
+    Turn.objects.filter(pk=turn.pk).update(status=Turn.Status.COMPLETED)
+    other = finished_turn(conversation, "another way", parent=turn.parent)
+    assert read(other) == anew(other, monkeypatch)
+    read(turn)
+    following = finished_turn(conversation, "next", parent=turn)
+    assert read(following) == anew(following, monkeypatch)

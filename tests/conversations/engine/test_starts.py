@@ -1,0 +1,136 @@
+"""Turns that start at once: MAX_STARTS of them, the others wait for their place."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncGenerator, Callable
+
+import pytest
+from asgiref.sync import sync_to_async
+from django.contrib.auth.models import User
+
+from conversations.engine import claim_store
+from conversations.engine.database.executor import Database
+from conversations.engine.dispatcher import MAX_STARTS
+from conversations.engine.engine import Engine
+from conversations.engine.event_log import MemoryLog
+from conversations.models import Conversation, OpenedTurn, Turn
+from llm.http import client
+from llm.models import ApiKey, LanguageModel, Provider
+from llm.wire.deltas import FinishDelta, TextDelta
+from llm.wire.items import user_message
+from tests.conversations.script import Script
+
+TURNS = MAX_STARTS + 6
+PATIENT = 60.0  # seconds; no test takes as many
+
+
+@pytest.fixture
+def conversations(
+    transactional_db: None, monkeypatch: pytest.MonkeyPatch
+) -> list[Conversation]:
+    owner = User.objects.create_user("ada")
+    provider = Provider.objects.create(name="Demo", kind="demo")
+    ApiKey.objects.create(provider=provider, secret="demo-key-of-these-tests")
+    model = LanguageModel.objects.create(provider=provider, name="demo")
+    answer = [TextDelta(0, "Hello."), FinishDelta("stop")]
+    monkeypatch.setattr(client, "stream", Script(*[answer] * TURNS))
+    return [
+        Conversation.objects.create(owner=owner, language_model=model)
+        for _ in range(TURNS)
+    ]
+
+
+@pytest.fixture
+async def database() -> AsyncGenerator[Database, None]:
+    database = Database()
+    yield database
+    await database.close()
+
+
+async def test_a_heartbeat_does_not_wait_behind_all_turns_that_start(
+    conversations: list[Conversation], database: Database
+):
+    engine, opened = Engine(MemoryLog(), database), list[str]()
+    busy = threading.Event()
+    holding = database.write(busy.wait, PATIENT)
+    opening = [
+        asyncio.ensure_future(engine.open(_opener_with_items(conversation, opened)))
+        for conversation in conversations
+    ]
+    await _run_other_tasks()
+    beat = database.beat(lambda: list(opened))
+    busy.set()
+    assert await holding
+    assert len(await beat) <= MAX_STARTS
+    turns = await asyncio.gather(*opening)
+    assert opened == [conversation.pk for conversation in conversations]
+    assert await _ends(engine, turns) == ["completed"] * TURNS
+    await engine.drain(grace=PATIENT)
+
+
+async def test_a_turn_that_waits_to_start_can_be_stopped(
+    conversations: list[Conversation], database: Database
+):
+    engine, busy = Engine(MemoryLog(), database), threading.Event()
+    turns = [await sync_to_async(_opener(each))() for each in conversations]
+    holding = database.write(busy.wait, PATIENT)
+    for turn in turns:
+        engine.put(turn.pk)
+    await _run_other_tasks()
+    await sync_to_async(claim_store.request_cancel)(turns[-1].pk)
+    engine.cancel(turns[-1].pk)
+    busy.set()
+    assert await holding
+    expected = [*["completed"] * (TURNS - 1), "cancelled"]
+    assert await _ends(engine, turns) == expected
+    await engine.drain(grace=PATIENT)
+
+
+async def test_a_drain_leaves_turns_that_wait_to_start_to_the_next_process(
+    conversations: list[Conversation], database: Database
+):
+    engine, busy = Engine(MemoryLog(), database), threading.Event()
+    turns = [await sync_to_async(_opener(each))() for each in conversations]
+    holding = database.write(busy.wait, PATIENT)
+    for turn in turns:
+        engine.put(turn.pk)
+    await _run_other_tasks()
+    drain = asyncio.ensure_future(engine.drain(grace=PATIENT))
+    await _run_other_tasks()
+    busy.set()
+    assert await holding
+    await drain
+    statuses = [turn.status async for turn in Turn.objects.order_by("created_at")]
+    assert statuses.count("queued") == TURNS - MAX_STARTS
+    claimable = await sync_to_async(claim_store.to_sweep)(TURNS)
+    assert sorted(claimable) == sorted(turn.pk for turn in turns)
+
+
+def _opener_with_items(
+    conversation: Conversation, opened: list[str]
+) -> Callable[[], OpenedTurn]:
+    def open_turn() -> OpenedTurn:
+        opened.append(conversation.pk)
+        return conversation.open_turn([user_message("hello")])
+
+    return open_turn
+
+
+def _opener(conversation: Conversation) -> Callable[[], Turn]:
+    return lambda: conversation.open_turn([user_message("hello")]).turn
+
+
+async def _ends(engine: Engine, turns: list[Turn]) -> list[str]:
+    """The statuses of the turns once all of them are over."""
+    for turn in turns:
+        async for _ in engine.subscribe(turn.pk, None):
+            pass
+        await turn.arefresh_from_db()
+    return [turn.status for turn in turns]
+
+
+async def _run_other_tasks() -> None:
+    for _ in range(10):
+        await asyncio.sleep(0)

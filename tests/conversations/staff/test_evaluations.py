@@ -1,0 +1,373 @@
+"""Evaluations of drafts over a scripted host: verdicts, budget, cancel, crashes."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from asgiref.sync import sync_to_async
+from django.contrib.auth.models import Group
+from django.core.exceptions import ValidationError
+
+from conversations import engine
+from conversations.engine.evaluations import evaluating
+from conversations.engine.evaluations.expectations import check
+from conversations.models import Conversation, Item, Preset, PresetDraft, Turn
+from conversations.models.staff.evaluation import (
+    EvaluationCase,
+    EvaluationRun,
+    EvaluationSet,
+    NotPublishable,
+)
+from llm.errors import BadRequest
+from llm.http import client
+from llm.models import ApiKey, LanguageModel, ModelCall, Provider
+from llm.wire.deltas import FinishDelta, ReasoningDelta, TextDelta, UsageDelta
+from tests.conversations.scene import a_user
+from tests.conversations.script import HANG, Script, SilentHost
+
+USAGE = UsageDelta(10, 10)
+
+
+@pytest.fixture
+def say(monkeypatch):
+    def say(*answers):
+        calls = [
+            [TextDelta(0, a), USAGE, FinishDelta("stop")] if isinstance(a, str) else a
+            for a in answers
+        ]
+        script = Script(*calls)
+        monkeypatch.setattr(client, "stream", script)
+        return script
+
+    return say
+
+
+@pytest.fixture
+async def running(transactional_db, settings):
+    settings.DRAIN_GRACE = 0.1
+    await engine.start()
+    yield
+    await engine.drain()
+
+
+@pytest.fixture
+def model(transactional_db) -> LanguageModel:
+    provider = Provider.objects.create(name="Demo", kind="demo")
+    ApiKey.objects.create(provider=provider, secret="demo-key-of-these-tests")
+    return LanguageModel.objects.create(
+        provider=provider,
+        name="demo",
+        is_default=True,
+        prices={"input": 1, "output": 1},
+    )
+
+
+@pytest.fixture
+def cases(model) -> EvaluationSet:
+    preset = Preset.objects.create(name="support", instructions="Live words.")
+    return EvaluationSet.objects.create(
+        preset=preset, name="basics", judge=model, blocks_publishing=True
+    )
+
+
+def a_case(cases: EvaluationSet, **fields: Any) -> EvaluationCase:
+    made = EvaluationCase(evaluation_set=cases, **{"input": "Hi", **fields})
+    made.full_clean()
+    made.save()
+    return made
+
+
+def content(cases: EvaluationSet) -> dict[str, Any]:
+    return {**cases.preset.content(), "instructions": "Draft words."}
+
+
+def begin(cases: EvaluationSet, live: bool = False, **fields: Any) -> EvaluationRun:
+    if "created_by" not in fields:
+        fields["created_by"] = a_user(f"user{EvaluationRun.objects.count()}")
+    if live:
+        fields["live_content"] = cases.preset.content()
+    return EvaluationRun.begin(cases, content(cases), **fields)
+
+
+async def finish(run: EvaluationRun) -> list[Any]:
+    evaluations = engine.require_engine().evaluations
+    while True:
+        await run.arefresh_from_db()
+        if run.state not in EvaluationRun.UNFINISHED:
+            return [row async for row in run.answers.order_by("number", "side")]
+        await evaluations.run_due()
+        await asyncio.sleep(0)
+
+
+async def evaluate(cases: EvaluationSet, **fields: Any) -> tuple[EvaluationRun, Any]:
+    run = await sync_to_async(begin)(cases, **fields)
+    return run, await finish(run)
+
+
+# What an answer is like
+
+
+@pytest.mark.parametrize(
+    ("case", "text", "passed"),
+    [
+        ({"contains": "Paris"}, "It is PARIS.", True),
+        ({"contains": "two  days | 48 hours"}, "Within 48\nhours.", True),
+        ({"contains": "yes\nno"}, "yes", False),
+        ({"contains": "|\nyes"}, "no", False),
+        ({"pattern": r"^\d+$"}, "12", True),
+        ({"pattern": r"(a+)+$"}, "a" * 90_000 + "!", False),
+        ({"pattern": r"(?=x)x"}, "x", True),
+        ({"schema": {"type": "object", "required": ["a"]}}, '{"a": 1}', True),
+        ({"schema": {"type": "object"}}, '```json\n{"a": 1}\n```', True),
+        ({"schema": {"type": "object"}}, "Here: {}", False),
+        ({"schema": {"type": "integer"}}, "[" * 90_000, False),
+        ({"schema": {"type": "string", "pattern": "^(a+)+$"}}, '"aaa!"', False),
+    ],
+)
+def test_expectations(case, text, passed):
+    whole = {"input": "", "contains": "", "pattern": "", "schema": None, **case}
+    [found] = check({**whole, "rubric": ""}, text)
+    assert found.passed is passed
+    assert bool(found.reason) is not passed
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {},
+        {"contains": "  "},
+        {"pattern": "("},
+        {"pattern": r"(\w{1000}){1000}"},
+        {"schema": {"type": 7}},
+        {"schema": {"$ref": "https://example.com/x"}},
+        {"schema": [1]},
+        {"contains": "x", "input": "y" * 100_001},
+    ],
+)
+def test_a_case_that_cannot_be_checked_is_refused(cases, fields):
+    with pytest.raises(ValidationError):
+        a_case(cases, **fields)
+
+
+def test_a_run_needs_cases_and_a_judge(cases):
+    with pytest.raises(ValidationError, match="no cases"):
+        begin(cases, created_by=None)
+    a_case(cases, rubric="Is kind.")
+    cases.judge = None
+    with pytest.raises(ValidationError, match="judges"):
+        begin(cases, created_by=None)
+
+
+# Runs
+
+
+async def test_both_sides_answer_each_case_and_nothing_enters_a_chat(
+    cases, running, say
+):
+    await sync_to_async(a_case)(cases, contains="draft", input="Ping")
+    script = say("I am the Draft.", "I am live.")
+    run, (draft, live) = await evaluate(cases, live=True)
+    assert run.passed is True
+    assert (draft.side, draft.state) == ("draft", "passed")
+    assert (live.side, live.state, live.text) == ("live", "unmet", "I am live.")
+    assert [r.instructions for r in script.requests] == ["Draft words.", "Live words."]
+    assert (draft.model_calls, draft.tokens) == (1, 20)
+    assert draft.cost == Decimal("0.00002")
+    for table in (Turn, Conversation, Item):
+        assert not await table.objects.aexists()
+    calls = [row async for row in ModelCall.objects.all()]
+    assert {(c.purpose, c.turn_id, c.user_id) for c in calls} == {
+        ("trial", "", run.created_by_id)
+    }
+
+
+async def test_a_judge_decides_about_other_words_and_never_reads_reasoning(
+    cases, running, say
+):
+    await sync_to_async(a_case)(cases, rubric="It names the capital.")
+    thinking = [
+        ReasoningDelta(0, "secret musing"),
+        TextDelta(1, "Paris it is."),
+        USAGE,
+        FinishDelta("stop"),
+    ]
+    verdict = [
+        ReasoningDelta(0, '{"passed": false}'),
+        TextDelta(1, '```json\n{"passed": true, "reason": "Named."}\n```'),
+        USAGE,
+        FinishDelta("stop"),
+    ]
+    script = say(thinking, verdict)
+    _, [row] = await evaluate(cases)
+    assert row.state == "passed"
+    assert row.checks == [{"kind": "judge", "passed": True, "reason": "Named."}]
+    asked = json.loads(script.requests[1].items[-1]["content"][0]["text"])
+    assert asked["answer"] == row.text == "Paris it is."
+    assert row.model_calls == 2
+
+
+@pytest.mark.parametrize(
+    "nonsense",
+    ["Sure!", '{"passed": "yes"}', "[]", "", '{"passed": 1}', '{"passed": true} ok'],
+)
+async def test_a_judge_that_answers_nonsense_passes_nothing(
+    cases, running, say, nonsense
+):
+    await sync_to_async(a_case)(cases, rubric="Is kind.")
+    say("Hello.", nonsense, nonsense)
+    run, [row] = await evaluate(cases)
+    assert run.passed is False
+    assert (row.state, row.model_calls) == ("unmet", 3)
+    assert "no verdict" in row.checks[0]["reason"]
+
+
+async def test_an_answer_that_fails_is_no_pass_and_the_rest_goes_on(
+    cases, running, say
+):
+    for word in ("one", "two"):
+        await sync_to_async(a_case)(cases, contains=word)
+    say([BadRequest("It is refused.")], "two")
+    run, rows = await evaluate(cases)
+    assert run.state == EvaluationRun.State.DONE
+    assert run.passed is False
+    assert [row.state for row in rows] == ["failed", "passed"]
+    assert "refused" in rows[0].error
+
+
+async def test_a_run_ends_with_its_budget_and_when_it_is_cancelled(cases, running, say):
+    for _ in range(3):
+        await sync_to_async(a_case)(cases, contains="yes")
+    say("yes")
+    run, rows = await evaluate(cases, budget=Decimal("0.00003"))
+    assert (run.state, run.passed) == (EvaluationRun.State.BUDGET, None)
+    assert [row.state for row in rows] == ["passed", "passed", "pending"]
+    run, rows = await evaluate(cases, cancel_requested=True)
+    assert (run.state, run.passed) == (EvaluationRun.State.CANCELLED, None)
+    assert {row.state for row in rows} == {"pending"}
+
+
+async def test_a_host_that_reports_no_tokens_spends_the_budget_too(
+    cases, running, monkeypatch
+):
+    for _ in range(3):
+        await sync_to_async(a_case)(cases, contains="yes")
+    monkeypatch.setattr(client, "stream", SilentHost([TextDelta(0, "yes")]))
+    run, rows = await evaluate(cases, budget=Decimal("0.00003"))
+    assert run.state == EvaluationRun.State.BUDGET
+    assert [row.tokens for row in rows] == [20, 20, 0]
+    calls = [call async for call in ModelCall.objects.all()]
+    assert {(call.cost, call.is_estimated) for call in calls} == {(rows[0].cost, True)}
+
+
+async def test_an_impossible_cost_is_left_out_as_everywhere(cases, running, say):
+    await sync_to_async(a_case)(cases, contains="yes")
+    say([TextDelta(0, "yes"), UsageDelta(10**12, 10**12), FinishDelta("stop")])
+    run, [row] = await evaluate(cases, budget=Decimal(1))
+    assert (run.state, row.state, row.cost) == (EvaluationRun.State.DONE, "passed", 0)
+
+
+async def test_without_a_price_a_budget_calls_nothing(cases, model, running, say):
+    await sync_to_async(a_case)(cases, contains="yes")
+    model.prices = {}
+    await model.asave()
+    script = say("yes")
+    _, [row] = await evaluate(cases, budget=Decimal(1))
+    assert row.error.startswith("E_PRICE_UNKNOWN")
+    assert script.requests == []
+
+
+async def test_a_run_whose_process_is_lost_goes_on_elsewhere(cases, running, say):
+    for _ in range(2):
+        await sync_to_async(a_case)(cases, contains="yes")
+    say("yes")
+    run = await sync_to_async(begin)(cases)
+    assert await sync_to_async(evaluating.claim)(run.pk)
+    assert not await sync_to_async(evaluating.claim)(run.pk)
+    await run.answers.filter(number=1).aupdate(state="passed", cost=7)
+    await EvaluationRun.objects.aupdate(lease_until=None)
+    rows = await finish(run)
+    assert rows[0].cost == 7  # it was not asked again
+    assert run.passed is True
+
+
+async def test_an_answer_that_ends_its_process_is_given_up_and_the_rest_goes_on(
+    cases, running, say
+):
+    for _ in range(2):
+        await sync_to_async(a_case)(cases, contains="yes")
+    say("yes")
+    run = await sync_to_async(begin)(cases)
+    for _ in range(evaluating.MAX_ATTEMPTS):  # each process is lost with the answer
+        assert await sync_to_async(evaluating.claim)(run.pk)
+        row = await sync_to_async(evaluating.next_answer)(run.pk)
+        assert row.number == 1
+        await EvaluationRun.objects.aupdate(lease_until=None)
+    first, second = await finish(run)
+    assert (first.state, second.state) == ("failed", "passed")
+    assert "its process was lost 3 times" in first.error
+    assert run.passed is False
+
+
+async def test_an_answer_that_a_drain_ends_is_free_at_once_and_not_counted(
+    cases, running, say
+):
+    await sync_to_async(a_case)(cases, contains="yes")
+    script = say([UsageDelta(10, 10), HANG])
+    run = await sync_to_async(begin)(cases)
+    while not script.hanging:
+        await engine.require_engine().evaluations.run_due()
+        await asyncio.sleep(0)
+    await engine.drain()
+    row = await run.answers.aget()
+    assert (row.state, row.attempts) == ("pending", 0)
+    assert await sync_to_async(evaluating.find_due)() == run.pk
+
+
+async def test_the_model_must_be_one_that_the_person_may_use(
+    cases, model, running, say
+):
+    await sync_to_async(a_case)(cases, contains="yes")
+    await model.groups.aadd(await Group.objects.acreate(name="board"))
+    script = say("yes")
+    run, [row] = await evaluate(cases)
+    assert row.state == "failed"
+    assert script.requests == []
+    assert run.passed is False
+
+
+# Publishing
+
+
+async def test_a_draft_goes_live_only_after_just_it_has_passed(cases, running, say):
+    await sync_to_async(a_case)(cases, contains="yes")
+    say("yes")
+    preset = cases.preset
+    draft = await PresetDraft.objects.acreate(
+        preset=preset, content=await sync_to_async(content)(cases)
+    )
+
+    def publish(may_override=False):
+        return draft.publish(None, seen=draft.state, may_override=may_override)
+
+    with pytest.raises(NotPublishable, match="basics"):
+        await sync_to_async(publish)()
+    await evaluate(cases)
+    draft.content["instructions"] = "Changed after it passed."
+    await draft.asave()
+    with pytest.raises(NotPublishable):
+        await sync_to_async(publish)()
+    draft.content["instructions"] = "Draft words."
+    await draft.asave()
+    case = await sync_to_async(a_case)(cases, contains="no")
+    with pytest.raises(NotPublishable):  # the cases are others now
+        await sync_to_async(publish)()
+    await case.adelete()
+    await sync_to_async(publish)()
+    await preset.arefresh_from_db()
+    assert preset.instructions == "Draft words."
+    assert preset.version == 2
+    assert not await PresetDraft.objects.aexists()

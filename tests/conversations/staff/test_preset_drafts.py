@@ -1,0 +1,257 @@
+"""The pages of drafts and evaluations: what they do, and for whom."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import Group
+from django.test import Client
+from django.urls import reverse
+
+from conversations.models import Preset, PresetDraft
+from conversations.models.staff.evaluation import (
+    EvaluationAnswer,
+    EvaluationRun,
+    EvaluationSet,
+)
+from llm.models import ApiKey, LanguageModel, Provider
+from tests.conversations.scene import signed_in, staff
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def preset() -> Preset:
+    provider = Provider.objects.create(name="Demo", kind="demo")
+    ApiKey.objects.create(provider=provider, secret="demo-key-of-these-tests")
+    LanguageModel.objects.create(provider=provider, name="demo", is_default=True)
+    return Preset.objects.create(name="support", instructions="Live words.")
+
+
+@pytest.fixture
+def editor() -> Client:
+    return signed_in(staff("eva", "view_preset", "change_preset"))
+
+
+def page(preset: Preset, what: str, *args: Any) -> str:
+    return reverse(f"admin:conversations_preset_{what}", args=[preset.pk, *args])
+
+
+def save_draft(client: Client, preset: Preset, **fields: Any) -> PresetDraft:
+    data = {"options": "{}", "instructions": "Draft words.", **fields}
+    answer = client.post(page(preset, "draft"), data)
+    assert answer.status_code == 302, answer.context["form"].errors
+    return PresetDraft.objects.get()
+
+
+def publish(client: Client, preset: Preset, **fields: Any) -> str:
+    shown = client.get(page(preset, "draft")).context["draft"]
+    data = {"seen": shown.state if shown else "", **fields}
+    answer = client.post(page(preset, "draft_publish"), data, follow=True)
+    return answer.content.decode()
+
+
+def blocking(preset: Preset) -> EvaluationSet:
+    made = EvaluationSet.objects.create(
+        preset=preset, name="basics", blocks_publishing=True
+    )
+    made.cases.create(input="Hi", contains="yes")
+    return made
+
+
+def live_words(preset: Preset) -> str:
+    preset.refresh_from_db()
+    return preset.instructions
+
+
+# Drafts
+
+
+def test_a_draft_changes_nothing_until_it_is_published(editor, preset):
+    draft = save_draft(editor, preset, note="Kinder", max_cost="0.25")
+    assert live_words(preset) == "Live words."
+    shown = editor.get(page(preset, "draft")).content.decode()
+    assert "- Live words." in shown
+    assert "+ Draft words." in shown
+    assert draft.content["max_cost"] == "0.25"
+    assert "The draft is live." in publish(editor, preset)
+    assert live_words(preset) == "Draft words."
+    version = preset.versions.first()
+    assert (version.number, version.note) == (2, "Kinder")
+    assert version.made_by.username == "eva"
+    assert not PresetDraft.objects.exists()
+    assert "There is no draft." in publish(editor, preset)
+
+
+def test_only_what_was_seen_is_published(editor, preset):
+    draft = save_draft(editor, preset)
+    seen = draft.state
+    Preset.objects.update(instructions="Somebody else's words.")
+    answer = editor.post(page(preset, "draft_publish"), {"seen": seen}, follow=True)
+    assert "changed meanwhile" in answer.content.decode()
+    assert live_words(preset) == "Somebody else's words."
+    editor.post(page(preset, "draft_discard"))
+    assert not PresetDraft.objects.exists()
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"options": "[1]"},
+        {"options": '{"temperature": "hot"}'},
+        {"max_tokens": "0"},
+        {"max_cost": "-1"},
+        {"language_model": "99"},
+        {"sources": "nowhere"},
+        {"label": "x" * 101},
+        {"note": "x" * 201},
+    ],
+)
+def test_a_wrong_value_is_named_and_saves_nothing(editor, preset, fields):
+    data = {"options": "{}", "instructions": "D", **fields}
+    answer = editor.post(page(preset, "draft"), data)
+    assert answer.status_code == 200
+    assert list(answer.context["form"].errors) == list(fields)
+    assert not PresetDraft.objects.exists()
+
+
+def test_a_draft_whose_model_is_gone_can_be_mended(editor, preset):
+    model = LanguageModel.objects.create(provider=Provider.objects.get(), name="old")
+    save_draft(editor, preset, language_model=model.pk)
+    model.delete()
+    assert "no longer exists" in editor.get(page(preset, "draft")).content.decode()
+    assert "no longer exists" in publish(editor, preset)
+    save_draft(editor, preset)
+    publish(editor, preset)
+    assert live_words(preset) == "Draft words."
+
+
+def test_a_blocking_evaluation_leaves_no_other_way(editor, preset):
+    save_draft(editor, preset)
+    blocking(preset)
+    assert "has not passed" in publish(editor, preset)
+    assert "has not passed" in publish(editor, preset, override="1")
+    form = {"name": "support", "instructions": "Past it.", "options": "{}"}
+    form |= {"links-TOTAL_FORMS": 0, "links-INITIAL_FORMS": 0}
+    editor.post(page(preset, "change"), form)
+    assert live_words(preset) == "Live words."
+    chief = signed_in(
+        staff("ceo", "view_preset", "change_preset", "publish_unevaluated")
+    )
+    publish(chief, preset, override="1")
+    assert live_words(preset) == "Draft words."
+    text = editor.post(page(preset, "restore", 1), follow=True).content.decode()
+    assert "has not passed" in text
+    assert live_words(preset) == "Draft words."
+
+
+# Evaluations
+
+
+def case_form(*cases: dict[str, Any], **fields: Any) -> dict[str, Any]:
+    data = {"name": "basics", "cases-TOTAL_FORMS": len(cases), **fields}
+    data["cases-INITIAL_FORMS"] = 0
+    for number, case in enumerate(cases):
+        data |= {f"cases-{number}-{name}": value for name, value in case.items()}
+    return data
+
+
+def test_a_set_is_made_run_read_and_cancelled(editor, preset):
+    add = page(preset, "evaluations_add")
+    answer = editor.post(add, case_form({"input": "Hi", "contains": "yes"}))
+    assert answer["Location"] == page(preset, "evaluations")
+    made = EvaluationSet.objects.get()
+    assert made.cases.get().contains == "yes"
+    again = editor.post(add, case_form({"input": "Hi", "contains": "yes"}))
+    assert "name" in again.context["form"].errors
+    save_draft(editor, preset)
+    run_url = page(preset, "evaluations_run", made.pk)
+    answer = editor.post(run_url, {"budget": "1", "with_live": "on"})
+    run = EvaluationRun.objects.get()
+    assert answer["Location"] == page(preset, "runs_results", run.pk)
+    assert run.content["instructions"] == "Draft words."
+    assert run.live_content["instructions"] == "Live words."
+    EvaluationAnswer.objects.update(
+        state="unmet",
+        text="<script>no</script>",
+        checks=[{"kind": "contains", "passed": False, "reason": "It lacks: yes"}],
+    )
+    shown = editor.get(answer["Location"]).content.decode()
+    assert shown.count("&lt;script&gt;no&lt;/script&gt;") == 2
+    assert "It lacks: yes" in shown
+    editor.post(page(preset, "runs_cancel", run.pk))
+    run.refresh_from_db()
+    assert run.cancel_requested
+    assert editor.get(answer["Location"], {"fragment": "1"}).status_code == 200
+    assert editor.get(page(preset, "evaluations")).status_code == 200
+    editor.post(run_url, {"budget": "-1"})
+    editor.post(run_url, {"budget": "lots"})
+    assert EvaluationRun.objects.count() == 1
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        {"input": "Hi"},
+        {"input": "Hi", "pattern": "("},
+        {"input": "Hi", "schema": "{"},
+        {"input": "Hi", "schema": '{"type": 7}'},
+        {"input": "", "contains": "x"},
+        {"input": "x" * 100_001, "contains": "x"},
+    ],
+)
+def test_a_wrong_case_is_named_and_saves_nothing(editor, preset, case):
+    answer = editor.post(page(preset, "evaluations_add"), case_form(case))
+    assert answer.status_code == 200
+    assert any(answer.context["cases"].errors)
+    assert not EvaluationSet.objects.exists()
+
+
+def test_only_who_may_override_ends_the_requirement(editor, preset):
+    made = blocking(preset)
+    case = made.cases.get()
+    form = case_form({"id": case.pk, "input": "Hi", "contains": "yes"})
+    form["cases-INITIAL_FORMS"] = 1
+    editor.post(page(preset, "evaluations_edit", made.pk), form)
+    made.refresh_from_db()
+    assert made.blocks_publishing
+    shown = editor.get(page(preset, "evaluations_edit", made.pk)).content.decode()
+    assert ">null<" not in shown.replace("\n", "")
+    answer = editor.post(page(preset, "evaluations_remove", made.pk))
+    assert answer.status_code == 403
+    chief = signed_in(
+        staff("ceo", "view_preset", "change_preset", "publish_unevaluated")
+    )
+    chief.post(page(preset, "evaluations_remove", made.pk))
+    assert not EvaluationSet.objects.exists()
+
+
+# Rights
+
+
+def test_without_rights_the_pages_are_closed_and_owners_have_them(editor, preset):
+    made = blocking(preset)
+    editor.post(page(preset, "evaluations_run", made.pk))
+    run = EvaluationRun.objects.get()
+    pages = [("draft",), ("preview",), ("evaluations",), ("evaluations_add",)]
+    pages += [("evaluations_edit", made.pk), ("runs_results", run.pk)]
+    posts = [("draft_publish",), ("draft_discard",), ("runs_cancel", run.pk)]
+    posts += [("evaluations_remove", made.pk), ("evaluations_run", made.pk)]
+    tom = staff("tom")
+    viewer = signed_in(staff("vera", "view_preset"))
+    client = signed_in(tom)
+    for each in (client, viewer):
+        assert {each.get(page(preset, *p)).status_code for p in pages} == {403}
+        assert {each.post(page(preset, *p)).status_code for p in posts} == {403}
+    assert "/draft/" not in viewer.get(page(preset, "change")).content.decode()
+    group = Group.objects.create(name="owners")
+    Preset.objects.update(owner_group=group)
+    tom.groups.add(group)
+    assert {client.get(page(preset, *p)).status_code for p in pages} == {200}
+    save_draft(client, preset, sources="nowhere")  # a field that owners do not have
+    assert PresetDraft.objects.get().content["sources"] == []
+    other = Preset.objects.create(name="other")
+    assert client.get(page(other, "runs_results", run.pk)).status_code in (403, 404)
+    assert editor.get(page(other, "runs_results", run.pk)).status_code == 404
+    assert editor.get(page(other, "evaluations_edit", made.pk)).status_code == 404

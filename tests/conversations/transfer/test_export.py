@@ -1,0 +1,271 @@
+"""A conversation that is exported, imported and exported again has the same bytes."""
+
+from __future__ import annotations
+
+import io
+import json
+import zipfile
+from base64 import b64decode
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.core.files.base import ContentFile
+from django.test import Client
+from django.urls import reverse
+from django.utils import timezone
+
+from conversations.models import (
+    Attachment,
+    Conversation,
+    Folder,
+    Item,
+    Tag,
+    ToolCall,
+    Turn,
+)
+from conversations.transfer.export import load, write_json, write_markdown
+from conversations.transfer.imports import accept, run_import
+from llm.models import LanguageModel
+from llm.wire.items import function_call_output, message, new_id, user_message
+from tests.conversations.page_scene import (
+    CALL,
+    THOUGHT,
+    ada,
+    conversation,
+    model,
+    page_of,
+    submitted,
+    web,
+)
+from tests.conversations.scene import a_user, signed_in
+
+__all__ = ["ada", "conversation", "model", "submitted", "web"]
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("scripted_host")]
+
+PICTURE = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR" + bytes(range(256)) * 800
+
+
+def bytes_of(row: Conversation) -> bytes:
+    loaded = load(Conversation.objects.filter(pk=row.pk))
+    assert loaded
+    return b"".join(write_json(loaded))
+
+
+def imported(owner: Any, data: bytes, name: str = "export.json") -> Any:
+    row = accept(owner, ContentFile(data, name=name))
+    assert run_import(row.pk)
+    row.refresh_from_db()
+    return row
+
+
+def a_file(conversation: Conversation, name: str, data: bytes, kind: str) -> Attachment:
+    row = Attachment(
+        conversation=conversation, name=name, content_type=kind, size=len(data)
+    )
+    row.file.save(name, ContentFile(data), save=False)
+    row.save(force_insert=True)
+    return row
+
+
+@pytest.fixture
+def rich(ada: Any, model: LanguageModel) -> Conversation:
+    """Two branches, reasoning, calls, files, failures, and names that only Ada has."""
+    now = timezone.now()
+    row = Conversation.objects.create(
+        owner=ada,
+        title="Zürich & “Ζυρίχη” 🏔",
+        language_model=model,
+        folder=Folder.objects.create(owner=ada, name="Reisen"),
+        instructions="Be brief.\n",
+        options={"temperature": 0.7, "metadata": {"a": "b"}},
+        pinned_at=now,
+    )
+    row.tags.set([Tag.objects.create(owner=ada, name=name) for name in ("b", "a")])
+    picture = a_file(row, "b.png", PICTURE, "image/png")
+    text = a_file(row, "a.txt", "Grüße".encode(), "text/plain")
+    part = {"type": "input_file", "file_id": text.pk, "filename": "a.txt"}
+    image = {"type": "input_image", "file_id": picture.pk, "detail": "auto"}
+    asked = {**user_message("Look"), "content": [image, part]}
+    first = turn(row, asked, THOUGHT, CALL, function_call_output("call_1", "18 °C"))
+    ToolCall.objects.create(
+        turn=first,
+        call_id="call_1",
+        name="weather_demo",
+        state="completed",
+        output="18",
+    )
+    for answer in ("Rain.", "Sun."):
+        turn(
+            row,
+            user_message("And tomorrow?"),
+            message("assistant", answer),
+            parent=first,
+        )
+    failed = turn(row, user_message("\u2028 `<b>`"), parent=first)
+    Turn.objects.filter(pk=failed.pk).update(
+        status="failed", error={"code": "E", "message": "No.", "detail": "secret"}
+    )
+    return row
+
+
+def turn(row: Conversation, *items: Any, parent: Turn | None = None) -> Turn:
+    opened = row.open_turn(items[:1], parent=parent).turn
+    for position, item in enumerate(items[1:], 1):
+        Item.of(opened, position, item, origin=Item.Origin.OUTPUT).save()
+    Turn.objects.filter(pk=opened.pk).update(
+        status="completed",
+        usage={"input_tokens": 3, "output_tokens": 2, "total_tokens": 5},
+        finished_at=opened.created_at + timedelta(seconds=2),
+        language_model=row.language_model,
+    )
+    return opened
+
+
+def test_the_bytes_are_the_same_in_another_account(rich: Conversation):
+    eve = a_user("eve")
+    first = bytes_of(rich)
+    assert imported(eve, first).imported == 1
+    copy = Conversation.objects.get(owner=eve)
+    assert copy.pk != rich.pk
+    assert bytes_of(copy) == first
+
+
+def test_the_bytes_are_the_same_where_the_models_are_missing(
+    rich: Conversation, model: LanguageModel
+):
+    """The other site has neither the model nor the preset."""
+    first = bytes_of(rich)
+    model.enabled = False
+    model.save()
+    eve = a_user("eve")
+    imported(eve, first)
+    copy = Conversation.objects.get(owner=eve)
+    assert copy.language_model is None
+    assert bytes_of(copy) == first
+
+
+def test_files_come_with_their_content_and_belong_to_the_new_owner(rich: Conversation):
+    eve = a_user("eve")
+    imported(eve, bytes_of(rich))
+    copy = Conversation.objects.get(owner=eve)
+    contents = {}
+    for file in copy.attachments.all():
+        with file.file.open("rb") as stored:
+            contents[file.name] = stored.read()
+    assert contents == {"b.png": PICTURE, "a.txt": "Grüße".encode()}
+    named = json.dumps(
+        list(Item.objects.filter(turn__conversation=copy).values_list("payload"))
+    )
+    assert all(file.pk in named for file in copy.attachments.all())
+    assert not any(file.pk in named for file in rich.attachments.all())
+
+
+def test_branches_stay_branches(rich: Conversation):
+    eve = a_user("eve")
+    imported(eve, bytes_of(rich))
+    turns = list(Turn.objects.filter(conversation__owner=eve).order_by("created_at"))
+    assert [each.parent_id for each in turns] == [None, *[turns[0].pk] * 3]
+
+
+def test_a_second_import_brings_nothing_twice(rich: Conversation, ada: Any):
+    eve, data = a_user("eve"), bytes_of(rich)
+    imported(eve, data)
+    again = imported(eve, data)
+    assert (again.imported, again.repeated, again.skipped) == (0, 1, 0)
+    assert imported(ada, data).repeated == 1  # it is hers
+    Conversation.objects.get(owner=eve).delete_softly()
+    assert imported(eve, data).imported == 1
+
+
+def test_a_turn_that_still_runs_is_exported_as_incomplete_and_never_runs_again(
+    rich: Conversation,
+):
+    opened = rich.open_turn([user_message("Still running")]).turn
+    ToolCall.objects.create(
+        turn=opened, call_id="c", name="slow", state="executing", blocking=False
+    )
+    eve, data = a_user("eve"), bytes_of(rich)
+    imported(eve, data)
+    theirs = Turn.objects.filter(conversation__owner=eve)
+    assert not theirs.not_finished().exists()
+    calls = ToolCall.objects.filter(turn__in=theirs)
+    assert not calls.in_background().exists()
+    assert not calls.awaiting_delivery().exists()
+    assert json.loads(data)["turns"][-1]["incomplete_reason"] == "exported_unfinished"
+
+
+def test_secrets_of_the_site_are_not_exported(rich: Conversation):
+    item = Item.objects.filter(turn__conversation=rich).last()
+    assert item
+    item.provider_data = {"raw": "PROOF-7"}
+    item.save()
+    data = bytes_of(rich)
+    assert b"PROOF-7" not in data
+    assert b"secret" not in data
+
+
+def test_markdown_has_the_messages_in_order(rich: Conversation):
+    loaded = load(Conversation.objects.filter(pk=rich.pk))
+    assert loaded
+    text = b"".join(write_markdown(loaded)).decode()
+    assert text.startswith("# Zürich")
+    assert text.index("## You") < text.index("weather_demo") < text.index("Rain.")
+    assert "## Answer (fast)" in text
+    assert "It is about" not in text
+
+
+# Downloads
+
+
+def content(response: Any) -> bytes:
+    return b"".join(response.streaming_content)
+
+
+def test_one_conversation_is_downloaded_in_both_formats(
+    web: Client, rich: Conversation
+):
+    address = reverse("export-conversation", args=[rich.pk])
+    answer = web.get(address, {"format": "json"})
+    assert content(answer) == bytes_of(rich)
+    assert answer.headers["Content-Disposition"].startswith("attachment;")
+    answer = web.get(address, {"format": "markdown"})
+    assert b"## You" in content(answer)
+    assert b"?format=json" in web.get(address).content
+
+
+def test_all_conversations_are_one_archive_that_can_be_imported(
+    web: Client, ada: Any, rich: Conversation
+):
+    Conversation.objects.create(owner=ada, title="Hush", is_temporary=True)
+    gone = Conversation.objects.create(owner=ada, title="Gone")
+    gone.delete_softly()
+    Conversation.objects.create(owner=ada, title="Empty")
+    Conversation.objects.create(owner=a_user("bob"), title="His")
+    data = content(web.get(reverse("export-all")))
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        assert archive.testzip() is None
+        titles = {json.loads(archive.read(n))["title"] for n in archive.namelist()}
+    assert titles == {rich.title, "Empty"}
+    eve = a_user("eve")
+    assert imported(eve, data, "all.zip").imported == 2
+    copy = Conversation.objects.get(owner=eve, title=rich.title)
+    assert bytes_of(copy) == bytes_of(rich)
+
+
+def test_an_imported_conversation_can_be_read(rich: Conversation):
+    eve = a_user("eve")
+    imported(eve, bytes_of(rich))
+    copy = Conversation.objects.get(owner=eve)
+    answered = copy.turns.filter(status="completed").last()
+    assert answered is not None
+    address = f"{page_of(copy)}?at={answered.pk}"  # the newest branch has failed
+    page = signed_in(eve).get(address).content.decode()
+    assert "Sun." in page
+    assert "18 °C" in page
+
+
+def test_file_data_is_base64(rich: Conversation):
+    [picture, _] = json.loads(bytes_of(rich))["attachments"]
+    assert b64decode(picture["data"]) == PICTURE
+    assert new_id("file") not in picture["id"]

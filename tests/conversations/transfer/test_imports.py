@@ -1,0 +1,485 @@
+"""Imports of files: what is read, told, refused and repeated."""
+
+from __future__ import annotations
+
+import io
+import json
+import struct
+import zipfile
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.core.files.base import ContentFile
+from django.core.files.uploadedfile import SimpleUploadedFile
+from django.db import connection
+from django.test import Client
+from django.urls import reverse
+from django.utils import timezone, translation
+
+from conversations.models import Conversation, ConversationImport, Item, Tag, Turn
+from conversations.search.index import index_pending
+from conversations.search.results import find_conversations
+from conversations.transfer import imports
+from conversations.transfer.imports import ImportRefused, accept, run_import
+from tests.conversations.page_scene import (
+    ada,
+    conversation,
+    model,
+    page_of,
+    read,
+    submitted,
+    web,
+)
+from tests.conversations.scene import a_model, a_user, signed_in
+
+__all__ = ["ada", "conversation", "model", "submitted", "web"]
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("scripted_host")]
+
+SAMPLES = Path(__file__).parent / "samples"
+
+
+def imported(owner: Any, data: bytes | str, name: str = "export.json") -> Any:
+    content = data.encode() if isinstance(data, str) else data
+    row = accept(owner, ContentFile(content, name=name))
+    assert run_import(row.pk)
+    row.refresh_from_db()
+    return row
+
+
+def sample(name: str) -> bytes:
+    return (SAMPLES / f"{name}.json").read_bytes()
+
+
+def zipped(**files: bytes) -> bytes:
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, data in files.items():
+            archive.writestr(name.replace("__", "/") + ".json", data)
+    return stream.getvalue()
+
+
+@pytest.mark.parametrize("path", sorted(SAMPLES.glob("*.json")), ids=lambda p: p.stem)
+def test_each_sample_can_be_imported_read_and_found(path: Path, ada: Any):
+    row = imported(ada, path.read_bytes())
+    assert row.state == "completed"
+    assert row.imported >= 1
+    again = imported(ada, path.read_bytes())
+    assert (again.imported, again.repeated) == (0, row.imported)
+    web = signed_in(ada)
+    for talk in Conversation.objects.of(ada):
+        assert web.get(page_of(talk)).status_code == 200
+        word = talk.title.split()[0]
+        list(index_pending())
+        found = find_conversations(ada, word).conversations
+        assert talk.pk in [each.id for each in found]
+
+
+def test_the_report_names_what_was_skipped_and_left_out(ada: Any):
+    row = imported(ada, sample("chatgpt"))
+    assert (row.imported, row.skipped, row.format) == (2, 1, "chatgpt")
+    reasons = {each["title"]: each["reason"] for each in row.reasons}
+    assert reasons["Nothing said"] == "It has no messages with text."
+    assert "1 picture or file" in reasons["Rivers of Paris"]
+
+
+def test_times_models_archive_and_titles_come_along(ada: Any):
+    a_model("real-name", alias="gpt-4o")
+    imported(ada, sample("chatgpt"))
+    rivers = Conversation.objects.get(title="Rivers of Paris")
+    assert rivers.created_at.isoformat() == "2025-01-07T00:23:20+00:00"
+    assert rivers.pinned_at
+    assert rivers.title_source == "person"
+    assert Conversation.objects.get(title="Archived one").archived_at
+    models = {
+        turn.language_model and turn.language_model.name for turn in rivers.turns.all()
+    }
+    assert models == {"real-name", None}  # gpt-5 is not here
+    assert rivers.imported_names == {"turns": {"3": "gpt-5"}}
+    assert not Turn.objects.not_finished().exists()
+
+
+def test_tags_come_along_once(ada: Any):
+    Tag.objects.create(owner=ada, name="maths")
+    imported(ada, sample("open_webui"))
+    assert sorted(Tag.objects.values_list("name", flat=True)) == ["School", "maths"]
+
+
+def test_an_imported_conversation_goes_on_from_its_last_branch(ada: Any):
+    imported(ada, sample("open_webui"))
+    row = Conversation.objects.get()
+    from llm.wire.items import text_of, user_message
+
+    opened = row.open_turn([user_message("And 16 * 17?")]).turn
+    assert opened.parent
+    answer = opened.parent.items.get(origin=Item.Origin.OUTPUT)
+    assert text_of(answer.payload) == "255"
+
+
+def test_an_archive_with_other_files_around_it(ada: Any):
+    data = zipped(
+        conversations=sample("chatgpt_old"),
+        user=b"{}",
+        message_feedback=b"[]",
+        sub__more=sample("claude_old"),
+        empty=b"",
+    )
+    row = imported(ada, data, "export.zip")
+    assert (row.imported, row.skipped) == (2, 1)
+    assert row.reasons == [{"title": "empty.json", "reason": "The file is empty."}]
+
+
+# Bad files
+
+CUT = sample("chatgpt")[:-900]
+
+
+@pytest.mark.parametrize(
+    ("data", "error"),
+    [
+        (b"hello", "begins neither"),
+        (b"   ", "begins neither"),
+        (b"[]", "No conversations were found"),
+        (b"[1, 2, null, [{}]]", "No conversations were found"),
+        (b"[" * 5000, "cut off"),
+        (b'[{"a": "b', "middle of a text"),
+        (b"PK\x03\x04 no archive", "begins neither"),
+        (b"\xff\xfe[\0]\0", "begins neither"),
+    ],
+)
+def test_a_wrong_file_makes_one_clear_error(ada: Any, data: bytes, error: str):
+    row = imported(ada, data)
+    assert row.state == "failed"
+    assert error in row.error
+    assert not Conversation.objects.exists()
+
+
+def test_what_stands_before_a_fault_is_imported_and_told(ada: Any):
+    whole = json.dumps(json.loads(sample("claude_old"))[0]).encode()
+    row = imported(ada, b"[" + whole + b', {"title": "half", "mapping": {')
+    assert (row.state, row.imported) == ("failed", 1)
+    assert "cut off" in row.error
+
+
+@pytest.mark.parametrize(
+    ("entry", "reason"),
+    [
+        ('{"title": "T", "mapping": [' + "[" * 2000 + "]" * 2000 + "]}", "levels deep"),
+        ('{"title": "T", "mapping": {"a": }}', "no valid JSON"),
+        ('{"title": "T", "mapping": {}, "id": 7}', "no id"),
+        ('{"title": "T", "something": {}}', "in no format"),
+        ('{"title": "T", "format": "parley.conversation.v9"}', "we read"),
+        ('{"title": "T", "format": "parley.conversation.v1", "id": null}', "no id"),
+    ],
+)
+def test_one_bad_conversation_does_not_keep_the_others_out(
+    ada: Any, entry: str, reason: str
+):
+    good = json.dumps(json.loads(sample("claude_old"))[0])
+    row = imported(ada, f"[{entry}, {good}]")
+    assert (row.state, row.imported, row.skipped) == ("completed", 1, 1)
+    assert reason in row.reasons[0]["reason"]
+
+
+def test_nul_halves_of_characters_and_long_titles_are_made_harmless(ada: Any):
+    value = json.loads(sample("claude_old"))[0]
+    value["name"] = "x\0\ud800" * 5000
+    value["chat_messages"][0]["text"] = "a\0b\ud800c"
+    imported(ada, json.dumps([value]))
+    row = Conversation.objects.get()
+    assert len(row.title) <= 200
+    assert "\0" not in row.title
+    text = Item.objects.filter(turn__conversation=row).first()
+    assert text
+    assert text.payload["content"][0]["text"] == "a\ufffdb\ufffdc"
+
+
+def test_an_archive_that_unpacks_to_too_much_is_refused(ada: Any, settings: Any):
+    settings.IMPORT_MAX_SIZE = 10_000
+    data = zipped(conversations=b" " * 3_000_000)
+    assert len(data) < 10_000
+    row = imported(ada, data)
+    assert row.state == "failed"
+    assert "too large when it is unpacked" in row.error
+
+
+@pytest.mark.parametrize("kind", ["unpacking", "no object", "one object"])
+def test_a_long_way_without_a_conversation_counts_as_progress(
+    ada: Any, monkeypatch: pytest.MonkeyPatch, kind: str
+):
+    """Otherwise another process would take the import over."""
+    monkeypatch.setattr(imports, "SAVE_INTERVAL", 0.0)
+    data = {
+        "unpacking": zipped(conversations=b" " * 5 * imports.PIECE + b"[]"),
+        "no object": b"[" + b"[]," * 500_000 + b"[]]",
+        "one object": b'{"a": [' + b"[]," * 500_000 + b"[]]}",
+    }[kind]
+    saved: list[str] = []
+
+    def count(execute: Any, sql: str, params: Any, many: bool, context: Any) -> Any:
+        if '"seen_at"' in sql and sql.startswith("UPDATE"):
+            saved.append(sql)
+        return execute(sql, params, many, context)
+
+    with connection.execute_wrapper(count):
+        imported(ada, data)
+    assert len(saved) > 5
+
+
+def test_nothing_more_is_unpacked_after_too_many_conversations(
+    ada: Any, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(imports, "MAX_CONVERSATIONS", 1)
+    mine = sample("chatgpt_old")
+    broken = b"[{}, not JSON"
+    row = imported(ada, zipped(a=mine, b=broken, c=broken))
+    assert row.state == "failed"
+    assert "more than 1 conversations" in row.error
+    assert (row.imported, row.skipped) == (1, 0)
+    assert row.reasons == []
+
+
+@pytest.mark.parametrize("method", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+def test_an_archive_is_not_unpacked_by_methods_without_a_limit(ada: Any, method: int):
+    """A few bytes of such an archive unpack into the memory as a whole."""
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w", method) as archive:
+        archive.writestr("conversations.json", b"[" + b" " * 3_000_000 + b"{}]")
+    assert len(stream.getvalue()) < 3000
+    row = imported(ada, stream.getvalue())
+    assert row.state == "failed"
+    assert "pack it again as an ordinary ZIP" in row.error
+
+
+def test_an_archive_s_list_of_files_is_not_read_if_it_would_fill_the_memory(ada: Any):
+    entry = struct.pack("<4s42x", b"PK\1\2")
+    size = imports.MAX_DIRECTORY + len(entry)
+    end = struct.pack("<4s8xLLH", b"PK\5\6", size, 0, 0)
+    row = imported(ada, entry * (size // len(entry) + 1) + end)
+    assert row.state == "failed"
+    assert f"more than {imports.MAX_ENTRIES:,} files" in row.error
+
+
+def citing(note: dict[str, Any]) -> dict[str, Any]:
+    notes = [{"type": "url_citation", "start_index": 0, "end_index": 1, **note}]
+    part = {"type": "output_text", "text": "Said", "annotations": notes}
+    return {"type": "message", "role": "assistant", "content": [part]}
+
+
+def test_a_hostile_file_of_our_own_format_can_be_shown_and_runs_nothing(ada: Any):
+    call = {"type": "function_call", "id": "i", "call_id": "c", "name": "n"}
+    items: list[Any] = [
+        {"type": "message", "role": "assistant", "content": [{"type": "output_text"}]},
+        {"type": "message", "role": "user", "content": "text"},
+        {"type": "message", "role": "root", "content": []},
+        {**call, "arguments": {"a": 1}},
+        {**call, "arguments": "{"},
+        {"type": "function_call_output", "call_id": "c", "output": [{"type": 7}]},
+        {"type": "reasoning", "id": "r", "summary": "no list"},
+        {"type": "web_search_call", "id": "w", "action": [[7]], "results": "x"},
+        {"type": "mcp_call", "id": "m", "output": {"a": []}, "error": 7},
+        {"type": "image_generation_call", "id": "g", "result": 7},
+        {"type": "code_interpreter_call", "id": "k", "outputs": 7, "code": []},
+        {"type": "compaction", "id": "z", "parley:through": {}},
+        {"type": ["a"]},
+        None,
+        {
+            "type": "message",
+            "role": "assistant",
+            "content": [
+                {"type": "output_text", "text": "<script>x", "annotations": [7]}
+            ],
+        },
+        {"type": "message", "role": "user", "content": [], "parley:call_id": {}},
+        *(citing(note) for note in ({"url": 7}, {"url": "https://a", "title": [7]})),
+    ]
+    turns = [
+        {
+            "items": [{"origin": "output", "payload": each}],
+            "status": "queued",
+            "parent": number,
+            "usage": {"input_tokens": "x"},
+            "notes": [{"kind": []}, {"kind": "context", "text": 5}],
+            "error": {"code": [], "message": {}},
+            "options": {"temperature": "hot", "gateway": {"chats": True}},
+            "tool_calls": [{"call_id": "c", "name": 5, "state": "executing"}],
+        }
+        for number, each in enumerate(items)
+    ]
+    value = {"format": "parley.conversation.v1", "id": "h", "turns": turns}
+    files = [{"id": "file_1", "name": "../x", "data": "!!"}]
+    row = imported(ada, json.dumps({**value, "attachments": files, "tags": [[]]}))
+    assert row.imported == 1, row.reasons
+    found = Conversation.objects.get()
+    assert not Turn.objects.not_finished().exists()
+    assert Turn.objects.filter(options={}).count() == len(items)
+    page = signed_in(ada).get(page_of(found))
+    assert page.status_code == 200
+    assert b"<script>x" not in page.content
+
+
+# Running
+
+
+def test_an_interrupted_import_is_taken_up_once_and_repeats_nothing(
+    ada: Any, monkeypatch: pytest.MonkeyPatch
+):
+    row = accept(ada, ContentFile(sample("chatgpt"), name="a.json"))
+    real = imports.write_source
+
+    def crash(*args: Any) -> None:
+        real(*args)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(imports, "write_source", crash)
+    with pytest.raises(KeyboardInterrupt):
+        run_import(row.pk)
+    monkeypatch.undo()
+    assert not list(imports.resume_imports())  # it may still run elsewhere
+    long_ago = timezone.now() - timedelta(minutes=5)
+    ConversationImport.objects.update(seen_at=long_ago)
+    assert list(imports.resume_imports()) == [{"imports": 1}]
+    row.refresh_from_db()
+    assert (row.state, row.imported, row.repeated) == ("completed", 2, 0)
+    assert Conversation.objects.count() == 2
+    assert not run_import(row.pk)
+
+
+@pytest.mark.parametrize("is_written", [True, False])
+def test_an_import_that_is_killed_at_each_conversation_counts_each_once(
+    ada: Any, monkeypatch: pytest.MonkeyPatch, is_written: bool
+):
+    chats = json.loads(sample("claude_old"))
+    many = [{**chats[0], "uuid": f"talk-{number}"} for number in range(5)]
+    archive = zipped(
+        a=b"[]", b=json.dumps(many[:2]).encode(), c=sample("chatgpt"), d=b"no JSON"
+    )
+    later = zipped(e=json.dumps(many[1:]).encode())
+    row = accept(ada, ContentFile(archive, name="a.zip"))
+    real = imports.write_source
+
+    def crash(*args: Any) -> None:
+        if is_written:
+            real(*args)
+        raise KeyboardInterrupt
+
+    def crash_on_second(*args: Any) -> None:
+        monkeypatch.setattr(imports, "write_source", crash)
+        real(*args)
+
+    is_over = False
+    while not is_over:
+        monkeypatch.setattr(imports, "write_source", crash_on_second)
+        try:
+            is_over = run_import(row.pk)
+        except KeyboardInterrupt:
+            long_ago = timezone.now() - timedelta(minutes=5)
+            ConversationImport.objects.update(seen_at=long_ago)
+    row.refresh_from_db()
+    assert (row.state, row.imported, row.repeated) == ("completed", 4, 0)
+    titles = ["a.json", "Nothing said", "Rivers of Paris", "d.json"]
+    assert sorted(each["title"] for each in row.reasons) == sorted(titles)
+    assert row.skipped == 3
+    monkeypatch.undo()
+    again = imported(ada, later, "b.zip")
+    assert (again.imported, again.repeated) == (3, 1)
+
+
+def test_the_report_speaks_the_language_of_the_upload(ada: Any):
+    with translation.override("de"):
+        row = accept(ada, ContentFile(zipped(conversations=b""), name="a.zip"))
+    run_import(row.pk)
+    row.refresh_from_db()
+    assert row.reasons[0]["reason"] == german("The file is empty.")
+
+
+def german(text: str) -> str:
+    with translation.override("de"):
+        return translation.gettext(text)
+
+
+def test_an_internal_error_is_told_without_details(
+    ada: Any, monkeypatch: pytest.MonkeyPatch, caplog: Any
+):
+    def fail(*_: Any) -> None:
+        raise RuntimeError("quotes the conversation")
+
+    monkeypatch.setattr(imports, "write_source", fail)
+    row = imported(ada, sample("chatgpt"))
+    assert row.state == "failed"
+    assert "Internal error" in row.error
+    assert "quotes" not in row.error + caplog.text
+
+
+def test_the_uploaded_file_is_not_kept(ada: Any):
+    row = imported(ada, sample("chatgpt"))
+    assert not row.file
+
+
+def test_a_user_has_few_imports_at_once(ada: Any):
+    for _ in range(imports.MAX_UNFINISHED):
+        accept(ada, ContentFile(b"[]", name="a.json"))
+    with pytest.raises(ImportRefused, match="still running"):
+        accept(ada, ContentFile(b"[]", name="a.json"))
+
+
+# Pages
+
+
+def test_the_page_shows_progress_and_result_without_javascript(
+    web: Client, ada: Any, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(imports, "start", lambda row: None)
+    upload = SimpleUploadedFile("chat.json", sample("chatgpt"))
+    answer = web.post(reverse("imports"), {"file": upload})
+    row = ConversationImport.objects.get()
+    assert answer.headers["Location"] == reverse("import", args=[row.pk])
+    page = web.get(answer.headers["Location"])
+    assert "Running" in read(page)
+    assert page.headers["Refresh"] == "2"
+    run_import(row.pk)
+    page = web.get(answer.headers["Location"])
+    assert "Completed." in read(page)
+    assert "Nothing said" in read(page)
+    assert "Refresh" not in page.headers
+    eve = signed_in(a_user("eve"))
+    assert eve.get(reverse("import", args=[row.pk])).status_code == 404
+
+
+def test_no_file_is_explained_on_the_page(web: Client):
+    answer = web.post(reverse("imports"), {})
+    assert answer.status_code == 400
+    assert "Choose a file first" in read(answer)
+
+
+def test_a_file_that_was_imported_again_does_not_keep_the_first_from_coming_back(
+    ada: Any, web: Client
+):
+    imported(ada, sample("claude"))
+    first = Conversation.objects.of(ada).first()
+    first.delete_softly()
+    imported(ada, sample("claude"))
+    address = reverse("restore-conversation", args=[first.pk])
+    assert web.post(address).status_code == 302
+    assert Conversation.objects.of(ada).filter(pk=first.pk).exists()
+
+
+def test_a_conversation_that_another_import_writes_meanwhile_is_a_repetition(
+    ada: Any, monkeypatch: pytest.MonkeyPatch
+):
+    imported(ada, sample("claude"))
+    count = Conversation.objects.of(ada).count()
+    answers = iter([False])  # not yet
+    monkeypatch.setattr(imports, "is_present", lambda *key: next(answers, True))
+    row = imported(ada, sample("claude"))
+    assert (row.state, row.repeated) == ("completed", count)
+    assert Conversation.objects.of(ada).count() == count
+
+
+@pytest.mark.slow
+def test_many_messages_with_unknown_parents_are_read_without_a_stall(ada: Any):
+    said = {"sender": "human", "text": "Hi", "parent_message_uuid": "elsewhere"}
+    data = json.dumps({"uuid": "long", "chat_messages": [said] * 51_000})
+    row = imported(ada, data)
+    assert "more than 50,000 messages" in row.reasons[0]["reason"]

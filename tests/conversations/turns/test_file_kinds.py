@@ -1,0 +1,94 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from conversations.turns.file_kinds import (
+    IMAGES,
+    NAME_LENGTH,
+    TEXT,
+    clean_name,
+    content_type_of,
+    decode_text,
+    format_size,
+)
+from tests.conversations import files
+
+
+@pytest.mark.parametrize(
+    ("data", "kind"),
+    [
+        (files.PNG, "image/png"),
+        (files.JPEG, "image/jpeg"),
+        (files.GIF, "image/gif"),
+        (files.WEBP, "image/webp"),
+        (files.PDF, "application/pdf"),
+        (files.TEXT, TEXT),
+        (files.SVG, TEXT),
+        (b"<!doctype html><script>x()</script>", TEXT),
+        ("\ufeffBOM".encode(), TEXT),
+        ("UTF-16".encode("utf-16"), TEXT),
+        (files.ZIP, None),
+        (files.ELF, None),
+        (b"half a picture: \x89PNG\r\n", None),
+        (b"\x89PNG\r\n\x1a\nnothing of a header", None),
+        (b"latin-1: caf\xe9", None),
+        (b"a NUL\0", None),
+    ],
+)
+def test_the_kind_of_a_file_comes_from_its_bytes(data: bytes, kind: str | None):
+    assert content_type_of(data) == kind
+
+
+@given(st.text(alphabet=st.characters(exclude_categories=["Cs", "Cc"])))
+def test_every_text_is_read_as_it_was_written(text: str):
+    for encoding in ("utf-8", "utf-8-sig", "utf-16"):
+        if text.startswith("\ufeff"):
+            continue  # its own mark
+        assert decode_text(text.encode(encoding)) == text
+
+
+@pytest.mark.parametrize(
+    ("original", "kind", "name"),
+    [
+        ("notes.txt", TEXT, "notes.txt"),
+        ("../../etc/passwd", TEXT, "passwd"),
+        (r"C:\Users\ada\notes.txt", TEXT, "notes.txt"),
+        ("..", TEXT, "file"),
+        ("", TEXT, "file"),
+        (".htaccess", TEXT, "htaccess"),
+        ("a\r\nb\x00c\td .txt", TEXT, "a bc d .txt"),
+        ("invoice\u202efdp.exe", "image/png", "invoicefdp.exe.png"),
+        ("photo.JPG", "image/jpeg", "photo.JPG"),
+        ("photo.png", "image/jpeg", "photo.png.jpeg"),
+        ("Cafe\u0301.pdf", "application/pdf", "Café.pdf"),
+    ],
+)
+def test_a_name_cannot_deceive(original: str, kind: str, name: str):
+    assert clean_name(original, kind) == name
+
+
+@given(st.text(), st.sampled_from([*sorted(IMAGES), "application/pdf", TEXT]))
+def test_every_name_becomes_a_plain_one(name: str, kind: str):
+    clean = clean_name(name, kind)
+    assert 0 < len(clean) <= NAME_LENGTH
+    assert clean.isprintable()
+    assert "/" not in clean
+    assert "\\" not in clean
+    assert not clean.startswith(".")
+    assert clean_name(clean, kind) == clean
+
+
+def test_a_long_name_keeps_its_extension():
+    name = clean_name(f"{'long ' * 60}.pdf", "application/pdf")
+    assert len(name) <= NAME_LENGTH
+    assert name.endswith(".pdf")
+
+
+@pytest.mark.parametrize(
+    ("size", "words"),
+    [(640, "640 bytes"), (12_000, "12 kB"), (3_449_000, "3.4 MB"), (10**9, "1 GB")],
+)
+def test_sizes_are_formatted_for_people(size: int, words: str):
+    assert format_size(size) == words

@@ -1,0 +1,1 @@
+"""An app whose command `flush` empties the database between tests more quickly."""

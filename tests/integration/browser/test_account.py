@@ -1,0 +1,147 @@
+"""One's own account and its drafts, in a real browser."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.conftest import StartServer
+from tests.integration.browser.test_chat import NO_SOCKETS, browser, signed_in
+from tests.serving import PASSWORD
+
+__all__ = ["browser"]
+
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
+
+
+def sign_in(page: Page, name: str, password: str = PASSWORD) -> None:
+    page.goto("/login/")
+    page.get_by_label("Username").fill(name)
+    page.get_by_label("Password").fill(password)
+    page.get_by_role("button", name="Sign in").click()
+    page.wait_for_url("**/")
+
+
+def sign_out(page: Page) -> None:
+    page.locator(".user-menu summary").click()
+    page.get_by_role("button", name="Sign out").click()
+    page.wait_for_url("**/login/**")
+
+
+def expect_drafts(page: Page, count: int) -> None:
+    names = "Object.keys(localStorage).filter(name => /draft/.test(name))"
+    page.wait_for_function(f"count => {names}.length === count", arg=count)
+
+
+def test_a_draft_belongs_to_its_author_and_is_removed_at_sign_out(
+    browser: Any, start_server: StartServer
+):
+    server = start_server()
+    make = "from django.contrib.auth.models import User as U;"
+    make += f"U.objects.create_user('grace', password={PASSWORD!r})"
+    server.manage("shell", "-v0", "-c", make)
+    context = browser.new_context(base_url=server.url)
+    page = context.new_page()
+    sign_in(page, "admin")
+    page.evaluate("localStorage.setItem('parley:draft:new', 'of an old version')")
+    page.get_by_role("textbox", name="Message").fill("what only the admin may read")
+    page.reload()
+    expect(page.get_by_role("textbox", name="Message")).to_have_value(
+        "what only the admin may read"
+    )
+    context.clear_cookies()  # the session is over without a sign-out
+    sign_in(page, "grace")
+    expect(page.get_by_role("textbox", name="Message")).to_have_value("")
+    page.get_by_role("textbox", name="Message").fill("by grace")
+    expect_drafts(page, 2)
+    sign_out(page)
+    assert "by grace" not in page.evaluate("JSON.stringify(localStorage)")
+    expect_drafts(page, 1)
+    sign_in(page, "admin")
+    expect(page.get_by_role("textbox", name="Message")).to_have_value(
+        "what only the admin may read"
+    )
+    sign_out(page)
+    expect_drafts(page, 0)
+    context.close()
+
+
+@pytest.mark.parametrize("script", ["", NO_SOCKETS], ids=["socket", "fallback"])
+@pytest.mark.smoke
+def test_a_page_whose_session_has_ended_goes_to_the_sign_in(
+    browser: Any, start_server: StartServer, script: str
+):
+    server = start_server()
+    context = browser.new_context(base_url=server.url)
+    page = context.new_page()
+    page.add_init_script(script or "0")
+    sign_in(page, "admin")
+    box = page.get_by_role("textbox", name="Message")
+    box.fill("Hello")
+    box.press("Enter")
+    page.wait_for_url("**/chat/*/**")
+    expect(page.locator('.turn[data-status="completed"]')).to_have_count(1)
+    end = "from django.contrib.sessions.models import Session as S;"
+    box.fill("written before it ended")
+    server.manage("shell", "-v0", "-c", end + "S.objects.all().delete()")
+    # Without a socket the page learns it at its next request, by this key or by itself.
+    is_sent = bool(script) and "/login/" not in page.url
+    if is_sent:
+        box.press("Enter")
+    page.wait_for_url(re.compile(r"/login/\?next=/chat/"))
+    page.get_by_label("Username").fill("admin")
+    page.get_by_label("Password").fill(PASSWORD)
+    page.get_by_role("button", name="Sign in").click()
+    page.wait_for_url(re.compile(r"^[^?]*/chat/"))
+    if is_sent:  # the message is sent now
+        expect(page.locator('.turn[data-status="completed"]')).to_have_count(2)
+    else:
+        expect(box).to_have_value("written before it ended")
+    context.close()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1280, 360])
+def test_the_account_page_fits(
+    browser: Any, start_server: StartServer, scheme: str, width: int
+):
+    server = start_server()
+    size = {"width": width, "height": 800}
+    with signed_in(browser, server, viewport=size, color_scheme=scheme) as context:
+        page = context.new_page()
+        page.goto("/account/")
+        expect(page.get_by_role("heading", name="Account", exact=True)).to_be_visible()
+        expect(page.get_by_text("this browser", exact=True)).to_be_visible()
+        page.get_by_label("Old password").fill("wrong")
+        page.get_by_label("New password", exact=True).fill("a-new-one-of-tests")
+        page.get_by_label("New password confirmation").fill("a-new-one-of-tests")
+        page.get_by_role("button", name="Change the password").click()
+        expect(page.get_by_text("entered incorrectly")).to_be_visible()
+        wide = "document.documentElement.scrollWidth"
+        assert page.evaluate(wide) <= width
+        _shoot(page, f"account-{width}-{scheme}")
+        stranger = browser.new_context(
+            base_url=server.url, viewport=size, color_scheme=scheme
+        )
+        page = stranger.new_page()
+        for _ in range(5):
+            page.goto("/login/")
+            page.get_by_label("Username").fill("admin")
+            page.get_by_label("Password").fill("wrong")
+            page.get_by_role("button", name="Sign in").click()
+        expect(
+            page.get_by_text(re.compile(r"Try again in \d+ seconds"))
+        ).to_be_visible()
+        _shoot(page, f"locked-out-{width}-{scheme}")
+        stranger.close()
+
+
+def _shoot(page: Page, name: str) -> None:
+    """For people to look at, where SCREENSHOTS names a folder."""
+    if folder := os.environ.get("SCREENSHOTS"):
+        page.screenshot(path=str(Path(folder) / f"{name}.png"), full_page=True)

@@ -1,0 +1,58 @@
+"""Where things stand on the chat page."""
+
+from __future__ import annotations
+
+import pytest
+from playwright.sync_api import FloatRect, Locator, expect
+
+from tests.integration.browser.test_chat import (
+    NUMBERS,
+    Open,
+    browser,
+    expect_end,
+    last,
+    open_page,
+    send_message,
+)
+
+__all__ = ["browser", "open_page"]
+
+pytestmark = pytest.mark.browser
+
+
+def box_of(found: Locator) -> FloatRect:
+    box = found.bounding_box()
+    assert box
+    return box
+
+
+@pytest.mark.parametrize("width", [390, 1440])
+def test_a_message_has_its_pencil_beside_it(open_page: Open, width: int):
+    page = open_page(viewport={"width": width, "height": 844})
+    send_message(page, "/echo Keeping bread fresh, for many days and in summer too")
+    expect_end(page)
+    asked = last(page).locator(".asked")
+    asked.hover()
+    pencil, message = box_of(asked.locator(".turn-edit")), box_of(asked)
+    assert message["y"] <= pencil["y"]
+    assert pencil["y"] + pencil["height"] <= message["y"] + message["height"]
+    assert pencil["x"] >= 0
+    assert pencil["x"] + pencil["width"] <= message["x"] + 1
+
+
+@pytest.mark.parametrize("width", [390, 720, 1440])
+def test_the_tools_of_the_message_box_stand_in_one_row(open_page: Open, width: int):
+    page = open_page(viewport={"width": width, "height": 844})
+    for text in ("/echo Hello", f"/long {NUMBERS}"):
+        send_message(page, text)
+        if text.startswith("/long"):
+            expect(page.locator("#stop")).to_be_visible()
+        else:
+            expect_end(page)
+        tools = page.locator(".composer-tools")
+        shown = [box_of(each) for each in tools.locator("> *:visible").all()]
+        assert len(shown) >= 4
+        assert box_of(tools)["height"] < 50
+        assert all(box["x"] + box["width"] <= width for box in shown)
+    page.keyboard.press("Escape")
+    expect(page.locator("#stop")).to_be_hidden()

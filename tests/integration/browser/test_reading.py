@@ -1,0 +1,208 @@
+from __future__ import annotations
+
+import re
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from tests.integration.browser.test_chat import (
+    Open,
+    answer,
+    browser,
+    expect_end,
+    last,
+    open_page,
+    page,
+    send_message,
+    signed_in,
+)
+from tests.serving import ServerProcess
+
+__all__ = ["browser", "open_page", "page"]
+
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
+
+MANY = r"""Energy $E = mc^2$, a sum
+
+$$\sum_{i=1}^n i$$
+
+and \(\fcolorbox{red}{white}{$x$}\), but \(\frac{1}\).
+
+```mermaid
+flowchart LR
+  A[Ask] --> B[Done]
+```
+
+```mermaid
+flowchart LR
+  A[[[ wrong
+```
+
+| Name | Value |
+|---|---|
+| a, b | =1 |
+
+```python
+x = 1
+```
+"""
+#: Tries all that an artifact must not reach, and writes down what it could reach.
+HOSTILE = """```html
+<title>Hostile</title>
+<p id="found">waiting</p>
+<script>
+const reached = [];
+const attempt = (name, act) => { try { act(); reached.push(name); } catch {} };
+attempt("cookie", () => document.cookie.length);
+attempt("storage", () => localStorage.setItem("a", "b"));
+attempt("parent", () => parent.document.title);
+attempt("top", () => top.location.href.length);
+attempt("navigation", () => { top.location = "/logout/"; });
+attempt("popup", () => { if (!open("/")) throw 0; });
+const requests = ["/api/conversations/", "https://example.com/"].map((url) =>
+  fetch(url).then(() => reached.push(url), () => {}));
+const picture = new Promise((resolve) => {
+  const image = new Image();
+  image.onload = () => resolve(reached.push("picture"));
+  image.onerror = resolve;
+  image.src = "/static/img/favicon.svg";
+});
+Promise.all([...requests, picture]).then(() => {
+  document.getElementById("found").textContent = `reached: ${reached.join(", ")}.`;
+});
+</script>
+```
+
+```mermaid
+flowchart LR
+  A["Ask <img src=x onerror=alert(1)>"] --> B[Done]
+  click A "javascript:alert(1)"
+```"""
+
+
+@pytest.mark.smoke
+def test_formulas_diagrams_tables_and_code_are_made_readable(open_page: Open):
+    page = open_page(permissions=["clipboard-read", "clipboard-write"])
+    send_message(page, f"/echo {MANY}")
+    expect_end(page)
+    said = answer(page)
+    expect(said.locator(".katex")).to_have_count(3)
+    expect(said.locator(".katex-display")).to_have_count(1)
+    frame = said.locator(".katex .fcolorbox")  # the policy refuses no style
+    expect(frame).to_have_css("border-top-color", "rgb(255, 0, 0)")
+    expect(said).to_contain_text(r"\(\frac{1}\)")  # what KaTeX refuses stays readable
+    picture = said.locator(".diagram img")
+    expect(picture).to_have_count(1)
+    expect(picture).to_have_attribute("src", re.compile("^data:image/svg"))
+    assert (
+        picture.evaluate("image => image.decode().then(() => image.naturalWidth)") > 50
+    )
+    expect(said.locator(".diagram-error")).to_have_count(1)
+    said.get_by_role("button", name="Source").click()
+    expect(said.locator(".code").first).to_be_visible()
+
+    said.get_by_role("button", name="Copy as CSV").click()
+    copied = "navigator.clipboard.readText()"
+    assert page.evaluate(copied) == 'Name,Value\r\n"a, b",\'=1\r\n'
+    last(page).get_by_label("More for this answer").click()
+    last(page).get_by_role("button", name="Copy as plain text").click()
+    expect(page.locator("#announcer")).to_have_text("Copied")
+    text = page.evaluate(copied)
+    assert "$E = mc^2$" in text
+    assert "x = 1" in text
+    assert "Wrap" not in text
+    last(page).get_by_role("link", name="Link to this answer").click()
+    expect(last(page).locator("[data-copy-as=link]")).to_contain_text("Copied")
+    assert re.search(r"/chat/\w+/\?at=(resp_\w+)#turn-\1$", page.evaluate(copied))
+
+    block = said.locator(".code", has_text="x = 1")
+    block.get_by_role("button", name="Wrap").click()
+    expect(block).to_have_class(re.compile("is-wrapped"))
+    with page.expect_download() as download:
+        block.get_by_role("button", name="Download").click()
+    assert download.value.suggested_filename.endswith(".py")
+
+
+def test_a_formula_is_typeset_while_the_answer_goes_on(page: Page):
+    words = " ".join(str(number) for number in range(1, 90))
+    send_message(page, f"/echo First $E = mc^2$ then {words}")
+    expect(page.locator(".turn[data-status=in_progress] .katex")).to_have_count(1)
+    expect_end(page)
+    expect(answer(page).locator(".katex")).to_have_count(1)
+
+
+def test_formulas_out_of_sight_are_typeset_when_their_reader_comes_near(page: Page):
+    send_message(page, "/echo " + "\n\n".join(f"${n}x$" for n in range(1, 101)))
+    expect_end(page)
+    expect(page.locator(".math").last.locator(".katex")).to_have_count(1)
+    first = answer(page).locator(".math").first
+    expect(first).to_have_text("$1x$")
+    first.scroll_into_view_if_needed()
+    expect(first.locator(".katex")).to_have_count(1)
+
+
+def test_an_artifact_reaches_nothing(browser: Browser, shared_server: ServerProcess):
+    with signed_in(browser, shared_server) as context:
+        # The console reports each refused request, so this page is not watched.
+        page = context.new_page()
+        left, dialogs = [], []
+        page.on("dialog", lambda dialog: dialogs.append(dialog) or dialog.dismiss())
+        page.on("request", lambda r: left.append(r.url))
+        page.goto("/")
+        _open_hostile_artifact(page)
+        picture = answer(page).locator(".diagram img")
+        expect(picture).to_have_attribute("src", re.compile("^data:image/svg"))
+        assert dialogs == []
+        assert page.url.startswith(f"{shared_server.url}/chat/")
+        assert [
+            url for url in left if not url.startswith((shared_server.url, "data:"))
+        ] == []
+
+
+def _open_hostile_artifact(page: Page) -> None:
+    send_message(page, f"/echo {HOSTILE}")
+    expect_end(page)
+    page.get_by_role("link", name="Preview").click()
+    pane = page.locator("#artifact")
+    expect(pane.get_by_role("heading", name="Hostile")).to_be_visible()
+    found = pane.frame_locator("iframe").locator("#found")
+    expect(found).to_have_text("reached: .")
+    page.keyboard.press("Escape")
+    expect(pane).to_be_hidden()
+    expect(page.get_by_role("link", name="Preview")).to_be_focused()
+
+
+def test_ratings_work_in_place_and_without_javascript(page: Page, open_page: Open):
+    send_message(page, "/echo rate me")
+    expect_end(page)
+    good = last(page).get_by_role("button", name="Good answer")
+    good.click()
+    expect(good).to_have_attribute("aria-pressed", "true")
+    last(page).get_by_text("Add a comment").click()
+    last(page).get_by_label("What was good or bad?").fill("Short.")
+    last(page).get_by_role("button", name="Save").click()
+    expect(page.locator("#announcer")).to_have_text("Your rating is stored.")
+
+    plain = open_page(page.url, java_script_enabled=False)
+    foot = plain.locator(".turn").last
+    good = foot.get_by_role("button", name="Good answer")
+    expect(good).to_have_attribute("aria-pressed", "true")
+    good.click()
+    expect(good).to_have_attribute("aria-pressed", "false")
+
+
+def test_an_attached_table_is_shown_over_the_page(page: Page):
+    file = {
+        "name": "sums.csv",
+        "mimeType": "text/csv",
+        "buffer": b'Name,Sum\n"a, <b>x</b>",3\n',
+    }
+    page.get_by_label("Attach files").set_input_files(file)
+    send_message(page, "/echo seen")
+    expect_end(page)
+    page.get_by_role("link", name="sums.csv").click()
+    dialog = page.locator("#file-preview")
+    expect(dialog.get_by_role("cell", name="a, <b>x</b>")).to_be_visible()
+    expect(dialog).to_contain_text("byte")
+    page.keyboard.press("Escape")
+    expect(dialog).to_be_hidden()

@@ -1,0 +1,122 @@
+"""Each page of the staff console, opened by staff, with its main act."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from benchmarks.screenshots import show_differences
+from tests.integration.accessibility.site import DESKTOP, Site, show, start_site
+from tests.integration.browser.test_chat import browser, watched
+from tests.llm.probing.host import ProbedHost
+
+__all__ = ["browser"]
+
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
+
+
+@pytest.fixture(scope="module")
+def site(
+    browser: Browser, migrated_data: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Site]:
+    site = start_site(browser, migrated_data, tmp_path_factory.mktemp("staff"))
+    yield site
+    site.server.kill()
+
+
+@pytest.fixture
+def page(site: Site) -> Iterator[Page]:
+    with site.context("admin", **DESKTOP) as context:
+        yield watched(context, site.server.url, faults := [])
+    assert faults == []
+
+
+def test_the_board_shows_processes_and_sets_a_banner(site: Site, page: Page):
+    show(page, "admin board", site.paths["admin board"])
+    expect(page.get_by_role("cell", name="runs turns").first).to_be_visible()
+    page.get_by_label("Banner").fill("Back at noon")
+    page.get_by_role("button", name="Save").click()
+    page.goto("/")
+    expect(page.get_by_text("Back at noon")).to_be_visible()
+
+
+def test_the_timeline_leads_to_a_call_and_to_the_events(site: Site, page: Page):
+    show(page, "admin turn", site.paths["admin turn"])
+    expect(page.get_by_role("heading", name="Where 7.4 s went")).to_be_visible()
+    page.get_by_role("link", name="find_events").first.click()
+    expect(page.locator(".timeline li:target")).to_contain_text("did not answer")
+    page.get_by_role("link", name="Events", exact=True).click()
+    page.get_by_label("Number or position").fill("2")
+    page.get_by_role("button", name="Go").click()
+    expect(page.locator("#event-2 details")).to_have_attribute("open", "")
+
+
+def test_a_replay_is_started_and_another_one_compared(site: Site, page: Page):
+    show(page, "admin turn", site.paths["admin turn"])
+    page.get_by_role("link", name="Replay", exact=True).click()
+    page.get_by_label("Name:").fill("In one sentence")
+    page.get_by_label("Instructions:").fill("Answer in one sentence.")
+    page.get_by_role("button", name="Run").click()
+    expect(page.get_by_role("heading", name="In one sentence")).to_be_visible()
+    show(page, "admin replayed turn", site.paths["admin replayed turn"])
+    expect(page.locator(".tool-diff ins")).to_have_text(
+        "+ North leads, with 1,200 sold."
+    )
+
+
+def test_a_probe_shows_what_the_host_cannot_do(site: Site, page: Page):
+    with ProbedHost("ignores tools").listening() as url:
+        show(page, "admin provider", site.paths["admin provider"])
+        page.locator("#id_base_url").fill(url)
+        page.locator("#id_keys-0-secret").fill("wk-another-0123456789")
+        page.get_by_role("button", name="Save and continue editing").click()
+        expect(page.get_by_text("was changed successfully")).to_be_visible()
+        page.get_by_role("link", name="Probe", exact=True).click()
+        page.get_by_role("button", name="Probe").click()
+        tool = page.get_by_role("row").filter(has=page.get_by_text("Tool", exact=True))
+        expect(tool).to_contain_text("does not work")
+
+
+def test_a_key_is_rotated(site: Site, page: Page):
+    show(page, "admin rotation", site.paths["admin rotation"])
+    page.locator("#id_secret").fill("wk-next-0123456789")
+    page.get_by_role("button", name="Rotate").click()
+    show(page, "admin provider", site.paths["admin provider"])
+    # Two keys, and the row that a further one is made from.
+    expect(page.get_by_label("Expires at Date", exact=True)).to_have_count(3)
+
+
+def test_the_statistics_of_tools_have_periods(site: Site, page: Page):
+    show(page, "admin tool statistics", site.paths["admin tool statistics"])
+    failed = page.get_by_role("row").filter(has_text="find_events")
+    expect(failed).to_contain_text("100 %")
+    page.get_by_role("link", name="24 hours").click()
+    expect(failed).to_contain_text("2.398 s")
+
+
+def test_a_changed_configuration_is_compared_and_applied(site: Site, page: Page):
+    show(page, "admin configuration", site.paths["admin configuration"])
+    show_differences(page)
+    expect(page.locator(".tool-diff ins")).to_contain_text("GPT-5 small")
+    page.get_by_role("button", name="Apply these changes").click()
+    expect(page.get_by_text("1 change was made.")).to_be_visible()
+
+
+def test_a_tool_runs_dry(site: Site, page: Page):
+    show(page, "admin dry run", site.paths["admin dry run"])
+    page.get_by_label("Arguments").fill('{"expression": "6 * 7"}')
+    page.get_by_role("button", name="Run").click()
+    expect(page.locator("#content-main, #content")).to_contain_text("42")
+
+
+def test_the_first_steps_explain_a_backup(site: Site, page: Page):
+    show(page, "admin", site.paths["admin"])
+    page.get_by_role("link", name="How to make one").click()
+    section = page.locator("#step-backup:target")
+    expect(section).to_contain_text("backup /backup")
+    site.server.manage("backup", "--noted")
+    page.reload()
+    expect(section).to_contain_text("The last one was made on")

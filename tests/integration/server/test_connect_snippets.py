@@ -1,0 +1,42 @@
+"""The texts of *Connect an app* run as they are, against a real server."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from conversations.pages.connect.snippets import GROUPS
+from tests.programs import need_program
+from tests.serving import ServerProcess
+
+pytestmark = [pytest.mark.server, pytest.mark.slow]
+
+SNIPPETS = {each.slug: each for group in GROUPS for each in group.snippets}
+MODEL = "demo/demo"
+PATIENCE = 60  # seconds
+
+
+def filled(server: ServerProcess, slug: str) -> str:
+    values = {"BASE": server.url, "V1": f"{server.url}/v1", "MODEL": MODEL}
+    return SNIPPETS[slug].fill({**values, "TOKEN": server.create_token()})
+
+
+def output_of(*command: str) -> str:
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=PATIENCE, check=False
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    return done.stdout
+
+
+def test_curl(shared_server: ServerProcess):
+    need_program("curl")
+    answer = output_of("sh", "-c", filled(shared_server, "curl"))
+    assert '"object":"chat.completion"' in answer.replace(" ", "")
+
+
+@pytest.mark.parametrize("slug", ["openai-python", "anthropic-python"])
+def test_python(shared_server: ServerProcess, slug: str):
+    assert output_of(sys.executable, "-c", filled(shared_server, slug)).strip()

@@ -1,0 +1,52 @@
+// What needs no page of the modules that help to read answers.
+import assert from "node:assert/strict";
+import test from "node:test";
+
+globalThis.document = { querySelector: () => null };
+globalThis.matchMedia = () => ({ matches: false, addEventListener() {} });
+globalThis.addEventListener = () => {};
+const { endingOf } = await import("../../static/js/reading/code-tools.js");
+const { quoted } = await import("../../static/js/reading/tables.js");
+const { sentences } = await import("../../static/js/reading/speech.js");
+
+test("a file ends as its language's files do, and never in what a model made up", () => {
+  assert.equal(endingOf("python"), "py");
+  assert.equal(endingOf("c++"), "cpp");
+  assert.equal(endingOf("html"), "html");
+  for (const odd of ["", "../../x", "constructor/", "a b", "x".repeat(40)]) {
+    assert.equal(endingOf(odd), "txt");
+  }
+  assert.match(endingOf("constructor"), /^(constructor|txt)$/);
+});
+
+test("cells of CSV are quoted, and none is a formula", () => {
+  assert.equal(quoted("plain"), "plain");
+  assert.equal(quoted('a "b", c'), '"a ""b"", c"');
+  assert.equal(quoted("two\nlines"), '"two\nlines"');
+  assert.equal(quoted("=1+2"), "'=1+2");
+  assert.equal(quoted("@SUM(A1)"), "'@SUM(A1)");
+  assert.equal(quoted("-3,50"), '"-3,50"');
+  assert.equal(quoted("-12 %"), "-12 %");
+  assert.equal(quoted("-1-cmd"), "'-1-cmd");
+});
+
+const { rowsOf } = await import("../../static/js/reading/csv.js");
+
+test("CSV is read as spreadsheets write it", () => {
+  assert.deepEqual(rowsOf('a,b\r\n"x, ""y""\nz",2\r\n', 9), [["a", "b"], ['x, "y"\nz', "2"]]);
+  assert.deepEqual(rowsOf("a;b\n1;2", 9), [["a", "b"], ["1", "2"]]);
+  assert.deepEqual(rowsOf("a\tb\n\t", 9), [["a", "b"], ["", ""]]);
+  assert.deepEqual(rowsOf("", 9), []);
+  assert.deepEqual(rowsOf('"open\nfor ever', 9), [["open\nfor ever"]]);
+  assert.deepEqual(rowsOf("a\nb\nc", 2), [["a"], ["b"]]);
+});
+
+test("what is read aloud is cut at sentences, and nothing is lost", () => {
+  const text = "One sentence of some words. ".repeat(40) + "x".repeat(700) + " end";
+  const pieces = sentences(text);
+  assert.ok(pieces.every((piece) => piece.length <= 221 && piece));
+  const joined = pieces.join("").replaceAll(" ", "");
+  assert.equal(joined, text.replaceAll(" ", ""));
+  assert.ok(pieces[0].endsWith("."));
+  assert.deepEqual(sentences("  "), []);
+});

@@ -1,0 +1,272 @@
+"""Proxy, CA, time limits, secret headers and quirks of a provider take effect."""
+
+from __future__ import annotations
+
+import datetime
+import socket
+import ssl
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+from django.core.exceptions import ValidationError
+
+from llm import api
+from llm.errors import InvalidKey, LLMError, ProviderDown, ProviderTimeout
+from llm.models import LanguageModel, ModelCall, Provider
+from tests.llm.probing.host import ProbedHost
+
+pytestmark = pytest.mark.django_db
+
+VALUE = "wk-secret-header-0123456789"
+
+
+def provider(base_url: str, **fields: Any) -> Provider:
+    row = Provider(
+        name="Fake",
+        kind="openai_compatible",
+        base_url=base_url,
+        allow_private_network=fields.pop("allow_private_network", True),
+        **fields,
+    )
+    row.full_clean()
+    row.save()
+    row.models.create(name="m", options={"retry": {"attempts": 1}})
+    return row
+
+
+def ask() -> str:
+    return api.generate_sync("Fake/m", "Say OK.").text
+
+
+# A proxy
+
+
+@contextmanager
+def proxy() -> Iterator[tuple[str, list[str]]]:
+    """Its address, and the URLs that were asked of it; it answers them itself."""
+    asked: list[str] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def log_message(self, *args: Any) -> None:
+            pass
+
+        def do_POST(self) -> None:
+            asked.append(self.path)
+            self.rfile.read(int(self.headers["Content-Length"]))
+            body = (
+                b'{"id":"c","model":"m","choices":[{"index":0,"message":'
+                b'{"role":"assistant","content":"by proxy"},'
+                b'"finish_reason":"stop"}]}'
+            )
+            self.send_response(200)
+            self.send_header("Content-Type", "application/json")
+            self.end_headers()
+            self.wfile.write(body)
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}", asked
+    server.shutdown()
+    server.server_close()
+
+
+def test_requests_go_through_the_proxy_which_may_be_private():
+    with proxy() as (address, asked):
+        provider(
+            "http://models.invalid/v1", proxy_url=address, allow_private_network=False
+        )
+        assert ask() == "by proxy"
+    assert asked == ["http://models.invalid/v1/chat/completions"]
+
+
+def test_a_proxy_does_not_open_private_addresses():
+    with proxy() as (address, asked):
+        provider("http://10.0.0.7/v1", proxy_url=address, allow_private_network=False)
+        with pytest.raises(LLMError, match="private network"):
+            ask()
+    assert asked == []
+
+
+def test_a_proxy_has_no_password_in_its_address():
+    with pytest.raises(ValidationError, match="Leave out user and password"):
+        provider("http://models.invalid/v1", proxy_url="http://u:p@proxy.test:3128")
+
+
+# CA certificates
+
+
+def self_signed(folder: Path) -> tuple[Path, str]:
+    """A file with key and certificate, and the certificate."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "localhost")])
+    now = datetime.datetime.now(datetime.UTC)
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(1)
+        .not_valid_before(now - datetime.timedelta(days=1))
+        .not_valid_after(now + datetime.timedelta(days=1))
+        .add_extension(
+            x509.SubjectAlternativeName([x509.DNSName("localhost")]), critical=False
+        )
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    pem = certificate.public_bytes(serialization.Encoding.PEM)
+    private = key.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.NoEncryption(),
+    )
+    file = folder / "server.pem"
+    file.write_bytes(private + pem)
+    return file, pem.decode()
+
+
+@pytest.mark.parametrize("is_known", [True, False])
+def test_a_certificate_is_accepted_if_the_providers_ca_signed_it(
+    tmp_path: Path, is_known: bool
+):
+    file, pem = self_signed(tmp_path)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(file)
+    with ProbedHost().listening(context) as base_url:
+        address = base_url.replace("http://127.0.0.1", "https://localhost")
+        provider(address, ca_certificates=pem if is_known else "")
+        if is_known:
+            assert ask() == "OK"
+        else:
+            with pytest.raises(ProviderDown) as caught:
+                ask()
+            assert "certificate is invalid" in caught.value.detail
+
+
+def test_only_certificates_are_taken(tmp_path: Path):
+    with pytest.raises(ValidationError, match="PEM"):
+        provider("https://a.test/v1", ca_certificates="nonsense")
+    file, _ = self_signed(tmp_path)
+    with pytest.raises(ValidationError, match="Leave out the private key"):
+        provider("https://a.test/v1", ca_certificates=file.read_text())
+
+
+# Time limits
+
+
+@pytest.mark.parametrize(
+    ("column", "detail"),
+    [
+        ("first_byte_timeout", "No answer within 0.2 s."),
+        ("total_timeout", "Not finished within 0.2 s."),
+    ],
+)
+def test_a_providers_time_limits_count(column: str, detail: str):
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        port = silent.getsockname()[1]
+        provider(f"http://127.0.0.1:{port}/v1", **{column: 0.2})
+        with pytest.raises(ProviderTimeout) as caught:
+            ask()
+    assert caught.value.detail == detail
+
+
+# Secret headers
+
+
+def test_secret_headers_are_sent_and_stored_encrypted():
+    host = ProbedHost()
+    with host.listening() as base_url:
+        row = provider(base_url)
+        row.set_secret_headers({"X-Gateway-Token": VALUE})
+        row.save()
+        assert ask() == "OK"
+    assert host.headers[0]["X-Gateway-Token"] == VALUE
+    stored = Provider.objects.values_list("secret_headers", flat=True).get()
+    assert VALUE not in repr(stored)
+
+
+def test_secret_headers_are_not_sent_to_another_address():
+    host = ProbedHost()
+    with host.listening() as base_url:
+        row = provider("https://before.example/v1")
+        row.set_secret_headers({"X-Gateway-Token": VALUE})
+        row.save()
+        row.base_url = base_url
+        row.save()
+        with pytest.raises(InvalidKey, match="entered for a different address"):
+            ask()
+    assert host.requests == []
+    assert "X-Gateway-Token: Not sent" in Provider.objects.get().secrets_not_sent[0]
+
+
+def test_a_host_that_quotes_a_secret_header_does_not_bring_it_into_a_row():
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        row = provider(f"http://127.0.0.1:{port}/v1")
+        row.set_secret_headers({"X-Gateway-Token": VALUE})
+        row.save()
+
+        def refuse() -> None:
+            connection, _ = server.accept()
+            with connection:
+                connection.recv(65_536)
+                body = b'{"error": {"message": "unknown token %s"}}' % VALUE.encode()
+                head = b"HTTP/1.1 400 Bad\r\nContent-Length: %d\r\n\r\n" % len(body)
+                connection.sendall(head + body)
+
+        server.settimeout(10)
+        thread = threading.Thread(target=refuse)
+        thread.start()
+        with pytest.raises(LLMError):
+            ask()
+        thread.join()
+    detail = ModelCall.objects.get().error_detail
+    assert "unknown token" in detail
+    assert VALUE not in detail
+
+
+# Quirks
+
+
+@pytest.mark.parametrize(
+    ("quirks", "present", "absent"),
+    [
+        ({}, "max_tokens", "max_completion_tokens"),
+        ({"max_completion_tokens": True}, "max_completion_tokens", "max_tokens"),
+        ({"stream_options": False}, "messages", "stream_options"),
+    ],
+)
+def test_a_quirk_changes_the_request(
+    quirks: dict[str, bool], present: str, absent: str
+):
+    host = ProbedHost()
+    with host.listening() as base_url:
+        provider(base_url, options={"quirks": quirks} if quirks else {})
+        LanguageModel.objects.update(max_output_tokens=50)
+        ask()
+    assert present in host.requests[0]
+    assert absent not in host.requests[0]
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "message"),
+    [
+        ("openai_compatible", {"quirks": {"none": True}}, "There is no quirk 'none'"),
+        ("openai_compatible", {"quirks": {"files": 1}}, "must be true or false"),
+        ("openai_compatible", {"quirks": []}, "must be an object"),
+        ("anthropic", {"quirks": {"files": True}}, "has no option 'quirks'"),
+    ],
+)
+def test_wrong_quirks_are_refused(kind: str, options: dict, message: str):
+    row = Provider(name="x", kind=kind, base_url="https://a.test", options=options)
+    with pytest.raises(ValidationError, match=message):
+        row.full_clean()

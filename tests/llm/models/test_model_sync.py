@@ -1,0 +1,348 @@
+from __future__ import annotations
+
+from typing import Any
+
+import httpx
+import pytest
+import respx
+from django.contrib.admin.models import LogEntry
+from django.contrib.auth.models import Permission, User
+from django.test import Client
+from django.urls import reverse
+
+from llm.errors import BadRequest, BadResponse, InvalidKey, ProviderTimeout
+from llm.models import LanguageModel, Provider
+from llm.sync import model_list
+
+MODELS = "https://api.groq.com/openai/v1/models"
+OSS = {
+    "id": "openai/gpt-oss-120b",
+    "context_window": 131072,
+    "max_completion_tokens": 65536,
+    "supported_features": ["tools", "json_mode", "structured_outputs", "reasoning"],
+    "input_modalities": ["text"],
+}
+NEW = {
+    "id": "qwen/qwen4",
+    "name": "Qwen 4",
+    "context_window": 262144,
+    "supported_features": ["tools"],
+    "input_modalities": ["text", "image"],
+}
+WHISPER = {"id": "whisper-large", "output_modalities": ["transcription"]}
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def provider() -> Provider:
+    provider = Provider.objects.create(name="Groq", kind="groq")
+    provider.keys.create(secret="gsk-first")
+    return provider
+
+
+@pytest.fixture
+def listed():
+    """The provider's list; set by `listed(entry, …)`."""
+    with respx.mock(using="parley", assert_all_called=False) as router:
+        route = router.get(url__startswith=MODELS)
+
+        def respond(*entries: dict[str, Any], **more: Any) -> respx.Route:
+            return route.respond(200, json={"data": entries, **more})
+
+        respond.route = route
+        yield respond
+
+
+# Comparing
+
+
+def test_new_changed_and_missing_models_are_reported(provider: Provider, listed):
+    oss = provider.models.create(name=OSS["id"])
+    old = provider.models.create(name="llama-2")
+    provider.models.create(name="llama-1", enabled=False)
+    listed(OSS, NEW, WHISPER)
+    found = model_list.compare(provider)
+    assert [info.name for info in found.new] == ["qwen/qwen4"]
+    assert list(found.gone) == [old]
+    [change] = found.changed
+    assert change.model == oss
+    # Facts of the bundled data are no news.
+    assert change.lines == [
+        "json_mode: unknown → yes",
+        "json_schema: unknown → yes",
+        "max_output_tokens: unknown → 65,536",
+    ]
+
+
+def test_the_key_is_shown_and_nothing_is_written(provider: Provider, listed):
+    listed(NEW)
+    model_list.compare(provider)
+    sent = listed.route.calls.last.request
+    assert sent.headers["authorization"] == "Bearer gsk-first"
+    assert sent.headers["accept"] == "application/json"
+    assert not LanguageModel.objects.exists()
+
+
+def test_values_set_by_staff_are_compared_with_the_list(provider: Provider, listed):
+    staff_fields = {"json_mode": True, "json_schema": True, "vision": True}
+    provider.models.create(
+        name=OSS["id"],
+        capabilities=staff_fields,
+        max_output_tokens=65536,
+        context_window=9,
+    )
+    listed(OSS)
+    [change] = model_list.compare(provider).changed
+    assert change.lines == ["vision: yes → no", "context_window: 9 → 131,072"]
+
+
+def test_an_unchanged_list_makes_no_difference(provider: Provider, listed):
+    listed({"id": "a"}, {"id": "b"})
+    provider.models.create(name="a")
+    provider.models.create(name="b")
+    assert not model_list.compare(provider)
+
+
+def test_a_second_key_is_tried_where_the_first_is_refused(provider: Provider, listed):
+    provider.keys.create(secret="gsk-second", label="second")
+    listed.route.side_effect = [
+        httpx.Response(401, json={"error": {"message": "Invalid API Key"}}),
+        httpx.Response(200, json={"data": [NEW]}),
+    ]
+    assert model_list.compare(provider).new
+    assert listed.route.calls.last.request.headers["authorization"] == (
+        "Bearer gsk-second"
+    )
+
+
+def test_all_pages_are_read(listed):
+    provider = Provider.objects.create(name="Claude", kind="anthropic")
+    provider.keys.create(secret="sk-ant")
+    with respx.mock(using="parley") as router:
+        route = router.get(url__startswith="https://api.anthropic.com/v1/models")
+        route.side_effect = [
+            httpx.Response(
+                200, json={"data": [{"id": "a"}], "has_more": True, "last_id": "a"}
+            ),
+            httpx.Response(200, json={"data": [{"id": "b"}], "has_more": False}),
+        ]
+        found = model_list.compare(provider)
+    assert [info.name for info in found.new] == ["a", "b"]
+    urls = [str(call.request.url) for call in route.calls]
+    first = "https://api.anthropic.com/v1/models?limit=1000"
+    assert urls == [first, f"{first}&after_id=a"]
+    assert route.calls.last.request.headers["anthropic-version"]
+
+
+def test_a_list_without_an_end_is_given_up(provider: Provider, listed):
+    listed(NEW, has_more=True, last_id="x")
+    with pytest.raises(BadResponse, match="too many pages"):
+        model_list.compare(provider)
+    assert listed.route.call_count == model_list.MAX_PAGES
+
+
+def test_geminis_names_are_ours_with_a_word_before_them():
+    provider = Provider.objects.create(name="Gemini", kind="gemini")
+    provider.keys.create(secret="AIza")
+    provider.models.create(name="gemini-2.5-pro")
+    provider.models.create(name="models/gemini-2.5-flash")
+    names = ["models/gemini-2.5-pro", "models/gemini-2.5-flash", "models/gemini-9"]
+    entries = [
+        {"name": n, "supportedGenerationMethods": ["generateContent"]} for n in names
+    ]
+    with respx.mock(using="parley") as router:
+        router.get(url__startswith="https://generativelanguage").respond(
+            200, json={"models": entries}
+        )
+        found = model_list.compare(provider)
+    assert [info.name for info in found.new] == ["gemini-9"]
+    assert not found.gone
+
+
+# Obstacles
+
+
+@pytest.mark.parametrize(
+    ("answer", "error", "shown_messages"),
+    [
+        (httpx.Response(401, json={"error": {"message": "no"}}), InvalidKey, "refused"),
+        (
+            httpx.Response(404, json={"error": {"message": "Not found"}}),
+            BadRequest,
+            f"There is no list of models at {MODELS}.",
+        ),
+        (httpx.Response(200, text="<html>"), BadResponse, "sent an invalid response"),
+        (httpx.ReadTimeout("late"), ProviderTimeout, "did not answer"),
+    ],
+)
+def test_each_failure_of_the_list_is_explained(
+    provider, listed, answer, error, shown_messages: str
+):
+    listed.route.side_effect = [answer]
+    with pytest.raises(error, match=shown_messages.replace(".", r"\.")):
+        model_list.compare(provider)
+
+
+def test_without_a_key_no_list_is_requested(provider: Provider, listed):
+    provider.keys.all().delete()
+    with pytest.raises(InvalidKey, match="There is no key"):
+        model_list.compare(provider)
+    assert not listed.route.called
+
+
+def test_a_host_with_a_list_of_other_things_is_not_queried():
+    provider = Provider.objects.create(
+        name="Azure",
+        kind="azure_openai",
+        base_url="https://x.openai.azure.com/openai/v1",
+    )
+    with pytest.raises(
+        BadRequest, match="Azure OpenAI has no list of available models"
+    ):
+        model_list.compare(provider)
+
+
+def test_an_address_in_a_private_network_is_not_queried(provider: Provider):
+    provider.base_url = "http://10.0.0.1/v1"
+    provider.save()
+    key = provider.keys.get()
+    key.secret = "gsk-entered-again"
+    key.save()
+    with pytest.raises(BadRequest, match="is in a private network"):
+        model_list.compare(provider)
+
+
+def test_a_provider_disabled_by_the_environment_is_not_queried(
+    provider, listed, settings
+):
+    settings.DISABLED_PROVIDERS = {"groq"}
+    with pytest.raises(BadRequest, match="Not synced: ENABLE_GROQ=false"):
+        model_list.compare(provider)
+    assert not listed.route.called
+
+
+# Applying
+
+
+def test_new_models_are_added_switched_off(provider: Provider, listed):
+    listed(NEW, OSS)
+    found = model_list.compare(provider)
+    done = model_list.apply(provider, found, new=["qwen/qwen4"])
+    assert done == model_list.SyncResult(added=1)
+    row = LanguageModel.objects.get()
+    assert (row.name, row.label, row.enabled) == ("qwen/qwen4", "Qwen 4", False)
+    assert row.context_window == 262144
+    assert row.capabilities["vision"] is True
+
+
+def test_facts_known_from_the_bundled_data_are_not_stored(provider: Provider, listed):
+    listed(OSS)
+    found = model_list.compare(provider)
+    model_list.apply(provider, found, **found.names())
+    row = LanguageModel.objects.get()
+    assert row.capabilities == {"json_mode": True, "json_schema": True}
+    assert (row.context_window, row.max_output_tokens) == (None, 65536)
+    row.enabled = True
+    row.save()
+    assert not model_list.compare(provider)
+
+
+def test_only_what_was_chosen_is_done(provider: Provider, listed):
+    oss = provider.models.create(name=OSS["id"], capabilities={"mine": 1})
+    old = provider.models.create(name="llama-2")
+    older = provider.models.create(name="llama-1")
+    listed(OSS, NEW)
+    found = model_list.compare(provider)
+    done = model_list.apply(provider, found, changed=[oss.name], gone=[older.name])
+    assert done == model_list.SyncResult(changed=1, switched_off=1)
+    for row in (oss, old, older):
+        row.refresh_from_db()
+    assert oss.capabilities == {"mine": 1, "json_mode": True, "json_schema": True}
+    assert (old.enabled, older.enabled) == (True, False)
+    assert LanguageModel.objects.count() == 3
+
+
+# In the admin
+
+
+def sync(client: Client, provider: Provider, **chosen: Any):
+    return client.post(
+        reverse("admin:llm_provider_changelist"),
+        {"action": "sync_models", "_selected_action": [provider.pk], **chosen},
+        follow=True,
+    )
+
+
+def shown_messages(response) -> list[str]:
+    return [str(message) for message in response.context["messages"]]
+
+
+def test_the_staff_see_what_there_is_and_choose(admin_client, provider, listed):
+    provider.models.create(name=OSS["id"])
+    provider.models.create(name="llama-2")
+    listed(OSS, NEW)
+    page = sync(admin_client, provider)
+    text = page.content.decode()
+    assert page.context["title"] == "Models of Groq"
+    for shown in ("qwen/qwen4", "Qwen 4", "json_mode: unknown → yes", "llama-2"):
+        assert shown in text
+    assert LanguageModel.objects.count() == 2
+    response = sync(admin_client, provider, new="qwen/qwen4", _apply="1")
+    assert shown_messages(response) == ["1 added, 0 changed, 0 switched off."]
+    assert not LanguageModel.objects.get(name="qwen/qwen4").enabled
+    assert "1 added" in LogEntry.objects.get().get_change_message()
+    response = sync(admin_client, provider, _apply_all="1")
+    assert shown_messages(response) == ["0 added, 1 changed, 1 switched off."]
+
+
+def test_a_name_from_a_list_is_text_on_the_page(admin_client, provider, listed):
+    listed({"id": "<script>alert(1)</script>"})
+    assert b"<script>alert(1)" not in sync(admin_client, provider).content
+
+
+def test_no_news_and_every_failure_are_printed(admin_client, provider, listed):
+    listed()
+    nothing = ["The models of Groq are up to date."]
+    assert shown_messages(sync(admin_client, provider)) == nothing
+    listed.route.respond(503)
+    assert shown_messages(sync(admin_client, provider))[0].startswith(
+        "Groq: The provider is down"
+    )
+
+
+def test_one_provider_at_a_time(admin_client, provider, listed):
+    other = Provider.objects.create(name="Other", kind="groq")
+    response = sync(admin_client, provider, _selected_action=[provider.pk, other.pk])
+    assert shown_messages(response) == [
+        "Select exactly one provider; models are synced for one provider at a time."
+    ]
+    assert not listed.route.called
+
+
+def test_staff_who_may_not_add_models_get_no_such_action(client, provider, listed):
+    user = User.objects.create_user("sam", is_staff=True)
+    names = ["view_provider", "change_provider", "change_languagemodel"]
+    user.user_permissions.set(Permission.objects.filter(codename__in=names))
+    client.force_login(user)
+    sync(client, provider, _apply_all="1")
+    assert not listed.route.called
+
+
+def test_capabilities_that_make_no_sense_are_pointed_out(admin_client, provider):
+    row = provider.models.create(name="m")
+    response = admin_client.post(
+        reverse("admin:llm_languagemodel_change", args=[row.pk]),
+        {
+            "provider": provider.pk,
+            "name": "m",
+            "enabled": "on",
+            "capabilities": '{"visoin": true}',
+            "options": "",
+            "prices": "",
+            "dated_prices-TOTAL_FORMS": 0,
+            "dated_prices-INITIAL_FORMS": 0,
+        },
+        follow=True,
+    )
+    assert "'visoin' is unknown; use tools, " in shown_messages(response)[0]

@@ -1,0 +1,178 @@
+"""The admin's test prompt: to one model, and to several side by side."""
+
+from __future__ import annotations
+
+import html
+import json
+from collections.abc import Iterator
+from decimal import Decimal
+
+import httpx
+import pytest
+import respx
+from django.contrib.admin.models import LogEntry
+from django.contrib.auth.models import Permission, User
+from django.test import Client
+
+from conversations.models import Conversation, Item, Turn
+from llm.models import LanguageModel, ModelCall, Provider
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+PAGE = "/admin/llm/languagemodel/test/"
+GROQ = "https://api.groq.com/openai/v1/chat/completions"
+PROMPT = "Name a river; this is a secret prompt."
+
+
+def spoken(text: str) -> bytes:
+    delta = {"role": "assistant", "content": text}
+    usage = {"prompt_tokens": 10, "completion_tokens": 2, "total_tokens": 12}
+    chunks = [
+        {"id": "c", "choices": [{"index": 0, "delta": delta, "finish_reason": None}]},
+        {
+            "id": "c",
+            "choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}],
+            "usage": usage,
+        },
+    ]
+    lines = [f"data: {json.dumps(chunk)}\n\n" for chunk in chunks]
+    return "".join([*lines, "data: [DONE]\n\n"]).encode()
+
+
+@pytest.fixture
+def provider() -> Provider:
+    provider = Provider.objects.create(name="Groq", kind="groq")
+    provider.keys.create(secret="gsk-secret-key-0123456789")
+    prices = {"input": 1, "output": 10}
+    provider.models.create(name="good", prices=prices)
+    provider.models.create(name="broken", enabled=False)
+    return provider
+
+
+@pytest.fixture
+def groq() -> Iterator[respx.Route]:
+    """It answers with the name of the model, which one model never does."""
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        body = json.loads(request.content)
+        if body["model"] == "broken":
+            error = {"error": {"message": f"no: {PROMPT}", "code": "x"}}
+            return httpx.Response(500, json=error)
+        return httpx.Response(200, content=spoken(f"I am <b>{body['model']}</b>."))
+
+    with respx.mock(using="parley", assert_all_called=False) as router:
+        yield router.post(GROQ).mock(side_effect=answer)
+
+
+def send(client: Client, *models: LanguageModel, **fields: object):
+    chosen = [row.pk for row in models]
+    values = {"models": chosen, "prompt": PROMPT, "max_output_tokens": 100} | fields
+    return client.post(PAGE, values)
+
+
+def staff(*codenames: str) -> Client:
+    user = User.objects.create_user("few-rights", is_staff=True)
+    user.user_permissions.set(Permission.objects.filter(codename__in=codenames))
+    client = Client()
+    client.force_login(user)
+    return client
+
+
+def test_the_same_prompt_goes_to_each_model_with_its_cost(
+    admin_client: Client, provider: Provider, groq: respx.Route
+):
+    good, broken = provider.models.order_by("-name")
+    page = html.unescape(send(admin_client, good, broken).text)
+    assert "I am <b>good</b>." in page
+    assert "$0.000030" in page
+    assert "10 → 2" in page
+    assert page.count("(<a href=") == 2
+    rows = {row.model: row for row in ModelCall.objects.all()}
+    assert {row.purpose for row in rows.values()} == {"test"}
+    assert rows[good].cost == Decimal("0.00003")
+    assert rows[good].user == User.objects.get()
+    assert (rows[broken].status, rows[broken].turn_id) == ("failed", "")
+    assert page.count('class="errornote"') == 1
+    assert f"no: {PROMPT}" not in page
+    sent = [json.loads(call.request.content) for call in groq.calls]
+    assert [body["messages"][-1]["content"] for body in sent] == [PROMPT] * 2
+
+
+def test_nothing_of_it_is_stored_but_the_calls(admin_client, provider, groq):
+    send(admin_client, provider.models.get(name="good"))
+    for table in (Conversation, Turn, Item):
+        assert not table.objects.exists()
+    assert not any("secret prompt" in str(vars(row)) for row in LogEntry.objects.all())
+    assert "secret prompt" not in str(vars(ModelCall.objects.get()))
+
+
+def test_the_answer_is_text_on_the_page(admin_client, provider, groq):
+    assert (
+        "<b>good</b>" not in send(admin_client, provider.models.get(name="good")).text
+    )
+
+
+@pytest.mark.parametrize(
+    ("fields", "shown"),
+    [
+        ({"prompt": ""}, "This field is required"),
+        ({"prompt": "x" * 8_001}, "at most 8000 characters"),
+        ({"prompt": "a\0b"}, "Null characters are not allowed"),
+        ({"max_output_tokens": 100_000}, "less than or equal to 4000"),
+        ({"max_output_tokens": "many"}, "Enter a whole number"),
+        ({"models": []}, "This field is required"),
+        ({"models": ["x"]}, "is not a valid value"),
+        ({"models": ["9" * 40]}, "not one of the available choices"),
+    ],
+)
+def test_wrong_input_sends_nothing(admin_client, provider, groq, fields, shown: str):
+    answer = send(admin_client, provider.models.get(name="good"), **fields)
+    assert answer.status_code == 200
+    assert shown in html.unescape(answer.text)
+    assert not groq.called
+
+
+def test_too_many_models_are_refused(admin_client, provider, groq):
+    rows = [provider.models.create(name=f"m{number}") for number in range(7)]
+    assert "Choose at most 6 models." in send(admin_client, *rows).text
+    action = {"action": "test_prompt", "_selected_action": [row.pk for row in rows]}
+    listing = "/admin/llm/languagemodel/"
+    assert (
+        "Choose at most 6 models."
+        in admin_client.post(listing, action, follow=True).text
+    )
+    action["_selected_action"] = [row.pk for row in rows[:2]]
+    address = admin_client.post(listing, action).url
+    chosen = [f'value="{row.pk}" selected' for row in rows[:3]]
+    page = admin_client.get(address).text
+    assert [each in page for each in chosen] == [True, True, False]
+    assert not groq.called
+
+
+def test_a_model_without_a_key_says_so_beside_the_others(admin_client, provider, groq):
+    other = Provider.objects.create(name="Other", kind="groq")
+    keyless = other.models.create(name="keyless")
+    page = send(admin_client, keyless, provider.models.get(name="good")).text
+    assert "There is no key" in page
+    assert "I am &lt;b&gt;good" in page
+    assert ModelCall.objects.count() == 1
+
+
+@pytest.mark.parametrize(
+    ("rights", "status"),
+    [
+        (["view_languagemodel", "test_languagemodel"], 200),
+        (["view_languagemodel", "change_languagemodel", "change_provider"], 403),
+        (["test_languagemodel"], 403),
+    ],
+)
+def test_the_page_takes_its_own_permission(provider, groq, rights, status: int):
+    client = staff(*rights)
+    assert client.get(PAGE).status_code == status
+    answer = send(client, provider.models.get(name="good"))
+    assert answer.status_code == status
+    assert groq.called is (status == 200)
+    assert "model call</a>" not in answer.text  # it takes a permission of its own
+    listing = client.get("/admin/llm/languagemodel/")
+    if listing.status_code == 200:
+        assert ("test_prompt" in listing.text) is (status == 200)

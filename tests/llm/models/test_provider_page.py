@@ -1,0 +1,241 @@
+"""The provider's page: its status, its connection, who uses it before it is deleted."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from django.contrib.auth.models import Permission, User
+from django.db import connection
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+from django.urls import reverse
+from django.utils import timezone
+
+from conversations.models import Conversation
+from llm.admin.provider_status import statuses_of
+from llm.models import ApiKey, ModelCall, Provider
+
+pytestmark = pytest.mark.django_db
+
+PLANTED = "sk-planted-0123456789-wxyz"
+VALUE = "wk-secret-header-0123456789"
+
+
+@pytest.fixture
+def provider() -> Provider:
+    provider = Provider.objects.create(name="Groq", kind="groq")
+    provider.keys.create(secret=PLANTED)
+    provider.models.create(name="llama-3")
+    return provider
+
+
+def called(provider: Provider, **fields: object) -> ModelCall:
+    values = {"status": "completed", "model_name": "llama-3"} | fields
+    return ModelCall.objects.create(
+        model=provider.models.get(), provider_name=provider.name, **values
+    )
+
+
+def light(provider: Provider) -> tuple[str, str]:
+    row = Provider.objects.get(pk=provider.pk)
+    status = statuses_of([row])[row.pk]
+    return status.light, status.text
+
+
+def url(name: str, *args: object) -> str:
+    return reverse(f"admin:llm_provider_{name}", args=args)
+
+
+def form_of(provider: Provider, **fields: object) -> dict:
+    return {
+        "name": provider.name,
+        "kind": provider.kind,
+        "enabled": "on",
+        "base_url": provider.base_url,
+        "options": "",
+        "keys-TOTAL_FORMS": 0,
+        "keys-INITIAL_FORMS": 0,
+        "models-TOTAL_FORMS": 0,
+        "models-INITIAL_FORMS": 0,
+    } | fields
+
+
+def test_the_light_tells_the_last_call_in_words(provider: Provider):
+    assert light(provider) == ("unknown", "")
+    called(provider)
+    assert light(provider)[0] == "works"
+    called(
+        provider,
+        status="failed",
+        error_code="E_LLM_RATE_LIMIT",
+        http_status=429,
+        error_detail="the prompt was: my diary",
+    )
+    shown, text = light(provider)
+    assert shown == "fails"
+    assert "rate limit is reached" in text
+    assert "(HTTP 429)" in text
+    assert "diary" not in text
+    called(provider)
+    assert light(provider)[0] == "works"
+
+
+def test_a_failed_probe_and_a_cancelled_call_leave_the_light(provider: Provider):
+    called(provider)
+    called(provider, status="failed", purpose="probe", error_code="E_LLM_BAD_REQUEST")
+    called(provider, status="cancelled")
+    assert light(provider)[0] == "works"
+
+
+def test_the_light_tells_what_is_wrong_with_keys(provider: Provider):
+    called(provider)
+    second = provider.keys.create(label="second", secret=PLANTED)
+    ApiKey.objects.filter(pk=second.pk).update(
+        state="disabled", state_reason="E_LLM_INVALID_KEY: refused"
+    )
+    assert light(provider)[0] == "warning"
+    assert "second" in light(provider)[1]
+    provider.keys.update(expires_at=timezone.now() - timedelta(hours=1))
+    shown, text = light(provider)
+    assert shown == "fails"
+    assert "expired" in text
+    provider.enabled = False
+    provider.save()
+    assert light(provider)[0] == "off"
+
+
+def test_the_list_shows_lights_with_as_many_queries_for_any_number(
+    admin_client: Client, provider: Provider
+):
+    called(provider)
+
+    def count() -> int:
+        with CaptureQueriesContext(connection) as queries:
+            html = admin_client.get(url("changelist")).text
+        assert "light-works" in html
+        return len(queries)
+
+    count()  # the first page of a session has queries of its own
+    before = count()
+    for number in range(10):
+        other = Provider.objects.create(name=f"p{number}", kind="groq")
+        other.keys.create(secret=PLANTED)
+    assert count() == before
+
+
+def test_the_form_sets_connection_headers_and_quirks(
+    admin_client: Client, provider: Provider
+):
+    row = Provider.objects.create(
+        name="Fake", kind="openai_compatible", base_url="https://a.test/v1"
+    )
+    fields = form_of(
+        row,
+        proxy_url="http://proxy.test:3128",
+        first_byte_timeout="30",
+        secret=f"X-Gateway-Token: {VALUE}",
+        quirk_files="off",
+        quirk_developer_role="on",
+        options='{"headers": {"X-Team": "a"}}',
+    )
+    answer = admin_client.post(url("change", row.pk), fields, follow=True)
+    assert VALUE not in answer.text
+    row.refresh_from_db()
+    assert (row.proxy_url, row.first_byte_timeout) == ("http://proxy.test:3128", 30)
+    quirks = {"files": False, "developer_role": True}
+    assert row.options == {"headers": {"X-Team": "a"}, "quirks": quirks}
+    assert row.get_secret_headers() == {"X-Gateway-Token": VALUE}
+    html = admin_client.get(url("change", row.pk)).text
+    assert "Currently set: X-Gateway-Token" in html
+    assert VALUE not in html
+    assert "&quot;quirks&quot;" not in html
+    cleared = fields | {"quirk_files": "", "quirk_developer_role": "", "secret": ""}
+    admin_client.post(url("change", row.pk), cleared)
+    row.refresh_from_db()
+    assert row.options == {"headers": {"X-Team": "a"}}
+    assert row.get_secret_headers() == {"X-Gateway-Token": VALUE}
+
+
+def test_a_new_address_does_not_get_the_secret_headers(
+    admin_client: Client, provider: Provider
+):
+    provider.set_secret_headers({"X-Gateway-Token": VALUE})
+    provider.save()
+    form = form_of(provider, base_url="https://elsewhere.example/v1")
+    answer = admin_client.post(url("change", provider.pk), form, follow=True)
+    assert "X-Gateway-Token: Not sent" in answer.text
+    with_another = form | {"secret": "X-Other: value-0123456789"}
+    admin_client.post(url("change", provider.pk), with_another)
+    provider.refresh_from_db()
+    assert provider.get_secret_headers() == {"X-Other": "value-0123456789"}
+
+
+def test_plain_headers_that_look_secret_are_sent_to_the_other_field(
+    admin_client: Client, provider: Provider
+):
+    options = '{"headers": {"X-Api-Key": "abc"}}'
+    form = form_of(provider, options=options)
+    answer = admin_client.post(url("change", provider.pk), form)
+    assert "enter it as a secret header" in answer.text
+
+
+def test_who_may_only_look_sees_the_page_without_the_forms_fields(
+    client: Client, provider: Provider
+):
+    provider.set_secret_headers({"X-Gateway-Token": VALUE})
+    provider.save()
+    reader = User.objects.create_user("reader", is_staff=True)
+    reader.user_permissions.add(Permission.objects.get(codename="view_provider"))
+    client.force_login(reader)
+    answer = client.get(url("change", provider.pk))
+    assert answer.status_code == 200
+    assert VALUE not in answer.text
+    assert PLANTED not in answer.text
+
+
+def test_what_uses_a_provider_is_counted_before_it_is_deleted(
+    admin_client: Client, admin_user: User, provider: Provider
+):
+    model = provider.models.get()
+    for _ in range(3):
+        Conversation.objects.create(owner=admin_user, language_model=model)
+    html = admin_client.get(url("delete", provider.pk)).text
+    for text in ("Language models: 1", "Api keys: 1", "Conversations: 3"):
+        assert text in html
+    bare = Provider.objects.create(name="Bare", kind="groq")
+    assert "Nothing uses this provider" in admin_client.get(url("delete", bare.pk)).text
+
+
+def test_no_page_answer_or_log_holds_a_secret(
+    admin_client: Client, provider: Provider, caplog: pytest.LogCaptureFixture
+):
+    caplog.set_level("DEBUG")
+    provider.set_secret_headers({"X-Gateway-Token": VALUE})
+    provider.save()
+    key, model = provider.keys.get(), provider.models.get()
+    row = model.probes.create(finished_at=timezone.now())
+    pages = [
+        reverse("admin:index"),
+        *(url(name, provider.pk) for name in ("change", "delete", "history", "probe")),
+        url("changelist"),
+        *(
+            reverse(f"admin:llm_apikey_{name}", args=[key.pk])
+            for name in ("change", "delete", "history", "rotate")
+        ),
+        reverse("admin:llm_apikey_changelist"),
+        reverse("admin:llm_languagemodel_change", args=[model.pk]),
+        f"{url('probe', provider.pk)}?probe={row.pk}",
+        "/api/models/",
+        "/v1/models",
+    ]
+    wrong = form_of(provider, secret=f"X-Gateway-Token: {VALUE}", base_url="no URL")
+    answers = [admin_client.get(page) for page in pages]
+    answers.append(admin_client.post(url("change", provider.pk), wrong))
+    assert answers[-1].status_code == 200  # the form with its errors
+    for answer in answers:
+        text = answer.content.decode()
+        for secret in (PLANTED, VALUE, PLANTED[3:20]):
+            assert secret not in text
+    assert PLANTED not in caplog.text
+    assert VALUE not in caplog.text

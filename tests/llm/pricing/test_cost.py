@@ -1,0 +1,152 @@
+from __future__ import annotations
+
+from decimal import Decimal
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from llm.pricing.cost import cost, problems
+from llm.wire.deltas import UsageDelta
+
+OPENAI = {"kind": "openai", "base_url": "https://api.openai.com/v1"}
+OWN = {"input": 2, "cached_input": 0.5, "cache_write": 2.5, "output": 8}
+counts = st.integers(0, 10**9)
+
+
+def usage(**counts: object) -> UsageDelta:
+    return UsageDelta(**{"input_tokens": 1000, "output_tokens": 100} | counts)
+
+
+# Precedence of prices
+
+
+def test_the_billed_cost_takes_precedence():
+    billed = usage(cost=0.00123)
+    assert cost(billed, **OPENAI, models=["gpt-4.1-mini"], prices=OWN) == Decimal(
+        "0.00123"
+    )
+
+
+@pytest.mark.parametrize("nonsense", [float("nan"), float("inf"), -1.0])
+def test_a_bill_that_is_no_amount_is_passed_over(nonsense: float):
+    priced = cost(usage(cost=nonsense), **OPENAI, models=["x"], prices=OWN)
+    assert priced == Decimal("0.0028")
+
+
+def test_prices_of_the_staff_win_over_the_list():
+    priced = cost(
+        usage(cached_tokens=400, cache_write_tokens=100),
+        **OPENAI,
+        models=["gpt-4.1-mini"],
+        prices=OWN,
+    )
+    assert priced == Decimal("0.00225")  # (500*2 + 400*0.5 + 100*2.5 + 100*8) / 10^6
+
+
+def test_cached_tokens_cost_as_much_as_input_without_a_price_of_their_own():
+    plain = {"input": 2, "output": 8}
+    priced = cost(
+        usage(cached_tokens=400, cache_write_tokens=100),
+        **OPENAI,
+        models=[],
+        prices=plain,
+    )
+    assert priced == Decimal("0.0028")
+
+
+def test_free_is_a_price():
+    free = {"input": 0, "output": 0}
+    assert cost(usage(), **OPENAI, models=["x"], prices=free) == 0
+
+
+def test_the_list_knows_the_cached_price():
+    priced = cost(usage(cached_tokens=500), **OPENAI, models=["gpt-4.1-mini"])
+    assert priced == Decimal("0.00041")  # 500*0.4 + 500*0.1 + 100*1.6
+
+
+# What is looked up
+
+
+def test_the_answered_model_name_is_priced_before_the_requested_one():
+    first = cost(usage(), **OPENAI, models=["gpt-4.1-mini", "gpt-4.1"])
+    second = cost(usage(), **OPENAI, models=["", "my-deployment", "gpt-4.1-mini"])
+    assert first == second == Decimal("0.00056")
+
+
+@pytest.mark.parametrize(
+    ("kind", "base_url", "model"),
+    [
+        ("xai", "https://api.x.ai/v1", "grok-4.3"),
+        ("xai", "https://proxy.example.com/v1", "grok-4.3"),
+        ("azure_openai", "https://name.openai.azure.com/openai/v1", "gpt-4.1-mini"),
+        ("openai_compatible", "https://api.groq.com/openai/v1", "openai/gpt-oss-120b"),
+        ("openai", "https://proxy.example.com/v1", "gpt-4.1-mini-2025-04-14"),
+    ],
+)
+def test_hosts_are_found_by_address_and_else_by_kind(kind, base_url, model):
+    assert cost(usage(), kind=kind, base_url=base_url, models=[model])
+
+
+@pytest.mark.parametrize(
+    ("kind", "base_url", "model"),
+    [
+        ("openai", "https://api.openai.com/v1", "no-such-model"),
+        ("demo", "http://127.0.0.1:8000/demo/v1", "demo"),
+        ("ollama", "http://localhost:11434/v1", "gpt-4.1-mini"),
+        ("openai_compatible", "https://my.host/v1", "gpt-4.1-mini"),
+        ("", "", ""),
+    ],
+)
+def test_an_unlisted_model_has_no_price(kind, base_url, model):
+    assert cost(usage(), kind=kind, base_url=base_url, models=[model]) is None
+
+
+@pytest.mark.parametrize("missing", ["input_tokens", "output_tokens"])
+def test_half_a_usage_has_no_price(missing: str):
+    unknown = usage(**{missing: None})
+    assert cost(unknown, **OPENAI, models=["gpt-4.1-mini"], prices=OWN) is None
+
+
+# Arithmetic
+
+
+@given(counts, counts, counts, counts)
+def test_own_prices_are_exact_whatever_the_counts(whole, cached, written, output):
+    usage = UsageDelta(whole, output, cached, written)
+    flat = {"input": 0.1, "cached_input": 0.1, "cache_write": 0.1, "output": 0.3}
+    expected = (Decimal("0.1") * whole + Decimal("0.3") * output) / 10**6
+    assert cost(usage, **OPENAI, models=[], prices=flat) == expected
+
+
+@given(st.integers(-5, 50), st.integers(-5, 50), st.integers(-5, 50), st.integers(0, 9))
+def test_counts_that_do_not_add_up_break_nothing(whole, cached, written, output):
+    usage = UsageDelta(whole, output, cached, written)
+    for prices in (OWN, None):
+        priced = cost(usage, **OPENAI, models=["gpt-4.1-mini"], prices=prices)
+        assert priced is not None
+        assert priced >= 0
+
+
+# What staff write
+
+
+@pytest.mark.parametrize(
+    ("prices", "message"),
+    [
+        ({}, []),
+        (OWN, []),
+        ({"input": "0.10", "output": 1}, []),
+        ({"input": 1}, ["'output' is missing."]),
+        ({"input": -1, "output": 1}, ["'input' must be USD per million tokens"]),
+        ({"input": True, "output": 1}, ["'input' must be USD per million tokens"]),
+        ({"input": 1, "output": "much"}, ["'output' must be USD per million tokens"]),
+        ({"input": 1, "output": 1, "audio": 1}, ["'audio' is not a price"]),
+    ],
+)
+def test_wrong_prices_are_named(prices, message):
+    found = problems(prices)
+    assert len(found) == len(message)
+    assert all(
+        text.startswith(start) for text, start in zip(found, message, strict=True)
+    )

@@ -1,0 +1,247 @@
+"""Sums of usage equal the rows, whatever comes when and whatever ends in between."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import timedelta
+from decimal import Decimal
+from importlib import import_module
+from typing import Any
+
+import pytest
+from django.apps import apps
+from django.contrib.auth.models import Group, User
+from django.db import connection
+from django.db.models import Sum
+from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
+from hypothesis import given
+from hypothesis import strategies as st
+
+from llm.models import FirstTokenCount, ModelCall, UsageSum
+from llm.pricing import usage_counting as counting
+from llm.pricing.usage_report import GROUPINGS, Usage, UsageQuery, report_usage
+from tests.llm.pricing.usage_calls import calls, save_calls
+
+pytestmark = pytest.mark.django_db
+
+TOKENS = [name for name in Usage.__slots__ if name.endswith("_tokens")]
+#: Those whose groups divide the calls: none counts for two.
+DIVIDING = [name for name in GROUPINGS if name not in ("group", "tag")]
+
+
+class ProcessLost(BaseException):
+    """The process ends here."""
+
+
+def sums_of(rows: Iterable[ModelCall]) -> Usage:
+    """The sums as anybody would work them out."""
+    listed = list(rows)
+    waits = [
+        round(row.ttft * 1000)
+        for row in listed
+        if row.ttft is not None and not row.is_cached
+    ]
+    return Usage(
+        calls=len(listed),
+        **{n: sum(getattr(row, n) or 0 for row in listed) for n in TOKENS},
+        cost=sum((row.cost or Decimal(0) for row in listed), Decimal(0)),
+        saved_cost=sum((row.saved_cost or Decimal(0) for row in listed), Decimal(0)),
+        unpriced=sum(row.cost is None for row in listed),
+        unmeasured=sum(
+            row.input_tokens is None and row.status != "failed" for row in listed
+        ),
+        from_cache=sum(row.is_cached for row in listed),
+        failed=sum(row.status == "failed" for row in listed),
+        estimated=sum(row.is_estimated for row in listed),
+        waited=len(waits),
+        wait_ms=sum(waits),
+    )
+
+
+def assert_equal(found: Usage, expected: Usage) -> None:
+    for name, value in expected.as_dict().items():
+        is_money = name.endswith("cost")
+        off = abs(getattr(found, name) - value)
+        assert off <= (Decimal("0.000001") if is_money else 0), name
+
+
+@given(st.lists(st.lists(calls, max_size=8), max_size=4), st.data())
+def test_sums_equal_rows_after_any_calls_late_rows_and_crashes(
+    batches: list[list[dict[str, Any]]], data: st.DataObject
+):
+    clear()
+    for batch in batches:
+        save_calls(*batch)
+        if data.draw(st.booleans(), label="the process is lost"):
+            lose_a_step()
+        if data.draw(st.booleans(), label="counts now"):
+            counting.catch_up()
+        if data.draw(st.booleans(), label="prices change"):
+            # What a later call costs, not what an earlier one did.
+            save_calls({"cost": Decimal("7.123456789012"), "days": 3})
+    for grouping in DIVIDING:
+        report = report_usage(UsageQuery.of_last(60, grouping=grouping))
+        expected = sums_of(ModelCall.objects.all())
+        assert_equal(report.total, expected)
+        assert_equal(sum((g.usage for g in report.groups), Usage()), expected)
+        for day, usage in report.by_day:
+            rows = [r for r in ModelCall.objects.all() if local_day(r) == day]
+            assert_equal(usage, sums_of(rows))
+
+
+def local_day(row: ModelCall) -> Any:
+    return timezone.localdate(row.created_at)
+
+
+def clear() -> None:
+    for model in (ModelCall, UsageSum, FirstTokenCount):
+        model.objects.all().delete()
+
+
+def lose_a_step() -> None:
+    """The process ends after it has written sums, and before the calls are marked."""
+
+    def fail(execute: Any, sql: str, *rest: Any) -> Any:
+        if sql.startswith("UPDATE"):
+            raise ProcessLost
+        return execute(sql, *rest)
+
+    try:
+        with connection.execute_wrapper(fail):
+            counting.count_step()
+    except ProcessLost:
+        pass
+
+
+def test_counting_again_changes_nothing():
+    save_calls({}, {})
+    counting.catch_up()
+    before = list(UsageSum.objects.values())
+    assert list(counting.count_all()) == []
+    assert list(UsageSum.objects.values()) == before
+
+
+def test_a_row_with_an_earlier_id_that_comes_late_is_counted():
+    save_calls({}, {})
+    late = ModelCall.objects.earliest("pk")
+    values = {f.attname: getattr(late, f.attname) for f in late._meta.concrete_fields}
+    late.delete()
+    assert report_usage(UsageQuery.of_last(1)).total.calls == 1
+    ModelCall.objects.create(**values)
+    assert report_usage(UsageQuery.of_last(1)).total.calls == 2
+
+
+def test_sums_outlive_calls_users_and_tokens():
+    ada = User.objects.create_user("ada")
+    save_calls({"user_id": ada.pk, "token_id": 7, "token_label": "ci"})
+    report_usage(UsageQuery.of_last(1))
+    old = ada.pk
+    ada.delete()
+    assert ModelCall.objects.get().user_id == old
+    ModelCall.objects.all().delete()
+    for grouping, name in (("user", f"deleted user {old}"), ("token", "ci (#7)")):
+        report = report_usage(UsageQuery.of_last(1, grouping=grouping))
+        assert [(each.name, each.usage.calls) for each in report.groups] == [(name, 1)]
+
+
+def test_a_user_of_two_groups_counts_for_both():
+    ada, bob = User.objects.create_user("ada"), User.objects.create_user("bob")
+    ada.groups.set([Group.objects.create(name=name) for name in ("red", "blue")])
+    save_calls({"user_id": ada.pk}, {"user_id": bob.pk}, {})
+    report = report_usage(UsageQuery.of_last(1, grouping="group"))
+    calls = {each.name: each.usage.calls for each in report.groups}
+    assert calls == {"red": 1, "blue": 1, "in no group": 2}
+    assert report.total.calls == 3
+
+
+def test_a_call_counts_for_each_of_its_tags():
+    save_calls({"tags": "a,b"}, {"tags": "b"}, {})
+    report = report_usage(UsageQuery.of_last(1, grouping="tag"))
+    calls = {each.name: each.usage.calls for each in report.groups}
+    assert calls == {"a": 1, "b": 2, "without a tag": 1}
+
+
+def test_one_user_s_report_has_nobody_else_s_calls():
+    save_calls({"user_id": 1}, {"user_id": 2}, {"user_id": None})
+    report = report_usage(UsageQuery.of_last(1, user_id=1))
+    assert report.total.calls == 1
+
+
+@given(st.lists(st.floats(0.001, 500), min_size=1, max_size=50))
+def test_percentiles_are_right_to_five_percent(waits: list[float]):
+    clear()
+    save_calls(*({"ttft": wait} for wait in waits))
+    report = report_usage(UsageQuery.of_last(1))
+    waits.sort()
+    for found, percent in ((report.waits.p50, 50), (report.waits.p95, 95)):
+        exact = waits[-(-len(waits) * percent // 100) - 1]
+        assert found == pytest.approx(exact, rel=0.05)
+
+
+def test_more_calls_than_a_page_counts_wait_for_the_job(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setattr(counting, "BATCH", 2)
+    save_calls(*({} for _ in range(13)))
+    report = report_usage(UsageQuery.of_last(1))
+    assert (report.is_complete, report.total.calls) == (False, 10)
+    list(counting.count_all())
+    report = report_usage(UsageQuery.of_last(1))
+    assert (report.is_complete, report.total.calls) == (True, 13)
+
+
+@pytest.mark.parametrize("grouping", GROUPINGS)
+def test_the_number_of_queries_does_not_grow(grouping: str):
+    def queries() -> int:
+        report_usage(UsageQuery.of_last(30, grouping=grouping))
+        with CaptureQueriesContext(connection) as captured:
+            report_usage(UsageQuery.of_last(30, grouping=grouping))
+        return len(captured)
+
+    save_calls({})
+    few = queries()
+    save_calls(*({"model_name": f"m{n}", "user_id": n, "days": n} for n in range(25)))
+    assert queries() == few
+
+
+def test_a_call_of_a_day_before_the_range_is_left_out():
+    save_calls({"days": 0}, {"days": 29}, {"days": 30})
+    report = report_usage(UsageQuery.of_last(30))
+    assert report.total.calls == 2
+    assert report.by_day[0][0] == timezone.localdate() - timedelta(days=29)
+    details = UsageSum.objects.filter(level=UsageSum.Level.DETAIL)
+    assert details.aggregate(all=Sum("calls"))["all"] == 3
+
+
+def test_sums_of_before_get_their_levels():
+    save_calls(
+        {"tags": "a", "user_id": 3, "status": "failed"},
+        {"tags": "a", "user_id": 3, "token_id": 7, "token_label": "ci", "days": 1},
+        {"model_name": "other", "cost": Decimal("0.000000000001")},
+    )
+    counting.catch_up()
+    timings = {"waited": 0, "wait_ms": 0}
+    UsageSum.objects.update(**timings)
+    expected = rows_of_sums()
+    UsageSum.objects.exclude(level="").delete()
+    UsageSum.objects.update(failed=0)
+    import_module("llm.migrations.0021_usage_levels").add_levels(apps, None)
+    assert rows_of_sums() == expected
+    # Further calls find the same rows.
+    save_calls({"tags": "a", "user_id": 3, "status": "failed"})
+    counting.catch_up()
+    assert len(rows_of_sums()) == len(expected)
+
+
+def rows_of_sums() -> list[tuple[Any, ...]]:
+    names = [f.attname for f in UsageSum._meta.concrete_fields if f.attname != "id"]
+    return sorted(UsageSum.objects.values_list(*names))
+
+
+def test_each_level_has_each_call_once():
+    save_calls(*({"user_id": n % 3, "tags": "a" * (n % 2)} for n in range(12)))
+    counting.catch_up()
+    for level in UsageSum.Level.values:
+        found = UsageSum.objects.filter(level=level).aggregate(all=Sum("calls"))
+        assert found["all"] == 12

@@ -1,0 +1,170 @@
+"""A probe finds the defects of a host, and only those."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from llm import router
+from llm.models import LanguageModel, ModelCall, ModelProbe, Provider
+from llm.probing.findings import FEATURES, Finding
+from llm.probing.jobs import run_probe
+
+from .host import ProbedHost
+
+pytestmark = pytest.mark.django_db
+
+PLANTED = "sk-planted-0123456789-wxyz"
+ALL_WORK = dict.fromkeys(FEATURES, "works")
+#: Its thoughts use up all tokens, so nothing is known but that it counts them.
+NO_WORD = {
+    **dict.fromkeys(FEATURES, "unclear"),
+    "usage": "works",
+    "parallel_tools": "untested",
+}
+
+
+@pytest.fixture
+def provider() -> Provider:
+    row = Provider.objects.create(
+        name="Fake", kind="openai_compatible", allow_private_network=True
+    )
+    row.models.create(name="m")
+    return row
+
+
+def probe(provider: Provider, base_url: str) -> ModelProbe:
+    provider.base_url = base_url
+    provider.save()
+    if not provider.keys.exists():
+        provider.keys.create(secret=PLANTED)
+    row = ModelProbe.objects.create(model=provider.models.get())
+    run_probe(row.pk)
+    row.refresh_from_db()
+    return row
+
+
+def outcomes(row: ModelProbe) -> dict[str, str]:
+    return {each["feature"]: each["outcome"] for each in row.findings}
+
+
+def findings(row: ModelProbe) -> Iterator[Finding]:
+    return (Finding(**each) for each in row.findings)
+
+
+@pytest.mark.parametrize(
+    ("quirk", "expected"),
+    [
+        ("", {}),
+        ("ignores tools", {"tool": "fails", "parallel_tools": "untested"}),
+        ("calls one by one", {"parallel_tools": "fails"}),
+        ("refuses schemas", {"json_schema": "fails"}),
+        ("ignores the schema", {"json_schema": "fails"}),
+        ("no usage in streams", {"usage": "fails"}),
+        ("dies at images", {"image": "fails"}),
+        ("drops images", {"image": "unclear"}),
+        ("fails once at images", {"image": "unclear"}),
+        ("refuses its reasoning", {"reasoning_replay": "fails"}),
+        ("does not reason", {"reasoning_replay": "untested"}),
+        ("never streams", {"stream": "fails"}),
+        ("only streams", {"text": "fails"}),
+        ("writes on", {"cancel": "fails"}),
+        ("thinks first", {}),
+        ("thinks until its limit", NO_WORD),
+        ("comments first", {}),
+        ("usage in each chunk", {}),
+        ("usage behind the end", {}),
+        (
+            "writes calls as text",
+            {"tool": "fails", "parallel_tools": "untested"},
+        ),
+        ("has another key", {**dict.fromkeys(FEATURES, "untested"), "text": "fails"}),
+    ],
+)
+def test_a_probe_finds_exactly_the_planted_defect(
+    provider: Provider, quirk: str, expected: dict[str, str]
+):
+    with ProbedHost(quirk).listening() as base_url:
+        row = probe(provider, base_url)
+    assert outcomes(row) == {**ALL_WORK, **expected}
+    assert row.finished_at is not None
+    assert all(finding.text for finding in findings(row))
+
+
+def test_several_defects_of_a_host_are_found_together(provider: Provider):
+    host = ProbedHost("calls one by one", "dies at images", "no usage in streams")
+    with host.listening() as base_url:
+        row = probe(provider, base_url)
+    defects = {"parallel_tools": "fails", "image": "fails", "usage": "fails"}
+    assert outcomes(row) == {**ALL_WORK, **defects}
+
+
+def test_a_dead_host_ends_the_probe_at_its_first_request(provider: Provider):
+    with ProbedHost().listening() as base_url:
+        pass  # nobody listens there any more
+    row = probe(provider, base_url)
+    assert outcomes(row) == {**dict.fromkeys(FEATURES, "untested"), "text": "fails"}
+    assert LanguageModel.objects.get().probed_capabilities is None
+
+
+def test_findings_become_capabilities_with_a_date(provider: Provider):
+    with ProbedHost("dies at images").listening() as base_url:
+        row = probe(provider, base_url)
+    model = LanguageModel.objects.select_related("provider").get()
+    assert model.probed_at == row.finished_at
+    assert model.capabilities == {}
+    known = router.capabilities(model)
+    assert (known.tools, known.parallel_tools, known.json_schema) == (True, True, True)
+    assert (known.vision, known.reasoning) == (False, True)
+
+
+def test_a_probe_does_not_override_what_staff_entered(provider: Provider):
+    provider.models.update(capabilities={"vision": True, "tools": False, "seed": None})
+    with ProbedHost("dies at images").listening() as base_url:
+        probe(provider, base_url)
+    model = LanguageModel.objects.select_related("provider").get()
+    assert model.capabilities == {"vision": True, "tools": False, "seed": None}
+    known = router.capabilities(model)
+    assert (known.vision, known.tools, known.json_schema) == (True, False, True)
+
+
+def test_a_host_that_quotes_the_key_does_not_bring_it_onto_the_row(provider: Provider):
+    with ProbedHost("has another key").listening() as base_url:
+        row = probe(provider, base_url)
+    assert PLANTED not in repr(row.findings)
+    assert "Incorrect API key" in next(findings(row)).text
+
+
+def test_requests_of_a_probe_are_few_bounded_and_recorded(provider: Provider):
+    host = ProbedHost()
+    with host.listening() as base_url:
+        probe(provider, base_url)
+    assert len(host.requests) == ModelCall.objects.count() <= 12
+    assert {*ModelCall.objects.values_list("purpose", flat=True)} == {"probe"}
+    assert all(0 < each["max_tokens"] <= 4096 for each in host.requests)
+
+
+def test_a_feature_that_a_host_refuses_is_no_error_of_its_key(provider: Provider):
+    with ProbedHost("refuses schemas").listening() as base_url:
+        probe(provider, base_url)
+    key = provider.keys.get()
+    assert (key.last_error, key.state) == ("", key.State.ACTIVE)
+
+
+def test_a_switched_off_model_and_provider_can_be_probed(provider: Provider):
+    provider.enabled = False
+    provider.models.update(enabled=False)
+    with ProbedHost().listening() as base_url:
+        assert outcomes(probe(provider, base_url)) == ALL_WORK
+
+
+def test_a_probe_without_a_key_that_can_be_sent_says_so(provider: Provider):
+    provider.keys.create(secret=PLANTED)
+    provider.base_url = "https://elsewhere.example/v1"
+    provider.save()
+    row = ModelProbe.objects.create(model=provider.models.get())
+    run_probe(row.pk)
+    row.refresh_from_db()
+    assert "different address" in row.error
+    assert row.finished_at is not None

@@ -1,0 +1,684 @@
+from __future__ import annotations
+
+from itertools import pairwise
+
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from llm.errors import (
+    BadResponse,
+    ContentPolicy,
+    LLMError,
+    ProviderDown,
+    RateLimited,
+)
+from llm.wire.codecs.openai_chat.codec import OpenAIChatCodec
+from llm.wire.codecs.openai_chat.usage import usage_of
+from llm.wire.deltas import FinishDelta, StartDelta, TextDelta
+from llm.wire.sse import SSEDecoder
+from tests.llm.chat import (
+    CODEC,
+    DONE,
+    answered,
+    call,
+    chunk,
+    decoded,
+    frames,
+    output_texts,
+    read,
+    words,
+)
+
+
+class TestText:
+    def test_text_comes_piece_by_piece(self):
+        first = chunk({"role": "assistant", "content": "", "refusal": None})
+        deltas = decoded(
+            frames(first, chunk({"content": "Hel"}), chunk({"content": "lo"}, "stop"))
+        )
+        assert deltas == [
+            StartDelta("chatcmpl-1", "m-1"),
+            TextDelta("text", "Hel"),
+            TextDelta("text", "lo"),
+            FinishDelta("stop", "stop"),
+            FinishDelta("stop", "stop"),
+        ]
+
+    @pytest.mark.parametrize(
+        "content",
+        [
+            [{"type": "text", "text": "Hi"}],
+            [{"type": "text", "text": "H"}, "i"],
+            [
+                {"type": "reference", "reference_ids": [1]},
+                {"type": "text", "text": "Hi"},
+            ],
+        ],
+    )
+    def test_content_may_be_a_list(self, content):
+        assert output_texts(read(chunk({"content": content}))) == [("message", "Hi")]
+
+    def test_content_may_be_an_object(self):
+        answer = answered({"role": "assistant", "content": {"a": 1}})
+        assert output_texts(answer) == [("message", '{"a":1}')]
+
+    def test_refusals_are_their_own_part(self):
+        builder = read(chunk({"refusal": "I"}), chunk({"refusal": " won't."}))
+        [item] = builder.output
+        assert item["content"] == [{"type": "refusal", "refusal": "I won't."}]
+
+    def test_text_after_the_finish_still_counts(self):
+        builder = read(chunk({"content": "a"}, "stop"), chunk({"content": "b"}))
+        assert output_texts(builder) == [("message", "ab")]
+
+    def test_only_the_first_of_several_answers_is_read(self):
+        other = chunk({"content": "b"})
+        other["choices"][0]["index"] = 1
+        assert output_texts(read(chunk({"content": "a"}), other)) == [("message", "a")]
+
+    def test_a_repeated_message_is_decoded_once(self):
+        done = chunk({"role": "assistant", "content": ""}, "stop")
+        done["choices"][0]["message"] = {"role": "assistant", "content": "pong"}
+        assert output_texts(read(chunk({"content": "pong"}), done)) == [
+            ("message", "pong")
+        ]
+
+    def test_half_an_emoji_waits_for_the_other_half(self):
+        stream = (
+            '{"choices":[{"delta":{"content":"\\ud83d"}}]}',
+            '{"choices":[{"delta":{"content":"\\ude00"}}]}',
+        )
+        assert output_texts(read(*stream)) == [("message", "😀")]
+
+    def test_a_chunk_may_have_no_delta_no_choices_or_null_for_both(self):
+        odd = [
+            {"id": "", "model": "", "choices": [], "prompt_filter_results": []},
+            {"choices": [{"index": 0, "content_filter_results": {}}]},
+            {"choices": None},
+            {"choices": [{"delta": None}]},
+            {},
+        ]
+        builder = read(*odd, chunk({"content": "x"}))
+        assert output_texts(builder) == [("message", "x")]
+        assert builder.start_delta == StartDelta("chatcmpl-1", "m-1")
+
+    @given(st.sets(st.integers(1, 600)))
+    def test_chunk_borders_do_not_matter(self, cuts: set[int]):
+        stream = frames(
+            chunk({"reasoning": "Höchst "}),
+            chunk({"content": "naïve …"}),
+            chunk(call(0, "call_1", "f", '{"a":')),
+            chunk(call(0, None, None, "1}"), "tool_calls"),
+            DONE,
+        )
+        borders = [0, *sorted(cut for cut in cuts if cut < len(stream)), len(stream)]
+        sse, decoder, deltas = SSEDecoder(), CODEC.decoder(), []
+        for a, b in pairwise(borders):
+            for event in sse.feed(stream[a:b]):
+                deltas += decoder.feed(event)
+        assert [*deltas, *decoder.close()] == decoded(stream)
+
+
+class TestReasoning:
+    @pytest.mark.parametrize(
+        "delta",
+        [
+            {"reasoning_content": "Hm."},
+            {"reasoning": "Hm."},
+            {"reasoning": {"content": "Hm."}},
+            {"reasoning_text": "Hm."},
+            {"reasoning_content": "Hm.", "reasoning": "Hm."},
+            {"reasoning_details": [{"type": "reasoning.text", "text": "Hm."}]},
+            {"content": [{"type": "thinking", "thinking": "Hm."}]},
+            {
+                "content": [
+                    {"type": "thinking", "thinking": [{"type": "text", "text": "Hm."}]}
+                ]
+            },
+            {"content": "Hm.", "extra_content": {"google": {"thought": True}}},
+            {"thinking_blocks": [{"type": "thinking", "thinking": "Hm."}]},
+        ],
+    )
+    def test_thinking_is_found_wherever_hosts_put_it(self, delta):
+        expected = [("reasoning", "Hm."), ("message", "Yes.")]
+        assert output_texts(read(chunk(delta), chunk({"content": "Yes."}))) == expected
+        assert output_texts(answered({**delta, "tool_calls": None}))[0] == expected[0]
+
+    def test_summaries_are_decoded_as_summaries(self):
+        details = [{"type": "reasoning.summary", "summary": "In short."}]
+        [item] = read(
+            chunk({"reasoning": "In short.", "reasoning_details": details})
+        ).output
+        assert item["summary"] == [{"type": "summary_text", "text": "In short."}]
+
+    def test_reasoning_blocks_are_put_together_as_they_go_back(self):
+        def piece(**fields):
+            block = {"type": "reasoning.text", "index": 0, "format": "f", **fields}
+            return chunk({"reasoning_details": [block]})
+
+        encrypted = {"type": "reasoning.encrypted", "data": "xyz", "index": 1}
+        builder = read(
+            piece(text="Let me", signature=""),
+            piece(text=" see."),
+            piece(text="", signature="sig"),
+            chunk({"reasoning_details": [encrypted]}),
+            chunk({"content": "Yes."}),
+        )
+        [proof] = builder.proofs.values()
+        assert proof == {
+            "reasoning_details": [
+                {
+                    "type": "reasoning.text",
+                    "index": 0,
+                    "format": "f",
+                    "text": "Let me see.",
+                    "signature": "sig",
+                },
+                encrypted,
+            ]
+        }
+        assert builder.output[0]["id"] in builder.proofs
+
+    def test_pieces_without_an_index_are_put_together_too(self):
+        pieces = [[{"type": "reasoning.text", "text": t}] for t in ("a", "b")]
+        builder = read(*(chunk({"reasoning_details": piece}) for piece in pieces))
+        assert list(builder.proofs.values()) == [
+            {"reasoning_details": [{"type": "reasoning.text", "text": "ab"}]}
+        ]
+
+    def test_a_proof_amid_the_text_does_not_break_the_message(self):
+        encrypted = {"type": "reasoning.encrypted", "data": "xyz"}
+        builder = read(
+            chunk({"content": "a"}),
+            chunk({"content": "", "reasoning_details": [encrypted]}),
+            chunk({"content": "b"}),
+        )
+        assert output_texts(builder) == [("message", "ab"), ("reasoning", "")]
+        assert [*builder.proofs.values()] == [{"reasoning_details": [encrypted]}]
+
+    def test_opaque_reasoning_goes_back_with_its_words(self):
+        builder = read(
+            chunk({"reasoning_text": "Hm."}),
+            chunk({"reasoning_opaque": "xyz"}),
+            chunk({"content": "Yes."}),
+        )
+        assert [*builder.proofs.values()] == [
+            {"reasoning_opaque": "xyz", "reasoning_text": "Hm."}
+        ]
+
+    def test_plain_reasoning_is_kept_only_for_hosts_that_want_it_back(self):
+        chunks = chunk({"reasoning_content": "H"}), chunk({"reasoning_content": "m."})
+        echo = OpenAIChatCodec(reasoning_echo="reasoning_content")
+        assert read(*chunks).proofs == {}
+        assert [*read(*chunks, codec=echo).proofs.values()] == [
+            {"reasoning_content": "Hm."}
+        ]
+
+    def test_a_signature_beside_text_stays_with_the_message(self):
+        extra = {"google": {"thought_signature": "sig"}}
+        builder = read(chunk({"content": "a"}), chunk({"extra_content": extra}))
+        assert output_texts(builder) == [("message", "a")]
+        assert [*builder.proofs.values()] == [{"extra_content": extra}]
+
+    @pytest.mark.parametrize(
+        ("text", "expected"),
+        [
+            ("<think>Hm.</think>\n\nYes.", [("reasoning", "Hm."), ("message", "Yes.")]),
+            ("\n<think>a<b</think>", [("reasoning", "a<b")]),
+            ("<think>for ever", [("reasoning", "for ever")]),
+            ("<thi", [("message", "<thi")]),
+            ("I <think>", [("message", "I <think>")]),
+            ("Yes.", [("message", "Yes.")]),
+        ],
+    )
+    @pytest.mark.parametrize("size", [1, 3, 100])
+    def test_think_tags_are_decoded_as_reasoning_where_configured(
+        self, text, expected, size
+    ):
+        pieces = [text[n : n + size] for n in range(0, len(text), size)]
+        chunks = [chunk({"content": piece}) for piece in pieces]
+        assert (
+            output_texts(read(*chunks, codec=OpenAIChatCodec(think_tags=True)))
+            == expected
+        )
+        assert output_texts(read(*chunks)) == [("message", text)]
+
+
+class TestToolCalls:
+    @pytest.mark.parametrize(
+        ("deltas", "expected"),
+        [
+            pytest.param(
+                [
+                    call(0, "a", "f", ""),
+                    call(0, None, None, '{"x"'),
+                    call(0, None, None, ":1}"),
+                    call(1, "b", "g", "{}"),
+                ],
+                ['f({"x":1})', "g({})"],
+                id="as OpenAI does",
+            ),
+            pytest.param(
+                [call(0, "a", "f", "{}"), call(0, "b", "f", "{}")],
+                ["f({})", "f({})"],
+                id="one index, two ids",
+            ),
+            pytest.param(
+                [call(None, "a", "f", '{"x"'), call(None, "a", None, ":1}")],
+                ['f({"x":1})'],
+                id="no index, one id",
+            ),
+            pytest.param(
+                [call(None, "a", "f", "{}"), call(None, "b", "g", "{}")],
+                ["f({})", "g({})"],
+                id="no index, two ids",
+            ),
+            pytest.param(
+                [call(None, "", "f", '{"x":1}'), call(None, "", "f", '{"x":2}')],
+                ['f({"x":1})', 'f({"x":2})'],
+                id="neither index nor id",
+            ),
+            pytest.param(
+                [call(0, "", "f", '{"x":1}'), call(0, "", "f", '{"x":2}')],
+                ['f({"x":1})', 'f({"x":2})'],
+                id="one index and no id, two whole calls",
+            ),
+            pytest.param(
+                [call(None, "", "f", '{"x"'), call(None, "", None, ":1}")],
+                ['f({"x":1})'],
+                id="neither, in pieces",
+            ),
+            pytest.param(
+                [
+                    call(0, "a", "f", ""),
+                    call(0, "a", "f", '{"x":'),
+                    call(0, "a", "f", "1}"),
+                ],
+                ['f({"x":1})'],
+                id="id and name in every piece",
+            ),
+            pytest.param(
+                [call(0, "a", "f", '{"x":'), call(0, "", "", "1}")],
+                ['f({"x":1})'],
+                id="empty id and name later",
+            ),
+            pytest.param(
+                [call(0, "a", "", '{"x":'), call(0, "", "f", "1}")],
+                ['f({"x":1})'],
+                id="the name comes late",
+            ),
+            pytest.param(
+                [call(1, "a", "f", "{}"), call(2, "b", "g", "{}")],
+                ["f({})", "g({})"],
+                id="the index begins at 1",
+            ),
+            pytest.param(
+                [
+                    call(0, "a", "f", '{"x":'),
+                    call(1, "b", "g", '{"y":'),
+                    call(0, None, None, "1}"),
+                    call(1, None, None, "2}"),
+                ],
+                ['f({"x":1})', 'g({"y":2})'],
+                id="in turns",
+            ),
+            pytest.param([call(0, "a", "f", {"x": 1})], ['f({"x":1})'], id="an object"),
+            pytest.param([call(0, "a", "f", None)], ["f({})"], id="null"),
+            pytest.param([call(0, "a", "f", "")], ["f({})"], id="empty"),
+            pytest.param([call(0, "a", "f", "null")], ["f({})"], id="the word null"),
+            pytest.param([call(0, 7, "f", "{}")], ["f({})"], id="a number for an id"),
+            pytest.param(
+                [
+                    {"function_call": {"name": "f", "arguments": "{"}},
+                    {"function_call": {"arguments": "}"}},
+                ],
+                ["f({})"],
+                id="before there were tools",
+            ),
+            pytest.param(
+                [
+                    {"tool_calls": [{"index": 0, "id": "a", "function": None}]},
+                    call(0, None, "f", "{}"),
+                ],
+                ["f({})"],
+                id="no function at first",
+            ),
+        ],
+    )
+    def test_parallel_calls_are_distinguished(self, deltas, expected):
+        builder = read(*(chunk(delta) for delta in deltas))
+        assert [words(item) for item in builder.output] == expected
+        ids = [item["call_id"] for item in builder.output]
+        assert len(set(ids)) == len(ids)
+        assert all(ids)
+        assert all(item["status"] == "completed" for item in builder.output)
+
+    @pytest.mark.parametrize("finish", ["stop", "tool_calls", "", "function_call"])
+    def test_a_call_determines_the_finish_reason_whatever_the_host_sends(self, finish):
+        delta = call(0, "a", "f", "{}")
+        builder = read(chunk(delta, finish), DONE, end=False)
+        assert builder.finish
+        assert builder.finish.reason == "tool_calls"
+
+    @pytest.mark.parametrize(
+        ("finish", "native", "reason"),
+        [
+            ("tool_calls", "max_output_tokens", "length"),
+            ("length", None, "length"),
+            ("content_filter", None, "content_filter"),
+        ],
+    )
+    def test_a_call_cut_short_is_never_run(self, finish, native, reason):
+        last = chunk({}, finish)
+        last["choices"][0]["native_finish_reason"] = native
+        cut = chunk(call(0, "a", "f", '{"x": [1, 2'))
+        builder = read(cut, last, DONE, end=False)
+        [item] = builder.output
+        assert item["status"] == "incomplete"
+        assert builder.finish == FinishDelta(reason, finish)
+
+    @pytest.mark.parametrize("finish", ["tool_calls", "stop"])
+    @pytest.mark.parametrize("arguments", ['{"x": 1', "{'x': 1}", '{"x":1}{"x":1}'])
+    @pytest.mark.parametrize("streams", [True, False])
+    def test_an_unparsable_call_counts_once_the_host_ends_the_answer(
+        self, streams, arguments, finish
+    ):
+        calls = [
+            call(0, "a", "f", arguments)["tool_calls"][0],
+            call(1, "b", "f", '{"x": 1}')["tool_calls"][0],
+        ]
+        if streams:
+            builder = read(
+                chunk({"tool_calls": calls}), chunk({}, finish), DONE, end=False
+            )
+        else:
+            builder = answered({"content": None, "tool_calls": calls}, finish)
+        assert [item["status"] for item in builder.output] == ["completed"] * 2
+        assert builder.output[0]["arguments"] == arguments
+        assert builder.finish == FinishDelta("tool_calls", finish)
+
+    def test_a_call_that_cannot_be_read_is_none_where_no_reason_was_given(self):
+        cut = chunk(call(0, "a", "f", '{"x": [1, 2'))
+        [item] = read(cut, DONE, end=False).output
+        assert item["status"] == "incomplete"
+
+    def test_a_signature_stays_with_its_call(self):
+        extra = {"google": {"thought_signature": "sig"}}
+        builder = read(chunk(call(0, "a", "f", "{}", extra_content=extra)))
+        [item] = builder.output
+        assert builder.proofs == {item["id"]: {"extra_content": extra}}
+
+    def test_a_custom_call_is_an_item_of_its_own(self):
+        def piece(**custom):
+            entry = {"index": 0, "id": "a", "type": "custom", "custom": custom}
+            return chunk({"tool_calls": [entry]})
+
+        [item] = read(piece(name="sql", input="SELECT"), piece(input=" 1")).output
+        assert (item["type"], item["call_id"]) == ("custom_tool_call", "a")
+        assert (item["name"], item["input"]) == ("sql", "SELECT 1")
+
+    def test_an_image_in_the_answer_is_an_item(self):
+        image = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAA"}}
+        [item] = answered({"content": "", "images": [image]}).output
+        assert (item["type"], item["result"]) == ("image_generation_call", "AAA")
+
+
+class TestAnnotations:
+    CITATION = {
+        "url": "https://a.example",
+        "title": "A",
+        "start_index": 0,
+        "end_index": 1,
+    }
+
+    def test_citations_are_flat_here_and_nested_there(self):
+        nested = {"type": "url_citation", "url_citation": self.CITATION}
+        for delta in (nested, {"type": "url_citation", **self.CITATION}):
+            [item] = read(chunk({"content": "a", "annotations": [delta]})).output
+            assert item["content"][0]["annotations"] == [
+                {"type": "url_citation", **self.CITATION}
+            ]
+
+    def test_citations_before_the_text_wait_for_it(self):
+        nested = {"type": "url_citation", "url_citation": self.CITATION}
+        builder = read(chunk({"annotations": [nested]}), chunk({"content": "a"}))
+        assert len(builder.output[0]["content"][0]["annotations"]) == 1
+
+    def test_sources_of_the_whole_answer_are_decoded_once(self):
+        sources = {"citations": ["https://a.example", "https://b.example"]}
+        builder = read(
+            chunk({"content": "a"}, **sources), chunk({"content": "b"}, **sources)
+        )
+        [item] = builder.output
+        urls = [a["url"] for a in item["content"][0]["annotations"]]
+        assert urls == sources["citations"]
+
+
+class TestUsage:
+    USAGE = {"prompt_tokens": 9, "completion_tokens": 3, "total_tokens": 12}
+
+    @pytest.mark.parametrize(
+        "chunks",
+        [
+            [{"choices": [], "usage": USAGE}],
+            [chunk({"content": "a"}, usage=USAGE)],
+            [chunk({"content": "a"}, x_groq={"usage": USAGE})],
+            [chunk({"content": "a"}, usage=USAGE), {"choices": [], "usage": USAGE}],
+            [
+                chunk({"content": "a"}, usage={"prompt_tokens": 9}),
+                chunk({"content": "b"}, usage=USAGE),
+                chunk({"content": "c"}, usage=None),
+            ],
+        ],
+    )
+    def test_usage_is_found_wherever_hosts_put_it(self, chunks):
+        usage = read(*chunks).usage
+        assert usage["input_tokens"] == 9
+        assert usage["output_tokens"] == 3
+
+    @pytest.mark.parametrize(
+        ("usage", "expected"),
+        [
+            (
+                {
+                    **USAGE,
+                    "prompt_tokens_details": {"cached_tokens": 4},
+                    "completion_tokens_details": {"reasoning_tokens": 2},
+                },
+                (9, 3, 4, 2),
+            ),
+            ({**USAGE, "prompt_cache_hit_tokens": 4}, (9, 3, 4, None)),
+            ({**USAGE, "cached_tokens": 4}, (9, 3, 4, None)),
+            # xAI: reasoning comes on top
+            (
+                {
+                    "prompt_tokens": 9,
+                    "completion_tokens": 3,
+                    "total_tokens": 17,
+                    "completion_tokens_details": {"reasoning_tokens": 5},
+                },
+                (9, 8, None, 5),
+            ),
+            (
+                {"prompt_tokens": 9, "completion_tokens": 3, "reasoning_tokens": 5},
+                (9, 8, None, 5),
+            ),
+            # Grok on Azure: the cache comes on top
+            (
+                {
+                    "prompt_tokens": 10,
+                    "completion_tokens": 3,
+                    "prompt_tokens_details": {"cached_tokens": 161},
+                },
+                (171, 3, 161, None),
+            ),
+            # Gemini's copy omits the reasoning, but counts it
+            (
+                {"prompt_tokens": 9, "completion_tokens": 3, "total_tokens": 40},
+                (9, 31, None, None),
+            ),
+            (
+                {
+                    "prompt_tokens": 9,
+                    "completion_tokens": 3,
+                    "total_tokens": 20,
+                    "completion_tokens_details": {"reasoning_tokens": 2},
+                },
+                (9, 11, None, 2),
+            ),
+            (
+                {"prompt_tokens": 9, "completion_tokens": 3, "total_tokens": 5},
+                (9, 3, None, None),
+            ),
+            ({"prompt_tokens": None}, (None, None, None, None)),
+        ],
+    )
+    def test_usage_has_the_same_meaning_for_every_host(self, usage, expected):
+        delta = usage_of(usage)
+        counts = (delta.input_tokens, delta.output_tokens)
+        assert (*counts, delta.cached_tokens, delta.reasoning_tokens) == expected
+        assert delta.raw == usage
+
+    @pytest.mark.parametrize(
+        ("usage", "cost"),
+        [
+            ({"cost": 0.25}, 0.25),
+            ({"cost": {"total_cost": 0.5}}, 0.5),
+            ({"cost_in_usd_ticks": 25_000_000}, 0.0025),
+            ({"cost": "free"}, None),
+        ],
+    )
+    def test_the_billed_cost_is_recorded(self, usage, cost):
+        assert usage_of(usage).cost == cost
+
+
+class TestEndings:
+    @pytest.mark.parametrize(
+        ("finish", "reason"),
+        [
+            ("stop", "stop"),
+            ("eos", "stop"),
+            ("end_turn", "stop"),
+            ("tool_calls", "stop"),  # and no call
+            ("length", "length"),
+            ("model_length", "length"),
+            ("MAX_TOKENS", "length"),
+            ("content_filter", "content_filter"),
+            ("sensitive", "content_filter"),
+            ("yet unknown", "stop"),
+        ],
+    )
+    def test_every_reason_has_a_meaning(self, finish, reason):
+        builder = read(chunk({"content": "a"}, finish), DONE, end=False)
+        assert builder.finish == FinishDelta(reason, finish)
+
+    @pytest.mark.parametrize("finish", ["error", "abort"])
+    def test_some_reasons_are_failures(self, finish):
+        with pytest.raises(ProviderDown):
+            read(chunk({"content": "a"}, finish), DONE, end=False)
+
+    def test_the_last_reason_wins(self):
+        chunks = chunk({"content": "a"}, "stop"), chunk({}, "length"), DONE
+        assert read(*chunks, end=False).finish == FinishDelta("length", "length")
+
+    @pytest.mark.parametrize(
+        "chunks",
+        [
+            [chunk({"content": "a"}, "stop")],
+            [chunk({"content": "a"}), DONE],
+            [chunk({"content": "a"}), "[DONE] "],
+            [chunk({"content": "a"}, "stop"), '{"id":"cut'],
+            [chunk({"content": "a"}), "", DONE],
+        ],
+    )
+    def test_either_sign_of_the_end_is_enough(self, chunks):
+        assert output_texts(read(*chunks, end=False)) == [("message", "a")]
+
+    @pytest.mark.parametrize(
+        "chunks",
+        [
+            [DONE],
+            ["", DONE],
+            [chunk({"role": "assistant", "content": ""}), DONE],
+            [{"choices": [], "usage": {"prompt_tokens": 1}}, DONE],
+            [chunk({"reasoning": "Hm"}), DONE],
+        ],
+    )
+    def test_the_end_mark_alone_is_no_empty_answer(self, chunks):
+        with pytest.raises(BadResponse):
+            read(*chunks, end=False)
+        assert output_texts(read(chunk({}, "stop"), DONE, end=False)) == []
+
+    @pytest.mark.parametrize(
+        "chunks",
+        [
+            [],
+            [chunk({"content": "a"})],
+            [chunk({"content": "a"}), '{"id":"cut'],
+            [chunk(call(0, "a", "f", '{"x":'))],
+            [{"choices": [], "usage": {"prompt_tokens": 1}}],
+        ],
+    )
+    def test_without_any_the_stream_was_cut_off(self, chunks):
+        with pytest.raises(ProviderDown):
+            read(*chunks, end=False)
+
+    def test_nonsense_amid_the_stream_is_a_bad_response(self):
+        with pytest.raises(BadResponse):
+            read("<html>", chunk({"content": "a"}))
+
+
+class TestErrors:
+    ERROR = {"message": "Slow down.", "type": "requests", "code": "rate_limit_exceeded"}
+
+    @pytest.mark.parametrize(
+        "stream",
+        [
+            frames({"error": ERROR}),
+            frames(
+                chunk({"content": "a"}), {**chunk({}, "stop"), "error": ERROR}, DONE
+            ),
+            frames({"object": "error", **ERROR}),
+            frames(chunk(None, x_groq={"error": ERROR})),
+            b"event: error\n" + frames({"error": ERROR}),
+            b"event: error\n" + frames(ERROR),
+            b"error: " + orjson.dumps({"detail": "x", "error": ERROR}) + b"\n\n",
+        ],
+    )
+    def test_an_error_inside_the_stream_is_found(self, stream):
+        with pytest.raises(RateLimited) as raised:
+            decoded(stream)
+        assert raised.value.detail == "Slow down."
+        assert raised.value.upstream_code == "rate_limit_exceeded"
+
+    @pytest.mark.parametrize(
+        "stream",
+        [
+            frames({"error": "text"}),
+            frames({"detail": "text"}),
+            b"event: error\ndata: text\n\n",
+            b"error: text\n\n",
+        ],
+    )
+    def test_an_error_may_be_mere_text(self, stream):
+        with pytest.raises(ProviderDown) as raised:
+            decoded(stream)
+        assert raised.value.detail == "text"
+
+    def test_an_answer_of_200_may_be_an_error(self):
+        body = {"error": {"code": "content_filter", "status": 400, "message": "No."}}
+        with pytest.raises(ContentPolicy) as raised:
+            CODEC.decode(orjson.dumps(body))
+        assert raised.value.upstream_status == 400
+
+    @pytest.mark.parametrize("body", [b"", b"<html>", b"[]", b"{}", b'{"choices":[]}'])
+    def test_an_answer_without_choices_is_a_bad_response(self, body):
+        with pytest.raises(BadResponse):
+            CODEC.decode(body)
+
+    @given(st.binary(max_size=200))
+    def test_no_body_does_more_than_raise(self, body: bytes):
+        with pytest.raises(LLMError):
+            CODEC.decode(body)

@@ -1,0 +1,85 @@
+from __future__ import annotations
+
+import pytest
+from google.genai import types
+
+from llm.wire.codecs.gemini.function_schema import arguments_of
+from llm.wire.facades.generate_content_request import in_json_schema
+
+STRING = {"type": "string"}
+
+
+def taking(value, **more):
+    return {"type": "object", "properties": {"value": value}, **more}
+
+
+SIMPLE = [
+    taking(STRING),
+    taking(STRING, required=["value"]),
+    taking({"type": "string", "enum": ["C", "F"]}),
+    taking({"type": "string", "format": "date-time"}),
+    taking({"type": "integer", "minimum": 0, "maximum": 9}),
+    taking({"type": "array", "items": STRING, "minItems": 1}),
+    taking(taking(STRING)),
+    taking({"anyOf": [STRING, {"type": "integer"}]}),
+]
+
+#: What Google refuses in `parameters` with a 400, or has no word for.
+BEYOND = [
+    taking({}),
+    taking({"type": ["string", "integer"]}),
+    taking({"type": "null"}),
+    taking({"type": "array"}),
+    taking({"type": "object"}),
+    taking({"type": "object", "additionalProperties": STRING}),
+    taking({"type": "array", "prefixItems": [STRING]}),
+    taking({"type": "string", "format": "email"}),
+    taking({"type": "string", "enum": ["", "C"]}),
+    taking(STRING, required=["another"]),
+    taking({"anyOf": [STRING, {"type": "null"}]}),
+    taking(STRING, additionalProperties=True),
+]
+
+
+@pytest.mark.parametrize("schema", SIMPLE)
+def test_a_simple_schema_uses_the_field_that_every_server_reads(schema):
+    encoded = arguments_of(schema)
+    assert encoded == {"parameters": schema}
+    types.Schema.model_validate(encoded["parameters"])
+
+
+@pytest.mark.parametrize("schema", BEYOND)
+def test_keywords_outside_the_subset_are_sent_as_json_schema(schema):
+    assert arguments_of(schema) == {"parametersJsonSchema": schema}
+
+
+@pytest.mark.parametrize("schema", [{}, {"type": "object", "properties": {}}])
+def test_no_arguments_are_no_field(schema):
+    assert arguments_of(schema) == {}
+
+
+def test_that_there_is_nothing_more_goes_without_saying():
+    closed = {"additionalProperties": False}
+    inner = taking(STRING)
+    items = {"type": "array", "items": {**inner, **closed}}
+    encoded = arguments_of(taking(items, **closed))
+    assert encoded == {"parameters": taking({"type": "array", "items": inner})}
+
+
+def test_nullable_types_use_googles_keyword_and_are_decoded_back():
+    schema = taking({"type": ["string", "null"]})
+    encoded = arguments_of(schema)
+    assert encoded == {"parameters": taking({"type": "string", "nullable": True})}
+    assert in_json_schema(encoded) == {"parametersJsonSchema": schema}
+
+
+def test_references_are_written_out():
+    schema = taking({"$ref": "#/$defs/Place"}, **{"$defs": {"Place": taking(STRING)}})
+    assert arguments_of(schema) == {"parameters": taking(taking(STRING))}
+
+
+@pytest.mark.parametrize("schema", SIMPLE)
+def test_the_argument_is_left_as_it_was(schema):
+    before = repr(schema)
+    arguments_of(schema)
+    assert repr(schema) == before

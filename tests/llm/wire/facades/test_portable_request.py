@@ -1,0 +1,107 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from llm.wire.facades import chat_request, messages_request, responses_request
+from llm.wire.facades.request_conversion import portable
+from llm.wire.request import Request
+
+SCHEMA = {"type": "object", "properties": {"at": {"type": "integer"}}}
+REQUEST = {
+    "model": "m",
+    "max_tokens": 9,
+    "messages": [{"role": "user", "content": "?"}],
+}
+
+
+def of_claude(**fields: Any) -> tuple[Request, list[str]]:
+    return portable(messages_request.request_of({**REQUEST, **fields}))
+
+
+def test_claudes_tools_become_functions_and_its_own_are_left_out():
+    tools = [
+        {"name": "look", "input_schema": SCHEMA, "eager_input_streaming": True},
+        {"name": "see", "description": "Sees.", "input_schema": SCHEMA},
+        {"type": "web_search_20260318", "name": "web_search"},
+    ]
+    request, lost = of_claude(tools=tools)
+    assert request.tools == [
+        {"type": "function", "name": "look", "parameters": SCHEMA},
+        {
+            "type": "function",
+            "name": "see",
+            "description": "Sees.",
+            "parameters": SCHEMA,
+        },
+    ]
+    assert lost == ["tools"]
+
+
+def test_a_hosted_tool_stays_where_it_can_be_had():
+    tools = [{"type": "web_search"}, {"type": "namespace", "name": "n"}]
+    converted = responses_request.request_of(
+        {"model": "m", "input": "?", "tools": tools}
+    )
+    request, lost = portable(converted, hosted_tools=["web_search"])
+    assert request.tools == [{"type": "web_search"}]
+    assert lost == ["tools"]
+    none, _ = portable(
+        responses_request.request_of({**_request(tools), "tool_choice": "auto"})
+    )
+    assert (none.tools, none.tool_choice) == ([], None)
+
+
+def _request(tools: list[dict[str, Any]]) -> dict[str, Any]:
+    return {"model": "m", "input": "?", "tools": tools}
+
+
+@pytest.mark.parametrize(
+    ("fields", "reasoning"),
+    [
+        ({}, None),
+        ({"thinking": {"type": "disabled"}}, {"effort": "none"}),
+        ({"thinking": {"type": "adaptive"}}, {"summary": "auto"}),
+        ({"thinking": {"type": "adaptive", "display": "omitted"}}, None),
+        (
+            {"thinking": {"type": "enabled", "budget_tokens": 2048}},
+            {"effort": "low", "summary": "auto"},
+        ),
+        (
+            {"thinking": {"type": "enabled", "budget_tokens": 10_000}},
+            {"effort": "medium", "summary": "auto"},
+        ),
+        (
+            {"thinking": {"type": "enabled", "budget_tokens": 60_000}},
+            {"effort": "high", "summary": "auto"},
+        ),
+        ({"output_config": {"effort": "max"}}, {"effort": "max"}),
+    ],
+)
+def test_a_thinking_budget_becomes_an_effort(fields, reasoning):
+    request, lost = of_claude(**fields)
+    assert request.reasoning == reasoning
+    assert lost == []
+
+
+def test_a_json_format_is_portable():
+    form = {"type": "json_schema", "schema": SCHEMA}
+    request, _ = of_claude(output_config={"format": form})
+    assert request.text == {
+        "format": {
+            "type": "json_schema",
+            "name": "answer",
+            "schema": SCHEMA,
+            "strict": True,
+        }
+    }
+
+
+def test_provider_specific_fields_are_dropped_and_named():
+    request, lost = of_claude(top_k=5, context_management={}, stream=True)
+    assert lost == ["top_k", "context_management"]
+    assert request.extra == {}
+    body = {**REQUEST, "user": "u1", "store": True, "stream_options": {}}
+    request, lost = portable(chat_request.request_of(body))
+    assert (request.safety_identifier, lost, request.extra) == ("u1", [], {})

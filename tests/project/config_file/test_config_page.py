@@ -1,0 +1,160 @@
+from __future__ import annotations
+
+import re
+
+import pytest
+from django.contrib.auth.models import Permission
+from django.core.files.uploadedfile import SimpleUploadedFile
+from django.test import Client
+from django.urls import reverse
+
+from llm.models import ApiKey, LanguageModel, Provider
+from project.admin_pages.config_page import EXPORT, IMPORT
+from tests.conversations.scene import a_user, signed_in
+
+pytestmark = pytest.mark.django_db
+
+SECRET = "sk-very-secret-4711"
+
+
+@pytest.fixture
+def provider() -> Provider:
+    provider = Provider.objects.create(
+        name="vendor", kind="openai_compatible", base_url="https://vendor.example/v1"
+    )
+    ApiKey.objects.create(provider=provider, label="main", secret=SECRET)
+    LanguageModel.objects.create(provider=provider, name="m-1")
+    return provider
+
+
+@pytest.fixture
+def root() -> Client:
+    return signed_in(a_user("root", is_staff=True, is_superuser=True))
+
+
+def a_person_with(names: list[str]) -> Client:
+    user = a_user("staff", is_staff=True)
+    for name in names:
+        app, codename = name.split(".")
+        user.user_permissions.add(
+            Permission.objects.get(content_type__app_label=app, codename=codename)
+        )
+    return signed_in(user)
+
+
+def export(client: Client) -> str:
+    answer = client.get(reverse("admin:config_export"))
+    assert answer.status_code == 200
+    return answer.content.decode()
+
+
+def preview(client: Client, text: str) -> str:
+    file = SimpleUploadedFile("parley.toml", text.encode())
+    answer = client.post(reverse("admin:config"), {"file": file})
+    assert answer.status_code == 200
+    return answer.content.decode()
+
+
+def apply(client: Client, text: str, page: str) -> str:
+    found = re.search(r'name="before" value="(\w+)"', page)
+    assert found
+    data = {"text": text, "before": found[1], "_apply": "1"}
+    return client.post(reverse("admin:config"), data, follow=True).content.decode()
+
+
+def test_a_file_is_shown_as_a_diff_and_changes_rows_only_when_applied(
+    root: Client, provider: Provider
+):
+    text = export(root).replace('name = "m-1"', 'name = "m-1", label = "Model One"')
+    page = preview(root, text)
+    assert "label = &quot;Model One&quot;" in page
+    assert provider.models.get().label == ""
+    assert "1 change was made." in apply(root, text, page)
+    assert provider.models.get().label == "Model One"
+    assert "already as in the file" in preview(root, text)
+
+
+def test_no_secret_is_exported(root: Client, provider: Provider):
+    text = export(root)
+    assert SECRET not in text
+    assert 'secret = "env:VENDOR_MAIN_KEY"' in text
+
+
+def test_an_import_reads_no_environment_variable(
+    root: Client, provider: Provider, monkeypatch: pytest.MonkeyPatch
+):
+    """Else staff could send the server's own secrets to an address of theirs."""
+    monkeypatch.setenv("OTHER_SECRET", "of the server")
+    text = (
+        '[[providers]]\nname = "mine"\nkind = "openai_compatible"\n'
+        'base_url = "https://mine.example/v1"\n'
+        '[[providers.keys]]\nlabel = "stolen"\nsecret = "env:OTHER_SECRET"\n'
+    )
+    page = preview(root, text)
+    assert "enter the key by hand" in page
+    apply(root, text, page)
+    assert Provider.objects.filter(name="mine").exists()
+    assert not ApiKey.objects.filter(label="stolen").exists()
+
+
+def test_an_import_sends_no_stored_key_to_another_address(
+    root: Client, provider: Provider
+):
+    text = export(root).replace("vendor.example", "elsewhere.example")
+    apply(root, text, preview(root, text))
+    provider.refresh_from_db()
+    assert provider.base_url == "https://elsewhere.example/v1"
+    assert provider.keys.get().why_not_sent
+
+
+def test_a_key_in_the_file_is_refused_and_not_shown_again(
+    root: Client, provider: Provider
+):
+    text = export(root).replace('"env:VENDOR_MAIN_KEY"', '"sk-in-the-file"')
+    page = preview(root, text)
+    assert "does not belong in a file" in page
+    assert "sk-in-the-file" not in page
+
+
+def test_a_change_between_look_and_application_is_not_overwritten(
+    root: Client, provider: Provider
+):
+    text = export(root).replace('name = "m-1"', 'name = "m-1", label = "Model One"')
+    page = preview(root, text)
+    provider.models.update(label="Of another administrator")
+    assert "changed after this page was shown" in apply(root, text, page)
+    assert provider.models.get().label == "Of another administrator"
+
+
+@pytest.mark.parametrize(
+    "content", [b"[[", b"\xff\xfe", b"x = 1", b"providers = 3", b"", b"[" * 100_000]
+)
+def test_a_bad_file_gets_one_error(root: Client, content: bytes):
+    file = SimpleUploadedFile("parley.toml", content)
+    answer = root.post(reverse("admin:config"), {"file": file})
+    assert answer.status_code == 200
+    if content:
+        assert b"errorlist" in answer.content
+
+
+def test_staff_without_the_permissions_see_nothing(provider: Provider):
+    client = a_person_with([name for name in EXPORT if "apikey" not in name])
+    assert client.get(reverse("admin:config")).status_code == 403
+    assert client.get(reverse("admin:config_export")).status_code == 403
+
+
+def test_staff_who_may_only_look_cannot_import(provider: Provider):
+    client = a_person_with(EXPORT)
+    assert SECRET not in export(client)
+    page = client.get(reverse("admin:config")).content.decode()
+    assert 'type="file"' not in page
+    file = SimpleUploadedFile("parley.toml", b"")
+    answer = client.post(reverse("admin:config"), {"file": file})
+    assert answer.status_code == 403
+
+
+def test_staff_need_no_more_than_the_rights_on_each_kind_of_row(provider: Provider):
+    client = a_person_with(IMPORT)
+    text = export(client).replace('name = "m-1"', 'name = "m-1", label = "Model One"')
+    apply(client, text, preview(client, text))
+    assert provider.models.get().label == "Model One"

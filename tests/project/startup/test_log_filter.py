@@ -1,0 +1,65 @@
+"""What requests leave in the log."""
+
+from __future__ import annotations
+
+import logging
+import sys
+
+import httpx
+import pytest
+from django.db import InterfaceError, OperationalError
+
+from project.startup.log_filter import TracebackFilter
+from tests.serving import ServerProcess
+
+
+@pytest.mark.server
+def test_a_request_that_makes_no_sense_is_a_line_and_no_traceback(
+    server: ServerProcess,
+):
+    for host in ("elsewhere.example", "["):
+        refused = httpx.get(server.url, headers={"Host": host})
+        assert refused.status_code == 400
+    form = b"--B\r\nX: " + b"x" * 2000 + b"\r\n\r\n\r\n--B--\r\n"
+    headers = {
+        "Content-Type": "multipart/form-data; boundary=B",
+        "Cookie": f"csrftoken={32 * 'x'}",
+    }
+    refused = httpx.post(f"{server.url}/login/", content=form, headers=headers)
+    assert refused.status_code == 400
+    server.stop()
+    lines = server.log().splitlines()
+    assert [line.split()[3] for line in lines] == [
+        "django.security.DisallowedHost",
+        "django.security.DisallowedHost",
+        "django.request",
+    ]
+
+
+@pytest.mark.parametrize("kind", [InterfaceError, OperationalError])
+def test_that_the_database_is_away_is_a_line_a_request(kind: type[Exception]):
+    try:
+        raise kind("a row that nobody should read") from TimeoutError()
+    except kind:
+        raised = sys.exc_info()
+    record = logging.LogRecord(
+        "django.request", logging.ERROR, "", 1, "%s: %s", ("Away", "/a/"), raised
+    )
+    record.status_code = 503
+    assert TracebackFilter().filter(record)
+    assert logging.Formatter().format(record) == "Away: /a/: TimeoutError"
+
+
+@pytest.mark.parametrize(
+    ("name", "status_code"),
+    [("django.request", 503), ("django.request", 500), ("conversations", 400)],
+)
+def test_an_error_is_logged_with_its_traceback(name: str, status_code: int):
+    try:
+        raise RuntimeError
+    except RuntimeError:
+        raised = sys.exc_info()
+    record = logging.LogRecord(name, logging.ERROR, "", 1, "A fault", (), raised)
+    record.status_code = status_code
+    assert TracebackFilter().filter(record)
+    assert record.exc_info == raised

@@ -1,0 +1,198 @@
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.db import connection
+from django.test import RequestFactory
+from django.test.utils import CaptureQueriesContext
+from django.urls import reverse
+from django.utils import timezone
+
+from conversations.models import Backup, ProcessStatus
+from conversations.staff.live_board import LOST_AFTER
+from llm.models import LanguageModel, Provider
+from llm.probing.findings import fails, works
+from project.admin_pages.first_steps import BACKUP_LASTS, STEPS, Step, first_steps
+from tests.conversations.scene import signed_in, staff
+
+pytestmark = pytest.mark.django_db
+INDEX = reverse("admin:index")
+PAGE = reverse("admin:first_steps")
+STRONG = "kq7-Zb0xV_mN3tLw9RfYc2HsJ8dPaUeG"
+
+
+@pytest.fixture
+def ada() -> User:
+    return User.objects.create_superuser("ada")
+
+
+def a_model(**fields: Any) -> LanguageModel:
+    provider = Provider.objects.create(name="Workshop", kind="openai")
+    return LanguageModel.objects.create(provider=provider, name="m-1", **fields)
+
+
+def step(name: str, user: User, **meta: Any) -> Step:
+    request = RequestFactory().get("/admin/", **meta)
+    request.user = user
+    return next(each for each in first_steps(request) if each.name == name)
+
+
+def a_process(**fields: Any) -> ProcessStatus:
+    now = timezone.now()
+    values = {"id": "p1", "runs_turns": True, "started_at": now, "heard_at": now}
+    return ProcessStatus.objects.create(**{**values, **fields})
+
+
+@pytest.mark.parametrize(
+    ("secret", "debug", "is_done"),
+    [
+        (STRONG, False, True),
+        (STRONG, True, False),
+        ("changeme", False, False),
+        ("a" * 50, False, False),
+    ],
+)
+def test_secret_keys_must_be_hard_to_guess(
+    ada: User, settings: Any, secret: str, debug: bool, is_done: bool
+):
+    settings.SECRET_KEY, settings.DEBUG = secret, debug
+    assert step("secrets", ada).is_done is is_done
+
+
+@pytest.mark.parametrize(
+    ("behind_https", "listens", "asked", "is_done"),
+    [
+        (True, "0.0.0.0", "chat.example.org", True),
+        (False, "127.0.0.1", "127.0.0.1:8000", True),
+        (False, "127.0.0.1", "[::1]:8000", True),
+        (False, "127.0.0.1", "chat.example.org", False),
+        (False, "0.0.0.0", "127.0.0.1:8000", False),
+    ],
+)
+def test_https_is_needed_where_others_reach_the_server(
+    ada: User,
+    settings: Any,
+    behind_https: bool,
+    listens: str,
+    asked: str,
+    is_done: bool,
+):
+    settings.ALLOWED_HOSTS = ["*"]
+    settings.BEHIND_HTTPS, settings.HOST = behind_https, listens
+    assert step("https", ada, HTTP_HOST=asked).is_done is is_done
+
+
+def test_a_full_disk_opens_the_step_of_the_database(
+    ada: User, monkeypatch: pytest.MonkeyPatch
+):
+    assert step("database", ada).is_done
+    path = "conversations.engine.database.disk_space.has_room"
+    monkeypatch.setattr(path, lambda: False)
+    assert not step("database", ada).is_done
+
+
+def test_a_backup_ticks_its_step_for_a_month(ada: User):
+    assert not step("backup", ada).is_done
+    row = Backup.objects.create()
+    assert step("backup", ada).is_done
+    Backup.objects.filter(pk=row.pk).update(
+        finished_at=timezone.now() - BACKUP_LASTS - timedelta(hours=1)
+    )
+    found = step("backup", ada)
+    assert not found.is_done
+    assert str(timezone.now().year) in found.state
+
+
+def test_only_a_process_that_takes_turns_ticks_the_worker(ada: User):
+    long_ago = timezone.now() - LOST_AFTER - timedelta(seconds=1)
+    a_process(id="web", runs_turns=False)
+    a_process(id="lost", heard_at=long_ago)
+    a_process(id="drains", drains=True)
+    assert not step("worker", ada).is_done
+    a_process(id="works")
+    assert step("worker", ada).is_done
+
+
+def test_the_provider_is_added_then_probed(ada: User):
+    Provider.objects.create(name="demo", kind="demo")
+    assert step("provider", ada).url == reverse("admin:llm_provider_add")
+    model = a_model()
+    found = step("provider", ada)
+    assert found.url == reverse("admin:llm_provider_probe", args=[model.provider.pk])
+    assert not found.is_done
+    for finding, is_done in [
+        (fails("text", "The provider refused the request."), False),
+        (works("text", "Answered."), True),
+    ]:
+        model.probes.create(finished_at=timezone.now(), findings=[finding.to_dict()])
+        assert step("provider", ada).is_done is is_done
+
+
+def test_a_model_of_a_provider_that_is_off_is_for_nobody(ada: User):
+    assert not step("model", ada).is_done
+    model = a_model(label="Orchard 7B")
+    found = step("model", ada)
+    assert found.is_done
+    assert found.state == "Orchard 7B can be chosen in the chat."
+    Provider.objects.filter(pk=model.provider.pk).update(enabled=False)
+    assert not step("model", ada).is_done
+
+
+def test_a_second_administrator_must_be_able_to_sign_in(ada: User):
+    second = User.objects.create_superuser("bea", is_active=False)
+    assert not step("administrator", ada).is_done
+    User.objects.filter(pk=second.pk).update(is_active=True)
+    assert step("administrator", ada).is_done
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_staff_see_only_the_steps_that_they_may_take(name: str):
+    codename = STEPS[name].partition(".")[2]
+    browser = signed_in(staff("bo", codename))
+    shown = {step.name for step in browser.get(INDEX).context["steps"]}
+    assert shown == {each for each, needed in STEPS.items() if needed == STEPS[name]}
+    for url in {step.url for step in browser.get(PAGE).context["steps"]}:
+        assert browser.get(url).status_code == 200, url
+
+
+def test_staff_without_a_step_see_no_checklist():
+    browser = signed_in(staff("bo", "view_item"))
+    assert b"first-steps" not in browser.get(INDEX).content
+    assert browser.get(PAGE).status_code == 403
+
+
+def test_the_checklist_closes_when_all_is_done(ada: User, settings: Any):
+    settings.SECRET_KEY = STRONG
+    browser = signed_in(ada)
+    assert b'first-steps" open' in browser.get(INDEX).content
+    User.objects.create_superuser("bea")
+    Backup.objects.create()
+    a_process()
+    settings.BEHIND_HTTPS = True
+    findings = [works("text", "Answered.").to_dict()]
+    a_model().probes.create(finished_at=timezone.now(), findings=findings)
+    response = browser.get(INDEX)
+    assert response.context["is_complete"], response.context["steps"]
+    assert b'first-steps" open' not in response.content
+    assert b"All done" in response.content
+
+
+def test_the_first_page_takes_at_most_twelve_queries(ada: User):
+    for n in range(20):
+        Provider.objects.create(name=f"host {n}", kind="scripted")
+    browser = signed_in(ada)
+    browser.get(INDEX)  # notes the browser of this session
+    with CaptureQueriesContext(
+        connection,
+    ) as queries:
+        browser.get(INDEX)
+    assert len(queries) <= 12, "\n".join(q["sql"][:150] for q in queries)
+
+
+def test_the_page_names_the_command_or_setting_of_each_step(ada: User):
+    text = signed_in(ada).get(PAGE).content.decode()
+    for words in ("SECRET_KEY=", "BEHIND_HTTPS=true", "backup /backup", " worker"):
+        assert words in text

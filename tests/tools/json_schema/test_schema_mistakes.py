@@ -1,0 +1,48 @@
+from __future__ import annotations
+
+import pytest
+
+from tools.json_schema.schema_mistakes import EMPTY, schema_mistakes
+from tools.registry import python_tools
+
+
+@pytest.mark.parametrize(
+    ("schema", "path", "message"),
+    [
+        ([], (), "a schema must be an object"),
+        ({"type": "string"}, ("type",), '"type": "object"'),
+        ({}, ("type",), '"type": "object"'),
+        ({"properties": {"a": {"type": "txt"}}}, "properties a type", '"txt" is not'),
+        ({"properties": {"a": {"minimum": "x"}}}, "properties a minimum", '"number"'),
+        ({"properties": {"a": {"pattern": "("}}}, "properties a pattern", "regex"),
+        ({"properties": []}, "properties", "is not of type"),
+        ({"required": "a"}, "required", "is not of type"),
+        ({"$ref": "#/$defs/x"}, (), "does not exist"),
+        ({"$ref": "https://x.test/y"}, (), "schemas are never fetched"),
+        ({"$schema": "http://json-schema.org/draft-04/schema#"}, "$schema", "leave it"),
+    ],
+)
+def test_a_mistake_is_reported_with_its_path(schema, path, message):
+    if isinstance(schema, dict) and schema.get("type") != "string" and schema:
+        schema = {"type": "object", **schema}
+    (location, text), *others = schema_mistakes(schema)
+    assert tuple(location) == (tuple(path.split()) if isinstance(path, str) else path)
+    assert message in text
+    assert others == []
+
+
+def test_every_mistake_is_reported_once():
+    wrong = {name: {"type": "txt", "minimum": "x"} for name in "ab"}
+    found = list(schema_mistakes({"type": "object", "properties": wrong}))
+    assert len(found) == 4
+
+
+def test_all_our_own_tools_are_right():
+    assert not list(schema_mistakes(EMPTY))
+    for tool in python_tools().values():
+        assert not list(schema_mistakes(tool.parameters)), tool.name
+
+
+def test_a_schema_may_refer_to_itself():
+    tree = {"type": "object", "properties": {"child": {"$ref": "#"}}}
+    assert not list(schema_mistakes(tree))

@@ -1,0 +1,160 @@
+"""Compute a turn's next step from its output. Pure: no IO, no clock, no database.
+
+The loop's whole state is the response's items and their number when a host last ended a
+provider call. So a turn that stopped (a restart, an output that the client has to send,
+a cancelled stream) resumes by computing its next step again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from llm.wire.items import Item, is_compaction
+
+REPEATS = 3  # identical rounds of calls after which a turn ends
+
+
+@dataclass(frozen=True, slots=True)
+class Generate:
+    """Call the model."""
+
+
+@dataclass(frozen=True, slots=True)
+class CallTools:
+    """Run these calls on the server."""
+
+    calls: Sequence[Item]
+
+
+@dataclass(frozen=True, slots=True)
+class AwaitClient:
+    """End the turn; the client has to send the outputs of these calls."""
+
+    calls: Sequence[Item]
+
+
+@dataclass(frozen=True, slots=True)
+class AwaitApproval:
+    """Suspend the turn until a user approves or declines these calls."""
+
+    calls: Sequence[Item]
+
+
+@dataclass(frozen=True, slots=True)
+class Finish:
+    """End the turn; with a `reason` before the model's answer is complete."""
+
+    reason: str | None = None
+
+
+Step = Generate | CallTools | AwaitApproval | AwaitClient | Finish
+
+
+def next_step(
+    output: Sequence[Item],
+    *,
+    ended_output: int | None,
+    client_tools: Collection[str] = (),
+    needs_approval: Callable[[Item], bool] = lambda call: False,
+    steps_left: int,
+) -> Step:
+    """The next step of a turn whose response holds the items `output` so far.
+
+    `ended_output` is the length of the output when a host last ended a provider call;
+    None if no call ended, or if the host wants to be called again. Only it shows that
+    an answer is complete: an output that a crash left behind may look complete too. A
+    call of an unknown tool is run on the server, which answers it with an error.
+    """
+    pending = calls_without_output(output)
+    server_calls = [call for call in pending if call["name"] not in client_tools]
+    if runnable := [call for call in server_calls if not needs_approval(call)]:
+        return CallTools(runnable)
+    if server_calls:
+        return AwaitApproval(server_calls)
+    if pending:
+        return AwaitClient(pending)
+    if ended_output == len(output):
+        return Finish()
+    if goes_in_circles(output):
+        return Finish("repeated_tool_calls")
+    return Generate() if steps_left > 0 else Finish("max_steps")
+
+
+def is_midway(output: Sequence[Item], ended_output: int | None) -> bool:
+    """Whether the output has part of an answer whose provider call did not end."""
+    return not all(
+        _asks_the_model(item) or item.get("parley:interrupted")
+        for item in output[ended_output or 0 :]
+    )
+
+
+def is_limited(choice: Any) -> bool:
+    return isinstance(choice, Mapping) and choice.get("type") == "allowed_tools"
+
+
+def is_allowed(name: str, choice: Any) -> bool:
+    """False for a function that an `allowed_tools` choice does not list.
+
+    Some hosts ignore the choice, so it is checked here: a call of such a function is
+    treated as a call of an unknown tool.
+    """
+    return not is_limited(choice) or any(
+        tool.get("name") == name and tool.get("type") in ("function", "custom")
+        for tool in choice["tools"]
+    )
+
+
+def choice_after_calls(choice: Any) -> Any:
+    """The tool choice after a round of calls: a required call is required only once."""
+    if is_limited(choice):
+        return {**choice, "mode": "auto"}
+    return choice if choice in (None, "none", "auto") else "auto"
+
+
+def calls_without_output(items: Sequence[Item]) -> list[Item]:
+    """Completed calls that have no output. An incomplete call is never run."""
+    call_ids_with_output = {
+        i["call_id"] for i in items if i["type"] == "function_call_output"
+    }
+    return [
+        item
+        for item in items
+        if item["type"] == "function_call"
+        and item["status"] == "completed"
+        and item["call_id"] not in call_ids_with_output
+    ]
+
+
+def rounds(items: Sequence[Item]) -> int:
+    """The number of provider calls that produced these items."""
+    count, is_new_round = 0, True
+    for item in items:
+        if _asks_the_model(item):
+            is_new_round = True
+        elif is_new_round:
+            count, is_new_round = count + 1, False
+    return count
+
+
+def goes_in_circles(items: Sequence[Item]) -> bool:
+    """Whether the last `REPEATS` rounds of calls are identical."""
+    rounds: list[list[tuple[str, str]]] = []
+    before = ""
+    for item in items:
+        if item["type"] == "function_call":
+            if before != "function_call":
+                rounds.append([])
+            rounds[-1].append((item["name"], item["arguments"]))
+        before = item["type"]
+    last = rounds[-REPEATS:]
+    return len(last) == REPEATS and all(r == last[0] for r in last)
+
+
+def _asks_the_model(item: Item) -> bool:
+    """Whether the server added this item: a call's output, the result of a background
+    call as a user message, or a summary of earlier items."""
+    if item["type"] == "function_call_output" or item.get("role") == "user":
+        return True
+    return is_compaction(item)
