@@ -15,13 +15,13 @@ from django.utils.translation import gettext_lazy as _
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snippet:
-    """How one client is configured. `place` is the file or form to put it in."""
+    """How one client is configured. `location` is the file or form to put it in."""
 
     slug: str
     title: str
     language: str
     text: str
-    place: str = ""
+    location: str = ""
 
     def fill(self, values: dict[str, str]) -> str:
         text = self.text.strip("\n")
@@ -169,7 +169,7 @@ _AGENTS = [
         slug="codex",
         title="Codex",
         language="toml",
-        place="~/.codex/config.toml; PARLEY_API_KEY=%TOKEN%",
+        location="~/.codex/config.toml; PARLEY_API_KEY=%TOKEN%",
         text="""
 model = "%MODEL%"
 model_provider = "parley"
@@ -206,7 +206,7 @@ aider --model openai/%MODEL%
         slug="opencode",
         title="opencode",
         language="json",
-        place="opencode.json",
+        location="opencode.json",
         text="""
 {
   "provider": {
@@ -249,7 +249,7 @@ docker run -d -p 3000:8080 \\
         slug="librechat",
         title="LibreChat",
         language="yaml",
-        place="librechat.yaml",
+        location="librechat.yaml",
         text="""
 endpoints:
   custom:
@@ -265,7 +265,7 @@ endpoints:
         slug="llm",
         title="llm",
         language="yaml",
-        place="extra-openai-models.yaml; llm keys set parley --value %TOKEN%",
+        location="extra-openai-models.yaml; llm keys set parley --value %TOKEN%",
         text="""
 - model_id: parley
   model_name: %MODEL%
@@ -279,7 +279,7 @@ _EDITORS = [
         slug="continue",
         title="Continue",
         language="yaml",
-        place="~/.continue/config.yaml",
+        location="~/.continue/config.yaml",
         text="""
 models:
   - name: Parley
@@ -293,7 +293,7 @@ models:
         slug="zed",
         title="Zed",
         language="json",
-        place="settings.json; PARLEY_API_KEY=%TOKEN%",
+        location="settings.json; PARLEY_API_KEY=%TOKEN%",
         text="""
 {
   "language_models": {
@@ -313,7 +313,7 @@ _AUTOMATION = [
         slug="n8n",
         title="n8n",
         language="text",
-        place="Credentials, OpenAI",
+        location="Credentials, OpenAI",
         text="""
 Base URL: %V1%
 API Key: %TOKEN%

@@ -80,14 +80,14 @@ def _page(
 
 
 def _shown(snippet: Snippet, values: dict[str, str]) -> dict[str, str]:
-    place = snippet.place
+    location = snippet.location
     for name, value in values.items():
-        place = place.replace(f"%{name}%", value)
+        location = location.replace(f"%{name}%", value)
     text = snippet.fill(values)
     return {
         "slug": snippet.slug,
         "title": snippet.title,
-        "place": place,
+        "location": location,
         "fenced": f"~~~~{snippet.language}\n{text}\n~~~~",
     }
 
