@@ -10,8 +10,8 @@ from django.forms import Form
 from django.http import HttpRequest
 from django.utils.html import format_html
 from django.utils.translation import gettext_lazy as _
-from django.utils.translation import ngettext
 
+from conversations.admin.actions.revocation import RevocationMixin
 from conversations.forms.token_forms import LimitsForm, describe_spending, money
 from conversations.models.access_token import AccessToken
 from conversations.models.ledger import dollars
@@ -39,7 +39,7 @@ _STATE_FIELDS = [
 
 
 @admin.register(AccessToken)
-class AccessTokenAdmin(LargeTableAdmin):
+class AccessTokenAdmin(RevocationMixin, LargeTableAdmin):
     """Only superusers issue tokens for others: a token gives access to the user's
     conversations."""
 
@@ -66,6 +66,9 @@ class AccessTokenAdmin(LargeTableAdmin):
     raw_id_fields = ["user"]
     filter_horizontal = ["allowed_models"]
     actions = ["revoke"]
+    revocation_effect = _(
+        "Programs with these tokens are refused from now on. It cannot be taken back."
+    )
     readonly_fields = _STATE_FIELDS
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[AccessToken]:
@@ -106,15 +109,6 @@ class AccessTokenAdmin(LargeTableAdmin):
         super().save_model(request, obj, form, change)
         notice = _("Copy the token now; it is not shown again:")
         messages.warning(request, format_html("{} <code>{}</code>", notice, token))
-
-    @admin.action(description=_("Revoke the selected tokens"), permissions=["change"])
-    def revoke(self, request: HttpRequest, tokens: QuerySet[AccessToken]) -> None:
-        live = list(tokens.filter(revoked_at=None))
-        for token in live:
-            token.revoke()
-            self.log_change(request, token, "Revoked.")
-        notice = ngettext("%d token is revoked.", "%d tokens are revoked.", len(live))
-        messages.success(request, notice % len(live))
 
     @admin.display(description=_("scopes"))
     def scopes_shown(self, token: AccessToken) -> str:

@@ -18,7 +18,8 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext_lazy as _
 
 from conversations import engine
-from conversations.admin.conversation_content import EDIT, ConversationContentAdmin
+from conversations.admin.actions.conversations import ConversationActionsMixin
+from conversations.admin.conversation_content import EDIT
 from conversations.models import (
     Conversation,
     TitleSource,
@@ -28,7 +29,7 @@ from conversations.staff.id_search import find_conversations
 
 
 @admin.register(Conversation)
-class ConversationAdmin(ConversationContentAdmin):
+class ConversationAdmin(ConversationActionsMixin):
     owner = "owner"
     list_display = [
         "__str__",
@@ -40,9 +41,14 @@ class ConversationAdmin(ConversationContentAdmin):
         "updated_at",
         "deleted_at",
     ]
-    list_filter = ["updated_at", ("deleted_at", admin.EmptyFieldListFilter)]
+    list_filter = [
+        "updated_at",
+        ("archived_at", admin.EmptyFieldListFilter),
+        ("deleted_at", admin.EmptyFieldListFilter),
+    ]
     list_select_related = ["owner", "language_model", "preset"]
     date_hierarchy = "updated_at"
+    actions = ["archive", "unarchive", "export", "delete_softly"]
     search_fields = ["title", "=owner__username", "=owner__email"]
     search_help_text = _(
         "The id of a conversation, a turn, an item, a tool call, or of a provider's"

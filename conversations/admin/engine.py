@@ -74,7 +74,7 @@ class EnginePage:
         """`action`: cancel, retry or release; done once it is `confirmed`."""
         turn = get_object_or_404(self._turns.get_queryset(request), pk=pk)
         self._check(request)
-        action = _ACTIONS.get(request.POST.get("action", ""))
+        action = ACTIONS.get(request.POST.get("action", ""))
         if action is None:
             raise Http404
         if "confirmed" not in request.POST:
@@ -109,7 +109,7 @@ class EnginePage:
 
 
 def ask_before(
-    turns: Any, request: HttpRequest, turn: Turn, action: _Action, address: str
+    turns: Any, request: HttpRequest, turn: Turn, action: TurnAction, address: str
 ) -> HttpResponse:
     """The page that posts the same to the address again, confirmed."""
     context = {
@@ -131,7 +131,7 @@ def may_act(request: HttpRequest) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class _Action:
+class TurnAction:
     do: Callable[[Turn], bool]  # False where the turn is not in the state for it
     log: str
     message: Any
@@ -161,16 +161,16 @@ def _resubmit(turn: Turn, do: Callable[[str], bool]) -> bool:
     return True
 
 
-CANCEL = _Action(
+CANCEL = TurnAction(
     _cancel,
     "Stopped.",
     _("The turn is being stopped."),
     _("Stop this turn?"),
     _("What the model has written so far stays. The turn ends as cancelled."),
 )
-_ACTIONS: Mapping[str, _Action] = {
+ACTIONS: Mapping[str, TurnAction] = {
     "cancel": CANCEL,
-    "retry": _Action(
+    "retry": TurnAction(
         _retry,
         "Queued again.",
         _("The turn is queued again."),
@@ -180,7 +180,7 @@ _ACTIONS: Mapping[str, _Action] = {
             " stored. A call of a tool that may run only once is not repeated."
         ),
     ),
-    "release": _Action(
+    "release": TurnAction(
         _release,
         "Released from its run.",
         _("The turn was released; another run can claim it."),

@@ -1,4 +1,4 @@
-"""Admin of users' settings and of the saved prompts of groups."""
+"""Admin of users, their settings and the saved prompts of groups."""
 
 from __future__ import annotations
 
@@ -6,16 +6,26 @@ from contextlib import suppress
 from typing import Any
 
 from django.contrib import admin
+from django.contrib.auth.admin import UserAdmin
+from django.contrib.auth.models import User
 from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.utils.translation import gettext_lazy as _
 
+from conversations.admin.actions.people import PeopleActionsMixin
 from conversations.admin.conversation_content import ConversationContentAdmin
 from conversations.admin.presets.versions import VersionedAdmin
 from conversations.forms.preset_forms import NotedForm
 from conversations.models.saved_prompt import SavedPrompt
 from conversations.models.staff.versions import PromptVersion
 from conversations.models.user_settings import UserSettings
+
+admin.site.unregister(User)  # of Django's own admin
+
+
+@admin.register(User)
+class PeopleAdmin(PeopleActionsMixin, UserAdmin):
+    actions = ["activate", "deactivate", "sign_out", "change_membership"]
 
 
 @admin.register(UserSettings)

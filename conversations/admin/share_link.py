@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from django.contrib import admin
-from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.utils.translation import gettext_lazy as _
 
+from conversations.admin.actions.revocation import RevocationMixin
 from conversations.models import Participant, ShareLink, ShareRule
 from llm.admin import LargeTableAdmin
 
 
 @admin.register(ShareLink)
-class ShareLinkAdmin(LargeTableAdmin):
+class ShareLinkAdmin(RevocationMixin, LargeTableAdmin):
     actions = ["revoke"]
+    revocation_effect = _(
+        "Nobody can open these links from now on. It cannot be taken back."
+    )
     list_display = [
         *("id", "owner", "audience", "group", "kind", "views"),
         *("created_at", "expires_at", "revoked_at"),
@@ -39,13 +42,6 @@ class ShareLinkAdmin(LargeTableAdmin):
 
     def has_add_permission(self, request: HttpRequest) -> bool:
         return False
-
-    @admin.action(description=_("Revoke the chosen links"), permissions=["change"])
-    def revoke(self, request: HttpRequest, queryset: QuerySet[ShareLink]) -> None:
-        for link in queryset:
-            link.revoke()
-            self.log_change(request, link, "Revoked.")
-        self.message_user(request, _("The links are revoked."))
 
 
 @admin.register(ShareRule)

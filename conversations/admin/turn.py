@@ -25,7 +25,8 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_POST
 
 from conversations import engine
-from conversations.admin.conversation_content import EDIT, ConversationContentAdmin
+from conversations.admin.actions.turns import TurnActionsMixin, may_stop
+from conversations.admin.conversation_content import EDIT
 from conversations.admin.engine import CANCEL, EnginePage, ask_before, may_act
 from conversations.admin.forms import TurnOptionsForm
 from conversations.admin.replay import may_replay
@@ -41,7 +42,7 @@ from llm.models import ModelCall
 
 
 @admin.register(Turn)
-class TurnAdmin(ConversationContentAdmin):
+class TurnAdmin(TurnActionsMixin):
     owner = "conversation__owner"
     form = TurnOptionsForm
     list_display = [
@@ -89,7 +90,7 @@ class TurnAdmin(ConversationContentAdmin):
     class Media:
         css = {"all": ["css/turn-timeline.css"]}
 
-    actions = ["replay"]
+    actions = ["stop_turns", "retry_turns", "release_turns", "replay"]
 
     @admin.action(description=_("Replay the selected turns…"))
     def replay(self, request: HttpRequest, turns: QuerySet[Turn]) -> HttpResponse:
@@ -136,7 +137,7 @@ class TurnAdmin(ConversationContentAdmin):
             visible: Any = self.get_queryset(request).order_by()
             beside = visible.beside(turn)
             context["previous_turn"], context["next_turn"] = beside
-            context["may_stop"] = not turn.is_finished and _may_stop(request)
+            context["may_stop"] = not turn.is_finished and may_stop(request)
             context["may_replay"] = turn.is_finished and may_replay(request)
             context["may_act"] = not turn.is_finished and may_act(request)
         return super().render_change_form(request, context, *args, **kwargs)
@@ -175,7 +176,7 @@ class TurnAdmin(ConversationContentAdmin):
         turn = self.get_object(request, object_id)
         if turn is None:
             raise Http404
-        if not _may_stop(request):
+        if not may_stop(request):
             raise PermissionDenied
         if "confirmed" not in request.POST:
             address = reverse("admin:conversations_turn_stop", args=[turn.pk])
@@ -215,9 +216,3 @@ class TurnAdmin(ConversationContentAdmin):
 def is_at_rest(turn: Turn | None) -> bool:
     """A run has its items in memory and would not notice changes to the rows."""
     return turn is None or turn.is_finished
-
-
-def _may_stop(request: HttpRequest) -> bool:
-    return request.user.has_perm(EDIT) or request.user.has_perm(
-        "conversations.change_turn"
-    )

@@ -11,11 +11,23 @@ from llm.admin.language_model import LanguageModelAdmin
 from llm.admin.model_call import ModelCallAdmin
 from llm.admin.own_key import OwnKeyAdmin
 from llm.admin.provider import ProviderAdmin
+from llm.admin.row_actions import (
+    GroupRightsForm,
+    GroupRightsMixin,
+    ask_about_rows,
+    filled_form,
+    is_confirmed,
+    refusal_of,
+    report_rows,
+    switch_enabled,
+)
 from llm.admin.used_by import Use, UsedByAdmin
 
 __all__ = [
     "ApiKeyAdmin",
     "BoundedPaginator",
+    "GroupRightsForm",
+    "GroupRightsMixin",
     "LanguageModelAdmin",
     "LargeTableAdmin",
     "ModelCallAdmin",
@@ -24,6 +36,12 @@ __all__ = [
     "SecretFormAdmin",
     "Use",
     "UsedByAdmin",
+    "ask_about_rows",
+    "filled_form",
+    "is_confirmed",
+    "refusal_of",
+    "report_rows",
+    "switch_enabled",
 ]
 
 admin.site.site_header = "Parley"

@@ -5,14 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from django.contrib import admin, messages
-from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.utils import timezone
 from django.utils.formats import date_format
 from django.utils.translation import gettext_lazy as _
-from django.utils.translation import ngettext
 
 from llm.admin.bases import SecretFormAdmin, describe_sending, note_author
+from llm.admin.key_actions import KeyActionsMixin
 from llm.admin.key_import import KeyImportMixin
 from llm.admin.key_rotation import RotationMixin
 from llm.admin.used_by import UsedByAdmin
@@ -23,9 +22,11 @@ NEWEST_CALLS = 1_000  # rows that are read
 
 
 @admin.register(ApiKey)
-class ApiKeyAdmin(UsedByAdmin, RotationMixin, KeyImportMixin, SecretFormAdmin):
+class ApiKeyAdmin(
+    KeyActionsMixin, UsedByAdmin, RotationMixin, KeyImportMixin, SecretFormAdmin
+):
     form = ApiKeyForm
-    actions = ["enable", "drain"]
+    actions = ["enable", "disable", "drain", "set_weight"]
     list_display = [
         "label",
         "provider",
@@ -145,27 +146,6 @@ class ApiKeyAdmin(UsedByAdmin, RotationMixin, KeyImportMixin, SecretFormAdmin):
     def model_rests_shown(self, obj: ApiKey) -> str:
         rests = obj.model_rests_after(timezone.now())
         return "\n".join(f"{name}: {rest['reason']}" for name, rest in rests.items())
-
-    @admin.action(description=_("Enable the selected keys"), permissions=["change"])
-    def enable(self, request: HttpRequest, queryset: QuerySet[ApiKey]) -> None:
-        for key in queryset:
-            key.enable()
-            self.log_change(request, key, "Enabled.")
-        count = len(queryset)
-        text = ngettext("%(count)d key enabled.", "%(count)d keys enabled.", count)
-        self.message_user(request, text % {"count": count}, messages.SUCCESS)
-
-    @admin.action(description=_("Drain the selected keys"), permissions=["change"])
-    def drain(self, request: HttpRequest, queryset: QuerySet[ApiKey]) -> None:
-        count = queryset.update(drains_at=timezone.now())
-        for key in queryset:
-            self.log_change(request, key, "Draining.")
-        text = ngettext(
-            "%(count)d key gets no new calls.",
-            "%(count)d keys get no new calls.",
-            count,
-        )
-        self.message_user(request, text % {"count": count}, messages.SUCCESS)
 
     @admin.display(description=_("sent"))
     def is_sent(self, obj: ApiKey) -> str:

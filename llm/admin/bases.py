@@ -148,14 +148,6 @@ class SecretFormAdmin(admin.ModelAdmin):
         return sentences
 
 
-def switch_enabled(
-    model_admin: admin.ModelAdmin, request: HttpRequest, rows: QuerySet, *, on: bool
-) -> None:
-    count = rows.exclude(enabled=on).update(enabled=on)
-    text = _("%(count)d switched on.") if on else _("%(count)d switched off.")
-    model_admin.message_user(request, text % {"count": count}, messages.SUCCESS)
-
-
 def note_author(request: HttpRequest, key: ApiKey, form: Any) -> None:
     """Whoever enters a secret has added the key."""
     if "secret" in form.changed_data:

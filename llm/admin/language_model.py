@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from django.contrib import admin, messages
-from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.urls import reverse
 from django.utils import timezone
@@ -14,9 +13,10 @@ from django.utils.html import format_html
 from django.utils.translation import gettext_lazy as _
 
 from llm import capabilities
-from llm.admin.bases import JSON_AS_OBJECT, switch_enabled
+from llm.admin.bases import JSON_AS_OBJECT
 from llm.admin.capability_source import CapabilityMixin
 from llm.admin.fallback_path import FallbackPathMixin
+from llm.admin.model_actions import ModelActionsMixin
 from llm.admin.model_price import ModelPriceInline, describe_price, save_prices
 from llm.admin.prompt_test import PromptTestMixin
 from llm.admin.used_by import UsedByAdmin
@@ -26,7 +26,7 @@ from llm.models import LanguageModel, ModelPrice, ModelProbe
 
 @admin.register(LanguageModel)
 class LanguageModelAdmin(
-    CapabilityMixin, FallbackPathMixin, PromptTestMixin, UsedByAdmin
+    ModelActionsMixin, CapabilityMixin, FallbackPathMixin, PromptTestMixin, UsedByAdmin
 ):
     parts = (ModelPrice, ModelProbe)
     list_display = [
@@ -43,7 +43,15 @@ class LanguageModelAdmin(
     list_filter = ["enabled", "is_default", "provider", "groups"]
     list_select_related = ["provider"]
     search_fields = ["name", "label", "alias", "provider__name"]
-    actions = ["enable", "disable", "make_default", "test_prompt"]
+    actions = [
+        "enable",
+        "disable",
+        "make_default",
+        "set_aliases",
+        "change_groups",
+        "set_retirement",
+        "test_prompt",
+    ]
     filter_horizontal = ["groups", "fallbacks"]
     readonly_fields = ["created_at", "probed", "fallback_path", "current_price"]
     fieldsets = [
@@ -131,26 +139,3 @@ class LanguageModelAdmin(
     @admin.display(description=_("capabilities"))
     def abilities(self, obj: LanguageModel) -> str:
         return ", ".join(name for name, has in obj.capabilities.items() if has)
-
-    @admin.action(description=_("Enable"), permissions=["change"])
-    def enable(self, request: HttpRequest, rows: QuerySet[LanguageModel]) -> None:
-        switch_enabled(self, request, rows, on=True)
-
-    @admin.action(description=_("Disable"), permissions=["change"])
-    def disable(self, request: HttpRequest, rows: QuerySet[LanguageModel]) -> None:
-        switch_enabled(self, request, rows, on=False)
-
-    @admin.action(description=_("Make default"), permissions=["change"])
-    def make_default(self, request: HttpRequest, rows: QuerySet[LanguageModel]) -> None:
-        if len(rows) != 1:
-            problem = _("Select exactly one model; only one can be the default.")
-            self.message_user(request, problem, messages.ERROR)
-            return
-        model = rows[0]
-        if why := model.why_unusable:
-            self.message_user(
-                request, f"{model} cannot be the default: {why}.", messages.ERROR
-            )
-            return
-        model.make_default()
-        self.message_user(request, f"{model} is the default model.", messages.SUCCESS)

@@ -22,10 +22,10 @@ from llm.admin.bases import (
     SecretFormAdmin,
     describe_sending,
     note_author,
-    switch_enabled,
 )
 from llm.admin.probe import ProbeMixin
 from llm.admin.provider_status import statuses_of
+from llm.admin.row_actions import switch_enabled
 from llm.admin.used_by import Use, UsedByAdmin, count_uses, references_to
 from llm.errors import LLMError
 from llm.forms.fields import ApiKeyForm

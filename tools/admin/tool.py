@@ -18,6 +18,7 @@ from tools.admin.dry_run import DryRunAdmin
 from tools.admin.formatting import format_json
 from tools.admin.http_tool import HttpToolInline
 from tools.admin.openapi_import import ImportAdmin
+from tools.admin.tool_actions import ToolActionsMixin
 from tools.admin.versions import VersionsAdmin
 from tools.conf import settings
 from tools.forms import ToolForm
@@ -26,7 +27,6 @@ from tools.json_schema.provider_support import find_refusals, hosts_of
 from tools.json_schema.sent_schemas import find_sent_schemas
 from tools.models import HttpTool, McpTool, Tool, ToolUse, ToolVersion
 from tools.models.tool import RELATED_ROWS
-from tools.models.tool_version import take_snapshot
 from tools.runtime_tool import RuntimeTool
 
 MAX_NAMED = 20  # tools in one message
@@ -44,7 +44,14 @@ class RunsWithoutApprovalFilter(admin.SimpleListFilter):
 
 
 @admin.register(Tool)
-class ToolAdmin(UsedByAdmin, DryRunAdmin, ImportAdmin, VersionsAdmin, SecretFormAdmin):
+class ToolAdmin(
+    ToolActionsMixin,
+    UsedByAdmin,
+    DryRunAdmin,
+    ImportAdmin,
+    VersionsAdmin,
+    SecretFormAdmin,
+):
     form = ToolForm
     parts = (HttpTool, McpTool, ToolVersion)
 
@@ -75,7 +82,7 @@ class ToolAdmin(UsedByAdmin, DryRunAdmin, ImportAdmin, VersionsAdmin, SecretForm
         "groups",
     ]
     search_fields = ["name", "label", "description"]
-    actions = ["enable", "disable"]
+    actions = ["enable", "disable", "set_approval", "change_groups"]
     filter_horizontal = ["groups"]
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Tool]:
@@ -179,32 +186,6 @@ class ToolAdmin(UsedByAdmin, DryRunAdmin, ImportAdmin, VersionsAdmin, SecretForm
         actions: dict[str, Any] = super().get_actions(request)
         actions.pop("delete_selected", None)  # `sync` would recreate tools with code
         return actions
-
-    @admin.action(description=_("Enable the selected tools"), permissions=["change"])
-    def enable(self, request: HttpRequest, queryset: QuerySet[Tool]) -> None:
-        self._switch(request, queryset, enabled=True)
-
-    @admin.action(description=_("Disable the selected tools"), permissions=["change"])
-    def disable(self, request: HttpRequest, queryset: QuerySet[Tool]) -> None:
-        self._switch(request, queryset, enabled=False)
-
-    def _switch(
-        self, request: HttpRequest, queryset: QuerySet[Tool], *, enabled: bool
-    ) -> None:
-        rows = list(queryset.exclude(enabled=enabled))
-        queryset.model.objects.filter(pk__in=[row.pk for row in rows]).update(
-            enabled=enabled
-        )
-        for row in rows:
-            before, row.enabled = take_snapshot(row), enabled
-            ToolVersion.objects.record(row, request.user, before=before)
-            self.log_change(request, row, [{"changed": {"fields": ["enabled"]}}])
-        text = (
-            ngettext("%d tool enabled.", "%d tools enabled.", len(rows))
-            if enabled
-            else ngettext("%d tool disabled.", "%d tools disabled.", len(rows))
-        )
-        self.message_user(request, text % len(rows), messages.SUCCESS)
 
     # Columns and fields
 

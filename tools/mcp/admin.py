@@ -21,6 +21,7 @@ from llm.admin import SecretFormAdmin
 from llm.db.secret_rows import why_not_sent
 from llm.forms.fields import JSONObjectField, StrictJSONField
 from tools.forms import CODE_ATTRIBUTES, SERVER_WIDGETS, SecretHeadersForm
+from tools.mcp.admin_actions import McpActionsMixin
 from tools.mcp.admin_health import McpHealthAdmin
 from tools.mcp.admin_review import McpReviewAdmin
 from tools.mcp.admin_sign_in import McpSignInAdmin
@@ -71,7 +72,9 @@ class McpServerForm(SecretHeadersForm):
 
 
 @admin.register(McpServer)
-class McpServerAdmin(McpReviewAdmin, McpHealthAdmin, McpSignInAdmin, SecretFormAdmin):
+class McpServerAdmin(
+    McpActionsMixin, McpReviewAdmin, McpHealthAdmin, McpSignInAdmin, SecretFormAdmin
+):
     form = McpServerForm
     change_form_template = "admin/tools/mcpserver/change_form.html"
     list_display = [
@@ -87,6 +90,7 @@ class McpServerAdmin(McpReviewAdmin, McpHealthAdmin, McpSignInAdmin, SecretFormA
     ]
     list_filter = ["enabled", "hosted", "is_program", "is_missing"]
     search_fields = ["name", "label", "url"]
+    actions = ["refresh", "enable", "disable"]
 
     class Media:
         css = {"all": ["css/tool-admin.css"]}

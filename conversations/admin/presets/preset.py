@@ -25,7 +25,12 @@ from conversations.models.preset import ContextSource, Preset, PresetSource
 from conversations.models.staff.evaluation import EvaluationRun, PresetDraft
 from conversations.models.staff.preset_content import FIELDS
 from conversations.models.staff.versions import PresetVersion
-from llm.admin import SecretFormAdmin, UsedByAdmin
+from llm.admin import (
+    GroupRightsMixin,
+    SecretFormAdmin,
+    UsedByAdmin,
+    switch_enabled,
+)
 from llm.concurrency.lent_thread import lend_thread
 from llm.models import LanguageModel
 from tools.models import Tool
@@ -96,10 +101,11 @@ def find_choices(field: str, user: Any, preset_id: str) -> Any:
 
 
 @admin.register(Preset)
-class PresetAdmin(UsedByAdmin, EvaluationsAdmin):
+class PresetAdmin(GroupRightsMixin, UsedByAdmin, EvaluationsAdmin):
     parts = (EvaluationRun, PresetDraft, PresetSource, PresetVersion)
     form = PresetForm
     version_model = PresetVersion
+    actions = ["enable", "disable", "change_groups"]
     restore_note = _("Who may use the preset, and its name, stay as they are.")
     change_form_template = "admin/conversations/preset/change_form.html"
     list_display = [
@@ -146,6 +152,14 @@ class PresetAdmin(UsedByAdmin, EvaluationsAdmin):
             return {}
         names = ("language_model", "allowed_models", "tools")
         return {n: find_choices(n, request.user, str(preset.pk)) for n in names}
+
+    @admin.action(description=_("Enable"), permissions=["grant"])
+    def enable(self, request: HttpRequest, rows: QuerySet[Preset]) -> None:
+        switch_enabled(self, request, rows, on=True)
+
+    @admin.action(description=_("Disable"), permissions=["grant"])
+    def disable(self, request: HttpRequest, rows: QuerySet[Preset]) -> None:
+        switch_enabled(self, request, rows, on=False)
 
     # Permissions
 
@@ -214,6 +228,7 @@ class ContextSourceAdmin(SecretFormAdmin):
     list_filter = ["kind", "enabled", "on_demand", "presets"]
     search_fields = ["name", "title", "url", "function", "uri"]
     readonly_fields = ["created_at", "updated_at"]
+    actions = ["enable", "disable"]
 
     class Media:
         css = {"all": ["css/tool-admin.css"]}
@@ -251,6 +266,14 @@ class ContextSourceAdmin(SecretFormAdmin):
         row = context["original"]
         context["may_try"] = row is not None and self.has_try_permission(request)
         return super().render_change_form(request, context, *args, **kwargs)
+
+    @admin.action(description=_("Enable"), permissions=["change"])
+    def enable(self, request: HttpRequest, rows: QuerySet[ContextSource]) -> None:
+        switch_enabled(self, request, rows, on=True)
+
+    @admin.action(description=_("Disable"), permissions=["change"])
+    def disable(self, request: HttpRequest, rows: QuerySet[ContextSource]) -> None:
+        switch_enabled(self, request, rows, on=False)
 
     # Try
 

@@ -690,7 +690,11 @@ def test_staff_revoke_links_in_the_admin_without_reading_them(
         assert page.status_code == 200
         assert link.token.reveal() not in page.content.decode()
         assert "Paris" not in read(page)
-    action = {"action": "revoke", "_selected_action": [link.pk]}
+    action = {
+        "action": "revoke",
+        "_selected_action": [link.pk],
+        "confirmed": "yes",
+    }
     admin.post("/admin/conversations/sharelink/", action)
     assert is_closed(link)
 
@@ -699,7 +703,11 @@ def test_staff_who_may_only_look_cannot_revoke(conversation: Conversation):
     a_finished_turn(conversation)
     link = a_link(conversation)
     admin = signed_in(staff("sam", "view_sharelink"))
-    action = {"action": "revoke", "_selected_action": [link.pk]}
+    action = {
+        "action": "revoke",
+        "_selected_action": [link.pk],
+        "confirmed": "yes",
+    }
     admin.post("/admin/conversations/sharelink/", action)
     assert "Hello!" in opened(link)
 

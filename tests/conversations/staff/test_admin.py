@@ -498,9 +498,9 @@ def test_editing_a_token_leaves_the_token(root: Client, ada: User):
 
 def test_revoking_ends_a_token_and_is_logged(root: Client, ada: User):
     row, token = AccessToken.issue(ada, "script")
-    data = {"action": "revoke", "_selected_action": [row.pk]}
+    data = {"action": "revoke", "_selected_action": [row.pk], "confirmed": "yes"}
     page = root.post(list_url("accesstoken"), data, follow=True).content.decode()
-    assert "1 token is revoked." in page
+    assert "1 is revoked." in page
     assert AccessToken.objects.find(token) is None
     assert LogEntry.objects.get().get_change_message() == "Revoked."
 

@@ -1,0 +1,159 @@
+"""Actions on several conversations: archive, delete, export."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+from django.contrib import admin, messages
+from django.db.models import QuerySet
+from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
+from django.utils import timezone
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy, ngettext
+
+from conversations.admin.conversation_content import ConversationContentAdmin
+from conversations.http.streamed_download import download
+from conversations.models import Conversation, Turn
+from conversations.transfer.export import write_zip
+from llm.admin import ask_about_rows, is_confirmed, report_rows
+
+MAX_CHANGED = 1_000  # conversations of one action
+MAX_EXPORTED = 500
+
+
+class ConversationActionsMixin(ConversationContentAdmin):
+    def get_actions(self, request: HttpRequest) -> dict[str, Any]:
+        found: dict[str, Any] = super().get_actions(request)
+        found.pop("delete_selected", None)  # which would erase what still runs
+        return found
+
+    @admin.action(
+        description=gettext_lazy("Archive the selected conversations"),
+        permissions=["change"],
+    )
+    def archive(self, request: HttpRequest, rows: QuerySet[Conversation]) -> None:
+        now, left_out = timezone.now(), Counter[str]()
+        count = 0
+        for row in self._bounded(request, rows):
+            if row.deleted_at is not None:
+                left_out[_("deleted")] += 1
+            elif row.is_temporary:
+                left_out[_("temporary")] += 1
+            elif row.archived_at is not None:
+                left_out[_("archived already")] += 1
+            else:
+                row.archived_at, row.pinned_at = now, None
+                row.save(update_fields=["archived_at", "pinned_at"])
+                self.log_change(request, row, "Archived.")
+                count += 1
+        text = ngettext(
+            "%(count)d conversation archived",
+            "%(count)d conversations archived",
+            count,
+        )
+        done = text % {"count": count}
+        report_rows(self, request, done, left_out, any_done=bool(count))
+
+    @admin.action(
+        description=gettext_lazy("Take the selected conversations out of the archive"),
+        permissions=["change"],
+    )
+    def unarchive(self, request: HttpRequest, rows: QuerySet[Conversation]) -> None:
+        left_out: Counter[str] = Counter()
+        count = 0
+        for row in self._bounded(request, rows):
+            if row.archived_at is None:
+                left_out[_("not archived")] += 1
+                continue
+            row.archived_at = None
+            row.save(update_fields=["archived_at"])
+            self.log_change(request, row, "Taken out of the archive.")
+            count += 1
+        text = ngettext(
+            "%(count)d conversation taken out of the archive",
+            "%(count)d conversations taken out of the archive",
+            count,
+        )
+        done = text % {"count": count}
+        report_rows(self, request, done, left_out, any_done=bool(count))
+
+    @admin.action(
+        description=gettext_lazy("Delete the selected conversations…"),
+        permissions=["delete"],
+    )
+    def delete_softly(
+        self, request: HttpRequest, rows: QuerySet[Conversation]
+    ) -> HttpResponse | None:
+        if not is_confirmed(request):
+            return self._ask_before_deletion(request, rows)
+        left_out: Counter[str] = Counter()
+        count = 0
+        for row in self._bounded(request, rows):
+            if row.deleted_at is not None:
+                left_out[_("deleted already")] += 1
+                continue
+            row.delete_softly()
+            self.log_change(request, row, "Deleted.")
+            count += 1
+        text = ngettext(
+            "%(count)d conversation deleted", "%(count)d conversations deleted", count
+        )
+        done = text % {"count": count}
+        report_rows(self, request, done, left_out, any_done=bool(count))
+        return None
+
+    def _ask_before_deletion(
+        self, request: HttpRequest, rows: QuerySet[Conversation]
+    ) -> HttpResponse:
+        keys = list(rows.values_list("pk", flat=True)[:MAX_CHANGED])
+        turns = Turn.objects.filter(conversation__in=keys)
+        running = turns.not_finished().count()
+        counts = {"turns": turns.count(), "running": running}
+        effect = _(
+            "Their owners no longer see them, and the retention erases them later."
+            " They have %(turns)d turns; %(running)d of these run or wait and are"
+            " stopped."
+        )
+        return ask_about_rows(
+            self,
+            request,
+            rows,
+            title=_("Delete these conversations?"),
+            effect=effect % counts,
+        )
+
+    @admin.action(
+        description=gettext_lazy("Export the selected conversations"),
+        permissions=["view"],
+    )
+    def export(
+        self, request: HttpRequest, rows: QuerySet[Conversation]
+    ) -> StreamingHttpResponse | None:
+        """As a ZIP archive of JSON files, which an import reads."""
+        keys = list(rows.values_list("pk", flat=True)[: MAX_EXPORTED + 1])
+        if len(keys) > MAX_EXPORTED:
+            text = _("Choose at most %(count)d conversations.")
+            text = text % {"count": MAX_EXPORTED}
+            self.message_user(request, text, messages.ERROR)
+            return None
+        if not keys:
+            text = _("None of these conversations is shown to you.")
+            self.message_user(request, text, messages.ERROR)
+            return None
+        chosen = Conversation.objects.filter(pk__in=keys)
+        for row in chosen:
+            self.log_change(request, row, "Exported.")
+        pieces, name = write_zip(chosen, "json"), "conversations.zip"
+        return download(request, pieces, "application/zip", name)
+
+    def _bounded(
+        self, request: HttpRequest, rows: QuerySet[Conversation]
+    ) -> list[Conversation]:
+        """The first rows; a message says where others are left."""
+        chosen = list(rows[: MAX_CHANGED + 1])
+        if len(chosen) > MAX_CHANGED:
+            text = _("Only the first %(count)d were looked at; repeat the action.")
+            text = text % {"count": MAX_CHANGED}
+            self.message_user(request, text, messages.WARNING)
+        return chosen[:MAX_CHANGED]

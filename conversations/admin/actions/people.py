@@ -1,0 +1,171 @@
+"""Actions on several user accounts: activate, deactivate, groups, sign out."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+from django.contrib import admin
+from django.contrib.auth.models import User
+from django.db.models import QuerySet
+from django.http import HttpRequest, HttpResponse
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy, ngettext
+
+from conversations.access.sessions import end_others
+from llm.admin import (
+    GroupRightsForm,
+    ask_about_rows,
+    filled_form,
+    is_confirmed,
+    report_rows,
+)
+
+
+class MembershipForm(GroupRightsForm):
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.fields["add"].help_text = ""
+
+
+class PeopleActionsMixin(admin.ModelAdmin):
+    """Who is no superuser changes no superuser, and nobody locks out himself."""
+
+    @admin.action(
+        description=gettext_lazy("Activate the selected users"), permissions=["change"]
+    )
+    def activate(self, request: HttpRequest, rows: QuerySet[User]) -> None:
+        count, left_out = self._set_active(request, rows, active=True)
+        text = ngettext("%(count)d user activated", "%(count)d users activated", count)
+        done = text % {"count": count}
+        report_rows(self, request, done, left_out, any_done=bool(count))
+
+    @admin.action(
+        description=gettext_lazy("Deactivate the selected users…"),
+        permissions=["change"],
+    )
+    def deactivate(
+        self, request: HttpRequest, rows: QuerySet[User]
+    ) -> HttpResponse | None:
+        if not is_confirmed(request):
+            return ask_about_rows(
+                self,
+                request,
+                rows,
+                title=_("Deactivate these users?"),
+                effect=_(
+                    "They can no longer sign in, their sessions end, and their tokens"
+                    " stop to work. What they have written stays."
+                ),
+            )
+        count, left_out = self._set_active(request, rows, active=False)
+        text = ngettext(
+            "%(count)d user deactivated", "%(count)d users deactivated", count
+        )
+        done = text % {"count": count}
+        report_rows(self, request, done, left_out, any_done=bool(count))
+        return None
+
+    def _set_active(
+        self, request: HttpRequest, rows: QuerySet[User], *, active: bool
+    ) -> tuple[int, Counter[str]]:
+        same = _("active already") if active else _("deactivated already")
+        note = "Activated." if active else "Deactivated."
+        left_out: Counter[str] = Counter()
+        count = 0
+        for row in rows:
+            if row.is_active == active:
+                left_out[same] += 1
+            elif why := _why_protected(request, row):
+                left_out[why] += 1
+            else:
+                row.is_active = active
+                row.save(update_fields=["is_active"])
+                self.log_change(request, row, note)
+                count += 1
+        return count, left_out
+
+    @admin.action(
+        description=gettext_lazy("Sign the selected users out everywhere…"),
+        permissions=["change"],
+    )
+    def sign_out(
+        self, request: HttpRequest, rows: QuerySet[User]
+    ) -> HttpResponse | None:
+        if not is_confirmed(request):
+            return ask_about_rows(
+                self,
+                request,
+                rows,
+                title=_("Sign these users out everywhere?"),
+                effect=_("They have to sign in again in every browser."),
+            )
+        left_out: Counter[str] = Counter()
+        count = 0
+        for row in rows:
+            if why := _why_protected(request, row):
+                left_out[why] += 1
+            elif not end_others(row, None):
+                left_out[_("not signed in")] += 1
+            else:
+                self.log_change(request, row, "Signed out everywhere.")
+                count += 1
+        text = ngettext(
+            "%(count)d user signed out", "%(count)d users signed out", count
+        )
+        done = text % {"count": count}
+        report_rows(self, request, done, left_out, any_done=bool(count))
+        return None
+
+    @admin.action(
+        description=gettext_lazy("Change the groups of the selected users…"),
+        permissions=["change"],
+    )
+    def change_membership(
+        self, request: HttpRequest, rows: QuerySet[User]
+    ) -> HttpResponse | None:
+        form = filled_form(request, MembershipForm)
+        if not form.is_bound or not form.is_valid():
+            return ask_about_rows(
+                self,
+                request,
+                rows,
+                title=_("Change the groups of these users"),
+                effect=_("Groups give rights, models, tools and presets."),
+                form=form,
+            )
+        self._change_membership(request, rows, form.cleaned_data)
+        return None
+
+    def _change_membership(
+        self, request: HttpRequest, rows: QuerySet[User], chosen: dict[str, Any]
+    ) -> None:
+        added, removed = set(chosen["add"]), set(chosen["remove"])
+        left_out: Counter[str] = Counter()
+        count = 0
+        for row in rows:
+            before = set(row.groups.all())
+            after = (before | added) - removed
+            if after == before:
+                left_out[_("had these groups already")] += 1
+            elif row.is_superuser and not request.user.is_superuser:
+                left_out[_("administrators")] += 1
+            else:
+                row.groups.set(after)
+                self.log_change(request, row, [{"changed": {"fields": ["groups"]}}])
+                count += 1
+        text = ngettext(
+            "Groups of %(count)d user changed",
+            "Groups of %(count)d users changed",
+            count,
+        )
+        done = text % {"count": count}
+        report_rows(self, request, done, left_out, any_done=bool(count))
+
+
+def _why_protected(request: HttpRequest, row: User) -> str:
+    if row.pk == request.user.pk:
+        return _("your own account")
+    if row.is_superuser and not request.user.is_superuser:
+        return _("administrators")
+    return ""
