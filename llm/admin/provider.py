@@ -343,7 +343,9 @@ class ProviderAdmin(UsedByAdmin, ProbeMixin, SecretFormAdmin):
             kinds = ("new", "changed", "gone")
             chosen = {kind: request.POST.getlist(kind) for kind in kinds}
         is_on = "_apply_on" in request.POST
-        done = model_list.apply(provider, comparison, **chosen, enables_new=is_on)
+        done = model_list.apply(
+            provider, comparison, **chosen, enables_new=is_on, user=request.user
+        )
         if is_on and done.added:
             self._replace_demo_as_default(request, provider)
         counts = {

@@ -3,17 +3,21 @@
 `compare` asks the provider and changes nothing; `apply` carries out what staff
 selected. New models are added disabled, unless staff choose otherwise, and removed ones
 are disabled. No row is ever deleted, because calls and conversations refer to it.
+Prices that a host names count from the day of the sync; earlier calls keep theirs.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from decimal import Decimal
 from typing import Any
 from urllib.parse import urlencode
 
 from django.db import transaction
+from django.utils import timezone
 
 from llm import router
 from llm.capabilities import Capabilities, capabilities_of
@@ -28,7 +32,8 @@ from llm.errors import (
 )
 from llm.http import client
 from llm.http.request import url_of_path
-from llm.models import ApiKey, LanguageModel, Provider
+from llm.models import ApiKey, LanguageModel, ModelPrice, Provider
+from llm.pricing.cost import listed_prices, prices_at
 from llm.provider import Endpoint
 from llm.wire import model_lists
 from llm.wire.model_lists import ModelInfo
@@ -45,13 +50,29 @@ class ModelChange:
     model: LanguageModel
     before: dict[str, Any]  # our data; None for unknown
     after: dict[str, Any]  # the values in the list
+    #: USD per million tokens: what counts now, and what the host says if that differs.
+    prices_before: Mapping[str, Decimal] = field(default_factory=dict)
+    prices_after: Mapping[str, Decimal] = field(default_factory=dict)
+    retires_at: datetime | None = None  # if the host says so, and nobody here
+
+    def __bool__(self) -> bool:
+        return bool(self.after or self.prices_after or self.retires_at)
 
     @property
     def lines(self) -> list[str]:
-        return [
+        lines = [
             f"{name}: {_format_value(self.before[name])} → {_format_value(value)}"
             for name, value in self.after.items()
         ]
+        lines += [
+            f"price of {name}: {_format_price(self.prices_before.get(name))} →"
+            f" {_format_price(price)} USD per million tokens"
+            for name, price in self.prices_after.items()
+            if price != self.prices_before.get(name)
+        ]
+        if self.retires_at:
+            lines.append(f"retired from: unknown → {self.retires_at:%Y-%m-%d}")
+        return lines
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +113,7 @@ def compare(provider: Provider) -> ModelListComparison:
     changes = (_change(rows[name], listed[name]) for name in found)
     return ModelListComparison(
         new=[listed[n] for n in sorted(listed.keys() - rows) if _fits(listed[n])],
-        changed=[change for change in changes if change.after],
+        changed=[change for change in changes if change],
         gone=[rows[n] for n in sorted(rows.keys() - listed) if rows[n].enabled],
     )
 
@@ -106,16 +127,25 @@ def apply(
     changed: Collection[str] = (),
     gone: Collection[str] = (),
     enables_new: bool = False,
+    user: Any = None,
 ) -> SyncResult:
-    """Carry out `comparison` for the named models."""
+    """Carry out `comparison` for the named models. Prices count from now on; `user` is
+    who set them."""
     rows = [_new_row(provider, info) for info in comparison.new if info.name in new]
     for row in rows:
         row.enabled = enables_new
     LanguageModel.objects.bulk_create(rows)
+    listed = {info.name: info for info in comparison.new}
+    for row in rows:
+        _store_prices(row, _new_prices(row, listed[row.name])[1], user)
     changes = [change for change in comparison.changed if change.model.name in changed]
     for change in changes:
         _write(change.model, change.after)
-        change.model.save(update_fields=LanguageModel.OVERRIDE_COLUMNS)
+        if change.retires_at:
+            change.model.retires_at = change.retires_at
+        columns = [*LanguageModel.OVERRIDE_COLUMNS, "retires_at"]
+        change.model.save(update_fields=columns)
+        _store_prices(change.model, change.prices_after, user)
     off = provider.models.filter(
         name__in=[row.name for row in comparison.gone if row.name in gone]
     ).update(enabled=False)
@@ -187,7 +217,42 @@ def _change(row: LanguageModel, info: ModelInfo) -> ModelChange:
     """The differences between the list and our data on a model."""
     known = router.capabilities(row, wire=_wire_format(row.provider)).to_dict()
     after = _differences(known, info)
-    return ModelChange(row, {name: known.get(name) for name in after}, after)
+    prices_before, prices_after = _new_prices(row, info)
+    return ModelChange(
+        row,
+        {name: known.get(name) for name in after},
+        after,
+        prices_before,
+        prices_after,
+        info.retires_at if row.retires_at is None else None,
+    )
+
+
+def _new_prices(
+    row: LanguageModel, info: ModelInfo
+) -> tuple[dict[str, Decimal], dict[str, Decimal]]:
+    """What calls cost now, and what they will by the list; {} if that is the same.
+
+    A price that the host does not name stays as it is.
+    """
+    stated = prices_at(row.prices, row.price_schedule)
+    provider = row.provider
+    known = stated or listed_prices(provider.kind, provider.address, row.name)
+    before = {name: _round_price(price) for name, price in known.items()}
+    named = {name: _round_price(price) for name, price in info.prices.items()}
+    is_same = all(before.get(name) == price for name, price in named.items())
+    return before, {} if is_same else {**before, **named}
+
+
+def _store_prices(row: LanguageModel, prices: Mapping[str, Decimal], user: Any) -> None:
+    if prices:
+        now = timezone.now()
+        ModelPrice.objects.create(model=row, valid_from=now, added_by=user, **prices)
+
+
+def _round_price(price: Any) -> Decimal:
+    """As exact as the columns."""
+    return Decimal(str(price)).quantize(Decimal("0.000001")).normalize()
 
 
 def _new_row(provider: Provider, info: ModelInfo) -> LanguageModel:
@@ -196,7 +261,11 @@ def _new_row(provider: Provider, info: ModelInfo) -> LanguageModel:
     kind, wire = provider.kind, _wire_format(provider)
     known = capabilities_of(kind, info.name, wire=wire).to_dict()
     row = LanguageModel(
-        provider=provider, name=info.name, label=info.label[:100], enabled=False
+        provider=provider,
+        name=info.name,
+        label=info.label[:100],
+        enabled=False,
+        retires_at=info.retires_at,
     )
     _write(row, _differences(known, info))
     return row
@@ -234,3 +303,7 @@ def _format_value(value: Any) -> str:
         case list():
             return ", ".join(value) or "none"
     return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def _format_price(price: Decimal | None) -> str:
+    return "unknown" if price is None else f"{price:f}"

@@ -1,11 +1,11 @@
 """Parsing of the model lists that hosts serve, in all their shapes.
 
 In: the body of `GET {base}/models`. Out: a `ModelInfo` for each entry, in order, with
-as much as the host reports: limits, capabilities under the names of
-`llm.capabilities.Capabilities`, and whether the model answers in text at all. Most
-hosts copy OpenAI's `{"data": [{"id"}]}` and add fields of their own, no two of which
-contradict each other; so an entry is read by the fields it has, not by its host. An
-openai_compatible address may be any of them.
+as much as the host reports: limits, prices, a date of retirement, capabilities under
+the names of `llm.capabilities.Capabilities`, and whether the model answers in text at
+all. Most hosts copy OpenAI's `{"data": [{"id"}]}` and add fields of their own, no two
+of which contradict each other; so an entry is read by the fields it has, not by its
+host. An openai_compatible address may be any of them.
 
 Source: https://platform.openai.com/docs/api-reference/models/list
 https://platform.claude.com/docs/en/api/models/list
@@ -20,6 +20,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from decimal import Decimal, InvalidOperation
 from typing import Any
 
 import orjson
@@ -58,6 +60,20 @@ _OUTPUT = (
     ("capabilities", "limits", "max_output_tokens"),
 )
 
+#: Our names of prices, each with those of hosts: OpenRouter and Groq, then Together and
+#: Vercel.
+_PRICES = {
+    "input": ("prompt", "input"),
+    "cached_input": ("input_cache_read", "cached_input"),
+    "cache_write": ("input_cache_write",),
+    "output": ("completion", "output"),
+}
+_PER_TOKEN = ("prompt", "completion", "input_cache_read", "input_cache_write")
+_MILLION = 1_000_000
+_MAX_PRICE = 100_000  # USD per million tokens; more is a mistake of the list
+_EXACT = Decimal("0.000001")
+_RETIREMENT = ("deprecation", "expiration_date")  # Mistral, OpenRouter
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelInfo:
@@ -69,6 +85,9 @@ class ModelInfo:
     context_window: int | None = None  # tokens
     max_output_tokens: int | None = None
     capabilities: Mapping[str, Any] = field(default_factory=dict)
+    #: USD per million tokens, with those of input and output or none at all.
+    prices: Mapping[str, Decimal] = field(default_factory=dict)
+    retires_at: datetime | None = None
 
     @property
     def name(self) -> str:
@@ -134,6 +153,8 @@ def _model(entry: Entry) -> ModelInfo:
         context_window=_limit(entry, _WINDOW),
         max_output_tokens=_limit(entry, _OUTPUT),
         capabilities=_capabilities(entry),
+        prices=_prices(entry),
+        retires_at=_retirement(entry),
     )
 
 
@@ -142,6 +163,54 @@ def _limit(entry: Entry, paths: Iterable[tuple[str, ...]]) -> int | None:
         value = _at(entry, *path)
         if isinstance(value, int) and not isinstance(value, bool) and value > 0:
             return value
+    return None
+
+
+def _prices(entry: Entry) -> dict[str, Decimal]:
+    """{} where a price is unknown, depends on the request (-1), or is for an hour."""
+    listed = entry.get("pricing")
+    if not isinstance(listed, Mapping) or _amount(listed.get("hourly")):
+        return {}
+    found = {
+        ours: price
+        for ours, names in _PRICES.items()
+        if (price := _price(listed, names)) is not None
+    }
+    return found if {"input", "output"} <= found.keys() else {}
+
+
+def _price(listed: Entry, names: Iterable[str]) -> Decimal | None:
+    """USD per million tokens. Texts are USD per token, as in OpenRouter's list and in
+    Vercel's; Together's numbers are for a million."""
+    name = next((each for each in names if each in listed), "")
+    value = listed.get(name)
+    if (amount := _amount(value)) is None:
+        return None
+    is_per_token = isinstance(value, str) or name in _PER_TOKEN
+    price = amount * _MILLION if is_per_token else amount
+    return price.quantize(_EXACT).normalize() if price <= _MAX_PRICE else None
+
+
+def _amount(value: Any) -> Decimal | None:
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        return None
+    try:
+        amount = Decimal(str(value))
+    except InvalidOperation:
+        return None
+    is_possible = amount.is_finite() and 0 <= amount <= _MAX_PRICE
+    return amount if is_possible else None
+
+
+def _retirement(entry: Entry) -> datetime | None:
+    for name in _RETIREMENT:
+        value = entry.get(name)
+        if isinstance(value, str) and value:
+            try:
+                moment = datetime.fromisoformat(value)
+            except ValueError:
+                return None
+            return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
     return None
 
 

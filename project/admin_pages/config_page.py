@@ -28,8 +28,9 @@ from project.config_file import ConfigError, Report, dump_text, load
 from tools.models.text_diff import diff_lines
 
 MAX_FILE = 5_000_000  # bytes
+MAX_NOTES = 20  # shown after an import; before it, all are
 _MODELS = (
-    *("llm.provider", "llm.apikey", "llm.languagemodel"),
+    *("llm.provider", "llm.apikey", "llm.languagemodel", "llm.modelprice"),
     *("tools.tool", "tools.declaredtool"),
     *("conversations.contextsource", "conversations.preset"),
 )
@@ -155,6 +156,8 @@ class ConfigPage:
         count = len(report.changes)
         text = ngettext("%d change was made.", "%d changes were made.", count) % count
         messages.success(request, text)
+        for note in report.notes[:MAX_NOTES]:
+            messages.warning(request, note)
         LogEntry.objects.create(
             user_id=int(str(request.user.pk)),
             object_repr="configuration",

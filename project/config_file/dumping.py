@@ -11,6 +11,7 @@ from django.db import models
 from conversations.models.preset import ContextSource, Preset
 from llm.db.secret_headers import SecretHeaders
 from llm.models import ApiKey, LanguageModel, Provider
+from project.config_file.dated_prices import build_price_tables
 from project.config_file.tables import (
     DECLARED_TOOL,
     HTTP,
@@ -42,7 +43,11 @@ def dump_text() -> str:
 def dump() -> dict[str, Any]:
     """Return the document of all rows."""
     providers = Provider.objects.prefetch_related(
-        "keys", "models__groups", "models__fallbacks__provider"
+        "keys",
+        "models__groups",
+        "models__fallbacks__provider",
+        "models__replacement__provider",
+        "models__dated_prices",
     )
     # Tools of MCP servers are synchronized from the server.
     configured = Tool.objects.exclude(kind=Tool.Kind.MCP).filter(mcp_server=None)
@@ -73,11 +78,16 @@ def _provider_table(provider: Provider, variables: VariableNames) -> dict[str, A
         for key in provider.keys.all()
         if not provider.is_own_server  # the demo, whose key is generated
     ]
-    rows = [
-        build_table(row, MODEL) | _link_names(row, MODEL)
-        for row in provider.models.all()
-    ]
+    rows = [_model_table(row) for row in provider.models.all()]
     return table | {n: t for n, t in (("keys", keys), ("models", rows)) if t}
+
+
+def _model_table(model: LanguageModel) -> dict[str, Any]:
+    table = build_table(model, MODEL) | _link_names(model, MODEL)
+    if model.replacement:
+        table["replacement"] = model.replacement.full_name
+    prices = build_price_tables(model)
+    return table | ({"dated_prices": prices} if prices else {})
 
 
 def _key_table(

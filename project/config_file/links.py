@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 from django.contrib.auth.models import Group
+from django.core.exceptions import ValidationError
 from django.db import models
 
 from conversations.models.preset import ContextSource, Preset, PresetSource
@@ -58,8 +59,19 @@ class Links:
         wanted = self._find(f"{path}.{field}", field, name) if name else None
         if wanted != getattr(row, field):
             setattr(row, field, wanted)
+            if field == "replacement" and not self._fits(f"{path}.{field}", row):
+                return
             row.save(update_fields=[field])
             self._record_change(f"{path}.{field}: now {name or nothing}")
+
+    def _fits(self, path: str, row: Any) -> bool:
+        """Whether the row is valid with its new link; else there is a problem."""
+        try:
+            row.clean()
+        except ValidationError as exc:
+            self.findings.problems.append(f"{path}: {' '.join(exc.messages)}")
+            return False
+        return True
 
     def _find(self, path: str, field: str, name: str) -> models.Model | None:
         """Return None after a problem. A missing group is created."""
@@ -83,7 +95,7 @@ class Links:
 def _query_rows(field: str, name: str) -> tuple[str, models.QuerySet[Any]]:
     """A noun for the field's rows, and a query for the row of this name."""
     match field:
-        case "fallbacks" | "language_model" | "allowed_models":
+        case "fallbacks" | "replacement" | "language_model" | "allowed_models":
             provider, _, own = name.partition("/")
             rows = LanguageModel.objects.filter(provider__name=provider, name=own)
             return "model", rows

@@ -14,7 +14,9 @@ from conversations.models.preset import ContextSource, Preset
 from conversations.models.staff.versions import PresetVersion
 from llm.db.encrypted_field import SecretUnavailable
 from llm.db.secret_headers import SecretHeaders
-from llm.models import ApiKey, Provider
+from llm.models import ApiKey, LanguageModel, Provider
+from project.config_file.dated_prices import load_prices
+from project.config_file.drafts import NOTE, hold_back
 from project.config_file.findings import ConfigError, Findings, Report
 from project.config_file.links import Links
 from project.config_file.shape import Shape, Table
@@ -77,7 +79,8 @@ class _Loader:
     _defaults: list[str] = field(default_factory=list)  # paths of default models
     #: Tools of the file, each with its snapshot before the load; None for a new tool.
     _tools: list[tuple[Tool, Snapshot | None]] = field(default_factory=list)
-    _presets: list[tuple[Preset, Snapshot | None]] = field(default_factory=list)
+    #: Presets of the file with their paths, and their contents before the load.
+    _presets: list[tuple[str, Preset, Snapshot | None]] = field(default_factory=list)
 
     def load(self, document: Table) -> None:
         known = ["providers", "tools", "declared_tools", "sources", "presets"]
@@ -99,11 +102,12 @@ class _Loader:
         self._check_defaults(presets, "preset")
         if not self.findings.problems:
             self.links.save()
-            note = "Configuration file"
             for tool, before in self._tools:
-                ToolVersion.objects.record(tool, note=note, before=before)
-            for preset, before in self._presets:
-                PresetVersion.objects.record(preset, note=note, before=before)
+                ToolVersion.objects.record(tool, note=NOTE, before=before)
+            for path, preset, before in self._presets:
+                if before is not None:
+                    hold_back(path, preset, before, self.findings)
+                PresetVersion.objects.record(preset, note=NOTE, before=before)
 
     def _check_defaults(self, paths: Sequence[str], noun: str) -> None:
         if len(paths) > 1:
@@ -125,7 +129,7 @@ class _Loader:
         for inner, model in self.shape.tables(table, "models", MODEL, path):
             if model.get("is_default") is True:
                 self._defaults.append(f"{inner}.is_default")
-            self._load_row(inner, model, MODEL, owner)
+            self._load_model(inner, model, owner)
 
     def _load_key(
         self, path: str, table: Table, owner: Mapping[str, models.Model]
@@ -145,6 +149,29 @@ class _Loader:
         else:  # `_find_new_secret` added a problem or a note; look for more
             self.shape.check_fields(path, values, KEY.fields)
             dict(self.shape.values(path, values, KEY))
+
+    def _load_model(
+        self, path: str, table: Table, owner: Mapping[str, models.Model]
+    ) -> None:
+        values = dict(table)
+        replacement = self.shape.text(
+            f"{path}.replacement", values.pop("replacement", "")
+        )
+        prices = values.pop("dated_prices", [])
+        known = owner["provider"].pk is not None
+        found = MODEL.find(MODEL.name_of(values), owner) if known else None
+        changes = []
+        if found and replacement == "" and found.replacement_id:
+            found.replacement = None  # before the row is checked
+            changes.append("replacement: now none")
+        row = self._load_row(
+            path, values, MODEL, owner, found=found, other_changes=changes
+        )
+        if not isinstance(row, LanguageModel):
+            return
+        if replacement:
+            self.links.add_one(path, row, "replacement", replacement)
+        load_prices(f"{path}.dated_prices", prices, row, self.findings)
 
     def _find_new_secret(self, path: str, value: Any, key: ApiKey) -> str:
         """Return the text to store, or "" if it is unchanged or after a problem."""
@@ -262,7 +289,7 @@ class _Loader:
             return
         self.links.add_one(path, row, "language_model", name)
         self.links.add_one(path, row, "owner_group", owner)
-        self._presets.append((row, before))
+        self._presets.append((path, row, before))
 
     # Rows of any kind
 

@@ -10,6 +10,7 @@ import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
 
@@ -22,7 +23,7 @@ from llm.models import ApiKey, LanguageModel, Provider
 from tools.models import DeclaredTool, HttpTool, Tool
 
 #: Editable, but state instead of configuration.
-_STATE_COLUMNS = {"rest_until", "expires_at", "drains_at", "retires_at"}
+_STATE_COLUMNS = {"rest_until", "expires_at", "drains_at"}
 _MAX_LENGTH = 60  # characters of a value in a line about a change
 
 
@@ -68,7 +69,13 @@ class Kind:
 
 PROVIDER = Kind(model=Provider, identity="name", inner=["keys", "models"])
 KEY = Kind(model=ApiKey, identity="label", references=["group"])
-MODEL = Kind(model=LanguageModel, identity="name", links=["groups", "fallbacks"])
+MODEL = Kind(
+    model=LanguageModel,
+    identity="name",
+    links=["groups", "fallbacks"],
+    references=["replacement"],
+    inner=["dated_prices"],
+)
 TOOL = Kind(
     model=Tool,
     identity="name",
@@ -112,7 +119,25 @@ def convert_value(column: models.Field[Any, Any], value: Any) -> Any:
             return json.loads(value)
         except ValueError as exc:
             raise WrongValue("this text is not JSON.") from exc
+    if isinstance(column, models.DateTimeField):
+        return _to_moment(value)
     return Decimal(str(value)) if isinstance(column, models.DecimalField) else value
+
+
+def _to_moment(value: Any) -> datetime:
+    """In UTC, as the database returns it, so that equal moments are equal texts."""
+    if isinstance(value, str):
+        try:
+            value = datetime.fromisoformat(value)
+        except ValueError as exc:
+            raise WrongValue("write a date and time, as 2027-01-31T00:00:00Z.") from exc
+    if value.tzinfo is None:
+        raise WrongValue("write the time zone too, as in 2027-01-31T00:00:00Z.")
+    try:
+        moment: datetime = value.astimezone(UTC)
+    except OverflowError as exc:
+        raise WrongValue("this moment is too far away.") from exc
+    return moment
 
 
 def _toml_types(column: models.Field[Any, Any]) -> tuple[tuple[type, ...], str]:
@@ -124,6 +149,8 @@ def _toml_types(column: models.Field[Any, Any]) -> tuple[tuple[type, ...], str]:
             return (int,), "a whole number"
         case models.FloatField() | models.DecimalField():
             return (int, float), "a number"
+        case models.DateTimeField():
+            return (datetime, str), "a date and time"
         case models.JSONField():
             return (dict, list, str), "a table (or JSON as a string)"
         case _:

@@ -28,7 +28,7 @@ MAX_PATTERN = 1_000
 MAX_CASES = 200  # of a run
 PREVIEW_STALE = timedelta(seconds=20)  # silent so long, its process has ended
 #: What people see of a preset, which no evaluation tries.
-_SHOWN = ("label", "description")
+SHOWN = ("label", "description")
 
 
 class NotPublishable(Exception):
@@ -44,7 +44,7 @@ def digest_of(value: Any) -> str:
 
 
 def content_digest(content: Mapping[str, Any]) -> str:
-    return digest_of({name: content.get(name) for name in FIELDS if name not in _SHOWN})
+    return digest_of({name: content.get(name) for name in FIELDS if name not in SHOWN})
 
 
 class PresetDraft(models.Model):

@@ -346,3 +346,81 @@ def test_capabilities_that_make_no_sense_are_pointed_out(admin_client, provider)
         follow=True,
     )
     assert "'visoin' is unknown; use tools, " in shown_messages(response)[0]
+
+
+# Prices, windows and retirement
+
+PRICED = {
+    "id": "moonshot/kimi-9",
+    "context_window": 262144,
+    "pricing": {"prompt": "0.0000015", "completion": "0.000006"},
+}
+
+
+def test_another_price_is_shown_and_counts_from_now_on(
+    admin_client, provider: Provider, listed
+):
+    row = provider.models.create(
+        name=PRICED["id"],
+        context_window=262144,
+        prices={"input": 2, "cached_input": 0.5, "output": 6},
+    )
+    listed(PRICED)
+    page = sync(admin_client, provider).content.decode()
+    assert "price of input: 2 → 1.5 USD per million tokens" in page
+    assert "price of output" not in page
+    sync(admin_client, provider, changed=[PRICED["id"]], _apply="1")
+    [price] = row.dated_prices.all()
+    # What the host does not name stays.
+    assert (price.input, price.cached_input, price.output) == (1.5, 0.5, 6)
+    assert price.added_by is not None
+    assert price.is_in_effect
+    row.refresh_from_db()
+    assert row.price_schedule[0]["prices"]["input"] == 1.5
+    assert row.prices["input"] == 2  # of the time before
+    assert not model_list.compare(provider)
+
+
+def test_a_new_model_is_added_with_its_price_and_window(
+    admin_client, provider: Provider, listed
+):
+    listed(PRICED)
+    page = sync(admin_client, provider).content.decode()
+    assert "USD 1.5 / 6 per million tokens" in page
+    assert "window 262144 tokens" in page
+    sync(admin_client, provider, new=[PRICED["id"]], _apply="1")
+    row = provider.models.get()
+    assert row.context_window == 262144
+    assert row.dated_prices.get().output == 6
+    assert not model_list.compare(provider)
+
+
+def test_the_window_that_vllm_serves_now_is_a_change():
+    provider = Provider.objects.create(
+        name="Rack 3", kind="openai_compatible", base_url="https://rack.test/v1"
+    )
+    provider.keys.create(secret="k")
+    provider.models.create(name="qwen-9", context_window=32768)
+    with respx.mock(using="parley") as router:
+        router.get("https://rack.test/v1/models").respond(
+            200, json={"data": [{"id": "qwen-9", "max_model_len": 131072}]}
+        )
+        [change] = model_list.compare(provider).changed
+    assert change.lines == ["context_window: 32,768 → 131,072"]
+
+
+def test_an_announced_retirement_is_taken_over_unless_staff_set_one(
+    provider: Provider, listed
+):
+    free, own = (provider.models.create(name=name) for name in ("a", "b"))
+    own.retires_at = "2030-01-01T00:00:00Z"
+    own.save()
+    entries = [{"id": n, "deprecation": "2031-05-06T00:00:00Z"} for n in ("a", "b")]
+    listed(*entries)
+    found = model_list.compare(provider)
+    [change] = found.changed
+    assert change.lines == ["retired from: unknown → 2031-05-06"]
+    model_list.apply(provider, found, changed=["a", "b"])
+    free.refresh_from_db()
+    assert free.retires_at is not None
+    assert free.retires_at.year == 2031

@@ -293,3 +293,64 @@ def test_recorded_lists_contain_nothing_implausible(id: str):
             problems(info.capabilities_and_limits)
             for info in parse_models(body_of(recording))
         ] == [[] for _ in recording["expected"]["model_ids"]]
+
+
+# Prices and retirement
+
+
+def test_openrouters_prices_are_for_a_token():
+    pricing = {
+        "prompt": "0.00000005",
+        "completion": "0.0000004",
+        "input_cache_read": "0.000000005",
+        "web_search": "0.01",
+    }
+    found = only(id="openai/gpt-5-nano", pricing=pricing).prices
+    assert {name: str(price) for name, price in found.items()} == {
+        "input": "0.05",
+        "cached_input": "0.005",
+        "output": "0.4",
+    }
+
+
+def test_togethers_numbers_are_for_a_million_and_vercels_texts_for_a_token():
+    together = {"hourly": 0, "input": 0.18, "output": 0.59, "base": 0, "finetune": 0}
+    vercel = {"input": "0.00000018", "output": "0.00000059"}
+    first, second = (only(id="a", pricing=each).prices for each in (together, vercel))
+    assert first == second
+    assert str(first["output"]) == "0.59"
+
+
+@pytest.mark.parametrize(
+    "pricing",
+    [
+        {"prompt": "-1", "completion": "-1"},  # depends on the model that answers
+        {"prompt": "0.1"},
+        {"prompt": "NaN", "completion": "1e-6"},
+        {"prompt": "1e999999", "completion": "1e-6"},
+        {"prompt": True, "completion": True},
+        {"hourly": 2.5, "input": 0, "output": 0},
+        {"prompt": "9", "completion": "9"},
+        "0.1",
+        None,
+    ],
+)
+def test_prices_that_say_nothing_are_left_out(pricing):
+    assert only(id="a", pricing=pricing).prices == {}
+
+
+def test_a_free_model_costs_nothing():
+    assert only(id="a", pricing={"prompt": "0", "completion": "0"}).prices == {
+        "input": 0,
+        "output": 0,
+    }
+
+
+def test_mistral_and_openrouter_name_the_day_of_a_retirement():
+    mistral = only(id="a", deprecation="2026-01-31T12:00:00Z").retires_at
+    openrouter = only(id="b", expiration_date="2027-03-01").retires_at
+    assert mistral is not None
+    assert openrouter is not None
+    assert mistral.isoformat() == "2026-01-31T12:00:00+00:00"
+    assert openrouter.isoformat() == "2027-03-01T00:00:00+00:00"
+    assert only(id="c", deprecation="soon", expiration_date=None).retires_at is None
