@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import Any
 from urllib.parse import urlencode
 
 from django import forms
@@ -16,11 +17,8 @@ from django.urls import URLPattern, path, reverse
 from django.utils.translation import gettext_lazy as _
 
 from llm.forms.fields import FullNameField
-from llm.models import LanguageModel
-from llm.pricing.caller import Caller
-
-if TYPE_CHECKING:
-    from llm.probing.comparison import Answer
+from llm.models import LanguageModel, ModelCall, PromptTest
+from llm.models.prompt_test import PromptAnswer
 
 MAX_PROMPT = 8_000  # characters
 MAX_OUTPUT = 4_000  # tokens
@@ -45,6 +43,16 @@ class PromptTestForm(forms.Form):
         max_value=MAX_OUTPUT,
         initial=500,
         help_text=_("Of each answer, with its reasoning."),
+    )
+    budget = forms.DecimalField(
+        label=_("Budget in USD"),
+        required=False,
+        min_value=0,
+        max_digits=12,
+        decimal_places=6,
+        help_text=_(
+            "For all answers together. A model that might exceed it is not asked."
+        ),
     )
 
     def clean_models(self) -> list[LanguageModel]:
@@ -83,37 +91,71 @@ class PromptTestMixin(admin.ModelAdmin):
     def prompt_test_view(self, request: HttpRequest) -> HttpResponse:
         if not self.has_test_permission(request):
             raise PermissionDenied
-        chosen = [each for each in request.GET.getlist("models") if each.isdecimal()]
-        form = PromptTestForm(request.POST or None, initial={"models": chosen})
-        answers: list[Answer] = []
-        if request.method == "POST" and form.is_valid():
-            answers = self._compare(request, form)
+        user: Any = request.user
+        tests = PromptTest.objects.filter(user=user)
+        address = f"{self.admin_site.name}:llm_languagemodel_test"
+        if "stop" in request.POST:
+            tests.exclude(job="").update(stop_requested=True)
+            return redirect(address)
+        if "clear" in request.POST:
+            tests.delete()
+            return redirect(address)
+        last = tests.first()
+        form = PromptTestForm(request.POST or None, initial=_initial(request, last))
+        if form.is_bound and form.is_valid() and self._start(request, form):
+            return redirect(address)
         context = {
             **self.admin_site.each_context(request),
             "title": _("Test prompt"),
             "opts": self.opts,
             "form": form,
-            "answers": answers,
+            "test": last,
+            "answers": _find_calls(last.answers) if last else [],
             "may_view_calls": request.user.has_perm("llm.view_modelcall"),
         }
-        return TemplateResponse(request, "admin/llm/languagemodel/test.html", context)
+        page = "_test_answers" if "fragment" in request.GET else "test"
+        template = f"admin/llm/languagemodel/{page}.html"
+        return TemplateResponse(request, template, context)
 
-    def _compare(self, request: HttpRequest, form: PromptTestForm) -> list[Answer]:
+    def _start(self, request: HttpRequest, form: PromptTestForm) -> bool:
         # Imported here: at the top every management command would load the HTTP
         # libraries.
-        from llm.probing.comparison import ComparisonRefused, compare_answers
+        from llm.probing.comparison import ComparisonRefused, start_comparison
 
         asked: dict[str, Any] = form.cleaned_data
         try:
-            answers = compare_answers(
+            start_comparison(
                 asked["models"],
                 asked["prompt"],
                 max_output_tokens=asked["max_output_tokens"],
-                caller=Caller(user_id=request.user.pk),
+                budget=asked["budget"],
+                user=request.user,
             )
         except ComparisonRefused as exc:
             form.add_error(None, str(exc))
-            return []
-        for answer in answers:
-            self.log_change(request, answer.model, "Sent a test prompt.")
-        return answers
+            return False
+        for model in asked["models"]:
+            self.log_change(request, model, "Sent a test prompt.")
+        return True
+
+
+@dataclass(frozen=True, slots=True)
+class ShownAnswer:
+    answer: PromptAnswer
+    call: ModelCall | None
+
+
+def _initial(request: HttpRequest, last: PromptTest | None) -> dict[str, Any]:
+    """The models of the address, else those of the last test, and its prompt."""
+    chosen = [each for each in request.GET.getlist("models") if each.isdecimal()]
+    if last is None:
+        return {"models": chosen}
+    before = [each["model"] for each in last.answers]
+    return {"models": chosen or before, "prompt": last.prompt}
+
+
+def _find_calls(answers: list[PromptAnswer]) -> list[ShownAnswer]:
+    calls = ModelCall.objects.in_bulk(
+        [each["call"] for each in answers if each["call"] is not None]
+    )
+    return [ShownAnswer(each, calls.get(each["call"])) for each in answers]

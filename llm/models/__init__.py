@@ -8,6 +8,7 @@ from llm.models.language_model import LanguageModel, LanguageModelQuerySet
 from llm.models.model_call import MAX_COST, ModelCall, ModelExchange
 from llm.models.model_price import ModelPrice
 from llm.models.model_probe import ModelProbe
+from llm.models.prompt_test import PromptTest
 from llm.models.provider import Provider, is_disabled
 from llm.models.usage_sum import FirstTokenCount, UsageSum
 
@@ -23,6 +24,7 @@ __all__ = [
     "ModelPrice",
     "ModelProbe",
     "OwnKey",
+    "PromptTest",
     "Provider",
     "UsageSum",
     "is_disabled",

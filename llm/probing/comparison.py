@@ -1,119 +1,285 @@
 """One prompt put to several models at once, for staff to compare their answers.
 
-Of it only the model calls are stored, without the texts. Synchronous.
+A thread with an event loop and connections of its own asks the models and writes the
+answers so far into the row of whoever sent the prompt, so a slow host holds up nothing
+but its test. A row that asks it to stop, or that no longer names it, ends it. The next
+test of the same person replaces the texts. Synchronous.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
-from threading import BoundedSemaphore
+from dataclasses import dataclass, field
+from decimal import Decimal
+from functools import partial
+from threading import Thread
+from typing import Any
+from uuid import uuid4
 
+from django.db import DatabaseError, connections, transaction
+from django.utils import timezone
 from django.utils.translation import gettext as _
 
-from llm.concurrency.lent_thread import lend_thread
 from llm.errors import LLMError
+from llm.generation.result import cost_of
 from llm.http import client
-from llm.models import LanguageModel, ModelCall
+from llm.http.client import ProviderCall
+from llm.models import LanguageModel, ModelCall, PromptTest
+from llm.models.prompt_test import PromptAnswer, PromptTestQuerySet
 from llm.pricing.caller import Caller
 from llm.probing.jobs import route_to_probe
-from llm.probing.tiny_request import Reply, ask
+from llm.probing.tiny_request import Reply, ask, begin_reply
 from llm.provider import Route
-from llm.wire.items import user_message
+from llm.wire.deltas import UsageDelta
+from llm.wire.items import output_text, user_message
 
 MAX_MODELS = 6
-MAX_RUNNING = 4  # comparisons at once in this process, each of which has a thread
-TIME_LIMIT = 60.0  # seconds, because a person waits at the page
+MAX_RUNNING = 4  # tests at once, in all processes
+TIME_LIMIT = 240.0  # seconds of an answer
+PROGRESS_INTERVAL = 1.0  # seconds between two looks at the row
+MAX_TEXT = 100_000  # characters of an answer that are stored
+_BYTES_A_TOKEN = 2  # at least, so that a budget is not exceeded
+_OVERHEAD = 50  # tokens around a prompt
+_FAULT = "Internal error; the log has the details."
 
-_free = BoundedSemaphore(MAX_RUNNING)
+logger = logging.getLogger(__name__)
 
 
 class ComparisonRefused(Exception):
     """Nothing was sent; the message says why."""
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """What a model answered, or why it did not; `call` is None if nothing was sent."""
+@dataclass(slots=True)
+class _Question:
+    """A model that is asked; `task` makes the reply grow."""
 
     model: LanguageModel
-    text: str = ""
-    error: str = ""
-    call: ModelCall | None = None
+    reply: Reply
+    task: asyncio.Task[Reply] | None = None
+    call: int | None = None
+    fault: str = ""
+
+    @property
+    def is_over(self) -> bool:
+        return self.task is not None and self.task.done()
+
+    def answer(self) -> PromptAnswer:
+        builder = self.reply.builder
+        text = output_text([*builder.output, *builder.partial()]).strip()
+        error = self.reply.error
+        return {
+            "model": self.model.pk,
+            "name": self.model.full_name,
+            "text": text[:MAX_TEXT].replace("\0", "\ufffd"),
+            "error": self.fault or (str(error) if error else ""),
+            "call": self.call,
+            "is_over": self.is_over,
+        }
 
 
-def compare_answers(
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Comparison:
+    rows: PromptTestQuerySet  # the row, while it waits for this job
+    prompt: str
+    max_output_tokens: int
+    user_id: int
+    #: In the order of the page; those that are not asked have their answer already.
+    entries: list[_Question | PromptAnswer] = field(default_factory=list)
+
+    @property
+    def questions(self) -> list[_Question]:
+        return [each for each in self.entries if isinstance(each, _Question)]
+
+    def answers(self) -> list[PromptAnswer]:
+        return [
+            each.answer() if isinstance(each, _Question) else each
+            for each in self.entries
+        ]
+
+
+@transaction.atomic
+def start_comparison(
     models: Sequence[LanguageModel],
     prompt: str,
     *,
     max_output_tokens: int,
-    caller: Caller,
-) -> list[Answer]:
-    """One answer for each model, in their order. Raises ComparisonRefused."""
-    if not _free.acquire(blocking=False):
+    budget: Decimal | None,
+    user: Any,
+) -> None:
+    """Ask the models in the background. Raises ComparisonRefused.
+
+    `budget`: USD that the answers may cost together at most. A model that might
+    exceed what is left of it is not asked, nor is one whose price is unknown.
+    """
+    now = timezone.now()
+    defaults = {"created_at": now, "seen_at": now}
+    PromptTest.objects.get_or_create(user=user, defaults=defaults)
+    row = PromptTest.objects.select_for_update().get(user=user)
+    if row.is_running:
+        text = _("Your last test is still running; wait for its end or stop it.")
+        raise ComparisonRefused(text)
+    if PromptTest.objects.running().count() >= MAX_RUNNING:
         raise ComparisonRefused(_("Other tests are running; wait for their end."))
-    try:
-        return _compare(models, prompt, max_output_tokens, caller)
-    finally:
-        _free.release()
+    row.job = uuid4().hex
+    comparison = _Comparison(
+        rows=PromptTest.objects.of_job(row.pk, row.job),
+        prompt=prompt,
+        max_output_tokens=max_output_tokens,
+        user_id=user.pk,
+        entries=list(_prepare(models, prompt, max_output_tokens, budget)),
+    )
+    row.prompt, row.answers = prompt, comparison.answers()
+    row.created_at = row.seen_at = now
+    row.stop_requested = False
+    name = f"test-{row.job}"
+    if not comparison.questions:
+        row.job = ""
+    row.save()
+    if row.job:
+        run = partial(_run_on_thread, comparison)
+        transaction.on_commit(
+            lambda: Thread(target=run, name=name, daemon=True).start()
+        )
 
 
-def _compare(
+def _prepare(
     models: Sequence[LanguageModel],
     prompt: str,
     max_output_tokens: int,
-    caller: Caller,
-) -> list[Answer]:
-    routes: dict[int, Route] = {}
-    found: dict[int, Answer] = {}
+    budget: Decimal | None,
+) -> list[_Question | PromptAnswer]:
+    found: list[_Question | PromptAnswer] = []
+    left = budget
     for model in models:
         try:
-            routes[model.pk] = route_to_probe(model)
+            route = route_to_probe(model)
         except LLMError as exc:
-            found[model.pk] = Answer(model, error=str(exc))
-    # In a new event loop: closing its connections ends no other requests.
-    with lend_thread():
-        replies = asyncio.run(_ask_all([*routes.values()], prompt, max_output_tokens))
-    by_pk = {model.pk: model for model in models}
-    for pk, reply in zip(routes, replies, strict=True):
-        found[pk] = _answer(by_pk[pk], reply, caller)
-    return [found[model.pk] for model in models]
+            found.append(_unasked(model, str(exc)))
+            continue
+        if left is not None:
+            cost = _highest_cost(route, prompt, max_output_tokens)
+            if cost is None:
+                text = _("Not asked: its price is unknown, so no budget can hold.")
+                found.append(_unasked(model, text))
+                continue
+            if cost > left:
+                text = _("Not asked: it might cost $%(cost)s, and $%(left)s are left.")
+                figures = {"cost": f"{cost:.6f}", "left": f"{left:.6f}"}
+                found.append(_unasked(model, text % figures))
+                continue
+            left -= cost
+        found.append(_Question(model, begin_reply(route, purpose="test")))
+    return found
 
 
-async def _ask_all(
-    routes: Sequence[Route], prompt: str, max_output_tokens: int
-) -> list[Reply]:
-    items = [user_message(prompt)]
+def _unasked(model: LanguageModel, error: str) -> PromptAnswer:
+    return {
+        "model": model.pk,
+        "name": model.full_name,
+        "text": "",
+        "error": error,
+        "call": None,
+        "is_over": True,
+    }
+
+
+def _highest_cost(route: Route, prompt: str, max_output_tokens: int) -> Decimal | None:
+    """USD; None if the price is unknown."""
+    tokens = len(prompt.encode()) // _BYTES_A_TOKEN + _OVERHEAD
+    plain = UsageDelta(tokens, max_output_tokens)
+    cached = UsageDelta(tokens, max_output_tokens, cache_write_tokens=tokens)
+    costs = [cost_of(ProviderCall(usage=usage), route) for usage in (plain, cached)]
+    return max((cost for cost in costs if cost is not None), default=None)
+
+
+# In the background
+
+
+def _run_on_thread(comparison: _Comparison) -> None:
     try:
-        asked = (
-            ask(
-                route,
-                items,
-                time_limit=TIME_LIMIT,
-                max_output_tokens=min(
-                    max_output_tokens, route.max_output_tokens or max_output_tokens
-                ),
-            )
-            for route in routes
-        )
-        return list(await asyncio.gather(*asked))
+        _compare(comparison)
+    except DatabaseError as exc:
+        # The page shows the test as interrupted.
+        logger.error("a test prompt failed: %s", type(exc).__name__)
     finally:
-        await client.aclose()
+        connections.close_all()  # the thread ends, so nobody would close its own later
 
 
-def _answer(model: LanguageModel, reply: Reply, caller: Caller) -> Answer:
-    error = str(reply.error) if reply.error else ""
-    if not reply.call.started_at:  # no request was sent
-        return Answer(model, error=error)
-    reply.call.purpose = "test"
-    row = ModelCall.objects.record(
-        reply.call,
-        reply.route,
-        start=reply.builder.start_delta,
-        usage=reply.builder.call_usage,
-        finish=reply.builder.finish,
-        cancelled=reply.is_stopped,
-        caller=caller,
-    )
-    return Answer(model, reply.text, error, row)
+def _compare(comparison: _Comparison) -> None:
+    with asyncio.Runner() as runner:
+        runner.run(_begin(comparison))
+        try:
+            while not runner.run(_wait(comparison)):
+                if not _note_progress(comparison):
+                    break
+        finally:
+            runner.run(_end(comparison))
+    _store(comparison)
+
+
+async def _begin(comparison: _Comparison) -> None:
+    items = [user_message(comparison.prompt)]
+    wanted = comparison.max_output_tokens
+    for each in comparison.questions:
+        route = each.reply.route
+        asking = ask(
+            route,
+            items,
+            reply=each.reply,
+            time_limit=TIME_LIMIT,
+            max_output_tokens=min(wanted, route.max_output_tokens or wanted),
+        )
+        each.task = asyncio.create_task(asking)
+
+
+async def _wait(comparison: _Comparison) -> bool:
+    """Wait a moment. True once all answers are there."""
+    tasks = [each.task for each in comparison.questions if each.task is not None]
+    _done, pending = await asyncio.wait(tasks, timeout=PROGRESS_INTERVAL)
+    return not pending
+
+
+def _note_progress(comparison: _Comparison) -> bool:
+    """False if nobody waits for the answers any more."""
+    waiting = comparison.rows.filter(stop_requested=False)
+    return bool(waiting.update(answers=comparison.answers(), seen_at=timezone.now()))
+
+
+async def _end(comparison: _Comparison) -> None:
+    """Cancel what still runs, and close the connections of this event loop."""
+    for each in comparison.questions:
+        task = each.task
+        if task is None:
+            continue
+        if not task.done():
+            task.cancel()
+            each.reply.is_stopped = True
+            each.fault = _("Stopped.")
+        [result] = await asyncio.gather(task, return_exceptions=True)
+        if isinstance(result, Exception):
+            logger.error("a test prompt failed: %s", type(result).__name__)
+            each.fault = _FAULT
+        if isinstance(result, BaseException):
+            each.reply.builder.end_call(whole=False)
+    await client.aclose()
+
+
+def _store(comparison: _Comparison) -> None:
+    caller = Caller(user_id=comparison.user_id)
+    for each in comparison.questions:
+        reply = each.reply
+        if not reply.call.started_at:
+            continue  # no request was sent
+        row = ModelCall.objects.record(
+            reply.call,
+            reply.route,
+            start=reply.builder.start_delta,
+            usage=reply.builder.call_usage,
+            finish=reply.builder.finish,
+            cancelled=reply.is_stopped,
+            caller=caller,
+        )
+        each.call = row.pk
+    comparison.rows.update(answers=comparison.answers(), job="", seen_at=timezone.now())

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Literal
 
 from llm.errors import LLMError, ProviderTimeout
 from llm.generation.request_builder import RequestBuilder
@@ -68,10 +68,17 @@ class Reply:
         ]
 
 
+def begin_reply(route: Route, *, purpose: Literal["probe", "test"] = "probe") -> Reply:
+    """An empty reply, which `ask` fills while the host answers."""
+    builder = ResponseBuilder(id=new_id("resp"), model=route.name)
+    return Reply(route, builder, ProviderCall(purpose=purpose))
+
+
 async def ask(
     route: Route,
     items: Sequence[Item],
     *,
+    reply: Reply | None = None,
     stream: bool = True,
     time_limit: float = REQUEST_TIME,
     stop_after: int | None = None,
@@ -81,7 +88,7 @@ async def ask(
 
     `stop_after`: hang up after so many pieces of text.
     """
-    reply = Reply(route, ResponseBuilder(id=new_id("resp"), model=route.name))
+    reply = reply or begin_reply(route)
     options = {"max_output_tokens": MAX_OUTPUT_TOKENS, **options}
     tools = options.pop("tools", ())
     request = Request(model=route.model, items=items, tools=tools, stream=stream)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import html
 import json
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from decimal import Decimal
 
 import httpx
@@ -13,9 +14,15 @@ import respx
 from django.contrib.admin.models import LogEntry
 from django.contrib.auth.models import Permission, User
 from django.test import Client
+from django.utils import timezone
 
 from conversations.models import Conversation, Item, Turn
-from llm.models import LanguageModel, ModelCall, Provider
+from llm.http import client as llm_client
+from llm.models import LanguageModel, ModelCall, PromptTest, Provider
+from llm.models.prompt_test import STALE
+from llm.probing import comparison
+from llm.wire.deltas import TextDelta
+from tests.conversations.script import HANG, Script
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -67,7 +74,18 @@ def groq() -> Iterator[respx.Route]:
 def send(client: Client, *models: LanguageModel, **fields: object):
     chosen = [row.pk for row in models]
     values = {"models": chosen, "prompt": PROMPT, "max_output_tokens": 100} | fields
-    return client.post(PAGE, values)
+    answer = client.post(PAGE, values)
+    join_threads()
+    return client.get(PAGE) if answer.status_code == 302 else answer
+
+
+def the_threads() -> list[threading.Thread]:
+    return [t for t in threading.enumerate() if t.name.startswith("test-")]
+
+
+def join_threads() -> None:
+    for thread in the_threads():
+        thread.join()
 
 
 def staff(*codenames: str) -> Client:
@@ -98,18 +116,19 @@ def test_the_same_prompt_goes_to_each_model_with_its_cost(
     assert [body["messages"][-1]["content"] for body in sent] == [PROMPT] * 2
 
 
-def test_nothing_of_it_is_stored_but_the_calls(admin_client, provider, groq):
+def test_no_conversation_log_or_call_has_its_texts(admin_client, provider, groq):
     send(admin_client, provider.models.get(name="good"))
     for table in (Conversation, Turn, Item):
         assert not table.objects.exists()
+    assert "secret prompt" not in str(PromptTest.objects.get())
     assert not any("secret prompt" in str(vars(row)) for row in LogEntry.objects.all())
     assert "secret prompt" not in str(vars(ModelCall.objects.get()))
 
 
 def test_the_answer_is_text_on_the_page(admin_client, provider, groq):
-    assert (
-        "<b>good</b>" not in send(admin_client, provider.models.get(name="good")).text
-    )
+    page = send(admin_client, provider.models.get(name="good")).text
+    assert "&lt;b&gt;good&lt;/b&gt;" in page
+    assert "<b>good</b>" not in page
 
 
 @pytest.mark.parametrize(
@@ -123,6 +142,8 @@ def test_the_answer_is_text_on_the_page(admin_client, provider, groq):
         ({"models": []}, "This field is required"),
         ({"models": ["x"]}, "is not a valid value"),
         ({"models": ["9" * 40]}, "not one of the available choices"),
+        ({"budget": "-1"}, "greater than or equal to 0"),
+        ({"budget": "1e99"}, "no more than"),
     ],
 )
 def test_wrong_input_sends_nothing(admin_client, provider, groq, fields, shown: str):
@@ -176,3 +197,116 @@ def test_the_page_takes_its_own_permission(provider, groq, rights, status: int):
     listing = client.get("/admin/llm/languagemodel/")
     if listing.status_code == 200:
         assert ("test_prompt" in listing.text) is (status == 200)
+
+
+# In the background
+
+
+@pytest.fixture
+def slow_host(monkeypatch) -> Script:
+    """It says half a sentence and nothing more."""
+    monkeypatch.setattr(comparison, "PROGRESS_INTERVAL", 0.01)
+    script = Script([TextDelta(0, "Half a <sen"), HANG])
+    monkeypatch.setattr(llm_client, "stream", script)
+    return script
+
+
+def wait_for(is_so: Callable[[], bool]) -> None:
+    while not is_so():
+        [thread] = the_threads()
+        thread.join(0.01)
+
+
+def begin(client: Client, *models: LanguageModel):
+    chosen = [row.pk for row in models]
+    values = {"models": chosen, "prompt": PROMPT, "max_output_tokens": 100}
+    return client.post(PAGE, values)
+
+
+def has_begun() -> bool:
+    row = PromptTest.objects.first()
+    return row is not None and all(each["text"] for each in row.answers)
+
+
+def test_answers_are_shown_as_they_grow_and_can_be_stopped(
+    admin_client, provider, slow_host
+):
+    rows = [*provider.models.all()]
+    assert begin(admin_client, *rows).status_code == 302  # at once
+    wait_for(has_begun)
+    page = admin_client.get(PAGE).text
+    fragment = admin_client.get(PAGE, {"fragment": "1"}).text
+    for shown in (page, fragment):
+        assert shown.count("Half a &lt;sen") == 2
+        assert 'name="stop"' in shown
+        assert "data-board-end" not in shown
+    assert "<html" not in fragment
+    again = begin(admin_client, *rows)
+    assert "Your last test is still running" in again.text
+    admin_client.post(PAGE, {"stop": "1"})
+    join_threads()
+    page = admin_client.get(PAGE).text
+    assert page.count("Stopped.") == 2
+    assert page.count("Half a &lt;sen") == 2
+    assert "data-board-end" in page
+    assert slow_host.closed == 2
+    assert {row.status for row in ModelCall.objects.all()} == {"cancelled"}
+    admin_client.post(PAGE, {"clear": "1"})
+    assert not PromptTest.objects.exists()
+
+
+def test_a_test_whose_row_is_deleted_ends(admin_client, provider, slow_host):
+    begin(admin_client, provider.models.get(name="good"))
+    wait_for(has_begun)
+    PromptTest.objects.all().delete()
+    join_threads()
+    assert slow_host.closed == 1
+    assert ModelCall.objects.get().status == "cancelled"
+
+
+def test_nobody_sees_or_stops_the_test_of_another(admin_client, provider, slow_host):
+    begin(admin_client, provider.models.get(name="good"))
+    wait_for(has_begun)
+    other = staff("view_languagemodel", "test_languagemodel")
+    assert "Half a" not in other.get(PAGE).text
+    other.post(PAGE, {"stop": "1"})
+    assert not PromptTest.objects.get().stop_requested
+    admin_client.post(PAGE, {"stop": "1"})
+    join_threads()
+
+
+def test_a_test_whose_process_has_ended_says_so_and_may_be_sent_again(
+    admin_client, admin_user, provider, groq
+):
+    long_ago = timezone.now() - 2 * STALE
+    PromptTest.objects.create(
+        user=admin_user, prompt="Hi", job="gone", created_at=long_ago, seen_at=long_ago
+    )
+    assert "The test was interrupted" in admin_client.get(PAGE).text
+    assert "I am" in send(admin_client, provider.models.get(name="good")).text
+
+
+def test_so_many_tests_run_at_once_and_no_more(admin_client, provider, groq):
+    now = timezone.now()
+    for number in range(comparison.MAX_RUNNING):
+        user = User.objects.create_user(f"u{number}")
+        PromptTest.objects.create(user=user, job="x", created_at=now, seen_at=now)
+    page = send(admin_client, provider.models.get(name="good")).text
+    assert "Other tests are running" in page
+    assert not groq.called
+
+
+def test_a_budget_is_never_exceeded(admin_client, provider, groq):
+    """Each answer may cost 100 output tokens and the prompt: about $0.0011."""
+    good = provider.models.get(name="good")
+    second = provider.models.create(name="second", prices={"input": 1, "output": 10})
+    unpriced = provider.models.create(name="priceless")
+    page = send(admin_client, good, second, unpriced, budget="0.0015").text
+    assert page.count("I am") == 1
+    assert "Not asked: it might cost $0.001" in page
+    assert "Not asked: its price is unknown" in page
+    assert groq.call_count == 1
+    assert ModelCall.objects.get().cost < Decimal("0.0015")
+    nothing = send(admin_client, good, budget="0").text
+    assert "and $0.000000 are left" in nothing
+    assert groq.call_count == 1
