@@ -25,7 +25,8 @@ from django.utils import timezone
 
 from benchmarks.table import show
 from llm.models import ModelCall, UsageSum
-from llm.pricing.usage_counting import TOKENS, count_all
+from llm.pricing.usage_counting import LEVELS, TOKENS, count_all
+from llm.pricing.usage_months import build_months
 from llm.pricing.usage_report import GROUPINGS
 
 CALLS = int(os.environ.get("USAGE_CALLS", "1000000"))
@@ -61,6 +62,8 @@ def main() -> None:
     settings.ALLOWED_HOSTS = ["testserver"]
     if not User.objects.filter(username="root").exists():
         _store_calls()
+    for _ in build_months():
+        pass
     _compare()
     client = Client()
     root = User.objects.get(username="root")
@@ -100,7 +103,7 @@ def _compare() -> None:
     sums: dict[str, Any] = {name: Sum(name) for name in (*TOKENS, "cost")}
     rows = ModelCall.objects.aggregate(all=Count("pk"), **sums)
     most = Decimal(0)
-    for level in UsageSum.Level.values:
+    for level in LEVELS:
         found = UsageSum.objects.filter(level=level).aggregate(all=Sum("calls"), **sums)
         for name, value in found.items():
             most = max(most, abs(Decimal(value) - Decimal(rows[name])))

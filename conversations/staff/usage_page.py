@@ -16,7 +16,7 @@ from conversations.staff.usage_chart import (
 )
 from llm.pricing.usage_report import UsageGroup, UsageQuery, UsageReport
 
-MAX_ROWS = 500  # groups of a page; the CSV file has all
+MAX_ROWS = 200  # groups of a page; the CSV file has all
 
 
 @dataclass(frozen=True, slots=True)

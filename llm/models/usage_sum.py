@@ -12,8 +12,10 @@ from django.utils.translation import gettext_lazy as _
 class UsageSum(models.Model):
     """The calls of one day that agree in all of the level's columns above the counts.
 
-    Each call is in one row of each level, so a report reads the level with the fewest
-    rows. Ids are no foreign keys: a sum outlives what it names. 0 stands for none.
+    Each call is in one row of each level of days, so a report reads the level with the
+    fewest rows. Levels of months are made from those of days, for months that are over
+    (`llm.pricing.usage_months`); their day is the month's first. Ids are no foreign
+    keys: a sum outlives what it names. 0 stands for none.
     """
 
     class Level(models.TextChoices):
@@ -24,6 +26,8 @@ class UsageSum(models.Model):
         USER = "user", _("user")
         TOKEN = "token", _("access token")
         TAG = "tag", _("tags")
+        USER_MONTH = "userm", _("user, in a month")
+        TOKEN_MONTH = "tokm", _("access token, in a month")
 
     key = models.CharField(
         max_length=64, unique=True, help_text=_("Digest of the columns below.")

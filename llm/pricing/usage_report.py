@@ -21,6 +21,7 @@ from django.utils.translation import gettext as _
 
 from llm.models import FirstTokenCount, UsageSum
 from llm.pricing.usage_counting import COUNTS, catch_up, seconds_of
+from llm.pricing.usage_months import MONTHS_OF, complete_months, days_beside
 
 MAX_DAYS = 366
 MAX_SERIES = 6  # groups that a chart tells apart
@@ -177,7 +178,7 @@ def report_usage(query: UsageQuery) -> UsageReport:
     by_day = {row["day"]: _usage(row) for row in days}
     waits = _first_tokens(query)
     columns = _COLUMNS[query.grouping]
-    rows = list(_grouped(query, columns))
+    rows = _rows_of_groups(query, columns, by_day)
     keyed = [(tuple(row[each] for each in columns), row) for row in rows]
     found = _GROUPED.get(query.grouping, _by_name)(keyed, query.grouping)
     lookups = _lookups(query, keyed)
@@ -204,6 +205,24 @@ def _grouped(
 ) -> Any:
     level = level or _LEVELS.get(query.grouping, _Level.MODEL)
     return _sum_by(query.sums(level), columns)
+
+
+def _rows_of_groups(
+    query: UsageQuery, columns: Sequence[str], by_day: Mapping[date, Usage]
+) -> list[Mapping[str, Any]]:
+    """Sums by group, of everybody's whole months where there are any. A group may have
+    several rows."""
+    level = _LEVELS.get(query.grouping, _Level.MODEL)
+    calls = {day: by_day[day].calls if day in by_day else 0 for day in query.days}
+    months = complete_months(level, calls) if query.user_id is None else []
+    if not months:
+        return list(_grouped(query, columns))
+    whole = UsageSum.objects.filter(level=MONTHS_OF[level][0], day__in=months)
+    rows = list(_sum_by(whole, columns))
+    for first, last in days_beside(query.first, query.last, months):
+        days = UsageSum.objects.filter(level=level, day__range=(first, last))
+        rows += _sum_by(days, columns)
+    return rows
 
 
 def _sum_by(rows: QuerySet[UsageSum], columns: Sequence[str]) -> Any:

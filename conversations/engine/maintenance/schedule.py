@@ -74,6 +74,12 @@ def _count_usage() -> Iterator[Mapping[str, int]]:
     yield from count_all()
 
 
+def _build_months() -> Iterator[Mapping[str, int]]:
+    from llm.pricing.usage_months import build_months
+
+    yield from build_months()
+
+
 def _count_tool_calls() -> Iterator[Mapping[str, int]]:
     from conversations.engine.maintenance.tool_call_counts import count_calls
 
@@ -103,6 +109,7 @@ JOBS = (
         steps=_count_usage,
         is_frequent=True,
     ),
+    Job(name="build_usage_months", seconds=HOUR, steps=_build_months, is_frequent=True),
     Job(
         name="count_tool_calls",
         seconds=CHECK_INTERVAL,

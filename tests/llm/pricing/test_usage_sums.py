@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import timedelta
+from datetime import date, timedelta
 from decimal import Decimal
 from importlib import import_module
 from typing import Any
@@ -20,7 +20,19 @@ from hypothesis import strategies as st
 
 from llm.models import FirstTokenCount, ModelCall, UsageSum
 from llm.pricing import usage_counting as counting
-from llm.pricing.usage_report import GROUPINGS, Usage, UsageQuery, report_usage
+from llm.pricing.usage_months import (
+    build_months,
+    days_beside,
+    end_of_month,
+    whole_months,
+)
+from llm.pricing.usage_report import (
+    GROUPINGS,
+    Usage,
+    UsageQuery,
+    UsageReport,
+    report_usage,
+)
 from tests.llm.pricing.usage_calls import calls, save_calls
 
 pytestmark = pytest.mark.django_db
@@ -242,6 +254,94 @@ def rows_of_sums() -> list[tuple[Any, ...]]:
 def test_each_level_has_each_call_once():
     save_calls(*({"user_id": n % 3, "tags": "a" * (n % 2)} for n in range(12)))
     counting.catch_up()
-    for level in UsageSum.Level.values:
+    for level in counting.LEVELS:
         found = UsageSum.objects.filter(level=level).aggregate(all=Sum("calls"))
         assert found["all"] == 12
+
+
+# Whole months
+
+
+def long_ago(months: int = 3) -> tuple[Any, Any]:
+    """The first day of a month that is over, and the day after its last."""
+    first = timezone.localdate().replace(day=1)
+    for _ in range(months):
+        first = (first - timedelta(days=1)).replace(day=1)
+    return first, (first + timedelta(days=31)).replace(day=1)
+
+
+def save_calls_on(day: Any, *many: dict[str, Any]) -> None:
+    days = (timezone.localdate() - day).days
+    save_calls(*({**fields, "days": days} for fields in many))
+
+
+def year(grouping: str) -> UsageReport:
+    return report_usage(UsageQuery.of_last(365, grouping=grouping))
+
+
+def by_name(report: UsageReport) -> dict[str, Usage]:
+    return {group.name: group.usage for group in report.groups}
+
+
+@pytest.mark.parametrize("grouping", ["user", "group", "token"])
+def test_a_year_reads_whole_months_and_says_the_same(grouping: str):
+    first, after = long_ago()
+    fields = [{"user_id": n % 3 + 1, "token_id": n % 2 + 1} for n in range(7)]
+    for day in (first - timedelta(days=1), first, after - timedelta(days=1), after):
+        save_calls_on(day, *fields)
+    save_calls_on(timezone.localdate(), *fields)
+    before = by_name(year(grouping))
+    assert before
+    assert list(build_months()) != []
+    after_them = by_name(year(grouping))
+    assert after_them.keys() == before.keys()
+    for name, usage in before.items():
+        assert_equal(after_them[name], usage)
+    assert list(build_months()) == []  # nothing has changed since
+    # They are what is read: a wrong one shows.
+    months = UsageSum.objects.filter(level__in=["userm", "tokm"], day=first)
+    months.update(cost=1000)
+    assert max(usage.cost for usage in by_name(year(grouping)).values()) > 1000
+
+
+def test_a_late_call_of_a_month_that_is_over_is_counted_at_once():
+    first, _after = long_ago()
+    save_calls_on(first, {"user_id": 1}, {"user_id": 2})
+    year("user")
+    list(build_months())
+    save_calls_on(first, {"user_id": 2})
+    for _ in range(2):
+        calls = sorted(usage.calls for usage in by_name(year("user")).values())
+        assert calls == [1, 2]
+        list(build_months())
+    months = UsageSum.objects.filter(level=UsageSum.Level.USER_MONTH)
+    assert months.aggregate(all=Sum("calls"))["all"] == 3
+
+
+def test_months_of_part_of_a_period_are_read_by_day():
+    first, after = long_ago()
+    save_calls_on(first, {"user_id": 1})
+    save_calls_on(first + timedelta(days=2), {"user_id": 1})
+    year("user")
+    list(build_months())
+    query = UsageQuery(
+        first=first + timedelta(days=1), last=after - timedelta(days=1), grouping="user"
+    )
+    assert report_usage(query).groups[0].usage.calls == 1
+
+
+@given(st.dates(date(2020, 1, 1), date(2027, 12, 31)), st.integers(0, 365), st.data())
+def test_months_and_the_days_beside_them_are_the_period(
+    first: date, length: int, data: st.DataObject
+):
+    last = first + timedelta(days=length)
+    months = whole_months(first, last)
+    chosen = data.draw(st.sets(st.sampled_from(months))) if months else set()
+    days = [d for m in chosen for d in days_between(m, end_of_month(m))]
+    for begin, end in days_beside(first, last, chosen):
+        days += days_between(begin, end)
+    assert sorted(days) == days_between(first, last)
+
+
+def days_between(first: date, last: date) -> list[date]:
+    return [first + timedelta(days=n) for n in range((last - first).days + 1)]
