@@ -1,5 +1,5 @@
 """Reports of usage over a million model calls: time of page, file and API, and how
-far sums differ from rows.
+far sums differ from rows; then statistics of tools over as many calls of tools.
 
 The calls of a year by 500 users, with 12 models, 100 tokens and 40 sets of tags are
 written into SQLite (`USAGE_CALLS` sets another number) and counted by the job. Where
@@ -24,10 +24,14 @@ from django.test import Client
 from django.utils import timezone
 
 from benchmarks.table import show
+from conversations.engine.maintenance.tool_call_counts import count_calls
+from conversations.models import Conversation, ToolCall, Turn
+from conversations.staff.tool_statistics import PERIODS
 from llm.models import ModelCall, UsageSum
 from llm.pricing.usage_counting import LEVELS, TOKENS, count_all
 from llm.pricing.usage_months import build_months
 from llm.pricing.usage_report import GROUPINGS
+from tools.models import ToolUse
 
 CALLS = int(os.environ.get("USAGE_CALLS", "1000000"))
 DAYS = 365
@@ -56,6 +60,24 @@ SELECT '', CASE WHEN h % 9 = 0 THEN 'title' ELSE 'answer' END, 0, 1, 'shared',
 FROM r
 """
 
+#: Of twelve tools, a year long.
+_TOOL_ROWS = f"""
+WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {CALLS}),
+r AS (SELECT i, (i * 2654435761) % 4294967296 AS h FROM n),
+t AS (SELECT i, h, ({CALLS} - i) * {DAYS * 86400} / {CALLS} AS ago FROM r)
+INSERT INTO conversations_toolcall (turn_id, call_id, name, state, blocking, attempts,
+    error, started_at, ended_at, created_at, epoch, claims, cancel_requested, progress,
+    token, is_counted)
+SELECT %s, 'call_' || i, 'tool_' || (h %% 12),
+    CASE WHEN h %% 40 = 0 THEN 'failed' ELSE 'completed' END, 1, 1, '',
+    strftime('%%Y-%%m-%%d %%H:%%M:%%f', 'now', '-' || ago || ' seconds'),
+    strftime('%%Y-%%m-%%d %%H:%%M:%%f', 'now', '-' || ago || ' seconds',
+             '+' || ((h %% 9000) / 1000.0) || ' seconds'),
+    strftime('%%Y-%%m-%%d %%H:%%M:%%f', 'now', '-' || ago || ' seconds'),
+    0, 0, 0, '', '', 0
+FROM t
+"""
+
 
 def main() -> None:
     call_command("migrate", verbosity=0)
@@ -73,6 +95,38 @@ def main() -> None:
         User.objects.order_by("pk")[0], settings.AUTHENTICATION_BACKENDS[-1]
     )
     _time_own(client)
+    if not ToolCall.objects.exists():
+        _store_tool_calls(root)
+    client.force_login(root, settings.AUTHENTICATION_BACKENDS[-1])
+    _time_tools(client)
+
+
+def _store_tool_calls(root: User) -> None:
+    turn = Turn.objects.create(conversation=Conversation.objects.create(owner=root))
+    with connection.cursor() as cursor:
+        cursor.execute(_TOOL_ROWS, [turn.pk])
+    began = time.perf_counter()
+    for _ in count_calls():
+        pass
+    took = time.perf_counter() - began
+    show(
+        f"Counting {CALLS:,} tool calls",
+        ["seconds", "calls/s", "rows of counts"],
+        [[took, CALLS / took, ToolUse.objects.count()]],
+    )
+
+
+def _time_tools(client: Client) -> None:
+    last = timezone.localdate()
+    first = last - timedelta(days=DAYS - 1)
+    year = {"by": "tool", "first": f"{first}", "last": f"{last}"}
+    statistics = "/admin/conversations/toolcall/statistics/"
+    rows = [
+        [period, _time(lambda p=period: client.get(statistics, {"period": p}))]
+        for period in PERIODS
+    ]
+    rows.append(["usage of a year", _time(lambda: client.get("/admin/usage/", year))])
+    show(f"Statistics of tools, {CALLS:,} calls, CPU in ms", ["period", "page"], rows)
 
 
 def _store_calls() -> None:
