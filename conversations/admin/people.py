@@ -54,6 +54,11 @@ class GroupPromptForm(NotedForm):
         model = SavedPrompt
         fields = ["group", "name", "title", "text"]
 
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        if "group" in self.fields:  # which who may only look has not
+            self.fields["group"].required = True
+
 
 @admin.register(SavedPrompt)
 class SavedPromptAdmin(VersionedAdmin):
@@ -71,8 +76,3 @@ class SavedPromptAdmin(VersionedAdmin):
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[SavedPrompt]:
         return super().get_queryset(request).exclude(group=None)
-
-    def get_form(self, request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
-        form = super().get_form(request, *args, **kwargs)
-        form.base_fields["group"].required = True
-        return form
