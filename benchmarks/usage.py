@@ -24,7 +24,7 @@ from django.test import Client
 from django.utils import timezone
 
 from benchmarks.table import show
-from conversations.engine.maintenance.tool_call_counts import count_calls
+from conversations.engine.maintenance import tool_call_counts
 from conversations.models import Conversation, ToolCall, Turn
 from conversations.staff.tool_statistics import PERIODS
 from llm.models import ModelCall, UsageSum
@@ -97,6 +97,8 @@ def main() -> None:
     _time_own(client)
     if not ToolCall.objects.exists():
         _store_tool_calls(root)
+    for _ in tool_call_counts.build_months():
+        pass
     client.force_login(root, settings.AUTHENTICATION_BACKENDS[-1])
     _time_tools(client)
 
@@ -106,7 +108,7 @@ def _store_tool_calls(root: User) -> None:
     with connection.cursor() as cursor:
         cursor.execute(_TOOL_ROWS, [turn.pk])
     began = time.perf_counter()
-    for _ in count_calls():
+    for _ in tool_call_counts.count_calls():
         pass
     took = time.perf_counter() - began
     show(

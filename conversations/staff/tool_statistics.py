@@ -30,9 +30,9 @@ from django.utils import timezone
 from conversations.engine.maintenance.tool_call_counts import (
     TIMED,
     Use,
+    newest_uncounted,
     percentile,
     start_of,
-    uncounted,
 )
 from conversations.models import ToolCall
 from tools.models.tool_use import ToolUse
@@ -123,12 +123,10 @@ def report_all(period: str) -> StatisticsReport:
     for row in counted.values(*columns, "calls", "durations", "last_at"):
         uses[row["name"], row["state"], row["blocking"]].add_row(row)
     # Newest first: while those of an earlier version are counted there may be millions.
-    recent = uncounted().filter(created_at__gte=since).order_by("-pk")
-    fields = (*columns, "created_at", "started_at", "ended_at")
-    live = list(recent.values(*fields)[: MAX_UNCOUNTED + 1])
-    for call in live[:MAX_UNCOUNTED]:
+    later = timezone.now() + timedelta(days=1)
+    live, is_cut = newest_uncounted(since, later, MAX_UNCOUNTED)
+    for call in live:
         uses[call["name"], call["state"], call["blocking"]].add(call)
-    is_cut = len(live) > MAX_UNCOUNTED
     return StatisticsReport(tools=statistics_of(uses), since=since, is_cut=is_cut)
 
 

@@ -1,4 +1,5 @@
-"""Row of how often a tool was called in an hour or a day, and how long it took."""
+"""Row of how often a tool was called in an hour, a day or a month, and how long it
+took."""
 
 from __future__ import annotations
 
@@ -12,9 +13,10 @@ class ToolUse(models.Model):
     class Span(models.TextChoices):
         HOUR = "h"
         DAY = "d"
+        MONTH = "m"  # of days, for months that are over
 
     span = models.CharField(max_length=1, choices=Span.choices)
-    start = models.DateTimeField(help_text="Begin of the hour or the day, in UTC.")
+    start = models.DateTimeField(help_text="Begin of the hour, day or month, in UTC.")
     name = models.CharField(max_length=128)
     state = models.CharField(max_length=20)
     blocking = models.BooleanField()

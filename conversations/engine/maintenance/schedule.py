@@ -75,9 +75,11 @@ def _count_usage() -> Iterator[Mapping[str, int]]:
 
 
 def _build_months() -> Iterator[Mapping[str, int]]:
-    from llm.pricing.usage_months import build_months
+    from conversations.engine.maintenance import tool_call_counts
+    from llm.pricing import usage_months
 
-    yield from build_months()
+    yield from usage_months.build_months()
+    yield from tool_call_counts.build_months()
 
 
 def _count_tool_calls() -> Iterator[Mapping[str, int]]:

@@ -1,20 +1,24 @@
-"""Counts of finished tool calls by hour and by day, which statistics read.
+"""Counts of finished tool calls by hour, day and month, which statistics read.
 
 A call is counted once, after it has ended, in the transaction that marks it
 (`ToolCall.is_counted`). So the counted rows and the calls that are not counted yet are
 all calls, at any time. What was counted stays when a call's conversation is erased.
+Months that are over are summed up from their days, and count while they have as many
+calls.
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from django.db import connection, transaction
+from django.db.models import Sum
+from django.utils import timezone
 
 from conversations.models import ToolCall
 from tools.models.tool_use import ToolUse
@@ -87,8 +91,68 @@ def start_of(span: str, at: datetime) -> datetime:
     return hour if span == ToolUse.Span.HOUR else hour.replace(hour=0)
 
 
+# Months
+
+
+def month_of(at: datetime) -> datetime:
+    """Begin of the month, in UTC."""
+    return start_of(ToolUse.Span.DAY, at.astimezone(UTC)).replace(day=1)
+
+
+def calls_of_months(months: Collection[datetime]) -> dict[datetime, int]:
+    """Calls in the sums of whole months; a month without any is left out."""
+    rows = ToolUse.objects.filter(span=ToolUse.Span.MONTH, start__in=months)
+    found: dict[datetime, int] = dict(
+        rows.order_by().values_list("start").annotate(all=Sum("calls"))
+    )
+    return found
+
+
+def build_months() -> Iterator[Mapping[str, int]]:
+    """Sum up the months that are over and whose days have changed, one a step. Yields
+    no figures of what it has done, as the runner of jobs takes them."""
+    span, today = ToolUse.Span.DAY, month_of(timezone.now())
+    days = ToolUse.objects.filter(span=span, start__lt=today).order_by()
+    expected: Counter[datetime] = Counter()
+    for start, calls in days.values_list("start").annotate(all=Sum("calls")):
+        expected[month_of(start)] += calls
+    found = calls_of_months(list(expected))
+    for month, calls in expected.items():
+        if found.get(month) != calls:
+            _build_month(month)
+            yield {}
+
+
+@transaction.atomic
+def _build_month(month: datetime) -> None:
+    """Its rows are replaced: a tool's days are never fewer than they were."""
+    following = month_of(month + timedelta(days=31))
+    span = ToolUse.Span.DAY
+    days = ToolUse.objects.filter(span=span, start__gte=month, start__lt=following)
+    uses: dict[Key, Use] = {}
+    columns = ("name", "state", "blocking", "calls", "durations", "last_at")
+    for row in days.values(*columns):
+        named = (row["name"], row["state"], row["blocking"])
+        uses.setdefault((ToolUse.Span.MONTH, month, *named), Use()).add_row(row)
+    _store(uses)
+
+
 def uncounted() -> Any:
     return ToolCall.objects.filter(is_counted=False).order_by("pk")
+
+
+def newest_uncounted(
+    since: datetime, until: datetime, most: int
+) -> tuple[list[dict[str, Any]], bool]:
+    """The calls of the period among the newest `most` that are not counted yet; True
+    if there are more than `most`.
+
+    The period is not part of the query: for a long one SQLite would read all of its
+    calls by their time, instead of the few by the index on those that are not counted.
+    """
+    found = list(uncounted().order_by("-pk").values(*_FIELDS)[: most + 1])
+    calls = [call for call in found[:most] if since <= call["created_at"] < until]
+    return calls, len(found) > most
 
 
 @transaction.atomic
@@ -99,7 +163,7 @@ def _count_batch() -> int:
     calls = list(found.values("pk", *_FIELDS)[:BATCH])
     added: dict[Key, Use] = {}
     for call in calls:
-        for span in ToolUse.Span.values:
+        for span in (ToolUse.Span.HOUR, ToolUse.Span.DAY):
             start = start_of(span, call["created_at"])
             key = (span, start, call["name"], call["state"], call["blocking"])
             added.setdefault(key, Use()).add(call)
@@ -117,6 +181,11 @@ def _write(added: Mapping[Key, Use]) -> None:
     for row in stored.values(*columns, "calls", "durations", "last_at"):
         if use := added.get(tuple(row[column] for column in columns)):
             use.add_row(row)
+    _store(added)
+
+
+def _store(uses: Mapping[Key, Use]) -> None:
+    columns = ("span", "start", "name", "state", "blocking")
     ToolUse.objects.bulk_create(
         [
             ToolUse(
@@ -125,7 +194,7 @@ def _write(added: Mapping[Key, Use]) -> None:
                 durations={str(number): n for number, n in use.durations.items()},
                 last_at=use.last_at,
             )
-            for key, use in added.items()
+            for key, use in uses.items()
         ],
         update_conflicts=True,
         unique_fields=columns,
