@@ -28,6 +28,7 @@ from django.db.models.functions import RowNumber
 from django.utils import timezone
 
 from conversations.engine.maintenance.tool_call_counts import (
+    COUNTED,
     TIMED,
     Use,
     newest_uncounted,
@@ -60,6 +61,8 @@ class ToolStatistics:
     p50: float | None = None  # seconds, by nearest rank
     p95: float | None = None
     last_at: datetime | None = None
+    #: Of the results, estimated; None where no result's size is known.
+    output_tokens: int | None = None
 
     @property
     def calls(self) -> int:
@@ -120,7 +123,7 @@ def report_all(period: str) -> StatisticsReport:
     uses: dict[tuple[str, str, bool], Use] = defaultdict(Use)
     columns = ("name", "state", "blocking")
     counted = ToolUse.objects.filter(span=span, start__gte=since)
-    for row in counted.values(*columns, "calls", "durations", "last_at"):
+    for row in counted.values(*columns, *COUNTED):
         uses[row["name"], row["state"], row["blocking"]].add_row(row)
     # Newest first: while those of an earlier version are counted there may be millions.
     later = timezone.now() + timedelta(days=1)
@@ -156,6 +159,9 @@ def _of_tool(name: str, uses: Sequence[tuple[str, bool, Use]]) -> ToolStatistics
         p50=percentile(durations, 50),
         p95=percentile(durations, 95),
         last_at=max(use.last_at for _, _, use in uses),
+        output_tokens=sum(use.output_tokens for _, _, use in uses)
+        if any(use.sized for _, _, use in uses)
+        else None,
     )
 
 

@@ -15,11 +15,13 @@ from typing import Any
 from django.db.models import QuerySet
 
 from conversations.engine.maintenance.tool_call_counts import (
+    COUNTED,
     Use,
     calls_of_months,
     month_of,
     newest_uncounted,
     start_of,
+    with_output_size,
 )
 from conversations.models import ToolCall
 from conversations.staff.tool_statistics import (
@@ -52,7 +54,8 @@ def report_tools(first: date, last: date, *, user_id: int | None = None) -> Tool
     else:
         own = ToolCall.objects.filter(turn__conversation__owner=user_id)
         own = own.filter(created_at__gte=begin, created_at__lt=end).order_by("-pk")
-        found = list(own.values(*_COLUMNS, *_TIMES)[: MAX_CALLS + 1])
+        own = with_output_size(own)
+        found = list(own.values(*_COLUMNS, *_TIMES, "output_size")[: MAX_CALLS + 1])
         calls, is_cut = found[:MAX_CALLS], len(found) > MAX_CALLS
     report.add_calls(calls)
     tools = sorted(statistics_of(report.uses), key=lambda tool: -tool.calls)
@@ -83,7 +86,7 @@ class _Report:
             self._add_rows(days.filter(**_starts(begin, end)))
 
     def _add_rows(self, rows: QuerySet[ToolUse]) -> None:
-        for row in rows.values(*_COLUMNS, "calls", "durations", "last_at"):
+        for row in rows.values(*_COLUMNS, *COUNTED):
             self.use(row).add_row(row)
 
     def add_calls(self, calls: Iterable[Mapping[str, Any]]) -> None:

@@ -17,7 +17,15 @@ from llm.pricing.usage_report import Usage, UsageGroup, UsageReport
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
 _COUNTS = [name for name in Usage.__slots__ if name not in ("waited", "wait_ms")]
 _MONEY = ("cost", "saved_cost")
-_TOOL_COLUMNS = ("tool", "calls", "pending", "error_rate", "p50", "p95")
+_TOOL_COLUMNS = (
+    "tool",
+    "calls",
+    "pending",
+    "error_rate",
+    "p50",
+    "p95",
+    "estimated_output_tokens",
+)
 
 
 def usage_csv(report: UsageReport, *, costs: bool = True) -> HttpResponse:
@@ -30,7 +38,15 @@ def usage_csv(report: UsageReport, *, costs: bool = True) -> HttpResponse:
 
 def tools_csv(usage: ToolUsage, days: str) -> HttpResponse:
     rows = (
-        [tool.name, tool.calls, tool.pending, tool.error_rate, tool.p50, tool.p95]
+        [
+            tool.name,
+            tool.calls,
+            tool.pending,
+            tool.error_rate,
+            tool.p50,
+            tool.p95,
+            tool.output_tokens,
+        ]
         for tool in usage.tools
     )
     return _respond(f"tools-{days}.csv", _TOOL_COLUMNS, rows)

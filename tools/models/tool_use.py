@@ -25,6 +25,12 @@ class ToolUse(models.Model):
         default=dict, help_text="Calls by the number of their class of durations."
     )
     last_at = models.DateTimeField()
+    output_tokens = models.PositiveBigIntegerField(
+        default=0, db_default=0, help_text="Of the results, estimated from their size."
+    )
+    sized = models.PositiveIntegerField(
+        default=0, db_default=0, help_text="Calls whose result's size is known."
+    )
 
     class Meta:
         constraints = [

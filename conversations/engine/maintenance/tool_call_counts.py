@@ -17,10 +17,13 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from django.db import connection, transaction
-from django.db.models import Sum
+from django.db.models import Case, Q, Sum, TextField, When
+from django.db.models.functions import Cast, Length
 from django.utils import timezone
 
 from conversations.models import ToolCall
+from conversations.turns.history import BYTES_A_TOKEN
+from tools.execution.output import MAX_TEXT
 from tools.models.tool_use import ToolUse
 
 BATCH = 2_000  # calls that are counted in one transaction
@@ -33,7 +36,17 @@ _SHORTEST = 0.001  # seconds; the class 0 has all that is shorter
 _State = ToolCall.State
 #: States whose duration shows how long the tool takes; a user ended the other calls.
 TIMED = (_State.COMPLETED, _State.FAILED, _State.TIMED_OUT)
-_FIELDS = ("name", "state", "blocking", "created_at", "started_at", "ended_at")
+_FIELDS = (
+    "name",
+    "state",
+    "blocking",
+    "created_at",
+    "started_at",
+    "ended_at",
+    "output_size",
+)
+#: Columns of `ToolUse` that `Use.add_row` reads.
+COUNTED = ("calls", "durations", "last_at", "output_tokens", "sized")
 
 Key = tuple[str, datetime, str, str, bool]  # the unique columns of `ToolUse`
 
@@ -51,6 +64,8 @@ class Use:
     calls: int = 0
     durations: Counter[int] = field(default_factory=Counter)
     last_at: datetime = _NEVER
+    output_tokens: int = 0  # of results, estimated
+    sized: int = 0  # calls whose result's size is known
 
     def add(self, call: Mapping[str, Any]) -> None:
         self.calls += 1
@@ -58,12 +73,17 @@ class Use:
         started, ended = call["started_at"], call["ended_at"]
         if call["state"] in TIMED and started and ended:
             self.durations[class_of((ended - started).total_seconds())] += 1
+        if (size := call["output_size"]) is not None:
+            self.output_tokens += min(size, MAX_TEXT) // BYTES_A_TOKEN
+            self.sized += 1
 
     def add_row(self, row: Mapping[str, Any]) -> None:
         self.calls += row["calls"]
         self.last_at = max(self.last_at, row["last_at"])
         for number, count in row["durations"].items():
             self.durations[int(number)] += count
+        self.output_tokens += row["output_tokens"]
+        self.sized += row["sized"]
 
 
 def class_of(seconds: float) -> int:
@@ -130,7 +150,7 @@ def _build_month(month: datetime) -> None:
     span = ToolUse.Span.DAY
     days = ToolUse.objects.filter(span=span, start__gte=month, start__lt=following)
     uses: dict[Key, Use] = {}
-    columns = ("name", "state", "blocking", "calls", "durations", "last_at")
+    columns = ("name", "state", "blocking", *COUNTED)
     for row in days.values(*columns):
         named = (row["name"], row["state"], row["blocking"])
         uses.setdefault((ToolUse.Span.MONTH, month, *named), Use()).add_row(row)
@@ -138,7 +158,17 @@ def _build_month(month: datetime) -> None:
 
 
 def uncounted() -> Any:
-    return ToolCall.objects.filter(is_counted=False).order_by("pk")
+    calls = ToolCall.objects.filter(is_counted=False).order_by("pk")
+    return with_output_size(calls)
+
+
+def with_output_size(calls: Any) -> Any:
+    """With the characters of each result as JSON, in the database; None for a list,
+    which may have images, and for calls without a result."""
+    text = Cast("output", TextField())
+    is_list = Q(_output_text__startswith="[")
+    size = Case(When(is_list, then=None), default=Length(text))
+    return calls.alias(_output_text=text).annotate(output_size=size)
 
 
 def newest_uncounted(
@@ -178,7 +208,7 @@ def _write(added: Mapping[Key, Use]) -> None:
     starts = {key[1] for key in added}
     stored = ToolUse.objects.filter(start__in=starts, name__in=names)
     columns = ("span", "start", "name", "state", "blocking")
-    for row in stored.values(*columns, "calls", "durations", "last_at"):
+    for row in stored.values(*columns, *COUNTED):
         if use := added.get(tuple(row[column] for column in columns)):
             use.add_row(row)
     _store(added)
@@ -193,10 +223,12 @@ def _store(uses: Mapping[Key, Use]) -> None:
                 calls=use.calls,
                 durations={str(number): n for number, n in use.durations.items()},
                 last_at=use.last_at,
+                output_tokens=use.output_tokens,
+                sized=use.sized,
             )
             for key, use in uses.items()
         ],
         update_conflicts=True,
         unique_fields=columns,
-        update_fields=["calls", "durations", "last_at"],
+        update_fields=COUNTED,
     )

@@ -101,3 +101,37 @@ def test_a_period_within_a_month_is_read_by_day(turn, month):
     run(build_months())
     usage = report_tools(month + timedelta(days=1), month + timedelta(days=20))
     assert [tool.calls for tool in usage.tools] == [1]
+
+
+def test_tokens_of_results_are_estimated_where_their_size_is_known(turn, month):
+    for day in (month, timezone.now().astimezone(UTC).date()):
+        called(turn, day)
+        called(turn, day, name="draw")
+        called(turn, day, name="send")
+    picture = [{"type": "input_image", "image_url": "data:," + "x" * 4000}]
+    for name, output in (("look", "word " * 80), ("draw", picture), ("send", None)):
+        ToolCall.objects.filter(name=name).update(output=output)
+
+    def tokens() -> dict[str, int | None]:
+        return {tool.name: tool.output_tokens for tool in year().tools}
+
+    expected = {"look": 2 * (402 // 4), "draw": None, "send": None}
+    assert tokens() == expected  # read from the calls
+    for job in (count_calls, build_months):
+        run(job())
+        assert tokens() == expected  # from days, then from months
+    today = timezone.now().astimezone(UTC).date()
+    own = report_tools(
+        today - timedelta(days=364), today, user_id=turn.conversation.owner_id
+    )
+    assert {tool.name: tool.output_tokens for tool in own.tools} == expected
+
+
+def test_the_page_and_the_file_have_them(turn, month, admin_client):
+    called(turn, timezone.now().astimezone(UTC).date())
+    ToolCall.objects.update(output="x" * 4000)
+    page = admin_client.get("/admin/usage/", {"by": "tool"}).content.decode()
+    assert "~1,000" in page
+    file = admin_client.get("/admin/usage/csv/", {"by": "tool"}).content.decode()
+    name, *figures = file.splitlines()[1].split(",")
+    assert (name, figures[-1]) == ("look", "1000")
