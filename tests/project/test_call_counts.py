@@ -41,7 +41,7 @@ BOUNDS = {
     "/v1/chat/completions": (143, 35),
     "/v1/messages": (148, 35),
     "/v1/responses": (141, 35),
-    "/api/conversations/": (381, 91),
+    "/api/conversations/": (390, 92),
 }
 #: Requests that are counted. The smallest count holds: in the others the server also
 #: ends the request before, or renews leases.

@@ -98,6 +98,7 @@ PAGES = {
 IN_BROWSERS = {
     *("begin-key-sign-in", "end-key-sign-in"),
     *("manifest", "service-worker", "offline", "mermaid-frame", "script-texts"),
+    "connect",  # snippets to copy, with a token that only a person may make
     *("shared", "shared-file"),  # for people with a link, who need no account
 }
 

@@ -51,6 +51,9 @@ def test_the_presets_that_one_may_use_are_listed(api):
     theirs.groups.add(Group.objects.create(name="others"))
     body = api.get(reverse("api:presets")).json()
     assert body == {
+        "next": None,
+        "previous": None,
+        "results": body["data"],  # lists that once came whole have their rows twice
         "data": [
             {
                 "name": "a",

@@ -286,12 +286,19 @@ PACKAGES = {
 def installed(*names: str) -> Path:
     """The folder of node_modules with these packages, in `.tools/`."""
     npm = need_program("npm")
-    folder = BASE / ".tools" / "mcp"
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / "lock").open("w") as lock:  # tests may run in several processes
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with _locked_folder() as folder:
         _install(npm, folder, [name for name in names if not _is_there(folder, name)])
     return folder / "node_modules"
+
+
+@contextmanager
+def _locked_folder() -> Iterator[Path]:
+    """`.tools/mcp`, in which no other process of the tests installs meanwhile."""
+    folder = BASE / ".tools" / "mcp"
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield folder
 
 
 def _install(npm: str, folder: Path, missing: list[str]) -> None:
@@ -318,12 +325,25 @@ def javascript() -> str:
     if (node := shutil.which("node")) and _major(node) >= 22:
         return node
     bun = installed("bun") / "bun"
-    subprocess.run(
-        [need_program("node"), "install.js"], cwd=bun, check=False, capture_output=True
-    )
-    if not (program := bun / "bin" / "bun.exe").exists():
-        unavailable("node is older than 22, and bun cannot be installed")
+    program = bun / "bin" / "bun.exe"
+    installs = [need_program("node"), "install.js"]
+    with _locked_folder():
+        # Its installer replaces the program, which another process of the tests may be
+        # about to start: so it runs once.
+        if not _answers(program):
+            subprocess.run(installs, cwd=bun, check=False, capture_output=True)
+        if not _answers(program):
+            unavailable("node is older than 22, and bun cannot be installed")
     return str(program)
+
+
+def _answers(program: Path) -> bool:
+    """The package holds a file of this name that only says what to do."""
+    try:
+        done = subprocess.run([program, "--version"], capture_output=True, check=False)
+    except OSError:
+        return False
+    return done.returncode == 0
 
 
 @contextmanager
