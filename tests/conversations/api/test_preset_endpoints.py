@@ -69,7 +69,7 @@ def test_the_presets_that_one_may_use_are_listed(api):
                 "default": False,
                 "model": "Test/m-1",
             },
-        ]
+        ],
     }
 
 
