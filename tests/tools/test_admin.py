@@ -87,7 +87,7 @@ def test_tools_are_switched_together_and_it_is_on_record(admin_client):
     assert not {*names} & {*Tool.objects.available(None)}
     assert LogEntry.objects.count() == 2
     text = switch(admin_client, "enable", *names, "weather_demo").content.decode()
-    assert "2 tools enabled." in text
+    assert "2 tools enabled; left out: 1 enabled already." in text
     assert {*names, "weather_demo"} <= {*Tool.objects.available(None)}
 
 
