@@ -21,12 +21,13 @@ INTEGRATION := $(PYTEST) -n 4 --dist loadgroup --no-loadscope-reorder $(TWICE) t
 
 # Run over SQLite with the others, and over PostgreSQL and Redis by themselves.
 # (The pages of test_open_connections.py would leave connections to Redis behind with their event loop.)
-BOTH := $(addprefix tests/conversations/,both_deliveries transfer search/test_filters.py library) \
+BOTH := $(addprefix tests/conversations/,both_deliveries transfer search/test_filters.py library policy webhooks staff/test_tool_months.py) \
+	tests/conversations/audit tests/llm/pricing/test_usage_sums.py \
 	$(filter-out %/test_open_connections.py,$(wildcard tests/conversations/sharing/test_*.py))
 
 COMPILE := pip compile $(UV_FLAGS) --universal --generate-hashes --no-emit-index-url --no-annotate --no-header --python-version 3.11 pyproject.toml
 
-.PHONY: run test test-all test-fast test-nightly scaled lint lock messages bench chaos
+.PHONY: run test test-all test-fast test-nightly scaled lint lock sbom messages bench bench-check chaos
 
 run: .venv/run.stamp
 	@exec .venv/bin/python manage.py serve
@@ -62,6 +63,9 @@ lint: .venv/dev.stamp
 bench: .venv/dev.stamp
 	.venv/bin/python -m benchmarks
 
+bench-check: .venv/dev.stamp
+	.venv/bin/python -m benchmarks check
+
 chaos: .venv/dev.stamp  # CHAOS='--seed 7 --turns 50 --delivery embedded'
 	.venv/bin/python -m tests.chaos $(CHAOS)
 
@@ -75,7 +79,11 @@ messages: .venv/dev.stamp  # collects the texts of pages and scripts and compile
 
 lock: | $(UV)  # pins with hashes, and no index named in the files
 	$(UV) $(COMPILE) -o requirements.txt
+	$(UV) $(COMPILE) --extra otel -o requirements-image.txt
 	$(UV) $(COMPILE) --group test --group lint -o requirements-dev.txt
+
+sbom: .venv/run.stamp  # dist/parley.cdx.json: what a release consists of, as CycloneDX
+	.venv/bin/python deploy/sbom.py
 
 .venv/run.stamp: requirements.txt | $(UV)
 	@echo "Installing into .venv ..."

@@ -7,7 +7,8 @@ Redis; `search` searches a million messages; `failing` counts the errors that cl
 of a failing provider see; `hostile` measures how long hostile input stalls the event
 loop; `memory` measures the memory of large answers; `pages` measures long conversations
 in a browser; `admin_lists` measures every list of the admin; `usage` reports of a
-million model calls. Compare figures only within one table, which comes from one run.
+million model calls; `check` compares what this tree costs with committed figures.
+Compare figures only within one table, which comes from one run.
 docs/performance.md has the results.
 """
 
@@ -19,7 +20,7 @@ import tempfile
 from argparse import ArgumentParser
 
 
-def main() -> None:
+def main() -> int:
     parser = ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument(
         "what",
@@ -38,10 +39,13 @@ def main() -> None:
             "pages",
             "admin_lists",
             "usage",
+            "check",
             "all",
         ],
     )
-    what = parser.parse_args().what
+    parser.add_argument("--write", action="store_true", help="commit figures (check)")
+    parsed = parser.parse_args()
+    what = parsed.what
     with tempfile.TemporaryDirectory(prefix="parley-bench-") as data:
         os.environ |= {"PARLEY_DATA": data, "PARLEY_READ_DOTENV": "false"}
         os.environ["DJANGO_SETTINGS_MODULE"] = "project.settings"
@@ -62,7 +66,10 @@ def main() -> None:
             turns,
             usage,
         )
+        from benchmarks.native import check
 
+        if what == "check":
+            return check.main(["--write"] if parsed.write else [])
         if what in ("decode", "all"):
             decode.main()
         if what in ("tool_loop", "all"):
@@ -87,6 +94,7 @@ def main() -> None:
             admin_lists.main()
         if what in ("usage", "all"):
             usage.main()
+    return 0
 
 
 if __name__ == "__main__":

@@ -13,6 +13,8 @@ from django.contrib.auth.models import Group, User
 from django.db import connection, models, transaction
 from django.utils import timezone
 
+from conversations.audit.act import Channel
+from conversations.audit.models import AuditEvent, AuditText
 from conversations.models import (
     AccessToken,
     Attachment,
@@ -187,6 +189,9 @@ def _store_turns(conversation: Conversation, turns: int) -> None:
         turn_id=_TURN,
         model_id=f"1 + i % {MODELS}",
         request_id="'req_bench' || i",
+        response_id="'said_bench' || i",
+        our_request_id="'our_bench' || i",
+        client_request_id="CASE WHEN i % 10 = 0 THEN 'theirs' || i ELSE '' END",
         status=status,
     )
     called = ToolCall.objects.create(
@@ -205,6 +210,7 @@ def _store_turns(conversation: Conversation, turns: int) -> None:
         call_id="'call_bench' || i",
         name="'bench_tool' || (i % 300)",
         state=status.replace("status", "state"),
+        late_at="CASE WHEN i % 1000 = 0 THEN ended_at END",
     )
     question = Question.objects.create(
         tool_call=called,
@@ -274,3 +280,32 @@ def _store_around(conversation: Conversation, conversations: int, turns: int) ->
         **signs, path_info="/login/", get_data="", post_data="", failures_since_start=1
     )
     copy_row(attempt, USERS, username="'user' || i")
+    _store_audit_log(root, turns)
+
+
+def _store_audit_log(root: User, count: int) -> None:
+    """Events of twelve actions, linked, each with its text."""
+    text = AuditText(identity='{"name": "root"}', details='{"after": {"days": 30}}')
+    event = AuditEvent.objects.create(
+        at=timezone.now(),
+        action="bench.act0",
+        channel=Channel.ADMIN,
+        actor=root.pk,
+        target_type="llm.provider",
+        target_id="1",
+    )
+    text.event = event
+    text.save()
+    copy_row(
+        event,
+        count,
+        id=f"{event.pk} + i",
+        at=_TIME,
+        action="'bench.act' || (i % 12)",
+        actor=_OWNER,
+        subject=f"1 + i % {USERS // 2}",
+        outcome="CASE WHEN i % 1000 = 0 THEN 'refused' ELSE outcome END",
+        target_id="'' || (i % 300)",
+        position=f"{event.pk} + i",
+    )
+    copy_row(text, count, event_id=f"{event.pk} + i")

@@ -32,17 +32,20 @@ def make_dataset(
     upstream_port: int,
     conversations: int = _CONVERSATIONS,
     earlier: Sequence[int] = EARLIER,
+    models: Sequence[str] = MODELS,
+    prefix: str = "bench-",
 ) -> Dataset:
-    """Create the rows, once, in a migrated database."""
+    """Create the rows, once, in a migrated database. The models' names are those of
+    `models` with the prefix."""
     provider = Provider.objects.create(
         name="bench",
         kind="openai_compatible",
         base_url=f"http://127.0.0.1:{upstream_port}/v1",
         allow_private_network=True,
     )
-    for name in MODELS:
+    for name in models:
         LanguageModel.objects.create(
-            provider=provider, name=f"bench-{name}", capabilities={"tools": False}
+            provider=provider, name=f"{prefix}{name}", capabilities={"tools": False}
         )
     user = User.objects.create_user("bench")
     _, token = AccessToken.issue(user, "bench")

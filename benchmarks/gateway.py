@@ -17,7 +17,9 @@ from statistics import median
 from django.core.management import call_command
 
 from benchmarks.dataset import make_dataset
-from benchmarks.endpoints import (
+from benchmarks.litellm import litellm
+from benchmarks.processes import cpu_seconds, memory, python
+from benchmarks.servers_under_test import (
     Endpoint,
     Figures,
     chat_endpoint,
@@ -27,8 +29,6 @@ from benchmarks.endpoints import (
     spent,
     start_baselines,
 )
-from benchmarks.litellm import litellm
-from benchmarks.processes import cpu_seconds, memory, python
 from benchmarks.table import ratio
 from tests.serving import free_port
 

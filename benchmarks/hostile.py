@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.hostile_hosts import serve
-from benchmarks.hostile_readers import Reader, readers, settle
+from benchmarks.hostile_parsers import Reader, readers, settle
 from benchmarks.table import show
 
 BOUND = 50  # ms

@@ -16,8 +16,8 @@ from tempfile import NamedTemporaryFile
 import orjson
 
 from benchmarks.dataset import MODELS
-from benchmarks.endpoints import Endpoint, chat_endpoint
 from benchmarks.processes import program
+from benchmarks.servers_under_test import Endpoint, chat_endpoint
 from tests.serving import free_port
 
 PATIENCE = 180  # seconds until it listens

@@ -19,7 +19,8 @@ from django.conf import settings
 
 from benchmarks.client import Answer, Http, Socket
 from benchmarks.dataset import EARLIER, Dataset, make_dataset
-from benchmarks.endpoints import (
+from benchmarks.processes import cpu_seconds, memory
+from benchmarks.servers_under_test import (
     QUESTION,
     Ask,
     Endpoint,
@@ -31,7 +32,6 @@ from benchmarks.endpoints import (
     spent,
     start_baselines,
 )
-from benchmarks.processes import cpu_seconds, memory
 from conversations.models import Turn
 from tests.serving import ServerProcess
 

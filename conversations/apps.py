@@ -16,19 +16,24 @@ class ConversationsConfig(AppConfig):
 
     def ready(self) -> None:
         from conversations import turn_queue
+        from conversations.access import held_rows
+        from conversations.access.audited_rows import watch_rows
         from conversations.access.sessions import end_temporary_chats, forget_session
         from conversations.checks import check_context_sources
         from conversations.turns.attachments import delete_file, delete_folder_file
 
         checks.register(check_context_sources)
+        watch_rows()
         post_delete.connect(delete_file, sender="conversations.Attachment")
         post_delete.connect(delete_folder_file, sender="conversations.FolderFile")
         user_logged_out.connect(forget_session)
+        for model, receiver in held_rows.RECEIVERS.items():
+            pre_delete.connect(receiver, sender=model)
         pre_delete.connect(end_temporary_chats, sender="conversations.SignedInSession")
-        turn_queue.fill(_enqueue_job if settings.REDIS_URL else None)
+        turn_queue.fill(_notify_workers if settings.REDIS_URL else None)
 
 
-def _enqueue_job(turn_id: str) -> None:
-    from conversations.engine.redis import jobs  # needs all apps to be ready
+def _notify_workers(turn_id: str) -> None:
+    from conversations.engine.database import turn_notices  # needs all apps to be ready
 
-    jobs.enqueue(turn_id)
+    turn_notices.enqueue(turn_id)

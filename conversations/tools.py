@@ -16,7 +16,7 @@ from pydantic import Field
 
 from conversations import context as sources
 from conversations.access.stored_turn_visibility import without_chats
-from conversations.models import Conversation, Item, memory
+from conversations.models import Conversation, Item, Turn, memory
 from conversations.models.memory import MAX_COUNT, MAX_TEXT, Memory, TooManyMemories
 from conversations.models.preset import Preset
 from conversations.search.matching import Query, fold
@@ -49,7 +49,9 @@ def remember(
     if not text.strip():
         raise ToolError("the text is empty; write a sentence.")
     try:
-        row = Memory.objects.remember(_user(context), text, context.conversation_id)
+        row = Memory.objects.remember(
+            _user(context), text, context.conversation_id, _turn(context)
+        )
     except TooManyMemories as exc:
         raise ToolError(
             f"the limit of {MAX_COUNT} memories is reached; delete one that is no"
@@ -79,12 +81,12 @@ def forget(id: int, context: Context) -> str:
     Args:
         id: Of the memory, as `recall` tells it.
     """
-    if not memory.forget(_user(context), id):
+    if not memory.forget(_user(context), id, _turn(context)):
         raise ToolError(f"there is no memory {id}; `recall` tells those there are.")
     return "Forgotten."
 
 
-@tool(label="Earlier conversations", replay="safe", enabled=False)
+@tool(label="Earlier conversations", replay="safe", risk="reads", enabled=False)
 def get_history(
     context: Context,
     query: Annotated[str, Field(max_length=500)] = "",
@@ -108,7 +110,7 @@ def get_history(
     return _find_conversations(others, _user(context), Query.of(query), limit)
 
 
-@tool(label="Context", replay="safe", enabled=False)
+@tool(label="Context", replay="safe", risk="reads", enabled=False)
 async def get_context(name: str, context: Context) -> str:
     """Read a source of further context that the instructions name.
 
@@ -133,6 +135,14 @@ def _user(context: Context) -> int:
             "no user is signed in, so there are no conversations or memories."
         )
     return context.user_id
+
+
+def _turn(context: Context) -> str | None:
+    """The turn of the call; None outside a conversation."""
+    turns = Turn.objects.filter(
+        pk=context.turn_id, conversation=context.conversation_id
+    )
+    return turns.values_list("pk", flat=True).first()
 
 
 def _memory_result(row: Memory) -> dict[str, Any]:
@@ -226,7 +236,7 @@ def _sources_of(context: Context) -> tuple[list[sources.LoadedSource], sources.R
         return [], reader
     if not Preset.objects.available_to(row.owner).filter(pk=row.preset.pk).exists():
         return [], reader
-    return row.preset.context_sources(), reader_of(row)
+    return row.preset.context_sources(row.owner), reader_of(row)
 
 
 def reader_of(row: Conversation) -> sources.Reader:

@@ -1,8 +1,8 @@
 """Port to the queue of turns, for all code that makes a turn claimable.
 
 In the embedded delivery the rows are the queue, so nothing else is written. The scaled
-delivery fills the port (`conversations/apps.py`): there a job, written in the same
-transaction as the turn, wakes a worker.
+delivery fills the port (`conversations/apps.py`): there a notice, sent in the
+same transaction as the turn, wakes the workers.
 """
 
 from __future__ import annotations

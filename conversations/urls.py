@@ -22,6 +22,7 @@ from conversations.pages.branches import urls as branches
 from conversations.pages.connect import views as connect_views
 from conversations.pages.library import folder_views, transfer_views
 from conversations.pages.library import views as library_views
+from conversations.pages.notices import views as notice_views
 from conversations.pages.pwa import views as pwa_views
 from conversations.pages.reading import (
     artifact_views,
@@ -30,7 +31,13 @@ from conversations.pages.reading import (
     rating_views,
 )
 from conversations.pages.settings import deletion as account_deletion
-from conversations.pages.settings import prompt_views, usage_views
+from conversations.pages.settings import (
+    limit_views,
+    mcp_sign_in_views,
+    prompt_views,
+    usage_views,
+    webhook_views,
+)
 from conversations.pages.settings import views as settings_views
 
 _turn: list[URLPattern] = [
@@ -41,6 +48,7 @@ _turn: list[URLPattern] = [
     path("rating/", rating_views.rate, name="rate"),
     path("texts/<int:index>/", views.text, name="text"),
     path("queue/", queue_views.change_waiting, name="change-queued"),
+    path("memories/<int:pk>/undo/", memory_views.undo_memory, name="undo-memory"),
     *branches.of_turns,
 ]
 _artifact: list[URLPattern] = [
@@ -54,6 +62,7 @@ _conversation: list[URLPattern | URLResolver] = [
     path("delete/", views.delete, name="delete"),
     path("keep/", library_views.keep, name="keep"),
     path("organise/", library_views.organise, name="organise"),
+    path("options/", library_views.options, name="chat-options"),
     path("export/", transfer_views.export_conversation, name="export-conversation"),
     path("print/", print_views.print_conversation, name="print-conversation"),
     path("people/", people_views.people, name="people"),
@@ -75,6 +84,16 @@ _folder: list[URLPattern] = [
         "files/<int:file_id>/delete/",
         folder_views.delete_file,
         name="delete-folder-file",
+    ),
+]
+_webhook: list[URLPattern] = [
+    path("", webhook_views.webhook, name="webhook"),
+    path("delete/", webhook_views.delete_webhook, name="delete-webhook"),
+    path("secret/", webhook_views.renew_secret, name="webhook-secret"),
+    path(
+        "deliveries/<int:delivery_id>/send/",
+        webhook_views.send_again,
+        name="send-again",
     ),
 ]
 urlpatterns = [
@@ -152,6 +171,7 @@ urlpatterns = [
     path("settings/shortcuts/", settings_views.shortcuts, name="settings-shortcuts"),
     path("settings/usage/", usage_views.usage, name="usage"),
     path("settings/usage/csv/", usage_views.usage_file, name="usage-csv"),
+    path("settings/limits/", limit_views.limits_fragment, name="limits-left"),
     path("settings/prompts/", prompt_views.prompts, name="prompts"),
     path("settings/prompts/<int:pk>/", prompt_views.prompt, name="prompt"),
     path("settings/prompts/<int:pk>/use/", prompt_views.use_prompt, name="use-prompt"),
@@ -160,10 +180,47 @@ urlpatterns = [
         prompt_views.delete_prompt,
         name="delete-prompt",
     ),
+    path("settings/webhooks/", webhook_views.webhooks, name="webhooks"),
+    path("settings/webhooks/<int:pk>/", include(_webhook)),
     path("account/delete/", account_deletion.delete_account, name="delete-account"),
+    path("terms/", notice_views.terms_page, name="terms"),
+    path(
+        "announcements/<int:pk>/dismiss/",
+        notice_views.dismiss_announcement,
+        name="dismiss-announcement",
+    ),
     path("connect/", connect_views.connect, name="connect"),
     path("tokens/", token_views.tokens, name="tokens"),
+    path("tokens/<int:pk>/", token_views.token_settings, name="token-settings"),
     path("tokens/<int:pk>/revoke/", token_views.revoke_token, name="revoke-token"),
+    path("tokens/<int:pk>/log/", token_views.switch_request_log, name="request-log"),
+    path(
+        "tokens/<int:pk>/requests/<int:row>/",
+        token_views.logged_request,
+        name="logged-request",
+    ),
     path("questions/", question_views.questions, name="questions"),
     path("questions/<str:question_id>/", question_views.question, name="question"),
+    path(
+        "questions/<str:question_id>/sign-in/",
+        mcp_sign_in_views.begin_for_question,
+        name="question-sign-in",
+    ),
+    path(
+        "questions/<str:question_id>/revoke/",
+        question_views.revoke_approval,
+        name="revoke-approval",
+    ),
+    path("sign-ins/back/", mcp_sign_in_views.come_back, name="signed-in-at-server"),
+    path("settings/sign-ins/", mcp_sign_in_views.sign_ins, name="sign-ins"),
+    path(
+        "settings/sign-ins/<int:server_id>/begin/",
+        mcp_sign_in_views.begin_at_server,
+        name="sign-in-at-server",
+    ),
+    path(
+        "settings/sign-ins/<int:pk>/end/",
+        mcp_sign_in_views.sign_out,
+        name="sign-out-of-server",
+    ),
 ]

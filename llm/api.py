@@ -30,7 +30,7 @@ from llm.adaptation.structured import (
 from llm.concurrency.sync_variant import make_sync
 from llm.errors import BadResponse, ContentPolicy, LLMError
 from llm.generation.answer import Answer
-from llm.generation.contexts import Context, Question
+from llm.generation.context_messages import Context, Question
 from llm.generation.pending_request import (
     Input,
     Model,
@@ -42,7 +42,7 @@ from llm.generation.result import Metadata, Result
 from llm.generation.retry_policy import Policy
 from llm.http.client import ProviderCall
 from llm.models import ApiKey, LanguageModel, Provider
-from llm.sync.probe import Finding, probe
+from llm.sync.key_check import Finding, probe
 from llm.wire.deltas import Delta
 from llm.wire.items import Event
 from llm.wire.response import ResponseBuilder

@@ -1,4 +1,4 @@
-"""Django settings of this app, with defaults for projects that do not set them.
+"""Django settings of the app `llm`, with defaults for projects that do not set them.
 
 docs/library.md lists them. A setting is read when it is first used, and read again
 after Django's signal `setting_changed`, so that a test may override it.
@@ -28,6 +28,7 @@ DEFAULTS: Mapping[str, Any] = {
     "EXCHANGE_MAX_SIZE": 262_144,  # bytes of a stored request, and of its response
     "TRANSCRIPTION_MODEL": "",  # public name; it is offered for dictation only
     "KEY_VARIABLES": ("*_API_KEY",),  # environment variables that a key may name
+    "OUTBOUND_HOSTS": [],  # hosts that may be reached; empty: every one
     "KEY_FOLDERS": ("/run/secrets",),  # of files that a key may name
     "STRUCTURED_OUTPUT_CORRECTIONS": 1,  # calls
 }

@@ -22,14 +22,26 @@
 
 A class states who has to act, whether a retry helps, and what API clients receive: our
 `code`, the HTTP `status`, and OpenAI's `type` and `openai_code`. Its docstring is the
-default message for users; the provider's message is in `detail`, for staff only.
+default message for users; the provider's message is in `detail`, for staff, and for the
+sender of a request that the host refused (`host_report`).
 """
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
+from typing import Any
+
 from llm.wire.sanitize import sanitize_text
 
 MAX_MESSAGE_LENGTH = 500  # characters of a message, or of a parameter's name
+MAX_HOST_MESSAGE = 2000  # characters of a host's message in an answer to its sender
+
+#: Numbers and names of the staff's account, which hosts mention beside their limits.
+_ACCOUNT = re.compile(
+    r"\b(?:org|proj|acct|user)[-_][A-Za-z0-9]{6,64}"
+    r"|(?<=project_number:)\d{4,20}|(?<=\bproject )\d{6,20}"
+)
 
 
 class LLMError(Exception):
@@ -40,6 +52,8 @@ class LLMError(Exception):
     type = "server_error"  # OpenAI's error type
     openai_code: str | None = None  # OpenAI's error code
     retryable = False
+    #: What became of the request, for a client that wants it explained.
+    explanation: Mapping[str, Any] | None = None
 
     def __init__(
         self,
@@ -70,6 +84,30 @@ class LLMError(Exception):
         self.upstream_code = upstream_code and sanitize_text(upstream_code)
         self.request_id = request_id and sanitize_text(request_id)
         self.retry_after = retry_after  # seconds
+
+    @property
+    def host_report(self) -> dict[str, Any]:
+        """What the host answered to a request that its sender can change: `message`,
+        `status`, `type`, `code`, `request_id`, those that are known.
+
+        {} for errors of the server's own account (keys, credit), and where the host
+        refused nothing. `detail` has no keys (`llm.http.client` masks them).
+        """
+        if not self.detail or self.upstream_status is None:
+            return {}
+        if isinstance(self, InvalidKey | QuotaExhausted):
+            return {}
+        # An error inside a stream comes with status 200.
+        if not (400 <= self.upstream_status < 500 or isinstance(self, BadRequest)):
+            return {}
+        report = {
+            "message": _ACCOUNT.sub("…", self.detail)[:MAX_HOST_MESSAGE],
+            "status": self.upstream_status,
+            "type": self.upstream_type,
+            "code": self.upstream_code,
+            "request_id": self.request_id,
+        }
+        return {name: value for name, value in report.items() if value is not None}
 
 
 class BadRequest(LLMError):

@@ -127,6 +127,8 @@ class Provider:
     docs_url: str = ""
     #: The path of the list of models; "" if there is none, or it lists other things.
     models_path: str = "/models"
+    #: Whether the host counts the tokens of a prompt, for nothing (`CountingCodec`).
+    counts_tokens: bool = False
 
     def codec(self, name: str = "", options: Options | None = None) -> Codec:
         """Raises KeyError for a wire format that this host does not support."""

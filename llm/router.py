@@ -16,7 +16,7 @@ from weakref import WeakValueDictionary
 
 import orjson
 from django.core.signals import setting_changed
-from django.db.models import Q
+from django.db.models import Exists, Q
 
 from llm.capabilities import Capabilities, capabilities_of
 from llm.conf import settings
@@ -30,7 +30,14 @@ from llm.keys.audience import EVERYBODY, KeyAudience
 from llm.keys.pool import KeyPool
 from llm.keys.references import ReferenceRefused, is_reference, read_reference
 from llm.keys.token_credentials import compact_key, with_issued_token
-from llm.models import ApiKey, LanguageModel, LanguageModelQuerySet, Provider
+from llm.models import (
+    ApiKey,
+    LanguageModel,
+    LanguageModelQuerySet,
+    ModelPool,
+    Provider,
+)
+from llm.pools.choice import choose_model, find_pool
 from llm.provider import Endpoint, Route
 from llm.provider import Provider as Host
 from llm.route_cache import RouteCache, describe_rows
@@ -51,9 +58,10 @@ _NO_MODEL = "No model is available; ask the staff to set one up."
 def resolve(name: str | None, *, user: Any = None) -> Route:
     """The route to the model of this name, or to the default model.
 
-    A name is an alias, `provider/model`, or the model's own name if only one provider
-    has it. A model that `user` may not use is treated as missing; without a user all
-    models may be used. Raises ModelNotAvailable, InvalidKey.
+    A name is an alias, `provider/model`, a model pool (`llm.pools`), or the
+    model's own name if only one provider has it. A model that `user` may not use is
+    treated as missing; without a user all models may be used. Raises
+    ModelNotAvailable, InvalidKey.
     """
     return route_of(find_model(name, user=user), user=user)
 
@@ -138,7 +146,9 @@ def reload_keys(pool: KeyPool) -> None:
 
 
 def _keys_for(provider: Provider, user: Any) -> tuple[KeyAudience, list[ApiKey]]:
-    """The nearest keys of the user that are neither disabled nor at their end."""
+    """The keys that pay for the user's calls, and whose they are: the user's own, else
+    those of the user's first group that has some, else those for everybody. The user's
+    and a group's count only if at least one of them is enabled and has not expired."""
     user_id = user.pk if user is not None else None
     if user_id is not None and provider.accepts_own_keys:
         own = KeyAudience(user_id=user_id)
@@ -352,7 +362,10 @@ def _default_model(user: Any) -> LanguageModel:
 
 
 def _query_by_name(name: str, provider: str, rest: str) -> LanguageModelQuerySet:
-    by_name = Q(alias=name) | Q(name=name) | Q(provider__name=provider, name=rest)
+    # A pool's name wins over the plain names of models.
+    pools = ModelPool.objects.filter(name=name, enabled=True)
+    plain = Q(~Exists(pools), name=name)
+    by_name = Q(alias=name) | plain | Q(provider__name=provider, name=rest)
     return LanguageModel.objects.filter(by_name).select_related("provider")
 
 
@@ -385,6 +398,8 @@ def _find_by_name(name: str, user: Any) -> LanguageModel:
     for row in rows:
         if row.full_name == name:
             return row
+    if not rows and (pool := find_pool(name, user)) is not None:
+        return choose_model(pool)
     return _choose_usable(rows, name)
 
 

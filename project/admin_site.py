@@ -15,7 +15,7 @@ from typing import Any
 
 from django.contrib import admin, messages
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
-from django.core.exceptions import FieldError, ValidationError
+from django.core.exceptions import FieldError, PermissionDenied, ValidationError
 from django.db import DatabaseError, DataError, models
 from django.http import HttpRequest, HttpResponseBase
 from django.shortcuts import redirect
@@ -24,8 +24,12 @@ from django.utils.translation import gettext_lazy as _
 
 from conversations.engine.database.executor import is_database_unavailable
 from llm.models import ApiKey
+from project.accounts.pages.sign_in import SignInView
+from project.accounts.second_factor import requires_second_factor
 from project.admin_pages.config_page import EXPORT, ConfigPage
 from project.admin_pages.first_steps import checklist, first_steps_urls
+from project.admin_pages.read_only_mode import is_read_only, refuse_changes
+from project.admin_pages.reading import ReasonPage, guard_reading
 from project.admin_pages.saved_filters import SavedFilterPages
 
 _REFUSED = "e"  # the parameter that Django's own lists add when they refuse a query
@@ -35,6 +39,7 @@ _INVALID_VALUE_ERRORS = (
     DatabaseError,
     FieldError,
     LookupError,
+    TypeError,  # a text for a column of bytes
     ValueError,
 )
 #: A value of a form that fits its field, but no column of the database.
@@ -52,13 +57,28 @@ _log = logging.getLogger(__name__)
 class AdminSite(admin.AdminSite):
     def get_urls(self) -> list[Any]:
         # Imported late: the admin of conversations registers with this site.
-        from conversations.admin.bill import BillPage
-        from conversations.admin.usage import UsagePage
+        from conversations.admin.reports.bill import BillPage
+        from conversations.admin.reports.request_check import RequestCheckPage
+        from conversations.admin.reports.usage import UsagePage
 
-        own = (ConfigPage(self), UsagePage(self), BillPage(self))
+        own = (
+            ConfigPage(self),
+            UsagePage(self),
+            BillPage(self),
+            RequestCheckPage(self),
+        )
         pages = [url for page in own for url in page.urls()]
         pages += [*SavedFilterPages(self).urls(), *first_steps_urls(self)]
+        pages += ReasonPage(self).urls()
         return [*pages, *super().get_urls()]
+
+    def login(self, request: HttpRequest, extra_context: Any = None) -> Any:
+        """Parley's own sign-in page, with second factors and other providers."""
+        if not request.user.is_authenticated:
+            return SignInView.as_view(next_page="admin:index")(request)
+        if self.has_permission(request):
+            return redirect("admin:index")
+        raise PermissionDenied
 
     def index(self, request: HttpRequest, extra_context: Any = None) -> Any:
         context = {**(extra_context or {})}
@@ -69,13 +89,17 @@ class AdminSite(admin.AdminSite):
         context |= checklist(request)
         return super().index(request, context)
 
+    def each_context(self, request: HttpRequest) -> dict[str, Any]:
+        return {**super().each_context(request), "is_read_only": is_read_only()}
+
     def admin_view(self, view: Any, cacheable: bool = False) -> Any:
         name = getattr(view, "__name__", "")
         if name == "changelist_view":
             view = _redirect_bad_query(_refuse_bad_selection(view))
         elif name in _FORM_VIEWS:
             view = _refuse_bad_values(view)
-        return super().admin_view(view, cacheable)
+        view = refuse_changes(self, guard_reading(view))
+        return super().admin_view(requires_second_factor(view), cacheable)
 
 
 def _redirect_bad_query(view: Any) -> Any:
@@ -127,7 +151,7 @@ def _refuse_bad_values(view: Any) -> Any:
         is_filled_by_query = request.method == "GET" and bool(request.GET)
         refused: tuple[type[Exception], ...] = _OUT_OF_RANGE
         if is_filled_by_query:
-            refused = (*_INVALID_VALUE_ERRORS, AttributeError, TypeError)
+            refused = (*_INVALID_VALUE_ERRORS, AttributeError)
         try:
             return _render(view(request, *args, **kwargs))
         except refused as exc:

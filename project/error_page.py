@@ -20,7 +20,10 @@ def render_error_page(
 
 
 def render_for(accept_language: str, status: int, limit: int | None = None) -> str:
-    """For a request that Django has not seen, so that no language is active."""
+    """The error page in the language that the header prefers, as far as translated.
+
+    For errors before Django has the request: no middleware has chosen a language.
+    """
     request = HttpRequest()
     request.META = {"HTTP_ACCEPT_LANGUAGE": accept_language}
     with translation.override(translation.get_language_from_request(request)):

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from importlib.util import find_spec
 
-from project.environment.accounts import read_accounts, read_disabled_providers
 from project.environment.added_apps import (
     find_all_providers,
     list_app_entries,
@@ -12,7 +12,10 @@ from project.environment.added_apps import (
 )
 from project.environment.address import Address
 from project.environment.locations import find_locations
+from project.environment.monitoring import read_monitoring, read_tracing
+from project.environment.provider_accounts import read_accounts, read_disabled_providers
 from project.environment.scaled import channel_layer
+from project.environment.single_sign_on import read_single_sign_on
 from project.environment.variables import Environment
 
 LOCATIONS = find_locations()
@@ -24,6 +27,7 @@ env = Environment(LOCATIONS.base)
 DATA = env.data
 SECRET_KEY = env.secret_key
 ENCRYPTION_KEYS = env.encryption_keys
+KEYS_ARE_STORED = env.keys_are_stored
 
 # Address
 
@@ -45,17 +49,30 @@ INSTALLED_APPS = [
     "django.contrib.sessions",
     "django.contrib.messages",
     "django.contrib.staticfiles",
+    "django.contrib.humanize",  # a page of allauth.mfa uses it
     "channels",
     "rest_framework",
     "drf_spectacular",
     "csp",
     "axes",
+    "conversations.audit",
+    "allauth",
+    "allauth.account",
+    "allauth.mfa",
+    "allauth.socialaccount",
+    "allauth.socialaccount.providers.openid_connect",
+    "project.accounts",  # before llm, whose command `rotate_keys` it extends
     "llm",
     "tools",
     "conversations",
 ]
 ADDED_APPS = read_added_apps(env, "PARLEY_APPS")
 INSTALLED_APPS += list_app_entries(ADDED_APPS, INSTALLED_APPS)
+
+if find_spec("onelogin"):  # the extra `saml`
+    INSTALLED_APPS.insert(
+        INSTALLED_APPS.index("project.accounts"), "allauth.socialaccount.providers.saml"
+    )
 
 MIDDLEWARE = [
     "project.headers.set_headers",
@@ -67,10 +84,14 @@ MIDDLEWARE = [
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "conversations.audit.middleware.note_requests",
+    "conversations.access.held_rows.HeldRowsMiddleware",
+    "conversations.access.required_steps.RequiredSteps",
     "conversations.access.user_language.UserLanguageMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "csp.middleware.CSPMiddleware",
+    "allauth.account.middleware.AccountMiddleware",
     "axes.middleware.AxesMiddleware",
 ]
 
@@ -88,6 +109,7 @@ TEMPLATES = [
                 "django.contrib.auth.context_processors.auth",
                 "django.contrib.messages.context_processors.messages",
                 "conversations.pages.maintenance.banner",
+                "conversations.pages.notices.banners.announcements",
             ]
         },
     }
@@ -109,16 +131,100 @@ AUTH_PASSWORD_VALIDATORS = [
         "UserAttributeSimilarityValidator",
         "MinimumLengthValidator",
         "CommonPasswordValidator",
-        "NumericPasswordValidator",
     )
+]
+AUTH_PASSWORD_VALIDATORS += [
+    {"NAME": "project.accounts.service_words_validator.ServiceWordsValidator"}
+]
+AUTH_PASSWORD_VALIDATORS += [
+    {"NAME": "project.accounts.models.password_change.ChangeRecorder"}  # accepts all
 ]
 AUTHENTICATION_BACKENDS = [
     "axes.backends.AxesStandaloneBackend",
     "django.contrib.auth.backends.ModelBackend",
 ]
+if find_spec("ldap3"):  # the extra `ldap`
+    AUTHENTICATION_BACKENDS.append(
+        "project.accounts.identities.directory_backend.DirectoryBackend"
+    )
 LOGIN_URL = "login"
 LOGIN_REDIRECT_URL = "chat"
 LOGOUT_REDIRECT_URL = "login"
+
+# Accounts, see docs/accounts.md
+
+SESSION_ENGINE = "conversations.access.session_store"
+#: Hours after the sign-in when a session ends, however much it is used.
+SESSION_HOURS = env.count("SESSION_HOURS", 14 * 24)
+SESSION_COOKIE_AGE = SESSION_HOURS * 3600
+#: Minutes without use after which it ends; 0: no limit.
+SESSION_IDLE_MINUTES = env.idle_minutes("SESSION_IDLE_MINUTES")
+#: Seconds for which a sign-in, or a proof asked for, allows dangerous acts.
+REAUTHENTICATE_AFTER = env.count("REAUTHENTICATE_AFTER", 900)
+#: Whether staff need a second factor before the admin opens.
+SECOND_FACTOR_FOR_ALL = env.flag("SECOND_FACTOR_FOR_ALL", False)
+STAFF_SECOND_FACTOR = env.flag("STAFF_SECOND_FACTOR", False)
+
+ACCOUNT_ADAPTER = "project.accounts.adapters.account.AccountAdapter"
+ACCOUNT_LOGIN_METHODS = {"username"}
+ACCOUNT_SIGNUP_FIELDS = ["username*", "email", "password1*"]
+ACCOUNT_EMAIL_VERIFICATION = "none"  # a changed address is verified all the same
+ACCOUNT_EMAIL_UNKNOWN_ACCOUNTS = False
+ACCOUNT_EMAIL_SUBJECT_PREFIX = "Parley: "
+ACCOUNT_EMAIL_NOTIFICATIONS = True
+ACCOUNT_CHANGE_EMAIL = True
+ACCOUNT_REAUTHENTICATION_REQUIRED = True
+ACCOUNT_REAUTHENTICATION_TIMEOUT = REAUTHENTICATE_AFTER
+ACCOUNT_REAUTHENTICATION_METHODS = ["password", "mfa"]
+ACCOUNT_DEFAULT_HTTP_PROTOCOL = "https" if BEHIND_HTTPS else "http"
+ACCOUNT_FORMS = {
+    "reset_password": "project.accounts.forms.OwnPasswordResetForm",
+}
+SOCIALACCOUNT_ADAPTER = "project.accounts.adapters.identity.IdentityAdapter"
+SOCIALACCOUNT_EMAIL_VERIFICATION = "none"  # unverified addresses are not stored
+SOCIALACCOUNT_STORE_TOKENS = False
+#: The identity provider of the OIDC_ variables, which becomes a row at the start.
+SINGLE_SIGN_ON = read_single_sign_on(env)
+SCIM_SERVICE_PROVIDER = {
+    "NETLOC": "localhost",  # not used: BASE_LOCATION_GETTER reads the request
+    "USER_ADAPTER": "project.accounts.scim.resources.ScimUser",
+    "GROUP_ADAPTER": "project.accounts.scim.resources.ScimGroup",
+    "USER_FILTER_PARSER": "project.accounts.scim.lookups.UserFilter",
+    "GROUP_FILTER_PARSER": "project.accounts.scim.lookups.GroupFilter",
+    "BASE_LOCATION_GETTER": "project.accounts.scim.lookups.base_location",
+    "GET_QUERYSET_POST_PROCESSOR_GETTER": "project.accounts.scim.lookups.filter_lists",
+    "GET_OBJECT_POST_PROCESSOR_GETTER": "project.accounts.scim.lookups.filter_row",
+    "AUTH_CHECK_MIDDLEWARE": "project.accounts.scim.authentication.ScimAccess",
+    "AUTHENTICATION_SCHEMES": [
+        {
+            "type": "oauthbearertoken",
+            "name": "Access token",
+            "description": "An access token with the scope scim.",
+        }
+    ],
+}
+MFA_ADAPTER = "project.accounts.adapters.second_factor.SecondFactorAdapter"
+MFA_SUPPORTED_TYPES = ["totp", "webauthn", "recovery_codes"]
+MFA_PASSKEY_LOGIN_ENABLED = True
+MFA_ALLOW_UNVERIFIED_EMAIL = True  # many accounts have no e-mail address
+MFA_TOTP_ISSUER = "Parley"
+MFA_TOTP_TOLERANCE = 0  # a code counts for its own 30 seconds
+#: Browsers allow passkeys over HTTPS and, for trying out, at localhost over HTTP.
+MFA_WEBAUTHN_ALLOW_INSECURE_ORIGIN = not BEHIND_HTTPS
+
+# Mail
+
+MAIL = env.mail()
+SENDS_MAIL = MAIL is not None  # else mails are only shown in the server's output
+if MAIL is None:
+    EMAIL_BACKEND = "django.core.mail.backends.console.EmailBackend"
+else:
+    EMAIL_BACKEND = "django.core.mail.backends.smtp.EmailBackend"
+    EMAIL_HOST, EMAIL_PORT = MAIL.host, MAIL.port
+    EMAIL_HOST_USER, EMAIL_HOST_PASSWORD = MAIL.user, MAIL.password
+    EMAIL_USE_TLS, EMAIL_USE_SSL = MAIL.uses_starttls, MAIL.uses_tls
+EMAIL_TIMEOUT = 10  # seconds
+DEFAULT_FROM_EMAIL = SERVER_EMAIL = env.text("MAIL_FROM", "parley@localhost")
 
 LANGUAGE_CODE = "en"
 LANGUAGES = [  # each named in itself, so that everybody finds their own
@@ -136,6 +242,8 @@ STATIC_URL = "static/"
 STATICFILES_DIRS = [LOCATIONS.files / "static"]
 WHITENOISE_USE_FINDERS = True  # makes collectstatic unnecessary
 MEDIA_ROOT = DATA / "media"
+CLAMD_ADDRESS = env.scanner("CLAMD_ADDRESS")
+ISOLATED_HIDDEN_PATHS = [DATA, LOCATIONS.base / ".env"]
 
 # Safety
 
@@ -144,14 +252,20 @@ _COOKIE_PREFIX = "__Host-" if BEHIND_HTTPS else ""
 SESSION_COOKIE_NAME = f"{_COOKIE_PREFIX}sessionid"
 CSRF_COOKIE_NAME = f"{_COOKIE_PREFIX}csrftoken"
 BROWSER_COOKIE_NAME = f"{_COOKIE_PREFIX}parley_browser"  # see sign_in_attempts
+MESSAGE_COOKIE_NAME = f"{_COOKIE_PREFIX}messages"
+MESSAGE_STORAGE = "project.server.message_storage.MessageStorage"
 SESSION_COOKIE_HTTPONLY = True
 CSRF_COOKIE_HTTPONLY = True  # scripts read the token from the form instead
 SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = BEHIND_HTTPS
+_HSTS_SUBDOMAINS = env.flag("HSTS_SUBDOMAINS", True)
 if BEHIND_HTTPS:
     SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https")
     SECURE_SSL_REDIRECT = True
-    SECURE_REDIRECT_EXEMPT = [r"^(healthz|readyz)$"]  # probes use plain HTTP
+    SECURE_REDIRECT_EXEMPT = [r"^(healthz|readyz|metrics)$"]  # probes use plain HTTP
     SECURE_HSTS_SECONDS = 365 * 24 * 3600
+    SECURE_HSTS_INCLUDE_SUBDOMAINS = _HSTS_SUBDOMAINS
+    # A place in the browsers' preload list is for the owner of the domain to ask for.
+    SILENCED_SYSTEM_CHECKS = ["security.W021"]
 SECURE_REFERRER_POLICY = "same-origin"
 X_FRAME_OPTIONS = "DENY"
 CONTENT_SECURITY_POLICY = {
@@ -164,6 +278,7 @@ CONTENT_SECURITY_POLICY = {
         "connect-src": ["'self'"],
         "form-action": ["'self'"],
         "base-uri": ["'none'"],
+        "object-src": ["'none'"],
         "frame-src": ["'self'"],  # sandboxed: diagrams and artifacts
         "frame-ancestors": ["'none'"],
         "manifest-src": ["'self'"],
@@ -189,6 +304,17 @@ AXES_SENSITIVE_PARAMETERS = [
 ]
 AXES_ENABLE_ADMIN = False  # conversations/admin/sign_in_attempts.py replaces it
 AXES_VERBOSE = False
+
+# The audit log, see docs/audit.md
+
+#: Keys of the hash chain, newest first: the first one signs, all verify.
+AUDIT_KEYS = env.words("AUDIT_KEYS", []) or [SECRET_KEY]
+AUDIT_ADDRESS_CALLABLE = "conversations.access.sign_in_attempts.sign_in_address"
+AUDIT_RETENTION_DAYS = env.days("AUDIT_RETENTION_DAYS", 0)  # 0: never removed
+#: Whether staff say why before they read what others have written.
+READING_NEEDS_REASON = env.flag("READING_NEEDS_REASON", True)
+#: Where each event goes as a line of JSON: udp://host:port or a path.
+AUDIT_SYSLOG = env.syslog("AUDIT_SYSLOG")
 
 # REST
 
@@ -282,12 +408,15 @@ TOOL_TIMEOUT = env.seconds("TOOL_TIMEOUT", 30)
 BACKGROUND_TOOL_TIMEOUT = env.seconds("BACKGROUND_TOOL_TIMEOUT", 24 * 3600)
 QUESTION_EXPIRES = env.seconds("QUESTION_EXPIRES", 3 * 24 * 3600)
 MCP_STDIO_SERVERS = env.mcp_servers("MCP_STDIO_SERVERS")  # path of a JSON file
+OUTBOUND_HOSTS = env.outbound_hosts("OUTBOUND_HOSTS")  # hosts that may be reached
 PUBLIC_URL = env.url("PUBLIC_URL")  # address of this server on the internet
 MAX_INPUT_SIZE = env.count("MAX_INPUT_SIZE", 1_000_000)  # bytes of one message
 #: Bytes of model output in a turn.
 MAX_ANSWER_SIZE = env.count("MAX_ANSWER_SIZE", 8_000_000)
 #: Percent of the room for a prompt; above it earlier messages are summarised. 0: never.
 COMPACTION_THRESHOLD: float = env.number("COMPACTION_THRESHOLD", 0, 95, 75) or 0
+#: Percent of the memory for the history of conversations that are in use.
+HISTORY_CACHE_SHARE: float = env.number("HISTORY_CACHE_SHARE", 0, 50, 5) or 0
 DRAIN_GRACE = env.seconds("DRAIN_GRACE", 10)
 MAX_UPLOAD_SIZE = env.count("MAX_UPLOAD_SIZE", 20_000_000)  # bytes of one file
 MAX_UPLOAD_COUNT = env.count("MAX_UPLOAD_COUNT", 10)  # files of one message
@@ -305,6 +434,9 @@ MAX_WEBSOCKET_MESSAGE = 6 * MAX_INPUT_SIZE
 DAPHNE_WEBSOCKET_MAX_MESSAGE_SIZE = MAX_WEBSOCKET_MESSAGE
 DAPHNE_WEBSOCKET_MAX_FRAME_SIZE = MAX_WEBSOCKET_MESSAGE
 # Limits per minute for a signed-in user; 0: no limit. Access tokens have their own.
+#: Open WebSockets and streams in each process; 0: any number.
+USER_CONNECTIONS = env.limit("USER_CONNECTIONS", 200)
+TOKEN_CONNECTIONS = env.limit("TOKEN_CONNECTIONS", 1000)
 USER_REQUESTS_PER_MINUTE = env.limit("USER_REQUESTS_PER_MINUTE", 600)
 USER_TOKENS_PER_MINUTE = env.limit("USER_TOKENS_PER_MINUTE", 2_000_000)
 USER_BYTES_PER_MINUTE = env.limit("USER_BYTES_PER_MINUTE", 200_000_000)
@@ -320,14 +452,21 @@ EXCHANGE_MAX_SIZE = env.count("EXCHANGE_MAX_SIZE", 262_144)  # bytes of each bod
 SHOW_COSTS = env.flag("SHOW_COSTS", True)  # to users, beside their answers
 SYNC_MODELS = env.flag("SYNC_MODELS", False)  # fetch providers' model lists daily
 
+#: Who may read /metrics, and where a worker serves it; see docs/monitoring.md.
+MONITORING = read_monitoring(env)
+#: Whether traces are sent; the SDK of OpenTelemetry reads its variables itself.
+TRACING = read_tracing(env)
+
 # Logging: one line an event, never a key, a prompt or a body
 
 LOG_LEVEL = env.choice("LOG_LEVEL", "INFO", ["DEBUG", "INFO", "WARNING", "ERROR"])
+LOG_FORMAT = env.choice("LOG_FORMAT", "line", ["line", "json"])
 LOGGING = {
     "version": 1,
     "disable_existing_loggers": False,
     "formatters": {
-        "line": {"format": "{asctime} {levelname} {name} {message}", "style": "{"}
+        "line": {"format": "{asctime} {levelname} {name} {message}", "style": "{"},
+        "json": {"()": "project.startup.json_log.JsonFormatter"},
     },
     "filters": {
         "tracebacks": {"()": "project.startup.log_filter.TracebackFilter"},
@@ -336,9 +475,13 @@ LOGGING = {
     "handlers": {
         "stderr": {
             "class": "logging.StreamHandler",
-            "formatter": "line",
+            "formatter": LOG_FORMAT,
             "filters": ["tracebacks"],
-        }
+        },
+        "audit": {
+            "class": "conversations.audit.syslog.AuditSysLogHandler",
+            "address": AUDIT_SYSLOG,
+        },
     },
     "root": {"handlers": ["stderr"], "level": "WARNING"},
     "loggers": {
@@ -346,6 +489,7 @@ LOGGING = {
         for name in ("llm", "tools", "conversations", "project")
     }
     # axes masks user names; conversations/access/sign_in_attempts.py logs them.
-    | {"axes": {"level": "ERROR"}, "django.request": {"filters": ["tokens"]}},
+    | {"axes": {"level": "ERROR"}, "django.request": {"filters": ["tokens"]}}
+    | {"audit.stream": {"level": "INFO", "handlers": ["audit"], "propagate": False}},
 }
 ACCESS_LOG = env.flag("ACCESS_LOG", False)

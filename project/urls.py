@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from django.contrib import admin
-from django.contrib.auth.views import LoginView, LogoutView
 from django.urls import include, path
 
 from conversations.gateway.document.view import document
 
 urlpatterns = [
     path("", include("conversations.urls")),
-    path("login/", LoginView.as_view(redirect_authenticated_user=True), name="login"),
-    path("logout/", LogoutView.as_view(), name="logout"),
+    path("", include("project.accounts.urls")),
     path("admin/", admin.site.urls),
     path("api/schema/gateway/", document, name="gateway-schema"),
     path("api/", include("conversations.api.urls")),

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 from collections.abc import Callable, Iterator
@@ -8,9 +9,14 @@ from pathlib import Path
 import hypothesis
 import pytest
 import pytest_django
+from django.db.backends.signals import connection_created
 from django.utils import translation
 
-from tests import forking, mocked_transport  # noqa: F401 - respx knows it then
+from tests import (
+    forking,
+    mocked_transport,  # noqa: F401 - respx knows it then
+    thread_connections,
+)
 from tests.programs import need_program
 from tests.recording import Recording, recording_server
 from tests.rows import thin_tables
@@ -43,6 +49,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     ServerProcess.is_forked = True
+    connection_created.connect(thread_connections.note)
+    gc.disable()  # until the tests are collected, which makes millions of objects
     config.addinivalue_line(
         "markers", "needs_program(name): skipped without it, failed under CI=true"
     )
@@ -56,6 +64,11 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     translation.deactivate()  # of a request of the test before
     for mark in item.iter_markers("needs_program"):
         need_program(*mark.args)
+
+
+@pytest.hookimpl(trylast=True)  # after the teardown of the fixtures and the event loop
+def pytest_runtest_teardown() -> None:
+    thread_connections.close_all()
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)  # before xdist reads the groups
@@ -75,6 +88,11 @@ def pytest_collection_modifyitems(
         out = [item for item in items if item.nodeid not in names]
         config.hook.pytest_deselected(items=out)
         items[:] = [item for item in items if item.nodeid in names]
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()  # or each full collection of a test takes a second
+    gc.enable()
 
 
 def _fixtures_of(item: pytest.Item) -> list[str]:

@@ -34,7 +34,7 @@ MODULES = (
     "nh3",
     "orjson",
     "procrastinate",
-    "project.environment.accounts",
+    "project.environment.provider_accounts",
     "project.server.uvicorn_server",
     "psycopg_pool",
     "pydantic",

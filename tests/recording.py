@@ -40,7 +40,7 @@ def recording_server() -> Iterator[Recording]:
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     recording.url = f"http://127.0.0.1:{server.server_port}"
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
     thread.start()
     try:
         yield recording

@@ -56,6 +56,8 @@ class ServerProcess:
             "PARLEY_READ_DOTENV": "false",
             "PORT": str(self.port),
             "DRAIN_GRACE": "5",
+            "USER_CONNECTIONS": "0",  # storms open thousands
+            "TOKEN_CONNECTIONS": "0",
             "AUTO_TITLES": "false",  # one more call of the hosts
             **(environment or {}),
         }
@@ -163,7 +165,9 @@ class ServerProcess:
         return done.stdout
 
     def create_token(self, user: str = "admin") -> str:
-        return self.manage("create_token", user).splitlines()[-1]
+        scopes = ("chat", "gateway", "tools", "approve")
+        named = [part for scope in scopes for part in ("--scope", scope)]
+        return self.manage("create_token", user, *named).splitlines()[-1]
 
     def log(self) -> str:
         return self.log_path.read_text()

@@ -11,5 +11,10 @@ os.environ["PARLEY_READ_DOTENV"] = "0"
 from project.settings import *  # noqa: F403
 
 PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
+MIDDLEWARE = [
+    name.replace("whitenoise.middleware.", "tests.static_files.Shared")
+    for name in MIDDLEWARE  # noqa: F405
+]
 INSTALLED_APPS = [*INSTALLED_APPS, "tests.emptying"]  # noqa: F405
+READING_NEEDS_REASON = False  # tests/audit/test_reading.py asks for it
 AUTO_TITLES = False  # a title is one more call of the scripted hosts

@@ -1,4 +1,4 @@
-"""Django settings of this app, with defaults for projects that do not set them.
+"""Django settings of the app `tools`, with defaults for projects that do not set them.
 
 docs/library.md lists them.
 """
@@ -15,6 +15,8 @@ DEFAULTS: Mapping[str, Any] = {
     "BACKGROUND_TOOL_TIMEOUT": 24 * 3600,  # seconds
     "MCP_STDIO_SERVERS": {},
     "PUBLIC_URL": "",
+    #: Files and folders that isolated tools must not see.
+    "ISOLATED_HIDDEN_PATHS": [],
 }
 
 settings = SettingsWithDefaults(DEFAULTS)

@@ -16,16 +16,22 @@ import time
 import traceback
 from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from llm.telemetry import tracing
+from llm.telemetry.registry import OTHER
 from llm.wire.items import Item
 from llm.wire.response import arguments_of
 from llm.wire.sanitize import sanitize_json, sanitize_text
 from tools.conf import settings
 from tools.errors import ToolError
+from tools.execution.call_metrics import count_tool_call
 from tools.execution.output import Output, render_output, truncate
 from tools.json_schema.arguments import check
 from tools.runtime_tool import Accepted, Context, FormAnswer, RuntimeTool
+
+if TYPE_CHECKING:
+    from opentelemetry.trace import Span
 
 logger = logging.getLogger(__name__)
 
@@ -138,6 +144,7 @@ class _RunningCall:
         self._thread = threading.get_ident()
         self._loop = asyncio.get_running_loop()
         self._started = time.monotonic()
+        self._span: Span | None = None  # None without traces
         self.task = self._loop.create_task(self._run())
         self.task.add_done_callback(self._end)
 
@@ -150,6 +157,10 @@ class _RunningCall:
         return self._outcome
 
     def cancel(self) -> None:
+        if not self._is_over:
+            seconds = time.monotonic() - self._started
+            count_tool_call(self._name, self._tools, "cancelled", seconds)
+            self._end_span("cancelled")
         self._is_over = True
         if self._timer:
             self._timer.cancel()
@@ -167,6 +178,9 @@ class _RunningCall:
     # The call
 
     async def _run(self) -> None:
+        if tracing.spans is not None:
+            name = self._name if self._name in self._tools else OTHER  # invented
+            self._span = tracing.spans.start_tool_call(name, self._call_id)
         try:
             output = await self._output()
         except ToolError as exc:
@@ -248,6 +262,8 @@ class _RunningCall:
         if self._timer:
             self._timer.cancel()
         seconds = time.monotonic() - self._started
+        count_tool_call(self._name, self._tools, state, seconds)
+        self._end_span("" if state in ("completed", "accepted") else state)
         self._outcome = CallOutcome(
             self._call_id,
             state,
@@ -258,6 +274,12 @@ class _RunningCall:
             accepted=self._accepted,
         )
         self._notify(self)
+
+    # Traces
+
+    def _end_span(self, error_type: str) -> None:
+        if tracing.spans is not None and self._span is not None:
+            tracing.spans.end(self._span, error_type)
 
     # Progress
 

@@ -32,6 +32,7 @@ from llm.http.addresses import (
     looks_like_address,
     parse_address,
 )
+from llm.http.outbound import is_listed
 from tools.errors import (
     AddressRefused,
     AnswerTooLarge,
@@ -76,6 +77,8 @@ async def fetch(
                 with _convert_errors(limits):
                     addresses = await lookup(url, allow, limits, resolve)
                     answer = await _send(request, url, addresses, limits)
+                if not limits.redirects:
+                    return answer
                 if (target := _redirect_target(answer, url)) is None:
                     return answer
                 request = _build_redirect(request, url, answer.status, target)
@@ -109,6 +112,8 @@ async def lookup(
 ) -> list[Address]:
     """The addresses of the URL's host. Raises AddressRefused unless all are allowed."""
     host = (url.raw_host or "").partition("%")[0]
+    if not is_listed(host):
+        raise AddressRefused("this server may not reach that host.")
     found: Sequence[str] = [host]
     if not looks_like_address(host):
         async with asyncio.timeout(limits.connect):

@@ -38,6 +38,7 @@ from tools.runtime_tool import (
     Context,
     FormAnswer,
     Replay,
+    Risk,
     RuntimeTool,
 )
 
@@ -50,6 +51,7 @@ __all__ = [
     "Context",
     "FormAnswer",
     "Replay",
+    "Risk",
     "RuntimeTool",
     "discover",
     "function_signature",
@@ -75,6 +77,8 @@ def tool(
     description: str = "",
     timeout: float | None = None,
     replay: Replay = "once",
+    risk: Risk | None = None,
+    runs_after_untrusted: bool = False,
     blocking: bool = True,
     enabled: bool = True,
     only_in_presets: bool = False,
@@ -90,7 +94,8 @@ def tool(function: Any = None, /, **settings: Any) -> Any:
     """Make a function callable by models. Name and description come from the function,
     the schema of its parameters from their types.
 
-    `isolate` runs the function in a separate process that is killed at the timeout;
+    `isolate` runs the function in a separate process, without database and, where the
+    system has a sandbox, without network; it is killed at the timeout.
     `memory` limits what that process may allocate, in MiB.
 
     Raises InvalidTool if the function cannot be described to a model.
@@ -203,6 +208,7 @@ def _check(
     name: str,
     timeout: float | None = None,
     replay: Replay = "once",
+    risk: Risk | None = None,
     **settings: Any,
 ) -> None:
     if not NAME.match(name):
@@ -217,6 +223,9 @@ def _check(
     if replay not in get_args(Replay):
         options = ", ".join(map(repr, get_args(Replay)))
         raise InvalidTool(f"{source} has the replay {replay!r}; use one of {options}.")
+    if risk is not None and risk not in get_args(Risk):
+        options = ", ".join(map(repr, get_args(Risk)))
+        raise InvalidTool(f"{source} has the risk {risk!r}; use one of {options}.")
 
 
 def _modules() -> Iterator[ModuleType]:

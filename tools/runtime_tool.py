@@ -12,6 +12,9 @@ from llm.wire.json_schema.validation import compile_schema
 Replay = Literal["safe", "idempotent", "once"]
 #: Replay classes of calls that may run again after a crash.
 REPEATABLE: frozenset[str] = frozenset({"safe", "idempotent"})
+#: What a call may do: read content that others wrote, change or send something, both,
+#: or neither. Such content may hold instructions to the model ("prompt injection").
+Risk = Literal["none", "reads", "changes", "both"]
 AskForm = Callable[["Context", str, Mapping[str, Any]], Awaitable["FormAnswer"]]
 
 NAME = re.compile(r"\A[A-Za-z_][A-Za-z0-9_-]{0,63}\Z")  # accepted by every provider
@@ -45,6 +48,7 @@ class Approval:
     #: JSON Schema: arguments that fit it need approval. Only for the policy "rule".
     rule: Mapping[str, Any] | None = None
     group_id: int | None = None  # who may agree; None: the user
+    is_strict: bool = False  # staff chose the policy: the user cannot waive it
 
     def applies_to(self, arguments: Mapping[str, Any]) -> bool:
         """Whether a call with these arguments needs approval. By the policy "first" a
@@ -52,6 +56,16 @@ class Approval:
         if self.policy != "rule":
             return True
         return compile_schema(self.rule or {}).is_valid(arguments)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnSignIn:
+    """A server at which each user signs in before its tools run for this user."""
+
+    server_id: int
+    title: str
+    #: Whether the user of the turn is signed in there.
+    is_done: Callable[[], bool] = field(default=bool, compare=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,6 +79,8 @@ class Context:
     conversation_id: str = ""
     #: False if the call comes from a program that may not read the user's chats.
     may_read_chats: bool = True
+    #: The user whose own sign-ins at MCP servers the call may use; None for nobody's.
+    sign_ins_of: int | None = None
     turn_id: str = ""
     call_id: str = ""
     #: The same in every attempt of one call; pass it to external services.
@@ -102,7 +118,14 @@ class RuntimeTool:
     #: Awaited before each call, outside its timeout; raises ToolError to refuse it.
     permit: Callable[[Context, dict[str, Any]], Awaitable[None]] | None = None
     timeout: float | None = None  # seconds; None for settings.TOOL_TIMEOUT
+    calls_per_minute: int | None = None  # of each user; None: any number
     replay: Replay = "once"  # what a crash may repeat
+    risk: Risk | None = None  # None: "none" if it is safe to repeat, else "changes"
+    #: True: it runs as its approval says even after content that others wrote has
+    #: entered the turn. By default a call that changes something then asks a person.
+    runs_after_untrusted: bool = False
+    #: Such a call fails, because nobody can be asked.
+    refuses_after_untrusted: bool = False
     #: False: the model continues at once and receives the result when it is ready.
     blocking: bool = True
     #: Whether a new row for this tool is enabled; staff can change it later.
@@ -112,11 +135,41 @@ class RuntimeTool:
     #: Called with the token of an `Accepted`; returns the result or `Accepted` again.
     poll: Callable[[Context, str], Awaitable[Any]] | None = None
     approval: Approval | None = None
+    own_sign_in: OwnSignIn | None = None  # None: the user need not sign in anywhere
     label: str = ""  # for users; defaults to the name
     source: str = ""  # where the code is, for staff
     _definition: dict[str, Any] | None = field(
         default=None, init=False, compare=False, repr=False
     )
+
+    @property
+    def risk_class(self) -> Risk:
+        return self.risk or ("none" if self.replay == "safe" else "changes")
+
+    @property
+    def reads_untrusted(self) -> bool:
+        """Whether its output may be content that others wrote."""
+        return self.risk_class in ("reads", "both")
+
+    @property
+    def changes_something(self) -> bool:
+        return self.risk_class in ("changes", "both")
+
+    @property
+    def asks_after_untrusted(self) -> bool:
+        return self.changes_something and not self.runs_after_untrusted
+
+    @property
+    def may_run_always(self) -> bool:
+        """Whether the user may let the further calls of a conversation run unasked.
+
+        Not if staff chose when it asks, or a group decides, or it both reads what
+        others wrote and changes something.
+        """
+        approval = self.approval
+        if approval is None or approval.is_strict or approval.group_id is not None:
+            return False
+        return approval.policy == "always" and self.risk_class != "both"
 
     @property
     def definition(self) -> dict[str, Any]:

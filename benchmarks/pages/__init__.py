@@ -85,6 +85,9 @@ def main() -> None:
         running.callback(browser.close)
         read = _measure(stored, partial(_measure_reading, browser, server, cookie))
         show("Pages: stored conversations", _READING, read)
+        see = partial(_measure_sending, browser, server, cookie)
+        chats = {"a new chat": "/", **stored}
+        show("Messages until they are seen", _SENDING, _measure(chats, see))
         watch = partial(_measure_streaming, browser, server, cookie)
         show(
             f"Answers that stream, {RATE} lines/s",
@@ -195,6 +198,57 @@ def _rest(page: Page) -> None:
           });
         })"""
     )
+
+
+# Sending
+
+_SENDING = ["conversation", "median, ms", "longest, ms"]
+_SENT = 9  # messages
+#: Milliseconds from the key to the frame with the message; the server is not asked.
+_PRESS_ENTER = """(text) => new Promise((resolve) => {
+  const box = document.querySelector("#text");
+  document.querySelector("#composer").addEventListener("submit", (event) => {
+    event.preventDefault(); // after the page's own listener; a new chat would leave
+  });
+  box.value = text;
+  const options = { key: "Enter", bubbles: true, cancelable: true };
+  const since = performance.now();
+  box.dispatchEvent(new KeyboardEvent("keydown", options));
+  requestAnimationFrame(() => {
+    const { port1, port2 } = new MessageChannel();
+    port2.onmessage = () => {
+      const shown = document.querySelector("#transcript > .turn:last-child");
+      if (!shown.innerText.includes(text)) throw new Error("the message is not shown");
+      resolve(performance.now() - since);
+    };
+    port1.postMessage(0); // arrives after the frame is drawn
+  });
+})"""
+
+
+def _measure_sending(
+    browser: Browser, server: ServerProcess, cookie: Any, path: str
+) -> list[object]:
+    """Each message is sent from a page of its own."""
+    waits = []
+    for number in range(_SENT):
+        with _context(browser, server, cookie) as context:
+            context.add_init_script(_NO_SOCKETS)
+            page = context.new_page()
+            page.route("**/api/**", lambda route: None)  # never answered
+            page.goto(path, wait_until="load")
+            _rest(page)
+            waits.append(page.evaluate(_PRESS_ENTER, f"Message {number}"))
+    return [median(waits), max(waits)]
+
+
+_NO_SOCKETS = """
+window.WebSocket = class {
+  static OPEN = 1;
+  readyState = 0;
+  close() {}
+};
+"""
 
 
 # Streaming

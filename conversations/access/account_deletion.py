@@ -15,12 +15,20 @@ from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
 from conversations.access.sessions import end_others
-from conversations.models import Conversation, SavedPrompt, ToolCall, Turn
+from conversations.audit.watch import one_event
+from conversations.models import (
+    Conversation,
+    SavedPrompt,
+    ToolCall,
+    Turn,
+    WebhookEndpoint,
+)
 from conversations.models.access_token import AccessToken
 from conversations.models.memory import Memory
+from conversations.models.policy.legal_hold import LegalHold
 from conversations.models.user_settings import UserSettings
 from llm.models import ApiKey
-from tools.models.mcp_sign_in import McpSignIn
+from tools.models import McpSignIn, McpUserSignIn
 
 
 class LastSuperuser(Exception):
@@ -34,15 +42,17 @@ class LastSuperuser(Exception):
 def close_account(user: Any) -> None:
     """Raises LastSuperuser. The user's open connections end at their next check."""
     with transaction.atomic():
-        _check_not_last(user)
-        user.is_active = False
-        user.save(update_fields=["is_active"])
-        _delete_secrets(user)
-        _hide_content(user)
+        check_not_last(user)
+        with one_event("account.close", target=user, subject=user):
+            user.is_active = False
+            user.save(update_fields=["is_active"])
+            _delete_secrets(user)
+            _hide_content(user)
     end_others(user, None)
 
 
-def _check_not_last(user: Any) -> None:
+def check_not_last(user: Any) -> None:
+    """Raises LastSuperuser. In a transaction."""
     if not user.is_superuser:
         return
     active = get_user_model()._default_manager.filter(is_superuser=True, is_active=True)
@@ -57,8 +67,12 @@ def _delete_secrets(user: Any) -> None:
     tokens.update(revoked_at=now)
     ApiKey.every.filter(owner=user.pk).delete()
     McpSignIn.objects.filter(user=user).delete()
-    UserSettings.objects.change(user.pk, custom_instructions="", account_deleted_at=now)
-    SavedPrompt.objects.filter(owner=user).delete()
+    McpUserSignIn.objects.filter(user=user).delete()
+    WebhookEndpoint.objects.filter(owner=user).delete()
+    UserSettings.objects.change(user.pk, account_deleted_at=now)
+    if not LegalHold.objects.filter(user=user).exists():
+        UserSettings.objects.change(user.pk, custom_instructions="")
+        SavedPrompt.objects.filter(owner=user).delete()
 
 
 def _hide_content(user: Any) -> None:

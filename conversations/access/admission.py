@@ -166,6 +166,22 @@ def _user_token_charges(amount: int, *, is_taken: bool) -> list[Charge]:
     return [Charge("tokens", limit, amount, is_taken)] if limit else []
 
 
+def charges_of_request(
+    user: Any, token: AccessToken | None, amount: int
+) -> tuple[str, list[Charge], list[Charge]]:
+    """What a request of `amount` tokens takes: the buckets' owner, the charges for the
+    request, and those for its tokens."""
+    if token is None:
+        charges = _user_request_charges(0)
+        return (
+            user_bucket_owner(user),
+            charges,
+            _user_token_charges(amount, is_taken=False),
+        )
+    tokens = _token_charges(token, amount, is_taken=False)
+    return token_bucket_owner(token), _request_charges(token), tokens
+
+
 # Bucket owners and headers
 
 

@@ -23,6 +23,11 @@ from django.db.models import F
 from django.utils import timezone
 
 from conversations.access.errors import BudgetExhausted, Unauthorized
+from conversations.access.webhooks import interest
+from conversations.access.webhooks.limit_events import (
+    note_budget_reached,
+    warn_of_budget,
+)
 from conversations.models.access_token import NANOS_PER_DOLLAR, AccessToken
 from conversations.models.ledger import Balance, LedgerEntry
 
@@ -40,16 +45,24 @@ def nanos(amount: Decimal) -> int:
     )
 
 
-@transaction.atomic
 def reserve(entry: str, token_id: int, amount: int) -> None:
     """Reserve `amount` for a new `entry`.
 
     Raises BudgetExhausted, and Unauthorized where the token was deleted; then nothing
-    has changed.
+    has changed but what endpoints are told.
     """
     tokens = AccessToken.objects.filter(pk=token_id)
     if (token := tokens.only("budget", "budget_period").first()) is None:
         raise Unauthorized
+    try:
+        _reserve(entry, token, amount)
+    except BudgetExhausted:
+        note_budget_reached(token)
+        raise
+
+
+@transaction.atomic
+def _reserve(entry: str, token: AccessToken, amount: int) -> None:
     budget = token.budget_nanos
     if budget is None:  # the budget was removed after the call began
         return
@@ -81,6 +94,8 @@ def settle(entry: str, cost: int) -> None:
             )
     elif _settle_late(entry, cost):
         balance.update(spent=F("spent") + cost)
+    if interest.wants_webhooks():
+        warn_of_budget(row.balance.token, row.balance.spent + cost)
 
 
 def release_expired() -> int:
@@ -120,6 +135,7 @@ def check_budget(token: AccessToken) -> None:
         return
     spent, reserved = balance_of(token)
     if spent + reserved >= budget:
+        note_budget_reached(token)
         raise budget_error(token)
 
 

@@ -5,15 +5,21 @@
     * BadRequest
         * Forbidden             403: the token lacks the scope
             * WrongAddress      403: the client's address is not allowed
+        * ProofMissing          403: the person must prove again who it is
+        * TermsNotAccepted      403: the person has not accepted the terms of use
         * PriceUnknown          403: the model's price is unknown
         * QuotaExhausted
             * BudgetExhausted   429 `insufficient_quota`; waiting does not help
     * RateLimited
         * TooFast               429 `rate_limit_exceeded`, with `retry_after`
+            * TooManyConnections  429 `too_many_connections`
             * UnderMaintenance  503 `maintenance`, with `retry_after`
+            * UsageLimitReached 429 `insufficient_quota`, until the period ends
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 from conversations.access.rate_limits import Verdict
 from llm.errors import BadRequest, LLMError, QuotaExhausted, RateLimited
@@ -40,6 +46,20 @@ class WrongAddress(Forbidden):
     openai_code = "address_not_allowed"
 
 
+class ProofMissing(BadRequest):
+    """Confirm on the page Account who you are, then repeat this request."""
+
+    code, status = "E_REAUTHENTICATE", 403
+    openai_code = "reauthentication_required"
+
+
+class TermsNotAccepted(BadRequest):
+    """Accept the terms of use first."""
+
+    code, status = "E_TERMS", 403
+    openai_code = "terms_not_accepted"
+
+
 class PriceUnknown(BadRequest):
     """The price of this model is unknown, so a token with a budget cannot use it."""
 
@@ -60,9 +80,29 @@ class TooFast(RateLimited):
     verdict: Verdict | None = None  # for the headers of the refusal
 
 
+class TooManyConnections(TooFast):
+    """Too many connections are open; close one first."""
+
+    code = "E_TOO_MANY_CONNECTIONS"
+    openai_code = "too_many_connections"
+
+
 class UnderMaintenance(TooFast):
     """The server is under maintenance and takes no new messages; try again later."""
 
-    # A TooFast, because every entry point then keeps the text and says when to retry.
+    # A subclass of TooFast, for which every entry point already keeps the text that a
+    # person has typed, and says when to retry.
     code, status, type = "E_MAINTENANCE", 503, "server_error"
     openai_code = "maintenance"
+
+
+class UsageLimitReached(TooFast):
+    """A limit of use is reached."""
+
+    # A subclass of TooFast, for which every entry point already keeps the text that a
+    # person has typed, and says when to retry.
+    code, type = "E_USAGE_LIMIT", "insufficient_quota"
+    openai_code = "insufficient_quota"
+    retryable = False
+    #: The message in the active language.
+    localized: Callable[[], str] | None = None

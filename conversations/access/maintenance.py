@@ -1,4 +1,5 @@
-"""Maintenance as this process knows it: a banner, and whether messages are refused.
+"""Maintenance as this process knows it: a banner, whether messages are refused, and
+whether the admin is read-only.
 
 The engine reads the row every few seconds, so no request has to.
 """
@@ -15,6 +16,7 @@ from conversations.models import Maintenance
 class Notice:
     banner: str = ""
     refuses_messages: bool = False
+    admin_is_read_only: bool = False
 
 
 class _State:
@@ -29,8 +31,9 @@ _RETRY_AFTER = 60.0  # seconds
 
 def load() -> Notice:
     """Read the row. One query."""
-    found = Maintenance.objects.order_by("pk").values_list("banner", "refuses_messages")
-    return note(Notice(*(found.first() or ("", False))))
+    columns = ("banner", "refuses_messages", "admin_is_read_only")
+    found = Maintenance.objects.order_by("pk").values_list(*columns)
+    return note(Notice(*(found.first() or ())))
 
 
 def note(notice: Notice) -> Notice:

@@ -24,17 +24,19 @@ from django.contrib.auth import (
     SESSION_KEY,
     get_user,
 )
-from django.contrib.auth.models import User
+from django.contrib.auth.models import AnonymousUser, User
 from django.contrib.sessions.models import Session
 from django.http import HttpRequest
 from django.utils import timezone
 from django.utils.crypto import constant_time_compare
 
+from conversations.access.policy import terms
+from conversations.access.session_marks import is_restricted, lacks_second_factor
 from llm.db.compiled_queries import CompiledQuery
 
 Headers = Iterable[tuple[bytes, bytes]]
 
-_ENGINE = "django.contrib.sessions.backends.db"
+_ENGINE = "conversations.access.session_store"
 _BACKEND = "django.contrib.auth.backends.ModelBackend"
 _SESSION = CompiledQuery[Session](
     lambda key, now: Session.objects.filter(pk=key, expire_date__gt=now),
@@ -50,12 +52,18 @@ def user_from_headers(headers: Headers) -> Any:
 
 
 def user_from_session(session_key: str | None) -> Any:
-    """The user of a session, or AnonymousUser. Reads the database."""
+    """The user of a session, or AnonymousUser: also if the person must do something
+    first. Reads the database."""
     if session_key and (user := _find_user(session_key)) is not None:
         return user
     session = import_module(settings.SESSION_ENGINE).SessionStore(session_key)
+    if is_restricted(session) or lacks_second_factor(session):
+        return AnonymousUser()
     # `get_user` uses only the session of its request.
-    return get_user(cast(HttpRequest, SimpleNamespace(session=session)))
+    found = get_user(cast(HttpRequest, SimpleNamespace(session=session)))
+    if found.pk is not None and terms.is_due(session, found.pk):
+        return AnonymousUser()
+    return found
 
 
 def _find_user(session_key: str) -> User | None:
@@ -69,6 +77,10 @@ def _find_user(session_key: str) -> User | None:
     backend = values.get(BACKEND_SESSION_KEY)
     if backend != _BACKEND or backend not in settings.AUTHENTICATION_BACKENDS:
         return None
+    if is_restricted(values) or lacks_second_factor(values):
+        return None
+    if terms.is_due(values, int(values[SESSION_KEY])):
+        return None  # Django's way, below, finds the same
     user = _USER.first(int(values[SESSION_KEY]))
     auth_hash = values.get(HASH_SESSION_KEY, "")
     if user and constant_time_compare(auth_hash, user.get_session_auth_hash()):

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from secrets import compare_digest
 from typing import Any
 
+from django.conf import settings
 from django.contrib.auth import HASH_SESSION_KEY, SESSION_KEY, get_user_model
 from django.contrib.sessions.backends.db import SessionStore
 from django.db import IntegrityError
@@ -21,8 +22,10 @@ from django.http import HttpRequest, HttpResponseBase
 from django.utils import timezone
 
 from conversations.access.admission import client_address
+from conversations.access.session_store import prolong
 from conversations.access.session_user import user_from_session
 from conversations.access.sign_in_attempts import remember_browser
+from conversations.audit.record import record_event
 from conversations.models import Conversation
 from conversations.models.signed_in_session import SignedInSession, session_store
 from llm.db.columns import find_primary_key
@@ -80,6 +83,21 @@ def end_temporary_chats(*, instance: SignedInSession, **_: Any) -> None:
     rows = Conversation.objects.filter(session=instance, deleted_at=None)
     for row in rows:
         row.delete_softly()
+
+
+def sign_out_session(row: SignedInSession) -> None:
+    """End one session at its user's wish."""
+    key = row.pk
+    row.end()
+    target = ("conversations.signedinsession", key)
+    record_event("sign_out", target=target, subject=row.user_id)
+
+
+def sign_out_others(user: Any, session_key: str | None) -> None:
+    """As `end_others`, at the user's wish."""
+    count = end_others(user, session_key)
+    details = {"other sessions": count}
+    record_event("sign_out", target=user, subject=user, details=details)
 
 
 def end_others(user: Any, session_key: str | None) -> int:
@@ -153,6 +171,7 @@ def note_sessions(
         if key and user_id and _last_writes.is_due(key, time.monotonic()):
             try:
                 _note(request, key, user_id)
+                prolong(key)
             except UNREACHABLE as exc:
                 logger.warning(
                     "the last use of a session was not stored: %s", type(exc).__name__
@@ -164,6 +183,17 @@ def note_sessions(
         return response
 
     return respond
+
+
+def note_message(session_key: str) -> None:
+    """A message over a WebSocket uses its session, too; pages may stay open for long
+    without any other request."""
+    if not settings.SESSION_IDLE_MINUTES:
+        return
+    if _last_writes.is_due(session_key, time.monotonic()):
+        row = SignedInSession.objects.filter(session_key=session_key)
+        row.update(last_used_at=timezone.now())
+        prolong(session_key)
 
 
 def _note(request: HttpRequest, session_key: str, user_id: str) -> None:

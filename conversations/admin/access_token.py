@@ -10,6 +10,7 @@ from django.forms import Form
 from django.http import HttpRequest
 from django.utils.html import format_html
 from django.utils.translation import gettext_lazy as _
+from django.utils.translation import ngettext
 
 from conversations.admin.actions.revocation import RevocationMixin
 from conversations.forms.token_forms import LimitsForm, describe_spending, money
@@ -27,12 +28,15 @@ _LIMIT_FIELDS = [
     ("budget", "budget_period"),
     "declares_any_tool",
     "cache_seconds",
+    "stores_responses",
+    "allowed_origins",
 ]
 _STATE_FIELDS = [
     "prefix",
     "created_at",
     "last_used_at",
     "revoked_at",
+    "logs_requests_until",
     "spent",
     "by_period",
 ]
@@ -65,7 +69,7 @@ class AccessTokenAdmin(RevocationMixin, LargeTableAdmin):
     search_fields = ["label", "=prefix", "=user__username"]
     raw_id_fields = ["user"]
     filter_horizontal = ["allowed_models"]
-    actions = ["revoke"]
+    actions = ["revoke", "log_requests", "log_no_requests"]
     revocation_effect = _(
         "Programs with these tokens are refused from now on. It cannot be taken back."
     )
@@ -109,6 +113,29 @@ class AccessTokenAdmin(RevocationMixin, LargeTableAdmin):
         super().save_model(request, obj, form, change)
         notice = _("Copy the token now; it is not shown again:")
         messages.warning(request, format_html("{} <code>{}</code>", notice, token))
+
+    @admin.action(
+        description=_("Log the requests of the next 24 hours"), permissions=["change"]
+    )
+    def log_requests(self, request: HttpRequest, rows: QuerySet[AccessToken]) -> None:
+        self._switch_log(request, rows, on=True)
+
+    @admin.action(description=_("Log no requests"), permissions=["change"])
+    def log_no_requests(
+        self, request: HttpRequest, rows: QuerySet[AccessToken]
+    ) -> None:
+        self._switch_log(request, rows, on=False)
+
+    def _switch_log(
+        self, request: HttpRequest, rows: QuerySet[AccessToken], *, on: bool
+    ) -> None:
+        for row in rows:
+            row.log_requests(on=on)
+            self.log_change(request, row, f"Request log {'on' if on else 'off'}.")
+        done = ngettext(
+            "%(count)d token changed.", "%(count)d tokens changed.", len(rows)
+        )
+        messages.success(request, done % {"count": len(rows)})
 
     @admin.display(description=_("scopes"))
     def scopes_shown(self, token: AccessToken) -> str:

@@ -20,7 +20,7 @@ from django.views.decorators.http import require_POST
 
 from conversations import engine
 from conversations.admin.conversation_content import INSPECT, ConversationContentAdmin
-from conversations.admin.live_board import board_urls, may_maintain
+from conversations.admin.live_board_actions import board_urls, may_maintain
 from conversations.engine import staff_actions
 from conversations.models import ToolCall, Turn
 from conversations.staff.engine_status import status
@@ -54,12 +54,14 @@ class EnginePage:
         ]
 
     def show(self, request: HttpRequest) -> HttpResponse:
-        if not request.user.has_perm(INSPECT):
+        may_read = request.user.has_perm(INSPECT)
+        if not (may_read or may_maintain(request)):
             raise PermissionDenied
         context = {
             **self._site.each_context(request),
             "opts": self._turns.opts,
             "title": _("Engine"),
+            "may_read": may_read,  # other people's turns, calls and questions
             "status": status(),
             "board": live_board(),
             "may_act": may_act(request),

@@ -11,7 +11,11 @@ from django.utils.translation import gettext_lazy as _
 from conversations.input.checks import InputError
 from conversations.input.items import options_of
 from conversations.models import Item, Turn
-from conversations.staff.corrections import ItemText, apply_corrections, item_texts
+from conversations.staff.item_text_corrections import (
+    ItemText,
+    apply_corrections,
+    item_texts,
+)
 from llm.forms.fields import StrictJSONField
 
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from django.contrib import admin, messages
 from django.core.exceptions import PermissionDenied
-from django.db.models import QuerySet
+from django.db.models import Q, QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.template.response import TemplateResponse
@@ -19,10 +20,11 @@ from django.utils.translation import gettext_lazy as _
 from django.utils.translation import ngettext
 from django.views.decorators.cache import never_cache
 
+from conversations.access.mcp_sign_ins import sign_out_user
 from conversations.models import Question
 from tools.errors import ToolError
 from tools.mcp.sign_out import sign_out
-from tools.models import McpServer, Tool
+from tools.models import McpServer, McpUserSignIn, Tool
 
 MAX_SHOWN = 200  # of each sort
 MAX_READ = 1_000  # questions
@@ -54,8 +56,7 @@ def standing_approvals(
         kind=Question.Kind.APPROVAL,
         state=Question.State.ACCEPTED,
         revoked_at=None,
-        tool_call__name__in=names,
-    )
+    ).filter(Q(tool_call__name__in=names) | Q(always=True))
     if username:
         rows = rows.filter(tool_call__turn__conversation__owner__username=username)
     related = ["tool_call__turn__conversation__owner", "decided_by"]
@@ -103,6 +104,9 @@ class GrantsAdmin(admin.ModelAdmin):
             "title": _("Grants"),
             "username": username,
             "sign_ins": _sign_ins(username)[:MAX_SHOWN] if may_see_servers else [],
+            "own_sign_ins": _own_sign_ins(username)[:MAX_SHOWN]
+            if may_see_servers
+            else [],
             "may_sign_out": request.user.has_perm(CHANGE_SERVERS),
             "may_see_servers": may_see_servers,
             "approvals": approvals[:MAX_SHOWN],
@@ -114,7 +118,9 @@ class GrantsAdmin(admin.ModelAdmin):
 
     def _revoke(self, request: HttpRequest) -> HttpResponse:
         if "server" in request.POST:
-            self._sign_out(request, request.POST["server"])
+            self._sign_out(request, _sign_ins(""), request.POST["server"])
+        elif "own" in request.POST:
+            self._sign_out(request, _own_sign_ins(""), request.POST["own"])
         else:
             self._revoke_approvals(request, request.POST.getlist("approval"))
         page = "admin:conversations_question_grants"
@@ -123,10 +129,9 @@ class GrantsAdmin(admin.ModelAdmin):
             answer["Location"] += f"?{urlencode({'user': username})}"
         return answer
 
-    def _sign_out(self, request: HttpRequest, pk: str) -> None:
+    def _sign_out(self, request: HttpRequest, rows: QuerySet[Any], pk: str) -> None:
         if not request.user.has_perm(CHANGE_SERVERS):
             raise PermissionDenied
-        rows = _sign_ins("")
         row = rows.filter(pk=int(pk)).first() if _is_key(pk) else None
         if row is None:
             self.message_user(request, _("It was revoked already."), messages.WARNING)
@@ -134,12 +139,16 @@ class GrantsAdmin(admin.ModelAdmin):
         text, level = _("The sign-in at %(server)s is revoked."), messages.SUCCESS
         why = ""
         try:
-            sign_out(row)
+            if isinstance(row, McpUserSignIn):
+                sign_out_user(row, request.user)
+            else:
+                sign_out(row)
         except ToolError as exc:  # the tokens are deleted here all the same
             problem = _("The server did not revoke them: %(why)s") % {"why": exc}
             why, level = f" {problem}", messages.WARNING
-        self.log_change(request, row, "Revoked the sign-in.")
-        self.message_user(request, text % {"server": row} + why, level)
+        server = row.server if isinstance(row, McpUserSignIn) else row
+        self.log_change(request, server, "Revoked the sign-in.")
+        self.message_user(request, text % {"server": server} + why, level)
 
     def _revoke_approvals(self, request: HttpRequest, keys: Sequence[str]) -> None:
         if not request.user.has_perm(REVOKE):
@@ -169,6 +178,14 @@ def _sign_ins(username: str) -> QuerySet[McpServer]:
     if username:
         rows = rows.filter(signed_in_by__username=username)
     return rows.select_related("signed_in_by").order_by("-signed_in_at")
+
+
+def _own_sign_ins(username: str) -> QuerySet[McpUserSignIn]:
+    """Of users for themselves, the newest first."""
+    rows = McpUserSignIn.objects.select_related("server", "user")
+    if username:
+        rows = rows.filter(user__username=username)
+    return rows.order_by("-signed_in_at")
 
 
 def _is_key(text: str) -> bool:

@@ -23,8 +23,12 @@ from conversations.admin.turn import is_at_rest
 from conversations.models import (
     Item,
 )
-from conversations.staff.corrections import item_texts
+from conversations.models.policy.legal_hold import (
+    is_conversation_held,
+    of_held_conversation,
+)
 from conversations.staff.id_search import MAX_FOUND, find_turns
+from conversations.staff.item_text_corrections import item_texts
 
 
 @admin.register(Item)
@@ -57,7 +61,15 @@ class ItemAdmin(ConversationContentAdmin):
 
     def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         at_rest = is_at_rest(obj.turn if obj else None)
-        return request.user.has_perm(EDIT) and at_rest
+        return request.user.has_perm(EDIT) and at_rest and not _is_held(obj)
+
+    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return super().has_delete_permission(request, obj) and not _is_held(obj)
+
+    def delete_queryset(self, request: HttpRequest, queryset: QuerySet[Item]) -> None:
+        owner = "turn__conversation__owner"
+        held = of_held_conversation("turn__conversation", owner)
+        super().delete_queryset(request, queryset.exclude(held))
 
     def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
         about = self.readonly_fields[:-1]
@@ -118,3 +130,10 @@ class ItemAdmin(ConversationContentAdmin):
         whole = json.dumps(item.payload, ensure_ascii=False, indent=2)
         texts = "\n\n".join(item_text.text for item_text in item_texts(item.payload))
         return format_html('<pre class="content">{}</pre>', texts or whole)
+
+
+def _is_held(item: Item | None) -> bool:
+    if item is None:
+        return False
+    conversation = item.turn.conversation
+    return is_conversation_held(conversation.pk, conversation.owner_id)

@@ -2,30 +2,53 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 
 from django.contrib import admin
-from django.contrib.auth.admin import UserAdmin
-from django.contrib.auth.models import User
+from django.contrib.auth.admin import GroupAdmin, UserAdmin
+from django.contrib.auth.models import Group, User
 from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.utils.translation import gettext_lazy as _
 
 from conversations.admin.actions.people import PeopleActionsMixin
 from conversations.admin.conversation_content import ConversationContentAdmin
-from conversations.admin.presets.versions import VersionedAdmin
+from conversations.admin.least_privilege import LeastPrivilegeMixin
+from conversations.admin.policy.erasing import ErasureMixin
 from conversations.forms.preset_forms import NotedForm
 from conversations.models.saved_prompt import SavedPrompt
 from conversations.models.staff.versions import PromptVersion
 from conversations.models.user_settings import UserSettings
+from tools.admin.versions import VersionedAdmin
 
-admin.site.unregister(User)  # of Django's own admin
+admin.site.unregister([User, Group])  # of Django's own admin
 
 
 @admin.register(User)
-class PeopleAdmin(PeopleActionsMixin, UserAdmin):
-    actions = ["activate", "deactivate", "sign_out", "change_membership"]
+class PeopleAdmin(LeastPrivilegeMixin, PeopleActionsMixin, ErasureMixin, UserAdmin):
+    list_per_page = 50  # as in other large tables
+    actions = ["activate", "deactivate", "sign_out", "change_membership", "erase"]
+
+    def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
+        """Without the password, and the button that sets it, for who may not."""
+        found = super().get_fieldsets(request, obj)
+        if obj is None or self.has_change_permission(request, obj):
+            return found
+        return [
+            (title, {**options, "fields": [*_without_password(options["fields"])]})
+            for title, options in found
+        ]
+
+
+def _without_password(names: Any) -> Iterator[Any]:
+    return (name for name in names if name != "password")
+
+
+@admin.register(Group)
+class RightsGroupAdmin(LeastPrivilegeMixin, GroupAdmin):
+    pass
 
 
 @admin.register(UserSettings)

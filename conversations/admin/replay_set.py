@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from django.contrib import admin
@@ -42,6 +43,12 @@ class ReplaySetAdmin(ReadOnlyAdmin):
         permission = "conversations.delete_replayset"
         return may_replay(request) and request.user.has_perm(permission)
 
+    def get_list_display(self, request: HttpRequest) -> Any:
+        return [*_without_run(self.list_display, request)]
+
+    def get_fields(self, request: HttpRequest, obj: Any = None) -> Any:
+        return [*_without_run(self.fields, request)]
+
     @admin.display(description=_("turns"))
     def turn_count(self, row: Any) -> int:
         return int(row.turn_count)
@@ -58,3 +65,8 @@ class ReplaySetAdmin(ReadOnlyAdmin):
         links = ((reverse(name, args=[pk]), pk) for pk in ids[:MAX_ROWS])
         lines = format_html_join("", '<li><a href="{}">{}</a></li>', links)
         return format_html("<ul>{}</ul>", lines) if lines else "–"
+
+
+def _without_run(names: Iterable[Any], request: HttpRequest) -> Iterator[Any]:
+    """Without the link to a new replay for who may not start one."""
+    return (name for name in names if name != "run_link" or may_replay(request))

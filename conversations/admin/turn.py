@@ -33,10 +33,10 @@ from conversations.admin.replay import may_replay
 from conversations.models import (
     Turn,
 )
-from conversations.staff.event_page import event_page
 from conversations.staff.id_search import find_turns, find_turns_of
 from conversations.staff.replay_report import MAX_ROWS
-from conversations.staff.time_chart import time_chart
+from conversations.staff.turn_event_page import event_page
+from conversations.staff.turn_time_chart import time_chart
 from conversations.staff.turn_timeline import timeline
 from llm.models import ModelCall
 

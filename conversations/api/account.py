@@ -13,16 +13,31 @@ from rest_framework.permissions import IsAuthenticated
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from conversations.access.sessions import end_others, sessions_of
+from conversations.access.errors import Forbidden
+from conversations.access.reauthentication import check_proof
+from conversations.access.sessions import (
+    end_others,
+    sessions_of,
+    sign_out_others,
+    sign_out_session,
+)
 from conversations.api import schema
-from conversations.api.authentication import BrowserPermission
+from conversations.api.authentication import BrowserPermission, token_of
 from conversations.api.pagination import PageSerializer, list_rows
 from conversations.api.views import ApiView
-from conversations.forms.password_form import ThrottledPasswordChangeForm
-from conversations.forms.token_forms import TokenForm, unrevoked_tokens
-from conversations.models import SignedInSession
-from conversations.models.access_token import AccessToken
-from conversations.requests.fields import StrictSerializer, TextField
+from conversations.forms.password_change_form import ThrottledPasswordChangeForm
+from conversations.forms.token_forms import (
+    TokenForm,
+    TokenSettingsForm,
+    unrevoked_tokens,
+)
+from conversations.models import LoggedRequest, SignedInSession
+from conversations.models.access_token import AccessToken, Scope
+from conversations.requests.fields import (
+    StrictBooleanField,
+    StrictSerializer,
+    TextField,
+)
 from llm import router
 from llm.models import LanguageModel
 
@@ -44,8 +59,16 @@ class TokenSerializer(serializers.ModelSerializer[Any]):
         fields = [
             *("id", "label", "prefix", "scopes", "models", "networks"),
             *("requests_per_minute", "tokens_per_minute", "budget", "budget_period"),
+            *("stores_responses", "allowed_origins", "logs_requests_until"),
             *("expires_at", "last_used_at", "created_at"),
         ]
+
+    allowed_origins = serializers.SerializerMethodField(
+        help_text="Origins of web pages that may use it."
+    )
+
+    def get_allowed_origins(self, row: AccessToken) -> list[str]:
+        return row.allowed_origins.split()
 
     def get_models(self, row: AccessToken) -> list[str]:
         return [model.public_name for model in row.allowed_models.all()]
@@ -79,6 +102,8 @@ class NewTokenSerializer(StrictSerializer):
         required=False, choices=AccessToken.Period.choices
     )
     expires_on = serializers.DateField(required=False, allow_null=True)
+    stores_responses = StrictBooleanField(required=False)
+    allowed_origins = serializers.ListField(child=TextField(), required=False)
 
     def validate_models(self, names: list[str]) -> list[LanguageModel]:
         known = {row.public_name: row for row in router.available(self.context["user"])}
@@ -107,6 +132,7 @@ class TokensView(BrowserView):
     )
     def post(self, request: Request) -> Response:
         """Create an access token."""
+        check_proof(request)
         new = NewTokenSerializer(
             data=request.data, context=self.get_serializer_context()
         )
@@ -118,12 +144,109 @@ class TokensView(BrowserView):
         return Response(issued, status=201)
 
 
+class TokenChangeSerializer(StrictSerializer):
+    label = TextField(max_length=100, required=False)  # type: ignore[assignment]
+    stores_responses = StrictBooleanField(required=False)
+    allowed_origins = serializers.ListField(child=TextField(), required=False)
+    logs_requests = StrictBooleanField(
+        required=False, help_text="Log the requests of the next 24 hours, or none."
+    )
+
+
 class TokenView(BrowserView):
+    serializer_class = TokenSerializer
+
+    @schema.describe(
+        request=TokenChangeSerializer,
+        responses={200: TokenSerializer, **schema.errors(404, *schema.BODY)},
+    )
+    def patch(self, request: Request, pk: int) -> Response:
+        """Change an access token's name, origins, store default or log."""
+        row = get_object_or_404(unrevoked_tokens(request.user), pk=pk)
+        change = TokenChangeSerializer(data=request.data)
+        change.is_valid(raise_exception=True)
+        values = dict(change.validated_data)
+        logs_requests = values.pop("logs_requests", None)
+        if "allowed_origins" in values:
+            values["allowed_origins"] = "\n".join(values["allowed_origins"])
+        names = ("label", "stores_responses", "allowed_origins")
+        form = TokenSettingsForm(
+            {**{name: getattr(row, name) for name in names}, **values}, instance=row
+        )
+        _check(form)
+        form.save()
+        if logs_requests is not None:
+            row.log_requests(on=logs_requests)
+        return Response(TokenSerializer(row).data)
+
     @schema.describe(responses={204: None, **schema.errors(404)})
     def delete(self, request: Request, pk: int) -> Response:
         """Revoke an access token."""
         get_object_or_404(unrevoked_tokens(request.user), pk=pk).revoke()
         return Response(status=204)
+
+
+class LogEntrySerializer(serializers.ModelSerializer[Any]):
+    class Meta:
+        model = LoggedRequest
+        fields = [
+            *("id", "request_id", "client_request_id", "created_at", "method", "path"),
+            *("model", "status", "seconds", "request_size", "response_size"),
+        ]
+
+
+class LogEntryContentSerializer(LogEntrySerializer):
+    request_text = serializers.CharField(help_text="Without keys, at most 64 KB.")
+    response_text = serializers.CharField(help_text="As `request_text`.")
+
+    class Meta(LogEntrySerializer.Meta):
+        fields = [*LogEntrySerializer.Meta.fields, "request_text", "response_text"]
+
+
+class LogEntriesSerializer(PageSerializer):
+    results = LogEntrySerializer(many=True)
+    data = LogEntrySerializer(many=True, help_text="The same as `results`.")  # type: ignore[assignment]
+
+
+class RequestLogView(ApiView):
+    """For browser sessions of the token's owner, and for the token itself."""
+
+    token_scopes = tuple(Scope.values)
+
+    def token(self, pk: int) -> AccessToken:
+        own = token_of(self.request)
+        if own is not None and own.pk != pk:
+            raise Forbidden("A token can read its own log only.")
+        return get_object_or_404(unrevoked_tokens(self.request.user), pk=pk)
+
+
+class LoggedRequestsView(RequestLogView):
+    serializer_class = LogEntriesSerializer
+
+    @schema.describe(
+        operation_id="tokens_requests_list",
+        parameters=schema.list_parameters("status"),
+        responses={200: LogEntriesSerializer, **schema.errors(403, 404)},
+    )
+    def get(self, request: Request, pk: int) -> Response:
+        """Requests of a token in the last 24 hours, while its log was on."""
+        rows = self.token(pk).logged_requests.fresh()
+        rows = rows.defer("request_body", "response_body")
+        shown = LogEntrySerializer(rows, many=True).data
+        searched = ["request_id", "client_request_id", "model", "path"]
+        return list_rows(request, shown, searched=searched, filtered=["status"])
+
+
+class LoggedRequestView(RequestLogView):
+    serializer_class = LogEntryContentSerializer
+
+    @schema.describe(
+        responses={200: LogEntryContentSerializer, **schema.errors(403, 404)}
+    )
+    def get(self, request: Request, pk: int, row: int) -> Response:
+        """One logged request with its bodies."""
+        found = get_object_or_404(self.token(pk).logged_requests.fresh(), pk=row)
+        return Response(LogEntryContentSerializer(found).data)
 
 
 def _form_data(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -132,6 +255,8 @@ def _form_data(values: Mapping[str, Any]) -> dict[str, Any]:
     defaults = {name: field.initial for name, field in fields.items()}
     data = {name: each() if callable(each) else each for name, each in defaults.items()}
     data |= {name: value for name, value in values.items() if name != "models"}
+    data["stores_responses"] = values.get("stores_responses", True)
+    data["allowed_origins"] = "\n".join(values.get("allowed_origins", ()))
     data["budget_period"] = data["budget_period"] or AccessToken.Period.TOTAL
     data["allowed_models"] = [model.pk for model in values.get("models", ())]
     return data
@@ -185,19 +310,22 @@ class SessionsView(BrowserView):
 
     @schema.describe(
         operation_id="other_sessions_destroy",
-        responses={204: None, **schema.errors()},
+        responses={204: None, **schema.errors(403)},
     )
     def delete(self, request: Request) -> Response:
         """End all other sessions."""
-        end_others(request.user, request.session.session_key)
+        check_proof(request)
+        sign_out_others(request.user, request.session.session_key)
         return Response(status=204)
 
 
 class SessionView(BrowserView):
-    @schema.describe(responses={204: None, **schema.errors(404)})
+    @schema.describe(responses={204: None, **schema.errors(403, 404)})
     def delete(self, request: Request, pk: int) -> Response:
         """End a session."""
-        get_object_or_404(SignedInSession, pk=pk, user_id=request.user.pk).end()
+        check_proof(request)
+        row = get_object_or_404(SignedInSession, pk=pk, user_id=request.user.pk)
+        sign_out_session(row)
         return Response(status=204)
 
 

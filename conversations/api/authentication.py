@@ -17,6 +17,7 @@ from rest_framework.throttling import BaseThrottle
 
 from conversations.access import admission
 from conversations.access.errors import Forbidden, TooFast
+from conversations.access.policy import terms
 from conversations.access.rate_limits import Verdict
 from conversations.models.access_token import AccessToken, Scope
 
@@ -41,6 +42,8 @@ class TokenAuthentication(BaseAuthentication):
             peer = request.META.get("REMOTE_ADDR") or ""
             forwarded = request.META.get("HTTP_X_FORWARDED_FOR") or ""
             admission.check_address(token, peer, forwarded)
+        if terms.state.binds_tokens is not False:
+            terms.check_token(token.user_id)
         token.note_use()
         return token.user, token
 

@@ -24,6 +24,7 @@ from conversations.engine import NotRunning
 from conversations.requests.errors import describe_error, error_type
 from conversations.turns.error_texts import in_own_language
 from llm.errors import LLMError
+from llm.telemetry import log_context
 from llm.wire.items import new_id
 
 logger = logging.getLogger(__name__)
@@ -76,7 +77,8 @@ def llm_error_object(exc: LLMError) -> dict[str, Any]:
 
 def request_id(request: HttpRequest) -> str:
     """The request's id, made on first use."""
-    return str(request.META.setdefault("parley.request_id", new_id("req")))
+    found = log_context.request_id.get() or new_id("req")
+    return str(request.META.setdefault("parley.request_id", found))
 
 
 def is_api(request: HttpRequest) -> bool:

@@ -19,6 +19,7 @@ from conversations.api import schema
 from conversations.api.errors import PayloadTooLarge
 from conversations.api.serializers import AttachmentSerializer, AttachmentsSerializer
 from conversations.api.views import ApiView
+from conversations.audit.record import record_event
 from conversations.http.file_download import download
 from conversations.models import Attachment, Conversation
 from conversations.turns.attachments import (
@@ -113,6 +114,7 @@ class AttachmentView(ApiView):
         if is_used(row):
             raise FileInUse
         row.delete()
+        record_event("content.delete", target=("conversations.attachment", pk))
         return Response(status=status.HTTP_204_NO_CONTENT)
 
 

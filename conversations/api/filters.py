@@ -9,7 +9,7 @@ from rest_framework import serializers
 from rest_framework.request import Request
 
 from conversations.models import Conversation, ConversationQuerySet
-from conversations.search.filters import ARCHIVED, SearchFilters
+from conversations.search.filters import API, ARCHIVED, SearchFilters
 
 Row = TypeVar("Row", bound=Model)
 
@@ -21,6 +21,12 @@ class ConversationFilterSerializer(serializers.Serializer[Any]):
     folder = serializers.IntegerField(required=False, min_value=0, max_value=2**63 - 1)
     tag = serializers.CharField(max_length=50, required=False, default="")
     archived = serializers.ChoiceField(choices=ARCHIVED, required=False, default="yes")
+    api = serializers.ChoiceField(
+        choices=API,
+        required=False,
+        default="yes",
+        help_text="Those that responses of the gateway opened: with, without, only.",
+    )
 
 
 def limit_conversations(

@@ -5,14 +5,22 @@ from __future__ import annotations
 from typing import Any
 
 from django.http import Http404
-from rest_framework import serializers
+from drf_spectacular.utils import OpenApiParameter
+from rest_framework import serializers, status
+from rest_framework.exceptions import APIException
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from conversations.api import schema
 from conversations.api.pagination import PageSerializer, list_rows
 from conversations.api.views import ApiView
-from conversations.models.memory import Memory, forget
+from conversations.models.memory import Memory, TooManyMemories, forget, restore
+
+
+class TooManyToRestore(APIException):
+    status_code = status.HTTP_409_CONFLICT
+    default_detail = "The limit of memories is reached; delete one first."
+    default_code = "too_many_memories"
 
 
 class MemorySerializer(serializers.ModelSerializer[Any]):
@@ -20,9 +28,13 @@ class MemorySerializer(serializers.ModelSerializer[Any]):
         read_only=True, allow_null=True, help_text="In which it was remembered."
     )
 
+    turn = serializers.PrimaryKeyRelatedField[Any](
+        read_only=True, allow_null=True, help_text="In which a model stored it."
+    )
+
     class Meta:
         model = Memory
-        fields = ["id", "text", "conversation", "created_at"]
+        fields = ["id", "text", "conversation", "turn", "created_at"]
 
 
 class MemoriesSerializer(PageSerializer):
@@ -34,14 +46,26 @@ class MemoriesView(ApiView):
     serializer_class = MemoriesSerializer
 
     @schema.describe(
-        parameters=schema.list_parameters("conversation"),
+        parameters=[
+            *schema.list_parameters("conversation", "turn"),
+            OpenApiParameter(
+                "forgotten_in",
+                str,
+                description="Instead: what a model forgot in this turn.",
+            ),
+        ],
         responses={200: MemoriesSerializer, **schema.errors()},
     )
     def get(self, request: Request) -> Response:
         """What models have remembered about this user, newest first."""
         rows = Memory.objects.of(request.user.pk)
+        if turn := request.query_params.get("forgotten_in"):
+            changed = Memory.objects.changed_in(request.user.pk, [turn])
+            rows = changed.filter(deleted_at__isnull=False)
         shown = MemorySerializer(rows, many=True).data
-        return list_rows(request, shown, searched=["text"], filtered=["conversation"])
+        return list_rows(
+            request, shown, searched=["text"], filtered=["conversation", "turn"]
+        )
 
 
 class MemoryView(ApiView):
@@ -53,3 +77,22 @@ class MemoryView(ApiView):
         if not forget(request.user.pk or 0, pk):
             raise Http404
         return Response(status=204)
+
+
+class RestoredMemoryView(ApiView):
+    serializer_class = MemorySerializer
+
+    @schema.describe(
+        summary="Restore a memory",
+        request=None,
+        responses={200: MemorySerializer, **schema.errors(404, 409)},
+    )
+    def post(self, request: Request, pk: int) -> Response:
+        """Undo that a model forgot it."""
+        try:
+            is_restored = restore(request.user.pk or 0, pk)
+        except TooManyMemories as exc:
+            raise TooManyToRestore from exc
+        if not is_restored:
+            raise Http404
+        return Response(MemorySerializer(Memory.objects.get(pk=pk)).data)

@@ -18,14 +18,20 @@ class PresetSerializer(serializers.ModelSerializer[Any]):
     label = serializers.CharField(source="__str__", read_only=True)  # type: ignore[assignment]
     default = serializers.BooleanField(source="is_default", read_only=True)
     model = serializers.SerializerMethodField()
+    models = serializers.SerializerMethodField(
+        help_text="The models that its conversations may use; empty for all."
+    )
 
     class Meta:
         model = Preset
-        fields = ["name", "label", "description", "default", "model"]
+        fields = ["name", "label", "description", "default", "model", "models"]
 
     def get_model(self, preset: Preset) -> str | None:
         model = preset.language_model
         return model.public_name if model else None
+
+    def get_models(self, preset: Preset) -> list[str]:
+        return [model.public_name for model in preset.allowed_models.all()]
 
 
 class PresetsSerializer(PageSerializer):
@@ -44,6 +50,7 @@ class PresetsView(ApiView):
         """The presets that this user may begin a conversation with."""
         rows = Preset.objects.available_to(request.user)
         rows = rows.select_related("language_model__provider")
+        rows = rows.prefetch_related("allowed_models__provider")
         shown = PresetSerializer(rows, many=True).data
         names = ["name", "label", "description"]
         return list_rows(request, shown, searched=names, filtered=["model"])

@@ -131,6 +131,12 @@ NOTES = {
     },
 }
 CAPABILITIES = {"type": "object", "additionalProperties": True}
+PRICES = {
+    "type": "object",
+    "nullable": True,
+    "properties": {"input": {"type": "number"}, "output": {"type": "number"}},
+    "required": ["input", "output"],
+}
 RESPONSE = {
     "type": "object",
     "description": "A Responses object.",
@@ -266,6 +272,13 @@ CONVERSATION_FILTERS = [
     OpenApiParameter("folder", int, description="In the folder with this id."),
     OpenApiParameter("tag", str, description="With this tag."),
     OpenApiParameter("archived", str, enum=["no", "yes", "only"], default="yes"),
+    OpenApiParameter(
+        "api",
+        str,
+        enum=["yes", "no", "only"],
+        default="yes",
+        description="Those that responses of the gateway opened.",
+    ),
 ]
 
 

@@ -32,7 +32,10 @@ from conversations.requests.fields import (
     StrictSerializer,
     TextField,
 )
+from conversations.requests.model_facts import find_prices
+from llm.capabilities import LIMITS
 from llm.models import LanguageModel, ModelCall
+from llm.router import capabilities
 from llm.wire.response import ResponseBuilder
 
 
@@ -315,23 +318,47 @@ class ModelSerializer(serializers.ModelSerializer[Any]):
     label = serializers.CharField(source="__str__", read_only=True)  # type: ignore[assignment]
     provider = serializers.CharField(source="provider.name", read_only=True)
     default = serializers.BooleanField(source="is_default", read_only=True)
-    capabilities = serializers.SerializerMethodField()
+    capabilities = serializers.SerializerMethodField(
+        help_text="What it can do, as far as known."
+    )
+    context_window = serializers.SerializerMethodField(
+        help_text="Tokens of prompt and answer together."
+    )
+    max_output_tokens = serializers.SerializerMethodField()
+    prices = serializers.SerializerMethodField(
+        help_text="USD per million tokens; null if unknown, or if staff hide costs."
+    )
 
     class Meta:
         model = LanguageModel
         fields = [
             "id",
             "label",
+            "description",
             "provider",
             "default",
             "capabilities",
             "context_window",
             "max_output_tokens",
+            "prices",
         ]
 
     @extend_schema_field(schema.CAPABILITIES)
     def get_capabilities(self, model: LanguageModel) -> Any:
-        return model.capabilities
+        known = capabilities(model).to_dict()
+        return {name: known[name] for name in known if name not in LIMITS}
+
+    def get_context_window(self, model: LanguageModel) -> int | None:
+        return capabilities(model).context_window
+
+    def get_max_output_tokens(self, model: LanguageModel) -> int | None:
+        return capabilities(model).max_output_tokens
+
+    @extend_schema_field(schema.PRICES)
+    def get_prices(self, model: LanguageModel) -> Any:
+        if (prices := find_prices(model)) is None:
+            return None
+        return {"input": float(prices.read), "output": float(prices.written)}
 
 
 class ModelsSerializer(PageSerializer):

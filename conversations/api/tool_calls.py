@@ -55,6 +55,17 @@ class QuestionSerializer(serializers.ModelSerializer[Any]):
     call_id = serializers.CharField(source="tool_call.call_id", read_only=True)
     name = serializers.CharField(source="tool_call.name", read_only=True)
     decided_by = serializers.SerializerMethodField()
+    server = serializers.CharField(
+        read_only=True, allow_null=True, help_text="For a sign-in: where."
+    )
+    url = serializers.SerializerMethodField(
+        help_text="For a sign-in: the page that the user opens in a browser, signed in"
+        " to this server."
+    )
+
+    may_always = serializers.SerializerMethodField(
+        help_text="Whether your answer may hold for further calls in this chat."
+    )
 
     class Meta:
         model = Question
@@ -68,9 +79,13 @@ class QuestionSerializer(serializers.ModelSerializer[Any]):
             "message",
             "schema",
             "arguments",
+            "server",
+            "url",
             "answer",
             "state",
             "note",
+            "may_always",
+            "always",
             "asked_at",
             "expires_at",
             "decided_at",
@@ -80,6 +95,17 @@ class QuestionSerializer(serializers.ModelSerializer[Any]):
     @extend_schema_field({"type": "string", "nullable": True})
     def get_decided_by(self, question: Question) -> str | None:
         return str(question.decided_by) if question.decided_by else None
+
+    def get_may_always(self, question: Question) -> bool:
+        request = self.context.get("request")
+        if request is None or question.state != Question.State.OPEN:
+            return False
+        return question.may_cover_chat(request.user)
+
+    def get_url(self, question: Question) -> str:
+        request = self.context.get("request")
+        url = question.sign_in_url
+        return request.build_absolute_uri(url) if request and url else url
 
 
 class CallSerializer(serializers.ModelSerializer[Any]):
@@ -128,7 +154,8 @@ class OpenQuestionsView(ApiView):
     )
     def get(self, request: Request) -> Response:
         """The open questions that this user may answer, oldest first."""
-        shown = QuestionSerializer(_questions(request).open(), many=True).data
+        rows = _questions(request).open()
+        shown = QuestionSerializer(rows, many=True, context={"request": request}).data
         return list_rows(
             request,
             shown,
@@ -168,7 +195,8 @@ class QuestionView(ApiView, generics.RetrieveAPIView[Question]):
 
 
 class AnswerView(ApiView):
-    token_scopes = _TOOLS
+    #: By itself: a program that may start a tool must not approve it as well.
+    token_scopes = (Scope.APPROVE,)
     serializer_class = AnswerSerializer
 
     @schema.describe(
@@ -182,7 +210,61 @@ class AnswerView(ApiView):
         serializer = AnswerSerializer(data=request.data)
         serializer.is_valid(raise_exception=True)
         answer_question(question, request.user, **serializer.validated_data)
-        return Response(QuestionSerializer(_questions(request).get(pk=pk)).data)
+        decided = _questions(request).get(pk=pk)
+        context = {"request": request}
+        return Response(QuestionSerializer(decided, context=context).data)
+
+
+class StandingApprovalSerializer(serializers.ModelSerializer[Any]):
+    """A tool that runs unasked in a conversation, for the user's own messages."""
+
+    conversation = serializers.CharField(
+        source="tool_call.turn.conversation_id", read_only=True
+    )
+    name = serializers.CharField(source="tool_call.name", read_only=True)
+
+    class Meta:
+        model = Question
+        fields = ["id", "conversation", "name", "decided_at"]
+
+
+class StandingApprovalsSerializer(PageSerializer):
+    results = StandingApprovalSerializer(many=True)
+    data = StandingApprovalSerializer(many=True, help_text="The same as `results`.")  # type: ignore[assignment]
+
+
+def _standing(request: Request) -> QuestionQuerySet:
+    mine = Question.objects.covering_chats().filter(decided_by=request.user.pk)
+    return mine.select_related("tool_call__turn")
+
+
+class StandingApprovalsView(ApiView):
+    token_scopes = _TOOLS
+    serializer_class = StandingApprovalsSerializer
+
+    @schema.describe(
+        parameters=schema.list_parameters("conversation"),
+        responses={200: StandingApprovalsSerializer, **schema.errors()},
+    )
+    def get(self, request: Request) -> Response:
+        """Approvals of this user that cover further calls in their chats."""
+        shown = StandingApprovalSerializer(_standing(request), many=True).data
+        return list_rows(
+            request, shown, searched=["name"], filtered=["conversation", "name"]
+        )
+
+
+class StandingApprovalView(ApiView):
+    token_scopes = _TOOLS
+
+    @schema.describe(
+        summary="Revoke an approval", responses={204: None, **schema.errors(404)}
+    )
+    def delete(self, request: Request, pk: str) -> Response:
+        """From now on the tool asks again in that chat."""
+        found = get_object_or_404(_standing(request), pk=pk)
+        _standing(request).of_tool_in_chat(found).revoke(request.user)
+        return Response(status=status.HTTP_204_NO_CONTENT)
 
 
 class CallsView(ApiView, generics.ListAPIView[ToolCall]):
@@ -274,6 +356,6 @@ def _find_call(token: str) -> ToolCall:
 def _questions(request: Request) -> QuestionQuerySet:
     return (
         Question.objects.answerable_by(request.user)
-        .select_related("tool_call__turn", "decided_by")
+        .select_related("tool_call__turn", "decided_by", "server")
         .distinct()
     )

@@ -27,7 +27,7 @@ from conversations.api.library import transfer
 from conversations.api.library import views as library
 from conversations.api.reading.dictation import DictationView
 from conversations.api.reading.ratings import DetailsView, RatingView
-from conversations.api.settings import usage
+from conversations.api.settings import limits, mcp_sign_ins, notices, usage, webhooks
 from conversations.api.settings import views as own_settings
 
 app_name = "api"
@@ -156,6 +156,16 @@ urlpatterns = [
         tool_calls.OpenQuestionsView.as_view(),
         name="open-questions",
     ),
+    path(
+        "approvals/",
+        tool_calls.StandingApprovalsView.as_view(),
+        name="standing-approvals",
+    ),
+    path(
+        "approvals/<slug:pk>/",
+        tool_calls.StandingApprovalView.as_view(),
+        name="standing-approval",
+    ),
     path("questions/<slug:pk>/", tool_calls.QuestionView.as_view(), name="question"),
     path("questions/<slug:pk>/answer/", tool_calls.AnswerView.as_view(), name="answer"),
     path("callbacks/<str:token>/", tool_calls.CallbackView.as_view(), name="callback"),
@@ -167,14 +177,56 @@ urlpatterns = [
     path("search/", search.SearchView.as_view(), name="search"),
     path("memories/", memories.MemoriesView.as_view(), name="memories"),
     path("memories/<int:pk>/", memories.MemoryView.as_view(), name="memory"),
+    path(
+        "memories/<int:pk>/restore/",
+        memories.RestoredMemoryView.as_view(),
+        name="restore-memory",
+    ),
     path("tokens/", account.TokensView.as_view(), name="tokens"),
     path("tokens/<int:pk>/", account.TokenView.as_view(), name="token"),
+    path(
+        "tokens/<int:pk>/requests/",
+        account.LoggedRequestsView.as_view(),
+        name="logged-requests",
+    ),
+    path(
+        "tokens/<int:pk>/requests/<int:row>/",
+        account.LoggedRequestView.as_view(),
+        name="logged-request",
+    ),
     path("sessions/", account.SessionsView.as_view(), name="sessions"),
     path("sessions/<int:pk>/", account.SessionView.as_view(), name="session"),
     path("password/", account.PasswordView.as_view(), name="password"),
+    path("sign-ins/", mcp_sign_ins.SignInsView.as_view(), name="sign-ins"),
+    path("sign-ins/<int:pk>/", mcp_sign_ins.OwnSignInView.as_view(), name="sign-in"),
     path("settings/", own_settings.SettingsView.as_view(), name="settings"),
     path("prompts/", own_settings.PromptsView.as_view(), name="prompts"),
     path("prompts/<int:pk>/", own_settings.PromptView.as_view(), name="prompt"),
+    path("webhooks/", webhooks.WebhooksView.as_view(), name="webhooks"),
+    path("webhooks/<int:pk>/", webhooks.WebhookView.as_view(), name="webhook"),
+    path(
+        "webhooks/<int:pk>/secret/",
+        webhooks.SecretView.as_view(),
+        name="webhook-secret",
+    ),
+    path(
+        "webhooks/<int:pk>/deliveries/",
+        webhooks.DeliveriesView.as_view(),
+        name="deliveries",
+    ),
+    path(
+        "webhooks/<int:pk>/deliveries/<int:delivery_id>/send/",
+        webhooks.SendAgainView.as_view(),
+        name="send-again",
+    ),
+    path("limits/", limits.LimitsView.as_view(), name="limits"),
+    path("announcements/", notices.AnnouncementsView.as_view(), name="announcements"),
+    path(
+        "announcements/<int:pk>/dismiss/",
+        notices.DismissView.as_view(),
+        name="dismiss-announcement",
+    ),
+    path("terms/", notices.TermsView.as_view(), name="terms"),
     path("usage/", usage.UsageView.as_view(), name="usage"),
     path("usage/all/", usage.AllUsageView.as_view(), name="all-usage"),
     path(

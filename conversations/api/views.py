@@ -48,6 +48,7 @@ from conversations.requests.errors import InvalidInput
 from conversations.requests.turn_request import TurnRequestSerializer
 from llm import router
 from llm.pricing.caller import cut_name
+from llm.telemetry import tracing
 
 
 class _OnlyJSON(DefaultContentNegotiation):
@@ -249,6 +250,8 @@ class TurnsView(ApiView, generics.ListAPIView[Turn]):
         ids = {"request_id": request_id(self.request)}
         if theirs := self.request.headers.get(REQUEST_ID):
             ids["client_request_id"] = cut_name(theirs)
+        if tracing.spans is not None:
+            ids["trace_parent"] = tracing.spans.current_traceparent()
         return {
             "user": self.request.user,
             "token": token_of(self.request),

@@ -20,6 +20,7 @@ from django.db import Error as DatabaseError
 from conversations.engine import background_store as rows
 from conversations.engine.background_store import CallClaim, CallWork, ConcludedCall
 from conversations.engine.database.executor import Database
+from llm.telemetry import log_context
 from tools.execute import CallOutcome, CallProgress, execute, format_trace
 from tools.loop.late_results import poll_for
 from tools.registry import RuntimeTool
@@ -134,6 +135,7 @@ class BackgroundCalls:
     async def _run_call(self, claim: CallClaim) -> None:
         try:
             work = await self._database.read(rows.load, claim)
+            log_context.turn_id.set(work.context.turn_id)
             outcome = work.outcome or await self._outcome(claim, work)
             await self._conclude(claim, outcome)
         except asyncio.CancelledError:

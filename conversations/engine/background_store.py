@@ -23,6 +23,7 @@ from django.utils import timezone
 from conversations.engine import message_bounds
 from conversations.engine.database import sql
 from conversations.engine.database.sql import LAPSED, Moment
+from conversations.engine.loading.tool_rate_limit import limit_calls
 from conversations.models import (
     Conversation,
     Item,
@@ -134,6 +135,8 @@ def load(call_claim: CallClaim) -> CallWork:
     turn, conversation = row.turn, row.turn.conversation
     tools = ToolRow.objects.available(turn.actor)
     tool = tools.get(row.name)
+    if tool and tool.calls_per_minute and row.claims <= 1:  # not when it runs again
+        tools = {**tools, row.name: limit_calls(tool, turn.actor)}
     if row.deadline_at is None:
         row.deadline_at = _deadline(row, tool)
         ToolCall.objects.filter(pk=row.pk).update(deadline_at=row.deadline_at)
@@ -142,6 +145,7 @@ def load(call_claim: CallClaim) -> CallWork:
         tools=tools,
         context=Context(
             user_id=turn.actor_id,
+            sign_ins_of=turn.actor_id,
             conversation_id=conversation.pk,
             turn_id=turn.pk,
             callback_url=callback_url(row.pk),

@@ -80,11 +80,20 @@ def update_turn(claim: Claim, changed: Mapping[str, Any]) -> None:
         raise StaleEpoch
 
 
-def find_next_turns(conversation_id: str) -> list[str]:
-    """The conversation's claimable turns, oldest first: one for each branch."""
-    found = sql.rows(sql.CLAIMABLE_IN, [conversation_id, Moment()])
-    by_age = sorted(found, key=lambda row: (row[1], row[0]))
-    return [turn_id for turn_id, _ in by_age[:MAX_NEXT]]
+def find_next_turns(conversation_id: str) -> tuple[list[str], bool]:
+    """The conversation's claimable turns, oldest first: one for each branch. And
+    whether it has results that wake the model."""
+    values = [conversation_id, Moment(), conversation_id]
+    found = sql.rows(sql.NEXT_IN, values)
+    turns = [row for row in found if row[0] is not None]
+    by_age = sorted(turns, key=lambda row: (row[1], row[0]))
+    return [turn_id for turn_id, _ in by_age[:MAX_NEXT]], len(turns) < len(found)
+
+
+def find_queued(turn_ids: Collection[str]) -> list[str]:
+    """Those of the turns that no run has claimed yet."""
+    queued = Turn.objects.filter(pk__in=turn_ids, status=Turn.Status.QUEUED)
+    return list(queued.values_list("pk", flat=True))
 
 
 def to_sweep(limit: int) -> list[str]:

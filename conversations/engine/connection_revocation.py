@@ -13,12 +13,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Callable, Collection, Coroutine, Iterable
 from contextlib import suppress
 from contextvars import Context
 from dataclasses import dataclass, field
 from importlib import import_module
-from typing import Any
+from typing import Any, NoReturn
 
 from django.conf import settings
 from django.contrib.auth import get_user_model
@@ -26,6 +27,7 @@ from django.contrib.sessions.backends.db import SessionStore
 from django.utils import timezone
 
 from conversations import engine
+from conversations.access.errors import TooManyConnections
 from conversations.engine import notifications
 from conversations.models import Participant
 from conversations.models.access_token import AccessToken
@@ -34,6 +36,7 @@ from llm.db.outages import UNREACHABLE
 
 REVOKED = "revoked"  # kind of notification between processes
 INTERVAL = 1.0  # seconds between two checks of all connections; with one, under 2
+_RETRY_AFTER = 5.0  # seconds
 BATCH = 500  # values of a query
 CREDENTIAL = "parley.credential"  # key in the ASGI scope
 #: Key in a Django request's META: a function that puts the credential into the scope.
@@ -175,6 +178,8 @@ class Connections:
 
     def __init__(self) -> None:
         self._open: dict[int, tuple[Credential, Callable[[], None]]] = {}
+        #: Open connections by token, or by user as a negative number.
+        self._counts: Counter[int] = Counter()
         self._last = 0
         self._is_stale = False
         self._timer: asyncio.TimerHandle | None = None
@@ -183,10 +188,17 @@ class Connections:
     def add(
         self, credential: Credential, end: Callable[[], None]
     ) -> Callable[[], None]:
-        """Register a connection and return a function that removes it.
+        """Register a connection and return a function that removes it. Raises
+        TooManyConnections.
 
         `end` is called once, on this event loop, when `credential` is no longer valid.
         """
+        owner, limit = credential.token_id, settings.TOKEN_CONNECTIONS
+        if owner is None:
+            owner, limit = -credential.user_id, settings.USER_CONNECTIONS
+        if limit and self._counts[owner] >= limit:
+            self._refuse("user" if credential.token_id is None else "token", limit)
+        self._counts[owner] += 1
         self._last += 1
         number = self._last
         self._open[number] = credential, end
@@ -214,7 +226,19 @@ class Connections:
         self._start_check()
 
     def _remove(self, number: int) -> None:
-        self._open.pop(number, None)
+        credential, _end = self._open.pop(number, (None, None))
+        if credential is None:
+            return
+        owner = credential.token_id or -credential.user_id
+        self._counts[owner] -= 1
+        if not self._counts[owner]:
+            del self._counts[owner]
+
+    def _refuse(self, kind: str, limit: int) -> NoReturn:
+        raise TooManyConnections(
+            f"{limit} connections of this {kind} are open; close one first.",
+            retry_after=_RETRY_AFTER,
+        )
 
     def _schedule_check(self) -> None:
         # An empty context: the caller's may reference a whole request.

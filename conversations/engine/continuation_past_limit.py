@@ -6,6 +6,7 @@ from typing import Any
 
 from conversations import engine
 from conversations.access import admission, budget, maintenance
+from conversations.access.limits.admission import admit_message
 from conversations.models import Turn
 from conversations.models.access_token import AccessToken
 
@@ -22,4 +23,5 @@ def continue_message(turn: Turn, user: Any, token: AccessToken | None = None) ->
         if token.tokens_per_minute:
             admission.check_tokens_available(token, 1)
         budget.check_budget(token)
+    admit_message(user.pk, token)
     return engine.continue_message(turn, token, user)

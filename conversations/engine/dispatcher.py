@@ -26,6 +26,7 @@ from conversations.engine.runs.run import Run
 from conversations.engine.suspects import SuspectGate
 from conversations.models import OpenedTurn, Turn
 from llm.db.outages import UNREACHABLE
+from llm.telemetry import log_context
 from tools.execute import format_trace
 
 logger = logging.getLogger(__name__)
@@ -34,6 +35,8 @@ logger = logging.getLogger(__name__)
 #: not in the queue of the database threads, where heartbeats and writes of running
 #: turns would wait behind them. Four keep one or two threads busy (decision 18).
 MAX_STARTS = 4
+
+MAX_CONVERSATIONS = 10_000  # that are remembered
 
 
 class Dispatcher:
@@ -60,6 +63,8 @@ class Dispatcher:
         self._database = database
         self._wake_background = wake_background  # one bound method for all runs
         self._large_answers = LargeAnswers()
+        #: Conversations of which a turn has run here, the last one last.
+        self._conversations: dict[str, None] = {}
         #: Active turns that were stopped before they had a run.
         self._to_stop: set[str] = set()
         #: Of turns that wait for room; resolved when the turn is stopped.
@@ -101,12 +106,6 @@ class Dispatcher:
         self.gate.open_after(
             has_progressed=run is not None and run.state.has_progressed
         )
-
-    async def admit(self, turn_id: str) -> None:
-        """Like `put`, but returns once the turn is claimed or cannot be."""
-        self.put(turn_id)
-        if known := self.active_turns.get(turn_id):
-            await asyncio.shield(known)
 
     async def open(self, open_turn: Callable[[], OpenedTurn]) -> tuple[Turn, bool]:
         """Open a turn, and claim it in the same transaction if there is room. Returns
@@ -168,6 +167,7 @@ class Dispatcher:
         """Claim the turn and run it. With `loading`, the turn is already claimed and
         has a slot."""
         turn_id = attempt.turn_id
+        log_context.turn_id.set(turn_id)  # in the context of this task
         next_turns: Sequence[str] = ()
         has_slot = loading is not None
         if not has_slot and (self.slots.locked() or not self.gate.is_open):
@@ -262,12 +262,23 @@ class Dispatcher:
             self._large_answers,
         )
         self.runs[turn_id] = run
+        self._note_conversation(attempt.claim.conversation_id)
         self._mark_admitted(turn_id)
         if turn_id in self._to_stop:
             run.state.cancel()
         if self._tasks.draining:
             run.state.cancel("released")
         return run
+
+    def _note_conversation(self, conversation_id: str) -> None:
+        self._conversations.pop(conversation_id, None)
+        self._conversations[conversation_id] = None
+        if len(self._conversations) > MAX_CONVERSATIONS:
+            del self._conversations[next(iter(self._conversations))]
+
+    def has_run(self, conversation_id: str) -> bool:
+        """Whether a turn of the conversation has run here of late."""
+        return conversation_id in self._conversations
 
     def _mark_admitted(self, turn_id: str) -> None:
         if (known := self.active_turns[turn_id]) is not None:

@@ -12,6 +12,7 @@ from conversations.engine import background_store, claim_store
 from conversations.engine.database.executor import Database
 from conversations.engine.engine import SWEEP, Engine
 from conversations.engine.event_log import MemoryLog
+from conversations.engine.webhooks import delivery_store
 
 logger = logging.getLogger(__name__)
 
@@ -23,6 +24,7 @@ class EmbeddedEngine(Engine):
     async def start(self) -> None:
         found = await self.database.write(claim_store.release_all)
         await self.database.write(background_store.release_all)
+        await self.database.write(delivery_store.release_all)
         if found:
             logger.info("%d interrupted turns will be resumed", found)
         self._repeat(SWEEP, self.subscriptions.end_deleted, name="sweep")

@@ -12,6 +12,9 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 
 from conversations.access import budget
+from conversations.access.limits.leases import FLUSH_INTERVAL
+from conversations.access.limits.upkeep import return_leases, update_limits
+from conversations.access.webhooks import interest
 from conversations.engine import claim_store, question_store
 from conversations.engine.background_calls import BackgroundCalls
 from conversations.engine.database.executor import Database
@@ -34,6 +37,7 @@ from conversations.engine.process.engine_tasks import EngineTasks
 from conversations.engine.process.status_report import REPORT_INTERVAL, StatusReport
 from conversations.engine.replays.replaying import REPLAY_INTERVAL, Replays
 from conversations.engine.subscriptions import Subscriptions
+from conversations.engine.webhooks.delivering import DELIVERY_INTERVAL, Deliveries
 from conversations.models import OpenedTurn, Turn
 from llm.db.outages import UNREACHABLE
 
@@ -67,6 +71,7 @@ class Engine:
         self._schedule = Schedule(database)
         self.replays = Replays(self.tasks, database)
         self.evaluations = Evaluations(self.tasks, database)
+        self.deliveries = Deliveries(self.tasks, database)
         self.status_report = StatusReport(
             self.dispatcher, database, runs_turns=self.runs_turns
         )
@@ -77,6 +82,7 @@ class Engine:
         self._repeat(CHECK_INTERVAL, self._schedule.run_due, name="sweep")
         self._repeat(REPLAY_INTERVAL, self.replays.run_due, name="sweep")
         self._repeat(EVALUATION_INTERVAL, self.evaluations.run_due, name="sweep")
+        self._repeat(DELIVERY_INTERVAL, self.deliveries.run_due, name="sweep")
         await self.start_reporting()
         await self.sweep()
 
@@ -85,6 +91,11 @@ class Engine:
         with suppress(*UNREACHABLE):
             await report()
         self._repeat(REPORT_INTERVAL, report, name="heartbeat")
+        self._repeat(FLUSH_INTERVAL, self._update_limits, name="heartbeat")
+
+    async def _update_limits(self) -> None:
+        await self.database.write(update_limits)
+        await self.database.read(interest.refresh)
 
     def _repeat(
         self, seconds: float, act: Callable[[], Awaitable[None]], *, name: str
@@ -106,9 +117,12 @@ class Engine:
         self.dispatcher.release_all()
         await self.background.drain()
         self.tasks.stop()
-        await self.tasks.cancel("heartbeat", "sweep", "queued", "replay", "title")
+        await self.tasks.cancel(
+            *("heartbeat", "sweep", "queued", "replay", "title", "delivery")
+        )
         with suppress(*UNREACHABLE):
             await self.status_report.close()
+            await self.database.write(return_leases)
         await self.database.close()
 
     # Queue

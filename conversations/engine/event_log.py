@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
@@ -102,6 +103,12 @@ class Publisher(Protocol):
         """
 
 
+class OpenLog(Protocol):
+    """A log that a run writes."""
+
+    began_at: float  # time.monotonic()
+
+
 class EventLog(Protocol):
     """The events of all turns: runs append to it, subscribers read from it."""
 
@@ -129,6 +136,9 @@ class EventLog(Protocol):
 
     def wake_all(self) -> None: ...
 
+    def list_open(self) -> Sequence[OpenLog]:
+        """The logs here of turns that have not ended. Any thread may call it."""
+
 
 class _DirectSubscriber:
     """A subscriber at the end of a log, to whose connection entries are written as they
@@ -149,6 +159,7 @@ class TurnLog:
     __slots__ = (
         "_direct_subscribers",
         "_waiting",
+        "began_at",
         "ended",
         "entries",
         "epoch",
@@ -160,6 +171,7 @@ class TurnLog:
 
     def __init__(self, turn_id: str) -> None:
         self.turn_id = turn_id
+        self.began_at = time.monotonic()
         self.epoch = 0
         self.entries = Entries(turn_id)
         self.ended = False
@@ -339,6 +351,9 @@ class MemoryLog:
     def wake_all(self) -> None:
         for log in self._logs.values():
             log.wake()
+
+    def list_open(self) -> list[TurnLog]:
+        return [log for log in list(self._logs.values()) if not log.ended]
 
     def _open(self, turn_id: str) -> TurnLog:
         if (log := self._logs.get(turn_id)) is None:

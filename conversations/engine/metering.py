@@ -1,7 +1,8 @@
-"""Charge an access token for provider calls: reserve before each, settle after it.
+"""Charge access tokens and people for provider calls: reserve before each, settle
+after it.
 
-A `Meter` wraps the stream between the tool loop and `llm.policy`. A token with neither
-a budget nor a token rate limit has no meter.
+A `Meter` wraps the stream between the tool loop and `llm.policy`. A call has none if
+its token has neither a budget nor a token rate limit, and no limit of use applies.
 """
 
 from __future__ import annotations
@@ -18,11 +19,15 @@ from django.conf import settings
 from conversations.access import budget, rate_limits
 from conversations.access.admission import token_bucket_owner
 from conversations.access.errors import PriceUnknown
+from conversations.access.limits import admission as usage_limits
+from conversations.access.limits.amounts import Amounts
+from conversations.access.limits.applicable import Applied
+from conversations.access.limits.leases import Reservation, leases
 from conversations.access.rate_limits import Charge
 from conversations.engine.database.executor import Database
 from conversations.models.access_token import AccessToken
 from conversations.models.ledger import entry_id
-from conversations.turns.history import BYTES_A_TOKEN, estimate_tokens
+from conversations.turns.history import BYTES_A_TOKEN, estimate_prompt
 from llm.adaptation.adapt import merge_usage
 from llm.generation.result import cost_of
 from llm.http.client import ProviderCall, Stream
@@ -42,6 +47,8 @@ logger = logging.getLogger(__name__)
 
 #: Tokens of an answer where the caller sets no limit.
 DEFAULT_MAX_OUTPUT = 16_384
+#: Tokens of an answer that are reserved of a limit where the caller sets no limit.
+RESERVED_OUTPUT = 1024
 #: Factor by which a prompt may be longer than our estimate.
 PROMPT_SAFETY_FACTOR = 2
 
@@ -51,40 +58,85 @@ class Meter:
 
     database: Database
 
-    def __init__(self, token: AccessToken, route: Route, *, taken: int = 0) -> None:
-        """`taken`: tokens already charged to the rate limit on admission."""
+    def __init__(
+        self,
+        token: AccessToken | None,
+        route: Route,
+        limits: Applied = (),
+        *,
+        taken: int = 0,
+    ) -> None:
+        """`limits`: those of use that apply to the caller. `taken`: tokens already
+        charged to the rate limit on admission."""
         self._token = token
+        self._limits = limits
         self._taken = taken
         limit = route.capabilities.max_output_tokens or DEFAULT_MAX_OUTPUT
         self._max_output_tokens = min(DEFAULT_MAX_OUTPUT, limit)
         self.reservations: list[tuple[str, int]] = []  # id and reserved amount
+        self._limit_reservations: list[Reservation] = []
+        self._has_budget = token is not None and token.budget is not None
+        self._has_cost_limit = any(each.caps.cost is not None for each in limits)
 
     @classmethod
     def of(
-        cls, token: AccessToken | None, route: Route, *, taken: int = 0
+        cls,
+        token: AccessToken | None,
+        route: Route,
+        limits: Applied = (),
+        *,
+        taken: int = 0,
     ) -> Meter | None:
-        if token is None or not token.is_metered:
+        if not limits and (token is None or not token.is_metered):
             return None
-        return cls(token, route, taken=taken)
+        return cls(token, route, limits, taken=taken)
 
     async def admit(self, request: Request, route: Route) -> None:
         """Reserve the maximum cost; called before each request to a provider.
 
-        Raises BudgetExhausted, PriceUnknown, Unauthorized.
+        Raises BudgetExhausted, PriceUnknown, Unauthorized, UsageLimitReached.
         """
-        if self._token.budget is None:
+        amount = self._max_cost(request, route)
+        if self._limits:
+            await self._reserve_limits(request, amount)
+        if not self._has_budget:
             return
-        amount = max_cost(request, route)
-        if amount is None:
-            raise PriceUnknown(
-                f"The price of the model {route.name!r} is unknown, so a token with a"
-                " budget cannot use it; ask the staff to enter its prices."
-            )
+        assert self._token is not None, "a budget is a token's"
         entry = entry_id()
         self.reservations.append((entry, amount))
         # All writes go through one thread, so that the entry is settled after it is
         # reserved, even if this coroutine is cancelled here.
         await self.database.write(budget.reserve, entry, self._token.pk, amount)
+
+    def _max_cost(self, request: Request, route: Route) -> int:
+        """Billionths of a USD; 0 where neither budget nor limit asks. Raises
+        PriceUnknown."""
+        if not self._has_budget and not self._has_cost_limit:
+            return 0
+        amount = max_cost(request, route)
+        if amount is not None:
+            return amount
+        subject = "a token with a budget" if self._has_budget else "a limit of cost"
+        verb = "use" if self._has_budget else "allow"
+        raise PriceUnknown(
+            f"The price of the model {route.name!r} is unknown, so {subject} cannot"
+            f" {verb} it; ask the staff to enter its prices."
+        )
+
+    async def _reserve_limits(self, request: Request, cost: int) -> None:
+        """Raises UsageLimitReached."""
+        amounts = Amounts(tokens=_max_tokens(request), cost=cost)
+        found = leases.try_reserve(self._limits, amounts)
+        if found is None:
+            enlarging = asyncio.ensure_future(
+                self.database.write(usage_limits.reserve, self._limits, amounts)
+            )
+            try:
+                found = await asyncio.shield(enlarging)
+            except asyncio.CancelledError:
+                enlarging.add_done_callback(_release_reservation)
+                raise
+        self._limit_reservations.append(found)
 
     def meter_stream(self, stream: Stream) -> Stream:
         """`stream`, with its calls settled when it ends, in whatever way it ends."""
@@ -92,7 +144,7 @@ class Meter:
         async def stream_and_settle(
             request: Request, call: ProviderCall
         ) -> AsyncGenerator[list[Delta], None]:
-            self.reservations = []
+            self.reservations, self._limit_reservations = [], []
             request = self.limit_output(request)
             totals = _StreamTotals()
             try:
@@ -107,7 +159,8 @@ class Meter:
 
     def limit_output(self, request: Request) -> Request:
         """With a budget every request has an output limit, so that its cost has one."""
-        if self._token.budget is None or request.max_output_tokens is not None:
+        has_bound = self._has_budget or self._has_cost_limit
+        if not has_bound or _output_limit(request) is not None:
             return request
         return replace(request, max_output_tokens=self._max_output_tokens)
 
@@ -121,11 +174,19 @@ class Meter:
             cost = costs[number] if number < len(costs) else 0
             charged = amount if cost is None else cost
             self._run_in_background(self.database.write(budget.settle, entry, charged))
-        if limit := self._token.tokens_per_minute:
-            used = sum(map(_tokens, whole)) - self._taken
+        for number, reservation in enumerate(self._limit_reservations):
+            used = Amounts()
+            if number < len(costs):
+                cost, tokens = costs[number], _tokens(whole[number])
+                reserved = reservation.reserved_cost
+                used = Amounts(tokens=tokens, cost=reserved if cost is None else cost)
+            leases.settle(reservation, used)
+        token = self._token
+        if token is not None and (limit := token.tokens_per_minute):
+            total = sum(map(_tokens, whole)) - self._taken
             self._taken = 0
-            charge = Charge("tokens", limit, used)
-            owner = token_bucket_owner(self._token)
+            charge = Charge("tokens", limit, total)
+            owner = token_bucket_owner(token)
             if settings.REDIS_URL:
                 self._run_in_background(
                     self.database.read(rate_limits.charge, owner, charge)
@@ -175,16 +236,42 @@ def max_cost(request: Request, route: Route) -> int | None:
 
     Assumes the estimated prompt times a safety factor, and the longest answer allowed.
     """
-    tokens = PROMPT_SAFETY_FACTOR * estimate_tokens(
-        request.instructions, request.items, request.tools
-    )
-    answer = request.max_output_tokens or DEFAULT_MAX_OUTPUT
+    tokens = PROMPT_SAFETY_FACTOR * estimate_prompt(request)
+    answer = (_output_limit(request) or DEFAULT_MAX_OUTPUT) * _count_of_answers(request)
+    return highest_cost(tokens, answer, route)
+
+
+def highest_cost(tokens: int, answer: int, route: Route) -> int | None:
+    """The cost of a prompt and an answer of so many tokens, cached or not."""
     plain = UsageDelta(tokens, answer)
     # Writing a prompt to the provider's cache costs more than not caching it.
     cached = UsageDelta(tokens, answer, cache_write_tokens=tokens)
     costs = [cost_of(ProviderCall(usage=usage), route) for usage in (plain, cached)]
     known = [cost for cost in costs if cost is not None]
     return budget.nanos(max(known)) if known else None
+
+
+def _max_tokens(request: Request) -> int:
+    """Tokens to reserve: the estimated prompt, and the answer's limit if it is known.
+    A longer answer is counted when it ends."""
+    answer = _output_limit(request) or RESERVED_OUTPUT
+    return estimate_prompt(request) + answer * _count_of_answers(request)
+
+
+def _release_reservation(done: asyncio.Future[Reservation]) -> None:
+    if not done.cancelled() and done.exception() is None:
+        leases.settle(done.result(), Amounts())
+
+
+def _output_limit(request: Request) -> int | None:
+    own = request.forwarded.max_output_tokens if request.forwarded else None
+    return own or request.max_output_tokens
+
+
+def _count_of_answers(request: Request) -> int:
+    """The answers that a request of Chat Completions asks for at once."""
+    count = request.forwarded.fields.get("n") if request.forwarded else None
+    return count if isinstance(count, int) and count > 0 else 1
 
 
 def _with_usage(
@@ -205,7 +292,7 @@ def _with_usage(
         answer = max(answer or 0, estimated)
     prompt = usage.input_tokens
     if prompt is None:
-        prompt = estimate_tokens(request.instructions, request.items, request.tools)
+        prompt = estimate_prompt(request)
     return replace(
         call, usage=replace(usage, input_tokens=prompt, output_tokens=answer)
     )

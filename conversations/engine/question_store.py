@@ -14,8 +14,10 @@ from typing import Any
 
 from django.conf import settings
 from django.db import transaction
+from django.db.models import prefetch_related_objects
 from django.utils import timezone
 
+from conversations.access.webhooks import outbox
 from conversations.engine.claim_store import Claim, turn_query, update_turn
 from conversations.engine.database.sql import Moment
 from conversations.engine.event_log import StaleEpoch
@@ -27,16 +29,23 @@ from conversations.engine.turn_store import (
 from conversations.models import AlreadyDecided, Question, ToolCall, Turn
 from llm.wire.items import Item as ItemPayload
 
+#: What a call of a suspended turn waits for, by the kind of its question.
+_WAITING_STATES = {
+    Question.Kind.APPROVAL: ToolCall.State.AWAITING_APPROVAL,
+    Question.Kind.SIGN_IN: ToolCall.State.AWAITING_SIGN_IN,
+}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewQuestion:
     """A question to a person that has no row yet."""
 
-    kind: str
+    kind: Question.Kind
     message: str = ""
     schema: Mapping[str, Any] | None = None
     arguments: Mapping[str, Any] | None = None
     group_id: int | None = None
+    server_id: int | None = None
 
 
 def suspend(
@@ -81,6 +90,7 @@ def _suspend(
     write()
     questions = [_question(claim, call, question) for call, question in new_questions]
     still_open = [q for q in questions if q.state == Question.State.OPEN]
+    prefetch_related_objects(still_open, "server")  # the run may not query for it
     if not still_open:
         Turn.objects.filter(pk=claim.turn_id).update(status=Turn.Status.QUEUED)
     return still_open
@@ -92,18 +102,25 @@ def _question(claim: Claim, call: ItemPayload, new_question: NewQuestion) -> Que
         call_id=call["call_id"],
         defaults={
             "name": call["name"],
-            "state": ToolCall.State.AWAITING_APPROVAL,
+            "state": _WAITING_STATES[new_question.kind],
         },
     )
-    known = row.questions.filter(kind=new_question.kind).first()
-    return known or row.questions.create(
+    known = row.questions.filter(kind=new_question.kind)
+    if new_question.kind == Question.Kind.SIGN_IN:
+        known = known.open()  # a sign-in that was given may have ended since
+    if found := known.first():
+        return found
+    question = row.questions.create(
         kind=new_question.kind,
         message=new_question.message,
         schema=new_question.schema,
         arguments=new_question.arguments,
         group_id=new_question.group_id,
+        server_id=new_question.server_id,
         expires_at=timezone.now() + timedelta(seconds=settings.QUESTION_EXPIRES),
     )
+    outbox.note_question(question, claim.turn_id)
+    return question
 
 
 @transaction.atomic
@@ -112,7 +129,7 @@ def ask(claim: Claim, call_id: str, new_question: NewQuestion) -> Question:
     if not turn_query(claim).exists():
         raise StaleEpoch
     row = ToolCall.objects.get(turn_id=claim.turn_id, call_id=call_id)
-    return Question.objects.create(
+    question = Question.objects.create(
         tool_call=row,
         kind=new_question.kind,
         message=new_question.message,
@@ -120,6 +137,8 @@ def ask(claim: Claim, call_id: str, new_question: NewQuestion) -> Question:
         group_id=new_question.group_id,
         expires_at=timezone.now() + timedelta(seconds=settings.QUESTION_EXPIRES),
     )
+    outbox.note_question(question, claim.turn_id)
+    return question
 
 
 def stop_clock(claim: Claim, seconds_left: float) -> None:

@@ -13,6 +13,7 @@ from conversations.engine.event_log import (
     entries_after,
 )
 from conversations.models import Item, Turn
+from llm.db.compiled_queries import CompiledRows
 from llm.models import ModelCall
 from llm.wire.facades.errors import restore_error
 from llm.wire.response import ResponseBuilder
@@ -30,6 +31,18 @@ class FinishedTurn:
         if after and self.end <= after < self.entries[0].log_position:
             return []
         return entries_after(self.entries, after)
+
+
+_STATUS = CompiledRows(
+    lambda pk: Turn.objects.filter(pk=pk).values_list("status"), "a turn"
+)
+
+
+def replay_or_status(turn_id: str) -> FinishedTurn | str:
+    """The status of a turn that is not over, by one query. Raises TurnDeleted."""
+    found = _STATUS.rows(turn_id)
+    status = str(found[0][0]) if found else ""
+    return status if status in Turn.UNFINISHED else replay(turn_id) or status
 
 
 def replay(turn_id: str) -> FinishedTurn | None:
@@ -103,6 +116,7 @@ def _ending(turn: Turn, builder: ResponseBuilder) -> list[dict[str, object]]:
                 error.get("message") or "Failed.",
                 error.get("param"),
                 error.get("retry_after"),
+                error.get("host"),
             )
             return builder.fail(recorded_error)
         case Turn.Status.CANCELLED:

@@ -1,30 +1,36 @@
 """The engine of many processes: rows in PostgreSQL, events in Redis.
 
-Worker processes run turns; all processes subscribe to them. A worker is woken by a job
-in the same transaction as the change, or by a notification; the workers' sweep makes up
-for lost ones.
+Worker processes run turns; all processes subscribe to them. The workers are woken by a
+notice in the same transaction as the change, or by a notification of Redis; their sweep
+makes up for lost ones.
 """
 
 from __future__ import annotations
 
 import logging
 import math
+from collections.abc import Sequence
 from contextlib import suppress
 from itertools import chain
 from typing import TYPE_CHECKING
 
 from django.conf import settings
 
-from conversations.engine import notifications
+from conversations.engine import claim_store, notifications
 from conversations.engine.database.executor import Database
+from conversations.engine.database.turn_notices import (
+    TurnNotice,
+    TurnNotices,
+    clean_up,
+    enqueue,
+)
 from conversations.engine.engine import SWEEP_LIMIT, Engine
 from conversations.engine.notifications import announce_turn
 from conversations.engine.redis import database_fallback
 from conversations.engine.redis.encoding import stream_key
 from conversations.engine.redis.event_log import RedisLog
-from conversations.engine.redis.jobs import Jobs, clean_up, enqueue
 from conversations.engine.redis.pubsub import REDIS_ERRORS, Bus
-from conversations.engine.redis.stored_turns import load_turns
+from conversations.engine.redis.turns_from_rows import load_turns
 from llm.db.outages import UNREACHABLE
 from tools.execute import format_trace
 
@@ -35,7 +41,9 @@ logger = logging.getLogger(__name__)
 
 WATCH = 0.5  # seconds between checks of our own leases
 POLL_INTERVAL = 1.0  # seconds between reads of rows for subscribers of silent logs
-CLEAN_UP = 6 * 3600  # seconds between deletions of jobs of dead workers
+CLEAN_UP = 6 * 3600  # seconds between deletions of jobs of earlier versions
+HEAD_START = 0.01  # seconds for a worker that ran the conversation of late
+TAKE_UP = 0.1  # seconds between two looks for room for turns that were left
 MARGIN = 1.0  # seconds before the end of a lease at which its run stops
 THREADS = 2  # of each kind; each thread has a connection
 
@@ -50,9 +58,9 @@ class ScaledEngine(Engine):
         )
         super().__init__(self._redis_log, database)
         self._is_worker = is_worker
-        self._jobs = Jobs(
-            self.dispatcher.admit, concurrency=max(2, settings.TURN_CONCURRENCY // 50)
-        )
+        self._notices = TurnNotices(self.receive_notice)
+        self._has_left_turns = False  # to other workers, for want of room
+        self._held_back: list[str] = []  # turns that others may claim first
         self._renewed: dict[str, float] = {}  # when the lease was last renewed for sure
         self._watched = self._watch_paused_until = self.loop.time()
 
@@ -63,7 +71,8 @@ class ScaledEngine(Engine):
         if self._is_worker:
             self._repeat(WATCH, self._watch, name="heartbeat")
             self._repeat(CLEAN_UP, self._clean_up, name="heartbeat")
-            self._jobs.start()
+            self._repeat(TAKE_UP, self._take_left_turns, name="sweep")
+            self._notices.start()
             with suppress(*UNREACHABLE):
                 await super().start()
         else:
@@ -71,7 +80,7 @@ class ScaledEngine(Engine):
 
     async def drain(self, grace: float) -> None:
         self.tasks.draining = True
-        await self._jobs.stop()
+        await self._notices.stop()
         await super().drain(grace)
         await self._redis_log.aclose()
         await self._bus.close()
@@ -81,7 +90,7 @@ class ScaledEngine(Engine):
     def submit(
         self, turn_id: str, conversation_id: str, opened: OpenedTurn | None = None
     ) -> None:
-        """The turn's job was committed with it; only the open pages need a
+        """The turn's notice was committed with it; only the open pages need a
         notification."""
         if conversation_id:
             self.tasks.create(announce_turn(conversation_id, turn_id), name="notify")
@@ -91,6 +100,38 @@ class ScaledEngine(Engine):
             super().put(turn_id)
         elif not self.tasks.draining:
             self.tasks.create(self._enqueue(turn_id), name="enqueue")
+
+    def receive_notice(self, notice: TurnNotice) -> None:
+        """Run the turn if there is room; otherwise another worker may have some.
+
+        A worker that has not run the conversation of late gives others, which may have
+        its history in memory, a moment to claim the turn.
+        """
+        if self._room() <= 0:
+            self._has_left_turns = True
+        elif notice.is_first or self.dispatcher.has_run(notice.conversation_id):
+            super().put(notice.turn_id)
+        else:
+            if not self._held_back:
+                self.loop.call_later(HEAD_START, self._put_held_back)
+            self._held_back.append(notice.turn_id)
+
+    def _put_held_back(self) -> None:
+        turn_ids, self._held_back = self._held_back, []
+        if not self.tasks.draining:
+            self.tasks.create(self._put_if_queued(turn_ids), name="enqueue")
+
+    async def _put_if_queued(self, turn_ids: Sequence[str]) -> None:
+        """One read for all of them is cheaper than a claim of each."""
+        with suppress(*UNREACHABLE):  # the sweep finds them
+            for turn_id in await self.database.read(claim_store.find_queued, turn_ids):
+                super().put(turn_id)
+
+    async def _take_left_turns(self) -> None:
+        """Look for the turns that were left as soon as there is room."""
+        if self._has_left_turns and (room := self._room()) > 0:
+            self._has_left_turns = False
+            await self._put_claimable(room)
 
     async def _enqueue(self, turn_id: str) -> None:
         try:

@@ -22,7 +22,8 @@ from conversations.engine.event_log import (
 )
 from conversations.engine.fallback_entries import fallback_entries
 from conversations.engine.process.engine_tasks import EngineTasks
-from conversations.engine.replay import FinishedTurn, replay
+from conversations.engine.replay import FinishedTurn, replay_or_status
+from conversations.models import Turn
 from llm.db.outages import UNREACHABLE
 from tools.execute import format_trace
 
@@ -99,9 +100,11 @@ class Subscriptions:
         if turn_id in self._active_turns and not log.is_over:
             await self._wait_for_change(log)  # a run here will publish it
             return None
-        if finished := await self._load_finished(turn_id):
-            return finished
-        await self._republish(turn_id)
+        found = await self._load(turn_id)
+        if isinstance(found, FinishedTurn):
+            return found
+        if found == Turn.Status.WAITING:
+            await self._republish(turn_id)
         if _is_empty(log):
             await self._wait_for_change(log)
         return None
@@ -140,18 +143,24 @@ class Subscriptions:
 
     async def _load_finished(self, turn_id: str) -> FinishedTurn | None:
         """Raises TurnDeleted."""
+        found = await self._load(turn_id)
+        return found if isinstance(found, FinishedTurn) else None
+
+    async def _load(self, turn_id: str) -> FinishedTurn | str:
+        """The turn if it is finished; else its status, "" if that cannot be read.
+        Raises TurnDeleted."""
         if (known := self._finished_turns.get(turn_id)) is not None:
             return known
         try:
-            finished = await self._database.read(replay, turn_id)
-            # Hundreds of subscribers may ask at once; they share one object for as long
-            # as they read.
-            return (
-                self._finished_turns.setdefault(turn_id, finished) if finished else None
-            )
+            found = await self._database.read(replay_or_status, turn_id)
         except UNREACHABLE as exc:
             logger.warning("turn %s cannot be read: %s", turn_id, format_trace(exc))
-            return None
+            return ""
+        if isinstance(found, str):
+            return found
+        # Hundreds of subscribers may ask at once; they share one object for as long as
+        # they read.
+        return self._finished_turns.setdefault(turn_id, found)
 
     async def _entries_from_rows(
         self, log: TurnLog, after: Position | None

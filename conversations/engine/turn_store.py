@@ -19,6 +19,7 @@ from django.db.models import F
 from django.utils import timezone
 
 from conversations import turn_queue
+from conversations.access.webhooks import outbox
 from conversations.engine import background_store as background
 from conversations.engine import message_bounds
 from conversations.engine.claim_store import (
@@ -183,13 +184,21 @@ def _finish(claim: Claim, ending: Ending, write: Callable[[], None]) -> list[str
         },
     )
     write()
+    outbox.note_end(
+        claim.turn_id,
+        ending.status,
+        error=ending.error,
+        incomplete_reason=details.get("reason", ""),
+    )
     if ending.called:
         _cancel_open_calls(claim, ending.abandoned)
     if details.get("reason") == Turn.HaltedBy.MAX_COST:
         message_bounds.halt_for_cost(claim.turn_id)
-    next_turns = find_next_turns(claim.conversation_id)
+    next_turns, has_waking_results = find_next_turns(claim.conversation_id)
     for waiting in next_turns:
         turn_queue.enqueue(waiting)
+    if not has_waking_results:
+        return next_turns
     # Turns of other branches may end at this moment too: none waits for another.
     opened = background.open_turn_for_results(claim.conversation_id, is_ending=True)
     return [*next_turns, opened] if opened else next_turns
@@ -207,7 +216,7 @@ def _cancel_open_calls(claim: Claim, abandoned: Collection[str]) -> None:
     left = ToolCall.objects.filter(
         turn_id=claim.turn_id,
         blocking=True,
-        state__in=[ToolCall.State.EXECUTING, ToolCall.State.AWAITING_APPROVAL],
+        state__in=[ToolCall.State.EXECUTING, *ToolCall.AWAITING_PERSON],
     )
     if abandoned:
         left.filter(call_id__in=abandoned).update(

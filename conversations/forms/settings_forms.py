@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from django import forms
+from django.conf import settings
 from django.core.exceptions import ValidationError
 from django.db import IntegrityError, transaction
 from django.db.models import QuerySet
@@ -35,6 +36,7 @@ class GeneralForm(_SettingsForm):
             "default_model",
             "notify_title",
             "notify_browser",
+            "email_after_minutes",
         ]
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -42,6 +44,8 @@ class GeneralForm(_SettingsForm):
         models: Any = self.fields["default_model"]
         models.queryset = router.available(self.instance.user)
         models.empty_label = _("The model used last")
+        if not (settings.SENDS_MAIL and self.instance.user.email):
+            del self.fields["email_after_minutes"]
 
 
 class PersonalForm(_SettingsForm):

@@ -8,11 +8,13 @@ from datetime import datetime, time
 from typing import Any
 
 from django import forms
+from django.db import transaction
 from django.db.models import QuerySet
 from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
 from conversations.access.budget import balance_of
+from conversations.audit.watch import merged
 from conversations.models.access_token import (
     AccessToken,
     Scope,
@@ -30,6 +32,13 @@ _LIMITS = [
     "budget",
     "budget_period",
 ]
+
+
+_GATEWAY = ["stores_responses", "allowed_origins"]
+_GATEWAY_LABELS = {
+    "stores_responses": _("Store responses"),
+    "allowed_origins": _("Web pages"),
+}
 
 
 class ScopesField(forms.MultipleChoiceField):
@@ -63,6 +72,9 @@ class NetworksField(forms.CharField):
 
     def has_changed(self, initial: Any, data: Any) -> bool:
         return bool((initial or []) != self.to_python(data))
+
+
+_ORIGINS = forms.Textarea(attrs={"rows": 2, "spellcheck": "false"})
 
 
 class LimitsForm(forms.ModelForm):
@@ -100,7 +112,14 @@ class TokenForm(LimitsForm):
     )
 
     class Meta(LimitsForm.Meta):
-        fields = ["label", "scopes", "allowed_models", "networks", *_LIMITS]
+        fields = [
+            "label",
+            "scopes",
+            "allowed_models",
+            "networks",
+            *_LIMITS,
+            *_GATEWAY,
+        ]
         labels = {
             "label": _("Name of the token"),
             "allowed_models": _("Models"),
@@ -108,20 +127,22 @@ class TokenForm(LimitsForm):
             "tokens_per_minute": _("Tokens per minute"),
             "budget": _("Budget in USD"),
             "budget_period": _("Budget period"),
+            **_GATEWAY_LABELS,
         }
-        widgets = {"allowed_models": forms.CheckboxSelectMultiple}
+        widgets = {
+            "allowed_models": forms.CheckboxSelectMultiple,
+            "allowed_origins": _ORIGINS,
+        }
 
     def __init__(self, data: Any = None, *, user: Any) -> None:
         super().__init__(data)
         self.instance.user = user
         self.fields["label"].initial = ""
         scopes: Any = self.fields["scopes"]
-        if not user.is_staff:
-            scopes.choices = [
-                (name, label)
-                for name, label in Scope.choices
-                if name != Scope.ADMIN_READ
-            ]
+        refused = set() if user.is_staff else {Scope.ADMIN_READ.value}
+        if not user.is_superuser:
+            refused.add(Scope.SCIM.value)
+        scopes.choices = [each for each in Scope.choices if each[0] not in refused]
         models: Any = self.fields["allowed_models"]
         models.queryset = router.available(user)
         models.label_from_instance = _name
@@ -133,7 +154,8 @@ class TokenForm(LimitsForm):
     @property
     def limit_fields(self) -> Sequence[forms.BoundField]:
         """Fields in a collapsed section of the page, as few tokens need them."""
-        return [self[name] for name in ("allowed_models", "networks", *_LIMITS)]
+        names = ("allowed_models", "networks", *_LIMITS, *_GATEWAY)
+        return [self[name] for name in names]
 
     @property
     def has_limit_errors(self) -> bool:
@@ -151,8 +173,19 @@ class TokenForm(LimitsForm):
         if day := self.cleaned_data["expires_on"]:
             row.expires_at = _end_of(day)
         token = row.generate_token()
-        self.save()
+        with transaction.atomic(), merged():
+            self.save()
         return row, token
+
+
+class TokenSettingsForm(forms.ModelForm):
+    """What owners change of a token; its limits stay as they were created."""
+
+    class Meta:
+        model = AccessToken
+        fields = ["label", *_GATEWAY]
+        labels = {"label": _("Name of the token"), **_GATEWAY_LABELS}
+        widgets = {"allowed_origins": _ORIGINS}
 
 
 def _name(model: LanguageModel) -> str:

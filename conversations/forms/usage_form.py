@@ -17,6 +17,7 @@ from llm.pricing.usage_report import GROUPINGS, MAX_DAYS, UsageQuery
 
 DAYS = 30  # unless a period is named
 EARLIEST = date(2000, 1, 1)
+CONVERSATION = "conversation"  # grouping of the dearest conversations
 TOOL = "tool"  # grouping of tool calls, which cost no tokens
 
 LABELS: Mapping[str, Any] = {
@@ -29,6 +30,7 @@ LABELS: Mapping[str, Any] = {
     "purpose": _("purpose"),
     "status": _("status"),
     "day": _("day"),
+    CONVERSATION: _("conversation"),
     TOOL: _("tool"),
 }
 MEASURES: Mapping[str, Any] = {
@@ -38,7 +40,18 @@ MEASURES: Mapping[str, Any] = {
     "failed": _("failed calls"),
 }
 #: What a user's own usage is grouped by.
-OWN_GROUPINGS = ("model", "provider", "token", "tag", "purpose", "status", "day", TOOL)
+OWN_GROUPINGS = (
+    "model",
+    "provider",
+    "token",
+    "tag",
+    "purpose",
+    "status",
+    "day",
+    CONVERSATION,
+    TOOL,
+)
+STAFF_GROUPINGS = (*GROUPINGS, CONVERSATION, TOOL)
 
 
 class _DateInput(forms.DateInput):
@@ -73,7 +86,7 @@ class UsageForm(forms.Form):
             data["measure"] = "tokens"
         super().__init__(data)
         self.own = own
-        groupings = OWN_GROUPINGS if own is not None else (*GROUPINGS, TOOL)
+        groupings = OWN_GROUPINGS if own is not None else STAFF_GROUPINGS
         by: Any = self.fields["by"]
         by.choices = [(name, LABELS[name]) for name in groupings]
         if not costs:
@@ -103,6 +116,10 @@ class UsageForm(forms.Form):
     @property
     def by_tool(self) -> bool:
         return bool(self.cleaned_data["by"] == TOOL)
+
+    @property
+    def by_conversation(self) -> bool:
+        return bool(self.cleaned_data["by"] == CONVERSATION)
 
     @property
     def heading(self) -> str:

@@ -11,6 +11,8 @@ import logging
 import re
 from collections.abc import Awaitable, Mapping
 
+from django.utils import timezone
+
 from conversations import engine
 from conversations.access import admission
 from conversations.access.errors import TooFast
@@ -22,6 +24,7 @@ from conversations.gateway.endpoints import (
     create,
     model_list,
     token_counting,
+    usage,
 )
 from conversations.gateway.errors import (
     InternalServerError,
@@ -30,6 +33,8 @@ from conversations.gateway.errors import (
     ShuttingDown,
     unavailable_error,
 )
+from conversations.gateway.exchanges import idempotency, origins
+from conversations.gateway.exchanges.request_logging import RequestLog
 from conversations.gateway.http import Exchange, TokenRevoked
 from conversations.gateway.request_context import Handler, RequestContext
 from conversations.gateway.resources import resources
@@ -108,10 +113,21 @@ async def serve(exchange: Exchange) -> None:
             f"Internal error; the staff can find it in the log by the id {exchange.id}."
         )
         await _refuse(exchange, dialect, fault)
+    finally:
+        if exchange.log is not None:
+            loop = asyncio.get_running_loop()
+            exchange.log.write(resources.of[loop].write_queue)
 
 
 async def _serve(exchange: Exchange, dialect: Dialect) -> None:
     methods, path_params = _match_endpoint(exchange.path)
+    loop = asyncio.get_running_loop()
+    shared_resources = resources.of[loop]
+    if exchange.origin is not None:
+        await origins.note_origin(exchange, shared_resources.database)
+        if origins.is_preflight(exchange):
+            await origins.answer_preflight(exchange, ", ".join(sorted(methods)))
+            return
     if exchange.method == "HEAD" and "GET" not in methods:
         await exchange.answer(200, None)
         return
@@ -122,14 +138,18 @@ async def _serve(exchange: Exchange, dialect: Dialect) -> None:
         raise NotAllowed(f"This address takes {allowed}, not {exchange.method}.")
     if engine.draining.is_set():
         raise ShuttingDown
-    loop = asyncio.get_running_loop()
-    shared_resources = resources.of[loop]
     token = await shared_resources.tokens.authenticate(exchange.headers)
+    if exchange.origin is not None:
+        origins.check_origin(exchange, token)
+    if token.logs_requests_until and token.logs_requests_until > timezone.now():
+        exchange.log = RequestLog(exchange, token)
     anthropic = dialect.errors == "anthropic"
     exchange.response_headers |= await token_access.admit_request(
         token, exchange.peer, exchange.headers, anthropic=anthropic
     )
     body = await exchange.json() if method == "POST" else {}
+    if exchange.log is not None:
+        exchange.log.model = str(body.get("model") or "")
     context = RequestContext(
         exchange, shared_resources, token, dialect, body, path_params
     )
@@ -137,19 +157,40 @@ async def _serve(exchange: Exchange, dialect: Dialect) -> None:
         Credential(token.user_id, token_id=token.pk), exchange.revoke
     )
     try:
-        await exchange.run_while_connected(handler(context))
+        if method == "POST" and idempotency.HEADER in exchange.headers:
+            await exchange.run_while_connected(
+                idempotency.answer_once(context, handler)
+            )
+        else:
+            await exchange.run_while_connected(handler(context))
     finally:
         unregister()
 
 
 async def _refuse(exchange: Exchange, dialect: Dialect, exc: LLMError) -> None:
     headers = errors.headers_of(exc)
+    if exc.status in (401, 403):
+        _log_refusal(exchange, exc)
     if exc.status == 401:
         headers["www-authenticate"] = 'Bearer realm="api"'
     if isinstance(exc, TooFast) and exc.verdict:
         anthropic = dialect.errors == "anthropic"
         headers |= admission.rate_limit_headers(exc.verdict, anthropic=anthropic)
     await exchange.answer(exc.status, dialect.error(exc, exchange.id), headers)
+
+
+def _log_refusal(exchange: Exchange, exc: LLMError) -> None:
+    """Without the message, which may quote the request."""
+    forwarded = exchange.headers.get(b"x-forwarded-for", b"").decode("latin-1")
+    logger.warning(
+        "refused %s %.100r from %s: %d %s, request %s",
+        exchange.method,
+        exchange.path,
+        admission.client_address(exchange.peer, forwarded),
+        exc.status,
+        exc.openai_code or exc.code,
+        exchange.id,
+    )
 
 
 def _dialect(exchange: Exchange, prefix: str = "") -> Dialect:
@@ -168,6 +209,7 @@ _ENDPOINTS: list[tuple[re.Pattern[str], Mapping[str, Handler]]] = [
         ("/v1/messages/count_tokens", {"POST": token_counting.count_tokens}),
         ("/v1/models", {"GET": model_list.list_models}),
         ("/v1/models/(?P<name>.+)", {"GET": model_list.get_model}),
+        ("/v1/usage", {"GET": usage.report}),
         ("/v1/responses", {"POST": create.respond}),
         ("/v1/responses/compact", {"POST": compaction.compact}),
         ("/v1/responses/input_tokens", {"POST": token_counting.count_input_tokens}),

@@ -20,6 +20,7 @@ from llm.wire.facades import (
     responses_request,
 )
 from llm.wire.facades.chat_writer import ChatWriter, chat_completion_of
+from llm.wire.facades.common_shape import SERVER_TOOLS, parley, server_tool
 from llm.wire.facades.messages_writer import MessagesWriter, message_of
 from llm.wire.facades.responses_writer import ResponsesWriter
 from llm.wire.items import Event, Issuer
@@ -122,6 +123,19 @@ class Dialect:
         """
         return False
 
+    def refuse_served(self, body: Mapping[str, Any]) -> None:
+        """Raise BadRequest for what this server would have to serve itself, whatever
+        the model's host has."""
+
+    def check_own_fields(self, body: Mapping[str, Any]) -> None:
+        """Check the field `parley`, and the tools of its kind. Raises BadRequest."""
+        if (value := body.get("parley")) is not None:
+            parley(value, "parley")
+        tools = body.get("tools")
+        for number, tool in enumerate(tools if isinstance(tools, list) else ()):
+            if isinstance(tool, dict) and tool.get("type") == SERVER_TOOLS:
+                server_tool(tool, f"tools[{number}]")
+
     def request_of(self, body: dict[str, Any], route: Route) -> Request:
         """Raises BadRequest."""
         raise NotImplementedError
@@ -193,7 +207,12 @@ class Messages(Dialect):
     @staticmethod
     def check(body: Any, *, server_tools: Collection[str] = ()) -> None:
         body_checks.check_messages(body, server_tools=server_tools)
-        if (body.get("thread") or {}).get("type") == "continue":
+        if body.get("thread"):
+            MESSAGES.refuse_served(body)
+
+    def refuse_served(self, body: Mapping[str, Any]) -> None:
+        thread = body.get("thread")
+        if isinstance(thread, dict) and thread.get("type") == "continue":
             raise ThreadNotFound(param="thread")
 
     def wants_older_version(

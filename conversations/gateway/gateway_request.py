@@ -17,7 +17,9 @@ from llm.errors import BadRequest
 from llm.options import fit
 from llm.pricing.caller import Caller, cut_name, join_tags
 from llm.provider import Route
+from llm.telemetry import tracing
 from llm.wire.facades.common_shape import MAX_CACHE_SECONDS
+from llm.wire.facades.losses import find_losses, short_names
 from llm.wire.request import Request
 from tools.loop.steps import is_allowed, is_limited
 from tools.runtime_tool import RuntimeTool
@@ -43,8 +45,14 @@ class ParleyOptions:
     receipts: bool = False  # show calls of the server's tools and their outputs
     buffer_tool_calls: bool = False
     ignore_invalid_options: bool = False
+    explain: bool = False  # add what became of the request to the answer
     cache_seconds: int | None = None  # None: as the token or the model has it
     tags: Sequence[str] = ()  # of the request's model calls
+
+    @property
+    def changes_answers(self) -> bool:
+        """True if an answer has to be read and written anew."""
+        return self.receipts or self.buffer_tool_calls or self.explain
 
     @classmethod
     def of(cls, body: Mapping[str, Any]) -> ParleyOptions:
@@ -106,6 +114,7 @@ class GatewayRequest:
     own_tools: Mapping[str, RuntimeTool] = field(default_factory=dict)
     meter: Meter | None = None  # counts what the request costs the token
     limits: Mapping[str, str] = field(default_factory=dict)  # rate limit headers
+    lost_options: Sequence[str] = ()  # those that the host's API does not have
     skipped_tools: Sequence[str] = ()  # those that the model does not support
     request_id: str = ""  # ours
     client_request_id: str = ""
@@ -128,33 +137,46 @@ class GatewayRequest:
     def said_of_caller(self) -> dict[str, str]:
         """What of `caller` the request said itself, as its turn keeps it."""
         caller = self.caller
-        return {
+        said = {
             "end_user": caller.end_user,
             "tags": caller.tags,
             "request_id": caller.request_id,
             "client_request_id": caller.client_request_id,
         }
+        if tracing.spans is not None:
+            said["trace_parent"] = tracing.spans.current_traceparent()
+        return said
 
-    def headers(self, degraded: Collection[str] = ()) -> dict[str, str]:
+    def headers(self, degraded: Collection[str] | None = None) -> dict[str, str]:
         """The answer's extra headers: rate limits, and what was dropped of the request.
 
-        `degraded` is what differs from the request.
+        `degraded` is what differs from the request; None before that is known.
         """
         headers = {**self.limits}
         if self.route.replaces:
             both = f"{self.route.replaces} -> {self.route.name}"
             headers["x-parley-model-replaced"] = _ascii(both)
-        if not (degraded or self.skipped_tools):
+        if degraded is None:
             return headers
         if names := ", ".join(self.dropped_names(degraded)):
             headers["x-parley-degraded"] = names.replace("→", "->")
         return headers
 
     def dropped_names(self, degraded: Iterable[str]) -> list[str]:
-        """What was dropped: tools, and of the options in `degraded` those that this
-        request lets the server drop."""
-        options = [each for each in degraded if _option_of(each) in self.droppable]
-        return [*self.skipped_tools, *options]
+        """What was dropped or changed: tools, fields that the host's API does not have,
+        and the options in `degraded`. A client of the host's own API is told only of
+        those that it lets the server drop."""
+        droppable = self.droppable
+        options = [
+            each
+            for each in degraded
+            if not self.host_speaks_dialect or _option_of(each) in droppable
+        ]
+        lost: Sequence[str] = self.lost_options
+        if not self.host_speaks_dialect:
+            found = find_losses(self.dialect.name, self.body)
+            lost = short_names([*lost, *found])
+        return list(dict.fromkeys([*self.skipped_tools, *lost, *options]))
 
     @property
     def cache_seconds(self) -> int:
@@ -168,6 +190,12 @@ class GatewayRequest:
         if named is None:
             named = self.token.cache_seconds
         return self.chain.cache_seconds if named is None else named
+
+    @property
+    def may_be_stored_answer(self) -> bool:
+        """True if an answer for an equal request may be used, or if options are left
+        out: both are found by the canonical request."""
+        return bool(self.cache_seconds or self.parley_options.ignore_invalid_options)
 
     @property
     def cache_scope(self) -> CacheScope:
@@ -200,7 +228,10 @@ class GatewayRequest:
         limit = (
             self.body.get("max_tool_calls") if self.dialect.is_open_responses else None
         )
-        return limit if isinstance(limit, int) else None
+        limit = limit if isinstance(limit, int) else None
+        if (use := self.chain.preset) and (bound := use.preset.max_tool_calls):
+            limit = bound if limit is None else min(bound, limit)
+        return limit
 
     @property
     def filters_stop_sequences(self) -> bool:

@@ -26,6 +26,7 @@ from conversations.http.request_body import BodyTooLong, read_pieces
 from conversations.http.sse import HEARTBEAT, Receive, Scope, Send
 from llm.concurrency.per_loop import PerLoop
 from llm.errors import BadRequest
+from llm.telemetry import log_context
 from llm.wire import bounded_json, sse
 from llm.wire.items import Event, new_id
 from llm.wire.sanitize import NUL, replace_nul
@@ -36,15 +37,18 @@ STATUS_WAIT = 4.0
 RETRY_WAIT = 6.0  # additional seconds while a failed request is retried
 
 _CHECK_INTERVAL = 0.5  # seconds between two checks of all streams
-_NOSNIFF = (b"x-content-type-options", b"nosniff")
+_SAFE = (
+    (b"x-content-type-options", b"nosniff"),
+    (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"),
+)
 _JSON = (
     (b"content-type", b"application/json"),
     (b"cache-control", b"no-store"),
-    _NOSNIFF,
+    *_SAFE,
 )
 _STREAM = (
     (b"content-type", b"text/event-stream; charset=utf-8"),
-    _NOSNIFF,
+    *_SAFE,
     (b"cache-control", b"no-cache, no-transform"),
     (b"x-accel-buffering", b"no"),
 )
@@ -73,7 +77,7 @@ class Exchange:
     """An HTTP request and its answer."""
 
     def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        self.id = new_id("req")
+        self.id = log_context.request_id.get() or new_id("req")
         self.method: str = scope["method"]
         self.path: str = scope["path"]
         self.headers: dict[bytes, bytes] = dict(scope["headers"])
@@ -83,6 +87,10 @@ class Exchange:
         self._is_revoked = False
         self.response_headers: dict[str, str] = {}  # sent with the answer
         self.body_size = 0  # bytes, decompressed
+        self.log: Any = None  # a `RequestLog` if the token's log is switched on
+        self.origin = self.headers.get(b"origin")  # of a page in a browser
+        self.copied_size = 0  # bytes of the body that a log keeps
+        self.copied_body = b""
         self._query: bytes = scope.get("query_string", b"")
         self.send = send
         self._receive = receive
@@ -130,6 +138,8 @@ class Exchange:
         if not (body := await self.body()):
             return {}
         self.body_size = len(body)
+        if self.copied_size:
+            self.copied_body = body[: self.copied_size]
         try:
             if len(body) <= bounded_json.MAX_VALUES and NUL not in body:
                 value = orjson.loads(body)
@@ -183,12 +193,26 @@ class Exchange:
         self, status: int, value: Any, headers: Mapping[str, str] | None = None
     ) -> None:
         """Send `value` as JSON; None sends an empty body."""
-        body = b"" if value is None else orjson.dumps(value)
+        await self.answer_bytes(
+            status, b"" if value is None else orjson.dumps(value), headers
+        )
+
+    async def answer_bytes(
+        self, status: int, body: bytes, headers: Mapping[str, str] | None = None
+    ) -> None:
+        """Send `body`, which is JSON or empty."""
         start_headers = [*_JSON, (b"content-length", str(len(body)).encode())]
         self.response_headers |= headers or {}
         await self._start(status, start_headers)
         # `HEAD` gets the headers of `GET` without its body.
         body = b"" if self.method == "HEAD" else body
+        await self.send({"type": "http.response.body", "body": body})
+
+    async def repeat(
+        self, status: int, headers: list[tuple[bytes, bytes]], body: bytes
+    ) -> None:
+        """Send an answer that was sent before, as it was, with this request's id."""
+        await self._start(status, headers)
         await self.send({"type": "http.response.body", "body": body})
 
     async def start_stream(self) -> None:

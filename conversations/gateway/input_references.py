@@ -37,23 +37,36 @@ class InputMissing(BadRequest):
 
 
 async def resolve_input(
-    body: Mapping[str, Any], token: AccessToken, database: Database
+    body: Mapping[str, Any],
+    token: AccessToken,
+    database: Database,
+    *,
+    leaves_foreign: bool = False,
 ) -> Any:
     """The input with its references resolved; `[]` if the request only continues a
     response or conversation.
 
+    With `leaves_foreign` summaries of other servers stay (`refuse_foreign`).
     Raises InputMissing if there is neither, and what `resolve_references` raises.
     """
     raw_input = body.get("input")
     if raw_input not in (None, "", []):
-        return await resolve_references(raw_input, token, database)
+        return await resolve_references(
+            raw_input, token, database, leaves_foreign=leaves_foreign
+        )
+    if leaves_foreign and body.get("prompt") is not None:
+        return []  # the host has the text
     if body.get("previous_response_id") is None and body.get("conversation") is None:
         raise InputMissing(param="input")
     return []
 
 
 async def resolve_references(
-    raw_input: Any, token: AccessToken, database: Database
+    raw_input: Any,
+    token: AccessToken,
+    database: Database,
+    *,
+    leaves_foreign: bool = False,
 ) -> Any:
     """The input with references replaced. A value that is no list is returned as it is.
 
@@ -64,7 +77,20 @@ async def resolve_references(
         return raw_input
     ids = [id for item in raw_input if (id := _referenced_id(item))]
     stored_items = await database.read(find_items, token, ids) if ids else {}
-    return [_resolve(item, token.user_id, stored_items) for item in raw_input]
+    resolved = [_resolve(item, token.user_id, stored_items) for item in raw_input]
+    if not leaves_foreign:
+        refuse_foreign(resolved)
+    return resolved
+
+
+def refuse_foreign(items: Any) -> None:
+    """Raise BadRequest for a summary that this server has not made for this user."""
+    for item in items if isinstance(items, list) else ():
+        if isinstance(item, dict) and item.get("type") == "compaction":
+            raise BadRequest(
+                "This 'compaction' item was not made by this server for you.",
+                param="input",
+            )
 
 
 def find_items(token: AccessToken, ids: Sequence[str]) -> dict[str, ItemPayload]:
@@ -106,8 +132,5 @@ def _stored_item(id: str, stored_items: dict[str, ItemPayload]) -> ItemPayload:
 def _summary_message(item: ItemPayload, user_id: int) -> ItemPayload:
     summary = unseal("compaction", user_id, item.get("encrypted_content"))
     if summary is None:
-        raise BadRequest(
-            "This 'compaction' item was not made by this server for you.",
-            param="input",
-        )
+        return item
     return message("developer", HEADING + summary)

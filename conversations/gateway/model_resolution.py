@@ -1,8 +1,11 @@
-"""Resolve model names and tools for a token's user, cached for a few seconds."""
+"""Resolve model names and tools for a token's user, cached for a few seconds.
+
+Also chooses the host of a pool, and what the requests of a conversation share.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -10,21 +13,43 @@ from django.contrib.auth import get_user_model
 from django.db.models.signals import m2m_changed, post_delete, post_save
 
 from conversations.engine.database.executor import Database
+from conversations.engine.loading.tool_rate_limit import limit_calls
+from conversations.gateway import preset_models
 from conversations.gateway.lookup_cache import Cache, clear_on_change
-from conversations.models import AccessToken
+from conversations.gateway.preset_models import PresetUse
+from conversations.models import AccessToken, ContextSource, Preset
 from llm import policy, router
 from llm.cache.cache_seconds import seconds_of
 from llm.capabilities import FIELD_NAMES, capabilities_of
-from llm.errors import ModelNotAvailable
+from llm.errors import LLMError, ModelNotAvailable
 from llm.generation.retry_policy import Policy
-from llm.models import ApiKey, LanguageModel, OwnKey, Provider
+from llm.models import (
+    ApiKey,
+    LanguageModel,
+    ModelPool,
+    OwnKey,
+    PoolMember,
+    Provider,
+)
 from llm.models.api_key import keys_disabled
+from llm.pools.choice import find_pool, order_members
 from llm.provider import Route
+from llm.wire.items import Item
+from llm.wire.request import Request
 from tools.models import Tool as ToolRow
 from tools.models.declared_tool import ALL_KINDS, DeclaredTool
 from tools.registry import RuntimeTool
 
+_PREFIX_LENGTH = 500  # characters
 _OLDER_CODECS = {"anthropic": "anthropic_2023"}  # codecs
+
+
+@dataclass(frozen=True, slots=True)
+class PoolChains:
+    """A model pool with the chain of each host that can be called now."""
+
+    pool: ModelPool
+    chains: Sequence[tuple[PoolMember, ModelChain]]  # at least one
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +59,8 @@ class ModelChain:
     routes: list[Route]  # the fallbacks after the model's own
     policy: Policy
     cache_seconds: int = 0  # as staff have set it for the model
+    preset: PresetUse | None = None  # for which the model stands
+    pool: PoolChains | None = None  # whose first host has these routes
 
 
 async def find_chain(model: str, token: AccessToken, database: Database) -> ModelChain:
@@ -41,6 +68,87 @@ async def find_chain(model: str, token: AccessToken, database: Database) -> Mode
     if len(model) > 300:  # longer than any name; limits the cache's keys
         raise ModelNotAvailable("There is no model of this name.", param="model")
     return await _chains.get((token.user_id, model), database)
+
+
+def choose_host(
+    chains: PoolChains, token: AccessToken, body: dict[str, Any]
+) -> ModelChain:
+    """The chain of the host that is called now, with the others as its fallbacks."""
+    allowed = [each for each in chains.chains if token.may_use_model(each[0].model_id)]
+    first, *others = order_members(
+        chains.pool,
+        allowed or chains.chains,  # the caller refuses what the token may not use
+        lambda each: each[0],
+        affinity_of_body(body, token.user_id),
+    )
+    routes = {
+        route.model_id: route
+        for route in (
+            first[1].routes[0],
+            *(chain.routes[0] for _, chain in others),
+            *first[1].routes[1:],
+        )
+    }
+    return replace(first[1], routes=list(routes.values()))
+
+
+def affinity_of(
+    request: Request, body: Mapping[str, Any], user_id: int, answer_id: str
+) -> str:
+    """A key that all requests of one conversation share, to select the same API key.
+
+    It is the client's `prompt_cache_key`, or the beginning of the conversation. Before
+    the first answer it is random.
+    """
+    if request.forwarded is not None and not request.items:
+        return affinity_of_body(body, user_id) or answer_id
+    if request.prompt_cache_key:
+        return f"{user_id} {request.prompt_cache_key}"
+    outputs = (
+        item
+        for item in request.items
+        if item.get("role") == "assistant" or item.get("type") == "function_call"
+    )
+    if (first_output := next(outputs, None)) is None:
+        return answer_id
+    return f"{user_id} {_text(request.items[0])} {_text(first_output)}"
+
+
+def affinity_of_body(body: Mapping[str, Any], user_id: int) -> str:
+    """The same for a body as its client sent it; empty before the first answer."""
+    if isinstance(key := body.get("prompt_cache_key"), str) and key:
+        return f"{user_id} {key}"
+    entries = body.get("messages", body.get("input"))
+    entries = entries if isinstance(entries, list) else []
+    said = [each for each in entries[:50] if isinstance(each, dict)]
+    outputs = (
+        each
+        for each in said
+        if each.get("role") == "assistant" or each.get("type") == "function_call"
+    )
+    if (first_output := next(outputs, None)) is None:
+        return ""
+    texts = _text_of_entry(said[0]), _text_of_entry(first_output)
+    return f"{user_id} {texts[0]} {texts[1]}"
+
+
+def _text_of_entry(entry: dict[str, Any]) -> str:
+    """The beginning of a message's text, or the id of its first call."""
+    calls = entry.get("tool_calls")
+    first = calls[0] if isinstance(calls, list) and calls else None
+    id = first.get("id") if isinstance(first, dict) else None
+    return str(id) if id else _text(entry)
+
+
+def _text(item: Item) -> str:
+    """The beginning of an item's text, or its `call_id`."""
+    if item.get("call_id"):
+        return str(item["call_id"])
+    parts = item.get("content")
+    if isinstance(parts, str):
+        return parts[:_PREFIX_LENGTH]
+    texts = [part.get("text") for part in parts or () if isinstance(part, dict)]
+    return next((text[:_PREFIX_LENGTH] for text in texts if isinstance(text, str)), "")
 
 
 def use_older_version(chain: ModelChain) -> ModelChain:
@@ -94,7 +202,37 @@ def _user(user_id: int) -> Any:
 def _find(key: tuple[int, str]) -> ModelChain:
     user_id, model = key
     user = _user(user_id)
-    route = router.resolve(model, user=user)
+    if model.startswith(preset_models.PREFIX):
+        use, routes = preset_models.load_routes(model, user)
+        return ModelChain(
+            routes,
+            policy.policy_of(routes[0]),
+            seconds_of(routes[0].defaults),
+            preset=use,
+        )
+    if (pool := find_pool(model, user)) is not None:
+        return _chain_of_pool(pool, user)
+    return _chain_of_route(router.resolve(model, user=user), user)
+
+
+def _chain_of_pool(pool: ModelPool, user: Any) -> ModelChain:
+    """Raises the first host's error if none can be called: ModelNotAvailable,
+    InvalidKey."""
+    chains: list[tuple[PoolMember, ModelChain]] = []
+    problem: LLMError | None = None
+    for member in pool.members.all():
+        try:
+            route = router.route_of(member.model, user=user)
+        except LLMError as exc:
+            problem = problem or exc
+        else:
+            chains.append((member, _chain_of_route(route, user)))
+    if problem is not None and not chains:
+        raise problem
+    return replace(chains[0][1], pool=PoolChains(pool, chains))
+
+
+def _chain_of_route(route: Route, user: Any) -> ModelChain:
     return ModelChain(
         policy.routes_of(route, user=user),
         policy.policy_of(route),
@@ -103,9 +241,12 @@ def _find(key: tuple[int, str]) -> ModelChain:
 
 
 def _find_tools(user_id: int) -> dict[str, RuntimeTool]:
-    permitted = ToolRow.objects.load_for(_user(user_id))
+    user = _user(user_id)
+    permitted = ToolRow.objects.load_for(user)
     return {
-        name: replace(tool, blocking=True)
+        name: limit_calls(replace(tool, blocking=True), user)
+        if tool.calls_per_minute
+        else replace(tool, blocking=True)
         for name, tool in permitted.tools.items()
         if permitted.is_allowed(name, by_preset=None)
     }
@@ -119,8 +260,22 @@ def clear_with_models(cache: Cache[Any, Any]) -> Any:
     """`cache`, cleared when a model, its provider or its permissions change."""
     _clear_with(
         cache,
-        rows=(Provider, ApiKey, OwnKey, LanguageModel),
-        relations=(LanguageModel.groups, LanguageModel.fallbacks),
+        rows=(
+            Provider,
+            ApiKey,
+            OwnKey,
+            LanguageModel,
+            ModelPool,
+            PoolMember,
+            Preset,
+            ContextSource,
+        ),
+        relations=(
+            LanguageModel.groups,
+            LanguageModel.fallbacks,
+            Preset.groups,
+            Preset.tools,
+        ),
     )
     return cache
 

@@ -16,6 +16,7 @@ import orjson
 
 from conversations.gateway import openresponses_schemas
 from conversations.requests.schemas import EVENT_STREAM, JSON, with_headers
+from llm.pricing.usage_report import GROUPINGS
 from llm.wire.facades import body_checks
 
 Schema = dict[str, Any]
@@ -168,6 +169,15 @@ OPERATIONS = (
         headers=("x-parley-token-count",),
     ),
     GatewayOperation(
+        path="/v1/usage",
+        method="get",
+        name="reportUsage",
+        summary="Report tokens and cost by token, user, group, model, tag or day",
+        answer="UsageReport",
+        statuses=(400,),
+        query=("first", "last", "by", "everybody", "user", "format"),
+    ),
+    GatewayOperation(
         path="/v1/models",
         method="get",
         name="listModels",
@@ -195,6 +205,27 @@ _PARAMETERS: dict[str, Schema] = {
         "required": True,
         "description": "The slash of `provider/model` is not encoded.",
         "schema": {"type": "string"},
+    },
+    "first": {"in": "query", "schema": {"type": "string", "format": "date"}},
+    "last": {"in": "query", "schema": {"type": "string", "format": "date"}},
+    "by": {
+        "in": "query",
+        "schema": {"type": "string", "enum": list(GROUPINGS), "default": "model"},
+    },
+    "everybody": {
+        "in": "query",
+        "description": "Of all users, for staff.",
+        "schema": {"type": "boolean"},
+    },
+    "user": {
+        "in": "query",
+        "description": "The id of a user, for staff.",
+        "schema": {"type": "integer", "minimum": 1},
+    },
+    "format": {
+        "in": "query",
+        "description": "`csv`: the groups as a file.",
+        "schema": {"type": "string", "enum": ["json", "csv"]},
     },
     "stream": {"in": "query", "schema": {"type": "boolean"}},
     "starting_after": {

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from conversations.engine.database.executor import Database
 from conversations.gateway import model_resolution, token_access
 from conversations.gateway.dialects import Dialect, unreadable_body
 from conversations.gateway.encrypted_reasoning import restore_proofs
+from conversations.gateway.forwarding.body import forwarded_body
 from conversations.gateway.gateway_request import (
     NO_OPTIONS,
     GatewayRequest,
@@ -22,14 +24,17 @@ from conversations.gateway.gateway_request import (
     read_tags,
     speaks_dialect,
 )
+from conversations.gateway.input_references import refuse_foreign
+from conversations.gateway.preset_models import PresetUse
 from conversations.models import AccessToken
 from conversations.turns.name_sets import AllExcept
 from llm.adaptation import hosted_tools
-from llm.errors import BadRequest
+from llm.errors import BadRequest, LLMError
 from llm.generation.request_builder import OPTIONS, RequestBuilder
 from llm.options import UNSET_VALUES
 from llm.provider import Route
 from llm.wire.facades.request_conversion import portable
+from llm.wire.forwarding.forwarded_body import ForwardedBody
 from llm.wire.items import Item
 from llm.wire.request import Request
 from tools.execution.without_approval import (
@@ -49,40 +54,37 @@ from tools.runtime_tool import RuntimeTool
 
 OWN_TOOLS = "parley:tools"
 _ANY = AllExcept()
+_NO_REQUEST = Request(model="", items=())
 _NO_HEADERS: Mapping[bytes, bytes] = {}
 
-#: Fields outside our own format that are passed on to hosts of the same wire format.
-_PASSED_THROUGH = {
-    "chat": frozenset(
-        {
-            "chat_template_kwargs",
-            "guided_choice",
-            "guided_json",
-            "guided_regex",
-            "logit_bias",
-            "min_p",
-            "modalities",
-            "prediction",
-            "repetition_penalty",
-            "top_k",
-            "user",
-            "web_search_options",
-        }
-    ),
-    "messages": frozenset(
-        {
-            "container",
-            "mcp_servers",
-            "output_config",
-            "service_tier",
-            "thinking",
-            "top_k",
-        }
-    ),
+#: Fields that this server serves itself; a host of the same API gets all others.
+_SERVED = {
+    "chat": frozenset({"audio", "n", "store", "stream_options"}),
+    "messages": frozenset({"thread"}),
     "responses": frozenset(
-        {"max_tool_calls", "prompt_cache_options", "prompt_cache_retention", "user"}
+        {
+            "background",
+            "conversation",
+            "previous_response_id",
+            "prompt",
+            "stream_options",
+        }
     ),
 }
+
+
+#: Fields of the three APIs that say which tools are called, and how an answer is sent.
+_OF_LOOP = frozenset(
+    {
+        "model",
+        "parallel_tool_calls",
+        "stop_sequences",
+        "stream",
+        "stream_options",
+        "tool_choice",
+        "tools",
+    }
+)
 
 
 class ToolNeedsApproval(BadRequest):
@@ -99,28 +101,156 @@ async def read_request(
     database: Database,
     headers: Mapping[bytes, bytes] = _NO_HEADERS,
     request_id: str = "",
+    *,
+    may_forward: bool = False,
 ) -> GatewayRequest:
-    """Parse `body` and resolve its model and tools. Raises LLMError."""
+    """Parse `body` and resolve its model and tools. Raises LLMError.
+
+    With `may_forward` the client's own body is sent to a host of its API; the answer
+    is then a `forwarding.answer.ForwardedResponse`.
+    """
     named = _own_names(body["tools"]) if body.get("tools") else ()
-    dialect.check(body, server_tools=named)
+    name = body.get("model")
+    try:
+        if not name or not isinstance(name, str):
+            raise BadRequest("model: missing.", param="model")
+        chain = await model_resolution.find_chain(name, token, database)
+        if chain.pool is not None:
+            chain = model_resolution.choose_host(chain.pool, token, body)
+        if token.model_ids:
+            chain = token_access.restrict_chain(token, name, chain)
+    except LLMError:
+        dialect.check(body, server_tools=named)  # says first what else is wrong
+        raise
     model_body = {
         name: value for name, value in body.items() if not name.startswith("parley")
     }
     parley_options = NO_OPTIONS
-    if len(model_body) < len(body):
+    if len(model_body) < len(body) or _names_own(body):
+        dialect.check_own_fields(body)
         parley_options = ParleyOptions.of(body)
-    chain = await model_resolution.find_chain(body["model"], token, database)
-    if token.model_ids:
-        chain = token_access.restrict_chain(token, body["model"], chain)
-    if dialect.wants_older_version(body, headers):
-        chain = model_resolution.use_older_version(chain)
     route = chain.routes[0]
     if route.replaces:  # the answer names the model that gives it
         model_body["model"] = route.name
+    gateway_request = GatewayRequest(
+        dialect=dialect,
+        token=token,
+        body=model_body,
+        parley_options=parley_options,
+        chain=chain,
+        route=route,
+        host_speaks_dialect=speaks_dialect(dialect, route),
+        request=_NO_REQUEST,
+        request_id=request_id,
+        client_request_id=headers.get(b"x-request-id", b"").decode("latin-1"),
+        tags=_tags(parley_options, headers)
+        if parley_options.tags or _TAGS_HEADER in headers
+        else "",
+    )
+    forwarded: ForwardedBody | None = None
+    if (
+        may_forward
+        # Responses are compared by the standard's laws, which hosts do not all keep.
+        and not dialect.is_open_responses
+        and chain.preset is None
+        and gateway_request.host_speaks_dialect
+        and not gateway_request.may_be_stored_answer
+    ):
+        dialect.refuse_served(body)
+        sent, skipped = _without_unsupported(model_body, dialect, route)
+        convert = partial(_convert, body, model_body, dialect, token.user_id)
+        forwarded = forwarded_body(sent, dialect, route, headers, convert)
+        if forwarded and not (_names_own(body) or parley_options.changes_answers):
+            if isinstance(body.get("input"), list) or not DECLARING_FIELDS.isdisjoint(
+                body
+            ):
+                await _check_kinds(body, None, token, database)
+            request = Request(
+                model=route.model,
+                items=(),
+                stream=body.get("stream") is True,
+                issuer=route.issuer,
+                forwarded=forwarded,
+            )
+            return replace(gateway_request, request=request, skipped_tools=skipped)
+    if forwarded is None:
+        dialect.check(body, server_tools=named)
+        if dialect.is_open_responses:
+            refuse_foreign(body.get("input"))
+        if dialect.wants_older_version(body, headers):
+            chain = model_resolution.use_older_version(chain)
+            route = chain.routes[0]
+    else:
+        model_body = _only_tools(model_body)
     tools = _NO_TOOLS
     if body.get("tools"):
         tools = await _read_tools(body, dialect, route, token, database)
         model_body["tools"] = tools.of_client
+    request, lost = _parse(model_body, dialect, route, token.user_id)
+    if (
+        request.tools
+        or isinstance(body.get("input"), list)
+        or not DECLARING_FIELDS.isdisjoint(body)
+    ):
+        await _check_kinds(body, request.tools, token, database)
+    # A function that the client declares replaces a server tool of the same name.
+    client_names = {tool.get("name") for tool in request.tools}
+    own_tools = {
+        name: tool for name, tool in tools.own.items() if name not in client_names
+    }
+    if chain.preset is not None:
+        own_tools = _preset_tools(chain.preset, client_names) | own_tools
+        request = chain.preset.apply(request)
+    definitions = [tool.definition for tool in own_tools.values()]
+    request = _with_tools(request, [*request.tools, *definitions])
+    if forwarded is not None:
+        fields = forwarded.fields
+        if dialect.reports_stop_sequence:  # found here, which tells the one that ended
+            fields = {n: v for n, v in fields.items() if n != "stop_sequences"}
+        forwarded = replace(
+            forwarded, fields=fields, own_tools=definitions, wants_frames=False
+        )
+        request = replace(request, forwarded=forwarded)
+    return replace(
+        gateway_request,
+        chain=chain,
+        route=route,
+        request=request,
+        own_tools=own_tools,
+        skipped_tools=tools.skipped,
+        lost_options=lost,
+    )
+
+
+def _only_tools(body: Mapping[str, Any]) -> dict[str, Any]:
+    """What of a forwarded body concerns the loop: the host reads the conversation."""
+    few = {name: value for name, value in body.items() if name in _OF_LOOP}
+    return {**few, "messages": [], "input": []}
+
+
+def _convert(
+    body: Mapping[str, Any],
+    model_body: Mapping[str, Any],
+    dialect: Dialect,
+    user_id: int,
+    route: Route,
+) -> Request:
+    """A body that was to be forwarded, in canonical form. Raises BadRequest."""
+    dialect.check(body)
+    if dialect.is_open_responses:
+        refuse_foreign(body.get("input"))
+    converted = dict(model_body)
+    if body.get("tools"):
+        _, converted["tools"], _ = _split_tools(body["tools"], dialect, route)
+    request, _ = _parse(converted, dialect, route, user_id)
+    return _with_tools(request, request.tools)
+
+
+def _parse(
+    model_body: dict[str, Any], dialect: Dialect, route: Route, user_id: int
+) -> tuple[Request, list[str]]:
+    """The request, and the fields that a host of another API cannot be told. Raises
+    BadRequest."""
     try:
         request = dialect.request_of(model_body, route)
     except (LookupError, TypeError, ValueError, AttributeError) as exc:
@@ -128,40 +258,36 @@ async def read_request(
     if dialect.is_open_responses and any(
         item.get("type") == "reasoning" for item in request.items
     ):
-        items = restore_proofs(request.items, model_body.get("input"), token.user_id)
+        items = restore_proofs(request.items, model_body.get("input"), user_id)
         request = replace(request, items=items)
-    is_native = speaks_dialect(dialect, route)
-    request = _address_to_route(request, dialect, route, is_native=is_native)
-    if (
-        request.tools
-        or isinstance(body.get("input"), list)
-        or not DECLARING_FIELDS.isdisjoint(body)
+    lost: list[str] = []
+    if not speaks_dialect(dialect, route) and (
+        request.tools or request.extra or request.reasoning
     ):
-        await _check_kinds(body, request, token, database)
-    # A function that the client declares replaces a server tool of the same name.
-    client_names = {tool.get("name") for tool in request.tools}
-    own_tools = {
-        name: tool for name, tool in tools.own.items() if name not in client_names
+        request, lost = portable(request, hosted_tools=_ANY)  # already removed
+    if route.endpoint.codec.name.startswith("openai_chat"):
+        items = [_join_text_parts(item) for item in request.items]
+        request = replace(request, items=items)
+    served_fields = _SERVED[dialect.name]
+    extra = dict(route.defaults.get("extra") or {})
+    extra |= {n: v for n, v in request.extra.items() if n not in served_fields}
+    chosen = {name: getattr(request, name) for name in OPTIONS}
+    chosen = {
+        name: value for name, value in chosen.items() if value not in UNSET_VALUES
     }
-    offered = [*request.tools, *(tool.definition for tool in own_tools.values())]
-    request = _with_tools(request, offered)
-    return GatewayRequest(
-        dialect=dialect,
-        token=token,
-        body=model_body,
-        parley_options=parley_options,
-        chain=chain,
-        route=route,
-        host_speaks_dialect=is_native,
-        request=request,
-        own_tools=own_tools,
-        skipped_tools=tools.skipped,
-        request_id=request_id,
-        client_request_id=headers.get(b"x-request-id", b"").decode("latin-1"),
-        tags=_tags(parley_options, headers)
-        if parley_options.tags or _TAGS_HEADER in headers
-        else "",
-    )
+    return RequestBuilder(route).build(request, {**chosen, "extra": extra}), lost
+
+
+def _preset_tools(
+    preset: PresetUse, client_names: Collection[Any]
+) -> dict[str, RuntimeTool]:
+    """Without those that always need a person's approval, and those that the client
+    declares itself."""
+    return {
+        name: without_approval(tool)
+        for name, tool in preset.tools.items()
+        if name not in client_names and not always_needs_approval(tool)
+    }
 
 
 _TAGS_HEADER = b"x-parley-tags"
@@ -218,6 +344,41 @@ def _own_names(tools: Any) -> Collection[str]:
     return names
 
 
+def _names_own(body: Mapping[str, Any]) -> bool:
+    """Whether a tool of the body stands for tools of this server."""
+    tools = body.get("tools")
+    return isinstance(tools, list) and any(
+        isinstance(tool, dict) and tool.get("type") == OWN_TOOLS for tool in tools
+    )
+
+
+def _without_unsupported(
+    body: Mapping[str, Any], dialect: Dialect, route: Route
+) -> tuple[Mapping[str, Any], list[str]]:
+    """The body without tools that the model is known to lack, and entries of the
+    header for them."""
+    tools = body.get("tools")
+    if not isinstance(tools, list) or all(map(_is_plain, tools)):
+        return body, []
+    if not speaks_dialect(dialect, route):
+        return body, []
+    kept = [t for t in tools if _is_plain(t) or _is_supported(t, dialect, route, ())]
+    lost = [tool for tool in tools if not any(tool is each for each in kept)]
+    if not lost:
+        return body, []
+    entries = [f"tools ({tool['type']})" for tool in lost]
+    return {**body, "tools": kept}, entries
+
+
+def _is_plain(tool: Any) -> bool:
+    """Whether it is a function, or nothing that could be judged here."""
+    return (
+        not isinstance(tool, dict)
+        or not isinstance(tool.get("type"), str)
+        or _is_function(tool)
+    )
+
+
 def _split_tools(
     tools: Any, dialect: Dialect, route: Route
 ) -> tuple[list[str] | None, list[dict[str, Any]], list[str]]:
@@ -239,15 +400,21 @@ def _split_tools(
 
 
 async def _check_kinds(
-    body: Mapping[str, Any], request: Request, token: AccessToken, database: Database
+    body: Mapping[str, Any],
+    sent_tools: Sequence[dict[str, Any]] | None,
+    token: AccessToken,
+    database: Database,
 ) -> None:
     """Raises ToolNotAllowed.
 
     A tool of unknown kind counts only if it reaches the model; a skipped one does not.
+    Without `sent_tools` all of the body do.
     """
-    declared = [entry for entry in kinds_of_body(body) if entry[0] != OTHER]
+    declared = list(kinds_of_body(body))
+    if sent_tools is not None:
+        declared = [entry for entry in declared if entry[0] != OTHER]
+        declared += kinds_of_tools(sent_tools)
     declared += kinds_of_items(body.get("input"))
-    declared += kinds_of_tools(request.tools)
     if declared:
         check_declared(
             declared, await model_resolution.declarable_kinds(token, database)
@@ -335,24 +502,6 @@ def _with_tools(request: Request, offered: Sequence[dict[str, Any]]) -> Request:
 
 
 # The request
-
-
-def _address_to_route(
-    request: Request, dialect: Dialect, route: Route, *, is_native: bool
-) -> Request:
-    if not is_native and (request.tools or request.extra or request.reasoning):
-        request, _ = portable(request, hosted_tools=_ANY)  # already removed
-    if route.endpoint.codec.name.startswith("openai_chat"):
-        items = [_join_text_parts(item) for item in request.items]
-        request = replace(request, items=items)
-    passed_fields = _PASSED_THROUGH[dialect.name]
-    extra = dict(route.defaults.get("extra") or {})
-    extra |= {n: v for n, v in request.extra.items() if n in passed_fields}
-    chosen = {name: getattr(request, name) for name in OPTIONS}
-    chosen = {
-        name: value for name, value in chosen.items() if value not in UNSET_VALUES
-    }
-    return RequestBuilder(route).build(request, {**chosen, "extra": extra})
 
 
 def _join_text_parts(item: Item) -> Item:

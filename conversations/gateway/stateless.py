@@ -6,6 +6,7 @@ it repeats until the model makes no more calls or the client has calls to answer
 
 from __future__ import annotations
 
+import time
 from collections.abc import (
     AsyncGenerator,
     Collection,
@@ -20,6 +21,7 @@ from typing import Any
 from django.conf import settings
 
 from conversations.gateway.dialects import Writer
+from conversations.gateway.exchanges import explanation
 from conversations.gateway.gateway_request import GatewayRequest
 from conversations.gateway.http import (
     RETRY_WAIT,
@@ -28,6 +30,7 @@ from conversations.gateway.http import (
     Exchange,
     queued_status_wait,
 )
+from conversations.gateway.model_resolution import affinity_of
 from conversations.gateway.stop_sequences import StopSequenceFilter, stop_at_sequences
 from conversations.gateway.write_behind import WriteBehindQueue
 from conversations.turns.name_sets import AllExcept
@@ -39,6 +42,7 @@ from llm.http.inline_files import FileCache
 from llm.models import ModelCall
 from llm.pricing.caller import Caller
 from llm.provider import Route
+from llm.wire.deltas import FinishDelta, StartDelta, UsageDelta
 from llm.wire.facades.responses_request import echo_of
 from llm.wire.items import Event, Issuer, Item, new_id
 from llm.wire.request import Request
@@ -52,11 +56,11 @@ from tools.loop.steps import (
     is_limited,
 )
 from tools.loop.task import Task
+from tools.loop.untrusted_content import has_untrusted_content
 from tools.registry import Context
 
 _ANY_NAME = AllExcept()
 _OUTPUT = "response.output"  # the beginning of the types of a model's events
-_PREFIX_LENGTH = 500  # characters
 LARGE_TEXT = 1024 * 1024  # characters
 
 
@@ -90,13 +94,16 @@ class StatelessResponse:
             else None
         )
         self._id = new_id("resp")
-        self.builder = StatelessResponseBuilder(
-            id=self._id,
-            model=gateway_request.body["model"],
-            echo=echo_of(gateway_request.body, gateway_request.request)
-            if gateway_request.dialect.is_open_responses
-            else None,  # other APIs do not repeat the request
-        )
+        self._rows: list[ModelCall] = []  # only for a request that wants them explained
+        self._began_at = time.monotonic()
+        request = gateway_request.request
+        if request.forwarded is None or not request.forwarded.wants_frames:
+            echo = None  # other APIs do not repeat the request
+            if gateway_request.dialect.is_open_responses:
+                echo = echo_of(gateway_request.body, request)
+            self.builder = StatelessResponseBuilder(
+                id=self._id, model=gateway_request.body["model"], echo=echo
+            )
 
     async def events(self) -> AsyncGenerator[list[Event], None]:
         """All events from `response.created` on; cancelling it ends the response."""
@@ -132,7 +139,7 @@ class StatelessResponse:
     def headers(self) -> dict[str, str]:
         """The extra headers, complete once the model is called."""
         if self._call is None:
-            return self._gateway_request.headers()
+            return self._gateway_request.headers(())
         headers = self._gateway_request.headers(self._call.degraded)
         if cache := self._call.cache:
             headers["x-parley-cache"] = "hit" if cache.is_hit else "miss"
@@ -156,7 +163,12 @@ class StatelessResponse:
             droppable=gateway_request.droppable,
             files=FileCache(),
             admit=gateway_request.meter.admit if gateway_request.meter else None,
-            affinity=_affinity(gateway_request, self._id),
+            affinity=affinity_of(
+                gateway_request.request,
+                gateway_request.body,
+                gateway_request.token.user_id,
+                self._id,
+            ),
         )
         if gateway_request.meter:
             stream = gateway_request.meter.meter_stream(stream)
@@ -181,21 +193,40 @@ class StatelessResponse:
             if own_tools or is_limited_choice
             else _ANY_NAME,
             context=Context(
-                user_id=gateway_request.token.user_id, may_read_chats=False
+                user_id=gateway_request.token.user_id,
+                sign_ins_of=gateway_request.token.user_id,
+                may_read_chats=False,
             ),
             parallel=gateway_request.request.parallel_tool_calls is not False,
             max_steps=settings.TURN_MAX_STEPS,
             max_tool_calls=gateway_request.max_tool_calls,
+            has_untrusted_input=partial(
+                has_untrusted_content, gateway_request.request.items, own_tools
+            ),
         )
 
     def _prepare(self, answered: Sequence[Item]) -> Request:
         request = self._gateway_request.request
         if not answered:
             return request
+        answered = [self._with_proof(item) for item in answered]
         choice = request.tool_choice
         if any(item["type"] == "function_call" for item in answered):
             choice = choice_after_calls(choice)
-        return replace(request, items=[*request.items, *answered], tool_choice=choice)
+        if (forwarded := request.forwarded) is not None:
+            forwarded = replace(forwarded, answered=answered)
+        return replace(
+            request,
+            items=[*request.items, *answered],
+            tool_choice=choice,
+            forwarded=forwarded,
+        )
+
+    def _with_proof(self, item: Item) -> Item:
+        """For the model that has made the item: some refuse a call without it."""
+        if (raw := self.builder.proofs.get(item.get("id", ""))) is None:
+            return item
+        return {**item, "provider_data": {"issuer": self.issuer, "raw": raw}}
 
     # Record
 
@@ -222,19 +253,50 @@ class StatelessResponse:
 
     def record_model_call(self, call: ProviderCall) -> None:
         builder = self.builder
-        for made in policy.calls_made(
+        self.save_call(
             call,
             start=builder.start_delta,
             usage=builder.call_usage,
             finish=builder.finish,
-        ):
+        )
+
+    def save_call(
+        self,
+        call: ProviderCall,
+        *,
+        start: StartDelta,
+        usage: UsageDelta,
+        finish: FinishDelta | None,
+    ) -> None:
+        """Write the rows of a call and its earlier attempts, soon."""
+        for made in policy.calls_made(call, start=start, usage=usage, finish=finish):
             if made.started_at:  # otherwise it was refused here and nothing was sent
                 route = made.route or self._gateway_request.route
                 cancelled = made.error is None and made.finish is None
                 caller = self._caller()
-                self._write_queue.add_call(
-                    partial(_row, made, route, cancelled, caller)
-                )
+                make_row = partial(_row, made, route, cancelled, caller)
+                self._write_queue.add_call(make_row)
+                if self._gateway_request.parley_options.explain:
+                    self._rows.append(make_row())
+        if self._gateway_request.parley_options.explain:
+            self.builder.set_extension_field(explanation.FIELD, self._explain())
+
+    def _explain(self) -> dict[str, Any]:
+        request = self._gateway_request
+        last = self._rows[-1].degraded if self._rows else ()
+        return explanation.explain(
+            self._rows,
+            requested_model=request.body["model"],
+            request_id=self._caller().request_id,
+            losses=request.dropped_names(last),
+            seconds=time.monotonic() - self._began_at,
+        )
+
+    def explained_error(self, error: LLMError) -> LLMError:
+        """`error` as it is raised before the first byte."""
+        if self._gateway_request.parley_options.explain:
+            return explanation.attach(error, self._explain())
+        return error
 
     def _caller(self) -> Caller:
         """Over a WebSocket a response's own id stands for that of its request."""
@@ -257,37 +319,6 @@ def _row(
     )
 
 
-def _affinity(gateway_request: GatewayRequest, answer_id: str) -> str:
-    """A key that all requests of one conversation share, to select the same API key.
-
-    It is the client's `prompt_cache_key`, or the beginning of the conversation. Before
-    the first answer it is random.
-    """
-    request = gateway_request.request
-    if request.prompt_cache_key:
-        return f"{gateway_request.token.user_id} {request.prompt_cache_key}"
-    outputs = (
-        item
-        for item in request.items
-        if item.get("role") == "assistant" or item.get("type") == "function_call"
-    )
-    if (first_output := next(outputs, None)) is None:
-        return answer_id
-    user_id = gateway_request.token.user_id
-    return f"{user_id} {_text(request.items[0])} {_text(first_output)}"
-
-
-def _text(item: Item) -> str:
-    """The beginning of an item's text, or its `call_id`."""
-    if item.get("call_id"):
-        return str(item["call_id"])
-    parts = item.get("content")
-    if isinstance(parts, str):
-        return parts[:_PREFIX_LENGTH]
-    texts = [part.get("text") for part in parts or () if isinstance(part, dict)]
-    return next((text[:_PREFIX_LENGTH] for text in texts if isinstance(text, str)), "")
-
-
 async def send_whole(
     exchange: Exchange, gateway_request: GatewayRequest, answer: StatelessResponse
 ) -> None:
@@ -297,18 +328,24 @@ async def send_whole(
             pass
     error = answer.builder.error
     if error and not gateway_request.dialect.returns_failed_output:
-        raise error
+        raise answer.explained_error(error)
     body = gateway_request.dialect.response_body(gateway_request, answer)
     if error and not body["output"]:
-        raise error
+        raise answer.explained_error(error)
     exchange.response_headers |= answer.headers()
     await exchange.answer(200, body)
 
 
 async def send_stream(
-    exchange: Exchange, gateway_request: GatewayRequest, answer: StatelessResponse
+    exchange: Exchange,
+    gateway_request: GatewayRequest,
+    answer: StatelessResponse,
+    stream: EventStream | None = None,
 ) -> None:
-    """Send the response's events. Raises LLMError if nothing was sent yet."""
+    """Send the response's events. Raises LLMError if nothing was sent yet.
+
+    `stream` is one that was opened already.
+    """
     writer: Writer | None = None
 
     def encode(events: Sequence[Event]) -> bytes:
@@ -319,13 +356,13 @@ async def send_stream(
         return writer.feed_bytes(events)
 
     builder, has_output = answer.builder, False
-    stream = EventStream(exchange, encode, answer.status_wait, answer.headers)
+    stream = stream or EventStream(exchange, encode, answer.status_wait, answer.headers)
     try:
         stream.buffer(builder.start())
         async with aclosing(answer.events_after_start()) as batches:
             async for events in batches:
                 if builder.ended and builder.error and not exchange.started:
-                    raise builder.error
+                    raise answer.explained_error(builder.error)
                 has_output = has_output or events[0]["type"].startswith(_OUTPUT)
                 if builder.ended:
                     await stream.end(events)

@@ -18,6 +18,7 @@ from conversations import engine
 from conversations.gateway import stored_rows, token_access
 from conversations.gateway.dialects import RESPONSES
 from conversations.gateway.errors import ShuttingDown
+from conversations.gateway.exchanges import explanation
 from conversations.gateway.gateway_request import GatewayRequest, find_dropped_options
 from conversations.gateway.http import (
     RETRY_WAIT,
@@ -27,7 +28,7 @@ from conversations.gateway.http import (
 )
 from conversations.gateway.request import read_request
 from conversations.gateway.request_context import RequestContext
-from conversations.gateway.resources import Resources
+from conversations.gateway.resources import Resources, resources
 from conversations.gateway.stored_rows import ResponseNotFound, StoredResponse
 from llm.errors import BadRequest, LLMError
 from llm.wire.facades.errors import openai_error_of, restore_error, retry_after
@@ -130,7 +131,8 @@ async def delete(context: RequestContext) -> None:
     turn = await _find(context)
     if not turn.is_over:
         await _stop(context, turn)  # its subscribers hear the end before the row goes
-    await context.resources.database.write(stored_rows.delete, turn.id)
+    delete_row = partial(stored_rows.delete, turn.id, context.token)
+    await context.resources.database.write(delete_row)
     engine.forget(turn.id)
     body = {"id": turn.id, "object": "response", "deleted": True}
     await context.exchange.answer(200, body)
@@ -269,9 +271,19 @@ async def events_of(
                         param="starting_after",
                     )
                 must_match_numbers = False
-                yield [turn.add_echo(entry.event) for entry in entries]
+                yield [
+                    await _explained(turn, turn.add_echo(entry.event))
+                    if turn.explains and entry.event["type"] in TERMINAL
+                    else turn.add_echo(entry.event)
+                    for entry in entries
+                ]
     except engine.TurnDeleted as exc:
         raise ResponseNotFound("This response has been deleted.") from exc
+
+
+async def _explained(turn: StoredResponse, event: Event) -> Event:
+    own = {explanation.FIELD: await resources().database.read(turn.explain)}
+    return {**event, "response": {**event["response"], **own}}
 
 
 def _has_output(event: Event) -> bool:
@@ -284,8 +296,12 @@ def error_of_response(
 ) -> LLMError:
     """The exception for a failed turn, with the status of the same error elsewhere."""
     error = openai_error_of(response, recorded_error)
-    code = str((response.get("error") or {}).get("code"))
+    stored = response.get("error") or {}
+    code, message = str(stored.get("code")), stored.get("message") or error["message"]
     wait = retry_after(recorded_error or {})
-    raised = restore_error(code, error["message"], error["param"], wait)
+    host = stored.get("host")
+    raised = restore_error(code, message, error["param"], wait, host)
     raised.type, raised.openai_code = error["type"], error["code"]
+    if explanation.FIELD in response:
+        raised.explanation = response[explanation.FIELD]
     return raised

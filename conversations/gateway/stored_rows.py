@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
 from django.db import transaction
+from django.utils import timezone
 
 from conversations import engine
 from conversations.access import budget
@@ -15,10 +16,14 @@ from conversations.access.stored_turn_visibility import (
     find_visible_turns,
     visible_conversations,
 )
+from conversations.audit.act import Act, Channel, acting
+from conversations.audit.record import record_event
 from conversations.engine.replay import replay
 from conversations.gateway.errors import UploadQuotaExceeded
+from conversations.gateway.exchanges import explanation
 from conversations.gateway.gateway_request import GatewayRequest
 from conversations.gateway.input_references import InputMissing
+from conversations.gateway.preset_models import OtherPreset
 from conversations.gateway.previous_responses import (
     check_outputs,
     find_missing_call,
@@ -28,12 +33,13 @@ from conversations.gateway.previous_responses import (
 from conversations.gateway.write_behind import WriteBehindQueue
 from conversations.models import AccessToken, Conversation, Item, Turn
 from conversations.models.access_token import Scope
+from conversations.models.policy.legal_hold import is_conversation_held
 from conversations.models.turn import CALLER
 from conversations.turns.attachments import UploadRefused, check_inline_quota
 from conversations.turns.name_sets import AllExcept
 from llm.errors import BadRequest
 from llm.generation.request_builder import OPTIONS
-from llm.models import LanguageModel
+from llm.models import LanguageModel, ModelCall
 from llm.options import UNSET_VALUES
 from llm.wire.facades.responses_request import echo_of
 from llm.wire.facades.responses_writer import ResponsesWriter
@@ -67,12 +73,14 @@ class StoredResponse:
     echo: Mapping[str, Any]
     server_tools: Collection[str]
     receipts: bool = False
+    explains: bool = False  # the request wants to know what became of it
     created_at: int = 0
     is_over: bool = False
     background: bool = False
     inputs: Sequence[ItemPayload] = ()
     #: The response as rows have it; recent events may be only in the event log.
     current_response: Mapping[str, Any] = field(default_factory=dict)
+    explanation: Mapping[str, Any] = field(default_factory=dict)  # fields of the answer
 
     def writer(self, starting_after: int = -1) -> ResponsesWriter:
         return ResponsesWriter(
@@ -87,6 +95,17 @@ class StoredResponse:
             return {**event, "response": {**event["response"], **self.echo}}
         return event
 
+    def explain(self) -> dict[str, Any]:
+        """What became of the request so far, from the rows of its calls."""
+        turn = Turn.objects.only("created_at", "finished_at", "options").get(pk=self.id)
+        ended = turn.finished_at
+        return explanation.explain(
+            list(ModelCall.objects.filter(turn_id=self.id).order_by("pk")),
+            requested_model=str(self.echo.get("model") or ""),
+            request_id=str((turn.options.get(CALLER) or {}).get("request_id") or ""),
+            seconds=(ended - turn.created_at).total_seconds() if ended else None,
+        )
+
     def unstarted_response(self, status: str) -> dict[str, Any]:
         """The response object of a turn that has not started."""
         builder = ResponseBuilder(
@@ -95,7 +114,8 @@ class StoredResponse:
         return {**builder.response([]), "status": status}
 
     def to_dict(self) -> dict[str, Any]:
-        return self.writer().whole({**self.current_response, **self.echo})
+        whole = self.writer().whole({**self.current_response, **self.echo})
+        return {**whole, **self.explanation}
 
 
 @transaction.atomic
@@ -109,10 +129,16 @@ def open_turn(gateway_request: GatewayRequest) -> StoredResponse:
         raise UploadQuotaExceeded(str(exc), param="input") from exc
     conversation, parent = _find_conversation(gateway_request)
     model = _model(gateway_request)
+    use = gateway_request.chain.preset
     if conversation is None:
         conversation = Conversation.objects.create(
-            owner_id=gateway_request.token.user_id, language_model=model
+            owner_id=gateway_request.token.user_id,
+            language_model=model,
+            preset=use.preset if use else None,
+            is_from_api=True,
         )
+    elif use and conversation.preset_id != use.preset.pk:
+        raise OtherPreset(param="model")
     echo = echo_of(gateway_request.body, gateway_request.request)
     echo |= {"model": gateway_request.body["model"], "store": True}
     own_tools = gateway_request.own_tools
@@ -140,6 +166,7 @@ def open_turn(gateway_request: GatewayRequest) -> StoredResponse:
             "gateway": {
                 "echo": echo,
                 "receipts": gateway_request.parley_options.receipts,
+                "explain": gateway_request.parley_options.explain,
                 # The request names a conversation, and its token may read chats.
                 "chats": gateway_request.body.get("conversation") is not None
                 and gateway_request.token.has_scope(Scope.CHAT),
@@ -179,7 +206,7 @@ def stop_soon(response_id: str, records: WriteBehindQueue) -> None:
 
 
 @transaction.atomic
-def delete(response_id: str) -> None:
+def delete(response_id: str, token: AccessToken) -> None:
     """Delete a turn; turns that continue it are attached to its parent.
 
     Raises ResponseNotFound if another request has deleted it.
@@ -193,11 +220,25 @@ def delete(response_id: str) -> None:
         raise ResponseNotFound(f"There is no response {response_id[:80]!r}.")
     if not turn.is_finished:
         engine.cancel(turn)
+    act = Act(
+        channel=Channel.GATEWAY, actor=token.user, identity={"token": str(token.pk)}
+    )
+    with acting(act):
+        _delete(turn)
+
+
+def _delete(turn: Turn) -> None:
     if turn.conversation.turns.count() == 1:
         turn.conversation.delete_softly()
         return
+    held = is_conversation_held(turn.conversation_id, turn.conversation.owner_id)
     turn.children.update(parent=turn.parent)
-    turn.delete()
+    if held:  # hidden, as a deleted branch is
+        Turn.objects.filter(pk=turn.pk).update(deleted_at=timezone.now())
+    owner = turn.conversation.owner_id
+    record_event("content.delete", target=turn, subject=owner)
+    if not held:
+        turn.delete()
 
 
 def _response_of(turn: Turn, *, with_items: bool = False) -> StoredResponse:
@@ -206,18 +247,22 @@ def _response_of(turn: Turn, *, with_items: bool = False) -> StoredResponse:
     rows = (
         list(Item.objects.filter(turn=turn).order_by("position")) if with_items else []
     )
-    return StoredResponse(
+    found = StoredResponse(
         id=turn.pk,
         conversation_id=turn.conversation_id,
         echo={**echo, "conversation": {"id": turn.conversation_id}},
         server_tools=_server_tools(turn),
         receipts=options.get("receipts") is True,
+        explains=options.get("explain") is True,
         created_at=int(turn.created_at.timestamp()),
         is_over=turn.is_finished,
         background=echo.get("background") is True,
         inputs=[row.payload for row in rows if row.origin == Item.Origin.INPUT],
         current_response=_current_response(turn, rows) if with_items else {},
     )
+    if with_items and found.explains:
+        return replace(found, explanation={explanation.FIELD: found.explain()})
+    return found
 
 
 def _server_tools(turn: Turn) -> Collection[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -16,6 +17,10 @@ from django.utils import timezone
 from conversations import engine
 from conversations.access import admission, maintenance
 from conversations.access.errors import Unauthorized as Unauthorized
+from conversations.access.limits import admission as usage_limits
+from conversations.access.limits import applicable
+from conversations.access.limits.applicable import Applied
+from conversations.access.policy import terms
 from conversations.engine import notifications
 from conversations.engine.database.executor import Database
 from conversations.engine.metering import Meter
@@ -26,7 +31,8 @@ from conversations.gateway.model_resolution import ModelChain
 from conversations.gateway.write_behind import WriteBehindQueue
 from conversations.input.inline_files import find_oversize
 from conversations.models.access_token import USE_INTERVAL, AccessToken, Scope
-from conversations.turns.history import estimate_tokens
+from conversations.turns.history import BYTES_A_TOKEN, estimate_prompt
+from llm.wire.items import Item
 
 
 class TokenAuthenticator:
@@ -37,7 +43,8 @@ class TokenAuthenticator:
         self._write_queue = write_queue
 
     async def authenticate(self, headers: dict[bytes, bytes]) -> AccessToken:
-        """The valid token in `Authorization` or `x-api-key`. Raises Unauthorized."""
+        """The valid token in `Authorization` or `x-api-key`. Raises Unauthorized,
+        TermsNotAccepted."""
         text = _token_text(headers)
         if not text:
             raise Unauthorized(
@@ -46,6 +53,11 @@ class TokenAuthenticator:
         token = await _tokens.get(text, self._database)
         if token is None or (token.expires_at and token.expires_at < timezone.now()):
             raise Unauthorized
+        if (
+            terms.state.binds_tokens is not False
+            and token.user_id not in terms.state.accepted
+        ):
+            await self._database.read(terms.check_token, token.user_id)
         self._note_use(token)
         return token
 
@@ -92,15 +104,13 @@ async def apply_limits(
     body_size: float = math.inf,
 ) -> GatewayRequest:
     """The request with its token's limits applied. Raises InputTooLarge, TooFast,
-    UnderMaintenance.
+    UnderMaintenance, UsageLimitReached.
 
     A stored response gets no meter here, because the engine adds one. `body_size`:
     bytes of the body that all of its messages are part of, if there is one.
     """
     limit = settings.MAX_INPUT_SIZE
-    if body_size > limit and (
-        size := find_oversize(gateway_request.request.items, limit)
-    ):
+    if body_size > limit and (size := find_oversize(_items(gateway_request), limit)):
         raise InputTooLarge(
             f"A message is {size} bytes long, files inside it included; the limit is"
             f" {limit} bytes."
@@ -108,19 +118,47 @@ async def apply_limits(
     if maintenance.state.notice.refuses_messages:
         maintenance.check_open()
     token, headers, taken = gateway_request.token, {}, 0
-    if token.budget is None and not token.tokens_per_minute:
+    applied: Applied = ()
+    if applicable.state.exists is not False:
+        applied = await _find_limits(token, database)
+    if token.budget is None and not token.tokens_per_minute and not applied:
         return gateway_request
+    if applied:
+        await _count_request(gateway_request, applied, database)
     if token.tokens_per_minute:
-        request = gateway_request.request
-        taken = estimate_tokens(request.instructions, request.items, request.tools)
+        taken = estimate_prompt(gateway_request.request)
         verdict = await admission.atake_tokens(token, taken, is_taken=not is_stored)
         anthropic = gateway_request.dialect.errors == "anthropic"
         headers = dict(admission.rate_limit_headers(verdict, anthropic=anthropic))
     if is_stored:
         return replace(gateway_request, limits=headers)
-    if meter := Meter.of(token, gateway_request.route, taken=taken):
+    if meter := Meter.of(token, gateway_request.route, applied, taken=taken):
         meter.database = database
     return replace(gateway_request, limits=headers, meter=meter)
+
+
+async def _find_limits(token: AccessToken, database: Database) -> Applied:
+    """The limits of use of the token and its user."""
+    found = applicable.cached_limits(token.user_id, token.pk)
+    if found is None:
+        found = await database.read(applicable.limits_of, token.user_id, token.pk)
+    return found
+
+
+async def _count_request(
+    gateway_request: GatewayRequest, applied: Applied, database: Database
+) -> None:
+    """Raises UsageLimitReached."""
+    size = BYTES_A_TOKEN * estimate_prompt(gateway_request.request)
+    await database.write(usage_limits.admit_request, applied, size)
+
+
+def _items(gateway_request: GatewayRequest) -> Sequence[Item]:
+    """The messages of the request. Raises BadRequest."""
+    request = gateway_request.request
+    if request.forwarded is not None:
+        request = request.forwarded.convert(gateway_request.route)
+    return request.items
 
 
 def _token_text(headers: dict[bytes, bytes]) -> str:

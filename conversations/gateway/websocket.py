@@ -12,21 +12,23 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import aclosing, suppress
+from dataclasses import replace
 from typing import Any
 
 import orjson
+from channels.exceptions import StopConsumer
 from channels.generic.websocket import AsyncWebsocketConsumer
 
 from conversations import engine
-from conversations.access.errors import Unauthorized
+from conversations.access.errors import TooManyConnections, Unauthorized
 from conversations.engine.connection_revocation import (
     Credential,
     closing_tasks,
     open_connections,
 )
-from conversations.gateway import stored, stored_rows, token_access
+from conversations.gateway import preset_models, stored, stored_rows, token_access
 from conversations.gateway.dialects import RESPONSES
-from conversations.gateway.endpoints.create import check_stateless
+from conversations.gateway.endpoints.create import check_stateless, is_stored
 from conversations.gateway.errors import (
     InternalServerError,
     ShuttingDown,
@@ -74,6 +76,9 @@ class ResponsesConsumer(AsyncWebsocketConsumer):
             token = await resources().tokens.authenticate(self._headers)
             await self._admit_request(token)
         except LLMError as exc:
+            if exc.status in (401, 403):
+                client, _port = self.scope.get("client") or ("", 0)
+                logger.warning("refused a WebSocket from %s: %s", client, exc.code)
             await self.close(code=4000 + exc.status)
             return
         except UNREACHABLE as exc:
@@ -86,9 +91,13 @@ class ResponsesConsumer(AsyncWebsocketConsumer):
             await self.close(code=4000 + ShuttingDown.status)
             return
         await self.accept()
-        self._answer_task = asyncio.ensure_future(self._answer_all())
         credential = Credential(token.user_id, token_id=token.pk)
-        self._unregister = open_connections().add(credential, self._end_soon)
+        try:
+            self._unregister = open_connections().add(credential, self._end_soon)
+        except TooManyConnections as exc:
+            await self.close(code=4000 + exc.status, reason=str(exc))
+            raise StopConsumer from exc
+        self._answer_task = asyncio.ensure_future(self._answer_all())
 
     def _end_soon(self) -> None:
         closing_tasks.start(self._end())
@@ -155,10 +164,10 @@ class ResponsesConsumer(AsyncWebsocketConsumer):
         body["input"] = await resolve_input(body, token, resources().database)
         previous = body.get("previous_response_id")
         try:
-            if body.get("store") is False:
-                await self._respond_stateless(body, token)
-            else:
+            if is_stored(body, token):
                 await self._respond_stored(body, token)
+            else:
+                await self._respond_stateless(body, token)
         except BaseException:
             self._items_by_response.pop(str(previous), None)
             raise
@@ -178,6 +187,11 @@ class ResponsesConsumer(AsyncWebsocketConsumer):
             body, RESPONSES, token, resources().database, self._headers
         )
         check_outputs(gateway_request.request.items)
+        if (use := gateway_request.chain.preset) is not None:
+            request = await preset_models.with_context(
+                use, gateway_request.request, token
+            )
+            gateway_request = replace(gateway_request, request=request)
         gateway_request = await token_access.apply_limits(
             gateway_request, resources().database
         )

@@ -27,6 +27,7 @@ import orjson
 from django.http import HttpResponse
 
 from conversations import engine
+from conversations.access.errors import TooManyConnections
 from conversations.engine import Entry
 from conversations.engine.connection_revocation import (
     CREDENTIAL,
@@ -168,7 +169,11 @@ class _Stream:
         try:
             if self.credential is not None:
                 connections = open_connections.of[asyncio.get_running_loop()]
-                unregister = connections.add(self.credential, self._revoke)
+                try:
+                    unregister = connections.add(self.credential, self._revoke)
+                except TooManyConnections as exc:
+                    await self._refuse_another(send, exc)
+                    return
             await (self._respond if self.form == "response" else self._stream)(send)
         except asyncio.CancelledError:
             if not (self._is_disconnected or self._is_revoked) or task.uncancel():
@@ -206,6 +211,13 @@ class _Stream:
         await send(
             {"type": "http.response.body", "body": orjson.dumps(_CREDENTIAL_INVALID)}
         )
+
+    async def _refuse_another(self, send: Send, exc: TooManyConnections) -> None:
+        self.headers.append((b"retry-after", b"%d" % (exc.retry_after or 1)))
+        await self._start(send, exc.status, b"application/json")
+        error = {"message": str(exc), "type": exc.type, "code": exc.openai_code}
+        body = orjson.dumps({"error": {**error, "param": None}})
+        await send({"type": "http.response.body", "body": body})
 
     async def _respond(self, send: Send) -> None:
         try:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from base64 import b64decode
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 _FIELDS = ("image_url", "file_data")
@@ -25,6 +26,30 @@ def inline_size(value: Any) -> int:
         case Iterable():
             return sum(map(inline_size, value))
     return 0
+
+
+def inline_contents(value: Any) -> Iterator[bytes]:
+    """The embedded files; one that is no base64 as it was written."""
+    match value:
+        case Mapping():
+            for name, inner in value.items():
+                if is_inline(name, inner):
+                    yield _decode(inner)
+                else:
+                    yield from inline_contents(inner)
+        case str():
+            return
+        case Iterable():
+            for inner in value:
+                yield from inline_contents(inner)
+
+
+def _decode(url: str) -> bytes:
+    head, _, text = url.partition(",")
+    try:
+        return b64decode(text) if head.endswith(";base64") else text.encode()
+    except ValueError:
+        return text.encode()
 
 
 def find_oversize(items: Iterable[Mapping[str, Any]], limit: int) -> int:

@@ -32,7 +32,8 @@ MAX_DESCRIPTION = 10_000  # characters
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _TYPE = re.compile(r"[a-z][a-z0-9_.:-]{0,63}")
-#: Turns are stored unencrypted, and all readers of a conversation can see them.
+#: Fields with secrets, which are refused: a turn's tools are stored unencrypted, and
+#: all readers of its conversation can see them.
 _SECRET_FIELDS = ("authorization", "headers")
 
 

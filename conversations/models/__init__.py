@@ -13,6 +13,8 @@ from conversations.models.conversation import (
 )
 from conversations.models.conversation_import import ConversationImport
 from conversations.models.folder import Folder, FolderFile, Tag
+from conversations.models.gateway.answered_request import AnsweredRequest
+from conversations.models.gateway.request_log import LoggedRequest
 from conversations.models.idempotency_key import (
     IdempotencyKey,
     KeyReused,
@@ -21,9 +23,18 @@ from conversations.models.idempotency_key import (
 from conversations.models.item import Item
 from conversations.models.last_seen import LastSeen
 from conversations.models.ledger import Balance, LedgerEntry
+from conversations.models.limits.limit_balance import LimitBalance, LimitLease
+from conversations.models.limits.usage_limit import LimitRaise, UsageLimit
 from conversations.models.memory import Memory
 from conversations.models.opened_turn import OpenedTurn
 from conversations.models.participant import Participant
+from conversations.models.policy.announcement import (
+    Announcement,
+    AnnouncementDismissal,
+)
+from conversations.models.policy.legal_hold import LegalHold, UnderLegalHold
+from conversations.models.policy.retention_rule import RetentionRule
+from conversations.models.policy.terms import TermsAcceptance, TermsVersion
 from conversations.models.preset import (
     ContextSource,
     GatheredContext,
@@ -57,10 +68,15 @@ from conversations.models.staff.versions import PresetVersion, PromptVersion
 from conversations.models.tool_call import ToolCall
 from conversations.models.turn import AuthorGone, Turn, turn_id
 from conversations.models.user_settings import UserSettings
+from conversations.models.webhooks.delivery import Delivery, event_id
+from conversations.models.webhooks.endpoint import EventType, WebhookEndpoint
 
 __all__ = [
     "AccessToken",
     "AlreadyDecided",
+    "Announcement",
+    "AnnouncementDismissal",
+    "AnsweredRequest",
     "Attachment",
     "AuthorGone",
     "Backup",
@@ -70,10 +86,12 @@ __all__ = [
     "Conversation",
     "ConversationImport",
     "ConversationQuerySet",
+    "Delivery",
     "EvaluationAnswer",
     "EvaluationCase",
     "EvaluationRun",
     "EvaluationSet",
+    "EventType",
     "Folder",
     "FolderFile",
     "GatheredContext",
@@ -82,6 +100,11 @@ __all__ = [
     "KeyReused",
     "LastSeen",
     "LedgerEntry",
+    "LegalHold",
+    "LimitBalance",
+    "LimitLease",
+    "LimitRaise",
+    "LoggedRequest",
     "Maintenance",
     "Memory",
     "MessageRemoved",
@@ -100,6 +123,7 @@ __all__ = [
     "Replay",
     "ReplaySet",
     "ReplayedTurn",
+    "RetentionRule",
     "SavedFilter",
     "SavedPrompt",
     "SearchDocument",
@@ -107,13 +131,19 @@ __all__ = [
     "ShareRule",
     "SignedInSession",
     "Tag",
+    "TermsAcceptance",
+    "TermsVersion",
     "TitleSource",
     "ToolCall",
     "Tree",
     "Turn",
+    "UnderLegalHold",
+    "UsageLimit",
     "UserSettings",
+    "WebhookEndpoint",
     "attachment_id",
     "conversation_id",
+    "event_id",
     "question_id",
     "share_id",
     "turn_id",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import ipaddress
+import re
 import secrets
 from collections.abc import Collection, Iterable
 from datetime import UTC, datetime, timedelta
@@ -18,10 +19,12 @@ from django.db import models, transaction
 from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
+from conversations.audit.watch import merged
 from llm.db.compiled_queries import CompiledQuery, CompiledRows
 from llm.models import LanguageModel
 from llm.wire.facades.common_shape import MAX_CACHE_SECONDS
 
+LOG_DURATION = timedelta(hours=24)  # of a request log, and of its rows
 USE_INTERVAL = timedelta(minutes=1)  # between two writes of `last_used_at`
 NANOS_PER_DOLLAR = 10**9  # per US dollar; integers of billionths add up exactly
 
@@ -30,7 +33,9 @@ class Scope(models.TextChoices):
     CHAT = "chat", _("Conversations (REST)")
     GATEWAY = "gateway", _("Models, through the gateway for SDKs (/v1)")
     TOOLS = "tools", _("Tools and tool calls, without conversations")
+    APPROVE = "approve", _("Approve tool calls and answer questions")
     ADMIN_READ = "admin-read", _("Statistics of all users, for staff")
+    SCIM = "scim", _("Accounts and groups, for a provisioning program (SCIM)")
 
 
 def usual_scopes() -> list[str]:
@@ -66,6 +71,19 @@ def validate_networks(value: Any) -> None:
                 code="no_network",
                 params={"why": str(exc)},
             ) from exc
+
+
+_ORIGIN = re.compile(r"(?:https?|[a-z][a-z0-9+.-]*)://[^\s/?#@]{1,253}")
+
+
+def validate_origins(value: str) -> None:
+    for each in value.split():
+        if each != "*" and not _ORIGIN.fullmatch(each.lower()):
+            raise ValidationError(
+                _("%(origin)s is no origin, such as https://app.example.org."),
+                code="no_origin",
+                params={"origin": each[:100]},
+            )
 
 
 class AccessTokenQuerySet(models.QuerySet["AccessToken"]):
@@ -155,6 +173,29 @@ class AccessToken(models.Model):
             " of the same user; 0 never, empty as the model has it."
         ),
     )
+    stores_responses = models.BooleanField(
+        _("stores responses"),
+        default=True,
+        db_default=True,
+        help_text=_(
+            "Whether responses of the gateway are stored as conversations if a request"
+            " says nothing of it (store)."
+        ),
+    )
+    allowed_origins = models.TextField(
+        _("origins"),
+        blank=True,
+        default="",
+        db_default="",
+        validators=[validate_origins],
+        help_text=_(
+            "Origins of web pages whose scripts may use the token, one per line, such"
+            " as https://app.example.org; * for any. Empty: programs only."
+        ),
+    )
+    logs_requests_until = models.DateTimeField(
+        _("logs requests until"), null=True, blank=True, editable=False
+    )
     expires_at = models.DateTimeField(null=True, blank=True)
     revoked_at = models.DateTimeField(null=True, blank=True)
     last_used_at = models.DateTimeField(null=True, blank=True, editable=False)
@@ -188,7 +229,7 @@ class AccessToken(models.Model):
         """Create a token; return the row and the token text, which is not stored."""
         row = cls(user=user, label=label, expires_at=expires_at, **limits)
         token = row.generate_token()
-        with transaction.atomic():
+        with transaction.atomic(), merged():
             row.save()
             row.allowed_models.set(allowed_models)
         return row, token
@@ -217,6 +258,21 @@ class AccessToken(models.Model):
     def is_live(self) -> bool:
         lasts = self.expires_at is None or self.expires_at > timezone.now()
         return lasts and self.revoked_at is None
+
+    def log_requests(self, *, on: bool) -> None:
+        """Switch the request log on, for `LOG_DURATION`, or off."""
+        self.logs_requests_until = timezone.now() + LOG_DURATION if on else None
+        self.save(update_fields=["logs_requests_until"])
+
+    @property
+    def logs_requests(self) -> bool:
+        until = self.logs_requests_until
+        return until is not None and until > timezone.now()
+
+    @cached_property
+    def origins(self) -> frozenset[str]:
+        """Origins of pages that may use the token, in lower case; "*" for any."""
+        return frozenset(self.allowed_origins.lower().split())
 
     # Permissions
 

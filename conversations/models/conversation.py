@@ -13,6 +13,7 @@ from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
 from conversations import turn_queue
+from conversations.audit.record import record_event
 from conversations.input.client_outputs import (
     CALL_ID_FIELDS,
     OUTPUT_TYPES,
@@ -28,7 +29,7 @@ from conversations.models.opened_turn import OpenedTurn
 from conversations.models.signed_in_session import SignedInSession
 from conversations.models.tool_call import ToolCall
 from conversations.models.turn import Turn
-from llm.db.compiled_inserts import CompiledInsert
+from llm.db.compiled_inserts import CompiledInsert, insert_together
 from llm.db.compiled_queries import CompiledQuery
 from llm.db.durable_commit import sync_on_commit
 from llm.db.statements import adapt_value
@@ -68,6 +69,11 @@ class ConversationQuerySet(models.QuerySet["Conversation"]):
     def kept(self) -> ConversationQuerySet:
         """Without temporary conversations, which no list and no search shows."""
         return self.filter(is_temporary=False)
+
+    def for_people(self) -> ConversationQuerySet:
+        """Without those that responses of the gateway opened, which fill no list of the
+        chat."""
+        return self.filter(is_from_api=False)
 
     def visible_to(self, user: Any) -> ConversationQuerySet:
         """As `of`, and conversations in which `user` takes part."""
@@ -117,6 +123,12 @@ class Conversation(models.Model):
         settings.AUTH_USER_MODEL, models.CASCADE, related_name="conversations"
     )
     title = models.CharField(max_length=200, blank=True)
+    is_from_api = models.BooleanField(
+        _("from the API"),
+        default=False,
+        db_default=False,
+        help_text=_("A response of the gateway opened it, and no person wrote in it."),
+    )
     language_model = models.ForeignKey(
         LanguageModel,
         models.SET_NULL,
@@ -315,16 +327,23 @@ class Conversation(models.Model):
     def _write(self, turn: Turn, items: Sequence[ItemPayload]) -> list[Item]:
         """Write the turn with its items, and the conversation's title and time."""
         sync_on_commit()
-        _write_turn(turn)
         rows = [
             Item.of(turn, position, payload, origin=Item.Origin.INPUT)
             for position, payload in enumerate(items)
         ]
-        _write_items(*rows)
         if not self.title:
             self.title = _title_of(items)
+        if self.is_from_api and turn.access_token_id is None and not turn.caused_by_id:
+            self.is_from_api = False  # a person goes on with it
+            Conversation.objects.filter(pk=self.pk).update(is_from_api=False)
+        touched = [self.title, adapt_value(self.updated_at), self.pk]
+        if connection.vendor == "postgresql" and len(rows) == 1:
+            inserts = (_write_turn, turn), (_write_items, rows[0])
+            insert_together(inserts, (_TOUCH, touched))
+            return rows
+        _write_turn(turn)
+        _write_items(*rows)
         with connection.cursor() as cursor:
-            touched = [self.title, adapt_value(self.updated_at), self.pk]
             cursor.execute(_TOUCH, touched)
         return rows
 
@@ -366,6 +385,8 @@ class Conversation(models.Model):
         """Hide the conversation from its owner; retention erases the rows later."""
         self.deleted_at = timezone.now()
         self.save(update_fields=["deleted_at"])
+        if not self.is_temporary:  # these end with their session, by themselves
+            record_event("content.delete", target=self, subject=self.owner_id)
         self.turns.not_finished().update(cancel_requested=True)
         running = ToolCall.objects.in_background().filter(turn__conversation=self)
         running.update(cancel_requested=True)

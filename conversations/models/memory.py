@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 from django.conf import settings
 from django.db import models
 from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
+
+from conversations.audit.record import record_event
 
 MAX_TEXT = 1000  # characters
 MAX_COUNT = 500  # of one user
@@ -22,7 +25,22 @@ class MemoryQuerySet(models.QuerySet["Memory"]):
         """The memories of one user that are not deleted, newest first."""
         return self.filter(user_id=user_id, deleted_at=None)
 
-    def remember(self, user_id: int, text: str, conversation_id: str = "") -> Memory:
+    def changed_in(
+        self, user_id: int | None, turn_ids: Collection[str]
+    ) -> MemoryQuerySet:
+        """The user's memories that a model stored in these turns, and that are there,
+        and those that it forgot, and that are not restored."""
+        stored = models.Q(turn__in=turn_ids, deleted_at=None)
+        forgotten = models.Q(forgotten_in__in=turn_ids, deleted_at__isnull=False)
+        return self.filter(stored | forgotten, user_id=user_id)
+
+    def remember(
+        self,
+        user_id: int,
+        text: str,
+        conversation_id: str = "",
+        turn_id: str | None = None,
+    ) -> Memory:
         """Store a memory, or return the existing row with the same text.
 
         Raises TooManyMemories.
@@ -35,7 +53,10 @@ class MemoryQuerySet(models.QuerySet["Memory"]):
         if mine.count() >= MAX_COUNT:
             raise TooManyMemories
         return self.create(
-            user_id=user_id, text=text, conversation_id=conversation_id or None
+            user_id=user_id,
+            text=text,
+            conversation_id=conversation_id or None,
+            turn_id=turn_id,
         )
 
 
@@ -53,6 +74,24 @@ class Memory(models.Model):
         blank=True,
         related_name="+",
         help_text=_("The conversation in which the memory was saved."),
+    )
+    turn = models.ForeignKey(
+        "conversations.Turn",
+        models.SET_NULL,
+        null=True,
+        blank=True,
+        editable=False,
+        related_name="+",
+        help_text=_("The turn in which a model stored it."),
+    )
+    forgotten_in = models.ForeignKey(
+        "conversations.Turn",
+        models.SET_NULL,
+        null=True,
+        blank=True,
+        editable=False,
+        related_name="+",
+        help_text=_("The turn in which a model forgot it."),
     )
     created_at = models.DateTimeField(auto_now_add=True)
     updated_at = models.DateTimeField(auto_now=True)
@@ -74,15 +113,38 @@ class Memory(models.Model):
     def __str__(self) -> str:
         return f"memory {self.pk}"  # its text must not get into logs
 
-    def forget(self) -> None:
-        """Hide it from its owner and from models; retention deletes the row."""
-        self.deleted_at = timezone.now()
-        self.save(update_fields=["deleted_at"])
+    def forget(self, turn_id: str | None = None) -> None:
+        """Hide it from its owner and from models; retention deletes the row. The owner
+        can restore what a model forgot in a turn."""
+        self.deleted_at, self.forgotten_in_id = timezone.now(), turn_id
+        self.save(update_fields=["deleted_at", "forgotten_in"])
 
 
-def forget(user_id: int, pk: int) -> bool:
+def forget(user_id: int, pk: int, turn_id: str | None = None) -> bool:
     """False where the user has no such memory."""
     found: Any = Memory.objects.of(user_id).filter(pk=pk).first()
     if found is not None:
-        found.forget()
+        found.forget(turn_id)
+        record_event("content.delete", target=found, subject=user_id)
     return found is not None
+
+
+def restore(user_id: int, pk: int) -> bool:
+    """Undo that a model forgot it. False where the user has no such memory. Raises
+    TooManyMemories."""
+    rows = Memory.objects.filter(user_id=user_id, pk=pk)
+    gone = rows.filter(deleted_at__isnull=False, forgotten_in__isnull=False)
+    if not gone.exists():
+        return False
+    if Memory.objects.of(user_id).count() >= MAX_COUNT:
+        raise TooManyMemories
+    return bool(gone.update(deleted_at=None, forgotten_in=None))
+
+
+def undo(user_id: int, pk: int, turn_id: str) -> bool:
+    """Undo what a model did with a memory in this turn. False if it did nothing, or if
+    that was undone before. Raises TooManyMemories."""
+    found = Memory.objects.changed_in(user_id, [turn_id]).filter(pk=pk).first()
+    if found is None:
+        return False
+    return restore(user_id, pk) if found.deleted_at else forget(user_id, pk)

@@ -9,6 +9,7 @@ from django.db import models
 from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
+from conversations.audit.record import record_event
 from conversations.models.conversation import Conversation
 
 
@@ -116,4 +117,6 @@ class Participant(models.Model):
     def revoke(self) -> None:
         """End it, whether the owner revokes or the participant leaves. Idempotent."""
         rows = Participant.objects.current().filter(pk=self.pk)
-        rows.update(revoked_at=timezone.now())
+        if rows.update(revoked_at=timezone.now()):
+            owner = self.conversation.owner_id
+            record_event("share.revoke", target=self, subject=owner)

@@ -153,6 +153,14 @@ class ContextSource(SecretHeaders):
             "Seconds for which a text is cached; 0 reads the source for each turn."
         ),
     )
+    groups = models.ManyToManyField(
+        Group,
+        blank=True,
+        related_name="+",
+        help_text=_(
+            "Groups whose members' conversations get the text; empty for everybody's."
+        ),
+    )
     created_at = models.DateTimeField(auto_now_add=True)
     updated_at = models.DateTimeField(auto_now=True)
 

@@ -1,4 +1,4 @@
-"""Row of a question to a person: an approval or a form, decided once."""
+"""Row of a question to a person: an approval, a form or a sign-in, decided once."""
 
 from __future__ import annotations
 
@@ -9,15 +9,19 @@ from django.apps import apps
 from django.conf import settings
 from django.core.exceptions import ValidationError
 from django.db import models, transaction
+from django.urls import reverse
 from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
 from conversations import turn_queue
+from conversations.audit.act import Channel, current_act
+from conversations.audit.record import record_event
 from conversations.models.tool_call import ToolCall
 from conversations.models.turn import Turn
 from llm.wire.items import new_id
 from tools.errors import InvalidArguments
 from tools.json_schema.arguments import check
+from tools.models import McpServer, McpUserSignIn, Tool
 
 #: "cancel" dismisses a form without an answer; the tool learns only that.
 Action = Literal["accept", "decline", "cancel"]
@@ -44,6 +48,9 @@ class QuestionQuerySet(models.QuerySet["Question"]):
             tool_call__turn__conversation__deleted_at=None,
             tool_call__turn__deleted_at=None,
         )
+        # Nobody signs in for another: only the user whose turn calls the tool.
+        written = Turn.objects.written_by(user).values("pk")
+        sign_ins = models.Q(kind=Question.Kind.SIGN_IN, tool_call__turn__in=written)
         approvals = apps.get_model("conversations", "Participant").objects.approvers()
         theirs = approvals.filter(user_id=user.pk).values("conversation_id")
         own |= models.Q(
@@ -52,7 +59,13 @@ class QuestionQuerySet(models.QuerySet["Question"]):
             tool_call__turn__deleted_at=None,
         )
         put_to_group = models.Q(group__in=user.groups.all())
-        return self.filter(own | put_to_group)
+        decidable = ~models.Q(kind=Question.Kind.SIGN_IN) & (own | put_to_group)
+        return self.filter(decidable | sign_ins)
+
+    def awaiting_sign_in(self, user: Any, server: McpServer) -> QuestionQuerySet:
+        """The user's open questions that a sign-in at this server answers."""
+        asked = self.open().filter(kind=Question.Kind.SIGN_IN, server=server)
+        return asked.filter(tool_call__turn__in=Turn.objects.written_by(user))
 
     def standing_approvals(self) -> QuestionQuerySet:
         """Approvals after which their conversation's further calls of the tool run
@@ -63,12 +76,36 @@ class QuestionQuerySet(models.QuerySet["Question"]):
             revoked_at=None,
         )
 
+    def covering_chats(self) -> QuestionQuerySet:
+        """Approvals of people who let the further calls of the tool in the chat run
+        unasked, for their own messages."""
+        return self.standing_approvals().filter(always=True)
+
+    def of_tool_in_chat(self, question: Question) -> QuestionQuerySet:
+        """Those of the same tool in the same conversation."""
+        call = question.tool_call
+        return self.filter(
+            tool_call__name=call.name,
+            tool_call__turn__conversation_id=call.turn.conversation_id,
+        )
+
+    @transaction.atomic
+    def revoke(self, user: Any) -> int:
+        """End these approvals for further calls. Returns how many stood."""
+        rows = list(self.filter(revoked_at=None).select_related("tool_call"))
+        for row in rows:
+            details = {"tool": row.tool_call.name, "turn": row.tool_call.turn_id}
+            record_event("approval.revoke", target=row, actor=user, details=details)
+        revoked = Question.objects.filter(pk__in=[row.pk for row in rows])
+        return revoked.update(revoked_at=timezone.now())
+
     def past_expiry(self) -> QuestionQuerySet:
         return self.open().filter(expires_at__lt=timezone.now())
 
 
 class Question(models.Model):
-    """A tool call's question to a user: approval of the call, or a form to fill in.
+    """A tool call's question to a user: approval of the call, a form to fill in, or a
+    sign-in at the tool's server.
 
     Only the first decision counts; question and decision stay on record.
     """
@@ -76,6 +113,7 @@ class Question(models.Model):
     class Kind(models.TextChoices):
         APPROVAL = "approval", _("approval")
         FORM = "form", _("form")
+        SIGN_IN = "sign_in", _("sign-in")
 
     class State(models.TextChoices):
         OPEN = "open", _("open")
@@ -107,6 +145,14 @@ class Question(models.Model):
         related_name="+",
         help_text=_("Group that may decide; empty means the user of the conversation."),
     )
+    server = models.ForeignKey(
+        McpServer,
+        models.SET_NULL,
+        null=True,
+        blank=True,
+        related_name="+",
+        help_text=_("MCP server at which the user of the turn has to sign in."),
+    )
     state = models.CharField(max_length=10, choices=State.choices, default=State.OPEN)
     asked_at = models.DateTimeField(auto_now_add=True)
     expires_at = models.DateTimeField()
@@ -119,6 +165,14 @@ class Question(models.Model):
         related_name="+",
     )
     note = models.CharField(max_length=500, blank=True)
+    always = models.BooleanField(
+        default=False,
+        db_default=False,  # for processes of the previous release
+        editable=False,
+        help_text=_(
+            "The person let further calls of the tool in the chat run unasked."
+        ),
+    )
     revoked_at = models.DateTimeField(
         null=True,
         blank=True,
@@ -149,6 +203,15 @@ class Question(models.Model):
             self.arguments,
         )
 
+    @property
+    def sign_in_url(self) -> str:
+        """Where the user of the turn signs in; "" for another kind of question. A path
+        if PUBLIC_URL is not set."""
+        if self.kind != self.Kind.SIGN_IN:
+            return ""
+        path = reverse("question-sign-in", args=[self.pk])
+        return f"{settings.PUBLIC_URL.rstrip('/')}{path}"
+
     def decide(
         self,
         user: Any,
@@ -157,18 +220,26 @@ class Question(models.Model):
         arguments: Mapping[str, Any] | None = None,
         content: Mapping[str, Any] | None = None,
         note: str = "",
+        always: bool = False,
     ) -> bool:
         """Store a user's decision. True if the turn can resume; the caller submits it.
 
-        Raises AlreadyDecided, and ValidationError for an invalid answer.
+        `always`: further calls of the tool run unasked in the chat, for messages of
+        this user. Raises AlreadyDecided, and ValidationError for an invalid answer.
         """
+        if always and not (action == "accept" and self.may_cover_chat(user)):
+            problem = "Each call of this tool is decided by itself."
+            raise ValidationError({"always": problem})
         if action == "decline":
             return self._close(self.State.DECLINED, user=user, note=note)
         if action == "cancel":
-            if self.kind == self.Kind.APPROVAL:
+            if self.kind != self.Kind.FORM:
                 problem = "A call is approved or declined."
                 raise ValidationError({"action": problem})
             return self._close(self.State.CANCELLED, user=user, note=note)
+        if self.kind == self.Kind.SIGN_IN:
+            self._check_signed_in(user)
+            return self._close(self.State.ACCEPTED, user=user, note=note)
         answer = dict(content or {})
         if self.kind == self.Kind.APPROVAL:
             answer = dict(arguments if arguments is not None else self.arguments or {})
@@ -177,7 +248,25 @@ class Question(models.Model):
         except InvalidArguments as exc:
             field = "arguments" if self.kind == self.Kind.APPROVAL else "content"
             raise ValidationError({field: str(exc)}) from exc
-        return self._close(self.State.ACCEPTED, user=user, answer=answer, note=note)
+        return self._close(
+            self.State.ACCEPTED, user=user, answer=answer, note=note, always=always
+        )
+
+    def may_cover_chat(self, user: Any) -> bool:
+        """Whether the user may let further calls of the tool in the chat run unasked:
+        for his own messages, if the tool permits it."""
+        if self.kind != self.Kind.APPROVAL or self.group_id is not None:
+            return False
+        written = Turn.objects.written_by(user)
+        if not written.filter(pk=self.tool_call.turn_id).exists():
+            return False
+        return Tool.objects.may_run_always(self.tool_call.name)
+
+    def _check_signed_in(self, user: Any) -> None:
+        """Raises ValidationError: words do not replace the sign-in."""
+        if self.server_id not in McpUserSignIn.objects.find_servers(user.pk):
+            problem = "Sign in at the address of the question first."
+            raise ValidationError({"action": problem})
 
     def expire(self) -> bool:
         """Close the question after its deadline. Raises AlreadyDecided."""
@@ -185,7 +274,13 @@ class Question(models.Model):
 
     @transaction.atomic
     def _close(
-        self, state: str, *, user: Any = None, answer: Any = None, note: str = ""
+        self,
+        state: str,
+        *,
+        user: Any = None,
+        answer: Any = None,
+        note: str = "",
+        always: bool = False,
     ) -> bool:
         now = timezone.now()
         # The lock on the turn makes two concurrent decisions of one turn sequential, so
@@ -194,18 +289,42 @@ class Question(models.Model):
         turns.get(tool_calls=self.tool_call_id)
         changed = Question.objects.open().filter(pk=self.pk)
         if not changed.update(
-            state=state, decided_at=now, decided_by=user, answer=answer, note=note[:500]
+            state=state,
+            decided_at=now,
+            decided_by=user,
+            answer=answer,
+            note=note[:500],
+            always=always,
         ):
             raise AlreadyDecided
         self.refresh_from_db()
+        if user is not None and self.kind == self.Kind.APPROVAL:
+            self._record_decision(user)
         turn_id = self.tool_call.turn_id
         if self.kind == self.Kind.FORM:
             return False
         left = Question.objects.open().filter(tool_call__turn_id=turn_id)
-        if left.filter(kind=self.Kind.APPROVAL).exists():
+        if left.exclude(kind=self.Kind.FORM).exists():
             return False
         waiting = Turn.objects.filter(pk=turn_id, status=Turn.Status.WAITING)
         if not waiting.update(status=Turn.Status.QUEUED):
             return False
         turn_queue.enqueue(turn_id)
         return True
+
+    def _record_decision(self, user: Any) -> None:
+        """Without the arguments, which are a conversation's content."""
+        owners = Turn.objects.filter(pk=self.tool_call.turn_id)
+        record_event(
+            "approval.decide",
+            target=self,
+            actor=user,
+            subject=owners.values_list("conversation__owner", flat=True).first(),
+            after={
+                "state": str(self.state),
+                "is_edited": self.is_edited,
+                "always": self.always,
+            },
+            details={"tool": self.tool_call.name, "turn": self.tool_call.turn_id},
+            channel="" if current_act().request else Channel.SOCKET,
+        )

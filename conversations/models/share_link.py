@@ -12,6 +12,7 @@ from django.db import models
 from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
+from conversations.audit.record import record_event
 from conversations.models.conversation import Conversation
 from conversations.models.turn import Turn
 from llm.db.encrypted_field import EncryptedTextField
@@ -149,7 +150,8 @@ class ShareLink(SecretRow):
     def revoke(self) -> None:
         """End the link. Idempotent."""
         rows = ShareLink.objects.filter(pk=self.pk, revoked_at=None)
-        rows.update(revoked_at=timezone.now())
+        if rows.update(revoked_at=timezone.now()):
+            record_event("share.revoke", target=self, subject=self.owner_id)
         self.refresh_from_db(fields=["revoked_at"])
 
     def count_view(self) -> None:

@@ -23,6 +23,7 @@ ACTIONS: dict[str, tuple[Any, str]] = {
     "focus": (_("Go to the message box"), "i"),
     "stop": (_("Stop the answer"), "x"),
     "copy": (_("Copy the last answer"), "c"),
+    "quote": (_("Quote the selected text"), "q"),
     "sidebar": (_("Show or hide the list of chats"), "b"),
     "previous": (_("Previous chat"), "k"),
     "next": (_("Next chat"), "j"),

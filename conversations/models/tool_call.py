@@ -75,6 +75,7 @@ class ToolCall(models.Model):
     class State(models.TextChoices):
         PENDING = "pending", _("pending")
         AWAITING_APPROVAL = "awaiting_approval", _("awaiting approval")
+        AWAITING_SIGN_IN = "awaiting_sign_in", _("waiting for a sign-in")
         EXECUTING = "executing", _("executing")
         COMPLETED = "completed", _("completed")
         FAILED = "failed", _("failed")
@@ -91,6 +92,8 @@ class ToolCall(models.Model):
         State.UNKNOWN,
         State.ABANDONED,
     ]
+    #: Its turn is suspended until a person decides.
+    AWAITING_PERSON = [State.AWAITING_APPROVAL, State.AWAITING_SIGN_IN]
     #: Ended by a user, who therefore needs no message about it.
     ENDED_BY_PERSON = [State.CANCELLED, State.ABANDONED]
 
@@ -180,8 +183,10 @@ class ToolCall(models.Model):
                 condition=models.Q(blocking=False),
                 name="conversations_call_unawaited",
             ),
+            # In the list's order: an index of `late_at` alone would be left for the one
+            # of `created_at`, along which all calls are read.
             models.Index(
-                fields=["late_at"],
+                fields=["created_at", "id"],
                 condition=models.Q(late_at__isnull=False),
                 name="conversations_call_late",
             ),

@@ -404,7 +404,7 @@ class Turn(models.Model):
 
     @property
     def actor_id(self) -> Any:
-        """As `actor`, without reading the user."""
+        """The primary key of `actor`, without a query for it. Raises AuthorGone."""
         if self.author_id is None and self.author_name:
             raise AuthorGone
         return self.author_id or self.conversation.owner_id
@@ -421,6 +421,7 @@ class Turn(models.Model):
             tags=named.get("tags", ""),
             request_id=named.get("request_id", ""),
             client_request_id=named.get("client_request_id", ""),
+            trace_parent=named.get("trace_parent", ""),
         )
 
     def options_for(self, author: Any) -> dict[str, Any]:

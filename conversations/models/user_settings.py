@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any
 
 from django.conf import settings
-from django.core.validators import MaxLengthValidator
+from django.core.validators import (
+    MaxLengthValidator,
+    MaxValueValidator,
+    MinValueValidator,
+)
 from django.db import models
+from django.db.models import Q
+from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
 from conversations.models.shortcuts import keys_of, validate_shortcuts
@@ -28,6 +35,18 @@ class UserSettingsQuerySet(models.QuerySet["UserSettings"]):
     def change(self, user_id: int, **values: Any) -> None:
         """Store these settings of the user; the others stay as they are by now."""
         self.update_or_create(user_id=user_id, defaults=values)
+
+    def begin_dictation(self, user_id: int, until: datetime) -> bool:
+        """Whether no other dictation of the user runs now, in any process."""
+        self.get_or_create(user_id=user_id)
+        is_free = Q(dictating_until=None) | Q(dictating_until__lt=timezone.now())
+        rows = self.filter(is_free, user_id=user_id)
+        return rows.update(dictating_until=until) == 1
+
+    def end_dictation(self, user_id: int, until: datetime) -> None:
+        """The one that began with `until`; a later one stays."""
+        rows = self.filter(user_id=user_id, dictating_until=until)
+        rows.update(dictating_until=None)
 
 
 class UserSettings(models.Model):
@@ -86,6 +105,16 @@ class UserSettings(models.Model):
         default=False,
         help_text=_("The browser asks for your permission once."),
     )
+    email_after_minutes = models.PositiveSmallIntegerField(
+        _("by an e-mail, after minutes"),
+        null=True,
+        blank=True,
+        validators=[MinValueValidator(1), MaxValueValidator(1440)],
+        help_text=_(
+            "When an answer took longer than this and you were not looking. Empty means"
+            " never."
+        ),
+    )
     shortcuts_enabled = models.BooleanField(_("use keyboard shortcuts"), default=True)
     shortcuts = models.JSONField(
         default=dict,
@@ -110,6 +139,12 @@ class UserSettings(models.Model):
             "What models should know about you and how they should answer. It is sent"
             " with each of your messages in chats."
         ),
+    )
+    dictating_until = models.DateTimeField(
+        null=True,
+        blank=True,
+        editable=False,
+        help_text=_("Until then no other dictation of the person may begin."),
     )
     account_deleted_at = models.DateTimeField(
         null=True,

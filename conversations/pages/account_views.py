@@ -14,8 +14,14 @@ from django.utils.decorators import method_decorator
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_POST
 
-from conversations.access.sessions import end_others, sessions_of
-from conversations.forms.password_form import ThrottledPasswordChangeForm
+from conversations.access.reauthentication import requires_proof
+from conversations.access.sessions import (
+    end_others,
+    sessions_of,
+    sign_out_others,
+    sign_out_session,
+)
+from conversations.forms.password_change_form import ThrottledPasswordChangeForm
 from conversations.models import SignedInSession
 
 
@@ -49,13 +55,16 @@ class AccountView(PasswordChangeView):
 
 @login_required
 @require_POST
+@requires_proof("POST")
 def end_session(request: HttpRequest, pk: int) -> HttpResponse:
-    get_object_or_404(SignedInSession, pk=pk, user_id=request.user.pk).end()
+    row = get_object_or_404(SignedInSession, pk=pk, user_id=request.user.pk)
+    sign_out_session(row)
     return redirect("account")
 
 
 @login_required
 @require_POST
+@requires_proof("POST")
 def end_other_sessions(request: HttpRequest) -> HttpResponse:
-    end_others(request.user, request.session.session_key)
+    sign_out_others(request.user, request.session.session_key)
     return redirect("account")

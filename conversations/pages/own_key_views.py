@@ -12,6 +12,7 @@ from django.core.exceptions import ValidationError
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
+from django.utils.translation import gettext
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_GET, require_POST
 
@@ -103,7 +104,9 @@ def end_sign_in(request: HttpRequest, provider_id: int, state: str) -> HttpRespo
         str(begun.get("state", "")).encode(), state.encode()
     )
     if sign_in is None or not is_own or not code:
-        problem = "This sign-in was not begun here, or it was cancelled. Try again."
+        problem = gettext(
+            "This sign-in was not begun here, or it was cancelled. Try again."
+        )
         return _page(request, problem=problem, status=400)
     try:
         with lend_thread():
@@ -114,7 +117,7 @@ def end_sign_in(request: HttpRequest, provider_id: int, state: str) -> HttpRespo
     except LLMError as exc:
         return _page(request, problem=str(exc), status=502)
     except ValidationError:
-        problem = "The provider sent a key that cannot be used. Try again."
+        problem = gettext("The provider sent a key that cannot be used. Try again.")
         return _page(request, problem=problem, status=502)
     return redirect("own-keys")
 

@@ -30,7 +30,7 @@ from conversations.models import Conversation, Participant
 from conversations.models.participant import Role
 from conversations.pages.refusals import mark_refused
 from conversations.requests.participant_removal import remove_participant
-from conversations.turns.error_texts import in_own_language
+from conversations.turns.error_texts import text_for_reader
 
 
 class InviteForm(forms.Form):
@@ -59,7 +59,7 @@ def people(request: HttpRequest, conversation_id: str) -> HttpResponse:
     try:
         admission.take_user_request(request.user, admission.request_size(request))
     except TooFast as exc:
-        form.add_error(None, in_own_language(str(exc)))
+        form.add_error(None, text_for_reader(exc))
         return mark_refused(_page(request, row, form), exc)
     if form.is_valid():
         try:

@@ -18,6 +18,7 @@ from typing import Any, cast
 from django import forms
 from django.conf import settings
 from django.core.exceptions import ValidationError
+from django.utils.translation import gettext
 
 from conversations import engine
 from conversations.models import Question
@@ -50,8 +51,11 @@ class QuestionForm(forms.Form):
 
         Raises AlreadyDecided.
         """
-        action: Action = self.cleaned_data["action"]
+        chosen = self.cleaned_data["action"]
+        action: Action = "accept" if chosen == "always" else chosen
         answer = self.answer if action == "accept" else {}
+        if chosen == "always":
+            answer["always"] = True
         try:
             is_turn_ready = self.question.decide(
                 user, action, note=self.cleaned_data["note"], **answer
@@ -70,6 +74,9 @@ class QuestionForm(forms.Form):
 
 
 class ApprovalForm(QuestionForm):
+    action = forms.ChoiceField(
+        choices=[("accept", ""), ("always", ""), ("decline", "")]
+    )
     arguments = forms.CharField(
         required=False,
         widget=forms.Textarea(
@@ -92,13 +99,16 @@ class ApprovalForm(QuestionForm):
             arguments = json.loads(text)
         except (ValueError, RecursionError) as exc:
             line = getattr(exc, "lineno", 0)
-            where = f" (line {line})" if line else ""
-            raise ValidationError(f"The arguments are not valid JSON{where}.") from exc
+            problem = gettext("The arguments are not valid JSON.")
+            if line:
+                words = gettext("The arguments are not valid JSON (line %(line)s).")
+                problem = words % {"line": line}
+            raise ValidationError(problem) from exc
         if not isinstance(arguments, dict):
-            raise ValidationError("The arguments must be a JSON object.")
+            raise ValidationError(gettext("The arguments must be a JSON object."))
         if not is_storable_json(text):
             raise ValidationError(
-                "The arguments contain a number that JSON does not allow."
+                gettext("The arguments contain a number that JSON does not allow.")
             )
         return None if arguments == self.question.arguments else arguments
 
@@ -147,9 +157,23 @@ class SchemaForm(QuestionForm):
         return {"content": content}
 
 
-def form_for(question: Question, data: Any = None) -> ApprovalForm | SchemaForm:
-    is_approval = question.kind == Question.Kind.APPROVAL
-    return (ApprovalForm if is_approval else SchemaForm)(data, question=question)
+class SignInForm(QuestionForm):
+    """A sign-in is given at its server; the form declines it."""
+
+    @property
+    def answer(self) -> dict[str, Any]:
+        return {}
+
+
+_FORMS: dict[str, type[QuestionForm]] = {
+    Question.Kind.APPROVAL: ApprovalForm,
+    Question.Kind.FORM: SchemaForm,
+    Question.Kind.SIGN_IN: SignInForm,
+}
+
+
+def form_for(question: Question, data: Any = None) -> QuestionForm:
+    return _FORMS[question.kind](data, question=question)
 
 
 # Fields of a schema
@@ -206,7 +230,7 @@ def _text_field(schema: Mapping[str, Any], common: dict[str, Any]) -> forms.Fiel
         case "date":
             return forms.DateField(**common, widget=_picker("date"))
         case "date-time":
-            zone = f"Time zone: {settings.TIME_ZONE}."
+            zone = gettext("Time zone: %(zone)s.") % {"zone": settings.TIME_ZONE}
             common["help_text"] = f"{common['help_text']} {zone}".strip()
             return forms.DateTimeField(**common, widget=_picker("datetime-local"))
     return forms.CharField(**common, **lengths, strip=False)

@@ -14,17 +14,23 @@ from django.db.models import Q
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.urls import reverse
+from django.utils.translation import gettext_lazy as _
 from django.views.decorators.cache import never_cache
-from django.views.decorators.http import require_GET, require_http_methods
+from django.views.decorators.http import (
+    require_GET,
+    require_http_methods,
+    require_POST,
+)
 
 from conversations.access.participation import role_of
-from conversations.models import AlreadyDecided, Question
+from conversations.models import AlreadyDecided, Question, Turn
 from conversations.models.participant import Role
-from conversations.pages.question_forms import ApprovalForm, SchemaForm, form_for
+from conversations.pages.question_forms import QuestionForm, form_for
+from tools.models import Tool
 
 _LONGEST_LIST = 100
-_NOT_ALLOWED = "You may not decide this question; your answer was not used."
-_ALREADY_DECIDED = "The question was already decided; your answer was not used."
+_NOT_ALLOWED = _("You may not decide this question; your answer was not used.")
+_ALREADY_DECIDED = _("The question was already decided; your answer was not used.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,9 +38,11 @@ class QuestionCard:
     """A question as one user sees it."""
 
     question: Question
-    form: ApprovalForm | SchemaForm | None  # None where this user may not answer
+    form: QuestionForm | None  # None where this user may not answer
     is_own: bool  # it belongs to a conversation of this user
     notice: str = ""
+    may_always: bool = False  # this user may let further calls run unasked
+    covers_chat: bool = False  # an approval lets further calls of the tool run unasked
 
 
 @login_required
@@ -44,12 +52,12 @@ def question(request: HttpRequest, question_id: str) -> HttpResponse:
     """A question's card: a fragment for requests by script, else a page."""
     found = get_object_or_404(_visible_questions(request), pk=question_id)
     if request.method != "POST":
-        return _render(request, card(found, request.user))
+        return render_card(request, card(found, request.user))
     submitted = card(found, request.user, request.POST)
     if submitted.form is None:
         return _render_refusal(request, found)
     if not submitted.form.is_valid():
-        return _render(request, submitted, status=400)
+        return render_card(request, submitted, status=400)
     try:
         is_accepted = submitted.form.decide(request.user)
     except AlreadyDecided:
@@ -58,7 +66,7 @@ def question(request: HttpRequest, question_id: str) -> HttpResponse:
     return (
         _render_decision(request, found)
         if is_accepted
-        else _render(request, submitted, status=400)
+        else render_card(request, submitted, status=400)
     )
 
 
@@ -69,18 +77,53 @@ def questions(request: HttpRequest) -> HttpResponse:
     """All open questions that this user may decide, the oldest first."""
     rows = _with_parts(Question.objects.open().answerable_by(request.user))
     cards = [card(row, request.user) for row in rows.distinct()[:_LONGEST_LIST]]
-    return render(request, "conversations/questions.html", {"cards": cards})
+    standing = Question.objects.covering_chats().filter(decided_by=request.user.pk)
+    context = {"cards": cards, "standing": _with_parts(standing)[:_LONGEST_LIST]}
+    return render(request, "conversations/questions.html", context)
+
+
+@login_required
+@require_POST
+def revoke_approval(request: HttpRequest, question_id: str) -> HttpResponse:
+    """From now on the tool asks again in this chat, for this user's messages."""
+    mine = Question.objects.filter(decided_by=request.user.pk, always=True)
+    found = get_object_or_404(mine.select_related("tool_call__turn"), pk=question_id)
+    mine.of_tool_in_chat(found).covering_chats().revoke(request.user)
+    turn = found.tool_call.turn
+    if not Turn.objects.visible_to(request.user).filter(pk=turn.pk).exists():
+        return redirect("questions")
+    page = reverse("conversation", args=[turn.conversation_id])
+    return redirect(f"{page}#turn-{turn.pk}")
 
 
 def card(row: Question, user: Any, data: Any = None, notice: str = "") -> QuestionCard:
     is_own = row.tool_call.turn.conversation.owner_id == user.pk
     may_answer = row.state == Question.State.OPEN and _may_answer(row, user, is_own)
+    form = form_for(row, data) if may_answer else None
     return QuestionCard(
-        row, form_for(row, data) if may_answer else None, is_own, notice
+        row,
+        form,
+        is_own,
+        notice,
+        may_always=form is not None and row.may_cover_chat(user),
+        covers_chat=form is not None and _covers_chat(row),
     )
 
 
+def _covers_chat(row: Question) -> bool:
+    """Whether staff let a tool run unasked after its first approval in a chat."""
+    if row.kind != Question.Kind.APPROVAL:
+        return False
+    tools = Tool.objects.select_related("http", "mcp__server")
+    tool = tools.filter(name=row.tool_call.name).first()
+    used = tool.build_tool() if tool else None
+    return bool(used and used.approval and used.approval.policy == "first")
+
+
 def _may_answer(row: Question, user: Any, is_own: bool) -> bool:
+    if row.kind == Question.Kind.SIGN_IN:  # only for one's own messages
+        written = Turn.objects.written_by(user)
+        return written.filter(pk=row.tool_call.turn_id).exists()
     if row.group_id is None:
         conversation = row.tool_call.turn.conversation
         return is_own or role_of(user, conversation) == Role.APPROVER
@@ -100,27 +143,28 @@ def _visible_questions(request: HttpRequest) -> Any:
 
 def _with_parts(rows: Any) -> Any:
     return rows.select_related(
-        "group", "decided_by", "tool_call__turn__conversation__owner"
+        "group", "server", "decided_by", "tool_call__turn__conversation__owner"
     )
 
 
 def _render_refusal(request: HttpRequest, row: Question) -> HttpResponse:
     is_open = row.state == Question.State.OPEN
     notice, status = (_NOT_ALLOWED, 403) if is_open else (_ALREADY_DECIDED, 409)
-    return _render(request, card(row, request.user, notice=notice), status)
+    return render_card(request, card(row, request.user, notice=str(notice)), status)
 
 
 def _render_decision(request: HttpRequest, row: Question) -> HttpResponse:
     if _is_script(request):
-        return _render(request, card(row, request.user))
+        return render_card(request, card(row, request.user))
     turn = row.tool_call.turn
-    if turn.conversation.owner_id != request.user.pk:
+    is_visible = Turn.objects.visible_to(request.user).filter(pk=turn.pk).exists()
+    if not is_visible:
         return redirect("questions")
     page = reverse("conversation", args=[turn.conversation_id])
     return redirect(f"{page}#turn-{turn.pk}")
 
 
-def _render(
+def render_card(
     request: HttpRequest, question_card: QuestionCard, status: int = 200
 ) -> HttpResponse:
     name = "_question" if _is_script(request) else "question"

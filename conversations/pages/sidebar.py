@@ -89,7 +89,8 @@ def sidebar(
     folders = list(Folder.objects.of(user))
     folder = next((each for each in folders if each.pk == folder_id), None)
     unfinished = Turn.objects.not_finished().filter(conversation=OuterRef("pk"))
-    listed = Conversation.objects.of(user).kept().filter(archived_at=None)
+    listed = Conversation.objects.of(user).kept().for_people()
+    listed = listed.filter(archived_at=None)
     if folder:
         listed = listed.filter(folder=folder)
     listed = with_unread(listed.annotate(is_running=Exists(unfinished)), user)

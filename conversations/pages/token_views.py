@@ -8,17 +8,26 @@ from django.contrib.auth.decorators import login_required
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.views.decorators.cache import never_cache
-from django.views.decorators.http import require_http_methods, require_POST
+from django.views.decorators.http import (
+    require_http_methods,
+    require_POST,
+    require_safe,
+)
 
+from conversations.access.reauthentication import requires_proof
 from conversations.forms.token_forms import (
     TokenForm,
+    TokenSettingsForm,
     describe_spending,
     unrevoked_tokens,
 )
 from conversations.models.access_token import Scope
 
+LOG_ROWS = 200  # of the page; the API has all
+
 
 @login_required
+@requires_proof("POST")
 @never_cache
 @require_http_methods(["GET", "HEAD", "POST"])
 def tokens(request: HttpRequest) -> HttpResponse:
@@ -37,6 +46,40 @@ def tokens(request: HttpRequest) -> HttpResponse:
 def revoke_token(request: HttpRequest, pk: int) -> HttpResponse:
     get_object_or_404(unrevoked_tokens(request.user), pk=pk).revoke()
     return redirect("tokens")
+
+
+@login_required
+@never_cache
+@require_http_methods(["GET", "HEAD", "POST"])
+def token_settings(request: HttpRequest, pk: int) -> HttpResponse:
+    """A token's name, origins and store default, and its request log."""
+    token = get_object_or_404(unrevoked_tokens(request.user), pk=pk)
+    form = TokenSettingsForm(request.POST or None, instance=token)
+    if request.method == "POST" and form.is_valid():
+        form.save()
+        return redirect("token-settings", pk=pk)
+    rows = token.logged_requests.fresh().defer("request_body", "response_body")
+    context = {"form": form, "token": token, "requests": rows[:LOG_ROWS]}
+    status = 400 if form.errors else 200
+    return render(request, "conversations/token_settings.html", context, status=status)
+
+
+@login_required
+@require_POST
+def switch_request_log(request: HttpRequest, pk: int) -> HttpResponse:
+    token = get_object_or_404(unrevoked_tokens(request.user), pk=pk)
+    token.log_requests(on=request.POST.get("on") == "1")
+    return redirect("token-settings", pk=pk)
+
+
+@login_required
+@never_cache
+@require_safe
+def logged_request(request: HttpRequest, pk: int, row: int) -> HttpResponse:
+    token = get_object_or_404(unrevoked_tokens(request.user), pk=pk)
+    found = get_object_or_404(token.logged_requests.fresh(), pk=row)
+    context = {"token": token, "row": found}
+    return render(request, "conversations/logged_request.html", context)
 
 
 def _page(

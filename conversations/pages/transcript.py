@@ -12,6 +12,7 @@ from typing import Any
 
 from django.urls import reverse
 from django.utils import timezone
+from django.utils.translation import gettext, gettext_lazy
 
 from conversations.models import (
     Attachment,
@@ -26,6 +27,7 @@ from conversations.models import (
     Turn,
 )
 from conversations.models.item import CONTINUES
+from conversations.models.memory import Memory
 from conversations.models.preset import NOTE_CONTEXT_FAILED
 from conversations.pages.blocks import Block, CallRows, MessageBlock, build_blocks
 from conversations.requests.answer_details import AnswerDetails, details_of
@@ -43,17 +45,18 @@ FEW = 5  # turns that are prepared at once for paper
 #: Role of the message by which Parley asks the model to go on.
 CONTINUED = "continued"
 
-_CUT = "The answer was cut short."
-_INCOMPLETE = {
-    "max_output_tokens": "The answer reached its length limit.",
-    "content_filter": "The provider's content policy ended the answer.",
-    "max_steps": "The turn reached its limit of steps.",
-    "repeated_tool_calls": "The model kept repeating the same calls.",
-    "max_answer_size": "The answer reached this server's size limit.",
-    "deadline": "The turn reached its time limit.",
-    "max_cost": "The message reached its cost limit.",
-    "max_tokens": "The turn used all the tokens that its preset allows.",
+_CUT = gettext_lazy("The answer was cut short.")
+INCOMPLETE = {
+    "max_output_tokens": gettext_lazy("The answer reached its length limit."),
+    "content_filter": gettext_lazy("The provider's content policy ended the answer."),
+    "max_steps": gettext_lazy("The turn reached its limit of steps."),
+    "repeated_tool_calls": gettext_lazy("The model kept repeating the same calls."),
+    "max_answer_size": gettext_lazy("The answer reached this server's size limit."),
+    "deadline": gettext_lazy("The turn reached its time limit."),
+    "max_cost": gettext_lazy("The message reached its cost limit."),
+    "max_tokens": gettext_lazy("The turn used all the tokens that its preset allows."),
 }
+_CHANGING_MEMORIES = {"remember", "forget"}  # names of tools in `conversations.tools`
 _CUT_SHORT = (Turn.Status.INCOMPLETE, Turn.Status.CANCELLED, Turn.Status.FAILED)
 _ENDED_WITHOUT_ERROR = (Turn.Status.COMPLETED, Turn.Status.CANCELLED)
 _CUT_MARK = "\n[Cut: "  # which tools.execution.output appends to an output that it cuts
@@ -105,6 +108,8 @@ class RenderedTurn:
     blocks: Sequence[Block]
     degraded: Sequence[str] = ()  # options that were changed or left out
     open_questions: Sequence[Question] = ()  # open questions to a user
+    standing: Sequence[Question] = ()  # approvals that cover further calls
+    memories: Sequence[Memory] = ()  # the viewer's, that a model stored or forgot
     answer: Pinnable | None = None  # the last message of the answer
     details: AnswerDetails | None = None
     rating: Rating | None = None  # the viewer's
@@ -164,13 +169,13 @@ class RenderedTurn:
         """Why the answer is not complete; "" if it is, or if there is an error."""
         match self.turn.status:
             case Turn.Status.CANCELLED if self.blocks:
-                return "Stopped; the text so far is stored."
+                return gettext("Stopped; the text so far is stored.")
             case Turn.Status.CANCELLED:
-                return "Stopped before the answer began."
+                return gettext("Stopped before the answer began.")
             case Turn.Status.INCOMPLETE:
-                return _INCOMPLETE.get(self.turn.incomplete_reason, _CUT)
+                return str(INCOMPLETE.get(self.turn.incomplete_reason, _CUT))
             case Turn.Status.COMPLETED if not self.blocks:
-                return "The model gave an empty answer."
+                return gettext("The model gave an empty answer.")
         return ""
 
 
@@ -281,7 +286,8 @@ def render_turns(
     turns: Sequence[Turn], viewer: Any, tree: Tree | None = None
 ) -> list[RenderedTurn]:
     """Turns of a conversation prepared for display. Three queries, whatever the number
-    of turns; one more without the conversation's `tree`."""
+    of turns; one more without the conversation's `tree`, and one if tools over memories
+    were called."""
     if not turns:
         return []
     tree = tree or Tree.of(turns[0].conversation_id)
@@ -294,16 +300,33 @@ def render_turns(
         full_output_urls=full_outputs, client_outputs=_client_outputs(turns)
     )
     owners = _owners_of_shared(turns)
+    memories = _changed_memories(turns, viewer)
     return [
         replace(
             _render_turn(turn, details[turn.pk].degraded, rows),
             details=details[turn.pk],
             rating=ratings.get(turn.pk),
+            memories=memories.get(turn.pk, ()),
             place=Place.of(tree, turn.pk),
             author=_author(turn, owners),
         )
         for turn in turns
     ]
+
+
+def _changed_memories(turns: Iterable[Turn], viewer: Any) -> dict[str, list[Memory]]:
+    """What models stored and forgot about the viewer, by turn."""
+    ids = [
+        turn.pk
+        for turn in turns
+        if any(call.name in _CHANGING_MEMORIES for call in turn.tool_calls.all())
+    ]
+    found: dict[str, list[Memory]] = {}
+    if ids and getattr(viewer, "pk", None):
+        for memory in Memory.objects.changed_in(viewer.pk, ids).order_by("pk"):
+            turn_id = memory.forgotten_in_id if memory.deleted_at else memory.turn_id
+            found.setdefault(str(turn_id), []).append(memory)
+    return found
 
 
 def _owners_of_shared(turns: Iterable[Turn]) -> dict[str, str]:
@@ -335,13 +358,14 @@ def _render_turn(turn: Turn, degraded: Sequence[str], known: CallRows) -> Render
     calls = {call.call_id: call for call in turn.tool_calls.all()}
     delivered = {call.call_id: call for call in turn.deliveries.all()}
     known = replace(known, calls=calls, delivered=delivered)
-    questions = (q for call in calls.values() for q in call.questions.all())
+    questions = [q for call in calls.values() for q in call.questions.all()]
     return RenderedTurn(
         turn,
         inputs=list(_input_messages(inputs)),
         blocks=build_blocks([*outputs, *(turn.partial or ())], known),
         degraded=degraded,
         open_questions=[q for q in questions if q.state == Question.State.OPEN],
+        standing=[q for q in questions if q.always and q.revoked_at is None],
         answer=_last_message(outputs),
     )
 

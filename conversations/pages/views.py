@@ -43,6 +43,7 @@ from conversations.pages.forms.title_form import TitleForm
 from conversations.pages.item_views import read_gauge
 from conversations.pages.queue_views import queue_context
 from conversations.pages.refusals import mark_refused
+from conversations.pages.settings.limit_views import tightest_limits
 from conversations.pages.sidebar import PAGE, Sidebar, sidebar
 from conversations.pages.transcript import (
     Transcript,
@@ -381,6 +382,7 @@ def _page(
         "current": form.conversation.pk if form.conversation else "",
         "transcript": window,
         "context_use": read_gauge(form.conversation),
+        "limits_left": tightest_limits(request.user),
         **_background(form.conversation, last),
         **queue_context(form.conversation, request.user),
         "limits": _limits(),

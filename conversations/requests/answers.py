@@ -11,7 +11,11 @@ from conversations import engine
 from conversations.input.checks import InputError
 from conversations.models import AlreadyDecided, Question
 from conversations.requests.errors import InvalidInput, QuestionAlreadyDecided
-from conversations.requests.fields import StrictSerializer, TextField
+from conversations.requests.fields import (
+    StrictBooleanField,
+    StrictSerializer,
+    TextField,
+)
 
 NOTE_LENGTH = 500  # characters
 
@@ -23,6 +27,11 @@ class AnswerSerializer(StrictSerializer):
     )
     content = serializers.DictField(
         required=False, help_text="For a form: the content of its fields."
+    )
+    always = StrictBooleanField(
+        required=False,
+        help_text="With `accept`: further calls of the tool in this chat run unasked,"
+        " for your own messages, if the tool permits it (`may_always`).",
     )
     note = TextField(required=False, allow_blank=True, max_length=NOTE_LENGTH)
 

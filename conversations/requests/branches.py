@@ -13,6 +13,7 @@ from django.utils import timezone
 
 from conversations import engine
 from conversations.access import admission, budget, maintenance
+from conversations.access.limits.admission import admit_message
 from conversations.engine import message_bounds
 from conversations.engine.continuation_past_limit import continue_message
 from conversations.models import (
@@ -112,6 +113,7 @@ def continue_turn(turn: Turn, user: Any, token: AccessToken | None = None) -> Tu
         if token.tokens_per_minute:
             admission.check_tokens_available(token, 1)
         budget.check_budget(token)
+    admit_message(user.pk, token)
     opened = _open_continuation(turn, user, token)
     engine.submit(opened.pk, opened.conversation_id)
     return opened

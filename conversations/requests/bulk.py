@@ -11,6 +11,7 @@ from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
+from conversations.audit.record import record_event
 from conversations.models import (
     Conversation,
     ConversationQuerySet,
@@ -122,21 +123,25 @@ def _apply(rows: ConversationQuerySet, user: Any, wanted: Mapping[str, Any]) -> 
                 conversation__in=rows, tag__owner=user, tag__name=wanted["tag"]
             ).delete()
         case "delete":
-            _delete_softly(rows)
+            _delete_softly(rows, user)
 
 
 def _tagging() -> Any:
     return Conversation.tags.through.objects
 
 
-def _delete_softly(rows: ConversationQuerySet) -> None:
+def _delete_softly(rows: ConversationQuerySet, user: Any) -> None:
     """As `Conversation.delete_softly`, for many."""
     Turn.objects.not_finished().filter(conversation__in=rows).update(
         cancel_requested=True
     )
     running = ToolCall.objects.in_background().filter(turn__conversation__in=rows)
     running.update(cancel_requested=True)
+    pks = list(rows.values_list("pk", flat=True))
     rows.update(deleted_at=timezone.now())
+    if pks:
+        details = {"conversations": pks}
+        record_event("content.delete", subject=user, details=details)
 
 
 def find_tags(user: Any, names: list[str]) -> list[Tag]:

@@ -5,15 +5,19 @@ Nothing is kept of the recording. Synchronous.
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 from django.conf import settings
-from django.core.cache import cache
+from django.utils import timezone
 from django.utils.translation import gettext as _
 
 from conversations.access.errors import PriceUnknown
+from conversations.access.limits.admission import admit_request, charge_call
+from conversations.access.limits.applicable import limits_of
 from conversations.input.checks import InputError
 from conversations.models import AccessToken
+from conversations.models.user_settings import UserSettings
 from conversations.requests.errors import InvalidInput
 from conversations.turns.file_kinds import format_size
 from llm import router
@@ -32,7 +36,8 @@ from llm.models import ModelCall
 from llm.pricing.caller import UNKNOWN_CALLER, Caller
 
 _transcribe = make_sync(transcribe)
-_MARGIN = 10.0  # seconds after which another dictation may begin in any case
+#: After that another dictation may begin in any case: the process may have ended.
+_LONGEST = timedelta(seconds=PATIENCE + 10)
 
 
 def may_dictate(user: Any) -> bool:
@@ -70,16 +75,21 @@ def dictate(
         raise ModelNotAvailable(_("No model for dictation is available to you."))
     if token is not None and token.budget is not None:
         raise PriceUnknown  # what it costs is known only afterwards
-    lock = f"dictation:{user.pk}"
-    if not cache.add(lock, True, timeout=PATIENCE + _MARGIN):
+    rows, until = UserSettings.objects, timezone.now() + _LONGEST
+    if not rows.begin_dictation(user.pk, until):
         raise RateLimited(_("Your last dictation is still being written; wait for it."))
     try:
-        return _dictate(user, recording, caller)
+        return _dictate(user, recording, token, caller)
     finally:
-        cache.delete(lock)
+        rows.end_dictation(user.pk, until)
 
 
-def _dictate(user: Any, recording: AudioFile, caller: Caller) -> str:
+def _dictate(
+    user: Any, recording: AudioFile, token: AccessToken | None, caller: Caller
+) -> str:
+    applied = limits_of(user.pk, token.pk if token else None)
+    if applied:
+        admit_request(applied, len(recording.data))
     route = router.resolve(settings.TRANSCRIPTION_MODEL, user=user)
     call = ProviderCall(purpose="dictation")
     try:
@@ -90,3 +100,4 @@ def _dictate(user: Any, recording: AudioFile, caller: Caller) -> str:
             ModelCall.objects.record(
                 call, route, caller=caller, usage=call.usage, finish=call.finish
             )
+            charge_call(applied, call, route)

@@ -49,6 +49,12 @@ class AlreadySentConflict(APIException):
     default_code = "already_sent"
 
 
+class OutdatedTermsConflict(APIException):
+    status_code = status.HTTP_409_CONFLICT
+    default_detail = "This is not the newest version of the terms; read that one."
+    default_code = "outdated_terms"
+
+
 class CannotSteerConflict(APIException):
     status_code = status.HTTP_409_CONFLICT
     default_detail = (

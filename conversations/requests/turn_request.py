@@ -14,6 +14,8 @@ from rest_framework import serializers
 from conversations.access import admission, budget, maintenance
 from conversations.access.admission import check_user_tokens_available
 from conversations.access.declared_tools import check_declared_kinds
+from conversations.access.limits.admission import admit_message
+from conversations.engine.loading.preset_limits import check_model
 from conversations.input.checks import InputError, InputSizeError, short_repr
 from conversations.input.client_outputs import OUTPUT_TYPES
 from conversations.models import (
@@ -117,6 +119,8 @@ class TurnRequestSerializer(StrictSerializer):
             raise serializers.ValidationError({"stream": "Choose 'wait' or 'stream'."})
         if not attrs.get("model"):
             attrs["model"] = self._usual_model()
+        if (preset := self.context["conversation"].preset) is not None:
+            check_model(preset, attrs["model"].model.pk)
         attrs["place"] = self._place(attrs)
         # A text has no files and answers no call.
         self._is_text = isinstance(self.initial_data.get("input"), str)
@@ -153,6 +157,7 @@ class TurnRequestSerializer(StrictSerializer):
             nonlocal opened
             maintenance.check_open()
             items = validated_data["input"]
+            admit_message(self.context["user"].pk, token, items)
             if token is not None:
                 _admit_turn(token, resolved.model, items)
             else:

@@ -13,6 +13,7 @@ from conversations.models import Conversation, ConversationQuerySet, ToolCall, T
 from llm.models import LanguageModel
 
 ARCHIVED = ("no", "yes", "only")  # "yes": archived conversations too
+API = ("yes", "no", "only")  # conversations that responses of the gateway opened
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,6 +32,7 @@ class SearchFilters:
     tool: str = ""
     tag: str = ""
     archived: str = "yes"
+    api: str = "yes"
 
     def __bool__(self) -> bool:
         return self != SearchFilters()
@@ -51,6 +53,8 @@ class SearchFilters:
             rows = rows.filter(Exists(tags.filter(conversation=OuterRef("pk"))))
         if self.archived != "yes":
             rows = rows.filter(archived_at__isnull=self.archived == "no")
+        if self.api != "yes":
+            rows = rows.filter(is_from_api=self.api == "only")
         return rows
 
     def limit_activity(self, rows: ConversationQuerySet) -> ConversationQuerySet:

@@ -12,14 +12,15 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from django.conf import settings
-from django.db import connection
-from django.db.models import Count, Exists, Max, OuterRef, Q, QuerySet, Subquery
+from django.db.models import Count, Exists, F, Max, OuterRef, Q, QuerySet, Subquery
+from django.db.models.functions import Now
 from django.utils import timezone
 
-from conversations.models import Question, ToolCall, Turn
+from conversations.models import ProcessStatus, Question, ToolCall, Turn
 
 STUCK_AFTER = timedelta(seconds=30)  # the sweep runs every two seconds
-WORKER_LOST_AFTER = 30.0  # seconds; a heartbeat comes every ten
+WORKER_LOST_AFTER = 30.0  # seconds; a report comes every five
+WORKER_FORGOTTEN_AFTER = timedelta(minutes=10)
 MAX_ROWS = 200
 
 _RUNNING, _QUEUED, _WAITING = Turn.UNFINISHED[1], Turn.UNFINISHED[0], Turn.UNFINISHED[2]
@@ -74,7 +75,7 @@ class QuestionLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Worker:
-    id: int
+    id: str
     heard: float  # seconds since the last heartbeat
 
     @property
@@ -116,7 +117,7 @@ def status() -> Status:
     return Status(
         at=now,
         delivery="scaled" if settings.REDIS_URL else "embedded",
-        counts=_counts(),
+        counts=count_rows(),
         oldest_wait=max(waits, default=None),
         turns=turns,
         calls=_calls(now),
@@ -133,7 +134,7 @@ def format_duration(seconds: float, space: str = "") -> str:
     return f"{seconds:.1f}{space}s"
 
 
-def _counts() -> dict[str, int]:
+def count_rows() -> dict[str, int]:
     unfinished = Turn.objects.not_finished().order_by().values("status")
     by_status = dict(unfinished.annotate(n=Count("pk")).values_list("status", "n"))
     return {
@@ -143,6 +144,14 @@ def _counts() -> dict[str, int]:
         "calls": ToolCall.objects.in_background().count(),
         "questions": Question.objects.open().count(),
     }
+
+
+def find_oldest_wait() -> float | None:
+    """Seconds that a queued turn has waited although it could be claimed, at most."""
+    now = timezone.now()
+    queued = _query_turns().filter(status=_QUEUED).order_by("created_at", "pk")
+    lines = [_turn_line(row, now, nothing_runs=False) for row in queued[:MAX_ROWS]]
+    return max((line.waited for line in lines if line.waited is not None), default=None)
 
 
 # Turns
@@ -292,15 +301,16 @@ def _questions(now: datetime) -> list[QuestionLine]:
 
 
 def _workers() -> list[Worker]:
-    """procrastinate's workers, each of which writes a heartbeat every ten seconds."""
+    """The processes that run turns, each of which reports every few seconds."""
     if not settings.REDIS_URL:
         return []
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT id, EXTRACT(EPOCH FROM clock_timestamp() - last_heartbeat)::float"
-            " FROM procrastinate_workers ORDER BY id"
-        )
-        return [Worker(id=id, heard=round(s, 1)) for id, s in cursor.fetchall()]
+    workers = ProcessStatus.objects.filter(
+        runs_turns=True, heard_at__gte=Now() - WORKER_FORGOTTEN_AFTER
+    )
+    heard = workers.order_by("started_at", "pk").values_list(
+        "pk", Now() - F("heard_at")
+    )
+    return [Worker(id=id, heard=_seconds(since)) for id, since in heard]
 
 
 def _seconds_left(until: datetime | None, now: datetime) -> float | None:

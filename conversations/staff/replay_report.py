@@ -20,7 +20,7 @@ MAX_ROWS = 500  # turns of a replay
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Figures:
+class ReplayFigures:
     seconds: float | None
     cost: Decimal | None
     model_calls: int
@@ -30,8 +30,8 @@ class Figures:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    before: Figures
-    after: Figures
+    before: ReplayFigures
+    after: ReplayFigures
     text_before: str
     text_after: str
     text: Sequence[DiffLine]  # empty if equal
@@ -72,7 +72,7 @@ def compare(row: ReplayedTurn) -> Comparison:
     calls_before, calls_after = _calls(before), _calls(row.items)
     return Comparison(
         before=_figures(row),
-        after=Figures(
+        after=ReplayFigures(
             seconds=row.seconds,
             cost=row.cost,
             model_calls=row.model_calls,
@@ -88,14 +88,14 @@ def compare(row: ReplayedTurn) -> Comparison:
     )
 
 
-def _figures(row: ReplayedTurn) -> Figures:
+def _figures(row: ReplayedTurn) -> ReplayFigures:
     found = ModelCall.objects.filter(turn_id=row.turn_id).aggregate(
         cost=Sum("cost"),
         model_calls=Count("pk"),
         input_tokens=Sum("input_tokens"),
         output_tokens=Sum("output_tokens"),
     )
-    return Figures(seconds=row.turn.seconds, **found)
+    return ReplayFigures(seconds=row.turn.seconds, **found)
 
 
 def _text(items: Sequence[ItemPayload]) -> str:

@@ -30,7 +30,7 @@ from django.utils import timezone
 from conversations.engine.maintenance.tool_call_counts import (
     COUNTED,
     TIMED,
-    Use,
+    ToolCallCount,
     newest_uncounted,
     percentile,
     start_of,
@@ -49,7 +49,7 @@ MAX_UNCOUNTED = 20_000  # newest calls that are read beside the counts
 
 _State = ToolCall.State
 _ERRORS = (_State.FAILED, _State.TIMED_OUT, _State.UNKNOWN)
-_PENDING = (_State.PENDING, _State.AWAITING_APPROVAL, _State.EXECUTING)
+_PENDING = (_State.PENDING, *ToolCall.AWAITING_PERSON, _State.EXECUTING)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,7 +120,7 @@ def report_all(period: str) -> StatisticsReport:
     is_short = length <= timedelta(days=1)
     span = ToolUse.Span.HOUR if is_short else ToolUse.Span.DAY
     since = start_of(span, (timezone.now() - length).astimezone(UTC))
-    uses: dict[tuple[str, str, bool], Use] = defaultdict(Use)
+    uses: dict[tuple[str, str, bool], ToolCallCount] = defaultdict(ToolCallCount)
     columns = ("name", "state", "blocking")
     counted = ToolUse.objects.filter(span=span, start__gte=since)
     for row in counted.values(*columns, *COUNTED):
@@ -134,16 +134,18 @@ def report_all(period: str) -> StatisticsReport:
 
 
 def statistics_of(
-    uses: Mapping[tuple[str, str, bool], Use],
+    uses: Mapping[tuple[str, str, bool], ToolCallCount],
 ) -> list[ToolStatistics]:
     """By name, from uses by name, state and whether the model waits."""
-    by_name: dict[str, list[tuple[str, bool, Use]]] = defaultdict(list)
+    by_name: dict[str, list[tuple[str, bool, ToolCallCount]]] = defaultdict(list)
     for (name, state, blocking), use in uses.items():
         by_name[name].append((state, blocking, use))
     return [_of_tool(name, by_name[name]) for name in sorted(by_name)]
 
 
-def _of_tool(name: str, uses: Sequence[tuple[str, bool, Use]]) -> ToolStatistics:
+def _of_tool(
+    name: str, uses: Sequence[tuple[str, bool, ToolCallCount]]
+) -> ToolStatistics:
     counts: Counter[str] = Counter()
     background: Counter[str] = Counter()
     durations: Counter[int] = Counter()

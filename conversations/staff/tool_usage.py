@@ -16,7 +16,7 @@ from django.db.models import QuerySet
 
 from conversations.engine.maintenance.tool_call_counts import (
     COUNTED,
-    Use,
+    ToolCallCount,
     calls_of_months,
     month_of,
     newest_uncounted,
@@ -64,10 +64,12 @@ def report_tools(first: date, last: date, *, user_id: int | None = None) -> Tool
 
 class _Report:
     def __init__(self) -> None:
-        self.uses: dict[tuple[str, str, bool], Use] = defaultdict(Use)
+        self.uses: dict[tuple[str, str, bool], ToolCallCount] = defaultdict(
+            ToolCallCount
+        )
         self.by_day: dict[str, Counter[date]] = defaultdict(Counter)
 
-    def use(self, row: Mapping[str, Any]) -> Use:
+    def use(self, row: Mapping[str, Any]) -> ToolCallCount:
         return self.uses[row["name"], row["state"], row["blocking"]]
 
     def add_counts(self, first: date, last: date) -> None:

@@ -15,7 +15,7 @@ from django.utils.translation import gettext as _
 
 from conversations.models import Item, Question, ToolCall, Turn
 from conversations.models.preset import NOTE_CONTEXT, GatheredContext
-from conversations.staff.corrections import item_texts
+from conversations.staff.item_text_corrections import item_texts
 from llm.models import ModelCall
 
 MAX_TEXT = 20_000  # characters of a text; the item's own page has all of it

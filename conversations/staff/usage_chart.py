@@ -55,7 +55,10 @@ def chart_token_classes(report: UsageReport) -> UsageChart | None:
             0, u.input_tokens - u.cached_tokens - u.cache_write_tokens
         ),
         _("input from a cache"): lambda u: u.cached_tokens,
-        _("input into a cache"): lambda u: u.cache_write_tokens,
+        _("input into a cache"): lambda u: max(
+            0, u.cache_write_tokens - u.cache_write_1h_tokens
+        ),
+        _("input into a cache for an hour"): lambda u: u.cache_write_1h_tokens,
         _("output"): lambda u: max(0, u.output_tokens - u.reasoning_tokens),
         _("reasoning"): lambda u: u.reasoning_tokens,
     }

@@ -13,7 +13,7 @@ from django.http import HttpResponse
 from conversations.staff.tool_usage import ToolUsage
 from llm.pricing.usage_report import Usage, UsageGroup, UsageReport
 
-#: With one of these at its start, a spreadsheet takes a text for a formula.
+#: First characters of a cell by which a spreadsheet takes its text for a formula.
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
 _COUNTS = [name for name in Usage.__slots__ if name not in ("waited", "wait_ms")]
 _MONEY = ("cost", "saved_cost")

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from django.utils.translation import gettext as _
 
+from conversations.staff.expensive_conversations import MAX_CALLS
 from conversations.staff.tool_usage import ToolUsage
 from conversations.staff.usage_chart import (
     chart_token_classes,
@@ -20,9 +21,10 @@ MAX_ROWS = 200  # groups of a page; the CSV file has all
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class UsageRow:
     group: UsageGroup
     address: str = ""  # of its calls
+    label: str = ""  # in place of the group's name
 
 
 def page_of_usage(
@@ -44,11 +46,27 @@ def page_of_usage(
     return {
         "report": report,
         "charts": [chart for chart in charts if chart],
-        "rows": [Row(group, link(group)) for group in shown],
+        "rows": [UsageRow(group, link(group)) for group in shown],
         "shows_percentiles": any(row.waits.p50 is not None for row in shown),
         "shows_saved": bool(report.total.saved_cost),
+        "shows_hour": bool(report.total.cache_write_1h_tokens),
         "hidden": len(report.groups) - len(shown),
     }
+
+
+def page_of_conversations(
+    report: UsageReport,
+    is_cut: bool,
+    measure: str,
+    links: Mapping[str, tuple[str, str]],
+) -> dict[str, Any]:
+    """`links`: text and address by id; others show their id."""
+    page = page_of_usage(report, measure)
+    rows = []
+    for row in page["rows"]:
+        text, address = links.get(row.group.name, (row.group.name, ""))
+        rows.append(UsageRow(row.group, address, text))
+    return {**page, "rows": rows, "newest_calls": MAX_CALLS if is_cut else 0}
 
 
 def page_of_tools(usage: ToolUsage, query: UsageQuery) -> dict[str, Any]:

@@ -26,7 +26,7 @@ from rest_framework.exceptions import APIException
 
 from conversations import engine
 from conversations.access import admission
-from conversations.access.errors import TooFast
+from conversations.access.errors import TooFast, TooManyConnections
 from conversations.access.session_user import Headers, session_key, user_from_session
 from conversations.access.user_language import accepted_languages, language_of
 from conversations.engine import (
@@ -55,7 +55,7 @@ from conversations.streaming.conversation_access import (
 )
 from conversations.streaming.presence import Presence
 from conversations.streaming.turn_subscriptions import TurnSubscriptions
-from conversations.turns.error_texts import in_own_language
+from conversations.turns.error_texts import in_own_language, text_for_reader
 from conversations.turns.history import byte_length
 from llm.concurrency.worker_thread import run_off_loop
 from llm.db.outages import UNREACHABLE
@@ -65,6 +65,7 @@ logger = logging.getLogger(__name__)
 
 SIGNED_OUT = 4401  # close code
 NOT_FOUND = 4404  # close code
+TOO_MANY = 4429  # close code
 
 
 #: Keys of a scope that nothing reads after the handshake. The server holds the scope as
@@ -154,6 +155,9 @@ class ConversationConsumer(AsyncJsonWebsocketConsumer):
             await self.close(code=4503)
             return
         credential, bucket_owner, is_visible, is_shared, self._language = found
+        if credential is None or not found[2]:
+            reason = "no valid session" if credential is None else "not visible"
+            logger.warning("refused the WebSocket of a page: %s", reason)
         if credential is None:
             await self.close(code=SIGNED_OUT)
             return
@@ -170,7 +174,12 @@ class ConversationConsumer(AsyncJsonWebsocketConsumer):
         for group in (self._group, self._user_group):
             self.channel_layer.join(group, self._queue_notification)
         await self.accept()
-        self._unregister = open_connections().add(credential, self._end_soon)
+        try:
+            self._unregister = open_connections().add(credential, self._end_soon)
+        except TooManyConnections as exc:
+            self._leave()
+            await self.close(code=TOO_MANY, reason=str(exc))
+            raise StopConsumer from exc  # nothing that it sent is read
         self._name = credential.name
         if is_shared:
             self._presence = Presence(self._name)
@@ -391,7 +400,9 @@ class ConversationConsumer(AsyncJsonWebsocketConsumer):
     async def _refuse_too_fast(self, exc: TooFast) -> None:
         error = {"type": exc.type, "code": exc.openai_code or exc.code, "param": None}
         wait = math.ceil(exc.retry_after or 1)
-        await self._send_error({**error, "message": str(exc), "retry_after": wait})
+        with translation.override(self._language):
+            message = text_for_reader(exc)
+        await self._send_error({**error, "message": message, "retry_after": wait})
 
     async def _refuse_api(self, exc: APIException) -> None:
         from conversations.requests.errors import error_object

@@ -11,6 +11,7 @@ from typing import Any
 
 from conversations import engine
 from conversations.access.session_user import user_from_session
+from conversations.access.sessions import note_message
 from conversations.engine import message_bounds
 from conversations.models import Conversation, OpenedTurn, Question, ToolCall, Turn
 from conversations.streaming.client_messages import InvalidMessage
@@ -127,4 +128,5 @@ class ConversationAccess:
         user = user_from_session(self.session_key)
         if user.pk != self.user_id:
             raise SignedOut
+        note_message(self.session_key)
         return user

@@ -21,7 +21,11 @@ HERE, GONE = "presence.here", "presence.gone"
 
 
 class Presence:
-    """`name` is the name of the page's user; `now` are seconds of a monotonic clock."""
+    """The other pages that one open page of a conversation has heard of.
+
+    `name` is the name of the page's own user. `now` is always the time of a
+    monotonic clock, in seconds.
+    """
 
     __slots__ = ("_page", "_pages", "_shown", "_told_at", "name")
 
@@ -44,7 +48,7 @@ class Presence:
         return now - self._told_at >= AGAIN
 
     def receive(self, notification: dict[str, Any], now: float) -> bool:
-        """Note what another page told. True if it is to be answered."""
+        """Note another page's notification. True if it asks who else is there."""
         page = notification["page"]
         if page == self._page:
             return False

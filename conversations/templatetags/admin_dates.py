@@ -64,7 +64,8 @@ def periods(cl: ChangeList) -> dict[str, Any]:
 
 
 def _borders(cl: ChangeList, name: str) -> tuple[date, date] | None:
-    """Days of the first and the last row of the table, each by the index."""
+    """The days of the oldest and the newest row of the table, None without rows. Two
+    queries, of which each reads one entry of the index of column `name`."""
     rows = cl.model._default_manager.exclude(**{name: None})
     times = [
         rows.order_by(order).values_list(name, flat=True).first()

@@ -25,10 +25,10 @@ from conversations.pages.markdown import (
     render_linked,
     render_part,
 )
-from conversations.pages.model_facts import describe_model
 from conversations.pages.question_views import QuestionCard, card
 from conversations.pages.reading.marks import Places
 from conversations.pages.script_texts import texts_url
+from conversations.requests.model_facts import abilities, describe_model
 from conversations.turns.error_texts import in_own_language
 from conversations.turns.tool_display import Piece, pieces, pretty, tree
 from llm.models import LanguageModel
@@ -47,8 +47,10 @@ SETTINGS = [
     ("settings-shortcuts", _("Shortcuts")),
     ("usage", _("Usage")),
     ("own-keys", _("Own keys")),
+    ("sign-ins", _("Sign-ins")),
     ("connect", _("Connect an app")),
     ("tokens", _("Access tokens")),
+    ("webhooks", _("Webhooks")),
     ("account", _("Account")),
 ]
 
@@ -157,10 +159,16 @@ def describe_decision(question: Question) -> str:
         case Question.State.OPEN if question.group:
             words = gettext("Waiting for the group %(group)s to decide.")
             return words % {"group": question.group}
+        case Question.State.OPEN if question.kind == Question.Kind.SIGN_IN:
+            return gettext("Waiting for the author of the message to sign in.")
         case Question.State.OPEN:
             return gettext("Waiting for its owner to decide.")
+        case Question.State.ACCEPTED if question.always:
+            return _describe_decider(question, *_APPROVED_ALWAYS)
         case Question.State.ACCEPTED if question.kind == Question.Kind.APPROVAL:
             return _describe_decider(question, *_APPROVED)
+        case Question.State.ACCEPTED if question.kind == Question.Kind.SIGN_IN:
+            return _describe_decider(question, *_SIGNED_IN)
         case Question.State.ACCEPTED:
             return _describe_decider(question, *_ANSWERED)
         case Question.State.DECLINED:
@@ -174,6 +182,11 @@ def describe_decision(question: Question) -> str:
 
 #: With and without the name of the person.
 _APPROVED = _("Approved by %(person)s"), _("Approved")
+_APPROVED_ALWAYS = (
+    _("Approved by %(person)s, always in this chat"),
+    _("Approved, always in this chat"),
+)
+_SIGNED_IN = _("%(person)s has signed in"), _("Signed in")
 _ANSWERED = _("Answered by %(person)s"), _("Answered")
 _DECLINED = _("Declined by %(person)s"), _("Declined")
 _DISMISSED = _("Dismissed by %(person)s"), _("Dismissed")
@@ -208,6 +221,12 @@ def model_label(model: LanguageModel | None) -> str:
 @register.filter
 def model_facts(model: LanguageModel) -> str:
     return describe_model(model)
+
+
+@register.filter
+def model_abilities(model: LanguageModel) -> str:
+    """JSON for static/js/people/model-picker.js."""
+    return json.dumps([[each.icon, each.words] for each in abilities(model)])
 
 
 @register.filter

@@ -25,7 +25,7 @@ from conversations.models import (
     ToolCall,
     Turn,
 )
-from conversations.transfer.document import (
+from conversations.transfer.parley_format import (
     EXPORTED_UNFINISHED,
     FORMAT,
     dump,
@@ -36,13 +36,14 @@ from conversations.transfer.document import (
 from llm.wire.items import text_of
 
 PIECE = 3 * 64 * 1024  # bytes of a file that are encoded at once; divisible by three
+ACCOUNT_FILE = "account.json"
 SUFFIXES = {"json": "json", "markdown": "md"}
 CONTENT_TYPES = {"json": "application/json", "markdown": "text/markdown"}
 _IMPORTED = "parley:"  # prefix of `import_key`
 
 
 def write_json(row: Conversation) -> Iterator[bytes]:
-    """The conversation as `conversations.transfer.document` describes it."""
+    """The conversation as `conversations.transfer.parley_format` describes it."""
     turns = list(
         row.turns.not_deleted()
         .order_by("created_at", "pk")
@@ -79,11 +80,16 @@ def write_markdown(row: Conversation) -> Iterator[bytes]:
             yield f"\n> Failed: {turn.error.get('message', '')}\n".encode()
 
 
-def write_zip(rows: ConversationQuerySet, form: str) -> Iterator[bytes]:
-    """A ZIP archive with a file for each conversation."""
+def write_zip(
+    rows: ConversationQuerySet, form: str, account: bytes | None = None
+) -> Iterator[bytes]:
+    """A ZIP archive with a file for each conversation, and one of the account."""
     pks = list(rows.order_by("created_at", "pk").values_list("pk", flat=True))
     stream = _Stream()
     with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive:
+        if account is not None:
+            archive.writestr(ACCOUNT_FILE, account)
+            yield from stream.take()
         for pk in pks:
             row = load(Conversation.objects.filter(pk=pk))
             if row is None:  # erased meanwhile

@@ -72,6 +72,7 @@ _SOURCES = (chatgpt, claude, open_webui, librechat)
 _FAULTS = (DatabaseError, OSError, MemoryError, RuntimeError, *DECODE_ERRORS)
 #: Files of these archives that hold something else.
 _OTHER_FILES = {
+    "account.json",
     "user.json",
     "users.json",
     "projects.json",

@@ -1,4 +1,4 @@
-"""Reading of Parley's own format into rows; see `conversations.transfer.document`.
+"""Reading of Parley's own format into rows; see `conversations.transfer.parley_format`.
 
 The file may be written by anybody, so every member is checked, and nothing that is read
 can run: turns and calls are finished, and options are those that a client may set.
@@ -21,7 +21,7 @@ from django.utils.translation import gettext as _
 from conversations.input.checks import InputError
 from conversations.input.items import options_of
 from conversations.models import Item, TitleSource, ToolCall, Turn
-from conversations.transfer.document import FORMAT
+from conversations.transfer.parley_format import FORMAT
 from conversations.transfer.source import (
     MAX_MESSAGES,
     Unreadable,
@@ -45,6 +45,7 @@ _TEXTS = (
     "name",
     "call_id",
     "parley:call_id",
+    "parley:call_name",
     "arguments",
     "server_label",
     "error_code",

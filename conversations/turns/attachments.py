@@ -24,7 +24,7 @@ from django.db import transaction
 from django.db.models import Q, Sum
 from django.utils.translation import gettext as _
 
-from conversations.input.inline_files import inline_size
+from conversations.input.inline_files import inline_contents, inline_size
 from conversations.models import (
     Attachment,
     Conversation,
@@ -41,6 +41,7 @@ from conversations.turns.file_kinds import (
     decode_text,
     format_size,
 )
+from conversations.turns.virus_scan import scan
 from llm.wire.items import Item as ItemPayload
 
 _ID_PREFIX = "file_"  # prefix of our file ids; other ids are a provider's and pass
@@ -157,9 +158,13 @@ def store_text(conversation_id: str, name: str, text: str) -> None:
 
 def check_inline_quota(owner_id: Any, items: Iterable[ItemPayload]) -> None:
     """Check the owner's quota for files inside items (`data:` URLs) that are about to
-    be stored in this transaction. Raises UploadRefused."""
+    be stored in this transaction, and scan them. Raises UploadRefused."""
+    items = list(items)
     if not (size := inline_size(items)):
         return
+    if settings.CLAMD_ADDRESS:
+        for data in inline_contents(items):
+            check_scanned(data)
     users = get_user_model().objects.select_for_update()
     users.get(pk=owner_id)  # the row lock serializes the owner's uploads
     check_quota(owner_id, size)
@@ -220,10 +225,22 @@ def _validate_file(file: File[bytes]) -> ValidatedFile:
     if content_type == TEXT and size > (limit := settings.MAX_INPUT_SIZE):
         words = _("“%(name)s” has %(size)s; the limit for a text file is %(limit)s.")
         raise _too_large(words, named, size, limit)
+    check_scanned(data)
     digest = hashlib.sha256(data).hexdigest()
     return ValidatedFile(
         clean_name(original_name, content_type), content_type, size, digest, file
     )
+
+
+def check_scanned(data: bytes) -> None:
+    """Raises UploadRefused, also if the scanner does not answer."""
+    match scan(data):
+        case "infected":
+            words = _("The virus scanner refuses this file.")
+            raise UploadRefused(words, "infected_file")
+        case "not scanned":
+            words = _("The virus scanner does not answer. Send the file again later.")
+            raise UploadRefused(words, "scanner_unavailable", 503)
 
 
 def _too_large(

@@ -13,6 +13,7 @@ from django.db import transaction
 from django.utils import timezone
 from django.utils.translation import gettext as _
 
+from conversations.audit.record import record_event
 from conversations.models import (
     Attachment,
     BranchChoice,
@@ -140,6 +141,8 @@ def delete_branch(turn: Turn) -> list[str]:
     else:
         choices.update(leaf=instead)
         _look_at(turn.conversation, instead)
+    owner = turn.conversation.owner_id
+    record_event("content.delete", target=turn, subject=owner)
     return gone
 
 

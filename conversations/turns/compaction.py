@@ -171,7 +171,7 @@ def _stays(entry: LogEntry, split: str) -> bool:
     is answered by what follows."""
     item = entry.item
     if item["type"] != "message":
-        return False  # an output, for instance, whose call is covered too
+        return False  # such as a tool's output: it cannot be sent without its call
     is_asked = entry.is_input and entry.turn_id == split
     return is_asked or bool(item.get(PINNED)) or _is_instruction(item)
 

@@ -142,6 +142,12 @@ TEXTS = (
 _PLACE = re.compile(r"%\((\w+)\)s")
 
 
+def text_for_reader(exc: Exception) -> str:
+    """The text of an error in the active language."""
+    localized = getattr(exc, "localized", None)
+    return localized() if localized else in_own_language(str(exc))
+
+
 def in_own_language(message: str) -> str:
     """The message in the active language, if Parley wrote it; else as it is."""
     if message in TEXTS:

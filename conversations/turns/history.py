@@ -11,9 +11,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import orjson
+
 from llm.errors import ContextTooLarge
+from llm.pricing.usage_estimate import measure_prompt
 from llm.wire.items import Item, function_call_output, text_of
 from llm.wire.prefix_cache import CachedPrefix, SplitItems, fold_items
+from llm.wire.request import Request
 
 BYTES_A_TOKEN = 4
 #: An estimate of tokens may be wrong by this factor: a model counts between two and
@@ -219,6 +223,13 @@ def _close_open_calls(open_calls: dict[str, Item]) -> list[Item]:
     outputs = [function_call_output(call_id, _STOPPED_OUTPUT) for call_id in open_calls]
     open_calls.clear()
     return outputs
+
+
+def estimate_prompt(request: Request) -> int:
+    """A rough number of the tokens of a request."""
+    if request.forwarded is not None:
+        return measure_prompt(orjson.dumps(request.forwarded.fields))
+    return estimate_tokens(request.instructions, request.items, request.tools)
 
 
 def estimate_tokens(

@@ -10,6 +10,8 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
+from django.utils.translation import gettext
+
 from conversations.models import Conversation
 from conversations.turns.tool_display import shorten
 from tools.models import Tool
@@ -32,7 +34,9 @@ def tool_choices(user: Any, conversation: Conversation | None) -> list[ToolChoic
     switched_off = _names_switched_off(conversation)
     labels = {name: tool.label for name, tool in available.tools.items()}
     descriptions = {name: tool.description for name, tool in available.tools.items()}
-    descriptions |= dict.fromkeys(available.hosted, "Run by the model's provider.")
+    descriptions |= dict.fromkeys(
+        available.hosted, gettext("Run by the model's provider.")
+    )
     allowed = _preset_tool_names(conversation)
     return [
         ToolChoice(

@@ -33,6 +33,7 @@ _USAGE_TOKENS = (
     "output_tokens",
     "cached_tokens",
     "cache_write_tokens",
+    "cache_write_1h_tokens",
     "reasoning_tokens",
     "cost",
 )
@@ -97,6 +98,9 @@ class Adaptation:
         self._strict = strict
         self.spent: UsageDelta | None = None  # usage of an answer that was discarded
         can = route.capabilities
+        if request.forwarded is not None:  # the host itself reads and checks it
+            self.request, self.has_only_texts = request, True
+            return
         if request.text or output_format is not None:
             request = self._with_output_format(request, can)
         if can.tools is False:
@@ -117,7 +121,7 @@ class Adaptation:
         self.degraded += fitted.dropped
         approximated = options.find_approximations(route.endpoint.codec, self.request)
         self.degraded += approximated
-        self.has_only_texts = _has_only_texts(self.request)
+        self.has_only_texts = _has_only_texts(self.request)  # and nothing to fetch
         if not self.has_only_texts:
             self.degraded += find_losses(self.request, route.endpoint.codec)
         if self._validator and "text.format" in approximated:

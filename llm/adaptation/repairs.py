@@ -49,6 +49,14 @@ def find(
     return None
 
 
+def concerns_proofs(error: LLMError) -> bool:
+    """Whether a host has refused the proofs of a conversation."""
+    if type(error) is not BadRequest:
+        return False
+    text = f"{(error.upstream_code or '').lower()} {error.detail}"
+    return any(p.search(text) for p in (_THINKING, _SIGNATURES, _REASONING))
+
+
 class _Refusal:
     """A request and the error that refused it."""
 
@@ -77,7 +85,7 @@ _THINKING = re.compile(
     re.IGNORECASE | re.DOTALL,
 )
 _REASONING = re.compile(
-    r"without its required|invalid_encrypted_content"
+    r"without its required|invalid_encrypted_content|are not persisted"
     r"|encrypted content.{0,80}could not be",
     re.IGNORECASE | re.DOTALL,
 )

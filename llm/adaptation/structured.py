@@ -362,7 +362,7 @@ def _require_bare_json(text: str) -> None:
 
 
 def _calls_of(calls: Sequence[ToolCallDelta], tool: str) -> dict[Key, str]:
-    """The keys of the calls of `tool`, in their order."""
+    """The calls of `tool` in their order: its name, by the key of the call."""
     return {call.key: call.name for call in calls if tool and call.name == tool}
 
 

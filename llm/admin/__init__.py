@@ -7,11 +7,7 @@ from django.utils.translation import gettext_lazy as _
 
 from llm.admin.api_key import ApiKeyAdmin
 from llm.admin.bases import BoundedPaginator, LargeTableAdmin, SecretFormAdmin
-from llm.admin.language_model import LanguageModelAdmin
-from llm.admin.model_call import ModelCallAdmin
-from llm.admin.own_key import OwnKeyAdmin
-from llm.admin.provider import ProviderAdmin
-from llm.admin.row_actions import (
+from llm.admin.bulk_actions import (
     GroupRightsForm,
     GroupRightsMixin,
     ask_about_rows,
@@ -21,6 +17,11 @@ from llm.admin.row_actions import (
     report_rows,
     switch_enabled,
 )
+from llm.admin.language_model import LanguageModelAdmin
+from llm.admin.model_call import ModelCallAdmin
+from llm.admin.model_pool import ModelPoolAdmin
+from llm.admin.own_key import OwnKeyAdmin
+from llm.admin.provider import ProviderAdmin
 from llm.admin.used_by import Use, UsedByAdmin
 
 __all__ = [
@@ -31,6 +32,7 @@ __all__ = [
     "LanguageModelAdmin",
     "LargeTableAdmin",
     "ModelCallAdmin",
+    "ModelPoolAdmin",
     "OwnKeyAdmin",
     "ProviderAdmin",
     "SecretFormAdmin",

@@ -26,7 +26,7 @@ class ApiKeyAdmin(
     KeyActionsMixin, UsedByAdmin, RotationMixin, KeyImportMixin, SecretFormAdmin
 ):
     form = ApiKeyForm
-    actions = ["enable", "disable", "drain", "set_weight"]
+    actions = ["test", "enable", "disable", "drain", "set_weight"]
     list_display = [
         "label",
         "provider",
@@ -134,6 +134,9 @@ class ApiKeyAdmin(
                 shown = _("resting until %(time)s") % {"time": until}
         elif obj.is_disabled_automatically:
             shown = _("disabled: %(reason)s") % {"reason": obj.state_reason}
+        elif obj.state != obj.State.DISABLED and obj.ends_at:
+            end = date_format(timezone.localtime(obj.ends_at), "SHORT_DATETIME_FORMAT")
+            shown = f"{shown}, {_('until %(when)s') % {'when': end}}"
         if obj.state != obj.State.DISABLED and (rests := obj.model_rests_after(now)):
             names = ", ".join(sorted(rests))
             shown = _("%(state)s, resting for %(models)s") % {

@@ -16,8 +16,8 @@ from django.utils.functional import cached_property
 from django.utils.html import format_html
 from django.utils.translation import gettext_lazy as _
 
-from llm.forms.error_reports import hide_secrets
 from llm.forms.fields import JSONObjectField
+from llm.forms.secret_filter import hide_secrets
 from llm.models import ApiKey
 
 MAX_COUNTED = 10_000  # rows of a list that are counted; pages beyond are not shown
@@ -59,6 +59,7 @@ class LargeTableAdmin(admin.ModelAdmin):
     """
 
     paginator = BoundedPaginator
+    list_per_page = 50  # a row costs a millisecond of CPU
     show_full_result_count = False
     show_facets = admin.ShowFacets.NEVER
 

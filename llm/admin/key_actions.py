@@ -6,17 +6,20 @@ from collections import Counter
 from typing import Any
 
 from django import forms
-from django.contrib import admin
+from django.contrib import admin, messages
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
 
-from llm.admin.row_actions import ask_about_rows, filled_form, report_rows
+from llm.admin.bulk_actions import ask_about_rows, filled_form, report_rows
+from llm.errors import LLMError
 from llm.models import ApiKey
+from llm.pricing.caller import Caller
 
 MAX_WEIGHT = 32_767  # of the column
+MAX_TESTED = 10  # keys of an action
 
 
 class WeightForm(forms.Form):
@@ -47,6 +50,31 @@ class KeyActionsMixin(admin.ModelAdmin):
         text = ngettext("%(count)d key enabled", "%(count)d keys enabled", count)
         done = text % {"count": count}
         report_rows(self, request, done, left_out, any_done=bool(count))
+
+    @admin.action(
+        description=gettext_lazy("Test the selected keys"), permissions=["change"]
+    )
+    def test(self, request: HttpRequest, rows: QuerySet[ApiKey]) -> None:
+        """One short answer with each, as "Save and test connection" of a provider."""
+        # Imported here: at the top every command would load the HTTP libraries.
+        from llm.sync.key_check import probe
+
+        keys = list(rows.select_related("provider")[: MAX_TESTED + 1])
+        if len(keys) > MAX_TESTED:
+            text = _("Select at most %(count)d keys: each waits for its host.")
+            self.message_user(request, text % {"count": MAX_TESTED}, messages.ERROR)
+            return
+        for key in keys:
+            try:
+                findings = probe(key, Caller(user_id=request.user.pk))
+            except LLMError as exc:
+                text = f"{key.provider}, {key}: {exc}"
+                self.message_user(request, text, messages.ERROR)
+                continue
+            for finding in findings:
+                level = messages.SUCCESS if finding.works else messages.ERROR
+                text = f"{key.provider}, {key}: {finding.text}"
+                self.message_user(request, text, level)
 
     @admin.action(
         description=gettext_lazy("Disable the selected keys…"), permissions=["change"]

@@ -16,7 +16,7 @@ from django.urls import URLPattern, path
 from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
-from llm.forms.error_reports import hide_secrets
+from llm.forms.secret_filter import hide_secrets
 from llm.models import ApiKey
 
 MAX_OVERLAP = 24 * 90  # hours

@@ -6,10 +6,8 @@ from typing import Any
 
 from django.contrib import admin, messages
 from django.http import HttpRequest
-from django.urls import reverse
 from django.utils import timezone
 from django.utils.formats import date_format
-from django.utils.html import format_html
 from django.utils.translation import gettext_lazy as _
 
 from llm import capabilities
@@ -57,7 +55,17 @@ class LanguageModelAdmin(
     fieldsets = [
         (
             None,
-            {"fields": ["provider", "name", "label", "alias", "enabled", "is_default"]},
+            {
+                "fields": [
+                    "provider",
+                    "name",
+                    "label",
+                    "description",
+                    "alias",
+                    "enabled",
+                    "is_default",
+                ]
+            },
         ),
         (
             _("Capabilities"),
@@ -120,21 +128,15 @@ class LanguageModelAdmin(
 
     @admin.display(description=_("probed"))
     def probed(self, obj: LanguageModel) -> str:
-        if obj.pk is None:
-            return "–"
-        url = reverse(
-            f"{self.admin_site.name}:llm_provider_probe", args=[obj.provider_id]
-        )
-        link = format_html('<a href="{}?model={}">{}</a>', url, obj.pk, _("Probe"))
         if obj.probed_at is None:
-            return link
+            return "–"
         values = ", ".join(
             f"{name}: {_('yes') if value else _('no')}"
             + (f" ({_('overridden')})" if name in obj.capabilities else "")
             for name, value in (obj.probed_capabilities or {}).items()
         )
         at = date_format(timezone.localtime(obj.probed_at), "DATETIME_FORMAT")
-        return format_html("{} ({}). {}", values, at, link)
+        return f"{values} ({at})"
 
     @admin.display(description=_("capabilities"))
     def abilities(self, obj: LanguageModel) -> str:

@@ -14,7 +14,7 @@ from django.http import HttpRequest, HttpResponse
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
 
-from llm.admin.row_actions import (
+from llm.admin.bulk_actions import (
     GroupRightsMixin,
     ask_about_rows,
     change_row,

@@ -99,6 +99,7 @@ class ModelCallAdmin(ReadOnlyAdmin):
                     "input_tokens",
                     "cached_tokens",
                     "cache_write_tokens",
+                    "cache_write_1h_tokens",
                     "output_tokens",
                     "reasoning_tokens",
                     "is_estimated",

@@ -1,3 +1,5 @@
+"""Admin of the API keys that users have entered for themselves."""
+
 from __future__ import annotations
 
 from typing import Any

@@ -22,7 +22,7 @@ from llm.models.prompt_test import PromptAnswer
 
 MAX_PROMPT = 8_000  # characters
 MAX_OUTPUT = 4_000  # tokens
-MAX_MODELS = 6  # as in `llm.probing.comparison`, which loads the HTTP libraries
+MAX_MODELS = 6  # as in `llm.probing.prompt_comparison`, which loads the HTTP libraries
 
 
 class PromptTestForm(forms.Form):
@@ -120,7 +120,7 @@ class PromptTestMixin(admin.ModelAdmin):
     def _start(self, request: HttpRequest, form: PromptTestForm) -> bool:
         # Imported here: at the top every management command would load the HTTP
         # libraries.
-        from llm.probing.comparison import ComparisonRefused, start_comparison
+        from llm.probing.prompt_comparison import ComparisonRefused, start_comparison
 
         asked: dict[str, Any] = form.cleaned_data
         try:

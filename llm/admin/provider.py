@@ -23,9 +23,10 @@ from llm.admin.bases import (
     describe_sending,
     note_author,
 )
+from llm.admin.bulk_actions import switch_enabled
 from llm.admin.probe import ProbeMixin
 from llm.admin.provider_status import statuses_of
-from llm.admin.row_actions import switch_enabled
+from llm.admin.provider_use import recent_use
 from llm.admin.used_by import Use, UsedByAdmin, count_uses, references_to
 from llm.errors import LLMError
 from llm.forms.fields import ApiKeyForm
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
 
 #: What is not counted among the users of a model: itself as a fallback, its probes.
 MODEL_PARTS = (LanguageModel, ModelProbe)
+VIEW_USAGE = "llm.view_usage"
 MAX_INLINE_MODELS = 50  # rows; Django rejects a form with too many fields
 
 NARROW: Mapping[type[models.Field], Mapping[str, Any]] = {
@@ -108,7 +110,7 @@ class ProviderList(ChangeList):
 class ProviderAdmin(UsedByAdmin, ProbeMixin, SecretFormAdmin):
     form = ProviderForm
     delete_confirmation_template = "admin/llm/provider/delete_confirmation.html"
-    readonly_fields = ["status"]
+    readonly_fields = ["status", "use"]
     list_display = [
         "name",
         "status",
@@ -125,7 +127,16 @@ class ProviderAdmin(UsedByAdmin, ProbeMixin, SecretFormAdmin):
     fieldsets = [
         (
             None,
-            {"fields": ["status", "name", "kind", "enabled", "accepts_own_keys"]},
+            {
+                "fields": [
+                    "status",
+                    "use",
+                    "name",
+                    "kind",
+                    "enabled",
+                    "accepts_own_keys",
+                ]
+            },
         ),
         (
             _("Address"),
@@ -166,7 +177,9 @@ class ProviderAdmin(UsedByAdmin, ProbeMixin, SecretFormAdmin):
         fieldsets = super().get_fieldsets(request, obj)
         allowed = obj is None or self.has_change_permission(request, obj)
         hidden = set() if allowed else {"secret", *QUIRK_FIELDS}
-        hidden |= {"status"} if obj is None else set()
+        hidden |= {"status", "use"} if obj is None else set()
+        if not request.user.has_perm(VIEW_USAGE):
+            hidden.add("use")
         shown = [
             (name, {**each, "fields": [f for f in each["fields"] if f not in hidden]})
             for name, each in fieldsets
@@ -201,6 +214,10 @@ class ProviderAdmin(UsedByAdmin, ProbeMixin, SecretFormAdmin):
         known = getattr(obj, "known_status", None) or statuses_of([obj])[obj.pk]
         html: str = known.to_html()
         return html
+
+    @admin.display(description=_("use"))
+    def use(self, obj: Provider) -> str:
+        return recent_use(obj)
 
     def formfield_for_dbfield(
         self, db_field: Any, request: HttpRequest, **kwargs: Any
@@ -249,6 +266,17 @@ class ProviderAdmin(UsedByAdmin, ProbeMixin, SecretFormAdmin):
     @admin.display(description=_("kind"), ordering="kind")
     def kind_label(self, obj: Provider) -> str:
         return obj.host.label if obj.host else obj.kind
+
+    def get_list_display(self, request: HttpRequest) -> Any:
+        """The number of models is a link for who may see them."""
+        if request.user.has_perm("llm.view_languagemodel"):
+            return self.list_display
+        plain = {"model_count": "plain_model_count"}
+        return [plain.get(str(name), name) for name in self.list_display]
+
+    @admin.display(description=_("models"), ordering="models_there")
+    def plain_model_count(self, obj: Any) -> int:
+        return int(obj.models_there)
 
     @admin.display(description=_("models"), ordering="models_there")
     def model_count(self, obj: Any) -> str:
@@ -367,7 +395,7 @@ class ProviderAdmin(UsedByAdmin, ProbeMixin, SecretFormAdmin):
         """
         # Imported here: at the top every management command would load the HTTP
         # libraries.
-        from llm.sync.probe import model_to_ask, probe
+        from llm.sync.key_check import model_to_ask, probe
 
         try:
             tested_model = model_to_ask(provider)

@@ -53,14 +53,17 @@ def statuses_of(providers: Iterable[Provider]) -> dict[int, ProviderStatus]:
 
 
 def _last_calls() -> Mapping[int, Mapping[str, Any]]:
-    """The newest call of each provider among the newest ones."""
+    """The newest call of each provider that tells something, among the newest ones."""
     columns = ["model__provider_id", "status", "error_code", "http_status"]
     rows: QuerySet[Any, Any] = ModelCall.objects.order_by("-id")
     rows = rows.values(*columns, "created_at", "purpose")[:NEWEST_CALLS]
     last: dict[int, Mapping[str, Any]] = {}
     for row in rows:
-        if row["purpose"] != ModelCall.Purpose.PROBE and row["status"] != "cancelled":
-            last.setdefault(row["model__provider_id"], row)
+        # A probe asks what a host may refuse, so its failures tell nothing.
+        is_probe = row["purpose"] == ModelCall.Purpose.PROBE
+        if row["status"] == "cancelled" or (is_probe and row["status"] == "failed"):
+            continue
+        last.setdefault(row["model__provider_id"], row)
     return last
 
 
@@ -112,7 +115,9 @@ def _describe_error(call: Mapping[str, Any]) -> str:
 
 
 def _words_by_code() -> dict[str, str]:
-    return {each.code: str(each()) for each in reversed(_error_classes(LLMError))}
+    # A class that has its code from its base has no words of its own for it.
+    _base, *classes = _error_classes(LLMError)
+    return {e.code: str(e()) for e in reversed(classes) if "code" in vars(e)}
 
 
 def _error_classes(base: type[LLMError]) -> list[type[LLMError]]:

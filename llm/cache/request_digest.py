@@ -22,11 +22,12 @@ _ITEM_FIELDS_IGNORED = frozenset({"id", "status"})
 
 
 def is_cacheable(request: Request, safe_functions: Collection[str]) -> bool:
-    """Whether an equal request may get the same answer.
+    """Whether the answer to this request may be stored, and sent again to equal ones.
 
-    False if the answer begins or goes on elsewhere, if the model may call a function
-    that is not in `safe_functions` or a tool of its provider, and if an item refers to
-    something that is stored elsewhere.
+    False if the answer is only a part (it goes on after a prefill, or resumes a
+    response at the provider), if the model may call a tool of its provider or a
+    function that is not in `safe_functions`, and if an item refers to something stored
+    elsewhere.
     """
     if request.prefill or request.resumes:
         return False

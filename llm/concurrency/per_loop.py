@@ -24,7 +24,8 @@ class _Values(dict[AbstractEventLoop, T]):
 
 
 class PerLoop(Generic[T]):
-    """Call it for the running loop's value. Values of closed loops are forgotten.
+    """A value for each event loop. A call of this object returns the running loop's,
+    created when it is first needed. Values of closed loops are removed.
 
     Connections, timers and tasks belong to the loop that created them, and a process
     may have several: that of the server, and those of `async_to_sync`. What each

@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 from functools import cached_property, partial
 from typing import Any, Generic, TypeVar
 
-from django.db import DEFAULT_DB_ALIAS, connection, connections, models
+from django.db import DEFAULT_DB_ALIAS, connections, models
 
 from llm.db.columns import find_primary_key, list_columns
-from llm.db.statements import fetch_rows
+from llm.db.statements import fetch_rows, prepared_cursor
 
 M = TypeVar("M", bound=models.Model)
 
@@ -25,6 +25,8 @@ _UNCHANGED = (
     models.TextField,
 )
 _PLAIN = (str, int, float)
+
+Statement = tuple[str, Sequence[Any]]  # and its values
 
 
 class CompiledInsert(Generic[M]):
@@ -46,8 +48,8 @@ class CompiledInsert(Generic[M]):
     def _sql(self) -> str:
         table = self._model._meta.db_table
         names = ", ".join(f'"{field.column}"' for field in self._fields)
-        places = ", ".join(["%s"] * len(self._fields))
-        return f'INSERT INTO "{table}" ({names}) VALUES ({places})'
+        placeholders = ", ".join(["%s"] * len(self._fields))
+        return f'INSERT INTO "{table}" ({names}) VALUES ({placeholders})'
 
     @cached_property
     def _returning(self) -> str:
@@ -59,29 +61,51 @@ class CompiledInsert(Generic[M]):
     def prepare(self, *rows: M) -> Callable[[], None]:
         """Encode the rows now, and write them when the result is called: so no
         transaction has to wait for the encoding."""
-        database = connections[DEFAULT_DB_ALIAS]
-        values = [
-            [_value(field, row, database) for field in self._fields] for row in rows
-        ]
+        values = [self._encode(row) for row in rows]
         if len(rows) != 1:
             return partial(self._write_many, rows, values)
-        if connection.vendor != "postgresql":
-            return partial(self._write_one, rows[0], self._returning, values[0])
-        # With a value of many megabytes, composing the statement takes seconds.
-        with connection.cursor() as cursor:
-            composed = cursor.mogrify(self._returning, values[0])
-        return partial(self._write_one, rows[0], composed, None)
+        return partial(self._write_one, rows[0], values[0])
 
-    def _write_one(self, row: M, sql: str, values: Sequence[Any] | None) -> None:
-        ((row.pk,),) = fetch_rows(sql, values)
-        row._state.adding, row._state.db = False, DEFAULT_DB_ALIAS
+    def statement(self, row: M) -> Statement:
+        """The insert of one row, which returns its primary key."""
+        return self._returning, self._encode(row)
+
+    def _encode(self, row: M) -> list[Any]:
+        database = connections[DEFAULT_DB_ALIAS]
+        return [_value(field, row, database) for field in self._fields]
+
+    def _write_one(self, row: M, values: Sequence[Any]) -> None:
+        ((key,),) = fetch_rows(self._returning, values)
+        _mark_stored(row, key)
 
     def _write_many(self, rows: Sequence[M], values: list[list[Any]]) -> None:
         if values:
-            with connection.cursor() as cursor:
+            with prepared_cursor() as cursor:
                 cursor.executemany(self._sql, values)
         for row in rows:
             row._state.adding, row._state.db = False, DEFAULT_DB_ALIAS
+
+
+def insert_together(
+    inserts: Sequence[tuple[CompiledInsert[Any], models.Model]], change: Statement
+) -> None:
+    """Insert rows and execute `change` in one statement, which saves round trips.
+
+    For PostgreSQL: SQLite has no `INSERT` within `WITH`. No part sees what another
+    writes; foreign keys among the rows are checked afterwards.
+    """
+    statements = [*(insert.statement(row) for insert, row in inserts), change]
+    parts = ", ".join(f"s{n} AS ({sql})" for n, (sql, _) in enumerate(statements))
+    keys = ", ".join(f"(SELECT * FROM s{n})" for n in range(len(inserts)))
+    values = [value for _, values in statements for value in values]
+    (found,) = fetch_rows(f"WITH {parts} SELECT {keys}", values)
+    for (_, row), key in zip(inserts, found, strict=True):
+        _mark_stored(row, key)
+
+
+def _mark_stored(row: models.Model, key: Any) -> None:
+    row.pk = key
+    row._state.adding, row._state.db = False, DEFAULT_DB_ALIAS
 
 
 def _value(field: models.Field[Any, Any], row: models.Model, database: Any) -> Any:

@@ -116,7 +116,10 @@ class CompiledQuery(CompiledRows, Generic[M]):
 
 
 class _Part:
-    """The columns of one of a row's instances."""
+    """The columns of a result row from which one model instance is made.
+
+    `path` leads to the instance as in `select_related`; "" is the queried model itself.
+    """
 
     def __init__(self, model: Any, path: str, columns: Sequence[str] = ()) -> None:
         self.path, (self.parent, _, self.name) = path, path.rpartition("__")

@@ -122,7 +122,9 @@ def hint_of(text: str) -> str:
 
 
 # Any long text that begins like the keys of the big providers.
-_LOOKS_LIKE_KEY = re.compile(r"\b(?:sk|pk|gsk|xai|key|AIza|Bearer )[-_\w.]{16,}")
+_LOOKS_LIKE_KEY = re.compile(
+    r"\b(?:sk|pk|gsk|xai|key|AIza|hf_|r8_|nvapi|ya29|eyJ|Bearer )[-_\w.]{16,}"
+)
 
 
 def scrub(text: str, secrets: Collection[str] = ()) -> str:

@@ -7,14 +7,23 @@ from datetime import datetime
 from typing import Any
 
 from django.db import DEFAULT_DB_ALIAS, connections, models
+from django.db.backends.utils import CursorWrapper
 
 _DATETIME = models.DateTimeField()
 
 
 def fetch_rows(sql: str, values: Sequence[Any] | None) -> list[tuple[Any, ...]]:
-    with connections[DEFAULT_DB_ALIAS].cursor() as cursor:
+    with prepared_cursor() as cursor:
         cursor.execute(sql, values)
         return list(cursor.fetchall())
+
+
+def prepared_cursor() -> CursorWrapper:
+    """A cursor for statements that are executed often: where Parley's own database
+    backend is used (PostgreSQL), it stores their plans."""
+    database = connections[DEFAULT_DB_ALIAS]
+    cursor: CursorWrapper = getattr(database, "prepared_cursor", database.cursor)()
+    return cursor
 
 
 def adapt_value(value: Any) -> Any:

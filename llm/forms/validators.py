@@ -19,7 +19,8 @@ from llm.wire.header_syntax import HEADER_NAME, HEADER_VALUE
 
 _SECRET_HEADER = re.compile(r"auth|key|token|secret|password|cookie", re.IGNORECASE)
 
-#: Another Host header could send the key to another tenant of the same address.
+#: Headers that only the HTTP client may set. Another Host, for example, could send the
+#: key to another customer whose server has the same address.
 _CONNECTION_HEADERS = frozenset(
     {"host", "connection", "content-length", "transfer-encoding", "te", "upgrade"}
 )

@@ -13,7 +13,7 @@ from typing import Any, TypedDict
 
 from llm import policy, router
 from llm.errors import BadRequest, InvalidKey
-from llm.generation.contexts import Context, Question, Source, load_contexts
+from llm.generation.context_messages import Context, Question, Source, load_contexts
 from llm.generation.input_items import as_items
 from llm.generation.request_builder import RequestBuilder
 from llm.generation.retry_policy import Policy

@@ -11,6 +11,7 @@ from llm.wire.request import Request
 
 #: The fields of a request that staff may set for a model and callers for a request.
 OPTIONS = frozenset(field.name for field in fields(Request)) - {
+    "forwarded",
     "in_background",
     "instructions",
     "issuer",
@@ -87,7 +88,7 @@ class RequestBuilder:
         return replace(request, **changed)
 
     def _swap_defaults(self, request: Request, primary: Route) -> dict[str, Any]:
-        old, new = RequestBuilder(primary)._all_defaults(), self._all_defaults()
+        old, new = RequestBuilder(primary).all_defaults(), self.all_defaults()
         new = self._drop_refused(new, request.reasoning)
         changed: dict[str, Any] = {}
         for name in old.keys() | new.keys():
@@ -106,7 +107,7 @@ class RequestBuilder:
             return defaults
         return {n: v for n, v in defaults.items() if n not in SAMPLING_OPTIONS}
 
-    def _all_defaults(self) -> dict[str, Any]:
+    def all_defaults(self) -> dict[str, Any]:
         """The default options with the limit of output tokens."""
         defaults, limit = self.defaults, self.route.max_output_tokens
         if limit is not None:

@@ -85,9 +85,9 @@ class Result:
 
 def items_of_answer(items: Sequence[Item]) -> Sequence[Item]:
     """The items after the last that this program added: an output or a message."""
-    for place in range(len(items), 0, -1):
-        if _is_added(items[place - 1]):
-            return items[place:]
+    for end in range(len(items), 0, -1):
+        if _is_added(items[end - 1]):
+            return items[end:]
     return items
 
 

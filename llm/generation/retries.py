@@ -22,6 +22,7 @@ from typing import TypedDict, Unpack
 
 from llm.adaptation import repairs
 from llm.adaptation.adapt import Adaptation
+from llm.adaptation.forwarding import address, convert
 from llm.adaptation.repairs import Repair
 from llm.adaptation.structured import OutputFormat, parse_output_format
 from llm.conf import settings
@@ -32,6 +33,7 @@ from llm.generation.retry_policy import DEFAULT_POLICY, Policy
 from llm.http.client import ProviderCall
 from llm.http.inline_files import FileCache
 from llm.keys.selection import KeySelection, Wait
+from llm.pools import load
 from llm.provider import Route
 from llm.wire.deltas import Delta
 from llm.wire.request import Request
@@ -73,7 +75,8 @@ async def stream(
     del request, options
     await retries.start()
     while (batches := await retries.next_stream()) is not None:
-        attempt = retries.attempt
+        attempt, model_id = retries.attempt, retries.route.model_id
+        load.running[model_id] += 1
         # Instead of `aclosing`, which needs more memory with thousands open.
         try:
             async for deltas in batches:
@@ -87,7 +90,10 @@ async def stream(
         except LLMError as exc:
             attempt.error = exc
         finally:
+            load.running[model_id] -= 1
             await batches.aclose()
+        if attempt.error or model_id in load.failures:
+            load.note_end(model_id, attempt.error)
     attempt = retries.attempt
     if rest := attempt.take_pending():
         yield rest
@@ -274,6 +280,8 @@ class RetryState:
     def _repair(self, error: LLMError) -> Adaptation | None:
         """The request without what was refused, at most once for a route."""
         route, adaptation = self.route, self._adaptation
+        if adaptation.request.forwarded is not None:
+            return self._repair_forwarded(error)
         repair = repairs.find(
             error,
             adaptation.request,
@@ -287,6 +295,25 @@ class RetryState:
             endpoint = replace(route.endpoint, codec=repair.codec)
             self.route = replace(route, endpoint=endpoint)
         self._adaptation = adaptation.with_repair(repair, self.route)
+        return self._adaptation
+
+    def _repair_forwarded(self, error: LLMError) -> Adaptation | None:
+        """The client's request in canonical form, without the proofs that the host did
+        not accept: those of the model that the client used before."""
+        route, body = self.route, self._adaptation.request.forwarded
+        assert body is not None, "the caller has checked"
+        if self._is_repaired or not repairs.concerns_proofs(error):
+            return None
+        try:
+            request = convert(body, route)
+            repair = repairs.find(error, request, route.endpoint.codec)
+            if repair is None:
+                return None
+            adaptation = self._adapt(route, self.ignore_invalid, request)
+            self._adaptation = adaptation.with_repair(repair, route)
+        except BadRequest:
+            return None  # the host's own error says more
+        self._is_repaired = True
         return self._adaptation
 
     async def _fall_back(self, error: LLMError) -> Adaptation | None:
@@ -303,13 +330,24 @@ class RetryState:
             return self._adaptation
         return None
 
-    def _adapt(self, route: Route, ignore_invalid: bool) -> Adaptation:
+    def _adapt(
+        self, route: Route, ignore_invalid: bool, converted: Request | None = None
+    ) -> Adaptation:
+        """`converted` is a forwarded body in canonical form."""
         assert self.request is not None, "no output was sent"
-        request = RequestBuilder(route).retarget(self.request, self._primary)
+        request, output_format = self.request, self.output_format
+        if converted is not None:
+            request = converted
+        elif request.forwarded is not None:
+            request = address(request, self._primary, route)
+        else:
+            request = RequestBuilder(route).retarget(request, self._primary)
+        if output_format is None and request.text and request.forwarded is None:
+            output_format = parse_output_format(request)
         return Adaptation(
             request,
             route,
-            output_format=self.output_format,
+            output_format=output_format,
             buffered=self.buffered,
             strict=self.strict,
             ignore_invalid=ignore_invalid,

@@ -17,11 +17,12 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from decimal import Decimal
 from functools import partial
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import httpx
 
 from llm.concurrency.worker_thread import run_off_loop
+from llm.db.encrypted_field import scrub
 from llm.errors import BadResponse, InvalidKey, LLMError, NoFreeConnection, TryAgain
 from llm.http import connections, exchange
 from llm.http import request as outgoing
@@ -30,12 +31,14 @@ from llm.http.recording import Recording
 from llm.http.streamed_deltas import StreamedDeltas
 from llm.pricing.usage_estimate import measure_answer, measure_prompt
 from llm.provider import Endpoint, Route, bearer
+from llm.telemetry import tracing
 from llm.wire.classify_errors import request_id
 from llm.wire.codec import Decoder
 from llm.wire.delta_reader import DeltaReader, decode_body
 from llm.wire.deltas import (
     Delta,
     FinishDelta,
+    FrameDelta,
     ItemDelta,
     ReasoningDelta,
     RefusalDelta,
@@ -45,6 +48,9 @@ from llm.wire.deltas import (
     UsageDelta,
 )
 from llm.wire.request import BackgroundResponse, Request
+
+if TYPE_CHECKING:
+    from llm.telemetry.spans import ModelCallSpan
 
 __all__ = [
     "ProviderCall",
@@ -102,6 +108,8 @@ class ProviderCall:
     #: For an estimate of tokens that the host does not report; 0 if nothing was sent.
     prompt_tokens: int = 0
     answer_bytes: int = 0
+    chunks: int = 0  # reads of the stream
+    span: ModelCallSpan | None = None  # None without traces
     # Set only if the caller did not receive these deltas, or received those of several
     # calls in one.
     start: StartDelta | None = None
@@ -138,9 +146,12 @@ async def stream(
     call = call or ProviderCall()
     call.started_at = time.monotonic()
     answer: UpstreamResponse | None = None
+    if tracing.spans is not None:
+        call.span = tracing.spans.start_model_call(endpoint, request, call)
     try:
         answer = await _open_response(endpoint, request, call)
         streams, resumes = request.stream, request.resumes is not None
+        forwarded = request.forwarded
         del request  # it may be large, and the answer may take long
         start = await _read_start(answer) if streams else b""
         # Some hosts stream as application/json, others answer a streaming request with
@@ -149,19 +160,31 @@ async def stream(
         if not streams or start.lstrip()[:1] in (b"{", b"[", b"<"):
             if resumes:  # the JSON may be half of the response
                 raise BadResponse(detail="The response to resume was not streamed.")
-            whole = await _read_whole(endpoint, answer, start)
+            wants_body = forwarded is not None and forwarded.wants_frames
+            del forwarded
+            whole = await _read_whole(
+                endpoint, answer, start, wants_body=wants_body and not streams
+            )
             call.note_content(whole)
+            if call.span is not None:
+                call.span.note(whole)
             call.answer_bytes = measure_answer(whole)
             for portion in _split_deltas(whole):
                 yield portion
                 if len(whole) > MAX_DELTAS:
                     await asyncio.sleep(0)
             return
-        streamed = StreamedDeltas(answer, decoder or endpoint.codec.decoder(), start)
+        streamed = StreamedDeltas(
+            answer, decoder or endpoint.codec.decoder(), start, forwarded
+        )
+        del forwarded
         while (deltas := await streamed.read()) is not None:
             if deltas and call.ttft is None:
                 call.note_content(deltas)
             call.answer_bytes += measure_answer(deltas)
+            call.chunks += 1
+            if call.span is not None:
+                call.span.note(deltas)
             if len(deltas) > MAX_DELTAS:
                 for portion in _split_deltas(deltas):
                     yield portion
@@ -179,6 +202,8 @@ async def stream(
         finally:
             if call.started_at:
                 call.latency = time.monotonic() - call.started_at
+            if call.span is not None:
+                call.span.end(call)
 
 
 async def get(endpoint: Endpoint, path: str) -> bytes:
@@ -189,9 +214,9 @@ async def get(endpoint: Endpoint, path: str) -> bytes:
     return await _request(endpoint, path, "GET")
 
 
-async def post(endpoint: Endpoint, path: str) -> bytes:
-    """Like `get`, as a POST without a body."""
-    return await _request(endpoint, path, "POST")
+async def post(endpoint: Endpoint, path: str, body: bytes = b"") -> bytes:
+    """Like `get`, as a POST of `body`, which is JSON."""
+    return await _request(endpoint, path, "POST", body)
 
 
 async def upload(
@@ -244,21 +269,23 @@ async def _upload(
     return body
 
 
-async def _request(endpoint: Endpoint, path: str, method: str) -> bytes:
+async def _request(
+    endpoint: Endpoint, path: str, method: str, body: bytes = b""
+) -> bytes:
     auth_headers = await _auth_headers(endpoint)
     message, allow_private = outgoing.build_path_request(
-        endpoint, path, auth_headers, method=method
+        endpoint, path, auth_headers, method=method, body=body
     )
     transport = connections.transport(private=allow_private)
     answer = await exchange.send_request(transport, message, streams=False)
     try:
         if not answer.response.is_success:
             raise await _provider_error(endpoint, answer, auth_headers)
-        body = await answer.read_rest()
+        answered = await answer.read_rest()
     finally:
         await answer.aclose()
-    _check_size(body)
-    return body
+    _check_size(answered)
+    return answered
 
 
 def public_web_client() -> httpx.AsyncClient:
@@ -286,6 +313,8 @@ async def _open_response(
     LLMError."""
     auth_headers = await _auth_headers(endpoint)
     message, allow_private = outgoing.build_request(endpoint, request, auth_headers)
+    if call.span is not None:
+        call.span.add_headers(message.headers, message.url.host, message.url.port)
     if endpoint.keeps_exchanges:
         call.recording = Recording.of(message, endpoint.api_key, auth_headers)
     transport = connections.transport(private=allow_private)
@@ -342,11 +371,15 @@ async def _read_start(answer: UpstreamResponse) -> bytes:
 
 
 async def _read_whole(
-    endpoint: Endpoint, answer: UpstreamResponse, start: bytes
+    endpoint: Endpoint, answer: UpstreamResponse, start: bytes, *, wants_body: bool
 ) -> list[Delta]:
-    """The deltas of an answer that is no stream and begins with `start`."""
+    """The deltas of an answer that is no stream and begins with `start`; before them
+    the whole body, if it is wanted and no stream either."""
     body = await answer.read_rest(start)
-    return await run_off_loop(len(body), _decode_whole, endpoint, body)
+    deltas = await run_off_loop(len(body), _decode_whole, endpoint, body)
+    if wants_body and not _EVENT_STREAM_START.match(body):
+        deltas.insert(0, FrameDelta(body))
+    return deltas
 
 
 def _split_deltas(deltas: list[Delta]) -> Iterator[list[Delta]]:
@@ -401,6 +434,10 @@ def _annotate_error(exc: LLMError, endpoint: Endpoint, call: ProviderCall) -> No
     exc.provider = exc.provider or endpoint.provider.name
     exc.upstream_status = exc.upstream_status or call.http_status
     exc.request_id = exc.request_id or call.request_id or None
+    if exc.detail:  # some hosts quote the key
+        exc.detail = scrub(
+            exc.detail, [endpoint.api_key, *endpoint.secret_headers.values()]
+        )
     call.error = exc
 
 

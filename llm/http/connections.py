@@ -42,6 +42,7 @@ from llm.concurrency.per_loop import PerLoop
 from llm.conf import settings
 from llm.errors import BadRequest, NoFreeConnection
 from llm.http.addresses import is_public
+from llm.http.outbound import check_listed
 from llm.provider import DIRECT
 
 IDLE_TIMEOUT = (
@@ -118,6 +119,8 @@ class Transport(httpx.AsyncBaseTransport):
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         url = request.url
+        if settings.OUTBOUND_HOSTS:
+            check_listed(url.host)
         host = (url.scheme, url.host, url.port)
         is_fresh = request.extensions.get(NEW_CONNECTION, False)
         idle_time = 0.0 if is_fresh else self._idle_times.get(host, IDLE_TIMEOUT)

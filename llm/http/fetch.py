@@ -19,6 +19,7 @@ from llm.conf import settings
 from llm.errors import LLMError
 from llm.http import client
 from llm.http.addresses import is_public, looks_like_address
+from llm.http.outbound import is_listed
 
 MAX_SIZE = 20 * 1024 * 1024  # bytes
 MAX_SECONDS = 20.0  # for everything, redirects included
@@ -102,6 +103,8 @@ def _check_url(url: httpx.URL) -> httpx.URL:
         raise DownloadError("only http and https URLs are allowed")
     if url.userinfo:
         raise DownloadError("its URL contains a user name")
+    if not is_listed(url.host):
+        raise DownloadError("this server may not reach its host")
     if looks_like_address(url.host) and not is_public(url.host):
         raise _private_address_error()
     return url

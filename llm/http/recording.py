@@ -22,7 +22,7 @@ from llm.conf import settings
 from llm.db.encrypted_field import MASK, scrub
 
 #: Bytes that are kept beyond the limit, so that a secret at the cut is masked whole.
-_MARGIN = 8_192
+MARGIN = 8_192
 _SECRET_NAME = re.compile(
     r"auth|cookie|credential|key|password|secret|signature|token", re.IGNORECASE
 )
@@ -69,7 +69,7 @@ class Recording:
             headers=message.headers,
             secrets=[form for each in {*values, *tokens} for form in _forms(each)],
             limit=limit,
-            body=body[: limit + _MARGIN],
+            body=body[: limit + MARGIN],
             body_size=len(body),
         )
 
@@ -78,7 +78,7 @@ class Recording:
         self.response_headers = response.headers.multi_items()
 
     def note_chunk(self, chunk: bytes) -> None:
-        if self.size < self.limit + _MARGIN:
+        if self.size < self.limit + MARGIN:
             self.chunks.append(chunk)
         self.size += len(chunk)
 
@@ -93,7 +93,7 @@ class Recording:
             "method": self.method,
             "url": self._mask_url(),
             "request_headers": self._mask_headers(self.headers.multi_items()),
-            "request": _mask_values(self._text(self.body)),
+            "request": mask_values(self._text(self.body)),
             "request_size": self.body_size,
             "request_cut": self.body_size > self.limit,
             "status": self.status,
@@ -139,7 +139,7 @@ def _forms(secret: str) -> set[str]:
     return {secret, escaped, escaped.replace("/", "\\/"), quote(secret, safe="")}
 
 
-def _mask_values(text: str) -> str:
+def mask_values(text: str) -> str:
     text = _SECRET_VALUE.sub(rf'\1"{MASK}"', text)
     return _SECRET_HEADERS.sub(rf'\1{{"": "{MASK}"}}', text)
 

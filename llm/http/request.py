@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any
+from typing import Any, cast
 from urllib.parse import urlencode
 
 import httpx
@@ -21,6 +21,7 @@ from llm.http.addresses import is_public, looks_like_address
 from llm.http.connections import CONNECTION, private_address_error
 from llm.provider import Endpoint
 from llm.wire.delta_reader import DECODE_ERRORS
+from llm.wire.forwarding.codec import ForwardingCodec
 from llm.wire.request import Request
 
 
@@ -51,14 +52,20 @@ def build_path_request(
     auth_headers: Mapping[str, str],
     *,
     method: str = "GET",
+    body: bytes = b"",
 ) -> tuple[httpx.Request, bool]:
-    """Like `build_request`, for `path` without a body."""
+    """Like `build_request`, for `path`; `body` is JSON."""
     url, allow_private = resolve_url(endpoint, url_of_path(endpoint, path))
     empty = Request(model="", items=(), stream=False)
     headers = _headers(endpoint, empty, auth_headers)
     message = httpx.Request(
-        method, url, headers=headers, extensions=extensions(endpoint)
+        method,
+        url,
+        headers=headers,
+        stream=httpx.ByteStream(body),
+        extensions=extensions(endpoint),
     )
+    message.read()
     return message, allow_private or bool(endpoint.connection.proxy_url)
 
 
@@ -160,7 +167,11 @@ def extensions(endpoint: Endpoint) -> dict[str, Any]:
 
 def _body(endpoint: Endpoint, request: Request) -> bytes:
     try:
-        wire = endpoint.codec.encode(request)
+        wire = (
+            endpoint.codec.encode(request)
+            if request.forwarded is None
+            else cast(ForwardingCodec, endpoint.codec).forward(request)
+        )
     except DECODE_ERRORS as exc:
         raise BadRequest(
             "The conversation contains something that this provider's API cannot"
@@ -189,6 +200,7 @@ def _headers(
         "User-Agent": "parley",
         **endpoint.provider.headers,
         **(codec_headers(request) if codec_headers else {}),
+        **(request.forwarded.headers if request.forwarded else {}),
         **auth_headers,
         **endpoint.headers,
     }

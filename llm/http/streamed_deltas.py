@@ -10,6 +10,8 @@ from llm.http.exchange import UpstreamResponse
 from llm.wire.codec import Decoder
 from llm.wire.delta_reader import DeltaReader
 from llm.wire.deltas import Delta
+from llm.wire.forwarding.forwarded_body import ForwardedBody
+from llm.wire.forwarding.frame_reader import FrameReader
 
 #: The most bytes of one read that are decoded before the event loop runs other tasks.
 #: Most reads contain one frame, but a host that sends 20 MB of tiny frames would
@@ -25,10 +27,19 @@ class StreamedDeltas:
     __slots__ = ("_has_ended", "_is_closed", "_lost", "_reader", "_response", "_unread")
 
     def __init__(
-        self, response: UpstreamResponse, decoder: Decoder, start: bytes
+        self,
+        response: UpstreamResponse,
+        decoder: Decoder,
+        start: bytes,
+        forwarded: ForwardedBody | None = None,
     ) -> None:
+        """`forwarded` is the client's own body, if there is one."""
         self._response = response
-        self._reader = DeltaReader(decoder)
+        self._reader: DeltaReader | FrameReader
+        if forwarded is not None and forwarded.wants_frames:
+            self._reader = FrameReader(decoder, hides_usage=forwarded.hides_usage)
+        else:
+            self._reader = DeltaReader(decoder)
         self._unread = start
         self._has_ended = not start  # the response has no further bytes
         self._is_closed = False

@@ -6,6 +6,7 @@ from llm.models.api_key import ApiKey, OwnKey
 from llm.models.cached_answer import CachedAnswer
 from llm.models.language_model import LanguageModel, LanguageModelQuerySet
 from llm.models.model_call import MAX_COST, ModelCall, ModelExchange
+from llm.models.model_pool import ModelPool, PoolMember
 from llm.models.model_price import ModelPrice
 from llm.models.model_probe import ModelProbe
 from llm.models.prompt_test import PromptTest
@@ -21,9 +22,11 @@ __all__ = [
     "LanguageModelQuerySet",
     "ModelCall",
     "ModelExchange",
+    "ModelPool",
     "ModelPrice",
     "ModelProbe",
     "OwnKey",
+    "PoolMember",
     "PromptTest",
     "Provider",
     "UsageSum",

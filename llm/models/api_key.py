@@ -87,14 +87,16 @@ class ApiKeyQuerySet(models.QuerySet["ApiKey"]):
 
     def disable(self, reason: str, now: datetime) -> int:
         """Do not use these keys until staff enable them again."""
-        changed = self.exclude(state=ApiKey.State.DISABLED).update(
+        enabled = self.exclude(state=ApiKey.State.DISABLED)
+        pks = list(enabled.values_list("pk", flat=True))
+        changed = enabled.filter(pk__in=pks).update(
             state=ApiKey.State.DISABLED,
             rest_until=None,
             state_reason=reason[:MAX_REASON],
             state_changed_at=now,
         )
         if changed:
-            keys_disabled.send(ApiKey)
+            keys_disabled.send(ApiKey, pks=pks, reason=reason[:MAX_REASON])
         return changed
 
     @transaction.atomic

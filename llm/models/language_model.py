@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import fields
 from typing import Any
 
+from django.apps import apps
 from django.contrib.auth.models import Group
 from django.core.exceptions import ValidationError
 from django.core.validators import RegexValidator
@@ -77,6 +78,13 @@ class LanguageModel(models.Model):
     )
     label = models.CharField(
         max_length=100, blank=True, help_text=_("Label that people see in the chat.")
+    )
+    description = models.CharField(
+        max_length=300,
+        blank=True,
+        default="",
+        db_default="",
+        help_text=_("What it is good for, shown where people choose a model."),
     )
     enabled = models.BooleanField(default=True)
     is_default = models.BooleanField(
@@ -201,6 +209,9 @@ class LanguageModel(models.Model):
             problems["options"] = exc.messages
         if isinstance(self.prices, dict) and (wrong := prices.problems(self.prices)):
             problems["prices"] = wrong
+        pools = apps.get_model("llm", "ModelPool").objects
+        if self.alias and pools.filter(name=self.alias).exists():
+            problems["alias"] = _("A model pool has this name.")
         if wrong := self._replacement_problem():
             problems["replacement"] = wrong
         if problems:

@@ -19,6 +19,8 @@ from llm.pricing import cost as prices
 from llm.pricing.caller import MAX_NAME, UNKNOWN_CALLER, Caller
 from llm.pricing.usage_estimate import estimate_usage
 from llm.provider import Route
+from llm.telemetry.call_metrics import count_call
+from llm.telemetry.registry import OTHER
 from llm.wire.deltas import FinishDelta, StartDelta, UsageDelta
 
 if TYPE_CHECKING:
@@ -60,6 +62,7 @@ class ModelCallQuerySet(models.QuerySet["ModelCall"]):
         if row.recording is not None:
             ModelExchange.store([row])
         self._note_key(row)
+        count_call(row)
         return row
 
     @transaction.atomic
@@ -72,6 +75,8 @@ class ModelCallQuerySet(models.QuerySet["ModelCall"]):
         last_by_key = {(row.key_id, row.key_error): row for row in rows}
         for row in last_by_key.values():
             self._note_key(row)
+        for row in rows:
+            count_call(row)
 
     def _note_key(self, row: ModelCall) -> None:
         if row.key_id is not None:
@@ -193,6 +198,11 @@ class ModelCall(models.Model):
     input_tokens = models.PositiveIntegerField(null=True)
     cached_tokens = models.PositiveIntegerField(null=True)
     cache_write_tokens = models.PositiveIntegerField(null=True)
+    cache_write_1h_tokens = models.PositiveIntegerField(
+        _("cache write tokens, for an hour"),
+        null=True,
+        help_text=_("Those of them that stay in the cache for an hour."),
+    )
     output_tokens = models.PositiveIntegerField(null=True)
     reasoning_tokens = models.PositiveIntegerField(null=True)
     is_estimated = models.BooleanField(
@@ -250,6 +260,9 @@ class ModelCall(models.Model):
     key_error = ""
     #: What was sent and received, if the provider keeps it. No column.
     recording: Recording | None = None
+    #: For metrics: public name of the model, if it is a row. No column.
+    route_name = OTHER
+    chunks = 0  # reads of the stream. No column.
 
     class Meta:
         ordering = ["-id"]
@@ -327,6 +340,7 @@ class ModelCall(models.Model):
             input_tokens=_count(usage.input_tokens),
             cached_tokens=_count(usage.cached_tokens),
             cache_write_tokens=_count(usage.cache_write_tokens),
+            cache_write_1h_tokens=_count(usage.cache_write_1h_tokens),
             output_tokens=_count(usage.output_tokens),
             reasoning_tokens=_count(usage.reasoning_tokens),
             is_estimated=is_estimated,
@@ -339,7 +353,9 @@ class ModelCall(models.Model):
             response_id=start.response_id[:200],
             degraded=list(call.degraded),
         )
-        row.recording = call.recording
+        row.recording, row.chunks = call.recording, call.chunks
+        if route.model_id is not None:
+            row.route_name = route.name
         row.key_error = f"{error.code}: {error}"[:200] if error else ""
         return row
 

@@ -108,7 +108,8 @@ class ModelPrice(models.Model):
 
 
 def _store_schedule(model_id: int) -> None:
-    """Write the prices to the model's row, with which each call reads them anyway."""
+    """Copy all the model's prices to `price_schedule` in its own row. Each call reads
+    that row anyway, and so needs no query for prices."""
     model = LanguageModel.objects.select_for_update(no_key=True).get(pk=model_id)
     rows = ModelPrice.objects.filter(model=model).order_by("valid_from")
     model.price_schedule = [

@@ -51,6 +51,8 @@ class UsageSum(models.Model):
     input_tokens = models.PositiveBigIntegerField(default=0)
     cached_tokens = models.PositiveBigIntegerField(default=0)
     cache_write_tokens = models.PositiveBigIntegerField(default=0)
+    # With a default of the database: processes of older releases do not write it.
+    cache_write_1h_tokens = models.PositiveBigIntegerField(default=0, db_default=0)
     output_tokens = models.PositiveBigIntegerField(default=0)
     reasoning_tokens = models.PositiveBigIntegerField(default=0)
     cost = models.DecimalField(max_digits=24, decimal_places=12, default=0)

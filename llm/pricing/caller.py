@@ -23,6 +23,7 @@ class Caller:
     tags: str = ""  # as `join_tags` writes them
     request_id: str = ""  # ours
     client_request_id: str = ""  # the client's own
+    trace_parent: str = ""  # of the trace that the request belongs to
 
 
 UNKNOWN_CALLER = Caller()

@@ -12,10 +12,13 @@ from decimal import Decimal, InvalidOperation
 from typing import Any
 
 from llm.pricing import price_list
-from llm.pricing.price_list import MILLION
+from llm.pricing.price_list import HOUR_FACTOR, MILLION
 from llm.wire.deltas import UsageDelta
 
 PRICE_NAMES = ("input", "cached_input", "cache_write", "output")
+#: Prices that staff may leave out of those of a model.
+OPTIONAL_PRICE_NAMES = ("cache_write_1h",)
+_ALL_PRICE_NAMES = (*PRICE_NAMES, *OPTIONAL_PRICE_NAMES)
 
 # Providers that have another name in the price list.
 _LISTED_AS = {
@@ -79,13 +82,13 @@ def problems(prices: Mapping[str, Any]) -> list[str]:
     if not prices:
         return []
     found = [
-        f"{name!r} is not a price; use {', '.join(PRICE_NAMES)}."
+        f"{name!r} is not a price; use {', '.join(_ALL_PRICE_NAMES)}."
         for name in prices
-        if name not in PRICE_NAMES
+        if name not in _ALL_PRICE_NAMES
     ]
     found += [
         f"{name!r} must be USD per million tokens, 0 or more."
-        for name in PRICE_NAMES
+        for name in _ALL_PRICE_NAMES
         if name in prices and _amount(prices[name]) is None
     ]
     missing = [name for name in ("input", "output") if name not in prices]
@@ -108,10 +111,12 @@ def _by_class(usage: UsageDelta) -> dict[str, int]:
     whole = max(usage.input_tokens or 0, 0)
     cached = min(max(usage.cached_tokens or 0, 0), whole)
     written = min(max(usage.cache_write_tokens or 0, 0), whole - cached)
+    for_an_hour = min(max(usage.cache_write_1h_tokens or 0, 0), written)
     return {
         "input": whole - cached - written,
         "cached_input": cached,
-        "cache_write": written,
+        "cache_write": written - for_an_hour,
+        "cache_write_1h": for_an_hour,
         "output": max(usage.output_tokens or 0, 0),
     }
 
@@ -121,9 +126,15 @@ def _by_own_prices(
 ) -> Decimal | None:
     total = Decimal(0)
     for name, count in tokens.items():
-        usual = "output" if name == "output" else "input"
-        price = _amount(prices.get(name, prices.get(usual)))
+        if not count:
+            continue
+        if name == "cache_write_1h" and name not in prices:
+            price = _amount(prices.get("input"))
+            factor = HOUR_FACTOR
+        else:
+            usual = "output" if name == "output" else "input"
+            price, factor = _amount(prices.get(name, prices.get(usual))), 1
         if price is None:
             return None
-        total += price * count
+        total += price * count * factor
     return total / MILLION

@@ -22,6 +22,9 @@ from typing import Any
 import orjson
 
 DATA = Path(__file__).parent.parent / "data" / "prices.jsonl"
+#: The price of input that is written to a cache for an hour, of that of plain input.
+#: Source: https://platform.claude.com/docs/en/build-with-claude/prompt-caching#pricing
+HOUR_FACTOR = 2
 MILLION = 1_000_000  # tokens, the unit of prices
 _REQUESTS_PER_UNIT = 1_000  # unit of the price of a request
 _COMPACT_DATE = re.compile(r"-(20\d{2})(0[1-9]|1[0-2])(0[1-9]|[12]\d|3[01])(?=-|:|$)")
@@ -77,9 +80,15 @@ class Tariff:
         return begin <= clock < end
 
     def cost(self, tokens: Mapping[str, int]) -> Decimal:
-        """The cost of one call. A price that is missing is that of input."""
+        """The cost of one call. A price that is missing is that of input, and twice
+        that for tokens that are cached for an hour."""
         counts, total = dict(tokens), Decimal(0)
+        for_an_hour = counts.pop("cache_write_1h", 0)
         prompt = counts["input"] + counts["cached_input"] + counts["cache_write"]
+        prompt += for_an_hour
+        if for_an_hour and "input" in self.prices:
+            hourly = self.prices["input"].at(prompt)
+            total += hourly * for_an_hour * HOUR_FACTOR / MILLION
         for name in ("cached_input", "cache_write"):
             if name not in self.prices:
                 counts["input"] += counts.pop(name)

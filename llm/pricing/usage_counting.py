@@ -30,6 +30,7 @@ TOKENS = (
     "input_tokens",
     "cached_tokens",
     "cache_write_tokens",
+    "cache_write_1h_tokens",
     "output_tokens",
     "reasoning_tokens",
 )

@@ -63,6 +63,7 @@ class Usage:
     input_tokens: int = 0
     cached_tokens: int = 0
     cache_write_tokens: int = 0
+    cache_write_1h_tokens: int = 0  # those of them that stay for an hour
     output_tokens: int = 0
     reasoning_tokens: int = 0
     cost: Decimal = Decimal(0)  # USD, of the calls whose price is known

@@ -22,6 +22,7 @@ from llm import router
 from llm.errors import InvalidKey, LLMError
 from llm.http import client
 from llm.models import ApiKey, LanguageModel, ModelCall, ModelProbe, Provider
+from llm.pricing.caller import Caller
 from llm.probing.features import FeatureProbe, probe_features
 from llm.probing.findings import Finding
 from llm.provider import Route
@@ -123,13 +124,13 @@ def _sorted_keys(provider: Provider) -> Sequence[ApiKey]:
 
 def _store(row: ModelProbe, finding: Finding, probe: FeatureProbe) -> None:
     replies, probe.replies = probe.replies, []
-    _record(replies)
+    _record(replies, Caller(user_id=row.started_by_id))
     row.findings = [*row.findings, finding.to_dict()]
     row.seen_at = timezone.now()
     row.save(update_fields=["findings", "seen_at"])
 
 
-def _record(replies: Sequence[Any]) -> None:
+def _record(replies: Sequence[Any], caller: Caller) -> None:
     rows = []
     for reply in replies:
         if not reply.call.started_at:
@@ -142,6 +143,7 @@ def _record(replies: Sequence[Any]) -> None:
             usage=builder.call_usage,
             finish=builder.finish,
             cancelled=reply.is_stopped,
+            caller=caller,
         )
         # A refused image says nothing about the key.
         row.key_error = row.key_error if isinstance(reply.error, InvalidKey) else ""

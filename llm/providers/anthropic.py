@@ -28,4 +28,5 @@ PROVIDER = Provider(
     base_url_env="ANTHROPIC_API_BASE",
     default_model="claude-sonnet-5-5",
     docs_url="https://platform.claude.com/docs/en/api/messages",
+    counts_tokens=True,
 )

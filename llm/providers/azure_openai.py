@@ -157,6 +157,7 @@ PROVIDER = Provider(
         "openai_chat": OpenAIChatCodec(
             max_tokens_field="max_completion_tokens",
             options=openai_chat.OPENAI_OPTIONS,
+            reasoning_fields=frozenset(),
             efforts={"max": "xhigh"},
             system_role="developer",
             strict_tools=True,

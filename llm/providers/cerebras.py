@@ -11,6 +11,7 @@ PROVIDER = Provider(
     base_url="https://api.cerebras.ai/v1",
     codecs={
         "openai_chat": OpenAIChatCodec(
+            reasoning_fields=frozenset(),
             inline_refs=True,
             max_tokens_field="max_completion_tokens",
             drops=frozenset({"frequency_penalty", "presence_penalty"}),  # 400 for both

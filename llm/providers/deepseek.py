@@ -12,6 +12,7 @@ PROVIDER = Provider(
     prefill_base_url="https://api.deepseek.com/beta",
     codecs={
         "openai_chat": OpenAIChatCodec(
+            reasoning_fields=frozenset({"reasoning_content"}),
             no_reasoning={"thinking": {"type": "disabled"}},
             # A request with a call is refused without the reasoning before the call.
             reasoning_echo="reasoning_content",

@@ -20,6 +20,7 @@ PROVIDER = Provider(
             reasoners=re.compile("demo"),
         ),
         "openai_chat": OpenAIChatCodec(
+            reasoning_fields=frozenset(),
             max_tokens_field="max_completion_tokens",
             options=openai_chat.OPENAI_OPTIONS,
             system_role="developer",

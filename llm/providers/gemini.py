@@ -22,4 +22,5 @@ PROVIDER = Provider(
     default_model="gemini-3.8-flash",
     docs_url="https://ai.google.dev/api",
     models_path="/models?pageSize=1000",
+    counts_tokens=True,
 )

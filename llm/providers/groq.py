@@ -11,6 +11,7 @@ PROVIDER = Provider(
     base_url="https://api.groq.com/openai/v1",
     codecs={
         "openai_chat": OpenAIChatCodec(
+            reasoning_fields=frozenset({"reasoning"}),
             inline_refs=True,
             max_tokens_field="max_completion_tokens",
             options=frozenset({"service_tier"}),

@@ -26,6 +26,7 @@ PROVIDER = Provider(
             hosted_tools="meta",
         ),
         "openai_chat": OpenAIChatCodec(
+            reasoning_fields=frozenset(),
             drops=frozenset({"stop"}),
             efforts=_EFFORTS,
             strict_tools=True,

@@ -11,6 +11,7 @@ PROVIDER = Provider(
     base_url="https://api.mistral.ai/v1",
     codecs={
         "openai_chat": OpenAIChatCodec(
+            reasoning_fields=frozenset(),
             seed_field="random_seed",
             stream_options={},  # usage is always sent; unknown fields are refused
             drops=frozenset({"logprobs", "top_logprobs"}),

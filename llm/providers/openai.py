@@ -19,6 +19,7 @@ PROVIDER = Provider(
             tool_results=True,
         ),
         "openai_chat": OpenAIChatCodec(
+            reasoning_fields=frozenset(),
             max_tokens_field="max_completion_tokens",
             stream_options={"include_usage": True, "include_obfuscation": False},
             options=openai_chat.OPENAI_OPTIONS,
@@ -35,4 +36,5 @@ PROVIDER = Provider(
     base_url_env="OPENAI_API_BASE",
     default_model="gpt-6-luna",
     docs_url="https://platform.openai.com/docs/api-reference/responses",
+    counts_tokens=True,
 )

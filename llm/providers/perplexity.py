@@ -12,10 +12,14 @@ PROVIDER = Provider(
     codecs={
         # Every chunk has usage. System messages are refused except at the start.
         "openai_chat": OpenAIChatCodec(
-            stream_options={}, merge_system=True, hosted_tools="perplexity"
+            reasoning_fields=frozenset(),
+            stream_options={},
+            merge_system=True,
+            hosted_tools="perplexity",
         ),
         # Reasoning models write their reasoning into the text.
         "openai_chat_think_tags": OpenAIChatCodec(
+            reasoning_fields=frozenset(),
             name="openai_chat_think_tags",
             stream_options={},
             merge_system=True,

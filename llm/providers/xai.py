@@ -22,7 +22,9 @@ PROVIDER = Provider(
             strict_schemas=False,
             hosted_tools="xai",
         ),
-        "openai_chat": OpenAIChatCodec(efforts=_EFFORTS, closed_schemas=False),
+        "openai_chat": OpenAIChatCodec(
+            reasoning_fields=frozenset(), efforts=_EFFORTS, closed_schemas=False
+        ),
     },
     key_env="XAI_API_KEY",
     model_env="XAI_MODEL",

@@ -82,8 +82,8 @@ class SourceReader:
         return [frame for text in first for frame in self._feed_text(text)]
 
     def _feed_line(self, line: bytes) -> list[ServerSentEvent]:
-        """All four formats write an event's data in one line; blank lines may be
-        missing."""
+        """A `data:` line is taken for a whole event, without a blank line after it: all
+        four formats write data in one line, and recordings may lack blank lines."""
         line = line.rstrip(b"\r\n")
         name, _, value = line.partition(b":")
         value = value.removeprefix(b" ")

@@ -53,6 +53,23 @@ class ContinuableDecoder(Decoder, Protocol):
 
 
 @runtime_checkable
+class CountingCodec(Protocol):
+    """A codec of a wire format that has an endpoint which counts a prompt's tokens."""
+
+    def count_path(self, request: Request) -> str:
+        """The path to POST to."""
+        ...
+
+    def encode_count(self, request: Request) -> dict[str, Any]:
+        """The body, with what the prompt consists of. Raises LLMError."""
+        ...
+
+    def decode_count(self, body: bytes) -> int | None:
+        """The tokens that the answer states; None if it states none."""
+        ...
+
+
+@runtime_checkable
 class BackgroundCodec(Protocol):
     """A codec whose host continues a response without a connection.
 

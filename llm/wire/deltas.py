@@ -28,6 +28,14 @@ NATURAL_ENDS: frozenset[FinishReason] = frozenset({"stop", "tool_calls"})
 
 
 @dataclass(slots=True)
+class FrameDelta:
+    """Bytes of an answer for a client of the same API; the deltas decoded from them
+    follow. Only for a request with `forwarded`, if it wants them."""
+
+    data: bytes
+
+
+@dataclass(slots=True)
 class StartDelta:
     """Id and model of the response; empty where the provider does not send them."""
 
@@ -127,6 +135,7 @@ class UsageDelta:
     output_tokens: int | None = None
     cached_tokens: int | None = None
     cache_write_tokens: int | None = None
+    cache_write_1h_tokens: int | None = None  # those of them that stay for an hour
     reasoning_tokens: int | None = None
     cost: float | None = None  # USD, where the provider reports the price
     raw: dict[str, Any] | None = None
@@ -141,7 +150,8 @@ class FinishDelta:
 
 
 Delta = (
-    StartDelta
+    FrameDelta
+    | StartDelta
     | TextDelta
     | RefusalDelta
     | AnnotationDelta

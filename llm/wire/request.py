@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from llm.wire.forwarding.forwarded_body import ForwardedBody
 from llm.wire.items import Issuer, Item, is_issuer
 
 
@@ -52,6 +53,9 @@ class Request:
     resumes: BackgroundResponse | None = None
     #: Only proofs of this issuer are sent back; other items are rebuilt without proofs.
     issuer: Issuer | None = None
+    #: The client's own body, which is sent instead of the rest to a host of its API.
+    #: The options here are then those of staff, and there are no items.
+    forwarded: ForwardedBody | None = None
     #: Merged into the provider's body last, unchanged (staff's extras of a model).
     extra: Mapping[str, Any] = field(default_factory=dict)
 

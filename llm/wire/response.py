@@ -185,7 +185,7 @@ class ResponseBuilder(DeltaItemStream):
 
     def set_extension_field(self, name: str, value: Any) -> None:
         """Set a field outside the standard in the response; `name` begins with
-        `parley:`."""
+        `parley`."""
         self._extensions = {**self._extensions, name: value}
 
     def begin_call(self) -> None:
@@ -245,8 +245,11 @@ class ResponseBuilder(DeltaItemStream):
         if error.retry_after is not None:
             seconds = max(0, math.ceil(error.retry_after))
             payload["headers"] = {"retry-after": str(seconds)}
+        ending: dict[str, Any] = {"code": error.code, "message": str(error)}
+        if host := error.host_report:
+            payload["host"] = ending["host"] = host
         self._emit("error", error=payload)
-        self._end("failed", error={"code": error.code, "message": str(error)})
+        self._end("failed", error=ending)
         return self._take()
 
     def cancel(self, reason: str = "cancelled") -> list[Event]:

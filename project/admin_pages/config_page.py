@@ -24,6 +24,7 @@ from django.utils.translation import gettext_lazy as _
 from django.utils.translation import ngettext
 from django.views.decorators.cache import never_cache
 
+from conversations.audit.record import record_event
 from project.config_file import ConfigError, Report, dump_text, load
 from tools.models.text_diff import diff_lines
 
@@ -101,8 +102,9 @@ class ConfigPage:
 
     def export(self, request: HttpRequest) -> HttpResponse:
         _require(request, EXPORT)
+        record_event("config.export")
         return HttpResponse(
-            dump_text(),
+            dump_text(_lists_without(request, "view")),
             content_type="application/toml; charset=utf-8",
             headers={"Content-Disposition": 'attachment; filename="parley.toml"'},
         )
@@ -129,12 +131,14 @@ class ConfigPage:
         self, request: HttpRequest, cleaned: dict[str, Any]
     ) -> dict[str, Any] | None:
         """What to show before it is applied; None after it was."""
-        document, before = cleaned["document"], dump_text()
+        hidden = _lists_without(request, "view")
+        closed = {*hidden, *_lists_without(request, "add", "change")}
+        document, before = cleaned["document"], dump_text(hidden)
         if "_apply" in request.POST:
             if request.POST.get("before") != _fingerprint(before):
                 messages.warning(request, _CHANGED_MEANWHILE)
             else:
-                report = load(document, {}, from_admin=True)
+                report = load(document, {}, from_admin=True, without=closed)
                 self._report(request, report)
                 return None
         after: list[str] = []
@@ -143,7 +147,8 @@ class ConfigPage:
             {},
             from_admin=True,
             dry_run=True,
-            look=lambda: after.append(dump_text()),
+            without=closed,
+            look=lambda: after.append(dump_text(hidden)),
         )
         return {
             "report": report,
@@ -187,6 +192,16 @@ _CHANGED_MEANWHILE = _(
 def _require(request: HttpRequest, permissions: Iterable[str]) -> None:
     if not request.user.has_perms(permissions):
         raise PermissionDenied
+
+
+def _lists_without(request: HttpRequest, *actions: str) -> set[str]:
+    """The lists of the file that this member of staff may not see or change: the file
+    of those who may not is the file without them."""
+    user = request.user
+    limits = [f"conversations.{action}_usagelimit" for action in actions]
+    closed = set() if user.has_perms(limits) else {"usage_limits"}
+    # Who may change these can come in as anybody.
+    return closed if user.is_superuser else {*closed, "identity_providers"}
 
 
 def _fingerprint(text: str) -> str:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import timedelta
 from typing import Any
 
 from django.conf import settings
@@ -27,10 +26,15 @@ from django.utils.translation import gettext as _
 from django.views.decorators.cache import never_cache
 
 from conversations.engine.database import disk_space
-from conversations.models import Backup, ProcessStatus
-from conversations.staff.live_board import LOST_AFTER
 from llm.models import LanguageModel, ModelProbe, Provider, is_disabled
-from project.environment.accounts import DEMO
+from project.diagnosis.facts import (
+    LOOPBACK,
+    find_newest_backup,
+    has_live_worker,
+    is_recent,
+    is_secret_strong,
+)
+from project.environment.provider_accounts import DEMO
 
 OPERATE = "conversations.change_maintenance"
 INSPECT = "conversations.inspect_turn"
@@ -43,15 +47,12 @@ STEPS = {
     "https": OPERATE,
     "database": OPERATE,
     "backup": OPERATE,
+    "mail": OPERATE,
     "worker": INSPECT,
     "provider": PROVIDE,
     "model": OFFER,
     "administrator": INVITE,
 }
-BACKUP_LASTS = timedelta(days=30)
-_LOOPBACK = ("localhost", "127.0.0.1", "::1")
-_SHORTEST_SECRET = 32  # characters
-_FEWEST_LETTERS = 8  # different characters of a secret
 _NEWEST_PROBES = 50  # rows that are read
 
 
@@ -74,6 +75,7 @@ def first_steps(request: HttpRequest) -> list[Step]:
         "https": _https,
         "database": _database,
         "backup": _backup,
+        "mail": _mail,
         "worker": _worker,
         "provider": _provider,
         "model": _model,
@@ -112,8 +114,7 @@ def _list_or_form(request: HttpRequest, model: type[Model]) -> str:
 
 
 def _secrets(request: HttpRequest) -> Step:
-    secret = settings.SECRET_KEY
-    is_strong = len(secret) >= _SHORTEST_SECRET and len(set(secret)) >= _FEWEST_LETTERS
+    is_strong = is_secret_strong()
     if not is_strong:
         state = _("SECRET_KEY can be guessed: it is too short or too plain.")
     elif settings.DEBUG:
@@ -137,7 +138,7 @@ def _secrets(request: HttpRequest) -> Step:
 
 def _https(request: HttpRequest) -> Step:
     host = split_domain_port(request.get_host())[0].strip("[]")
-    is_local = settings.HOST in _LOOPBACK and host in _LOOPBACK
+    is_local = settings.HOST in LOOPBACK and host in LOOPBACK
     if settings.BEHIND_HTTPS:
         state = _("Pages and cookies are sent over HTTPS only.")
     elif is_local:
@@ -184,7 +185,7 @@ def _database(request: HttpRequest) -> Step:
 
 
 def _backup(request: HttpRequest) -> Step:
-    newest = Backup.objects.order_by("-finished_at").first()
+    newest = find_newest_backup()
     if newest is None:
         state = _("None was made yet.")
     else:
@@ -193,7 +194,7 @@ def _backup(request: HttpRequest) -> Step:
     return Step(
         "backup",
         _("Backup"),
-        newest is not None and newest.finished_at > timezone.now() - BACKUP_LASTS,
+        is_recent(newest),
         state,
         _(
             "This copies the database, files and secrets while the server runs; have"
@@ -206,10 +207,27 @@ def _backup(request: HttpRequest) -> Step:
     )
 
 
+def _mail(request: HttpRequest) -> Step:
+    return Step(
+        "mail",
+        _("Mail"),
+        settings.SENDS_MAIL,
+        _("New passwords and confirmations of addresses are sent by mail.")
+        if settings.SENDS_MAIL
+        else _("No mail server is set, so nobody can reset a forgotten password."),
+        _(
+            "Name your organisation's mail server. Without one, mails are only written"
+            " to the server's output."
+        ),
+        _page("mail"),
+        _("How to set it up"),
+        "MAIL_HOST=smtp.example.org\nMAIL_USER=parley\nMAIL_PASSWORD=...\n"
+        "MAIL_FROM=parley@example.org",
+    )
+
+
 def _worker(request: HttpRequest) -> Step:
-    heard = timezone.now() - LOST_AFTER
-    runs = ProcessStatus.objects.filter(runs_turns=True, heard_at__gt=heard)
-    is_alive = runs.filter(drains=False).exists()
+    is_alive = has_live_worker()
     return Step(
         "worker",
         _("Worker"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 import tomli_w
@@ -11,7 +12,9 @@ from django.db import models
 from conversations.models.preset import ContextSource, Preset
 from llm.db.secret_headers import SecretHeaders
 from llm.models import ApiKey, LanguageModel, Provider
+from project.accounts.models import IdentityProvider
 from project.config_file.dated_prices import build_price_tables
+from project.config_file.identities import build_identity_table
 from project.config_file.tables import (
     DECLARED_TOOL,
     HTTP,
@@ -24,6 +27,7 @@ from project.config_file.tables import (
     Kind,
     build_table,
 )
+from project.config_file.usage_limits import build_limit_tables
 from project.config_file.variables import VariableNames
 from tools.models import DeclaredTool, Tool
 
@@ -35,13 +39,13 @@ _HEAD = """\
 """
 
 
-def dump_text() -> str:
-    """Return the document as TOML."""
-    return _HEAD + tomli_w.dumps(dump())
+def dump_text(without: Collection[str] = ()) -> str:
+    """Return the document as TOML, without these of its lists."""
+    return _HEAD + tomli_w.dumps(dump(without))
 
 
-def dump() -> dict[str, Any]:
-    """Return the document of all rows."""
+def dump(without: Collection[str] = ()) -> dict[str, Any]:
+    """Return the document of all rows but those of these lists."""
     providers = Provider.objects.prefetch_related(
         "keys",
         "models__groups",
@@ -52,7 +56,9 @@ def dump() -> dict[str, Any]:
     # Tools of MCP servers are synchronized from the server.
     configured = Tool.objects.exclude(kind=Tool.Kind.MCP).filter(mcp_server=None)
     tools = configured.select_related("approvers", "http").prefetch_related("groups")
-    sources = ContextSource.objects.select_related("mcp_server")
+    sources = ContextSource.objects.select_related("mcp_server").prefetch_related(
+        "groups"
+    )
     related = ("language_model__provider", "owner_group")
     presets = Preset.objects.select_related(*related).prefetch_related(
         "tools", "groups", "links__source", "allowed_models__provider"
@@ -67,8 +73,17 @@ def dump() -> dict[str, Any]:
         ],
         "sources": [_source_table(row, variables) for row in sources],
         "presets": [_preset_table(row) for row in presets],
+        "usage_limits": build_limit_tables(),
+        "identity_providers": [
+            build_identity_table(row, variables)
+            for row in IdentityProvider.objects.select_related("default_group")
+        ],
     }
-    return {name: tables for name, tables in document.items() if tables}
+    return {
+        name: tables
+        for name, tables in document.items()
+        if tables and name not in without
+    }
 
 
 def _provider_table(provider: Provider, variables: VariableNames) -> dict[str, Any]:
@@ -125,7 +140,7 @@ def _header_table(
 
 
 def _source_table(source: ContextSource, variables: VariableNames) -> dict[str, Any]:
-    table = build_table(source, SOURCE)
+    table = build_table(source, SOURCE) | _link_names(source, SOURCE)
     if source.mcp_server:
         table["mcp_server"] = source.mcp_server.name
     return table | _header_table(source, source.name, variables)

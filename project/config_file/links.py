@@ -75,14 +75,14 @@ class Links:
 
     def _find(self, path: str, field: str, name: str) -> models.Model | None:
         """Return None after a problem. A missing group is created."""
-        if field in ("groups", "approvers", "owner_group"):
-            return self._ensure_group(name)
+        if field in ("groups", "approvers", "owner_group", "default_group"):
+            return self.ensure_group(name)
         noun, rows = _query_rows(field, name)
         if (row := rows.first()) is None:
             self.findings.problems.append(f"{path}: there is no {noun} {name!r}.")
         return row
 
-    def _ensure_group(self, name: str) -> Group:
+    def ensure_group(self, name: str) -> Group:
         group, is_new = Group.objects.get_or_create(name=name)
         if is_new:
             self._record_change(f"group {name!r}: created without members")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,35 +10,41 @@ from typing import Any
 from django.core.exceptions import NON_FIELD_ERRORS, ValidationError
 from django.db import models, transaction
 
+from conversations.audit.watch import one_event
 from conversations.models.preset import ContextSource, Preset
 from conversations.models.staff.versions import PresetVersion
 from llm.db.encrypted_field import SecretUnavailable
 from llm.db.secret_headers import SecretHeaders
 from llm.models import ApiKey, LanguageModel, Provider
+from project.accounts.models import IdentityProvider
 from project.config_file.dated_prices import load_prices
 from project.config_file.drafts import NOTE, hold_back
 from project.config_file.findings import ConfigError, Findings, Report
+from project.config_file.identities import find_secret, read_mappings, set_mappings
 from project.config_file.links import Links
 from project.config_file.shape import Shape, Table
 from project.config_file.tables import (
     DECLARED_TOOL,
     HTTP,
+    IDENTITY_PROVIDER,
     KEY,
     MODEL,
     PRESET,
     PROVIDER,
     SOURCE,
     TOOL,
+    USAGE_LIMIT,
     Kind,
     column_texts,
     differences,
 )
+from project.config_file.usage_limits import find_limit, limit_tables
 from project.config_file.variables import Secrets
 from tools.http.validation import header_problems
 from tools.models import DeclaredTool, HttpTool, Tool, ToolVersion
 from tools.models.declared_tool import ALL_KINDS
 from tools.models.mcp_server import McpServer
-from tools.models.tool_version import Snapshot, take_snapshot
+from tools.models.tool_version import Snapshot
 
 
 def load(
@@ -49,18 +55,24 @@ def load(
     dry_run: bool = False,
     from_admin: bool = False,
     look: Callable[[], None] | None = None,
+    without: Collection[str] = (),
 ) -> Report:
     """Create and update the rows of the file in one transaction. Raises ConfigError.
 
     `from_admin`: keys are write-only for whoever loads the file, so none is sent to
     another address than it was entered for, and rows of unknown keys are left out.
+    `without` names the lists of the file that whoever loads it may not change.
     `look` is called when the rows are as they will be, before a dry run takes it back.
     """
     findings = Findings()
     secrets = Secrets(environment, allow_literal_keys, from_admin, findings)
     loader = _Loader(findings, secrets, Shape(findings.problems), Links(findings))
+    findings.problems.extend(
+        f"{name}: you may not change these." for name in without if name in document
+    )
     with transaction.atomic():
-        loader.load(document)
+        with one_event("config.load"):
+            loader.load(document)
         if look and not findings.problems:
             look()
         if dry_run or findings.problems:
@@ -68,6 +80,12 @@ def load(
     if findings.problems:
         raise ConfigError(findings.problems)
     return Report(findings.changes, findings.notes)
+
+
+_LISTS = [
+    *("providers", "tools", "declared_tools", "sources", "presets"),
+    *("usage_limits", "identity_providers"),
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +101,7 @@ class _Loader:
     _presets: list[tuple[str, Preset, Snapshot | None]] = field(default_factory=list)
 
     def load(self, document: Table) -> None:
-        known = ["providers", "tools", "declared_tools", "sources", "presets"]
-        self.shape.check_fields("the file", document, known)
+        self.shape.check_fields("the file", document, _LISTS)
         for path, table in self.shape.tables(document, "providers", PROVIDER):
             self._load_provider(path, table)
         for path, table in self.shape.tables(document, "tools", TOOL):
@@ -98,6 +115,11 @@ class _Loader:
             if table.get("is_default") is True:
                 presets.append(f"{path}.is_default")
             self._load_preset(path, table)
+        for path, table in limit_tables(document, self.shape):
+            self._load_limit(path, table)
+        lists = self.shape.tables(document, "identity_providers", IDENTITY_PROVIDER)
+        for path, table in lists:
+            self._load_identity_provider(path, table)
         self._check_defaults(self._defaults, "model")
         self._check_defaults(presets, "preset")
         if not self.findings.problems:
@@ -185,7 +207,7 @@ class _Loader:
         approvers = self.shape.text(f"{path}.approvers", values.pop("approvers", ""))
         http = values.pop("http", None)
         row: Tool = TOOL.find(table["name"], {})
-        before = take_snapshot(row) if row.pk else None
+        before = ToolVersion.take_snapshot(row) if row.pk else None
         if approvers is None:
             return
         if self._load_row(path, values, TOOL, {}, found=row):
@@ -290,6 +312,34 @@ class _Loader:
         self.links.add_one(path, row, "language_model", name)
         self.links.add_one(path, row, "owner_group", owner)
         self._presets.append((path, row, before))
+
+    # Limits and identities
+
+    def _load_limit(self, path: str, table: Table) -> None:
+        if row := find_limit(path, table, self.shape, self.links):
+            subject = ("user", "group")
+            values = {n: value for n, value in table.items() if n not in subject}
+            self._load_row(path, values, USAGE_LIMIT, {}, found=row)
+
+    def _load_identity_provider(self, path: str, table: Table) -> None:
+        row: IdentityProvider = IDENTITY_PROVIDER.find(table["slug"], {})
+        values = dict(table)
+        group = self.shape.text(
+            f"{path}.default_group", values.pop("default_group", "")
+        )
+        mappings = read_mappings(
+            f"{path}.group_mappings", values.pop("group_mappings", []), self.shape
+        )
+        secret = find_secret(f"{path}.secret", table, row, self.secrets)
+        values.pop("secret", None)
+        if secret:
+            values["secret"] = secret
+        saved = self._load_row(path, values, IDENTITY_PROVIDER, {}, found=row)
+        if saved is None or group is None or mappings is None:
+            return
+        self.links.add_one(path, row, "default_group", group)
+        changes = set_mappings(row, mappings, self.links)
+        self.findings.changes.extend(f"{path}.{change}" for change in changes)
 
     # Rows of any kind
 

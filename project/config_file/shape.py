@@ -70,6 +70,13 @@ class Shape:
         self.problems.append(f"{path}: write a string.")
         return None
 
+    def filled_text(self, path: str, value: Any) -> str:
+        """The text; "" after a problem."""
+        if value == "" or not isinstance(value, str):
+            self.problems.append(f"{path}: write a string.")
+            return ""
+        return value
+
     def names(self, path: str, value: Any) -> list[str]:
         """The names without duplicates; [] after a problem."""
         if isinstance(value, list) and all(isinstance(each, str) for each in value):

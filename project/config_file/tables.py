@@ -16,10 +16,12 @@ from typing import Any
 
 from django.db import models
 
+from conversations.models.limits.usage_limit import UsageLimit
 from conversations.models.preset import ContextSource, Preset
 from llm.db.columns import list_columns
 from llm.db.encrypted_field import EncryptedTextField
 from llm.models import ApiKey, LanguageModel, Provider
+from project.accounts.models import IdentityProvider
 from tools.models import DeclaredTool, HttpTool, Tool
 
 #: Editable, but state instead of configuration.
@@ -88,6 +90,7 @@ HTTP = Kind(model=HttpTool, identity="url", inner=["secret_headers"])
 SOURCE = Kind(
     model=ContextSource,
     identity="name",
+    links=["groups"],
     references=["mcp_server"],
     inner=["secret_headers"],
 )
@@ -96,6 +99,14 @@ PRESET = Kind(
     identity="name",
     links=["tools", "sources", "groups", "allowed_models"],
     references=["language_model", "owner_group"],
+)
+#: Found by its subject and period; see `usage_limits.py`.
+USAGE_LIMIT = Kind(model=UsageLimit, identity="period", references=["user", "group"])
+IDENTITY_PROVIDER = Kind(
+    model=IdentityProvider,
+    identity="slug",
+    references=["default_group"],
+    inner=["group_mappings"],
 )
 
 

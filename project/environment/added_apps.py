@@ -19,7 +19,8 @@ from django.utils.module_loading import import_string
 
 from llm.provider import Provider
 from llm.providers import find_providers
-from project.environment.variables import ConfigurationError, Environment
+from project.environment.configuration_error import ConfigurationError
+from project.environment.variables import Environment
 
 
 def read_added_apps(env: Environment, variable: str) -> list[str]:

@@ -6,7 +6,7 @@ import errno
 import socket
 from dataclasses import dataclass
 
-from project.environment.variables import ConfigurationError
+from project.environment.configuration_error import ConfigurationError
 
 _ALL_INTERFACES = ("0.0.0.0", "::")
 _DOCUMENTATION_ADDRESS = ("192.0.2.1", 9)  # RFC 5737; nothing is sent there

@@ -17,6 +17,9 @@ _IDLE_TIMEOUT = "-c idle_in_transaction_session_timeout=5s"
 #: messages was 31 and 39 ms without it, 43 and 51 ms with it (PostgreSQL 15.20, two
 #: rounds, 2026-11-22).
 _NO_JIT = "-c jit=off"
+#: Executions after which PostgreSQL stores the plan of a statement (only those of
+#: `DatabaseWrapper.prepared_cursor`). Planning takes it longer than running most.
+_PREPARE = 3
 
 
 def is_postgres(url: str) -> bool:
@@ -43,6 +46,7 @@ def database(url: str) -> dict[str, Any]:
         "OPTIONS": {
             "connect_timeout": 5,  # seconds
             "application_name": "parley",
+            "prepare_threshold": _PREPARE,
             "options": f"{_IDLE_TIMEOUT} {_NO_JIT}",
             **config.get("OPTIONS", {}),
         },

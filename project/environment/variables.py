@@ -12,6 +12,7 @@ import re
 import secrets
 import zoneinfo
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -21,17 +22,32 @@ from cryptography.fernet import Fernet
 
 from llm.keys.token_credentials import compact_key
 from project.environment import scaled
+from project.environment.configuration_error import ConfigurationError
+from project.environment.key_command import read_keys
 from project.startup.data_folder import create_private, make_private
 
 _KEY_PATTERN = re.compile(r"[\x21-\x7e]+")
 _HOST_PATTERN = re.compile(r"\*|\.?[A-Za-z0-9_.-]+|\[[0-9A-Fa-f:.]+\]")
 
 
-class ConfigurationError(SystemExit):
-    """Stops the process; only its text is printed."""
+MAIL_PORTS = {"starttls": 587, "tls": 465, "none": 25}
 
-    def __init__(self, variable: str, problem: str) -> None:
-        super().__init__(f"{variable}: {problem}")
+
+@dataclass(frozen=True, slots=True)
+class MailServer:
+    host: str
+    port: int
+    user: str  # "": none
+    password: str = field(repr=False)
+    security: str
+
+    @property
+    def uses_starttls(self) -> bool:
+        return self.security == "starttls"
+
+    @property
+    def uses_tls(self) -> bool:
+        return self.security == "tls"
 
 
 class Environment:
@@ -137,6 +153,25 @@ class Environment:
             )
         return text
 
+    def syslog(self, name: str) -> tuple[str, ...]:
+        """A scheme and an address: ("udp", host, port) or ("unix", path); empty if
+        unset."""
+        if not (text := self.text(name, "").strip()):
+            return ()
+        if text.startswith("/"):
+            return ("unix", text)
+        parts = urlsplit(text)
+        try:
+            port = parts.port or 514
+        except ValueError:
+            port = 0
+        if parts.scheme != "udp" or not parts.hostname or not port:
+            raise ConfigurationError(
+                name,
+                f"{text!r} is no syslog server; write udp://host:514 or /dev/log.",
+            )
+        return (parts.scheme, parts.hostname, str(port))
+
     def api_key(self, name: str) -> str:
         """A provider's key, or "". Errors do not contain it."""
         text = compact_key(self.text(name, "").strip())
@@ -167,6 +202,27 @@ class Environment:
                 )
         return hosts
 
+    def outbound_hosts(self, name: str) -> list[str]:
+        """Names, or `*.` before one for all names below it."""
+        hosts = self.words(name, [])
+        for host in hosts:
+            if host == "*" or not _HOST_PATTERN.fullmatch(host.removeprefix("*.")):
+                raise ConfigurationError(
+                    name,
+                    f"{host!r} is not a host name; write api.example.org, or"
+                    " *.example.org for all names below it.",
+                )
+        return hosts
+
+    def scanner(self, name: str) -> str:
+        address = self.text(name, "")
+        host, _, port = address.rpartition(":")
+        if address and not address.startswith("/") and not (host and port.isdecimal()):
+            raise ConfigurationError(
+                name, f"{address!r} is neither host:port nor the path of a socket."
+            )
+        return address
+
     def time_zone(self, name: str, default: str) -> str:
         text = self.text(name, default)
         try:
@@ -176,6 +232,35 @@ class Environment:
                 name, f"{text!r} is not a time zone; write for example Europe/Paris."
             ) from exc
         return text
+
+    def idle_minutes(self, name: str) -> int:
+        """0, which sets no limit, or at least 5: the use of a session is stored at most
+        once a minute."""
+        number = self.limit(name, 0)
+        if 0 < number < 5:
+            raise ConfigurationError(name, "write 0 for no limit, or at least 5.")
+        return number
+
+    def mail(self) -> MailServer | None:
+        """The mail server of the MAIL_ variables, or None without MAIL_HOST."""
+        security = self.choice("MAIL_SECURITY", "starttls", ["starttls", "tls", "none"])
+        host = self.text("MAIL_HOST", "").strip()
+        port = self.port("MAIL_PORT", MAIL_PORTS[security])
+        user, password = self.text("MAIL_USER", ""), self.text("MAIL_PASSWORD", "")
+        if not host:
+            if user or password:
+                name = "MAIL_USER" if user else "MAIL_PASSWORD"
+                raise ConfigurationError(name, "it needs MAIL_HOST as well.")
+            return None
+        if not _HOST_PATTERN.fullmatch(host):
+            raise ConfigurationError(
+                "MAIL_HOST", f"{host!r} is not a host name; put the port in MAIL_PORT."
+            )
+        if bool(user) != bool(password):
+            raise ConfigurationError(
+                "MAIL_USER, MAIL_PASSWORD", "set both of them, or neither."
+            )
+        return MailServer(host, port, user, password, security)
 
     def database(self, name: str) -> dict[str, Any]:
         if scaled.is_postgres(url := self.text(name, "")):
@@ -280,6 +365,15 @@ class Environment:
 
     def _read_encryption_keys(self) -> list[str]:
         keys = self.words("ENCRYPTION_KEYS", [])
+        command = self.text("ENCRYPTION_KEYS_COMMAND", "")
+        if keys and command:
+            raise ConfigurationError(
+                "ENCRYPTION_KEYS_COMMAND",
+                "ENCRYPTION_KEYS is set as well; set one of the two.",
+            )
+        if command:
+            keys = read_keys("ENCRYPTION_KEYS_COMMAND", command)
+        self.keys_are_stored = not keys  # in the data folder
         if not keys:
             keys = self._load_secret(
                 "encryption_keys", lambda: Fernet.generate_key().decode()
@@ -289,7 +383,8 @@ class Environment:
                 Fernet(key)
             except ValueError as exc:
                 raise ConfigurationError(
-                    "ENCRYPTION_KEYS", "a key is not 32 url-safe base64 bytes."
+                    "ENCRYPTION_KEYS_COMMAND" if command else "ENCRYPTION_KEYS",
+                    "a key is not 32 url-safe base64 bytes.",
                 ) from exc
         return keys
 

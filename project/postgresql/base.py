@@ -8,6 +8,7 @@ SQLite, and a stored text has U+FFFD instead.
 
 from __future__ import annotations
 
+import select
 from contextlib import suppress
 from typing import Any
 
@@ -57,10 +58,44 @@ class ErrorWrapper(DatabaseErrorWrapper):
 
 class DatabaseWrapper(base.DatabaseWrapper):
     ops_class = DatabaseOperations
+    is_preparing = False  # the cursor that is being created is `prepared_cursor`
 
     @cached_property
     def wrap_database_errors(self) -> ErrorWrapper:
         return ErrorWrapper(self)
+
+    def is_usable(self) -> bool:
+        """Whether the connection is open. It asks PostgreSQL only where something is
+        to be read from the socket: a closed connection has its end there, an open one
+        that waits for a statement has nothing, or a notice. So most checks before a
+        request's or a turn's first statement send none."""
+        connection = self.connection
+        if connection is None or connection.closed or connection.broken:
+            return False
+        socket = select.poll()
+        socket.register(connection.fileno(), select.POLLIN)
+        return not socket.poll(0) or super().is_usable()
+
+    def prepared_cursor(self) -> Any:
+        """A cursor for few different statements that are executed often. It sends their
+        parameters apart from the text, so that PostgreSQL parses and plans each text
+        once for a connection, not each time."""
+        self.is_preparing = True
+        try:
+            return self.cursor()
+        finally:
+            self.is_preparing = False
+
+    def create_cursor(self, name: str | None = None) -> Any:
+        connection = self.connection
+        if not self.is_preparing or connection is None:
+            return super().create_cursor(name)
+        usual = connection.cursor_factory
+        connection.cursor_factory = base.ServerBindingCursor
+        try:
+            return super().create_cursor(name)
+        finally:
+            connection.cursor_factory = usual
 
     def get_new_connection(self, conn_params: Any) -> Any:
         connection = super().get_new_connection(conn_params)

@@ -17,6 +17,10 @@ _SECRET = re.compile(r"^(/shared/)[^/]+")
 logger = logging.getLogger("project.access")
 
 
+def hide_secrets(path: str) -> str:
+    return _SECRET.sub(r"\1…", path)
+
+
 class AccessLog:
     def __init__(self, application: Any) -> None:
         self._application = application
@@ -37,7 +41,7 @@ class AccessLog:
             logger.info(
                 "%s %s %s, %d bytes, %.0f ms",
                 scope["method"],
-                _SECRET.sub(r"\1…", scope["path"]),
+                hide_secrets(scope["path"]),
                 status or "-",
                 size,
                 (time.monotonic() - started_at) * 1000,

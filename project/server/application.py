@@ -14,6 +14,9 @@ from conversations.gateway.websocket import route_gateway_first
 from conversations.http.sse import App, StreamMiddleware
 from conversations.streaming.routing import deny, route_page
 from llm.demo.app import application as demo
+from llm.telemetry import log_context
+from llm.wire.items import new_id
+from project.monitoring.request_spans import RequestSpans
 from project.server.access_log import AccessLog
 from project.server.django_handler import Handler
 from project.server.lifespan import lifespan
@@ -36,9 +39,15 @@ def serve_page_socket(scope: Any, receive: Any, send: Any) -> Awaitable[None]:
     return deny(receive, send)
 
 
-_gateway = Gateway(serve_http)
+def _wrap_http(app: Any) -> Any:
+    if settings.ACCESS_LOG:
+        app = AccessLog(app)
+    return RequestSpans(app) if settings.TRACING else app
+
+
+_needs_ids = settings.TRACING or settings.LOG_FORMAT == "json"
 _applications: dict[str, Any] = {
-    "http": AccessLog(_gateway) if settings.ACCESS_LOG else _gateway,
+    "http": _wrap_http(Gateway(serve_http)),
     "websocket": route_gateway_first(serve_page_socket),
     "lifespan": lifespan,
 }
@@ -46,5 +55,7 @@ _applications: dict[str, Any] = {
 
 @markcoroutinefunction  # servers await what it returns
 def application(scope: Any, receive: Any, send: Any) -> Awaitable[None]:
+    if _needs_ids:  # in the context of the task that serves this request alone
+        log_context.request_id.set(new_id("req"))
     awaited: Awaitable[None] = _applications[scope["type"]](scope, receive, send)
     return awaited

@@ -24,6 +24,7 @@ from django.db import DatabaseError
 from conversations import engine
 from conversations.gateway import resources as gateway
 from llm.http import client
+from project.monitoring import trace_export
 from project.server.watchdog import Watchdog
 from project.startup import memory
 from project.startup.data_folder import InUse, lock_folder, raise_open_file_limit
@@ -61,6 +62,7 @@ async def start_on_demand() -> None:
 async def start() -> None:
     global _has_started
     memory.configure_malloc()
+    trace_export.start()
     raise_open_file_limit()
     # In the scaled delivery `manage.py worker` runs the turns.
     await engine.start(is_worker=not settings.REDIS_URL)
@@ -88,6 +90,7 @@ async def close() -> None:
     await mcp.close_all()
     await gateway.close()
     await client.aclose()
+    await trace_export.close()
 
 
 async def lifespan(

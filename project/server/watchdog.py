@@ -12,12 +12,24 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 
 logger = logging.getLogger(__name__)
 
 LIMIT = 0.1  # seconds; a longer delay is a stall
 PAUSE = 60.0  # seconds between two log lines
 _INTERVAL = 0.02  # seconds between two checks
+
+
+@dataclass(slots=True)
+class StallTotals:
+    """The stalls since the process began."""
+
+    count: int = 0
+    seconds: float = 0.0
+
+
+totals = StallTotals()
 
 
 class Watchdog:
@@ -51,6 +63,8 @@ class Watchdog:
         self._set_timer()
 
     def _record_stall(self, delay: float, cpu: float) -> None:
+        totals.count += 1
+        totals.seconds += delay
         self._stalls += 1
         self._longest = max(self._longest, delay)
         now = self._loop.time()

@@ -23,8 +23,10 @@ from conversations.models.preset import Preset
 from llm.demo.key import demo_key
 from llm.models import ApiKey, LanguageModel, Provider, is_disabled
 from llm.providers import all_providers
-from project.environment.accounts import DEMO, Account
-from project.environment.variables import ConfigurationError
+from project.accounts.models import RequiredPasswordChange
+from project.environment.configuration_error import ConfigurationError
+from project.environment.provider_accounts import DEMO, Account
+from project.startup.single_sign_on import store_single_sign_on
 from tools.models import Tool
 
 ADMIN = "admin"
@@ -51,6 +53,8 @@ def first_start() -> Outcome:
         allow_long_idle()  # a busy machine takes seconds to hash the password
     Tool.objects.sync()
     is_new, login = _ensure_admin()
+    if settings.SINGLE_SIGN_ON:
+        store_single_sign_on(settings.SINGLE_SIGN_ON)
     models = [_ensure_account(account) for account in settings.ACCOUNTS]
     _choose_default([each for each in models if each])
     default = LanguageModel.objects.filter(is_default=True).first()
@@ -86,6 +90,8 @@ def _create_admin() -> str:
         login = f"Sign in as {ADMIN} with the password {password} (shown once)."
     user.set_password(password)
     user.save()
+    if not settings.ADMIN_PASSWORD:  # it was printed, so it is in a log or a screenshot
+        RequiredPasswordChange.objects.create(user=user)
     return login
 
 

@@ -13,9 +13,10 @@ from django.conf import settings
 from django.core.management import call_command
 from django.db import DatabaseError, connection
 
-from project.environment.variables import ConfigurationError
+from project.environment.configuration_error import ConfigurationError
 from project.startup.data_folder import InUse, lock_folder
 from project.startup.first_start import Outcome, first_start
+from project.startup.isolation import log_isolation
 from tools.models import Tool
 
 logger = logging.getLogger(__name__)
@@ -58,7 +59,9 @@ def prepare() -> Outcome:
         _check_redis()
     _run_in_child(migrate)
     with _hold_lock():
-        return first_start()
+        outcome = first_start()
+    log_isolation()
+    return outcome
 
 
 def migrate() -> None:

@@ -34,6 +34,7 @@ export class Composer {
     this.#model?.addEventListener("change", () => this.showDemo());
     this.#form.addEventListener("submit", (event) => this.#submit(event, onSend));
     this.#grow();
+    this.#form.dataset.scripted = ""; // ends what static/js/early.js does
   }
 
   get model() {

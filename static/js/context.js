@@ -1,13 +1,18 @@
-// The gauge of the model's context window, as the server renders it.
+// The gauge of the model's context window, and what is left of the user's limits, as the
+// server renders them.
 
 import { $, fetched } from "./dom.js";
 
-/** Fetches the gauge again after a turn has ended. */
+/** Fetches both again after a turn has ended. */
 export async function refreshContext() {
-  const gauge = $("#context");
-  if (!gauge?.dataset.url || !navigator.onLine) return;
+  await Promise.all([refresh("#context"), refresh("#limits")]);
+}
+
+async function refresh(selector) {
+  const shown = $(selector);
+  if (!shown?.dataset.url || !navigator.onLine) return;
   try {
-    gauge.replaceWith(await fetched(gauge.dataset.url, "#context"));
+    shown.replaceWith(await fetched(shown.dataset.url, selector));
   } catch {
     // The next turn tries again.
   }

@@ -60,11 +60,13 @@ export async function checkSession(url) {
   return true;
 }
 
+const REQUIRED_PAGES = ["/login/", "/terms/"]; // what a session without access is led to
+
 function isSignIn({ redirected, url }) {
-  return redirected && new URL(url).pathname === "/login/";
+  return redirected && REQUIRED_PAGES.includes(new URL(url).pathname);
 }
 
-/** Loads the page again; the server redirects to the sign-in and back. */
+/** Loads the page again; the server redirects to the sign-in, or the terms, and back. */
 function signIn() {
   location.assign(location.pathname + location.search); // with a hash nothing is loaded
 }

@@ -3,11 +3,12 @@
 // In a conversation each file is uploaded at once, and the message refers to its id. The
 // first message of a new conversation sends its files in the form that creates it.
 
-import { $, cloned, icon, slot } from "./dom.js";
+import { $, announce, cloned, icon, slot } from "./dom.js";
 import { gettext, interpolate, ngettext, shortNumber } from "./texts.js";
 
 const STORED = "parley:files:";
 const THUMBNAIL = 96; // pixels
+const LONG_TEXT = 8_000; // characters of a pasted text that becomes a file
 
 const UNITS = [
   [1e9, gettext("%(size)s GB")],
@@ -32,6 +33,8 @@ export class Files {
   #stored;
   #complain;
   #waiting = null; // what to do when all are there
+  #pastes = 0; // texts that became files
+  #isPlainPaste = false; // Shift is held: the browsers' key for pasting as plain text
 
   /** `url` receives uploads; without it the form sends the files. */
   constructor({ conversation, url, complain }) {
@@ -39,6 +42,8 @@ export class Files {
     this.#stored = STORED + conversation;
     this.#complain = complain;
     this.#input.addEventListener("change", () => this.#picked());
+    const noteShift = ({ shiftKey }) => (this.#isPlainPaste = shiftKey);
+    for (const key of ["keydown", "keyup"]) this.#form.addEventListener(key, noteShift);
     this.#form.addEventListener("paste", (event) => this.#pasted(event));
     this.#dropping();
     if (url) this.#restore();
@@ -221,9 +226,19 @@ export class Files {
 
   #pasted(event) {
     const { files } = event.clipboardData;
-    if (!files.length) return;
+    const text = event.clipboardData.getData("text/plain");
+    const isLong = text.length > LONG_TEXT && !this.#isPlainPaste;
+    if (!files.length && !isLong) return;
     event.preventDefault();
-    this.add(files);
+    this.add(files.length ? files : [this.#fileOf(text)]);
+  }
+
+  /** A pasted text that would bury the message; Shift pastes it into the box. */
+  #fileOf(text) {
+    this.#pastes += 1;
+    const number = this.#pastes > 1 ? `-${this.#pastes}` : "";
+    announce(gettext("The long text is attached as a file."));
+    return new File([text], `${gettext("pasted")}${number}.txt`, { type: "text/plain" });
   }
 
   #dropping() {

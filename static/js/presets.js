@@ -12,6 +12,7 @@ export function choosePreset(onModel) {
     const chosen = $("input:checked", presets);
     if (!chosen) return;
     showModel(chosen.dataset);
+    offerModels(JSON.parse(chosen.dataset.models ?? "[]"));
     showTools(chosen.dataset.tools?.split(" "));
     onModel();
   };
@@ -27,6 +28,21 @@ function showModel({ model, demo }) {
     ? interpolate(gettext("%(model)s (usual)"), { model })
     : gettext("Usual model");
   usual.toggleAttribute("data-demo", demo !== undefined);
+}
+
+/** Only the models that the preset allows can be chosen or compared; none means all. */
+function offerModels(allowed) {
+  const isAllowed = ({ value }) => !allowed.length || !value || allowed.includes(value);
+  for (const option of document.querySelectorAll("#model option")) {
+    option.hidden = option.disabled = !isAllowed(option);
+  }
+  for (const box of document.querySelectorAll("#composer [name=compare]")) {
+    box.disabled = !isAllowed(box);
+    box.checked &&= isAllowed(box);
+    box.closest("label").hidden = box.disabled;
+  }
+  const usual = $("#model [data-usual]");
+  if (usual && $("#model").selectedOptions[0]?.disabled) usual.selected = true;
 }
 
 /** The tools that the preset allows; undefined means all. */

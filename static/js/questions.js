@@ -7,6 +7,7 @@ import { focusOn, notice } from "./dom.js";
 import { gettext, interpolate } from "./texts.js";
 
 const SCRIPT = { "X-Requested-With": "fetch" };
+const GIVEN = new Set(["accept", "always"]); // actions that need valid fields
 const underWay = new Set(); // ids of cards being fetched
 
 /** Updates the cards in `place` to the states of `questions`, by id. */
@@ -43,7 +44,7 @@ export function answerOnSubmit() {
     const form = event.target.closest("[data-question-form]");
     if (!form) return;
     event.preventDefault();
-    if (event.submitter.value !== "accept" || isJSON(form)) send(form, event.submitter);
+    if (!GIVEN.has(event.submitter.value) || isJSON(form)) send(form, event.submitter);
   });
   document.addEventListener("input", ({ target }) => {
     if (target.matches("[data-json]")) target.setCustomValidity("");

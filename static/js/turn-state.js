@@ -142,6 +142,9 @@ export function phase(turn) {
   return { kind: kinds[last.type] ?? "waiting", names: [last.name] };
 }
 
+/** What a call waits for, by the kind of its question; a form's call goes on running. */
+const WAITING_STATES = { approval: "awaiting_approval", sign_in: "awaiting_sign_in" };
+
 const CHANGES = {
   "response.created": (turn) => {
     started(turn);
@@ -211,8 +214,8 @@ const CHANGES = {
   "parley:tool_call.unknown": ended,
   "parley:approval.requested": (turn, { question }) => {
     turn.questions[question.id] = "open";
-    if (question.kind === "approval") {
-      callOf(turn, question).state = "awaiting_approval";
+    if (question.kind in WAITING_STATES) {
+      callOf(turn, question).state = WAITING_STATES[question.kind];
     }
   },
   "parley:question.closed": (turn, { id, state }) => {

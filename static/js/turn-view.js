@@ -20,6 +20,7 @@ const IN_BACKGROUND = gettext(
 const STATES = {
   pending: gettext("pending"),
   awaiting_approval: gettext("awaiting approval"),
+  awaiting_sign_in: gettext("waiting for a sign-in"),
   executing: gettext("executing"),
   completed: gettext("completed"),
   failed: gettext("failed"),

@@ -45,7 +45,9 @@ class Host:
         self._server.daemon_threads = True
 
     def __enter__(self) -> Host:
-        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+        threading.Thread(
+            target=self._server.serve_forever, args=(0.01,), daemon=True
+        ).start()
         return self
 
     def __exit__(self, *exc_info: object) -> None:

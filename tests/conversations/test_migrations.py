@@ -2,12 +2,14 @@ from __future__ import annotations
 
 from importlib import import_module
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
 from django.core.management import call_command
 from django.db import connection
 from django.db.migrations.executor import MigrationExecutor
+from django.db.migrations.loader import MigrationLoader
 
 from conversations.models import Conversation, Turn
 from llm.models import ModelCall
@@ -33,6 +35,41 @@ def test_tokens_of_before_declare_what_they_did_and_newer_ones_do_not():
         assert found == {old.pk: True, late.pk: False, new.pk: False}
     finally:
         call_command("migrate", verbosity=0)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_the_squashed_migrations_create_the_same_tables_as_the_single_ones():
+    try:
+        squashed = tables()
+        create_old_tables("conversations", "0060_approvals_of_chats")
+        single = MigrationLoader(connection, replace_migrations=False).graph
+        for app, name in single.leaf_nodes():
+            if "squashed" not in name:
+                migrate_to(app, name)
+        assert tables() == squashed
+    finally:
+        call_command("migrate", verbosity=0)
+
+
+def tables() -> dict[str, Any]:
+    """The columns, indexes and constraints of each table."""
+    with connection.cursor() as cursor:
+        inspect = connection.introspection
+        return {
+            table.name: (
+                {
+                    (column.name, column.type_code, column.null_ok, column.default)
+                    for column in inspect.get_table_description(cursor, table.name)
+                },
+                shapes(inspect.get_constraints(cursor, table.name)),
+            )
+            for table in inspect.get_table_list(cursor)
+        }
+
+
+def shapes(constraints: dict[str, Any]) -> list[str]:
+    """Without the names, which Django derives from those of columns."""
+    return sorted(repr(sorted(found.items())) for found in constraints.values())
 
 
 @pytest.mark.django_db(transaction=True)

@@ -68,7 +68,7 @@ class Onlooker:
         await page.goto("/login/")
         await page.get_by_label("Username").fill("admin")
         await page.get_by_label("Password").fill(PASSWORD)
-        await page.get_by_role("button", name="Sign in").click()
+        await page.get_by_role("button", name="Sign in", exact=True).click()
         await expect(page).to_have_url(f"{self.server.url}/", timeout=PATIENCE)
         return page
 

@@ -456,7 +456,9 @@ async def test_a_failing_context_raises_unless_it_is_optional(
     assert host.requests == []
     await api.generate(route(), "Hi", contexts=[api.Context(search, optional=True)])
     assert messages(host) == [("user", "Hi")]
-    (record,) = (r for r in caplog.records if r.name == "llm.generation.contexts")
+    (record,) = (
+        r for r in caplog.records if r.name == "llm.generation.context_messages"
+    )
     assert "search: LookupError" in record.getMessage()
     assert "secret words" not in caplog.text
 

@@ -105,6 +105,8 @@ def run(folder: Path, added: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.slow
+@pytest.mark.smoke
 def test_apps_bring_their_tools_providers_and_models(folder: Path):
     done = run(folder, "mycompany, othercompany.tools, mycompany")
     assert done.returncode == 0, done.stderr
@@ -116,6 +118,8 @@ def test_apps_bring_their_tools_providers_and_models(folder: Path):
     assert found["base_url"] == "https://api.acme.example/v1"
 
 
+@pytest.mark.slow
+@pytest.mark.smoke
 def test_an_app_may_be_named_by_its_configuration_class(folder: Path):
     """As INSTALLED_APPS accepts it. Its providers are found too."""
     done = run(folder, "thirdcompany.llm.apps.Config")

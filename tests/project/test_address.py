@@ -6,7 +6,7 @@ import socket
 import pytest
 
 from project.environment.address import Address
-from project.environment.variables import ConfigurationError
+from project.environment.configuration_error import ConfigurationError
 
 
 @pytest.mark.parametrize(

@@ -35,9 +35,25 @@ def test_containers_receive_only_variables_that_are_read(service: str):
     assert set(re.findall(r"(\w+)=", in_image[0])) <= set(env.names)
 
 
+def test_behind_tls_the_strict_settings_are_on():
+    """As docs/security/asvs.md judges it."""
+    tls = yaml.safe_load(
+        (BASE / "compose.tls.yaml").read_text().replace("!override", "")
+    )
+    for name in ("web", "worker"):
+        values = tls["services"][name]["environment"]
+        assert set(values) <= set(env.names)
+        assert values["SECOND_FACTOR_FOR_ALL"] == "${SECOND_FACTOR_FOR_ALL:-true}"
+        assert values["OUTBOUND_HOSTS"].startswith("${OUTBOUND_HOSTS:?")
+        host, _, port = values["CLAMD_ADDRESS"].partition(":")
+        assert (host in tls["services"], port) == (True, "3310")
+
+
 def test_web_and_worker_have_the_same_secrets_and_services():
     web, worker = (OURS[name]["environment"] for name in ("web", "worker"))
-    assert {name for name in web if web[name] != worker[name]} == {"HOST"}
+    different = {name for name in worker if web.get(name) != worker[name]}
+    assert different == {"HOST", "METRICS_PORT", "METRICS_NETWORKS"}
+    assert set(web) <= set(worker)
     assert OURS["web"]["volumes"] == OURS["worker"]["volumes"]
 
 
@@ -74,6 +90,8 @@ def test_starting_the_proxy_sets_every_variable_of_its_configuration():
         assert left_open <= set(re.findall(r"@[A-Z0-9_]+@", line))
 
 
+@pytest.mark.slow
+@pytest.mark.smoke
 def test_a_container_is_healthy_by_whatever_name_browsers_know_it(tmp_path: Path):
     names: dict[str, Any] = {"ALLOWED_HOSTS": "chat.example.org"}
     server = SpawnedProcess(tmp_path / "data", names)

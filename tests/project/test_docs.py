@@ -6,6 +6,7 @@ from __future__ import annotations
 import builtins
 import re
 import subprocess
+from functools import cache
 from pathlib import PurePath
 
 import pytest
@@ -31,21 +32,33 @@ DOCUMENT = re.compile(r"docs/.+\.md|(README|CONTRIBUTING|SECURITY)\.md")
 DOCUMENTS = sorted(filter(DOCUMENT.fullmatch, FILES))
 _CODE = re.compile(
     r"docs/settings\.md|static/vendor/README\.md|\w+"
-    r"|.+\.(py|js|html|css|toml|txt|conf|sh|ya?ml|example)"
+    r"|(?!.*\.min\.js).+\.(py|js|html|css|toml|txt|conf|sh|ya?ml|example)"
 )
-SOURCE = "\n".join(
-    (BASE / name).read_text()
-    for name in sorted(filter(_CODE.fullmatch, FILES))
-    if name != "tests/project/test_docs.py"
-)
-WORDS = {*re.findall(r"\w+", SOURCE), *re.findall(r"\w+(?:-\w+)+", SOURCE)}
-CLASSES = {
-    *re.findall(r"\bclass (\w+)", SOURCE),
-    *re.findall(r"^([A-Z]\w*)(?::.*)? = ", SOURCE, re.MULTILINE),
-    *re.findall(r"\w+", " ".join(re.findall(r"\bimport\s+(\([^)]+\)|.+)", SOURCE))),
-    *re.findall(r"""["'](\w+)["']""", SOURCE),  # HTTP headers, keys of JSON
-    *dir(builtins),
-}
+
+
+# Read when a test runs: every test process imports this module.
+@cache
+def source() -> str:
+    names = sorted(filter(_CODE.fullmatch, FILES - {"tests/project/test_docs.py"}))
+    return "\n".join((BASE / name).read_text() for name in names)
+
+
+@cache
+def words() -> set[str]:
+    hyphenated = re.findall(r"(?<![\w-])\w+(?:-\w+)+", source())
+    return {*re.findall(r"\w+", source()), *hyphenated}
+
+
+@cache
+def classes() -> set[str]:
+    imports = re.findall(r"\bimport\s+(\([^)]+\)|.+)", source())
+    return {
+        *re.findall(r"\bclass (\w+)", source()),
+        *re.findall(r"^([A-Z]\w*)(?::.*)? = ", source(), re.MULTILINE),
+        *re.findall(r"\w+", " ".join(imports)),
+        *re.findall(r"""["'](\w+)["']""", source()),  # HTTP headers, keys of JSON
+        *dir(builtins),
+    }
 
 
 def _is_path(name: str) -> bool:
@@ -67,7 +80,7 @@ def _is_module(name: str) -> bool:
 
 def _is_event(name: str) -> bool:
     family, _, state = name.rpartition(".")
-    return name in SOURCE or (f"{family}.{{" in SOURCE and state in WORDS)
+    return name in source() or (f"{family}.{{" in source() and state in words())
 
 
 def missing_names(text: str, *, about_others: bool = False) -> set[str]:
@@ -76,7 +89,7 @@ def missing_names(text: str, *, about_others: bool = False) -> set[str]:
     diagrams = "".join(code for language, code in blocks.findall(text) if not language)
     names = set(re.findall(r"\b(?:[A-Z][a-z]+){2,}\b", diagrams))
     text = blocks.sub("", text)
-    missing = set() if about_others else names - CLASSES
+    missing = set() if about_others else names - classes()
     for code in re.findall(r"`([^`\n]+)`", text):
         name = re.sub(r"[({=].*", "", code).strip()
         if name.startswith("../"):  # outside the repository
@@ -93,9 +106,11 @@ def missing_names(text: str, *, about_others: bool = False) -> set[str]:
             found = _is_path(name)
         elif re.fullmatch(r"[A-Z]\w*[a-z]\w*(\.\w+)?", name):
             class_name, _, member = name.partition(".")
-            found = class_name in CLASSES | PATHS and (not member or member in WORDS)
+            found = class_name in classes() | PATHS and (
+                not member or member in words()
+            )
         elif re.fullmatch(r"[A-Za-z]\w*([.-]\w+)*", name):
-            found = name in WORDS or all(part in WORDS for part in name.split("."))
+            found = name in words() or all(part in words() for part in name.split("."))
         else:
             continue
         if not found:
@@ -106,13 +121,15 @@ def missing_names(text: str, *, about_others: bool = False) -> set[str]:
 def test_every_event_is_described():
     """The clients' events that code sends beside the standard's."""
     sent = re.findall(
-        r'(?:\bextension\(|"type":)\s*f?"(parley:[a-z_]+\.[a-z_.]*)', SOURCE
+        r'(?:\bextension\(|"type":)\s*f?"(parley:[a-z_]+\.[a-z_.]*)', source()
     )
     described = "\n".join((BASE / name).read_text() for name in DOCUMENTS)
     assert {"parley:step.started", "parley:turn.queued"} <= {*sent}
     assert [name for name in sorted({*sent}) if name not in described] == []
 
 
+@pytest.mark.slow
+@pytest.mark.smoke
 @pytest.mark.parametrize("path", DOCUMENTS)
 def test_names_in_backticks_exist(path: str):
     text = (BASE / path).read_text()

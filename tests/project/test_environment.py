@@ -11,7 +11,8 @@ import pytest
 from cryptography.fernet import Fernet
 
 from llm.providers import all_providers
-from project.environment.variables import ConfigurationError
+from project.environment import monitoring
+from project.environment.configuration_error import ConfigurationError
 from tests.serving import BASE
 
 Load = Callable[..., dict[str, Any]]
@@ -41,12 +42,23 @@ WRONG = [
     ("DATABASE_URL", "sqlite:////no/such/x", "cannot open /no/such/x (No such file or"),
     ("DEBUG", "verbose", "'verbose' is neither true nor false."),
     ("DELETED_RETENTION_DAYS", "-1", "'-1' is not a whole number of days from 0 to"),
+    ("AUDIT_RETENTION_DAYS", "-1", "'-1' is not a whole number of days from 0 to"),
+    ("READING_NEEDS_REASON", "maybe", "'maybe' is neither true nor false."),
+    ("AUDIT_SYSLOG", "log.example", "'log.example' is no syslog server; write udp://"),
+    ("AUDIT_SYSLOG", "tcp://h:99", "'tcp://h:99' is no syslog server; write udp://"),
+    ("AUDIT_SYSLOG", "udp://h:99999", "'udp://h:99999' is no syslog server; write"),
     ("EXCHANGE_RETENTION_DAYS", "-1", "'-1' is not a whole number of days from 0 to"),
     ("EXCHANGE_MAX_SIZE", "1MB", "'1MB' is not a whole number above 0."),
     ("DRAIN_GRACE", "10s", "'10s' is not a number of seconds above 0."),
     ("ENABLE_DEMO", "perhaps", "'perhaps' is neither true nor false."),
     ("ENABLE_GROQ", "2", "'2' is neither true nor false."),
     ("ENCRYPTION_KEYS", "tooshort", "a key is not 32 url-safe base64 bytes."),
+    ("ENCRYPTION_KEYS_COMMAND", "/no/such/kms", "cannot run '/no/such/kms' (No such"),
+    ("ENCRYPTION_KEYS_COMMAND", "false", "'false' failed with the exit code 1."),
+    ("ENCRYPTION_KEYS_COMMAND", "true", "'true' printed no key."),
+    ("ENCRYPTION_KEYS_COMMAND", "echo short", "a key is not 32 url-safe base64 bytes."),
+    ("ENCRYPTION_KEYS_COMMAND", "echo 'half", "is no command, or prints no text."),
+    ("HSTS_SUBDOMAINS", "some", "'some' is neither true nor false."),
     ("GROQ_API_KEY", "gsk with spaces", "a key cannot contain spaces or non-ASCII"),
     ("GROQ_API_BASE", "groq.example/v1", "'groq.example/v1' is not a URL; write"),
     ("GROQ_API_BASE", "http://me:pw@h/v1", "leave out user and password."),
@@ -84,6 +96,7 @@ WRONG = [
         "friends",
         "'friends' is not one of off, group, signed_in, public.",
     ),
+    ("HISTORY_CACHE_SHARE", "90", "'90' is not a number from 0 to 50."),
     ("SYNC_MODELS", "daily", "'daily' is neither true nor false."),
     (
         "TIME_ZONE",
@@ -114,13 +127,48 @@ WRONG = [
     ("UPLOAD_QUOTA", "lots", "'lots' is not a whole number above 0."),
     ("USER_BYTES_PER_MINUTE", "1GB", "'1GB' is not a whole number; 0 means no limit."),
     ("USER_REQUESTS_PER_MINUTE", "-1", "'-1' is not a whole number; 0 means no limit."),
+    ("USER_CONNECTIONS", "-1", "'-1' is not a whole number; 0 means no limit."),
+    ("TOKEN_CONNECTIONS", "many", "'many' is not a whole number; 0 means no limit."),
+    ("REAUTHENTICATE_AFTER", "0", "'0' is not a whole number above 0."),
+    ("SESSION_HOURS", "0", "'0' is not a whole number above 0."),
+    ("SESSION_IDLE_MINUTES", "4", "write 0 for no limit, or at least 5."),
+    ("SECOND_FACTOR_FOR_ALL", "all", "'all' is neither true nor false."),
+    ("OUTBOUND_HOSTS", "https://a.org", "'https://a.org' is not a host name;"),
+    ("OUTBOUND_HOSTS", "*", "'*' is not a host name;"),
+    ("CLAMD_ADDRESS", "clamav", "'clamav' is neither host:port nor the path"),
+    ("STAFF_SECOND_FACTOR", "all", "'all' is neither true nor false."),
+    ("MAIL_HOST", "smtp://a.org", "'smtp://a.org' is not a host name; put the port"),
+    ("MAIL_PORT", "smtp", "'smtp' is not a whole number above 0."),
+    ("MAIL_SECURITY", "ssl", "'ssl' is not one of starttls, tls, none."),
+    ("MAIL_USER", "parley", "it needs MAIL_HOST as well."),
+    ("MAIL_PASSWORD", "secret", "it needs MAIL_HOST as well."),
+    ("OIDC_KIND", "saml", "'saml' is not one of entra, google, okta, keycloak, oidc."),
+    ("OIDC_NEW_ACCOUNTS", "all", "'all' is not one of everybody, invited, nobody."),
+    ("OIDC_ISSUER", "https://id.org", "it needs OIDC_CLIENT_ID as well."),
+    ("OIDC_CLIENT_SECRET", "s", "it needs OIDC_CLIENT_ID as well."),
+    ("LOG_FORMAT", "xml", "'xml' is not one of line, json."),
+    ("OTEL_EXPORTER_OTLP_ENDPOINT", "collector:4318", "'collector:4318' is not a URL;"),
+    ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "x", "'x' is not a URL; write https://"),
+    ("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc", "'grpc' is not one of http/protobuf."),
+    ("OTEL_TRACES_EXPORTER", "zipkin", "'zipkin' is not one of otlp, none."),
+    ("OTEL_SDK_DISABLED", "maybe", "'maybe' is neither true nor false."),
+    ("METRICS_TOKEN", "short", "write at least 16 letters, digits and signs, without"),
+    ("METRICS_NETWORKS", "10.0.0.1/8", "'10.0.0.1/8' is not a network; write"),
+    ("METRICS_PORT", "99999", "99999 is not a port; use 1 to 65535, or 0 for none."),
+    ("METRICS_PORT", "9100", "it needs METRICS_TOKEN or METRICS_NETWORKS; set one"),
     ("USER_TOKENS_PER_MINUTE", "1.5", "'1.5' is not a whole number; 0 means no limit."),
 ]
 # Any text will do; what `serve` makes of HOST and the password is tested there.
 FREE = {
+    "AUDIT_KEYS",
     "HOST",
     "KEY_FOLDERS",
     "KEY_VARIABLES",
+    "MAIL_FROM",
+    "METRICS_HOST",
+    "OIDC_CLIENT_ID",
+    "OIDC_EMAIL_DOMAINS",
+    "OIDC_LABEL",
     "PARLEY_ADMIN_PASSWORD",
     "SECRET_KEY",
     "SYSTEM_PROMPT",
@@ -155,6 +203,21 @@ def test_a_wrong_value_stops_with_one_line_that_names_the_variable(
     assert text.startswith(f"{variable}: {line}")
     assert text.endswith(".")
     assert "\n" not in text
+
+
+def test_traces_are_refused_where_their_libraries_are_missing(
+    load: Load, monkeypatch: pytest.MonkeyPatch
+):
+    address = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://localhost:4318"}
+    assert load(**address)["TRACING"] is True
+    assert load(**address, OTEL_SDK_DISABLED="true")["TRACING"] is False
+    assert load(**address, OTEL_TRACES_EXPORTER="none")["TRACING"] is False
+    assert load()["TRACING"] is False
+    monkeypatch.setattr(monitoring, "LIBRARIES", ["not_installed.sdk"])
+    with pytest.raises(
+        ConfigurationError, match=r"pip install 'parley-server\[otel\]'"
+    ):
+        load(**address)
 
 
 def test_every_variable_has_a_wrong_value_above_or_takes_any_text(load: Load):

@@ -15,7 +15,8 @@ from conversations.models import Backup, ProcessStatus
 from conversations.staff.live_board import LOST_AFTER
 from llm.models import LanguageModel, Provider
 from llm.probing.findings import fails, works
-from project.admin_pages.first_steps import BACKUP_LASTS, STEPS, Step, first_steps
+from project.admin_pages.first_steps import STEPS, Step, first_steps
+from project.diagnosis.facts import BACKUP_LASTS
 from tests.conversations.scene import signed_in, staff
 
 pytestmark = pytest.mark.django_db
@@ -171,7 +172,7 @@ def test_the_checklist_closes_when_all_is_done(ada: User, settings: Any):
     User.objects.create_superuser("bea")
     Backup.objects.create()
     a_process()
-    settings.BEHIND_HTTPS = True
+    settings.BEHIND_HTTPS = settings.SENDS_MAIL = True
     findings = [works("text", "Answered.").to_dict()]
     a_model().probes.create(finished_at=timezone.now(), findings=findings)
     response = browser.get(INDEX)

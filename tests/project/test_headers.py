@@ -35,8 +35,11 @@ def behind_https(code: str) -> str:
 
 @pytest.mark.server
 def test_behind_https_cookies_are_of_this_host_alone_and_http_is_left():
-    names = "SESSION_COOKIE_NAME", "CSRF_COOKIE_NAME", "BROWSER_COOKIE_NAME"
+    names = ["SESSION", "CSRF", "BROWSER", "MESSAGE"]
+    names = [f"{name}_COOKIE_NAME" for name in names]
     response = behind_https(
+        "from django.core.management import call_command;"
+        "call_command('migrate', verbosity=0);"
         f"print(*[getattr(settings, name) for name in {names!r}]);"
         "from django.test import Client;"
         "here = {'Host': 'localhost'};"
@@ -48,9 +51,10 @@ def test_behind_https_cookies_are_of_this_host_alone_and_http_is_left():
         "print(secure.cookies['__Host-csrftoken'].OutputString());"
         "print(Client(headers=here).get('/healthz').status_code)"
     ).splitlines()
-    assert response[0] == "__Host-sessionid __Host-csrftoken __Host-parley_browser"
+    cookies = ("sessionid", "csrftoken", "parley_browser", "messages")
+    assert response[0].split() == [f"__Host-{name}" for name in cookies]
     assert response[1] == "301 https://localhost/login/?a=b"
-    assert response[2] == "200 max-age=31536000"
+    assert response[2] == "200 max-age=31536000; includeSubDomains"
     assert "Secure" in response[3]
     assert "Path=/" in response[3]
     assert "Domain" not in response[3]
@@ -90,6 +94,13 @@ def test_responses_outside_django_have_the_same_headers(shared_server: ServerPro
             ),
             "health": http.get("/healthz"),
         }
+        events = f"/api/turns/{answers['wait'].json()['id']}/events/"
+        with http.stream("GET", events) as stream:
+            assert stream.headers["content-type"].startswith("text/event-stream")
+            csp = stream.headers["content-security-policy"]
+            assert "frame-ancestors 'none'" in csp
+            assert stream.headers["x-content-type-options"] == "nosniff"
+            assert stream.headers["x-frame-options"] == "DENY"
     for name, answer in answers.items():
         assert answer.headers["content-type"] == "application/json", name
         assert answer.headers["cache-control"] == "no-store", name

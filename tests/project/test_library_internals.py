@@ -7,6 +7,8 @@ import inspect
 import re
 import sys
 from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
@@ -59,27 +61,33 @@ def test_the_project_still_uses_the_names(internal: Internal):
     assert not unused, f"{internal.used_in} does not use {unused} any more"
 
 
+@pytest.mark.slow
+@pytest.mark.smoke
 def test_every_private_name_of_a_library_is_listed():
-    trees = {path: ast.parse(path.read_text()) for path in _files()}
+    files = {path: names_of(path) for path in _files()}
     listed = {name for internal in INTERNALS for name in internal.names}
-    known = DOCUMENTED | listed | {n for t in trees.values() for n in _defined(t)}
+    known = DOCUMENTED | listed | {n for each in files.values() for n in each.defined}
     unlisted = {
         f"{path.relative_to(BASE)}:{line}: {name}"
-        for path, tree in trees.items()
-        for line, name in _used(tree)
+        for path, names in files.items()
+        for line, name in names.used
         if name not in known
     }
     assert not unlisted, "list these in project/library_internals.py"
 
 
+@pytest.mark.slow
+@pytest.mark.smoke
 def test_no_private_name_of_another_object_is_read():
     """A name that our own code defines elsewhere hides a library's of the same name."""
     listed = {name for internal in INTERNALS for name in internal.names}
     reached = []
     for path in (*_files(), *_files("tests", "benchmarks")):
-        tree = ast.parse(path.read_text())
-        known = DOCUMENTED | listed | set(_defined(tree))
-        used = [each for each in _used_of_others(tree) if each[1] not in known]
+        if not _PRIVATE_OF_OTHERS.search(path.read_text()):
+            continue
+        names = names_of(path)
+        known = DOCUMENTED | listed | names.defined
+        used = [each for each in names.used_of_others if each[1] not in known]
         reached += [f"{path.relative_to(BASE)}:{line}: {name}" for line, name in used]
     assert not reached
 
@@ -101,30 +109,45 @@ def _files(*packages: str) -> Iterator[Path]:
                 yield path
 
 
-def _defined(tree: ast.AST) -> Iterator[str]:
-    for node in ast.walk(tree):
+#: What any private attribute of another object looks like: few files have one.
+_PRIVATE_OF_OTHERS = re.compile(r"(?<!\bself)(?<!\bcls)(?<!\bsys)\s*\._[a-z]")
+
+
+@dataclass
+class Names:
+    """Names in a file: those that it defines, and the private attributes it uses."""
+
+    defined: set[str] = field(default_factory=set)
+    used: list[tuple[int, str]] = field(default_factory=list)
+    #: Of anything but `self`, the class and the base class.
+    used_of_others: list[tuple[int, str]] = field(default_factory=list)
+
+    def add(self, node: ast.AST) -> None:
         match node:
             case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
-                yield node.name
-            case ast.Attribute(ctx=ast.Store()):
-                yield node.attr
+                self.defined.add(node.name)
             case ast.Name(ctx=ast.Store()):
-                yield node.id
+                self.defined.add(node.id)
+            case ast.Attribute():
+                self._add_attribute(node)
+
+    def _add_attribute(self, node: ast.Attribute) -> None:
+        if isinstance(node.ctx, ast.Store):
+            self.defined.add(node.attr)
+        if not re.match("_[a-z]", node.attr):
+            return
+        self.used.append((node.lineno, node.attr))
+        match node.value:
+            case ast.Name(id="self" | "cls" | "sys"):
+                return
+            case ast.Call(func=ast.Name(id="super")):
+                return
+        self.used_of_others.append((node.lineno, node.attr))
 
 
-def _used(tree: ast.AST) -> Iterator[tuple[int, str]]:
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Attribute) and re.match("_[a-z]", node.attr):
-            yield node.lineno, node.attr
-
-
-def _used_of_others(tree: ast.AST) -> Iterator[tuple[int, str]]:
-    """Private attributes of anything but `self`, the class and the base class."""
-    for node in ast.walk(tree):
-        match node:
-            case ast.Attribute(value=ast.Name(id="self" | "cls" | "sys")):
-                continue
-            case ast.Attribute(value=ast.Call(func=ast.Name(id="super"))):
-                continue
-            case ast.Attribute(attr=name) if re.match("_[a-z]", name):
-                yield node.lineno, name
+@cache
+def names_of(path: Path) -> Names:
+    names = Names()
+    for node in ast.walk(ast.parse(path.read_text())):
+        names.add(node)
+    return names

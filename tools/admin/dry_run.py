@@ -61,7 +61,7 @@ class DryRunAdmin(admin.ModelAdmin):
         form: DryRunForm,
     ) -> DryRun:
         user = form.cleaned_data["username"]
-        result = dry_run(tool, form.cleaned_data["arguments"], user.pk)
+        result = dry_run(tool, form.cleaned_data["arguments"], user.pk, request.user.pk)
         outcome = result.outcome
         text = f"Dry run as {user}: {outcome.state}, {outcome.seconds:.2f} s."
         self.log_change(request, row, text)

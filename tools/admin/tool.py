@@ -19,14 +19,18 @@ from tools.admin.formatting import format_json
 from tools.admin.http_tool import HttpToolInline
 from tools.admin.openapi_import import ImportAdmin
 from tools.admin.tool_actions import ToolActionsMixin
-from tools.admin.versions import VersionsAdmin
+from tools.admin.versions import VersionedAdmin
 from tools.conf import settings
 from tools.forms import ToolForm
 from tools.hosted.definitions import PRESETS
 from tools.json_schema.provider_support import find_refusals, hosts_of
 from tools.json_schema.sent_schemas import find_sent_schemas
 from tools.models import HttpTool, McpTool, Tool, ToolUse, ToolVersion
+from tools.models.text_diff import FieldDifference
 from tools.models.tool import RELATED_ROWS
+from tools.models.tool_version import compare_snapshots
+from tools.python import sandbox
+from tools.python.isolated_call import IsolatedCall
 from tools.runtime_tool import RuntimeTool
 
 MAX_NAMED = 20  # tools in one message
@@ -49,17 +53,22 @@ class ToolAdmin(
     UsedByAdmin,
     DryRunAdmin,
     ImportAdmin,
-    VersionsAdmin,
+    VersionedAdmin,
     SecretFormAdmin,
 ):
     form = ToolForm
     parts = (HttpTool, McpTool, ToolVersion)
+    version_model = ToolVersion
+    restore_note = _(
+        "Secret headers stay as they are, and so does whether the tool is enabled."
+    )
 
     class Media:
         css = {"all": ["css/tool-admin.css"]}
 
     change_form_template = "admin/tools/tool/change_form.html"
     change_list_template = "admin/tools/tool/change_list.html"
+    list_per_page = 50  # of many columns
     list_display = [
         "name",
         "label_used",
@@ -70,6 +79,7 @@ class ToolAdmin(
         "replay_used",
         "waits",
         "approval_used",
+        "risk_used",
         "group_names",
     ]
     list_filter = [
@@ -85,6 +95,11 @@ class ToolAdmin(
     actions = ["enable", "disable", "set_approval", "change_groups"]
     filter_horizontal = ["groups"]
 
+    def compare(
+        self, before: dict[str, Any], after: dict[str, Any]
+    ) -> list[FieldDifference]:
+        return compare_snapshots(before, after)
+
     def get_queryset(self, request: HttpRequest) -> QuerySet[Tool]:
         rows: QuerySet[Tool] = super().get_queryset(request)
         return rows.select_related(*RELATED_ROWS).prefetch_related("groups")
@@ -94,12 +109,19 @@ class ToolAdmin(
         return http.secrets_not_sent if http else []
 
     def find_uses(self, rows: Sequence[Tool]) -> list[Use]:
-        """Also how often models have called the tools, where that was counted."""
+        """The rows that refer to these tools, and how often models called the tools."""
         names = [row.name for row in rows]
         daily = ToolUse.objects.filter(span=ToolUse.Span.DAY, name__in=names)
         calls = daily.aggregate(sum=Sum("calls"))["sum"]
         counted = [Use(str(_("Tool calls")), calls, is_sum=True)] if calls else []
         return [*super().find_uses(rows), *counted]
+
+    def get_list_display(self, request: HttpRequest) -> Any:
+        """What differs at an MCP server is a link for who may see servers."""
+        if request.user.has_perm("tools.view_mcpserver"):
+            return self.list_display
+        plain = {"kind_and_difference": "plain_difference"}
+        return [plain.get(str(name), name) for name in self.list_display]
 
     # The page, by kind
 
@@ -135,6 +157,7 @@ class ToolAdmin(
             "description_used",
             "schema",
             "source",
+            "isolation",
             "has_code",
             "created_at",
         ]
@@ -195,6 +218,13 @@ class ToolAdmin(
         return used.label if used else row.label
 
     @admin.display(description=_("kind"), ordering="kind")
+    def plain_difference(self, row: Tool) -> str:
+        mcp = getattr(row, "mcp", None)
+        if mcp is None or not mcp.difference:
+            return row.get_kind_display()
+        return f"{row.get_kind_display()}: {mcp.get_difference_display()}"
+
+    @admin.display(description=_("kind"), ordering="kind")
     def kind_and_difference(self, row: Tool) -> str:
         """The kind; for an MCP tool that is held back also why, with a link to review
         it."""
@@ -240,6 +270,11 @@ class ToolAdmin(
         policy = used.approval.policy if used.approval else Tool.Approve.NEVER
         return str(Tool.Approve(policy).label)
 
+    @admin.display(description=_("risk"))
+    def risk_used(self, row: Tool) -> str:
+        used = row.build_tool()
+        return str(Tool.Risk(used.risk_class).label) if used else "–"
+
     @admin.display(description=_("groups"))
     def group_names(self, row: Tool) -> str:
         names = ", ".join(group.name for group in row.groups.all())
@@ -261,6 +296,13 @@ class ToolAdmin(
             else str(_("The code no longer exists."))
         )
 
+    @admin.display(description=_("isolation"))
+    def isolation(self, row: Tool) -> str:
+        used = row.build_tool()
+        if used is None or not isinstance(used.call, IsolatedCall):
+            return str(_("none: it does not run in a process of its own"))
+        return sandbox.describe()
+
 
 _GENERAL_FIELDSET = (
     None,
@@ -269,7 +311,13 @@ _GENERAL_FIELDSET = (
 _APPROVAL_FIELDSET = (
     _("Approval"),
     {
-        "fields": ["approval", "approval_rule", "approvers"],
+        "fields": [
+            "approval",
+            "approval_rule",
+            "approvers",
+            "risk",
+            "runs_after_untrusted",
+        ],
         "description": _(
             "The turn waits until a person approves the call. That person sees the"
             " arguments and can change them. The decision, the person and the time are"
@@ -281,11 +329,20 @@ _CODE_FIELDSETS = [
     _GENERAL_FIELDSET,
     (
         _("Overrides of the code"),
-        {"fields": ["label", "description", "timeout", "replay", "blocking"]},
+        {
+            "fields": [
+                "label",
+                "description",
+                "timeout",
+                "calls_per_minute",
+                "replay",
+                "blocking",
+            ]
+        },
     ),
     _APPROVAL_FIELDSET,
     (_("What the model receives"), {"fields": ["description_used", "schema"]}),
-    (_("Code"), {"fields": ["source", "has_code", "created_at"]}),
+    (_("Code"), {"fields": ["source", "isolation", "has_code", "created_at"]}),
 ]
 _FIELDSETS: Mapping[str, Any] = {
     Tool.Kind.PYTHON: _CODE_FIELDSETS,
@@ -295,7 +352,15 @@ _FIELDSETS: Mapping[str, Any] = {
         (_("Label and description"), {"fields": ["label", "description"]}),
         (
             _("Execution"),
-            {"fields": ["timeout", "replay", "blocking", "created_at"]},
+            {
+                "fields": [
+                    "timeout",
+                    "calls_per_minute",
+                    "replay",
+                    "blocking",
+                    "created_at",
+                ]
+            },
         ),
         _APPROVAL_FIELDSET,
     ],

@@ -21,7 +21,6 @@ from llm.admin import (
     report_rows,
 )
 from tools.models import Tool, ToolVersion
-from tools.models.tool_version import take_snapshot
 
 
 class ApprovalForm(forms.Form):
@@ -67,7 +66,7 @@ class ToolActionsMixin(GroupRightsMixin):
             if row.enabled == enabled:
                 left_out[same] += 1
                 continue
-            before, row.enabled = take_snapshot(row), enabled
+            before, row.enabled = ToolVersion.take_snapshot(row), enabled
             row.save(update_fields=["enabled"])
             self._record(request, row, "enabled", before)
             count += 1
@@ -80,7 +79,7 @@ class ToolActionsMixin(GroupRightsMixin):
         self.log_change(request, row, [{"changed": {"fields": [field]}}])
 
     def set_groups(self, request: HttpRequest, row: Any, groups: set[Group]) -> None:
-        before = take_snapshot(row)
+        before = ToolVersion.take_snapshot(row)
         row.groups.set(groups)
         self._record(request, row, "groups", before)
 
@@ -115,7 +114,7 @@ class ToolActionsMixin(GroupRightsMixin):
             if why := _why_unfit(row, policy):
                 left_out[why] += 1
                 continue
-            before, row.approval = take_snapshot(row), policy
+            before, row.approval = ToolVersion.take_snapshot(row), policy
             row.save(update_fields=["approval"])
             self._record(request, row, "approval", before)
             count += 1

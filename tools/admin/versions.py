@@ -1,4 +1,4 @@
-"""Admin pages of a tool's versions: list, compare, restore."""
+"""Admin pages of versions: list, compare, restore; recording of each change."""
 
 from __future__ import annotations
 
@@ -14,14 +14,20 @@ from django.urls import URLPattern, path
 from django.utils.translation import gettext_lazy as _
 from django.views.decorators.http import require_POST
 
-from tools.models import Tool, ToolVersion
-from tools.models.tool_version import compare_snapshots, take_snapshot
+from tools.models.text_diff import FieldDifference, diff_fields
 
 MAX_SHOWN = 200  # newest versions on the page
 
 
-class VersionsAdmin(admin.ModelAdmin):
-    """Records a version after each change; shows, compares and restores versions."""
+class VersionedAdmin(admin.ModelAdmin):
+    """Records a version after each change; shows, compares and restores versions.
+
+    The form may have a field `note`. A version has `number`, `made_by`, `snapshot`,
+    `restore(user)` and the static method `take_snapshot(row)`.
+    """
+
+    version_model: Any
+    restore_note: Any  # what restoring leaves as it is
 
     def get_urls(self) -> list[URLPattern]:
         view = self.admin_site.admin_view
@@ -29,12 +35,12 @@ class VersionsAdmin(admin.ModelAdmin):
             path(
                 "<int:pk>/versions/",
                 view(self.versions_view),
-                name="tools_tool_versions",
+                name=f"{self._url_prefix()}_versions",
             ),
             path(
                 "<int:pk>/versions/<int:number>/restore/",
                 view(require_POST(self.restore_view)),
-                name="tools_tool_restore",
+                name=f"{self._url_prefix()}_restore",
             ),
         ]
         return [*ours, *super().get_urls()]
@@ -42,56 +48,79 @@ class VersionsAdmin(admin.ModelAdmin):
     # Recording versions
 
     def save_model(
-        self, request: HttpRequest, obj: Tool, form: Any, change: bool
+        self, request: HttpRequest, obj: Any, form: Any, change: bool
     ) -> None:
-        form.before = take_snapshot(Tool.objects.get(pk=obj.pk)) if change else None
+        rows = type(obj)._default_manager
+        take = self.version_model.take_snapshot
+        form.before = take(rows.get(pk=obj.pk)) if change else None
         super().save_model(request, obj, form, change)
 
     def save_related(self, request: HttpRequest, form: Any, *args: Any) -> None:
         super().save_related(request, form, *args)
-        ToolVersion.objects.record(form.instance, request.user, before=form.before)
+        note = form.cleaned_data.get("note", "")
+        self.version_model.objects.record(
+            form.instance, request.user, note, before=form.before
+        )
 
     # Pages
 
     def versions_view(self, request: HttpRequest, pk: int) -> HttpResponse:
-        row = self._row(request, pk)
+        row = self.find_row(request, pk)
         versions = list(row.versions.select_related("made_by")[:MAX_SHOWN])
         new = _select_version(request, "new", versions, versions[:1])
         old = _select_version(request, "old", versions, versions[1:2])
-        compared = compare_snapshots(old.snapshot, new.snapshot) if old and new else []
+        compared = self.compare(old.snapshot, new.snapshot) if old and new else []
         context = {
             **self.admin_site.each_context(request),
             "opts": self.opts,
-            "title": _("Versions of %(tool)s") % {"tool": row},
+            "title": _("Versions of %(row)s") % {"row": row},
             "row": row,
             "versions": versions,
             "old": old,
             "new": new,
             "differences": compared,
             "may_restore": self.has_change_permission(request, row),
+            "restore_note": self.restore_note,
         }
-        return TemplateResponse(request, "admin/tools/tool/versions.html", context)
+        template = "admin/versions.html"
+        return TemplateResponse(request, template, context)
 
     def restore_view(self, request: HttpRequest, pk: int, number: int) -> HttpResponse:
-        row = self._row(request, pk)
+        row = self.find_row(request, pk)
         if not self.has_change_permission(request, row):
             raise PermissionDenied
         version = get_object_or_404(row.versions, number=number)
         try:
-            gone = version.restore(request.user)
+            gone = self.restore(request, version)
         except ValidationError as exc:
             self.message_user(request, " ".join(exc.messages), messages.ERROR)
         else:
             self.log_change(request, row, f"Version {number} restored.")
             text = _("Version %d is restored.") % number
             self.message_user(request, text, messages.SUCCESS)
-            for name in gone:
-                text = _("The group %r no longer exists and was left out.") % name
-                self.message_user(request, text, messages.WARNING)
-        return redirect("admin:tools_tool_versions", row.pk)
+            self.warn_of_gone(request, gone)
+        return redirect(f"admin:{self._url_prefix()}_versions", pk)
 
-    def _row(self, request: HttpRequest, pk: int) -> Tool:
-        row: Tool | None = self.get_queryset(request).filter(pk=pk).first()
+    def compare(
+        self, before: dict[str, Any], after: dict[str, Any]
+    ) -> list[FieldDifference]:
+        return diff_fields(before, after)
+
+    def restore(self, request: HttpRequest, version: Any) -> list[str]:
+        """Raises ValidationError."""
+        gone: list[str] = version.restore(request.user)
+        return gone
+
+    def warn_of_gone(self, request: HttpRequest, names: Sequence[str]) -> None:
+        for name in names:
+            text = _("%r no longer exists and was left out.") % name
+            self.message_user(request, text, messages.WARNING)
+
+    def _url_prefix(self) -> str:
+        return f"{self.opts.app_label}_{self.opts.model_name}"
+
+    def find_row(self, request: HttpRequest, pk: int) -> Any:
+        row = self.get_queryset(request).filter(pk=pk).first()
         if not self.has_view_permission(request, row):
             raise PermissionDenied
         if row is None:
@@ -102,9 +131,9 @@ class VersionsAdmin(admin.ModelAdmin):
 def _select_version(
     request: HttpRequest,
     which: str,
-    versions: Sequence[ToolVersion],
-    default: Sequence[ToolVersion],
-) -> ToolVersion | None:
+    versions: Sequence[Any],
+    default: Sequence[Any],
+) -> Any:
     wanted_number = request.GET.get(which, "")
     named = [version for version in versions if str(version.number) == wanted_number]
     return next(iter([*named, *default]), None)

@@ -84,7 +84,8 @@ class RunLimits:
         if tool.approval and self.approve:
             permit = _AskFirst(tool.name, tool.approval, self.approve)
             return replace(tool, permit=permit, approval=None)
-        return without_approval(tool)
+        # The program that runs the loop chose its tools, for what they will read.
+        return replace(without_approval(tool), refuses_after_untrusted=False)
 
     def _timeout_of(self, name: str) -> float | None:
         if isinstance(self.tool_timeout, Mapping):

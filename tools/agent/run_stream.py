@@ -163,7 +163,8 @@ class _Run:
             for name, tool in limits.apply(toolbox.tools).items()
             if is_allowed(name, choice)
         }
-        context = Context(user_id=getattr(user, "pk", None), turn_id=answer.id)
+        user_id = getattr(user, "pk", None)
+        context = Context(user_id=user_id, sign_ins_of=user_id, turn_id=answer.id)
         self.background = RunBackgroundCalls(
             tools, context, lambda call, text: self._progress.append((call, text))
         )
@@ -234,9 +235,9 @@ class _Run:
             task.cancel()
 
     async def _wait_for_news(self) -> bool:
-        """False at the deadline."""
+        """Wait for a report or the end of a background call. False at the deadline."""
         await self._answer.settle()
-        if self._progress:  # reported during the write
+        if self._progress:  # a call reported it while the rows were written
             return True
         try:
             async with asyncio.timeout_at(self._deadline):
@@ -305,7 +306,7 @@ class _Run:
         raise AssertionError("no tool of a run needs approval")
 
     def begin_model_call(self, call: ProviderCall) -> None:
-        """Do nothing: a run is not resumed."""
+        """Do nothing: that a call began matters only to turns, which may be resumed."""
 
     def record_model_call(self, call: ProviderCall) -> None:
         self._answer.record_call(call)

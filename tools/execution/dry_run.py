@@ -28,12 +28,28 @@ class DryRun:
 
 
 @lend_thread()
-def dry_run(tool: RuntimeTool, arguments: str, user_id: int | None) -> DryRun:
-    """Call the tool. `arguments` is JSON text as a model writes it, valid or not."""
-    return async_to_sync(_dry_run)(tool, arguments, user_id)
+def dry_run(
+    tool: RuntimeTool,
+    arguments: str,
+    user_id: int | None,
+    sign_ins_of: int | None = None,
+) -> DryRun:
+    """Call the tool. `arguments` is JSON text as a model writes it, valid or not.
+
+    `sign_ins_of` is the member of staff: the sign-ins of the user as whom the tool is
+    called are not for staff to use.
+    """
+    context = Context(
+        user_id=user_id,
+        sign_ins_of=sign_ins_of,
+        # A new turn id, because the idempotency key is made of it: with the same key
+        # an external service would take each dry run for the one before.
+        turn_id=f"dry_run_{uuid4().hex}",
+    )
+    return async_to_sync(_dry_run)(tool, arguments, context)
 
 
-async def _dry_run(tool: RuntimeTool, arguments: str, user_id: int | None) -> DryRun:
+async def _dry_run(tool: RuntimeTool, arguments: str, context: Context) -> DryRun:
     call = {
         "type": "function_call",
         "id": "fc_dry_run",
@@ -42,9 +58,6 @@ async def _dry_run(tool: RuntimeTool, arguments: str, user_id: int | None) -> Dr
         "arguments": arguments,
         "status": "completed",
     }
-    # A new turn id, because the idempotency key is made of it: with the same key an
-    # external service would take each dry run for the one before.
-    context = Context(user_id=user_id, turn_id=f"dry_run_{uuid4().hex}")
     progress: list[str] = []
     with _collect_log() as log:
         async for event in execute([call], {tool.name: tool}, context):

@@ -35,7 +35,12 @@ class _UnattendedCall:
 
 
 def without_approval(tool: RuntimeTool) -> RuntimeTool:
-    """A copy of the tool that asks no person: calls that need approval fail."""
+    """A copy of the tool that asks nobody: a call that needs approval fails, and so
+    does one for which the user would first have to sign in."""
+    if tool.own_sign_in:
+        tool = replace(tool, own_sign_in=None)
+    if tool.asks_after_untrusted:
+        tool = replace(tool, refuses_after_untrusted=True, runs_after_untrusted=True)
     if tool.approval is None:
         return tool
     return replace(tool, call=_UnattendedCall(tool, tool.approval), approval=None)

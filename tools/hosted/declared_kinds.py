@@ -30,9 +30,9 @@ class DeclaredKind:
     name: str
     label: str | Promise
     only_reads: bool
-    types: frozenset[str] = (
-        frozenset()
-    )  # without dates; beside those in `llm.adaptation.hosted_tools`
+    #: Values of a tool's `type` that mean this kind, without a date at their end;
+    #: beside those in `llm.adaptation.hosted_tools`.
+    types: frozenset[str] = frozenset()
 
 
 def _kind(
@@ -109,7 +109,8 @@ def kinds_of_tools(tools: Any, prefix: str = "tools") -> Iterator[tuple[str, str
 
 
 def kinds_of_body(body: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield the kinds that a gateway request declares beside its items, with paths."""
+    """Yield the kind and the path of each tool that a gateway request declares outside
+    its input items, for which there is `kinds_of_items`."""
     yield from kinds_of_tools(body.get("tools"))
     for field, kind in _FIELDS.items():
         if body.get(field) is not None and body[field] != []:

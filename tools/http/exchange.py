@@ -25,7 +25,7 @@ class Limits:
     size: int = MAX_BODY  # bytes of the answer, unpacked
     connect: float = 10.0  # seconds for resolving the name and connecting
     total: float = 30.0  # seconds for the whole exchange, with redirects
-    redirects: int = 5
+    redirects: int = 5  # 0: a redirect is the answer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -81,7 +81,8 @@ class RequestTemplate:
 
     @property
     def has_fields(self) -> bool:
-        """True if a body is sent even if a call has no argument for it."""
+        """True if an argument may be a field of the body. Each call then sends a body,
+        also one that has no such argument."""
         return any(self.location_of(each).kind == "body" for each in self.arguments)
 
     @property

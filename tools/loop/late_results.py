@@ -12,6 +12,7 @@ from tools.execution.output import Output
 from tools.runtime_tool import Context, RuntimeTool
 
 CALL_ID_KEY = "parley:call_id"  # on a message that carries a result to the model
+CALL_NAME_KEY = "parley:call_name"  # the tool of that call
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +41,7 @@ def result_message(call_id: str, name: str, output: Output) -> Item:
         item["content"][0]["text"] += f"\n\n{output}"
     else:
         item["content"] += output
-    return {**item, CALL_ID_KEY: call_id}
+    return {**item, CALL_ID_KEY: call_id, CALL_NAME_KEY: name}
 
 
 def poll_for(

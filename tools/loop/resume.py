@@ -21,6 +21,7 @@ from llm.wire.deltas import (
     CloseDelta,
     Delta,
     FinishDelta,
+    FrameDelta,
     ItemDelta,
     Key,
     ProofDelta,
@@ -260,7 +261,7 @@ class Resumption:
 
     def _map_key(self, delta: Delta) -> Delta:
         """Replace the key of a continued item by the key of its partial item."""
-        if isinstance(delta, StartDelta | UsageDelta | FinishDelta):
+        if isinstance(delta, StartDelta | UsageDelta | FinishDelta | FrameDelta):
             return delta
         if (partial_item := self._by_key.get(delta.key)) is None:
             return delta

@@ -57,7 +57,7 @@ def next_step(
     *,
     ended_output: int | None,
     client_tools: Collection[str] = (),
-    needs_approval: Callable[[Item], bool] = lambda call: False,
+    needs_approval: Callable[[Item, Sequence[Item]], bool] = lambda call, output: False,
     steps_left: int,
 ) -> Step:
     """The next step of a turn whose response holds the items `output` so far.
@@ -69,7 +69,8 @@ def next_step(
     """
     pending = calls_without_output(output)
     server_calls = [call for call in pending if call["name"] not in client_tools]
-    if runnable := [call for call in server_calls if not needs_approval(call)]:
+    runnable = [call for call in server_calls if not needs_approval(call, output)]
+    if runnable:
         return CallTools(runnable)
     if server_calls:
         return AwaitApproval(server_calls)

@@ -100,7 +100,10 @@ class Task:
     parallel: bool = True
     max_steps: int = 10
     max_tool_calls: int | None = None  # of our tools, over the whole turn
-    needs_approval: Callable[[Item], bool] = lambda call: False
+    #: Of a call, and the output before it runs.
+    needs_approval: Callable[[Item, Sequence[Item]], bool] = lambda call, output: False
+    #: Whether content that others wrote is part of the request, before any output.
+    has_untrusted_input: Callable[[], bool] = bool  # False
     #: Arguments with which a user replaced the model's, as JSON text, by call id.
     arguments: Mapping[str, str] = field(default_factory=dict)
     #: Outcomes that an interrupted run has saved, by call id.

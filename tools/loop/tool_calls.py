@@ -9,7 +9,9 @@ from dataclasses import dataclass
 from llm.wire.items import Event, Item, function_call_output
 from llm.wire.response import ResponseBuilder
 from tools.execute import CallOutcome, CallProgress, check_call, execute, find_tool_name
+from tools.execution.without_approval import ApprovalNeeded
 from tools.loop.task import Record, Task
+from tools.loop.untrusted_content import has_untrusted_content
 
 #: Output that the model receives while a call runs in the background.
 PLACEHOLDER = (
@@ -48,7 +50,7 @@ class ToolCalls:
         self.outcomes = {**self.outcomes, **accepted}
 
     def _is_background(self, call: Item) -> bool:
-        if call["call_id"] in self._beyond_limit():
+        if self._why_refused(call):
             return False
         tools = self.task.tools
         tool = tools.get(find_tool_name(call["name"], tools))
@@ -92,12 +94,28 @@ class ToolCalls:
         yield self.take_pending_events()
 
     def _groups(self, calls: Sequence[Item]) -> list[list[Item]]:
-        """Groups of calls that run concurrently; those beyond the limit come last."""
-        beyond = self._beyond_limit()
-        within = [call for call in calls if call["call_id"] not in beyond]
-        rest = [call for call in calls if call["call_id"] in beyond]
-        groups = [within] if self.task.parallel else [[call] for call in within]
-        return [group for group in [*groups, rest] if group]
+        """Groups of calls that run concurrently; those that are refused come last."""
+        refused: dict[str, list[Item]] = {}
+        for call in calls:
+            refused.setdefault(self._why_refused(call), []).append(call)
+        runnable = refused.pop("", [])
+        groups = [runnable] if self.task.parallel else [[call] for call in runnable]
+        return [group for group in [*groups, *refused.values()] if group]
+
+    def _why_refused(self, call: Item) -> str:
+        """The reason why the call does not run; "" if it runs."""
+        if call["call_id"] in self._beyond_limit():
+            return _BEYOND_LIMIT.format(self.task.max_tool_calls)
+        tool = self.task.tools.get(find_tool_name(call["name"], self.task.tools))
+        if tool and tool.refuses_after_untrusted and self._has_untrusted():
+            return str(ApprovalNeeded())
+        return ""
+
+    def _has_untrusted(self) -> bool:
+        task = self.task
+        return task.has_untrusted_input() or has_untrusted_content(
+            self.builder.output, task.tools
+        )
 
     def _beyond_limit(self) -> frozenset[str]:
         """Ids of calls of our tools that exceed the request's `max_tool_calls`."""
@@ -130,14 +148,12 @@ class ToolCalls:
         self, calls: Sequence[Item], *, last: bool
     ) -> AsyncGenerator[list[Event], None]:
         waiting = {call["call_id"] for call in calls}
-        is_beyond = calls[0]["call_id"] in self._beyond_limit()
-        refusal = _BEYOND_LIMIT.format(self.task.max_tool_calls) if is_beyond else ""
         running = execute(
             [self._with_edited_arguments(call) for call in calls],
             self.task.tools,
             self.task.context,
             client_tools=self.task.client_tools,
-            refusal=refusal,
+            refusal=self._why_refused(calls[0]),
         )
         async with aclosing(running):
             async for update in running:

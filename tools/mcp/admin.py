@@ -54,6 +54,7 @@ class McpServerForm(SecretHeadersForm):
             "networks",
             "timeout",
             "enabled",
+            "groups",
             "hosted",
         ]
         field_classes = {"headers": JSONObjectField, "allowed_tools": _ToolNamesField}
@@ -169,7 +170,7 @@ class McpServerAdmin(
             raise PermissionDenied
         if {"_approve", "_approve_new"} & request.POST.keys():
             self._approve(request, row)
-        elif not check_connection(row):  # the page shows what went wrong
+        elif not check_connection(row, request.user):  # the page shows what went wrong
             count = len(row.listing)
             text = ngettext(
                 "Connected; it lists %d tool.", "Connected; it lists %d tools.", count
@@ -256,7 +257,7 @@ def _stamp(row: McpServer) -> str:
     return row.listed_at.isoformat() if row.listed_at else ""
 
 
-_USE = (_("Use"), {"fields": ["allowed_tools", "timeout", "hosted"]})
+_USE = (_("Use"), {"fields": ["groups", "allowed_tools", "timeout", "hosted"]})
 _STATE = (_("State"), {"fields": ["server_info", "listed_at", "error", "created_at"]})
 _FIELDSETS = [
     (None, {"fields": ["name", "label", "url", "enabled"]}),
@@ -280,6 +281,6 @@ _FIELDSETS = [
 ]
 _PROGRAM_FIELDSETS = [
     (None, {"fields": ["name", "label", "where", "enabled"]}),
-    (_("Use"), {"fields": ["allowed_tools", "timeout"]}),
+    (_("Use"), {"fields": ["groups", "allowed_tools", "timeout"]}),
     _STATE,
 ]

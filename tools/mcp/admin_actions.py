@@ -35,7 +35,7 @@ class McpActionsMixin(admin.ModelAdmin):
         for row in chosen:
             if not row.enabled:
                 left_out[_("switched off")] += 1
-            elif error := check_connection(row):
+            elif error := check_connection(row, request.user):
                 left_out[f"{row} ({error.rstrip('.')})"] += 1
             else:
                 count += 1

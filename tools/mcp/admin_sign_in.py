@@ -24,6 +24,7 @@ from tools.mcp.sign_in import begin, finish
 from tools.mcp.sign_out import sign_out
 from tools.models.mcp_server import McpServer
 from tools.models.mcp_sign_in import McpSignIn
+from tools.models.mcp_user_sign_in import McpUserSignIn
 
 #: The message after a sign-out, by whether the server revoked the tokens.
 _SIGN_OUT_MESSAGES = {
@@ -53,7 +54,7 @@ class McpSignInAdmin(admin.ModelAdmin):
         row = self.get_queryset(request).filter(pk=pk).first()
         if not self.has_change_permission(request, row):
             raise PermissionDenied
-        if row is None or row.oauth_flow != McpServer.Flow.PERSON:
+        if row is None or not row.signs_in_persons:
             raise Http404
         if "_sign_out" in request.POST:
             return self._sign_out(request, row)
@@ -63,6 +64,7 @@ class McpSignInAdmin(admin.ModelAdmin):
             "opts": self.opts,
             "title": _("Sign in at %(server)s") % {"server": row},
             "row": row,
+            "current": row.find_sign_in(request.user),
             "page": page,
             "host": urlsplit(page).netloc,
             "back": _callback_url(request),
@@ -78,7 +80,8 @@ class McpSignInAdmin(admin.ModelAdmin):
 
     def _sign_out(self, request: HttpRequest, row: McpServer) -> HttpResponse:
         try:
-            text, level = str(_SIGN_OUT_MESSAGES[sign_out(row)]), messages.SUCCESS
+            is_revoked = _sign_out(row, request.user)
+            text, level = str(_SIGN_OUT_MESSAGES[is_revoked]), messages.SUCCESS
         except ToolError as exc:
             why = _("The server did not revoke them: %(why)s") % {"why": exc}
             text, level = f"{_SIGN_OUT_MESSAGES[False]} {why}", messages.WARNING
@@ -108,6 +111,8 @@ class McpSignInAdmin(admin.ModelAdmin):
 
     @admin.display(description=_("signed in"))
     def sign_in_status(self, row: McpServer) -> str:
+        if row.is_for_users:
+            return str(_("each user"))
         if row.oauth_flow != McpServer.Flow.PERSON:
             return "–"
         if not row.is_signed_in:
@@ -116,6 +121,15 @@ class McpSignInAdmin(admin.ModelAdmin):
             return why
         who = row.signed_in_by or _("a deleted user")
         return f"{who}, {row.signed_in_at:%Y-%m-%d %H:%M}"
+
+
+def _sign_out(row: McpServer, user: Any) -> bool:
+    """Sign out the member of staff, or all users if one sign-in is for all. Raises
+    ToolError."""
+    if not row.is_for_users:
+        return sign_out(row)
+    own = McpUserSignIn.objects.filter(server=row, user=user).first()
+    return sign_out(own) if own else False
 
 
 def _callback_url(request: HttpRequest) -> str:

@@ -1,5 +1,7 @@
 """Sessions with MCP servers, one for each server and event loop, and calls of tools.
 
+Where each user signs in, each user has a session.
+
 A session is opened when it is first needed and belongs to the event loop that it was
 opened in. `close_all` closes those of the running loop; call it when draining the loop.
 """
@@ -13,14 +15,15 @@ from dataclasses import dataclass
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from tools.mcp.server_spec import Pin, ServerSpec
+from tools.mcp.errors import SignInNeeded
+from tools.mcp.server_spec import Pin, ServerSpec, SignIns
 from tools.mcp.session import Session
 from tools.mcp.tool_definition import ToolDefinition, build_tool_name
 from tools.runtime_tool import Context, RuntimeTool
 
-_sessions: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, Session]] = (
-    WeakKeyDictionary()
-)
+#: By the server's name, and the user whose tokens it has.
+Sessions = dict[tuple[str, int | None], Session]
+_sessions: WeakKeyDictionary[asyncio.AbstractEventLoop, Sessions] = WeakKeyDictionary()
 _closing: set[asyncio.Task[None]] = set()
 
 
@@ -32,11 +35,24 @@ class McpCall:
     tool: str  # the server's name for the tool
     digest: str = ""  # of the definition that staff approved; "" for any
     pin: Pin | None = None  # detects changes that other processes have seen
+    sign_ins: SignIns | None = None  # if each user signs in at the server
 
     async def __call__(self, context: Context, arguments: dict[str, Any]) -> Any:
         if self.pin:
             await self.pin.check(self.digest)
-        session = get_session(self.server)
+        if self.sign_ins is None:
+            return await self._send(self.server, context, arguments)
+        server = await self.sign_ins.use(self.server, context.sign_ins_of)
+        try:
+            return await self._send(server, context, arguments)
+        except SignInNeeded:
+            await self.sign_ins.end(server)
+            raise
+
+    async def _send(
+        self, server: ServerSpec, context: Context, arguments: dict[str, Any]
+    ) -> Any:
+        session = get_session(server)
         return await session.call(self.tool, arguments, context, self.digest)
 
 
@@ -45,6 +61,7 @@ def build_tool(
     definition: ToolDefinition,
     name: str = "",
     pin: Pin | None = None,
+    sign_ins: SignIns | None = None,
 ) -> RuntimeTool:
     """The tool as a turn uses it, pinned to this definition. Sends no request."""
     return RuntimeTool(
@@ -52,7 +69,11 @@ def build_tool(
         description=definition.description,
         parameters=definition.parameters,
         call=McpCall(
-            server=server, tool=definition.name, digest=definition.digest, pin=pin
+            server=server,
+            tool=definition.name,
+            digest=definition.digest,
+            pin=pin,
+            sign_ins=sign_ins,
         ),
         replay=definition.replay,
         label=definition.title,
@@ -64,12 +85,22 @@ def get_session(server: ServerSpec) -> Session:
     """The running loop's session; replaces one for a server of the same name that has
     changed."""
     sessions = _sessions.setdefault(asyncio.get_running_loop(), {})
-    session = sessions.get(server.name)
+    key = (server.name, server.account)
+    session = sessions.get(key)
     if session is None or session.server != server:
         if session:
             _close_later(session)
-        session = sessions[server.name] = Session(server)
+        if server.account is not None:
+            _drop_unused(sessions)
+        session = sessions[key] = Session(server)
     return session
+
+
+def _drop_unused(sessions: Sessions) -> None:
+    """Forget the users' sessions that are closed: there may be one for each user."""
+    for (name, account), session in list(sessions.items()):
+        if account is not None and not session.is_in_use:
+            del sessions[name, account]
 
 
 @asynccontextmanager

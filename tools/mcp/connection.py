@@ -139,7 +139,7 @@ async def _connect_http(
     server: ServerSpec, health: SessionHealth
 ) -> AsyncIterator[Any]:
     async with (
-        http_client(server, health, build_auth(server)) as http,
+        http_client(server, health, build_auth(server, health)) as http,
         streamable_http_client(
             server.url, http_client=http, max_sse_event_size=MAX_MESSAGE
         ) as streams,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from asgiref.sync import async_to_sync
 
@@ -24,10 +24,13 @@ _GONE = "The program is no longer in the settings."
 ServerListing = tuple[tuple[ToolDefinition, ...], dict[str, str], float]
 
 
-def check_connection(row: McpServer) -> str:
-    """Store the listing or the error in the row. Return the error, "" for none."""
+def check_connection(row: McpServer, user: Any = None) -> str:
+    """Store the listing or the error in the row. Return the error, "" for none.
+
+    Where each user signs in, it uses the sign-in of `user`.
+    """
     try:
-        found, about, seconds = list_server(row.spec)
+        found, about, seconds = list_server(row.spec_for(user))
     except LookupError:
         row.record_error(_GONE)
     except ToolError as exc:

@@ -4,6 +4,7 @@
     * McpError                  `advice` is for staff; messages are for the model
         * McpConnectFailed      no session could be opened
             * SignInFailed      the authorization server gave no token
+                * SignInNeeded  the user whose call it is must sign in first
         * ConnectionLost        the session ended while a call ran
         * CallRefused           the server answered the call with a protocol error
         * ToolNotApproved       the tool is not the one that staff approved
@@ -30,6 +31,13 @@ class SignInFailed(McpConnectFailed):
     """The sign-in at the tool's server failed."""
 
     advice = "Sign in again; if that does not help, check the OAuth client."
+
+
+class SignInNeeded(SignInFailed):
+    """The user must sign in at the tool's server first: in a chat, or in the settings
+    under Sign-ins."""
+
+    advice = "Sign in yourself on the sign-in page of this MCP server."
 
 
 class ConnectionLost(McpError):

@@ -20,6 +20,7 @@ from yarl import URL
 
 from llm.concurrency.worker_thread import run_off_loop
 from llm.db.encrypted_field import SecretUnavailable
+from llm.telemetry import tracing
 from llm.wire import bounded_json
 from llm.wire.sse import SSEDecoder
 from tools.errors import (
@@ -46,6 +47,7 @@ class SessionHealth:
     def __init__(self) -> None:
         self.status = 0  # of the last error answer
         self.is_gone = False  # the server does not know the session
+        self.needs_sign_in = False  # it refuses the user's tokens
         #: Set if an answer was cut off; the SDK only reports that it ended early.
         self.too_large: AnswerTooLarge | None = None
 
@@ -92,6 +94,8 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         check_url(str(request.url))
+        if tracing.spans is not None:  # the SDK sends it in the context of its caller
+            tracing.spans.add_trace_headers(request.headers)
         with _convert_errors():
             answer = await self._pool.handle_async_request(_to_httpcore(request))
         response = httpx2.Response(

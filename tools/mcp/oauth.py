@@ -35,7 +35,8 @@ from mcp.shared.auth import (
 from pydantic import AnyUrl, ValidationError
 from yarl import URL
 
-from tools.mcp.errors import SignInFailed
+from tools.mcp.errors import SignInFailed, SignInNeeded
+from tools.mcp.http_transport import SessionHealth
 from tools.mcp.oauth_storage import TokenStorage, reveal_secret, secret_method
 from tools.mcp.server_spec import (
     AuthorizationCode,
@@ -53,13 +54,19 @@ _FORM = "application/x-www-form-urlencoded"
 Flow = AsyncGenerator[httpx2.Request, httpx2.Response]
 
 
-def build_auth(server: ServerSpec) -> httpx2.Auth | None:
-    """The auth object for the server. Raises SignInFailed if secrets are lost."""
+def build_auth(
+    server: ServerSpec, health: SessionHealth | None = None
+) -> httpx2.Auth | None:
+    """The auth object for the server. Raises SignInFailed if secrets are lost.
+
+    It notes in `health` that the user must sign in, because the SDK reports only that
+    the session has ended.
+    """
     match server.oauth:
         case ClientCredentials() as client:
             return _build_client_credentials_auth(server.url, client)
         case AuthorizationCode() as client:
-            return _AuthorizationCodeAuth(server.url, client)
+            return _AuthorizationCodeAuth(server.url, client, health)
         case None:
             return None
 
@@ -175,15 +182,18 @@ def _build_client_credentials_provider(
 
 
 class _AuthorizationCodeAuth(httpx2.Auth):
-    """Runs the SDK's flow, with stored tokens and a sign-in in two requests of staff.
+    """Runs the SDK's flow, with stored tokens and a sign-in in two requests.
 
     The second request repeats the flow with the code that came back. The SDK's new
     state and verifier are replaced by those of the first request: the state in the
     answer that it is given, the verifier in the token request that it makes.
     """
 
-    def __init__(self, url: str, client: AuthorizationCode) -> None:
+    def __init__(
+        self, url: str, client: AuthorizationCode, health: SessionHealth | None = None
+    ) -> None:
         self._url = url
+        self._health = health
         self._client = client
         self._store = TokenStorage(client)
         self._provider: OAuthClientProvider | None = None
@@ -272,6 +282,10 @@ class _AuthorizationCodeAuth(httpx2.Auth):
         """Raises SignInFailed if no person can sign in now; called before the SDK
         registers a client."""
         if self._client.visit is None and self._client.came_back is None:
+            if self._client.by_user:
+                if self._health:
+                    self._health.needs_sign_in = True
+                raise SignInNeeded
             raise SignInFailed("a member of staff must sign in at this MCP server.")
 
     async def _prefer_issuer(self, response: httpx2.Response) -> httpx2.Response:

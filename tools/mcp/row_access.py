@@ -20,7 +20,8 @@ from llm.concurrency.database_thread import run_in_database_thread
 from llm.db.bound_secrets import Binding
 from llm.db.encrypted_field import OriginChanged, Secret, SecretUnavailable
 from tools.errors import FetchError, ToolError
-from tools.mcp.errors import McpError, SignInFailed, ToolNotApproved
+from tools.mcp.errors import McpError, SignInFailed, SignInNeeded, ToolNotApproved
+from tools.mcp.server_spec import ServerSpec
 from tools.mcp.tool_definition import ToolDefinition
 
 logger = logging.getLogger(__name__)
@@ -40,9 +41,21 @@ class ServerRow(Protocol):
         seconds: float | None,
     ) -> None: ...
 
+    def add_to_listing(
+        self, found: Sequence[ToolDefinition], about: Mapping[str, str]
+    ) -> None: ...
+
     def record_error(self, error: str) -> None: ...
 
     def record_failed_call(self, tool: str, text: str) -> None: ...
+
+
+class UserSignInRow(Protocol):
+    """The sign-in of one user."""
+
+    is_usable: bool
+
+    def with_tokens(self, server: ServerSpec) -> ServerSpec: ...
 
 
 class ApprovedToolRow(Protocol):
@@ -75,8 +88,8 @@ class MemoryTokenStore:
 class RowTokenStore:
     """Token store for one sign-in; empty after a newer sign-in or a sign-out."""
 
-    model: type[models.Model]  # has the columns of `tools.models.mcp_oauth`
-    server_id: int
+    model: type[models.Model]  # has the columns of `tools.models.stored_sign_in`
+    row_id: int
     since: datetime | None  # time of the sign-in; None if there was none
     binding: Binding  # ties the tokens to the server's origin
 
@@ -114,6 +127,9 @@ class RowTokenStore:
             ) from exc
         return state
 
+    def delete(self) -> None:
+        self._rows().delete()
+
     def _claim(self) -> bool:
         now = timezone.now()
         free = self._rows().exclude(renewing_until__gt=now)
@@ -126,7 +142,7 @@ class RowTokenStore:
         rows = self.model._default_manager.all()
         if not self.since:
             return rows.none()
-        return rows.filter(pk=self.server_id, signed_in_at=self.since)
+        return rows.filter(pk=self.row_id, signed_in_at=self.since)
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +151,8 @@ class RowNotice:
 
     model: type[models.Model]  # its rows are `ServerRow`s
     server_id: int
+    #: Users sign in there; each sees only the tools that the server shows to him.
+    by_user: bool = False
 
     async def report_listing(
         self,
@@ -142,9 +160,14 @@ class RowNotice:
         about: Mapping[str, str],
         seconds: float | None = None,
     ) -> None:
+        if self.by_user:
+            await self._update_row(lambda row: row.add_to_listing(found, about))
+            return
         await self._update_row(lambda row: row.update_listing(found, about, seconds))
 
     async def report_failure(self, failure: ToolError) -> None:
+        if self.by_user and isinstance(failure, SignInFailed):
+            return  # it concerns one user
         await self._update_row(lambda row: row.record_error(describe_failure(failure)))
 
     async def report_failed_call(self, tool: str, failure: ToolError) -> None:
@@ -187,6 +210,39 @@ class RowPin:
             "server"
         )
         row: ApprovedToolRow | None = rows.filter(pk=self.pin_id).first()
+        return row
+
+
+@dataclass(frozen=True, slots=True)
+class RowSignIns:
+    """The stored sign-ins of users at one server."""
+
+    model: type[models.Model]  # its rows are `UserSignInRow`s
+    server_id: int
+
+    async def use(self, server: ServerSpec, user_id: int | None) -> ServerSpec:
+        """The server with this user's tokens, which are looked up before each call: a
+        sign-out holds at once. Raises SignInNeeded."""
+        row = await run_in_database_thread(lambda: self._load(user_id))
+        if row is None or not row.is_usable:
+            raise SignInNeeded
+        return row.with_tokens(server)
+
+    async def end(self, server: ServerSpec) -> None:
+        """A sign-in that is newer than the tokens of `server` stays."""
+        store = getattr(server.oauth, "store", None)
+        assert isinstance(store, RowTokenStore), "`use` gave it"
+        await run_in_database_thread(store.delete)
+
+    def _load(self, user_id: int | None) -> UserSignInRow | None:
+        if user_id is None:
+            return None
+        rows: models.QuerySet[Any] = self.model._default_manager.select_related(
+            "server"
+        )
+        row: UserSignInRow | None = rows.filter(
+            server=self.server_id, user=user_id
+        ).first()
         return row
 
 

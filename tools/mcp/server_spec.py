@@ -54,6 +54,18 @@ class Notice(Protocol):
         ...
 
 
+class SignIns(Protocol):
+    """The sign-ins of users at a server at which each user signs in."""
+
+    async def use(self, server: ServerSpec, user_id: int | None) -> ServerSpec:
+        """The server with the tokens of this user. Raises SignInNeeded."""
+        ...
+
+    async def end(self, server: ServerSpec) -> None:
+        """Forget the tokens that `use` gave, because the server refuses them."""
+        ...
+
+
 class Pin(Protocol):
     """The approval of one tool, which all processes share."""
 
@@ -133,6 +145,8 @@ class AuthorizationCode:
     issuer: str = ""  # where that client is registered
     scope: str = ""
     client_name: str = "Parley"
+    #: Whether each user signs in, and not a member of staff for all of them.
+    by_user: bool = False
     #: URL of this client's published metadata; "" to register a client.
     metadata_url: str = ""
     visit: Callable[[str], Awaitable[AuthorizationResponse]] | None = None
@@ -155,6 +169,8 @@ class ServerSpec:
     oauth: ClientCredentials | AuthorizationCode | None = field(
         default=None, repr=False
     )
+    #: The user whose tokens it has; users do not share a session. None: all users.
+    account: int | None = None
     allowed_tools: frozenset[str] | None = None  # by the server's names; None for all
     networks: tuple[Network, ...] = ()  # private networks that it may be in
     timeout: float = DEFAULT_TIMEOUT  # seconds, for connecting and for listing

@@ -25,6 +25,7 @@ from tools.mcp.errors import (
     ConnectionLost,
     McpConnectFailed,
     McpError,
+    SignInNeeded,
     ToolNotApproved,
 )
 from tools.mcp.results import result_of
@@ -98,6 +99,10 @@ class Session:
     @property
     def is_open(self) -> bool:
         return self._owner is not None and not self._owner.done()
+
+    @property
+    def is_in_use(self) -> bool:
+        return self.is_open or bool(self._callers)
 
     async def tools(self) -> tuple[ToolDefinition, ...]:
         """The tools that staff allow, as the server lists them."""
@@ -199,6 +204,9 @@ class Session:
         from tools.mcp.error_conversion import convert_call_error
 
         failure = convert_call_error(exc, opened.health.status)
+        if opened.health.needs_sign_in:
+            opened.close_requested.set()
+            return SignInNeeded()
         is_lost = isinstance(failure, ConnectionLost)
         is_alone = len(self._callers) == 1
         if is_lost or opened.health.is_gone or (is_alone and opened.health.is_doubtful):

@@ -1,4 +1,4 @@
-"""OAuth sign-in of staff at an MCP server, in two requests.
+"""OAuth sign-in of a person at an MCP server, in two requests.
 
 The SDK's flow waits in memory for the redirect back. Here the redirect may reach
 another process: `begin` stores the flow's state, `finish` repeats the discovery and
@@ -20,7 +20,7 @@ from llm.http.addresses import is_public
 from tools.errors import AddressRefused, ToolError
 from tools.guard import check_url, lookup, resolve_name
 from tools.http.exchange import Limits
-from tools.mcp.connection_check import list_server
+from tools.mcp.connection_check import ServerListing, list_server
 from tools.mcp.errors import SignInFailed
 from tools.mcp.row_access import MemoryTokenStore, describe_failure
 from tools.mcp.server_spec import (
@@ -31,13 +31,15 @@ from tools.mcp.server_spec import (
 )
 from tools.models.mcp_server import McpServer
 from tools.models.mcp_sign_in import McpSignIn
+from tools.models.mcp_user_sign_in import McpUserSignIn
 
 MAX_SERVER_TEXT = 200  # characters of an authorization server's own message
 
 
 @dataclass
 class _SignInPage:
-    """The page that the SDK would open, with a PKCE verifier that can be stored."""
+    """Receives from the SDK the URL of the page where the person signs in, instead of a
+    browser, and gives it a PKCE verifier that can be stored until the redirect back."""
 
     server: ServerSpec
     url: str = ""
@@ -61,8 +63,11 @@ class _SignInPage:
         raise SignInFailed("a person is signing in.")
 
 
-def begin(row: McpServer, user: Any, redirect_uri: str) -> str:
-    """Begin a sign-in; return the URL where `user` signs in. Raises ToolError."""
+def begin(row: McpServer, user: Any, redirect_uri: str, **about: Any) -> str:
+    """Begin a sign-in; return the URL where `user` signs in. Raises ToolError.
+
+    `about` is JSON that `McpSignIn.objects.take` returns among the secrets.
+    """
     store = MemoryTokenStore(_find_registered_client(row, redirect_uri))
     spec = row.spec
     page = _SignInPage(spec)
@@ -73,7 +78,10 @@ def begin(row: McpServer, user: Any, redirect_uri: str) -> str:
             raise page.error or exc from exc
     else:
         raise SignInFailed("the server lists its tools without a sign-in.")
+    if row.is_for_users and (client := store.state.get("client")):
+        row.store_shared_client(client)
     secrets = {
+        **about,
         "verifier": page.verifier,
         "redirect_uri": redirect_uri,
         "held": store.state,
@@ -90,6 +98,18 @@ def finish(
     `query` is that of the redirect back, `secrets` is what `begin` stored. An error of
     the listing is stored in the row. Raises SignInFailed if there are no tokens.
     """
+    failure, listing = finish_for_user(row, user, secrets, query)
+    if listing is None:
+        row.record_error(describe_failure(failure or SignInFailed()))
+    else:
+        row.record_listing(*listing)
+
+
+def finish_for_user(
+    row: McpServer, user: Any, secrets: Mapping[str, Any], query: Mapping[str, str]
+) -> tuple[ToolError | None, ServerListing | None]:
+    """As `finish`; the server's row does not change, because the tools that one user
+    sees are not what staff review. Returns why listing failed, or the listing."""
     if error := query.get("error"):
         raise SignInFailed(_describe_denial(error, query.get("error_description", "")))
     store = MemoryTokenStore(secrets["held"])
@@ -100,16 +120,23 @@ def finish(
         token_endpoint=store.state["token_endpoint"],
     )
     spec = _with_sign_in(row.spec, secrets["redirect_uri"], store, came_back=response)
+    failure: ToolError | None = None
+    listing: ServerListing | None = None
     try:
-        found, about, seconds = list_server(spec)
+        listing = list_server(spec)
     except ToolError as exc:
         if "tokens" not in store.state:
             raise SignInFailed(str(exc)) from exc
-        row.save_sign_in(store.state, user)
-        row.record_error(describe_failure(exc))
+        failure = exc
+    _store_tokens(row, user, store.state)
+    return failure, listing
+
+
+def _store_tokens(row: McpServer, user: Any, state: Mapping[str, Any]) -> None:
+    if row.is_for_users:
+        McpUserSignIn.objects.store(row, user, state)
     else:
-        row.save_sign_in(store.state, user)
-        row.record_listing(found, about, seconds)
+        row.save_sign_in(state, user)
 
 
 def _with_sign_in(
@@ -125,7 +152,10 @@ def _find_registered_client(row: McpServer, redirect_uri: str) -> dict[str, Any]
     """The client that an earlier sign-in registered, if it has this redirect URI."""
     oauth = row.oauth()
     assert isinstance(oauth, AuthorizationCode)
-    client = async_to_sync(oauth.store.load)().get("client") or {}
+    if row.is_for_users:
+        client = row.load_shared_client()
+    else:
+        client = async_to_sync(oauth.store.load)().get("client") or {}
     return {"client": client} if redirect_uri in client.get("redirect_uris", ()) else {}
 
 

@@ -18,11 +18,12 @@ from tools.mcp.errors import SignInFailed
 from tools.mcp.row_access import MemoryTokenStore
 from tools.mcp.server_spec import AuthorizationCode, ServerSpec
 from tools.models.mcp_server import McpServer
+from tools.models.mcp_user_sign_in import McpUserSignIn
 
 TIME_TO_REVOKE = 10.0  # seconds
 
 
-def sign_out(row: McpServer) -> bool:
+def sign_out(row: McpServer | McpUserSignIn) -> bool:
     """Delete the tokens in any case, then revoke them at the authorization server.
 
     False if there is nothing to revoke or no revocation endpoint. Raises ToolError if

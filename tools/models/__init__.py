@@ -9,6 +9,7 @@ from tools.models.mcp_rejection import McpRejection
 from tools.models.mcp_server import McpServer
 from tools.models.mcp_sign_in import McpSignIn
 from tools.models.mcp_tool import McpTool
+from tools.models.mcp_user_sign_in import McpUserSignIn
 from tools.models.tool import PermittedTools, Tool
 from tools.models.tool_use import ToolUse
 from tools.models.tool_version import ToolVersion
@@ -21,6 +22,7 @@ __all__ = [
     "McpServer",
     "McpSignIn",
     "McpTool",
+    "McpUserSignIn",
     "PermittedTools",
     "Tool",
     "ToolUse",

@@ -242,6 +242,7 @@ class HttpTool(SecretHeaders, AsyncAnswers):
             call=call,
             poll=call.poll if self.async_answers else None,
             replay=replay,
+            risk="reads" if self.method in SAFE_METHODS else "both",
             blocking=not self.async_answers,
             approval=self.tool.usual_approval(reads_only=self.method in SAFE_METHODS),
             source=str(self),

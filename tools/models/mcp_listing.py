@@ -73,6 +73,20 @@ class ToolListing(models.Model):
         elif self.error:
             self._store_error("")
 
+    @transaction.atomic
+    def add_to_listing(
+        self, found: Collection[ToolDefinition], about: Mapping[str, str]
+    ) -> None:
+        """Store what the session of one user lists. The server may show him fewer tools
+        than others, so what he lacks stays."""
+        new = {definition.name: definition for definition in found}
+        stored = map(ToolDefinition.from_dict, self.listing)
+        kept = [new.pop(each.name, each) for each in stored]
+        listing = [*kept, *new.values()]
+        if self.listing != [definition.as_dict for definition in listing]:
+            logger.warning("MCP server %s lists different tools than before", self.name)
+            self._store_listing(listing, about)
+
     def record_error(self, error: str) -> None:
         """Why no session could be opened."""
         self._record_event(McpEvent.Kind.NOT_CONNECTED, error)

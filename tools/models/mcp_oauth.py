@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
-from typing import Any, cast
+from typing import Any
 
 from django.conf import settings
 from django.core.exceptions import ValidationError
@@ -11,18 +12,19 @@ from django.db import models
 from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
-from llm.db.bound_secrets import Binding, canonical_origin
-from llm.db.encrypted_field import EncryptedTextField, binding_of
-from llm.db.secret_rows import SecretRow
+from llm.db.bound_secrets import canonical_origin
+from llm.db.encrypted_field import EncryptedTextField, Secret, SecretUnavailable
 from tools.http.validation import url_problems
-from tools.mcp.row_access import RowTokenStore, sign_in_columns
+from tools.mcp.row_access import MemoryTokenStore, sign_in_columns
 from tools.mcp.server_spec import AuthorizationCode, ClientCredentials
+from tools.models.stored_sign_in import StoredSignIn
 
 
-class OAuthClient(SecretRow):
+class OAuthClient(StoredSignIn):
     class Flow(models.TextChoices):
         MACHINE = "machine", _("client credentials")
         PERSON = "person", _("a member of staff signs in")
+        USER = "user", _("each user signs in")
 
     oauth_flow = models.CharField(
         _("sign-in"),
@@ -38,8 +40,8 @@ class OAuthClient(SecretRow):
         max_length=500,
         blank=True,
         help_text=_(
-            "Client id at the authorization server. If a member of staff signs in,"
-            " leave empty to register a client automatically."
+            "Client id at the authorization server. If a person signs in, leave empty"
+            " to register a client automatically."
         ),
     )
     oauth_issuer = models.CharField(
@@ -63,8 +65,6 @@ class OAuthClient(SecretRow):
     oauth_secret = EncryptedTextField(
         _("client secret"), blank=True, default="", hint_field="oauth_hint"
     )
-    sign_in = EncryptedTextField(blank=True, default="", editable=False)
-    signed_in_at = models.DateTimeField(null=True, editable=False)
     signed_in_by = models.ForeignKey(
         settings.AUTH_USER_MODEL,
         models.SET_NULL,
@@ -72,9 +72,6 @@ class OAuthClient(SecretRow):
         editable=False,
         related_name="+",
     )
-    signed_in_until = models.DateTimeField(null=True, editable=False)
-    sign_in_renews = models.BooleanField(default=False, editable=False)
-    renewing_until = models.DateTimeField(null=True, editable=False)
 
     class Meta:
         abstract = True
@@ -121,36 +118,37 @@ class OAuthClient(SecretRow):
                     issuer=self.oauth_issuer,
                     scope=self.oauth_scope,
                 )
-            case self.Flow.PERSON:
+            case self.Flow.PERSON | self.Flow.USER:
+                by_user = self.oauth_flow == self.Flow.USER
                 return AuthorizationCode(
                     redirect_uri=UNUSED_REDIRECT_URI,
-                    store=self._token_store(),
+                    # A user's tokens are added when a call of this user needs them.
+                    store=MemoryTokenStore() if by_user else self.token_store(),
                     client_id=self.oauth_client_id,
                     client_secret=self.oauth_secret or None,
                     issuer=self.oauth_issuer,
                     scope=self.oauth_scope,
+                    by_user=by_user,
                 )
         return None
 
-    def _token_store(self) -> RowTokenStore:
-        binding = self._sign_in_binding()
-        return RowTokenStore(type(self), self.pk, self.signed_in_at, binding)
+    # The client that users share, where each user signs in
 
-    def _sign_in_binding(self) -> Binding:
-        column = cast(EncryptedTextField, self._meta.get_field("sign_in"))
-        return binding_of(column, self)
+    def load_shared_client(self) -> Mapping[str, Any]:
+        """The client that was registered for the users; empty if there is none."""
+        try:
+            stored = json.loads(self.sign_in.reveal()) if self.sign_in else {}
+        except SecretUnavailable:  # or for another address
+            return {}
+        client: Mapping[str, Any] = stored.get("client") or {}
+        return client
 
-    # The sign-in of a person
+    def store_shared_client(self, client: Mapping[str, Any]) -> None:
+        """Without tokens: those of a member of staff are not for the users."""
+        secret = Secret.of(json.dumps({"client": client}))
+        self._set(sign_in=secret, signed_in_at=None, signed_in_by=None)
 
-    @property
-    def is_signed_in(self) -> bool:
-        return bool(self.sign_in)
-
-    @property
-    def has_expired(self) -> bool:
-        """True if the tokens have expired and cannot be renewed."""
-        until = self.signed_in_until
-        return bool(until and not self.sign_in_renews and until < timezone.now())
+    # The sign-in of a member of staff
 
     def save_sign_in(self, state: Mapping[str, Any], user: Any) -> None:
         values = {**sign_in_columns(state), "signed_in_at": timezone.now()}

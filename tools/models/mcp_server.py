@@ -10,6 +10,7 @@ import logging
 from collections.abc import Collection, Mapping
 from typing import Any
 
+from django.contrib.auth.models import Group
 from django.core.exceptions import ValidationError
 from django.core.validators import MaxValueValidator, MinValueValidator, RegexValidator
 from django.db import models, transaction
@@ -32,8 +33,10 @@ from tools.mcp.tool_definition import ToolDefinition, build_tool_name
 from tools.models.mcp_listing import ToolListing
 from tools.models.mcp_oauth import OAuthClient
 from tools.models.mcp_tool import McpTool
+from tools.models.mcp_user_sign_in import McpUserSignIn
+from tools.models.stored_sign_in import StoredSignIn
 from tools.models.tool import Tool
-from tools.models.tool_version import MAX_NOTE, ToolVersion, take_snapshot
+from tools.models.tool_version import MAX_NOTE, ToolVersion
 from tools.validators import raise_field_errors, validate_headers, validate_networks
 
 logger = logging.getLogger(__name__)
@@ -125,6 +128,15 @@ class McpServer(SecretHeaders, OAuthClient, ToolListing):
         help_text=_("Seconds for connecting and for listing the tools."),
     )
     enabled = models.BooleanField(default=True)
+    groups = models.ManyToManyField(
+        Group,
+        blank=True,
+        related_name="+",
+        help_text=_(
+            "Groups whose members may use the server's tools; empty for everybody. The"
+            " groups of a tool narrow this further."
+        ),
+    )
     hosted = models.BooleanField(
         _("called by the provider"),
         default=False,
@@ -211,7 +223,7 @@ class McpServer(SecretHeaders, OAuthClient, ToolListing):
             "allowed_tools": (
                 None if self.allowed_tools is None else frozenset(self.allowed_tools)
             ),
-            "notice": RowNotice(McpServer, self.pk),
+            "notice": RowNotice(McpServer, self.pk, self.is_for_users),
         }
         if self.is_program:
             return ServerSpec(program=load_programs()[self.name], **common)
@@ -223,6 +235,27 @@ class McpServer(SecretHeaders, OAuthClient, ToolListing):
             networks=tuple(parse_networks(self.networks)[0]),
             **common,
         )
+
+    @property
+    def is_for_users(self) -> bool:
+        """Whether each user signs in."""
+        return self.oauth_flow == self.Flow.USER
+
+    @property
+    def signs_in_persons(self) -> bool:
+        return self.oauth_flow in (self.Flow.PERSON, self.Flow.USER)
+
+    def find_sign_in(self, user: Any) -> StoredSignIn | None:
+        """The sign-in that calls of this user have, if a person signs in."""
+        if not self.is_for_users:
+            return self if self.is_signed_in else None
+        return McpUserSignIn.objects.filter(server=self, user=user).first()
+
+    def spec_for(self, user: Any) -> ServerSpec:
+        """`spec`, with the tokens of this user if each user signs in. Raises
+        LookupError if its program is gone."""
+        found = self.find_sign_in(user) if self.is_for_users and user else None
+        return found.spec if isinstance(found, McpUserSignIn) else self.spec
 
     # Approval
 
@@ -266,7 +299,7 @@ class McpServer(SecretHeaders, OAuthClient, ToolListing):
     def _pin(self, definition: ToolDefinition, user: Any) -> Tool:
         pin = self.tools.filter(remote_name=definition.name).first()
         pin = pin or McpTool(server=self, remote_name=definition.name)
-        before = take_snapshot(pin.tool) if pin.pk else None
+        before = ToolVersion.take_snapshot(pin.tool) if pin.pk else None
         if not pin.pk:
             pin.tool = self._tool_for(definition)
         pin.definition, pin.difference = definition.as_dict, ""

@@ -11,10 +11,11 @@ from django.utils.translation import gettext_lazy as _
 
 from tools.mcp.client import build_tool
 from tools.mcp.errors import SignInFailed, ToolNotApproved
-from tools.mcp.row_access import RowPin
+from tools.mcp.row_access import RowPin, RowSignIns
 from tools.mcp.tool_definition import ToolDefinition
+from tools.models.mcp_user_sign_in import McpUserSignIn
 from tools.models.tool import Tool
-from tools.runtime_tool import RuntimeTool
+from tools.runtime_tool import OwnSignIn, Risk, RuntimeTool
 
 
 class McpTool(models.Model):
@@ -82,16 +83,27 @@ class McpTool(models.Model):
         if not spec.allows(self.remote_name):
             return None
         pinned = self.pinned
-        pin = RowPin(McpTool, self.pk, server.signed_in_at)
-        tool = build_tool(spec, pinned, self.tool.name, pin)
+        own, sign_ins = None, None
+        if server.is_for_users:
+            own = OwnSignIn(server_id=server.pk, title=spec.title)
+            sign_ins = RowSignIns(McpUserSignIn, server.pk)
+        pin = RowPin(McpTool, self.pk, None if own else server.signed_in_at)
+        tool = build_tool(spec, pinned, self.tool.name, pin, sign_ins)
         approval = self.tool.usual_approval(reads_only=pinned.reads_only)
-        return replace(tool, approval=approval)
+        return replace(tool, approval=approval, risk=self._risk, own_sign_in=own)
+
+    @property
+    def _risk(self) -> Risk:
+        return "reads" if self.pinned.reads_only else "both"
 
     @property
     def runs_at_providers(self) -> bool:
         """True if a provider may call it: unchanged, and needs no approval, for which
-        providers do not ask."""
+        providers do not ask, not even after foreign content."""
         asks = self.tool.approval or self.tool.usual_approval(
             reads_only=self.pinned.reads_only
         )
-        return not self.difference and (not asks or asks == Tool.Approve.NEVER)
+        if self.difference or (asks and asks != Tool.Approve.NEVER):
+            return False
+        reads = (self.tool.risk or self._risk) in ("none", "reads")
+        return reads or self.tool.runs_after_untrusted

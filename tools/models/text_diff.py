@@ -1,10 +1,12 @@
-"""Line-by-line diff of two texts, for display. Pure."""
+"""Diffs of two texts line by line, and of two snapshots by field, for display. Pure."""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from difflib import SequenceMatcher
-from typing import Literal
+from typing import Any, Literal
 
 CONTEXT = 3  # unchanged lines before and after a change
 MAX_LINES = 2_000  # lines that are compared; the time grows with their square
@@ -38,3 +40,28 @@ def diff_lines(before: str, after: str) -> list[DiffLine]:
     if lines and end < len(old):
         lines.append(DiffLine("…"))
     return lines
+
+
+@dataclass(frozen=True, slots=True)
+class FieldDifference:
+    field: str  # as shown to staff
+    lines: list[DiffLine]
+
+
+def diff_fields(
+    before: Mapping[str, Any], after: Mapping[str, Any]
+) -> list[FieldDifference]:
+    """One difference for each field that changed, in the order of the fields."""
+    return [
+        FieldDifference(
+            name, diff_lines(_to_text(before.get(name)), _to_text(after.get(name)))
+        )
+        for name in {**before, **after}
+        if before.get(name) != after.get(name)
+    ]
+
+
+def _to_text(value: Any) -> str:
+    if value is None or isinstance(value, str):
+        return value or ""
+    return json.dumps(value, indent=2, ensure_ascii=False)

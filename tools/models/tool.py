@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, cast
 
+from django.apps import apps
 from django.contrib.auth.models import Group
 from django.core.exceptions import ValidationError
 from django.core.validators import MaxValueValidator, MinValueValidator, RegexValidator
@@ -16,7 +17,7 @@ from django.utils.translation import gettext_lazy as _
 from tools.hosted.definitions import find_definition_problems as hosted_problems
 from tools.json_schema.schema_mistakes import rule_mistakes
 from tools.registry import python_tools
-from tools.runtime_tool import NAME, Approval, Replay, RuntimeTool
+from tools.runtime_tool import NAME, Approval, Replay, Risk, RuntimeTool
 from tools.validators import describe_mistakes, raise_field_errors
 
 #: Related rows that `Tool.build_tool` and `Tool.build_hosted_definition` read.
@@ -88,9 +89,22 @@ class ToolQuerySet(models.QuerySet["Tool"]):
         if user is None or user.is_superuser:
             return self
         named = Tool.groups.through.objects.filter(tool=OuterRef("pk"))
+        servers = apps.get_model("tools", "McpServer").groups.through.objects
+        of_server = servers.filter(
+            Q(mcpserver=OuterRef("mcp__server")) | Q(mcpserver=OuterRef("mcp_server"))
+        )
         if user.pk is None:  # an anonymous user
-            return self.filter(~Exists(named))
-        return self.filter(~Exists(named) | Exists(named.filter(group__user=user.pk)))
+            return self.filter(~Exists(named), ~Exists(of_server))
+        return self.filter(
+            ~Exists(named) | Exists(named.filter(group__user=user.pk)),
+            ~Exists(of_server) | Exists(of_server.filter(group__user=user.pk)),
+        )
+
+    def may_run_always(self, name: str) -> bool:
+        """Whether a user may let the further calls of a conversation run unasked."""
+        row = self.select_related(*RELATED_ROWS).filter(name=name).first()
+        tool = row.build_tool() if row else None
+        return tool is not None and tool.may_run_always
 
     def awaiting_review(self) -> ToolQuerySet:
         """Tools with side effects that run without approval, only because they are
@@ -137,6 +151,12 @@ class Tool(models.Model):
         FIRST = "first", _("the first time in a conversation")
         RULE = "rule", _("if the arguments match a rule")
 
+    class Risk(models.TextChoices):
+        NONE = "none", _("neither reads foreign content nor changes anything")
+        READS = "reads", _("reads content that others write")
+        CHANGES = "changes", _("changes or sends something")
+        BOTH = "both", _("reads such content and changes something")
+
     name = models.SlugField(
         max_length=64,
         unique=True,
@@ -171,6 +191,16 @@ class Tool(models.Model):
         blank=True,
         validators=[MinValueValidator(0.1), MaxValueValidator(LONGEST_TIMEOUT)],
         help_text=_("Seconds; empty for the limit in the code, or the default."),
+    )
+    calls_per_minute = models.PositiveIntegerField(
+        _("calls a minute"),
+        null=True,
+        blank=True,
+        validators=[MinValueValidator(1)],
+        help_text=_(
+            "Of each user, in all their chats and programs; a call beyond is refused,"
+            " and the model is told when to try again. Empty means no limit."
+        ),
     )
     replay = models.CharField(
         max_length=10,
@@ -210,6 +240,27 @@ class Tool(models.Model):
         editable=False,
         help_text=_(
             "Created before tools with side effects needed approval by default."
+        ),
+    )
+    risk = models.CharField(
+        max_length=10,
+        choices=Risk.choices,
+        blank=True,
+        default="",
+        db_default="",  # for processes of the previous release
+        help_text=_(
+            "What a call may do. Empty: as the code says; HTTP and MCP tools read"
+            " content that others write, and all but read-only ones change something."
+        ),
+    )
+    runs_after_untrusted = models.BooleanField(
+        _("runs after foreign content"),
+        default=False,
+        db_default=False,
+        help_text=_(
+            "After content that others wrote (web pages, mails, files, outputs of MCP"
+            " servers) has entered a turn, each call that changes something asks a"
+            " person, whatever the approval policy. Tick to waive exactly this."
         ),
     )
     approvers = models.ForeignKey(
@@ -310,7 +361,11 @@ class Tool(models.Model):
             label=self.label or base.label,
             description=self.description or base.description,
             timeout=base.timeout if self.timeout is None else self.timeout,
+            calls_per_minute=self.calls_per_minute,
             replay=cast(Replay, self.replay) or base.replay,
+            risk=cast(Risk, self.risk)
+            or (base.risk_class if self.replay else base.risk),
+            runs_after_untrusted=self.runs_after_untrusted or base.runs_after_untrusted,
             blocking=base.blocking if self.blocking is None else self.blocking,
             approval=self._approval(base),
         )
@@ -334,6 +389,7 @@ class Tool(models.Model):
                     policy=policy,
                     rule=self.approval_rule,
                     group_id=self.approvers_id,
+                    is_strict=True,
                 )
             case self.Approve.NEVER:
                 return None

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from django.conf import settings
@@ -18,7 +17,7 @@ from django.db import models, transaction
 from django.utils.translation import gettext_lazy as _
 
 from llm.db.columns import list_columns
-from tools.models.text_diff import DiffLine, diff_lines
+from tools.models.text_diff import FieldDifference, diff_fields
 from tools.models.tool import Tool
 
 #: Columns that staff do not set, or that a snapshot stores by name elsewhere.
@@ -40,12 +39,6 @@ MAX_NOTE = 200  # characters
 Snapshot = dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class FieldDifference:
-    field: str  # as shown to staff
-    lines: list[DiffLine]
-
-
 class ToolVersionQuerySet(models.QuerySet["ToolVersion"]):
     def record(
         self,
@@ -63,7 +56,7 @@ class ToolVersionQuerySet(models.QuerySet["ToolVersion"]):
             # The lock makes concurrent changes get different version numbers.
             row = type(tool).objects.select_for_update().get(pk=tool.pk)
             last = self.filter(tool=row).order_by("-number").first()
-            snapshot = take_snapshot(row)
+            snapshot = ToolVersion.take_snapshot(row)
             number = last.number if last else 0
             if snapshot == (last.snapshot if last else before):
                 return False
@@ -104,6 +97,19 @@ class ToolVersion(models.Model):
     def __str__(self) -> str:
         return f"{self.tool} {self.number}"
 
+    @staticmethod
+    def take_snapshot(tool: Tool) -> Snapshot:
+        """The state of a tool as JSON: its columns, its groups by name, the columns of
+        its HTTP request, and the approved definition of an MCP tool."""
+        http, mcp = getattr(tool, "http", None), getattr(tool, "mcp", None)
+        return {
+            "tool": _columns(tool),
+            "groups": sorted(tool.groups.values_list("name", flat=True)),
+            "approvers": tool.approvers.name if tool.approvers else None,
+            "http": _columns(http) if http else None,
+            **({"mcp": mcp.definition} if mcp else {}),
+        }
+
     @transaction.atomic
     def restore(self, user: Any = None) -> list[str]:
         """Restore the tool to this version, except secrets and the enabled flag.
@@ -137,29 +143,9 @@ class ToolVersion(models.Model):
         return sorted(names - groups.keys())
 
 
-def take_snapshot(tool: Tool) -> Snapshot:
-    """The state of a tool as JSON: its columns, its groups by name, the columns of its
-    HTTP request, and the approved definition of an MCP tool."""
-    http, mcp = getattr(tool, "http", None), getattr(tool, "mcp", None)
-    return {
-        "tool": _columns(tool),
-        "groups": sorted(tool.groups.values_list("name", flat=True)),
-        "approvers": tool.approvers.name if tool.approvers else None,
-        "http": _columns(http) if http else None,
-        **({"mcp": mcp.definition} if mcp else {}),
-    }
-
-
 def compare_snapshots(before: Snapshot, after: Snapshot) -> list[FieldDifference]:
     """One difference for each field that changed, in the order of the fields."""
-    old, new = _flatten(before), _flatten(after)
-    return [
-        FieldDifference(
-            name, diff_lines(_to_text(old.get(name)), _to_text(new.get(name)))
-        )
-        for name in {**old, **new}
-        if old.get(name) != new.get(name)
-    ]
+    return diff_fields(_flatten(before), _flatten(after))
 
 
 def _columns(row: models.Model) -> Snapshot:
@@ -192,9 +178,3 @@ def _flatten(snapshot: Snapshot) -> dict[str, Any]:
         **{f"HTTP {name}": value for name, value in http.items()},
         **{f"MCP {name}": value for name, value in mcp.items()},
     }
-
-
-def _to_text(value: Any) -> str:
-    if value is None or isinstance(value, str):
-        return value or ""
-    return json.dumps(value, indent=2, ensure_ascii=False)

@@ -5,7 +5,7 @@ Started as `python -m tools.python.child_process`.
 In, on stdin: a frame with the function's name and arguments, then the answers to its
 questions. Out, on stdout: frames with progress and questions; the last frame has the
 result or the error. A frame is its length (4 bytes, network order) and JSON. The
-function's own output goes to stderr.
+function's own output goes to stderr. The environment has no settings of Parley.
 
 When stdin ends, the parent no longer waits for the result: the process kills itself and
 every process that it has started. `tools.python.isolated_call` starts this module.
@@ -15,14 +15,13 @@ from __future__ import annotations
 
 import asyncio
 import os
-import resource
+import secrets
 import signal
 import struct
 import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from concurrent.futures import Future
-from contextlib import contextmanager
 from functools import reduce
 from importlib import import_module
 from itertools import count
@@ -30,6 +29,7 @@ from typing import Any, BinaryIO
 
 import orjson
 
+from tools.python.limits import limit_process, limited_memory
 from tools.runtime_tool import Accepted, Context, FormAnswer
 
 LENGTH = struct.Struct("!I")
@@ -71,6 +71,7 @@ class Parent:
             if future := self._pending_answers.pop(frame["ask"], None):
                 future.set_result(frame)
         os.killpg(0, signal.SIGKILL)
+        os._exit(1)  # the first process of a sandbox, whose end ends the others
 
     async def ask(
         self, context: Context, message: str, schema: Mapping[str, Any]
@@ -88,13 +89,8 @@ def main() -> None:
     if task is None:
         return
     threading.Thread(target=parent.read_answers, name="parent", daemon=True).start()
-    import django
-
-    django.setup()
+    limit_process(is_sandboxed=task["is_sandboxed"])
     last = _run_task(task, parent)
-    from django.db import connections
-
-    connections.close_all()
     for stream in (sys.stdout, sys.stderr):
         stream.flush()
     parent.send(last)
@@ -107,6 +103,7 @@ def _run_task(task: Frame, parent: Parent) -> Frame | bytes:
     from tools.execution.output import encode_json
 
     try:
+        _set_up_django(task)
         value = _call(task, parent)
         if isinstance(value, Accepted):
             accepted = {"token": value.token, "poll_after": value.poll_after}
@@ -138,35 +135,21 @@ def _call(task: Frame, parent: Parent) -> Any:
             progress=lambda message: parent.send({"progress": str(message)}),
             ask=parent.ask if task["may_ask"] else None,
         )
-    with _limit_memory(task["memory"]):
+    with limited_memory(task["memory"]):
         if signature.is_async:
             return asyncio.run(function(**values))
         return function(**values)
 
 
-@contextmanager
-def _limit_memory(mebibytes: int | None) -> Iterator[None]:
-    """Limit the memory that the function may allocate after the process started."""
-    if mebibytes is None:
-        yield
-        return
-    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
-    limit = _address_space() + mebibytes * 2**20
-    if hard != resource.RLIM_INFINITY:
-        limit = min(limit, hard)
-    resource.setrlimit(resource.RLIMIT_AS, (limit, hard))
-    try:
-        yield
-    finally:  # reporting an error needs memory too
-        resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
+def _set_up_django(task: Frame) -> None:
+    """With the tool's own app, but none of Parley's settings, and no database."""
+    import django
+    from django.conf import settings
 
-
-def _address_space() -> int:
-    try:
-        with open("/proc/self/statm") as statm:
-            return int(statm.read().split()[0]) * resource.getpagesize()
-    except OSError:  # only Linux has /proc/self/statm
-        return 0
+    settings.configure(
+        **task["settings"], DATABASES={}, SECRET_KEY=secrets.token_urlsafe(40)
+    )
+    django.setup()
 
 
 if __name__ == "__main__":

@@ -1,8 +1,10 @@
 """Tool functions that run in a separate process, which can be killed.
 
 Each call starts a new process (`tools.python.child_process`), which shares no state
-with the server. When the call ends, times out or is cancelled, the process is killed
-with all processes that it has started. Starting it takes about a second.
+with the server, gets a clean environment and a fresh temporary folder, and runs in a
+sandbox where the system has one (`tools.python.sandbox`). When the call ends, times out
+or is cancelled, the process is killed with all processes that it has started, and the
+folder is removed. Starting it takes about a second.
 """
 
 from __future__ import annotations
@@ -11,8 +13,10 @@ import asyncio
 import builtins
 import logging
 import os
+import shutil
 import signal
 import sys
+import tempfile
 from asyncio.subprocess import PIPE, Process
 from contextlib import suppress
 from dataclasses import dataclass
@@ -20,10 +24,12 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 import orjson
+from django.apps import apps
 from django.conf import settings
 
 from tools import errors
 from tools.errors import ProcessEnded, ToolError
+from tools.python import sandbox
 from tools.python.child_process import LENGTH, Frame
 from tools.runtime_tool import Accepted, Context
 
@@ -31,6 +37,13 @@ logger = logging.getLogger(__name__)
 
 MAX_PROCESSES = 8  # at once for each event loop; further calls wait
 MAX_FRAME = 64 * 1024 * 1024  # bytes
+DRAIN_TIMEOUT = 5.0  # seconds
+MAX_FORWARDED = 64 * 1024  # bytes of what a call prints
+MAX_PRINTED = 16 * 1024 * 1024  # bytes; a call that prints more is ended
+#: Variables of the server that a child process needs to start.
+_KEPT = ("PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "LD_LIBRARY_PATH")
+#: Each frame has one of these.
+_KINDS = {"progress", "ask", "accepted", "result", "error"}
 
 _process_slots: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = (
     WeakKeyDictionary()
@@ -48,37 +61,58 @@ class IsolatedCall:
         async with _process_slots.setdefault(
             asyncio.get_running_loop(), asyncio.Semaphore(MAX_PROCESSES)
         ):
-            process = await self.start()
+            is_sandboxed = await asyncio.to_thread(sandbox.is_available)
+            folder = await asyncio.to_thread(tempfile.mkdtemp, prefix="parley-tool-")
             try:
-                return await self._run(process, context, arguments)
+                return await self._run_in(folder, is_sandboxed, context, arguments)
             finally:
-                _kill(process)
-                await process.wait()
+                await asyncio.to_thread(_remove, folder)
 
-    async def start(self) -> Process:
-        environment = {
-            **os.environ,
-            "DJANGO_SETTINGS_MODULE": settings.SETTINGS_MODULE,
-            "PYTHONPATH": os.pathsep.join(each or os.getcwd() for each in sys.path),
-        }
+    async def _run_in(
+        self, folder: str, is_sandboxed: bool, context: Context, arguments: Any
+    ) -> Any:
+        process = await self.start(folder, is_sandboxed)
+        printed = asyncio.ensure_future(_forward_prints(process))
+        try:
+            task = self._task(context, arguments, is_sandboxed)
+            return await self._run(process, context, task, printed)
+        finally:
+            _kill(process)
+            printed.cancel()
+            await asyncio.gather(process.wait(), printed, return_exceptions=True)
+            await _drain(process)
+
+    async def start(self, folder: str, is_sandboxed: bool) -> Process:
+        command = [sys.executable, "-P", "-m", "tools.python.child_process"]
+        if is_sandboxed:
+            command = await asyncio.to_thread(sandbox.wrap, command, folder)
         return await asyncio.create_subprocess_exec(
-            sys.executable,
-            *("-P", "-m", "tools.python.child_process"),
+            *command,
             stdin=PIPE,
             stdout=PIPE,
-            env=environment,
+            stderr=PIPE,
+            env=_clean_environment(folder),
+            cwd=folder,
             start_new_session=True,
         )
 
     async def _run(
-        self, process: Process, context: Context, arguments: dict[str, Any]
+        self,
+        process: Process,
+        context: Context,
+        task: Frame,
+        printed: asyncio.Future[None],
     ) -> Any:
         assert process.stdin
         assert process.stdout
+        received = 0
         try:
-            await _send(process, self._task(context, arguments))
+            await _send(process, task)
             while True:
-                frame = await _read(process.stdout)
+                frame, size = await _read(process.stdout)
+                received += size
+                if received > MAX_FRAME + MAX_PRINTED:
+                    raise ToolError(f"it sent more than {received:,} bytes.")
                 if "progress" in frame:
                     context.progress(frame["progress"])
                 elif "ask" in frame:
@@ -86,9 +120,13 @@ class IsolatedCall:
                 else:
                     return self._result(frame)
         except (asyncio.IncompleteReadError, ConnectionError) as exc:
+            if printed.done() and (problem := printed.exception()):
+                raise problem from exc
             raise ProcessEnded(await _describe_exit(process)) from exc
 
-    def _task(self, context: Context, arguments: dict[str, Any]) -> Frame:
+    def _task(
+        self, context: Context, arguments: dict[str, Any], is_sandboxed: bool
+    ) -> Frame:
         id_fields = (
             "user_id",
             "conversation_id",
@@ -101,6 +139,8 @@ class IsolatedCall:
             "name": self.name,
             "arguments": arguments,
             "memory": self.memory,
+            "is_sandboxed": is_sandboxed,
+            "settings": _child_settings(self.module),
             "may_ask": context.ask is not None,
             "context": {
                 name: getattr(context, name)
@@ -125,12 +165,76 @@ async def _send(process: Process, frame: Frame) -> None:
     await process.stdin.drain()
 
 
-async def _read(stream: asyncio.StreamReader) -> Frame:
+async def _read(stream: asyncio.StreamReader) -> tuple[Frame, int]:
+    """A frame and its length in bytes."""
     (length,) = LENGTH.unpack(await stream.readexactly(LENGTH.size))
     if length > MAX_FRAME:
         raise ToolError(f"its result is larger than {MAX_FRAME:,} bytes.")
-    frame: Frame = orjson.loads(await stream.readexactly(length))
-    return frame
+    body = await stream.readexactly(length)
+    try:
+        frame = orjson.loads(body)
+    except orjson.JSONDecodeError as exc:
+        raise ToolError("its process sent what is no result.") from exc
+    if not isinstance(frame, dict) or not _KINDS & frame.keys():
+        raise ToolError("its process sent what is no result.")
+    return frame, length
+
+
+async def _forward_prints(process: Process) -> None:
+    """To the server's own stderr, as much as is bearable. Raises ToolError and ends the
+    process if it writes without end."""
+    assert process.stderr
+    size = 0
+    while chunk := await process.stderr.read(65_536):
+        if size < MAX_FORWARDED:
+            sys.stderr.write(chunk[: MAX_FORWARDED - size].decode(errors="replace"))
+        size += len(chunk)
+        if size > MAX_PRINTED:
+            _kill(process)
+            raise ToolError(f"it printed more than {MAX_PRINTED:,} bytes.")
+
+
+async def _drain(process: Process) -> None:
+    """Read what the pipes still hold, else they would stay open. A process that has
+    left the group may hold them."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(DRAIN_TIMEOUT):
+            for stream in (process.stdout, process.stderr):
+                while stream is not None and await stream.read(65_536):
+                    pass
+
+
+def _clean_environment(home: str) -> dict[str, str]:
+    """Without keys, addresses and settings."""
+    basics = {name: os.environ[name] for name in _KEPT if name in os.environ}
+    own = {"HOME": home, "TMPDIR": home, "PYTHONPATH": sandbox.code_path()}
+    return {"PATH": os.defpath, **basics, **own}
+
+
+def _child_settings(module: str) -> dict[str, Any]:
+    """Django's settings of the child process: nothing that is secret."""
+    own = apps.get_containing_app_config(module)
+    installed = ["django.contrib.contenttypes", "django.contrib.auth"]
+    if own is not None and own.name not in installed:
+        installed.append(own.name)
+    return {
+        "INSTALLED_APPS": installed,
+        "LANGUAGE_CODE": settings.LANGUAGE_CODE,
+        "TIME_ZONE": settings.TIME_ZONE,
+        "USE_TZ": settings.USE_TZ,
+    }
+
+
+def _remove(folder: str) -> None:
+    def unlock(_function: object, path: str, _exc: object) -> None:
+        """The tool may have taken its rights from a folder."""
+        with suppress(OSError):
+            os.chmod(os.path.dirname(path), 0o700)
+            os.chmod(path, 0o700)
+            os.unlink(path)
+
+    shutil.rmtree(folder, onerror=unlock)
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 async def _forward_question(process: Process, context: Context, frame: Frame) -> None:

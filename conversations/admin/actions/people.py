@@ -6,13 +6,14 @@ from collections import Counter
 from typing import Any
 
 from django.contrib import admin
-from django.contrib.auth.models import User
+from django.contrib.auth.models import Group, User
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
 
 from conversations.access.sessions import end_others
+from conversations.admin.least_privilege import may_grant, may_manage
 from llm.admin import (
     GroupRightsForm,
     ask_about_rows,
@@ -148,8 +149,8 @@ class PeopleActionsMixin(admin.ModelAdmin):
             after = (before | added) - removed
             if after == before:
                 left_out[_("had these groups already")] += 1
-            elif row.is_superuser and not request.user.is_superuser:
-                left_out[_("administrators")] += 1
+            elif why := _why_not_regrouped(request, row, added | removed):
+                left_out[why] += 1
             else:
                 row.groups.set(after)
                 self.log_change(request, row, [{"changed": {"fields": ["groups"]}}])
@@ -166,6 +167,17 @@ class PeopleActionsMixin(admin.ModelAdmin):
 def _why_protected(request: HttpRequest, row: User) -> str:
     if row.pk == request.user.pk:
         return _("your own account")
-    if row.is_superuser and not request.user.is_superuser:
-        return _("administrators")
+    if not may_manage(request.user, row):
+        return _("accounts with rights that you do not have")
+    return ""
+
+
+def _why_not_regrouped(request: HttpRequest, row: User, groups: set[Group]) -> str:
+    """Own groups would be own rights; nor can staff give rights that they lack."""
+    if row.pk == request.user.pk and not request.user.is_superuser:
+        return _("your own account")
+    if not all(may_grant(request.user, group) for group in groups):
+        return _("groups with rights that you do not have")
+    if not may_manage(request.user, row):
+        return _("accounts with rights that you do not have")
     return ""

@@ -16,7 +16,6 @@ from django.utils.translation import gettext_lazy as _
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_POST
 
-from conversations.admin.presets.versions import VersionedAdmin
 from conversations.engine.evaluations.preview import PreviewRefused, start_preview
 from conversations.forms.draft_forms import DraftForm, PreviewForm
 from conversations.models.preset import Preset
@@ -28,9 +27,10 @@ from conversations.models.staff.evaluation import (
     check_publishable,
 )
 from conversations.models.staff.preset_content import Content
-from conversations.models.staff.versions import compare_snapshots
 from llm.errors import LLMError
 from llm.wire.items import Item, text_of
+from tools.admin.versions import VersionedAdmin
+from tools.models.text_diff import diff_fields
 
 OVERRIDE = "conversations.publish_unevaluated"
 
@@ -127,7 +127,7 @@ class DraftsAdmin(VersionedAdmin):
             "row": preset,
             "form": form,
             "draft": draft,
-            "differences": compare_snapshots(live, draft.content) if draft else [],
+            "differences": diff_fields(live, draft.content) if draft else [],
             "obstacle": self._obstacle(preset, draft),
             "may_override": request.user.has_perm(OVERRIDE),
         }

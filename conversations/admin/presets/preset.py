@@ -239,7 +239,14 @@ class ContextSourceAdmin(SecretFormAdmin):
         )
         secret = ["secret"] if writes else []
         return [
-            (None, {"fields": ["name", "title", "kind", "enabled", "on_demand"]}),
+            (
+                None,
+                {
+                    "fields": [
+                        *("name", "title", "kind", "enabled", "on_demand", "groups")
+                    ]
+                },
+            ),
             (_("Text"), {"fields": ["text"]}),
             (_("Python function"), {"fields": ["function"]}),
             (

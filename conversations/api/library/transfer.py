@@ -14,15 +14,19 @@ from rest_framework.parsers import MultiPartParser
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from conversations.access.reauthentication import check_proof
 from conversations.api import schema
+from conversations.api.authentication import token_of
 from conversations.api.files import NoFiles
 from conversations.api.pagination import PageSerializer, list_rows
 from conversations.api.views import ApiView
+from conversations.audit.record import record_event
 from conversations.http.streamed_download import download
 from conversations.input.checks import InputError
 from conversations.models import Conversation, ConversationImport
 from conversations.requests.errors import InvalidInput
 from conversations.transfer import imports as importing
+from conversations.transfer.account import write_account
 from conversations.transfer.export import (
     CONTENT_TYPES,
     file_name,
@@ -90,6 +94,7 @@ class ExportView(ApiView):
         row = load(Conversation.objects.of(request.user).kept().filter(pk=pk))
         if row is None:
             raise Http404
+        record_event("data.export", target=row, subject=request.user)
         return download(
             request,
             write(row, form),
@@ -107,11 +112,20 @@ class ExportAllView(ApiView):
         responses={**schema.FILE, **schema.errors(400)},
     )
     def get(self, request: Request) -> HttpResponseBase:
-        """All conversations of the user in one ZIP archive."""
+        """All conversations of the user in one ZIP archive.
+
+        Its `account.json` has the memories, prompts, folders, ratings, links and
+        settings.
+        """
+        if token_of(request) is None:
+            check_proof(request)
         rows = Conversation.objects.of(request.user).kept()
+        form = _form(request)
+        details = {"format": form, "conversations": rows.count()}
+        record_event("data.export", subject=request.user, details=details)
         return download(
             request,
-            write_zip(rows, _form(request)),
+            write_zip(rows, form, write_account(request.user)),
             "application/zip",
             "parley-conversations.zip",
         )

@@ -19,14 +19,15 @@ from conversations.api.views import ApiView
 from conversations.forms.usage_form import (
     DAYS,
     OWN_GROUPINGS,
+    STAFF_GROUPINGS,
     TOOL,
     StaffUsageForm,
     UsageForm,
 )
 from conversations.models.access_token import Scope
+from conversations.staff.expensive_conversations import report_conversations
 from conversations.staff.usage_csv import usage_csv
 from llm.pricing.usage_report import (
-    GROUPINGS,
     Usage,
     UsageGroup,
     UsageReport,
@@ -36,6 +37,7 @@ from llm.pricing.usage_report import (
 
 VIEW_USAGE = "llm.view_usage"
 _OWN = [name for name in OWN_GROUPINGS if name != TOOL]
+_EVERYBODYS = [name for name in STAFF_GROUPINGS if name != TOOL]
 
 
 class UsageSerializer(serializers.Serializer[Any]):
@@ -44,6 +46,9 @@ class UsageSerializer(serializers.Serializer[Any]):
     input_tokens = serializers.IntegerField()
     cached_tokens = serializers.IntegerField()
     cache_write_tokens = serializers.IntegerField()
+    cache_write_1h_tokens = serializers.IntegerField(
+        help_text="Those of them that stay in the cache for an hour."
+    )
     output_tokens = serializers.IntegerField()
     reasoning_tokens = serializers.IntegerField()
     cost = serializers.SerializerMethodField(
@@ -106,7 +111,8 @@ class UsageReportSerializer(serializers.Serializer[Any]):
     groups = GroupUsageSerializer(
         many=True,
         help_text="The dearest first. A call of a user in two groups, or with two"
-        " tags, counts for both.",
+        " tags, counts for both. Conversations are named by their ids, and only the"
+        " dearest 1,000 are listed.",
     )
 
 
@@ -157,7 +163,7 @@ class AllUsageView(ApiView):
     @schema.describe(
         also_accepted=["as"],
         parameters=[
-            *_parameters(GROUPINGS),
+            *_parameters(_EVERYBODYS),
             OpenApiParameter("user", int, description="Only of the user with this id."),
         ],
         responses={**_RESPONSES, **schema.errors(400, 403)},
@@ -186,7 +192,10 @@ def _respond(request: Request, form: UsageForm, *, costs: bool) -> HttpResponse:
     if form.by_tool:
         text = "Statistics of tools are those of /api/tools/?statistics=30d."
         raise ValidationError({"by": [text]})
-    report = report_usage(form.query)
+    if form.by_conversation:
+        report, _is_cut = report_conversations(form.query)
+    else:
+        report = report_usage(form.query)
     if wanted == "csv":
         return usage_csv(report, costs=costs)
     shown = UsageReportSerializer(_values(report), context={"costs": costs})

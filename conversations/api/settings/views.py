@@ -61,6 +61,7 @@ class UserSettingsSerializer(StrictSerializer, serializers.ModelSerializer[Any])
             "favourite_models",
             "notify_title",
             "notify_browser",
+            "email_after_minutes",
             "shortcuts_enabled",
             "shortcuts",
             "memory_enabled",

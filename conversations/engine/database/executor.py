@@ -19,8 +19,9 @@ import threading
 import time
 import zlib
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from typing import ParamSpec, TypeVar
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextvars import copy_context
+from typing import Any, ParamSpec, TypeVar
 
 from django.db import (
     InterfaceError,
@@ -70,6 +71,10 @@ class Database:
         self._readers = _create_pool(readers, "parley-read")
         self._patience = patience
         self._is_closed = False
+        #: Calls that wait for a thread or run, by the kind of thread.
+        self.calls: dict[str, set[Future[Any]]] = {
+            kind: set() for kind in ("write", "beat", "read")
+        }
         pools = dict.fromkeys([*self._writers, self._beats], 1)
         self._pools = [*pools.items(), (self._readers, readers)]
 
@@ -81,18 +86,22 @@ class Database:
         about = getattr(args[0], "turn_id", args[0]) if args else None
         number = zlib.crc32(about.encode()) if isinstance(about, str) else 0
         writer = self._writers[number % len(self._writers)]
-        return self._run(writer, function, *args, **kwargs)
+        return self._run("write", writer, function, *args, **kwargs)
 
     def beat(
         self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs
     ) -> asyncio.Future[T]:
         """A write that renews leases."""
-        return self._run(self._beats, function, *args, **kwargs)
+        return self._run("beat", self._beats, function, *args, **kwargs)
 
     def read(
         self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs
     ) -> asyncio.Future[T]:
-        return self._run(self._readers, function, *args, **kwargs)
+        return self._run("read", self._readers, function, *args, **kwargs)
+
+    @property
+    def threads(self) -> int:
+        return sum(threads for _, threads in self._pools)
 
     async def close(self) -> None:
         """Execute the submitted calls, then close the connections. A second call does
@@ -109,6 +118,7 @@ class Database:
 
     def _run(
         self,
+        kind: str,
         executor: ThreadPoolExecutor,
         function: Callable[P, T],
         *args: P.args,
@@ -123,9 +133,12 @@ class Database:
             return function(*args, **kwargs)
 
         try:
-            future = executor.submit(call)
+            future = executor.submit(copy_context().run, call)  # for lines of the log
         except RuntimeError as exc:  # the executor was shut down
             raise DatabaseClosed("the engine is going down") from exc
+        calls = self.calls[kind]
+        calls.add(future)
+        future.add_done_callback(calls.discard)
         return asyncio.wrap_future(future)
 
 

@@ -18,7 +18,7 @@ from django.db import connection, models
 from django.db.models.functions import Now
 from django.utils import timezone
 
-from llm.db.statements import adapt_value, fetch_rows
+from llm.db.statements import adapt_value, fetch_rows, prepared_cursor
 from llm.wire.sanitize import replace_nul, sanitize_json
 
 
@@ -108,12 +108,6 @@ def _claim(condition: str) -> str:
 CLAIM_ALONE = _claim(_CLAIMABLE)
 CLAIM = _claim(f"{_CLAIMABLE} AND NOT {_SUSPECT}")
 
-#: Not in order: with ORDER BY SQLite would read all turns of the conversation.
-CLAIMABLE_IN = f"""
-SELECT t.id, t.created_at FROM conversations_turn t
-WHERE t.conversation_id = %s AND t.status IN {_UNFINISHED}
-AND {_CLAIMABLE} AND NOT {_SUSPECT}
-"""
 
 _TO_SWEEP = f"""
 SELECT t.id FROM conversations_turn t
@@ -163,6 +157,16 @@ SELECT 1 WHERE EXISTS (SELECT 1 {_UNDELIVERED}) OR EXISTS (
 """
 HAS_WAKING_RESULTS = f"""
 SELECT 1 {_UNDELIVERED} AND c.state NOT IN ('cancelled', 'abandoned') LIMIT 1
+"""
+#: What follows a turn of the conversation: its claimable turns, and a row without an id
+#: if there are results that wake the model. Not in order: with ORDER BY SQLite would
+#: read all turns of the conversation. Takes the conversation, the current time, and the
+#: conversation again.
+NEXT_IN = f"""
+SELECT t.id, t.created_at FROM conversations_turn t
+WHERE t.conversation_id = %s AND t.status IN {_UNFINISHED}
+AND {_CLAIMABLE} AND NOT {_SUSPECT}
+UNION ALL SELECT NULL, NULL WHERE EXISTS ({HAS_WAKING_RESULTS})
 """
 
 
@@ -215,52 +219,67 @@ def renew(lease_until: Moment, beats: Sequence[Beat]) -> list[Renewal]:
     """
     if not beats:
         return []
-    json_type = "jsonb" if connection.vendor == "postgresql" else "text"
-    number = "CAST(%s AS integer)"
-    json_value = f"CAST(%s AS {json_type})"
-    row_placeholder = f"(%s, {number}, {json_value}, {number}, {number}, {json_value})"
-    values = ", ".join([row_placeholder] * len(beats))
-    beat_values = [value for beat in beats for value in beat]
-    free, ids = "", []
-    if connection.vendor == "postgresql":
-        free = f"AND t.id IN ({_FREE} ({', '.join(['%s'] * len(beats))}) {_SKIPPING})"
-        ids = [turn_id for turn_id, *_ in beats]
+    is_postgres = connection.vendor == "postgresql"
+    table = _BEATS[connection.vendor]
+    values: list[Any] = [lease_until.value]
+    if is_postgres:
+        values += map(list, zip(*beats, strict=True))
+        values.append([turn_id for turn_id, *_ in beats])
+    else:
+        values.append(orjson.dumps(beats).decode())
     _execute(
         _with_clock(f"""
         UPDATE conversations_turn AS t
         SET lease_until = {_MOMENT},
-            partial = CASE WHEN {_NEWER} THEN v.column3 ELSE t.partial END,
-            last_sequence = CASE WHEN {_NEWER} THEN v.column4 ELSE t.last_sequence END,
-            claims_until_progress = COALESCE(v.column5, t.claims_until_progress),
-            provider_response = COALESCE(v.column6, t.provider_response)
-        FROM (VALUES {values}) AS v WHERE t.id = v.column1 AND {_RUN} {free}
+            partial = CASE WHEN {_NEWER} THEN v.partial ELSE t.partial END,
+            last_sequence = CASE WHEN {_NEWER} THEN v.sequence ELSE t.last_sequence END,
+            claims_until_progress = COALESCE(v.claims, t.claims_until_progress),
+            provider_response = COALESCE(v.response, t.provider_response)
+        FROM {table} WHERE t.id = v.turn AND {_RUN} {_FREE if is_postgres else ""}
         """),
-        [lease_until.value, *beat_values, *ids],
+        values,
     )
     # The snapshots, which may be long, are not sent a second time.
-    values = ", ".join([f"(%s, {number}, {number})"] * len(beats))
+    return _find_news([(*beat[:2], None, beat[3], None, None) for beat in beats])
+
+
+def _find_news(beats: Sequence[Beat]) -> list[Renewal]:
+    table = _BEATS[connection.vendor]
+    values: Sequence[Any] = [orjson.dumps(beats).decode()]
+    if connection.vendor == "postgresql":
+        values = list(map(list, zip(*beats, strict=True)))
     found = fetch_rows(
         f"""
-        SELECT v.column1, t.id IS NOT NULL, COALESCE(t.cancel_requested, FALSE),
-            t.id IS NOT NULL AND COALESCE({_UNSTORED}, FALSE)
-        FROM (VALUES {values}) AS v
-        LEFT JOIN conversations_turn t ON t.id = v.column1 AND {_RUN}
-        WHERE t.id IS NULL OR t.cancel_requested OR {_UNSTORED}
+        SELECT v.turn, t.id IS NOT NULL, COALESCE(t.cancel_requested, FALSE),
+            t.id IS NOT NULL AND COALESCE({_NEWER}, FALSE)
+        FROM {table} LEFT JOIN conversations_turn t ON t.id = v.turn AND {_RUN}
+        WHERE t.id IS NULL OR t.cancel_requested OR {_NEWER}
         """,
-        [
-            value
-            for turn_id, epoch, _, sequence, *_ in beats
-            for value in (turn_id, epoch, sequence)
-        ],
+        values,
     )
     return [Renewal(turn_id, *map(bool, flags)) for turn_id, *flags in found]
 
 
-_UNSTORED = "v.column3 > COALESCE(t.last_sequence, -1)"
-_NEWER = "v.column4 > COALESCE(t.last_sequence, -1)"
-_FREE = "SELECT f.id FROM conversations_turn f WHERE f.id IN"
-_SKIPPING = "FOR NO KEY UPDATE SKIP LOCKED"
-_RUN = "t.epoch = v.column2 AND t.status = 'in_progress'"
+#: Beats as a table `v`. Their number is not in the text of the statement: sqlite3 and
+#: psycopg store prepared statements by their text, and each with a row for every beat
+#: would take more memory than all the turns.
+_BEATS = {
+    "sqlite": """
+    (SELECT json_extract(value, '$[0]') AS turn, json_extract(value, '$[1]') AS epoch,
+        json_extract(value, '$[2]') AS partial,
+        json_extract(value, '$[3]') AS sequence,
+        json_extract(value, '$[4]') AS claims, json_extract(value, '$[5]') AS response
+    FROM json_each(%s)) AS v""",
+    "postgresql": """
+    unnest(%s::text[], %s::integer[], %s::jsonb[], %s::integer[], %s::integer[],
+        %s::jsonb[]) AS v(turn, epoch, partial, sequence, claims, response)""",
+}
+_NEWER = "v.sequence > COALESCE(t.last_sequence, -1)"
+_FREE = """
+AND t.id IN (SELECT f.id FROM conversations_turn f WHERE f.id = ANY(%s::text[])
+    FOR NO KEY UPDATE SKIP LOCKED)
+"""
+_RUN = "t.epoch = v.epoch AND t.status = 'in_progress'"
 
 
 def allow_long_idle() -> None:
@@ -300,7 +319,7 @@ def rows(sql: str, values: Sequence[Any]) -> list[tuple[Any, ...]]:
 
 
 def _execute(sql: str, values: Sequence[Any]) -> None:
-    with connection.cursor() as cursor:
+    with prepared_cursor() as cursor:
         cursor.execute(sql, values)
 
 

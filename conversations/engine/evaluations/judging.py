@@ -10,7 +10,7 @@ from typing import Any
 import orjson
 
 from conversations.engine.evaluations.expectations import Check, parse_json
-from conversations.engine.evaluations.trial import PriceUnknown
+from conversations.engine.evaluations.trial import TrialPriceUnknown
 from conversations.engine.metering import max_cost
 from conversations.engine.replays.replay_record import ReplayRecord
 from llm import policy
@@ -55,7 +55,7 @@ async def _ask(case: Mapping[str, Any], text: str, record: ReplayRecord) -> str:
         Request(model="", items=items, instructions=INSTRUCTIONS), {}
     )
     if record.budget_left is not None and max_cost(request, record.route) is None:
-        raise PriceUnknown
+        raise TrialPriceUnknown
     call, answer = ProviderCall(purpose="trial"), ResponseBuilder(id="", model="")
     record.builder = answer
     answer.begin_call()

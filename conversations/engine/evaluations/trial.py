@@ -56,7 +56,7 @@ class NotRunnable(LLMError):
     code, status = "E_PRESET_NOT_RUNNABLE", 409
 
 
-class PriceUnknown(LLMError):
+class TrialPriceUnknown(LLMError):
     """The model's price is unknown, so the budget cannot be kept."""
 
     code, status = "E_PRICE_UNKNOWN", 409
@@ -148,7 +148,7 @@ async def run_trial(trial: Trial, record: ReplayRecord) -> TrialResult:
     prepare = partial(trial.prepare, context=blocks)
     is_bounded = record.budget_left is not None
     if is_bounded and max_cost(prepare([]), trial.route) is None:
-        raise PriceUnknown
+        raise TrialPriceUnknown
     record.builder.start()
     events: list[Event] = []
     task = _task(trial, prepare, record)
@@ -188,7 +188,7 @@ def _are_tokens_used(record: ReplayRecord, bound: int | None) -> bool:
 
 def _for_trial(tool: RuntimeTool) -> RuntimeTool:
     """It runs if it changes nothing and needs no approval."""
-    if tool.replay == "safe" and tool.approval is None:
+    if tool.replay == "safe" and not tool.approval and not tool.changes_something:
         return replace(tool, blocking=True)
     return replace(
         tool, call=_refuse, permit=None, approval=None, blocking=True, replay="safe"

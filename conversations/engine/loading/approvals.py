@@ -1,12 +1,14 @@
-"""The calls of a turn that need a person's approval, and the decisions made so far."""
+"""The calls of a turn that need a person's approval or sign-in, and the decisions made
+so far."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import orjson
+from django.db import models
 
 from conversations.engine.question_store import NewQuestion
 from conversations.models import Question, Turn
@@ -17,12 +19,18 @@ from llm.wire.response import arguments_of
 from tools.errors import ToolError
 from tools.execute import CallOutcome, check_call, find_tool_name
 from tools.loop.steps import calls_without_output
+from tools.loop.untrusted_content import has_untrusted_content
+from tools.mcp.errors import SignInNeeded
+from tools.models import McpUserSignIn
 from tools.registry import Context, RuntimeTool
 
 _ERROR_TEXTS = {
     Question.State.DECLINED: "Error: a person declined this call{note}.",
     Question.State.CANCELLED: "Error: this call was not approved.",
 }
+_SIGN_IN_DECLINED = (
+    "Error: the user declined to sign in at {server}{note}, so this call did not run."
+)
 
 
 class ApprovalExpired(BadRequest):
@@ -42,22 +50,35 @@ class Decisions:
     outcomes: Mapping[str, CallOutcome] = field(
         default_factory=dict
     )  # where not accepted
-    trusted: Collection[str] = ()  # tools approved before in the conversation
+    trusted: Collection[str] = ()  # tools whose earlier approval covers this turn
     expired: Collection[str] = ()  # questions that nobody answered in time
+    has_untrusted_input: Callable[[], bool] = bool  # False
 
-    def needs_approval(self, call: Item) -> bool:
+    def needs_approval(self, call: Item, output: Sequence[Item] = ()) -> bool:
         """False for a call that cannot run: its error needs no approval."""
         call_id: str = call["call_id"]
-        if call_id in self.accepted or call_id in self.outcomes:
+        if call_id in self.outcomes:
             return False
         tool = _tool(call, self.tools)
-        if tool is None or tool.approval is None:
+        if tool is None or check_call(call, self.tools) is not None:
             return False
-        if check_call(call, self.tools) is not None:
+        return self._lacks_approval(tool, call, output) or lacks_sign_in(tool)
+
+    def _lacks_approval(
+        self, tool: RuntimeTool, call: Item, output: Sequence[Item]
+    ) -> bool:
+        if call["call_id"] in self.accepted:
             return False
-        if tool.approval.policy == "first" and tool.name in self.trusted:
+        if tool.asks_after_untrusted and self._has_untrusted(output):
+            return True
+        if tool.approval is None:
+            return False
+        if tool.name in self.trusted:
             return False
         return tool.approval.applies_to(arguments_of(call))
+
+    def _has_untrusted(self, output: Sequence[Item]) -> bool:
+        return self.has_untrusted_input() or has_untrusted_content(output, self.tools)
 
     def is_expired(self, output: Sequence[Item]) -> bool:
         """Whether a call of `output` still waits for a decision that can no longer be
@@ -66,27 +87,32 @@ class Decisions:
 
 
 def load_decisions(turn: Turn, tools: Mapping[str, RuntimeTool]) -> Decisions:
-    """Load a turn's decisions: at most two queries. A new turn without tools that need
-    approval has none."""
-    policies = {tool.approval.policy for tool in tools.values() if tool.approval}
-    rows = Question.objects.filter(tool_call__turn=turn, kind=Question.Kind.APPROVAL)
-    rows = rows.exclude(state=Question.State.OPEN).select_related(
-        "tool_call", "decided_by"
+    """Load a turn's decisions: at most three queries. A new turn without tools that
+    need approval or a sign-in has none."""
+    rows = Question.objects.filter(tool_call__turn=turn).exclude(
+        models.Q(kind=Question.Kind.FORM) | models.Q(state=Question.State.OPEN)
     )
+    rows = rows.select_related("tool_call", "decided_by", "server")
     accepted, arguments, outcomes, expired = set(), {}, {}, set()
     for row in rows:
         call_id = row.tool_call.call_id
         if row.state == Question.State.EXPIRED:
             expired.add(call_id)
+        elif row.kind == Question.Kind.SIGN_IN and row.state == Question.State.ACCEPTED:
+            continue  # whether it holds is looked up
         elif row.state == Question.State.ACCEPTED:
             accepted.add(call_id)
             if row.is_edited:
                 arguments[call_id] = orjson.dumps(row.answer).decode()
         else:
             outcomes[call_id] = _outcome(row)
-    trusted = _load_trusted_tools(turn) if "first" in policies else frozenset()
+    trusted = _load_trusted_tools(turn, tools)
+    signed_in = SignedIn.load(turn, tools)
     return Decisions(
-        {name: _guard(tool, turn, trusted) for name, tool in tools.items()},
+        {
+            name: signed_in.guard(_guard(tool, turn, trusted))
+            for name, tool in tools.items()
+        },
         accepted,
         arguments,
         outcomes,
@@ -95,20 +121,80 @@ def load_decisions(turn: Turn, tools: Mapping[str, RuntimeTool]) -> Decisions:
     )
 
 
-def _load_trusted_tools(turn: Turn) -> frozenset[str]:
+@dataclass(frozen=True, slots=True)
+class SignedIn:
+    """The servers at which the user of a turn is signed in while the turn runs."""
+
+    servers: set[int]
+
+    @classmethod
+    def load(cls, turn: Turn, tools: Mapping[str, RuntimeTool]) -> SignedIn:
+        if not any(tool.own_sign_in for tool in tools.values()):
+            return cls(set())
+        return cls(McpUserSignIn.objects.find_servers(turn.actor_id))
+
+    def guard(self, tool: RuntimeTool) -> RuntimeTool:
+        """The tool; if the server refuses the user's tokens, its next call asks for a
+        sign-in again."""
+        if (own := tool.own_sign_in) is None:
+            return tool
+        server_id = own.server_id
+        return replace(
+            tool,
+            call=_SignedInCall(tool.call, self.servers, server_id),
+            own_sign_in=replace(own, is_done=lambda: server_id in self.servers),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _SignedInCall:
+    call: Callable[[Context, dict[str, Any]], Awaitable[Any]]
+    servers: set[int]
+    server_id: int
+
+    async def __call__(self, context: Context, arguments: dict[str, Any]) -> Any:
+        try:
+            return await self.call(context, arguments)
+        except SignInNeeded as exc:
+            self.servers.discard(self.server_id)
+            raise ToolError(
+                "the user's sign-in at the tool's server has ended. Call the tool"
+                " again; the user is asked to sign in."
+            ) from exc
+
+
+def lacks_sign_in(tool: RuntimeTool) -> bool:
+    return tool.own_sign_in is not None and not tool.own_sign_in.is_done()
+
+
+def _load_trusted_tools(turn: Turn, tools: Mapping[str, RuntimeTool]) -> frozenset[str]:
+    """Tools that a first approval covers, or one that the turn's user gave for all his
+    further calls."""
+    first = {name for name, tool in tools.items() if _asks_once(tool)}
+    waivable = {name for name, tool in tools.items() if tool.may_run_always}
+    if not (first or waivable):
+        return frozenset()
     rows = Question.objects.standing_approvals().filter(
-        tool_call__turn__conversation_id=turn.conversation_id
+        models.Q(tool_call__name__in=first)
+        | models.Q(tool_call__name__in=waivable, always=True, decided_by=turn.actor_id),
+        tool_call__turn__conversation_id=turn.conversation_id,
     )
     return frozenset(rows.values_list("tool_call__name", flat=True).distinct())
 
 
+def _asks_once(tool: RuntimeTool) -> bool:
+    return tool.approval is not None and tool.approval.policy == "first"
+
+
 def _guard(tool: RuntimeTool, turn: Turn, trusted: Collection[str]) -> RuntimeTool:
     """The tool; if it runs unasked because of an earlier approval, that approval is
-    looked up before each call, since staff may revoke it while the turn runs."""
-    is_unasked = tool.approval and tool.approval.policy == "first"
-    if not is_unasked or tool.name not in trusted:
+    looked up before each call, since it may be revoked while the turn runs."""
+    if tool.name not in trusted:
         return tool
-    return replace(tool, permit=_StandingApproval(turn.conversation_id, tool))
+    decided_by = None if _asks_once(tool) else turn.actor_id
+    return replace(
+        tool, permit=_StandingApproval(turn.conversation_id, tool, decided_by)
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +203,7 @@ class _StandingApproval:
 
     conversation_id: str
     tool: RuntimeTool  # as it was without this
+    decided_by: int | None  # the user whose approval it is; None for anybody's
 
     async def __call__(self, context: Context, arguments: dict[str, Any]) -> None:
         if self.tool.permit:
@@ -132,11 +219,19 @@ class _StandingApproval:
             tool_call__turn__conversation_id=self.conversation_id,
             tool_call__name=self.tool.name,
         )
+        if self.decided_by is not None:
+            rows = rows.filter(always=True, decided_by=self.decided_by)
         return rows.exists()
 
 
 def _outcome(row: Question) -> CallOutcome:
     note = f": {row.note}" if row.note else ""
+    is_sign_in = row.kind == Question.Kind.SIGN_IN
+    if is_sign_in and row.state == Question.State.DECLINED:
+        server = row.server or "the tool's server"
+        text = _SIGN_IN_DECLINED.format(server=server, note=note)
+        error = f"The sign-in at {server} was declined{note}."
+        return CallOutcome(row.tool_call.call_id, "cancelled", text, error, 0.0)
     text = _ERROR_TEXTS[Question.State(row.state)].format(note=note)
     who = f" by {row.decided_by}" if row.decided_by else ""
     error = f"{row.get_state_display().capitalize()}{who}{note}."
@@ -147,6 +242,10 @@ def question_of(call: Item, tools: Mapping[str, RuntimeTool]) -> NewQuestion:
     """The question to ask a person before `call` runs."""
     tool = _tool(call, tools)
     assert tool is not None, "it needs approval"
+    if tool.own_sign_in and lacks_sign_in(tool):
+        return NewQuestion(
+            kind=Question.Kind.SIGN_IN, server_id=tool.own_sign_in.server_id
+        )
     return NewQuestion(
         kind=Question.Kind.APPROVAL,
         schema=tool.parameters,
@@ -169,7 +268,15 @@ def question_payload(question: Question, call: Item) -> dict[str, Any]:
         "may_edit": question.kind == Question.Kind.APPROVAL,
         "group": question.group_id,
         "expires_at": int(question.expires_at.timestamp()),
+        **_sign_in_fields(question),
     }
+
+
+def _sign_in_fields(question: Question) -> dict[str, Any]:
+    if question.kind != Question.Kind.SIGN_IN:
+        return {}
+    server = str(question.server) if question.server else ""
+    return {"server": server, "url": question.sign_in_url}
 
 
 def _tool(call: Item, tools: Mapping[str, RuntimeTool]) -> RuntimeTool | None:

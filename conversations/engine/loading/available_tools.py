@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from conversations.engine.loading.tool_rate_limit import limit_calls
 from conversations.models import Turn
 from conversations.models.preset import Preset
 from conversations.turns.name_sets import AllExcept
@@ -98,7 +99,11 @@ def load_available_tools(
         return wanted and name not in off and name not in declared_names
 
     available = AvailableTools(
-        tools={name: tool for name, tool in offered.tools.items() if is_on(name)},
+        tools={
+            name: limit_calls(tool, turn.actor) if tool.calls_per_minute else tool
+            for name, tool in offered.tools.items()
+            if is_on(name)
+        },
         declared=declared,
     )
     wanted = [each for name, each in offered.hosted.items() if is_on(name)]

@@ -12,15 +12,14 @@ a turn is added, because earlier turns are over. Every other change increments
 from __future__ import annotations
 
 import json
-from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from threading import Lock
 from typing import Any, NamedTuple
 
 import orjson
 
 from conversations.engine.database import sql
+from conversations.engine.loading.item_cache import CachedItems, ItemCache
 from conversations.models import Item, Turn
 from conversations.turns.compaction import (
     Log,
@@ -32,9 +31,6 @@ from conversations.turns.history import HistoryPrefix
 from llm.wire.items import THROUGH, is_compaction
 from llm.wire.items import Item as ItemPayload
 
-#: Characters of JSON in the cache. Each takes three to five bytes, as items and as the
-#: request to the last provider.
-CACHE_SIZE = 3_000_000
 CACHE_FROM = 20  # items; reading fewer is cheap
 
 _PARENTS = "SELECT id, parent_id FROM conversations_turn WHERE conversation_id = %s"
@@ -42,6 +38,13 @@ _ITEMS = """
 SELECT i.turn_id, i.position, i.origin, i.epoch, i.sequence, i.payload,
     i.provider_data, i.type
 FROM conversations_item i JOIN conversations_turn t ON t.id = i.turn_id
+WHERE t.conversation_id = %s
+"""
+#: All items with the parents of their turns; a turn without items has one row.
+_WITH_PARENTS = """
+SELECT i.turn_id, i.position, i.origin, i.epoch, i.sequence, i.payload,
+    i.provider_data, i.type, t.id, t.parent_id
+FROM conversations_turn t LEFT JOIN conversations_item i ON i.turn_id = t.id
 WHERE t.conversation_id = %s
 """
 _LAST_ITEMS = f"{_ITEMS} AND t.id IN (%s, %s)"
@@ -76,52 +79,11 @@ class Items:
     history_prefix: HistoryPrefix | None = field(default=None, compare=False)
 
 
-@dataclass(frozen=True, slots=True)
-class CachedItems:
-    """The items before a turn, with the values that show whether they are current."""
-
-    turn_id: str
-    parent_id: str | None
-    rewritten: int
-    before: Sequence[ItemPayload]
-    history_prefix: HistoryPrefix
-    may_have_files: bool
-    size: int  # characters of JSON
-
-
-class ItemCache:
-    """Items of the conversations that were loaded last."""
-
-    def __init__(self, size: int = CACHE_SIZE) -> None:
-        self._left = size
-        self._cached: OrderedDict[str, CachedItems] = OrderedDict()
-        self._lock = Lock()
-
-    def get(self, turn: Turn) -> CachedItems | None:
-        """The cached items of the turn's conversation, if the turn follows from
-        them."""
-        cached = self._cached.get(turn.conversation_id)
-        if cached is None or cached.rewritten != turn.conversation.rewritten:
-            return None
-        goes_on = turn.parent_id in (cached.turn_id, cached.parent_id)
-        return cached if goes_on else None
-
-    def store(self, conversation_id: str, new: CachedItems) -> None:
-        with self._lock:
-            if old := self._cached.pop(conversation_id, None):
-                self._left += old.size
-            self._cached[conversation_id] = new
-            self._left -= new.size
-            while self._left < 0:
-                _, oldest = self._cached.popitem(last=False)
-                self._left += oldest.size
-
-
 item_cache = ItemCache()
 
 
 def items_of(turn: Turn) -> Items:
-    """Load a turn's items in at most three queries. A summary replaces the items that
+    """Load a turn's items in at most two queries. A summary replaces the items that
     it covers."""
     if cached := item_cache.get(turn):
         is_next = turn.parent_id == cached.turn_id
@@ -131,9 +93,9 @@ def items_of(turn: Turn) -> Items:
         compactions = _compactions(found)
         if not compactions or find_active(compactions, ancestry) is None:
             return _read_items(turn, found, ancestry, cached, None)
-    ancestry = _find_ancestry(turn)
-    rows = sql.rows(_ITEMS, [turn.conversation_id])
-    found = [r for r in rows if r[0] in ancestry]
+    rows = sql.rows(_WITH_PARENTS, [turn.conversation_id])
+    ancestry = _line_of(turn, {row[8]: row[9] for row in rows})
+    found = [row[:8] for row in rows if row[0] in ancestry]
     compactions = _compactions(rows)
     compaction = find_active(compactions, ancestry) if compactions else None
     return _read_items(turn, found, ancestry, None, compaction)
@@ -282,7 +244,11 @@ def _find_ancestry(turn: Turn) -> dict[str, int]:
     """The turn and its ancestors, numbered from the first."""
     if turn.parent_id is None:
         return {turn.pk: 0}
-    parents: dict[str, str | None] = dict(sql.rows(_PARENTS, [turn.conversation_id]))
+    return _line_of(turn, dict(sql.rows(_PARENTS, [turn.conversation_id])))
+
+
+def _line_of(turn: Turn, parents: dict[str, str | None]) -> dict[str, int]:
+    """As `_find_ancestry`, by the parents of the conversation's turns."""
     ancestry = [turn.pk]
     ancestor: str | None = turn.parent_id
     while ancestor and ancestor in parents:

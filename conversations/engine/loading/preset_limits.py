@@ -23,7 +23,7 @@ class ModelNotInPreset(BadRequest):
     code, status = "E_MODEL_NOT_IN_PRESET", 403
 
     def __init__(self) -> None:
-        super().__init__(" ".join((self.__doc__ or "").split()))
+        super().__init__(" ".join((self.__doc__ or "").split()), param="model")
 
 
 def filter_routes(preset: Preset, routes: Sequence[Route]) -> Sequence[Route]:
@@ -34,6 +34,13 @@ def filter_routes(preset: Preset, routes: Sequence[Route]) -> Sequence[Route]:
     if routes[0].model_id not in allowed:
         raise ModelNotInPreset
     return [route for route in routes if route.model_id in allowed]
+
+
+def check_model(preset: Preset, model_id: int) -> None:
+    """Raises ModelNotInPreset."""
+    allowed = preset.allowed_model_ids()
+    if allowed and model_id not in allowed:
+        raise ModelNotInPreset
 
 
 def limit_output(preset: Preset, template: Request) -> Request:

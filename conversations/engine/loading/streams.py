@@ -14,7 +14,7 @@ from conversations.engine.metering import Meter
 from conversations.models import Turn
 from conversations.turns.compactor import WindowCompactor
 from conversations.turns.history import room_for_prompt
-from conversations.turns.single_deltas import split_batches
+from conversations.turns.split_deltas import split_batches
 from llm import policy
 from llm.cache.cache_seconds import seconds_of
 from llm.cache.cached_stream import CacheScope, describe_leniency, with_cache

@@ -44,7 +44,7 @@ def load_turn_context(turn: Turn, preset: Preset | None, *, again: bool) -> Turn
         username=user.get_username(),
         conversation_id=turn.conversation_id,
     )
-    sources = preset.context_sources() if preset else []
+    sources = preset.context_sources(user) if preset else []
     on_demand = [source for source in sources if source.on_demand]
     if again and (stored := GatheredContext.objects.filter(turn=turn).first()):
         blocks = [ContextBlock(b["title"], b["text"]) for b in stored.blocks]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from decimal import Decimal
 from functools import partial
@@ -13,6 +13,7 @@ from django.conf import settings
 from django.db import transaction
 
 from conversations.access.admission import check_model, user_bucket_owner
+from conversations.access.limits.applicable import limits_of
 from conversations.access.participation import check_author
 from conversations.engine import background_store, claim_store, message_bounds
 from conversations.engine.claim_store import Claim
@@ -67,6 +68,7 @@ from llm.wire.request import Request
 from tools.execution.without_approval import without_approval
 from tools.loop.answer_size import AnswerSize, size_of
 from tools.loop.task import Task
+from tools.loop.untrusted_content import has_untrusted_content
 from tools.registry import Context, RuntimeTool
 
 #: The rows that nearly every turn needs; a preset and its model are further rows.
@@ -189,7 +191,7 @@ def load(claim: Claim, opened: OpenedTurn | None = None) -> Work:
     history = _history_of(turn, items)
     turn_context = load_turn_context(turn, setup.preset, again=claim.epoch > 1)
     prepare = _prepare(turn, setup, history, turn_context)
-    decisions = _decisions(turn, setup)
+    decisions = _decisions(turn, setup, history, turn_context)
     pending = _pending_response(turn, len(committed))
     preset, left = setup.preset, message_bounds.cost_left(turn)
     return Work(
@@ -343,7 +345,9 @@ def _set_up(
         wishes=wishes,
         available=available,
         template=template,
-        meter=Meter.of(token, route) if token and token.is_metered else None,
+        meter=Meter.of(
+            token, route, limits_of(turn.actor_id, token.pk if token else None)
+        ),
     )
 
 
@@ -382,12 +386,27 @@ def _stream(turn: Turn, setup: _Setup, turn_context: TurnContext) -> Stream:
     )
 
 
-def _decisions(turn: Turn, setup: _Setup) -> Decisions:
+def _decisions(
+    turn: Turn, setup: _Setup, history: History, turn_context: TurnContext
+) -> Decisions:
     tools = filter_tools(setup.available, setup.template.tool_choice)
     runnable = _runnable(turn, tools)
-    if turn.epoch == 1 and not any(tool.approval for tool in runnable.values()):
-        return Decisions(runnable)
-    return load_decisions(turn, runnable)
+    asks = any(tool.approval or tool.own_sign_in for tool in runnable.values())
+    if turn.epoch == 1 and not asks:
+        decisions = Decisions(runnable)
+    else:
+        decisions = load_decisions(turn, runnable)
+    if not runnable:
+        return decisions
+    has_files = "gateway" not in turn.options and turn.conversation.folder_id
+    if turn_context.sources or turn_context.blocks or has_files:
+        return replace(decisions, has_untrusted_input=lambda: True)
+    return replace(
+        decisions,
+        has_untrusted_input=lambda: has_untrusted_content(
+            [*history.before, *history.question], tools
+        ),
+    )
 
 
 def _pending_response(turn: Turn, committed: int) -> ProviderResponse | None:
@@ -476,9 +495,11 @@ def _task(turn: Turn, setup: _Setup, decisions: Decisions, **fields: Any) -> Tas
         client_tools=client_tools(turn, setup.available, setup.template.tool_choice),
         parallel=setup.options.get("parallel_tool_calls") is not False,
         needs_approval=decisions.needs_approval,
+        has_untrusted_input=decisions.has_untrusted_input,
         arguments=decisions.arguments,
         context=Context(
             user_id=turn.actor_id,
+            sign_ins_of=turn.actor_id,
             conversation_id=turn.conversation_id,
             turn_id=turn.pk,
             may_read_chats=turn.may_read_chats,

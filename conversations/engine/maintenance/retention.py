@@ -1,8 +1,9 @@
 """Erase expired rows and files, in small batches that hold locks only briefly.
 
 Deleted conversations, branches and memories are erased after
-`DELETED_RETENTION_DAYS`, records of provider calls after `RETENTION_DAYS`. The work may
-be interrupted at any moment and repeated, also by two processes at once.
+`DELETED_RETENTION_DAYS`, records of provider calls after `RETENTION_DAYS`,
+conversations of a group's members by its rule. What a legal hold covers stays. The work
+may be interrupted at any moment and repeated, also by two processes at once.
 """
 
 from __future__ import annotations
@@ -20,15 +21,22 @@ from django.db import transaction
 from django.db.models import Exists, OuterRef, QuerySet
 from django.utils import timezone
 
+from conversations.audit.record import record_event
 from conversations.models import (
+    AnsweredRequest,
     Attachment,
     Conversation,
+    Delivery,
     IdempotencyKey,
     LedgerEntry,
+    LoggedRequest,
     SignedInSession,
     Turn,
+    WebhookEndpoint,
 )
 from conversations.models.memory import Memory
+from conversations.models.policy.legal_hold import exclude_held, of_held_conversation
+from conversations.models.policy.retention_rule import RetentionRule
 from llm.models import CachedAnswer, ModelCall, ModelExchange
 from llm.pricing.usage_counting import count_all
 
@@ -38,6 +46,8 @@ SIGN_IN_DAYS = 90  # that attempts to sign in are kept
 TEMPORARY_AGE = timedelta(hours=24)  # of a temporary conversation, at most
 BATCH = 500  # rows without dependents, per transaction
 TURNS, CONVERSATIONS = 25, 25  # per transaction; their dependent rows go with them
+_HELD = of_held_conversation("pk", "owner")
+_TURN_HELD = of_held_conversation("conversation", "conversation__owner")
 
 
 def clean_up() -> Iterator[Counter[str]]:
@@ -47,11 +57,14 @@ def clean_up() -> Iterator[Counter[str]]:
     """
     while erased := _erase_conversation_batch():
         yield erased
+    yield from _apply_rules()
     while erased := _erase_branch_batch():
         yield erased
     for name, expired in _expired_rows():
         while count := _erase_batch(expired):
             yield Counter({name: count})
+    if count := WebhookEndpoint.objects.forget_previous_secrets():
+        yield Counter({"old secrets of webhooks": count})
 
 
 @transaction.atomic
@@ -61,7 +74,30 @@ def _erase_conversation_batch() -> Counter[str]:
     if (before := _cutoff(settings.DELETED_RETENTION_DAYS)) is None:
         return Counter()
     rows = Conversation.objects.filter(deleted_at__lt=before).order_by("deleted_at")
-    return _erase_conversations(rows)
+    return erase_conversations(rows.exclude(_HELD))
+
+
+def _apply_rules() -> Iterator[Counter[str]]:
+    """Erase old conversations of the members of groups with a rule of retention."""
+    running = Turn.objects.not_finished().filter(conversation=OuterRef("pk"))
+    for rule in RetentionRule.objects.order_by("days"):
+        rows = Conversation.objects.filter(
+            ~Exists(running),
+            owner__groups=rule.group_id,
+            updated_at__lt=timezone.now() - timedelta(days=rule.days),
+        ).exclude(_HELD)
+        count = 0
+        while erased := _erase_rule_batch(rows.order_by("updated_at")):
+            count += erased["conversations"]
+            yield erased
+        if count:
+            details = {"conversations": count, "days": rule.days}
+            record_event("retention.erase", target=rule, details=details)
+
+
+@transaction.atomic
+def _erase_rule_batch(rows: QuerySet[Conversation]) -> Counter[str]:
+    return erase_conversations(rows)
 
 
 def erase_temporary() -> Iterator[Counter[str]]:
@@ -73,20 +109,20 @@ def erase_temporary() -> Iterator[Counter[str]]:
         row.delete_softly()  # stops what still runs
     ended = Conversation.objects.filter(is_temporary=True, deleted_at__isnull=False)
     running = Turn.objects.not_finished().filter(conversation=OuterRef("pk"))
-    rows = ended.filter(~Exists(running)).order_by("created_at")
+    rows = ended.filter(~Exists(running)).exclude(_HELD).order_by("created_at")
     while erased := _erase_temporary_batch(rows):
         yield erased
 
 
 @transaction.atomic
 def _erase_temporary_batch(rows: QuerySet[Conversation]) -> Counter[str]:
-    return _erase_conversations(rows)
+    return erase_conversations(rows)
 
 
-def _erase_conversations(rows: QuerySet[Conversation]) -> Counter[str]:
+def erase_conversations(rows: QuerySet[Conversation]) -> Counter[str]:
     deleted = list(rows.values_list("pk", flat=True)[:CONVERSATIONS])
     if files := list(Attachment.objects.filter(conversation__in=deleted)[:BATCH]):
-        return Counter({"files": _erase_files(files)})
+        return Counter({"files": erase_files(files)})
     turns = Turn.objects.filter(conversation__in=deleted).order_by()
     if pks := list(turns.values_list("pk", flat=True)[:TURNS]):
         return Counter({"turns": _erase_turns(pks)})
@@ -99,12 +135,13 @@ def _erase_branch_batch() -> Counter[str]:
     """Erase turns of deleted branches, newest first: no turn loses its parent."""
     if (before := _cutoff(settings.DELETED_RETENTION_DAYS)) is None:
         return Counter()
-    turns = Turn.objects.filter(deleted_at__lt=before).order_by("-created_at", "-id")
+    turns = Turn.objects.filter(deleted_at__lt=before).exclude(_TURN_HELD)
+    turns = turns.order_by("-created_at", "-id")
     pks = list(turns.values_list("pk", flat=True)[:TURNS])
     return Counter({"turns": _erase_turns(pks)} if pks else {})
 
 
-def _erase_files(rows: list[Attachment]) -> int:
+def erase_files(rows: list[Attachment]) -> int:
     # Files before rows: after a crash in between, the rows still name the files.
     pks = [row.pk for row in rows]
     others = Attachment.objects.exclude(pk__in=pks)
@@ -128,6 +165,12 @@ def _expired_rows() -> Iterator[tuple[str, QuerySet[Any]]]:
     """Querysets of expired rows that have no dependent files or turns, by name."""
     keys_before = _cutoff(IDEMPOTENCY_DAYS)
     yield "idempotency keys", IdempotencyKey.objects.filter(created_at__lt=keys_before)
+    day_ago = timezone.now() - timedelta(days=1)
+    answered = AnsweredRequest.objects.filter(created_at__lt=day_ago)
+    yield "answered requests", exclude_held(answered, "token__user")
+    logged = LoggedRequest.objects.expired()
+    yield "logged requests", exclude_held(logged, "token__user")
+    yield "deliveries", Delivery.objects.expired()
     # `Balance` rows hold the sums, so closed entries can go.
     closed = LedgerEntry.objects.exclude(state=LedgerEntry.State.RESERVED)
     yield "ledger entries", closed.filter(deadline__lt=_cutoff(LEDGER_DAYS))
@@ -138,16 +181,18 @@ def _expired_rows() -> Iterator[tuple[str, QuerySet[Any]]]:
     yield "session records", SignedInSession.objects.filter(last_used_at__lt=unused)
     yield "sessions", Session.objects.filter(expire_date__lt=timezone.now())
     if before := _cutoff(settings.DELETED_RETENTION_DAYS):
-        yield "memories", Memory.objects.filter(deleted_at__lt=before)
+        memories = Memory.objects.filter(deleted_at__lt=before)
+        yield "memories", exclude_held(memories, "user")
         yield "accounts", _closed_accounts(before)
     cached = CachedAnswer.objects.filter(expires_at__lt=timezone.now())
     yield "cached answers", cached
     if before := _cutoff(settings.EXCHANGE_RETENTION_DAYS):
         kept = ModelExchange.objects.filter(created_at__lt=before)
-        yield "requests and responses", kept
+        yield "requests and responses", exclude_held(kept, "call__user")
     if before := _cutoff(settings.RETENTION_DAYS):
         deque(count_all(), maxlen=0)  # their sums stay
-        yield "model calls", ModelCall.objects.filter(created_at__lt=before)
+        calls = ModelCall.objects.filter(created_at__lt=before)
+        yield "model calls", exclude_held(calls, "user")
 
 
 def _closed_accounts(before: datetime) -> QuerySet[Any]:
@@ -155,7 +200,8 @@ def _closed_accounts(before: datetime) -> QuerySet[Any]:
     conversations, which are erased first."""
     accounts = get_user_model()._default_manager.filter(is_active=False)
     closed = accounts.filter(preferences__account_deleted_at__lt=before)
-    return closed.filter(conversations=None)
+    unheld = exclude_held(closed, "pk")
+    return unheld.filter(conversations=None)
 
 
 @transaction.atomic

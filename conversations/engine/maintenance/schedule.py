@@ -88,8 +88,31 @@ def _count_tool_calls() -> Iterator[Mapping[str, int]]:
     yield from count_calls()
 
 
+def _link_audit() -> Iterator[Mapping[str, int]]:
+    from conversations.audit.chain import link_events
+
+    yield {"events": link_events()}
+
+
+def _check_audit() -> Iterator[Mapping[str, int]]:
+    from conversations.audit.chain import log_head, prune
+
+    if days := settings.AUDIT_RETENTION_DAYS:
+        for count in prune(days):
+            yield {"events removed": count}
+    log_head()
+    yield {}
+
+
 #: All periodic jobs.
 JOBS = (
+    Job(name="audit", seconds=DAY, steps=_check_audit),
+    Job(
+        name="link_audit",
+        seconds=CHECK_INTERVAL,
+        steps=_link_audit,
+        is_frequent=True,
+    ),
     Job(name="clean_up", seconds=DAY, steps=_clean_up),
     Job(
         name="sync_models",

@@ -14,19 +14,22 @@ import re
 import unicodedata
 from contextlib import aclosing
 from dataclasses import dataclass
+from functools import partial
 
 from django.conf import settings
 from django.db import DatabaseError
 
+from conversations.access.limits.applicable import limits_of
 from conversations.access.participation import check_author
 from conversations.engine.database.executor import Database
+from conversations.engine.metering import Meter
 from conversations.engine.notifications import announce_title
 from conversations.models import Conversation, Item, TitleSource, Turn
 from llm import policy, router
 from llm.db.outages import UNREACHABLE
 from llm.errors import LLMError
 from llm.generation.request_builder import RequestBuilder
-from llm.http.client import ProviderCall
+from llm.http.client import ProviderCall, Stream
 from llm.models import ModelCall
 from llm.pricing.caller import Caller
 from llm.provider import Route
@@ -64,6 +67,7 @@ class Untitled:
     routes: list[Route]
     question: str
     answer: str
+    meter: Meter | None = None  # of the user's limits of use
 
 
 def may_title(route: Route | None) -> bool:
@@ -82,6 +86,8 @@ async def write_title(turn_id: str, database: Database) -> None:
         if untitled is None:
             return
         call, answer = ProviderCall(purpose="title"), ResponseBuilder(id="", model="")
+        if untitled.meter:
+            untitled.meter.database = database
         try:
             async with asyncio.timeout(PATIENCE):
                 await _call(untitled, call, answer)
@@ -132,6 +138,7 @@ def find_untitled(turn_id: str) -> Untitled | None:
         routes=policy.routes_of(route, user=turn.actor),
         question=question,
         answer=answer,
+        meter=Meter.of(None, route, limits_of(turn.actor_id)),
     )
 
 
@@ -171,14 +178,17 @@ async def _call(
     )
     answer.begin_call()
     size = AnswerSize(MAX_ANSWER)
-    batches = policy.stream(
+    meter = untitled.meter
+    stream: Stream = partial(
+        policy.stream,
         untitled.routes,
-        request,
-        call,
         ignore_invalid=True,
         affinity=untitled.conversation_id,
+        admit=meter.admit if meter else None,
     )
-    async with aclosing(batches):
+    if meter:
+        stream = meter.meter_stream(stream)
+    async with aclosing(stream(request, call)) as batches:
         async for deltas in batches:
             answer.feed(size.take(deltas))
             if size.is_exceeded:

@@ -45,7 +45,7 @@ _FIELDS = (
     "ended_at",
     "output_size",
 )
-#: Columns of `ToolUse` that `Use.add_row` reads.
+#: Columns of `ToolUse` that `ToolCallCount.add_row` reads.
 COUNTED = ("calls", "durations", "last_at", "output_tokens", "sized")
 
 Key = tuple[str, datetime, str, str, bool]  # the unique columns of `ToolUse`
@@ -58,7 +58,7 @@ def count_calls() -> Iterator[Mapping[str, int]]:
 
 
 @dataclass(slots=True)
-class Use:
+class ToolCallCount:
     """Calls of one tool with one outcome."""
 
     calls: int = 0
@@ -149,11 +149,13 @@ def _build_month(month: datetime) -> None:
     following = month_of(month + timedelta(days=31))
     span = ToolUse.Span.DAY
     days = ToolUse.objects.filter(span=span, start__gte=month, start__lt=following)
-    uses: dict[Key, Use] = {}
+    uses: dict[Key, ToolCallCount] = {}
     columns = ("name", "state", "blocking", *COUNTED)
     for row in days.values(*columns):
         named = (row["name"], row["state"], row["blocking"])
-        uses.setdefault((ToolUse.Span.MONTH, month, *named), Use()).add_row(row)
+        uses.setdefault((ToolUse.Span.MONTH, month, *named), ToolCallCount()).add_row(
+            row
+        )
     _store(uses)
 
 
@@ -191,19 +193,19 @@ def _count_batch() -> int:
     if connection.features.has_select_for_update:
         found = found.select_for_update()
     calls = list(found.values("pk", *_FIELDS)[:BATCH])
-    added: dict[Key, Use] = {}
+    added: dict[Key, ToolCallCount] = {}
     for call in calls:
         for span in (ToolUse.Span.HOUR, ToolUse.Span.DAY):
             start = start_of(span, call["created_at"])
             key = (span, start, call["name"], call["state"], call["blocking"])
-            added.setdefault(key, Use()).add(call)
+            added.setdefault(key, ToolCallCount()).add(call)
     _write(added)
     pks = [call["pk"] for call in calls]
     ToolCall.objects.filter(pk__in=pks).update(is_counted=True)
     return len(calls)
 
 
-def _write(added: Mapping[Key, Use]) -> None:
+def _write(added: Mapping[Key, ToolCallCount]) -> None:
     names = {key[2] for key in added}
     starts = {key[1] for key in added}
     stored = ToolUse.objects.filter(start__in=starts, name__in=names)
@@ -214,7 +216,7 @@ def _write(added: Mapping[Key, Use]) -> None:
     _store(added)
 
 
-def _store(uses: Mapping[Key, Use]) -> None:
+def _store(uses: Mapping[Key, ToolCallCount]) -> None:
     columns = ("span", "start", "name", "state", "blocking")
     ToolUse.objects.bulk_create(
         [

@@ -13,6 +13,7 @@ from django.db import transaction
 from django.utils import timezone
 
 from conversations.access import maintenance
+from conversations.access.policy import announcements, terms
 from conversations.engine.database.executor import Database
 from conversations.engine.dispatcher import Dispatcher
 from llm.conf import settings as llm_settings
@@ -24,7 +25,7 @@ _LAG_INTERVAL = 0.1  # seconds between two measurements
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Figures:
+class ProcessFigures:
     running: int
     starting: int  # turns that wait for a place here
     slots: int
@@ -69,7 +70,9 @@ class StatusReport:
         self._dispatcher = dispatcher
         self._database = database
         self._runs_turns = runs_turns
+        self.slots = connections.slots()
         self._meter = LagMeter(asyncio.get_running_loop())
+        self.lag = 0.0  # seconds; of the last report
         self._started_at = timezone.now()
         name = f"{socket.gethostname()[:60]}-{os.getpid()}"
         self.id = f"{name}-{uuid.uuid4().hex[:6]}"
@@ -86,10 +89,11 @@ class StatusReport:
         self._meter.close()
         await self._database.write(_forget, self.id)
 
-    def _figures(self) -> Figures:
-        slots = connections.slots()
+    def _figures(self) -> ProcessFigures:
+        slots = self.slots
         running = len(self._dispatcher.runs)
-        return Figures(
+        self.lag = round(self._meter.take(), 3)
+        return ProcessFigures(
             running=running,
             starting=max(0, len(self._dispatcher.active_turns) - running),
             slots=self._dispatcher.max_runs,
@@ -97,15 +101,17 @@ class StatusReport:
             connections_waiting=slots.waiting,
             max_connections=llm_settings.LLM_MAX_CONNECTIONS,
             drains=self._dispatcher.drains,
-            lag=round(self._meter.take(), 3),
+            lag=self.lag,
         )
 
-    def _store(self, figures: Figures) -> bool:
+    def _store(self, figures: ProcessFigures) -> bool:
         """Write the row, and read what staff want: True if the process is to drain."""
         from conversations.models import ProcessStatus
 
         now = timezone.now()
         maintenance.load()
+        announcements.load()
+        terms.load()
         with transaction.atomic():
             own = ProcessStatus.objects.filter(pk=self.id)
             if not own.update(heard_at=now, figures=asdict(figures)):

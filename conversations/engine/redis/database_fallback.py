@@ -23,7 +23,7 @@ from conversations.engine.event_log import (
     TurnLog,
     find_earlier_position,
 )
-from conversations.engine.redis.stored_turns import StoredTurn
+from conversations.engine.redis.turns_from_rows import StoredTurn
 from llm.wire.deltas import (
     CloseDelta,
     Delta,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from conversations.engine.event_log import TurnLog
+from conversations.engine.event_log import OpenLog, TurnLog
 from conversations.engine.redis.publisher import RedisPublisher
 from conversations.engine.redis.pubsub import Bus
 from conversations.engine.redis.run_log import RunLog
@@ -48,6 +48,9 @@ class RedisLog:
 
     def active_logs(self) -> list[RedisTurnLog]:
         return self.subscriber.active_logs()
+
+    def list_open(self) -> list[OpenLog]:
+        return [*self._publisher.list_open(), *self.subscriber.list_open()]
 
     def wake_all(self) -> None:
         self.subscriber.wake_all()

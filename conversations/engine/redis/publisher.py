@@ -90,6 +90,9 @@ class RedisPublisher:
         log = self._logs[turn_id] = RunLog(turn_id, self._on_change, on_fenced)
         return log
 
+    def list_open(self) -> list[RunLog]:
+        return [log for log in list(self._logs.values()) if not log.closed]
+
     def end(self, turn_id: str) -> None:
         """The run is over; its remaining events are still sent."""
         if log := self._logs.get(turn_id):

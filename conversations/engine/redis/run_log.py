@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Mapping
 
 import orjson
@@ -30,6 +31,7 @@ class RunLog:
         on_fenced: Callable[[], None],
     ) -> None:
         self.turn_id = turn_id
+        self.began_at = time.monotonic()
         self.epoch = 0
         self.ended = False  # the turn is over
         self.closed = False  # the run is over

@@ -142,6 +142,10 @@ class RedisSubscriber:
         logs = self._logs.values()
         return [m for m in logs if m.subscriber_count and not m.ended]
 
+    def list_open(self) -> list[RedisTurnLog]:
+        logs = list(self._logs.values())
+        return [log for log in logs if not (log.ended or log.is_over)]
+
     def wake_all(self) -> None:
         for log in self._logs.values():
             log.wake()

@@ -48,7 +48,7 @@ _FAULT = "Internal error; the log has the details."
 _GIVEN_UP = f"Given up: its process was lost {MAX_ATTEMPTS} times while it ran."
 
 
-class PriceUnknown(LLMError):
+class ReplayPriceUnknown(LLMError):
     """The model's price is unknown, so the replay's budget cannot be kept."""
 
     code, status = "E_PRICE_UNKNOWN", 409
@@ -107,7 +107,7 @@ class Replays:
             id, builder, route, Caller(user_id=row.replay.created_by_id), left
         )
         if left is not None and max_cost(changed.rebuilt.prepare([]), route) is None:
-            raise PriceUnknown
+            raise ReplayPriceUnknown
         try:
             events: list[Event] = []
             async for batch in respond(

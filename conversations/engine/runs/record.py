@@ -16,6 +16,7 @@ from conversations.engine.database.executor import Database
 from conversations.engine.lease_store import ProviderResponse
 from conversations.engine.loading import turn_context
 from conversations.engine.loading.approvals import question_of, question_payload
+from conversations.engine.process.turn_metrics import count_turn
 from conversations.engine.runs.clock import TurnClock
 from conversations.engine.runs.large_answer_limits import LargeAnswer
 from conversations.engine.runs.state import RunState
@@ -152,6 +153,13 @@ class RunRecord:
                 abandoned=state.abandoned,
                 preset_version=state.preset_version,
             ),
+        )
+        state.ended_as = _status(response)
+        count_turn(
+            state.ended_as,
+            created_at=state.created_at,
+            began_at=state.began_at,
+            epoch=state.claim.epoch,
         )
 
     async def release(

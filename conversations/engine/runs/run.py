@@ -7,6 +7,7 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from functools import partial
+from typing import TYPE_CHECKING
 
 from django.conf import settings
 
@@ -35,12 +36,16 @@ from conversations.turns.history import ContextBlock, History
 from llm.db.outages import UNREACHABLE
 from llm.errors import LLMError
 from llm.generation.cancel_response import cancel_response
+from llm.telemetry import log_context, tracing
 from llm.wire.items import Event, Item
 from llm.wire.request import BackgroundResponse, Request
 from tools.execute import format_trace
 from tools.loop.loop import respond
 from tools.loop.resume import Resumption
 from tools.loop.task import PreparedContext, Task
+
+if TYPE_CHECKING:
+    from opentelemetry.trace import Span
 
 logger = logging.getLogger(__name__)
 
@@ -72,6 +77,7 @@ class Run:
         "_events",
         "_large_answer",
         "_loading",
+        "_span",
         "claim",
         "questions",
         "record",
@@ -93,6 +99,7 @@ class Run:
         self.snapshots = Snapshots(state)
         self._database = database
         self._loading: Awaitable[Work | None] | None = loading
+        self._span: Span | None = None  # None without traces
         self._events = RunEvents(state, log)
         self._large_answer = LargeAnswer(large_answers or LargeAnswers())
         writes = RunWrites(state, database)
@@ -129,6 +136,8 @@ class Run:
             await self._fail_safely()
         finally:
             self._large_answer.release()
+            if tracing.spans is not None and self._span is not None:
+                tracing.spans.end(self._span, self._error_type())
 
     async def _begin(self) -> Task | None:
         """Load the task; None if there is nothing left to do."""
@@ -142,6 +151,11 @@ class Run:
             await self._finish(state.builder.fail(exc))
             return None
         assert work is not None, "it is claimed"
+        log_context.request_id.set(work.caller.request_id)
+        if tracing.spans is not None:
+            self._span = tracing.spans.start_turn(
+                work.caller.trace_parent, self._describe(work)
+            )
         self.record.has_new_results = work.has_new_results
         if state.stop == "released":  # before the run has done anything
             await self.record.release(work.task.partial, work.pending)
@@ -162,6 +176,25 @@ class Run:
         else:
             return self._task(work)
         return None
+
+    def _describe(self, work: Work) -> dict[str, str | int]:
+        """Attributes of the run's span."""
+        return {
+            "gen_ai.conversation.id": self.claim.conversation_id,
+            "gen_ai.request.model": work.route.name,
+            "parley.turn.id": self.claim.turn_id,
+            "parley.turn.epoch": self.claim.epoch,
+            "parley.request.id": work.caller.request_id,
+        }
+
+    def _error_type(self) -> str:
+        """Why the run did not end the turn in order; "" if it did."""
+        state = self.state
+        if state.stop is not None:
+            return state.stop
+        if not state.ended_as:
+            return "" if state.is_suspending else "interrupted"
+        return "" if state.ended_as == "completed" else state.ended_as
 
     async def _end_here(self, work: Work, end: Callable[[], list[Event]]) -> None:
         """End the turn without a model call. Text that people have read stays."""

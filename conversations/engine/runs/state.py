@@ -37,6 +37,7 @@ class RunState:
 
     __slots__ = (
         "abandoned",
+        "began_at",
         "builder",
         "call",
         "call_after",
@@ -45,7 +46,9 @@ class RunState:
         "claim",
         "committed",
         "cost_left",
+        "created_at",
         "delivering",
+        "ended_as",
         "has_progressed",
         "in_loop",
         "inputs",
@@ -70,6 +73,9 @@ class RunState:
         self.claim = claim
         self.next_turns: Sequence[str] = ()  # turns that wait for the end of this one
         self.has_progressed = False  # beyond what earlier runs have stored
+        self.began_at: float | None = None  # time.time(), as `created_at`
+        self.created_at = 0.0  # of the turn
+        self.ended_as = ""  # the status in which it was stored; "": it goes on
         self.resumed_length = 0  # characters that an earlier run has stored
         self.stop: Stop | None = None
         self.is_suspending = False  # the rows may be written already
@@ -103,6 +109,7 @@ class RunState:
 
     def begin(self, work: Work) -> list[Event]:
         """Take over the loaded values. Returns the events of the beginning."""
+        self.began_at, self.created_at = time.time(), work.created_at.timestamp()
         self.limits_owner, self.caller = work.limits_owner, work.caller
         self.model, self.inputs = work.route, work.inputs
         self.cost_left, self.pending = work.cost_left, work.pending

@@ -48,7 +48,7 @@ async def compact(context: RequestContext) -> None:
     model_input = await resolve_references(
         body.get("input") or [], context.token, database
     )
-    if before := body.get("previous_response_id"):
+    if (before := body.get("previous_response_id")) is not None:
         items = await database.read(load_history, context.token, before)
         model_input = with_history(items, model_input)
     if not model_input:

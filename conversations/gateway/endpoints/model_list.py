@@ -7,12 +7,14 @@ Source: https://platform.claude.com/docs/en/api/models-list
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import copy
 from typing import Any
 from urllib.parse import unquote
 
 from django.contrib.auth import get_user_model
 
 from conversations.access.admission import check_model
+from conversations.gateway import preset_models
 from conversations.gateway.dialects import MESSAGES
 from conversations.gateway.lookup_cache import Cache
 from conversations.gateway.model_resolution import clear_with_models
@@ -20,6 +22,7 @@ from conversations.gateway.request_context import RequestContext
 from llm import router
 from llm.errors import ModelNotAvailable
 from llm.models import LanguageModel
+from llm.pools.choice import find_pool, list_pools
 
 Shape = Callable[[str, LanguageModel], dict[str, Any]]
 
@@ -92,12 +95,28 @@ def _list(user_id: int) -> dict[str, LanguageModel]:
         found.setdefault(model.full_name, model)
         if names.count(model.name) == 1:
             found.setdefault(model.name, model)
+    for name, model in list_pools(user).items():
+        found.setdefault(name, _called(name, model))
+    for name, (preset, model) in preset_models.list_presets(user).items():
+        found.setdefault(name, _called(str(preset), model))
     return found
+
+
+def _called(label: str, model: LanguageModel) -> LanguageModel:
+    """The model of a preset or pool under its label; not to be saved."""
+    shown = copy(model)
+    shown.alias = label
+    return shown
 
 
 def _find(key: tuple[int, str]) -> LanguageModel:
     user_id, name = key
     user = get_user_model()._default_manager.get(pk=user_id)
+    if name.startswith(preset_models.PREFIX):
+        use, model = preset_models.load(name, user)
+        return _called(str(use.preset), model)
+    if (pool := find_pool(name, user)) is not None:
+        return _called(name, pool.members.all()[0].model)
     route = router.resolve(name, user=user)
     assert route.model_id is not None, "names lead to rows"
     found = router.available(user).filter(pk=route.model_id).first()

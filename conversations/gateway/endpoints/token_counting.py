@@ -1,9 +1,8 @@
-"""Endpoints that estimate the tokens of a prompt.
+"""Endpoints that count the tokens of a prompt.
 
-The estimate is that of `conversations.turns.history.estimate`.
-
-No provider is called, so the estimate is free and immediate; the header
-`x-parley-token-count: estimate` marks it.
+The model's host counts where that costs nothing (`llm.generation.token_count`);
+otherwise the answer is the estimate of `conversations.turns.history.estimate`. The
+header `x-parley-token-count` states which: `host` or `estimate`.
 """
 
 from __future__ import annotations
@@ -13,14 +12,13 @@ from conversations.gateway.previous_responses import load_history, with_history
 from conversations.gateway.request import read_request
 from conversations.gateway.request_context import RequestContext
 from conversations.turns.history import estimate_tokens
-
-_HEADERS = {"x-parley-token-count": "estimate"}
+from llm.generation import token_count
 
 
 async def count_tokens(context: RequestContext) -> None:
     """Anthropic's endpoint; it adds `max_tokens`, which the body's checks require."""
-    tokens = await _estimate_tokens(context, {"max_tokens": 1, **context.body})
-    await context.exchange.answer(200, {"input_tokens": tokens}, _HEADERS)
+    tokens, headers = await _count(context, {"max_tokens": 1, **context.body})
+    await context.exchange.answer(200, {"input_tokens": tokens}, headers)
 
 
 async def count_input_tokens(context: RequestContext) -> None:
@@ -32,15 +30,22 @@ async def count_input_tokens(context: RequestContext) -> None:
     if before := body.get("previous_response_id"):
         items = await database.read(load_history, context.token, before)
         model_input = with_history(items, model_input)
-    tokens = await _estimate_tokens(context, {**body, "input": model_input})
+    tokens, headers = await _count(context, {**body, "input": model_input})
     answer = {"object": "response.input_tokens", "input_tokens": tokens}
-    await context.exchange.answer(200, answer, _HEADERS)
+    await context.exchange.answer(200, answer, headers)
 
 
-async def _estimate_tokens(context: RequestContext, body: dict[str, object]) -> int:
+async def _count(
+    context: RequestContext, body: dict[str, object]
+) -> tuple[int, dict[str, str]]:
+    """The tokens, and the header that states who counted. Raises LLMError."""
     resources = context.resources
     gateway_request = await read_request(
         body, context.dialect, context.token, resources.database
     )
     request = gateway_request.request
-    return max(1, estimate_tokens(request.instructions, request.items, request.tools))
+    counted = await token_count.count_tokens(gateway_request.route, request)
+    tokens = counted or max(
+        1, estimate_tokens(request.instructions, request.items, request.tools)
+    )
+    return tokens, {"x-parley-token-count": "host" if counted else "estimate"}

@@ -143,14 +143,17 @@ class PresetContent(models.Model):
 
     # As turns use it
 
-    def context_sources(self) -> list[context.LoadedSource]:
-        """The enabled sources in the preset's order, in one query."""
+    def context_sources(self, user: Any) -> list[context.LoadedSource]:
+        """The enabled sources that `user` may use, in the preset's order."""
         if self._pinned is not None:
-            return [s.to_source() for s in self._pinned.sources if s.enabled]
-        row: Any = self
-        links = row.links.filter(source__enabled=True)
-        links = links.select_related("source__mcp_server")
-        return [link.source.to_source() for link in links]
+            sources = [s for s in self._pinned.sources if s.enabled]
+        else:
+            row: Any = self
+            links = row.links.filter(source__enabled=True)
+            links = links.select_related("source__mcp_server")
+            sources = [link.source for link in links]
+        refused = _find_refused(sources, user)
+        return [s.to_source() for s in sources if s.pk not in refused]
 
     def tool_names(self) -> set[str] | None:
         """Names of the tools that may be used; None for all tools. One query.
@@ -191,6 +194,21 @@ def content_of(
         "tools": sorted(tool.name for tool in tools),
         "sources": list(sources),
     }
+
+
+def _find_refused(sources: Sequence[Any], user: Any) -> set[int]:
+    """Keys of the sources that are for groups to which the user does not belong."""
+    if not sources or user.is_superuser:
+        return set()
+    restricted = type(sources[0]).groups.through.objects.filter(
+        contextsource__in=[source.pk for source in sources]
+    )
+    rows = list(restricted.values_list("contextsource_id", "group_id"))
+    if not rows:
+        return set()
+    own = set(user.groups.values_list("pk", flat=True))
+    permitted = {source_id for source_id, group_id in rows if group_id in own}
+    return {source_id for source_id, _ in rows} - permitted
 
 
 def _find_links(content: Mapping[str, Any]) -> _Links:

@@ -14,7 +14,7 @@ class ProcessStatus(models.Model):
     runs_turns = models.BooleanField()  # False of a web process beside workers
     started_at = models.DateTimeField()
     heard_at = models.DateTimeField(db_index=True)
-    figures = models.JSONField(default=dict)  # of `Figures`
+    figures = models.JSONField(default=dict)  # of `ProcessFigures`
     #: Staff asked it to start no more turns.
     drains = models.BooleanField(default=False, db_default=False)
 
@@ -37,6 +37,12 @@ class Maintenance(models.Model):
         _("refuse new messages"),
         default=False,
         help_text=_("From people and programs; what runs continues."),
+    )
+    admin_is_read_only = models.BooleanField(
+        _("read-only admin"),
+        default=False,
+        db_default=False,
+        help_text=_("Staff can look, and change nothing but this page."),
     )
     changed_at = models.DateTimeField(auto_now=True)
     changed_by = models.ForeignKey(

@@ -6,9 +6,6 @@ compared after they are gone.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from django.conf import settings
@@ -17,36 +14,10 @@ from django.utils.translation import gettext_lazy as _
 
 from conversations.models.preset import Preset
 from conversations.models.saved_prompt import SavedPrompt
-from tools.models.text_diff import DiffLine, diff_lines
 
 MAX_NOTE = 200  # characters
 
 Snapshot = dict[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class FieldDifference:
-    field: str  # as shown to staff
-    lines: list[DiffLine]
-
-
-def compare_snapshots(
-    before: Mapping[str, Any], after: Mapping[str, Any]
-) -> list[FieldDifference]:
-    """One difference for each field that changed, in the order of the fields."""
-    return [
-        FieldDifference(
-            name, diff_lines(_to_text(before.get(name)), _to_text(after.get(name)))
-        )
-        for name in {**before, **after}
-        if before.get(name) != after.get(name)
-    ]
-
-
-def _to_text(value: Any) -> str:
-    if value is None or isinstance(value, str):
-        return value or ""
-    return json.dumps(value, indent=2, ensure_ascii=False)
 
 
 class VersionQuerySet(models.QuerySet[Any]):

@@ -18,7 +18,7 @@ from conversations.pages.refusals import mark_refused
 from conversations.pages.views import find_turn, open_turn, redirect_to_turn
 from conversations.requests import branches
 from conversations.turns.branches import has_question
-from conversations.turns.error_texts import in_own_language
+from conversations.turns.error_texts import text_for_reader
 
 _KEY_LENGTH = 64  # characters of the form's key
 
@@ -66,7 +66,7 @@ def fork(request: HttpRequest, conversation_id: str, turn_id: str) -> HttpRespon
         )
     except TooFast as exc:
         context = {
-            "words": in_own_language(str(exc)),
+            "words": text_for_reader(exc),
             "conversation": found.conversation,
         }
         page = "conversations/branches/refused.html"

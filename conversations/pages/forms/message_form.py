@@ -25,8 +25,9 @@ from conversations.models import (
     Turn,
 )
 from conversations.models.preset import Preset
+from conversations.pages.forms.chat_options_form import EFFORTS, with_effort
 from conversations.pages.forms.file_field import FilesField
-from conversations.pages.forms.turn_form import TurnForm
+from conversations.pages.forms.turn_form import TurnForm, allowed_by
 from conversations.requests.branches import end_of_branch
 from conversations.turns.attachments import (
     discard,
@@ -60,6 +61,11 @@ class PresetChoice:
         names = [tool.name for tool in self.preset.tools.all()]
         return names if names or self.preset.only_named_tools else None
 
+    @property
+    def models(self) -> list[str]:
+        """Names of the models that may be used; none for all."""
+        return [model.public_name for model in self.preset.allowed_models.all()]
+
 
 class MessageForm(TurnForm):
     text = forms.CharField(required=False, strip=False)
@@ -74,6 +80,9 @@ class MessageForm(TurnForm):
     folder = forms.CharField(required=False)
     #: A new conversation that is erased when the session ends.
     temporary = forms.BooleanField(required=False)
+    #: Of a new conversation, as `ChatOptionsForm` changes them later.
+    instructions = forms.CharField(required=False, strip=False)
+    effort = forms.ChoiceField(required=False, choices=EFFORTS)
     #: A turn of the branch that the page shows: the message goes to its end.
     branch = forms.CharField(required=False, max_length=64)
     #: Sent where the page showed the tools, as unticked boxes send nothing.
@@ -102,7 +111,8 @@ class MessageForm(TurnForm):
         """The presets that a new conversation may begin with."""
         if self.conversation:
             return []
-        rows = Preset.objects.available_to(self.user).prefetch_related("tools")
+        rows = Preset.objects.available_to(self.user)
+        rows = rows.prefetch_related("tools", "allowed_models__provider")
         rows = rows.select_related("language_model__provider")
         return [
             PresetChoice(row, self.default_model(row), row == self.chosen_preset)
@@ -122,6 +132,10 @@ class MessageForm(TurnForm):
     def plain_model(self) -> LanguageModel | None:
         """The default model without a preset."""
         return self.default_model(None)
+
+    @property
+    def efforts(self) -> list[tuple[str, Any]]:
+        return EFFORTS
 
     @property
     def is_usual(self) -> bool:
@@ -160,6 +174,8 @@ class MessageForm(TurnForm):
     def clean(self) -> dict[str, Any]:
         data = self.cleaned_data
         text = LINE_END.sub("\n", data.get("text") or data.get("suggestion") or "")
+        if len((data.get("instructions") or "").encode()) > settings.MAX_INPUT_SIZE:
+            self.add_error("instructions", _("The instructions are too long."))
         size = len(text.encode())
         is_empty = not text.strip() and not data.get("file")
         if not self.errors.keys() & {"text", "file"} and is_empty:
@@ -192,7 +208,8 @@ class MessageForm(TurnForm):
         """Models that answer the message too, beside the chosen one."""
         data: Any = self.data
         names = data.getlist("compare") if hasattr(data, "getlist") else []
-        return [model for model in self.models if model.public_name in names]
+        models = allowed_by(self.chosen_preset, self.models) if names else []
+        return [model for model in models if model.public_name in names]
 
     def clean_compare(self) -> list[LanguageModel]:
         others = [
@@ -215,6 +232,8 @@ class MessageForm(TurnForm):
             preset=preset,
             folder=folder,
             language_model=None if has_usual and self.is_usual else model,
+            instructions=self.cleaned_data["instructions"].strip(),
+            options=with_effort({}, self.cleaned_data["effort"]),
             **self._temporary(),
         )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import uuid
 from abc import abstractmethod
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -19,6 +20,7 @@ from conversations.access import maintenance
 from conversations.access.admission import check_user_tokens_available
 from conversations.access.declared_tools import check_declared_kinds
 from conversations.access.errors import TooFast
+from conversations.access.limits.admission import admit_message
 from conversations.models import (
     Conversation,
     Folder,
@@ -32,7 +34,7 @@ from conversations.turns import queue
 from conversations.turns.attachments import (
     check_inline_quota,
 )
-from conversations.turns.error_texts import in_own_language
+from conversations.turns.error_texts import text_for_reader
 from conversations.turns.history import estimate_tokens
 from conversations.turns.tool_choices import ToolChoice, tool_choices
 from llm import router
@@ -48,6 +50,14 @@ class Retirement:
 
     model: LanguageModel
     replacement: LanguageModel | None
+
+
+def allowed_by(
+    preset: Preset | None, models: Iterable[LanguageModel]
+) -> list[LanguageModel]:
+    """Those of `models` that the preset allows; all without one."""
+    allowed = preset.allowed_model_ids() if preset else ()
+    return [model for model in models if not allowed or model.pk in allowed]
 
 
 class TurnForm(forms.Form):
@@ -80,8 +90,11 @@ class TurnForm(forms.Form):
 
     @cached_property
     def models(self) -> list[LanguageModel]:
-        """The models the user may choose from, by provider."""
-        return list(router.available(self.user).order_by("provider__name", "name"))
+        """The models the user may choose from, by provider: those that the preset of
+        the conversation allows. A new one may still get any preset."""
+        models = router.available(self.user).order_by("provider__name", "name")
+        preset = self.conversation.preset if self.conversation else None
+        return allowed_by(preset, models)
 
     @cached_property
     def tools(self) -> list[ToolChoice]:
@@ -111,22 +124,23 @@ class TurnForm(forms.Form):
 
     def default_model(self, preset: Preset | None) -> LanguageModel | None:
         """The model of a turn that does not name one."""
+        models = allowed_by(preset, self.models)
         used = self._last_model or self._conversation_model(preset)
         if used is None and self.conversation is None:
             used = self._default_model_of_user or self._last_chosen_model
         if used is not None and used.retires_at:
             used = used.current_for(self.user)
-        if used in self.models:
+        if used in models:
             return used
-        default = (model for model in self.models if model.is_default)
-        return next(default, None) or self._other_default()
+        default = (model for model in models if model.is_default)
+        return next(default, None) or self._other_default(models)
 
-    def _other_default(self) -> LanguageModel | None:
+    def _other_default(self, models: list[LanguageModel]) -> LanguageModel | None:
         """Without a default model: the replacement of a retired one, or the first."""
-        if not self.models:
+        if not models:
             return None
         found = router.find_model(None, user=self.user)
-        return found if found.stands_in_for else self.models[0]
+        return found if found.stands_in_for and found in models else models[0]
 
     @property
     def retirement(self) -> Retirement | None:
@@ -178,10 +192,14 @@ class TurnForm(forms.Form):
                 _("No model is available yet; ask the staff to set one up.")
             )
         name = self.cleaned_data["model"]
-        if not name:
-            return self.chosen
-        if model := self._find_model(name):
+        model = self._find_model(name) if name else self.chosen
+        if model and allowed_by(self.chosen_preset, [model]):
             return model
+        if model:
+            raise forms.ValidationError(
+                _("The preset does not allow the model “%(name)s”; choose another."),
+                params={"name": str(model)},
+            )
         raise forms.ValidationError(
             _("The model “%(name)s” is not available; choose another one."),
             params={"name": name[:100]},
@@ -189,7 +207,7 @@ class TurnForm(forms.Form):
 
     def refuse(self, refusal: TooFast) -> None:
         self.refusal = refusal
-        self.add_error(None, in_own_language(str(refusal)))
+        self.add_error(None, text_for_reader(refusal))
 
     @abstractmethod
     def items(self) -> list[ItemPayload]:
@@ -223,6 +241,7 @@ class TurnForm(forms.Form):
 
     def _open(self, items: list[ItemPayload]) -> Turn:
         maintenance.check_open()
+        admit_message(self.user.pk, None, items)
         check_user_tokens_available(self.user, estimate_tokens("", items))
         with transaction.atomic():
             check_inline_quota(self.user.pk, items)

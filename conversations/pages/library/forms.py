@@ -40,6 +40,11 @@ class FilterForm(forms.Form):
         required=False,
         choices=[("no", _("Without")), ("yes", _("With")), ("only", _("Only"))],
     )
+    api = forms.ChoiceField(
+        label=_("API"),
+        required=False,
+        choices=[("yes", _("With")), ("no", _("Without")), ("only", _("Only"))],
+    )
     start = forms.IntegerField(
         required=False, min_value=0, max_value=MAX_START, widget=forms.HiddenInput
     )
@@ -51,7 +56,7 @@ class FilterForm(forms.Form):
             label=_("From"), required=False, widget=DAY
         )
         self.order_fields(
-            ["q", "model", "tool", "folder", "tag", "from", "to", "archived"]
+            ["q", "model", "tool", "folder", "tag", "from", "to", "archived", "api"]
         )
         folder = self.fields["folder"]
         assert isinstance(folder, forms.ModelChoiceField)
@@ -72,6 +77,7 @@ class FilterForm(forms.Form):
             tool=data.get("tool") or "",
             tag=data.get("tag") or "",
             archived=data.get("archived") or "no",
+            api=data.get("api") or "yes",
         )
 
     def _choose(self, name: str, values: Any) -> None:

@@ -12,6 +12,8 @@ from django.utils.translation import gettext_lazy as _
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_GET, require_http_methods
 
+from conversations.access.reauthentication import requires_proof
+from conversations.audit.record import record_event
 from conversations.http.streamed_download import download
 from conversations.models import (
     Conversation,
@@ -19,6 +21,7 @@ from conversations.models import (
     ConversationQuerySet,
 )
 from conversations.transfer import imports as importing
+from conversations.transfer.account import write_account
 from conversations.transfer.export import (
     CONTENT_TYPES,
     file_name,
@@ -50,27 +53,34 @@ def export_conversation(request: HttpRequest, conversation_id: str) -> HttpRespo
     if form not in CONTENT_TYPES:
         context = {"conversation": row}
         return render(request, "conversations/library/export.html", context)
+    record_event("data.export", target=row, subject=request.user)
     return download(
         request, write(row, form), CONTENT_TYPES[form], file_name(row, form)
     )
 
 
 @login_required
+@requires_proof("GET")
 @never_cache
 @require_GET
 def export_all(request: HttpRequest) -> HttpResponseBase:
     rows = Conversation.objects.of(request.user).kept()
     form = request.GET.get("format", "json")
-    return export_of(request, rows, form if form in CONTENT_TYPES else "json")
+    form = form if form in CONTENT_TYPES else "json"
+    return export_of(request, rows, form, write_account(request.user))
 
 
 def export_of(
-    request: HttpRequest, rows: ConversationQuerySet, form: str
+    request: HttpRequest,
+    rows: ConversationQuerySet,
+    form: str,
+    account: bytes | None = None,
 ) -> HttpResponseBase:
-    """An archive of the conversations."""
-    return download(
-        request, write_zip(rows, form), "application/zip", "parley-conversations.zip"
-    )
+    """An archive of the conversations, and of what the account has besides."""
+    details = {"format": form, "conversations": rows.count()}
+    record_event("data.export", subject=request.user, details=details)
+    pieces = write_zip(rows, form, account)
+    return download(request, pieces, "application/zip", "parley-conversations.zip")
 
 
 @login_required

@@ -17,6 +17,7 @@ from django.views.decorators.http import require_http_methods, require_POST
 from rest_framework.exceptions import ValidationError
 
 from conversations.models import Conversation, Folder
+from conversations.pages.forms.chat_options_form import ChatOptionsForm
 from conversations.pages.library.forms import FilterForm, OrganiseForm
 from conversations.pages.library.transfer_views import export_of
 from conversations.requests.bulk import MAX_IDS, BulkSerializer, find_tags
@@ -157,6 +158,23 @@ def organise(request: HttpRequest, conversation_id: str) -> HttpResponse:
             return redirect(back)
     context = {"conversation": row, "form": form, "back": back}
     return render(request, "conversations/library/organise.html", context)
+
+
+@login_required
+@never_cache
+@require_http_methods(["GET", "HEAD", "POST"])
+def options(request: HttpRequest, conversation_id: str) -> HttpResponse:
+    """Instructions and effort of one conversation."""
+    row = get_object_or_404(
+        Conversation.objects.of(request.user).kept(), pk=conversation_id
+    )
+    form = ChatOptionsForm(request.POST or None, instance=row)
+    back = _open_page(request, request.GET.get("current", row.pk))
+    if form.is_valid():
+        form.save()
+        return redirect(back)
+    context = {"conversation": row, "form": form, "back": back}
+    return render(request, "conversations/library/options.html", context)
 
 
 def _open_page(request: HttpRequest, current: str) -> str:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from allauth.core.exceptions import ReauthenticationRequired
 from django.conf import settings
-from django.contrib.auth import logout
 from django.contrib.auth.decorators import login_required
+from django.contrib.auth.models import AnonymousUser
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods
 
 from conversations.access.account_deletion import LastSuperuser, close_account
+from conversations.access.session_marks import is_proven_lately
 from conversations.forms.deletion_form import DeletionForm
 
 
@@ -18,6 +22,9 @@ from conversations.forms.deletion_form import DeletionForm
 @never_cache
 @require_http_methods(["GET", "HEAD", "POST"])
 def delete_account(request: HttpRequest) -> HttpResponse:
+    user: Any = request.user
+    if not user.has_usable_password() and not is_proven_lately(request.session):
+        raise ReauthenticationRequired  # else the form asks for the password
     data = request.POST if request.method == "POST" else None
     form = DeletionForm(data, request=request)
     if form.is_bound and form.is_valid():
@@ -26,7 +33,8 @@ def delete_account(request: HttpRequest) -> HttpResponse:
         except LastSuperuser as exc:
             form.add_error(None, str(exc.message))
         else:
-            logout(request)
+            request.session.flush()
+            request.user = AnonymousUser()
             return render(request, "conversations/settings/account_deleted.html")
     context = {
         "form": form,

@@ -11,10 +11,19 @@ from django.shortcuts import render
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_GET
 
+from conversations.access.limits.admission import limits_left
 from conversations.forms.usage_form import UsageForm
+from conversations.staff.expensive_conversations import (
+    links_for_owner,
+    report_conversations,
+)
 from conversations.staff.tool_usage import ToolUsage, report_tools
 from conversations.staff.usage_csv import tools_csv, usage_csv
-from conversations.staff.usage_page import page_of_tools, page_of_usage
+from conversations.staff.usage_page import (
+    page_of_conversations,
+    page_of_tools,
+    page_of_usage,
+)
 from llm.pricing.usage_report import report_usage
 
 
@@ -27,11 +36,17 @@ def usage(request: HttpRequest) -> HttpResponse:
         "form": form,
         "section": "usage",
         "shows_costs": settings.SHOW_COSTS,
+        "limits_left": limits_left(request.user.pk or 0),
     }
     if not form.is_valid():
         context["problem"] = form.problem
     elif form.by_tool:
         context |= page_of_tools(_tools(form), form.query)
+    elif form.by_conversation:
+        measure = form.cleaned_data["measure"]
+        report, is_cut = report_conversations(form.query)
+        links = links_for_owner(report, request.user)
+        context |= page_of_conversations(report, is_cut, measure, links)
     else:
         measure = form.cleaned_data["measure"]
         context |= page_of_usage(report_usage(form.query), measure)
@@ -49,6 +64,9 @@ def usage_file(request: HttpRequest) -> HttpResponse:
         return HttpResponse(form.problem, content_type=text, status=400)
     if form.by_tool:
         return tools_csv(_tools(form), f"{form.query.first}-{form.query.last}")
+    if form.by_conversation:
+        report, _is_cut = report_conversations(form.query)
+        return usage_csv(report, costs=settings.SHOW_COSTS)
     return usage_csv(report_usage(form.query), costs=settings.SHOW_COSTS)
 
 

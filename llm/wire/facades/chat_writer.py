@@ -216,7 +216,9 @@ class ChatWriter:
 
     def _on_failed(self, event: Event) -> None:
         self.ended = True
-        self._out.append({"error": openai_error_of(event["response"], self._error)})
+        response = event["response"]
+        self._out.append({"error": openai_error_of(response, self._error)})
+        self._explain(response)
 
     def _on_end(self, event: Event) -> None:
         self.ended = True
@@ -228,6 +230,12 @@ class ChatWriter:
         self._write({}, _FINISH[why])
         if self._include_usage and (usage := response.get("usage")):
             self._out.append({**self._head, "choices": [], "usage": usage_of(usage)})
+        self._explain(response)
+
+    def _explain(self, response: Mapping[str, Any]) -> None:
+        """A last chunk without choices, if the client wants the answer explained."""
+        if parley := response.get("parley"):
+            self._out.append({**self._head, "choices": [], "parley": parley})
 
     def _write_calls(self) -> None:
         """Send the complete calls, numbered without those that were cut off."""
@@ -311,7 +319,10 @@ def chat_completion_of(
         "usage": usage_of(usage) if usage else None,
         "service_tier": response.get("service_tier"),
     }
-    return {**answer, "parley": {"output": message.hidden}} if receipts else answer
+    own = {**(response.get("parley") or {})}
+    if receipts:
+        own["output"] = message.hidden
+    return {**answer, "parley": own} if own else answer
 
 
 class _Message:

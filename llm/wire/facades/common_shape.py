@@ -33,6 +33,7 @@ parley = strict_record(
     {
         "buffer_tool_calls": boolean,
         "cache_seconds": integer(0, MAX_CACHE_SECONDS),
+        "explain": boolean,
         "ignore_invalid_options": boolean,
         "receipts": boolean,
         "tags": names,

@@ -1,7 +1,9 @@
 """Error bodies of each API.
 
 In: an LLMError, or the terminal event of a failed response. Out: the JSON that is sent
-instead of an answer (its HTTP status is the error's own), or inside a stream.
+instead of an answer (its HTTP status is the error's own), or inside a stream. Where the
+model's host refused the request, its message follows ours, and `host` has its message,
+status, type, code and request id.
 
 Source: https://platform.openai.com/docs/guides/error-codes
 Source: https://platform.claude.com/docs/en/api/errors
@@ -14,7 +16,7 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
-from llm.errors import LLMError
+from llm.errors import BadRequest, LLMError
 
 Dialect = Literal["openai", "anthropic"]
 
@@ -43,14 +45,36 @@ _GOOGLE_STATUSES = {
 
 def body_of(error: LLMError, dialect: Dialect, request_id: str = "") -> dict[str, Any]:
     """The body of an error before the first byte of an answer."""
+    host = error.host_report
+    message = with_host_message(str(error), host)
     if dialect == "anthropic":
-        return anthropic_body(error.status, str(error), request_id)
-    return openai_body(
-        str(error),
+        body = anthropic_body(error.status, message, request_id, host)
+        return (
+            body if error.explanation is None else {**body, "parley": error.explanation}
+        )
+    body = openai_body(
+        message,
         type=error.type,
-        code=error.openai_code or error.code,
+        code=error.openai_code or host.get("code") or error.code,
         param=error.param,
     )
+    if host:
+        body["error"]["host"] = host
+    if error.explanation is not None:
+        body["parley"] = error.explanation
+    return body
+
+
+def with_host_message(message: str, host: Mapping[str, Any] | None) -> str:
+    """Our message and the host's. Ours is left out where it says nothing of its own."""
+    if not host or not (text := host.get("message")):
+        return message
+    if message == _NOTHING_SAID:
+        return str(text)
+    return f"{message} The host's message: {text}"
+
+
+_NOTHING_SAID = str(BadRequest())
 
 
 def headers_of(error: LLMError) -> dict[str, str]:
@@ -69,9 +93,16 @@ def openai_body(
     return {"error": error}
 
 
-def anthropic_body(status: int, message: str, request_id: str = "") -> dict[str, Any]:
+def anthropic_body(
+    status: int,
+    message: str,
+    request_id: str = "",
+    host: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
     """The same for any HTTP status. It is also an event of the stream."""
-    error = {"type": anthropic_type(status), "message": message}
+    error: dict[str, Any] = {"type": anthropic_type(status), "message": message}
+    if host:
+        error["host"] = host
     return {"type": "error", "error": error, "request_id": request_id or None}
 
 
@@ -88,7 +119,10 @@ def openai_error_of(
 ) -> dict[str, Any]:
     """The error object of a failed response; `error` is that of its `error` event."""
     if error:
-        return {name: error.get(name) for name in ("message", "type", "param", "code")}
+        fields = {n: error.get(n) for n in ("message", "type", "param", "code")}
+        if host := error.get("host"):
+            fields["host"] = host
+        return client_error(fields)
     code, message = _code_and_message(response)
     known = class_of(code)
     return {
@@ -99,12 +133,25 @@ def openai_error_of(
     }
 
 
+def client_error(error: Mapping[str, Any]) -> dict[str, Any]:
+    """The error object of an event, or of a response, as clients of APIs get it: with
+    the host's message and code where the host refused the request."""
+    fields = dict(error)
+    if host := fields.get("host"):
+        fields["message"] = with_host_message(str(fields.get("message")), host)
+        if fields.get("code") == BadRequest.code and "type" in fields:
+            fields["code"] = host.get("code") or fields["code"]
+    return fields
+
+
 def anthropic_error_of(
     response: Mapping[str, Any], request_id: str = ""
 ) -> dict[str, Any]:
     """The `error` event of a failed response."""
     code, message = _code_and_message(response)
-    return anthropic_body(class_of(code).status, message, request_id)
+    host = (response.get("error") or {}).get("host")
+    body = anthropic_body(class_of(code).status, message, request_id, host)
+    return {**body, "parley": response["parley"]} if "parley" in response else body
 
 
 def google_error_of(
@@ -116,7 +163,7 @@ def google_error_of(
     usual = "INTERNAL" if status >= 500 else "INVALID_ARGUMENT"
     fields = {
         "code": status,
-        "message": (error or {}).get("message") or message,
+        "message": client_error(error or {}).get("message") or message,
         "status": _GOOGLE_STATUSES.get(status, usual),
     }
     return {"error": fields}
@@ -124,7 +171,10 @@ def google_error_of(
 
 def _code_and_message(response: Mapping[str, Any]) -> tuple[str, str]:
     error = response.get("error") or {}
-    return error.get("code") or LLMError.code, error.get("message") or str(LLMError())
+    message = with_host_message(
+        error.get("message") or str(LLMError()), error.get("host")
+    )
+    return error.get("code") or LLMError.code, message
 
 
 def class_of(code: str) -> type[LLMError]:
@@ -166,10 +216,21 @@ def restore_error(
     message: str,
     param: str | None = None,
     retry_after: float | None = None,
+    host: Mapping[str, Any] | None = None,
 ) -> LLMError:
     """Rebuild an error from its `code`, message and the fields of `error_to_store`."""
-    kind = class_of(code)
-    error = LLMError(message, param=param, retry_after=retry_after)
+    kind, host = class_of(code), host or {}
+    error = LLMError(
+        message,
+        detail=host.get("message") or "",
+        param=param,
+        # An error inside a stream came with status 200.
+        upstream_status=max(host["status"], 400) if host else None,
+        upstream_type=host.get("type"),
+        upstream_code=host.get("code"),
+        request_id=host.get("request_id"),
+        retry_after=retry_after,
+    )
     error.code, error.status, error.type = code, kind.status, kind.type
     error.openai_code, error.retryable = kind.openai_code, kind.retryable
     return error

@@ -317,7 +317,9 @@ class MessagesWriter:
                 "delta": stop_of(why, self._refused, self.stop_sequence),
                 "usage": usage_of(response.get("usage")),
             },
-            {"type": "message_stop"},
+            {"type": "message_stop"}
+            if "parley" not in response
+            else {"type": "message_stop", "parley": response["parley"]},
         )
 
     # Events
@@ -389,7 +391,10 @@ def message_of(
         **stop_of(why, content.refused, stop_sequence),
         "usage": usage_of(response.get("usage")),
     }
-    return {**message, "parley": {"output": content.hidden}} if receipts else message
+    own = {**(response.get("parley") or {})}
+    if receipts:
+        own["output"] = content.hidden
+    return {**message, "parley": own} if own else message
 
 
 class _Content:

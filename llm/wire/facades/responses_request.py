@@ -35,11 +35,10 @@ _SAME = (
     "top_logprobs",
     "top_p",
 )
-#: `store` and `include` are set by the codec, as we keep no state at the provider.
+#: `store` is set by the codec, as we keep no state at the provider.
 _READ = frozenset(
     {
         *_SAME,
-        "include",
         "input",
         "instructions",
         "model",

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Mapping
 from typing import Any
 
+from llm.wire.facades.errors import client_error
 from llm.wire.facades.sse_frames import DONE, event_frame
 from llm.wire.items import Event, Item
 from llm.wire.response import TERMINAL
@@ -63,7 +64,10 @@ class ResponsesWriter:
     def whole(self, response: Mapping[str, Any]) -> dict[str, Any]:
         """`response` filtered in the same manner, for an unstreamed answer."""
         shown = [item for item in response["output"] if self._is_shown(item)]
-        return {**response, "output": shown}
+        whole = {**response, "output": shown}
+        if error := response.get("error"):
+            whole["error"] = client_error(error)
+        return whole
 
     def _convert(self, event: Event) -> list[Event]:
         kind = event["type"]
@@ -78,6 +82,8 @@ class ResponsesWriter:
                 event = {**event, "output_index": client_index}
             if self._buffer and kind.startswith("response.function_call_arguments."):
                 return self._whole_arguments(event)
+        elif kind == "error":
+            event = {**event, "error": client_error(event["error"])}
         elif kind in TERMINAL:
             self.ended = True
             event = {**event, "response": self.whole(event["response"])}

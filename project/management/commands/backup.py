@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import sqlite3
-import subprocess
 from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
@@ -17,9 +15,10 @@ from django.utils import timezone
 
 from conversations.models import Backup
 from llm.db.command_errors import report_database_errors
+from project.backups import postgresql
+from project.backups.manifest import DATABASES, SECRETS, BadBackup, describe
 from project.startup.preparation import has_pending_migrations
 
-_SECRETS = ("encryption_keys", "secret_key")
 _PARTIAL = ".partial"  # suffix of a folder until the backup is complete
 
 
@@ -65,9 +64,10 @@ def _back_up(folder: Path, without_secrets: bool) -> Path:
         partial = _make_partial(folder)
         done = partial.with_suffix("")
         _copy_database(partial)
-        _copy_files(partial, () if without_secrets else _SECRETS)
+        _copy_files(partial, () if without_secrets else SECRETS)
+        describe(partial).write(partial, settings.ENCRYPTION_KEYS)
         return partial.rename(done)
-    except (OSError, shutil.Error, sqlite3.Error) as exc:
+    except (OSError, shutil.Error, sqlite3.Error, BadBackup) as exc:
         raise CommandError(f"The backup failed and is incomplete: {exc}") from exc
 
 
@@ -89,27 +89,12 @@ def _make_partial(folder: Path) -> Path:
 
 def _copy_database(folder: Path) -> None:
     if connection.vendor == "sqlite":
-        target = sqlite3.connect(folder / "parley.sqlite3")
+        target = sqlite3.connect(folder / DATABASES["sqlite"])
         source = sqlite3.connect(connection.settings_dict["NAME"])
         with closing(source), closing(target):
             source.backup(target)
         return
-    arguments, environment = connection.client.settings_to_cmd_args_env(
-        connection.settings_dict, []
-    )
-    command = ["pg_dump", "-Fc", "-f", str(folder / "parley.dump"), *arguments[1:]]
-    try:
-        done = subprocess.run(
-            command,
-            env={**os.environ, **(environment or {})},
-            stderr=subprocess.PIPE,
-            text=True,
-            check=False,
-        )
-    except FileNotFoundError as exc:
-        raise CommandError("pg_dump is not installed here.") from exc
-    if done.returncode:
-        raise CommandError(f"The backup failed and is incomplete: {done.stderr}")
+    postgresql.dump_to(folder / DATABASES["postgresql"])
 
 
 def _copy_files(folder: Path, secrets: tuple[str, ...]) -> None:

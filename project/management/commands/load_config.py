@@ -10,7 +10,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from project.config_file import ConfigError, load
-from project.environment.variables import ConfigurationError
+from project.environment.configuration_error import ConfigurationError
 from project.startup.preparation import has_pending_migrations, prepare_database
 
 

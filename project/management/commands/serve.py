@@ -35,7 +35,7 @@ class Command(BaseCommand):
         )
         parser.add_argument(
             "--port",
-            type=_parse_port,
+            type=parse_port,
             default=settings.PORT,
             help="port to listen on, instead of PORT",
         )
@@ -63,7 +63,7 @@ class Command(BaseCommand):
         self.stdout.flush()
 
 
-def _parse_port(text: str) -> int:
+def parse_port(text: str) -> int:
     if not text.isdecimal() or not 0 < int(text) < 65536:
         raise ArgumentTypeError(f"{text!r} is not a port; use 1 to 65535.")
     return int(text)

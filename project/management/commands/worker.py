@@ -5,13 +5,16 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+from argparse import ArgumentParser
 from typing import Any
 
 from django.conf import settings
 from django.core.management.base import BaseCommand
 from django.db import connection
 
-from project.environment.variables import ConfigurationError
+from project.environment.configuration_error import ConfigurationError
+from project.environment.monitoring import require_guard
+from project.management.commands.serve import parse_port
 from project.server.event_loop import new_event_loop
 from project.startup.data_folder import raise_open_file_limit
 from project.startup.preparation import prepare
@@ -21,7 +24,15 @@ class Command(BaseCommand):
     help = "Run turns until SIGTERM or Ctrl-C, beside any number of `serve` processes."
     requires_system_checks = []  # the tests run them; here they would cost a second
 
-    def handle(self, **options: Any) -> None:
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument(
+            "--metrics-port",
+            type=parse_port,
+            default=settings.MONITORING.port,
+            help="port that serves /metrics, instead of METRICS_PORT",
+        )
+
+    def handle(self, *, metrics_port: int, **options: Any) -> None:
         if not settings.REDIS_URL:
             raise ConfigurationError(
                 "REDIS_URL",
@@ -29,6 +40,7 @@ class Command(BaseCommand):
                 f" run `{settings.LOCATIONS.command} serve` alone, which runs turns"
                 " itself.",
             )
+        require_guard("--metrics-port", metrics_port, settings.MONITORING)
         os.umask(0o077)
         raise_open_file_limit()
         outcome = prepare()
@@ -36,11 +48,13 @@ class Command(BaseCommand):
             self.stdout.write(outcome.login)
         connection.close()  # the engine's threads have their own
         with asyncio.Runner(loop_factory=new_event_loop) as runner:
-            runner.run(self._work())
+            runner.run(self._work(metrics_port))
 
-    async def _work(self) -> None:
+    async def _work(self, metrics_port: int) -> None:
         from conversations import engine
         from llm.http import client
+        from project.monitoring import trace_export
+        from project.monitoring.metrics_port import MetricsPort
         from project.server.watchdog import Watchdog
         from project.startup import memory
         from tools.mcp import client as mcp
@@ -55,6 +69,8 @@ class Command(BaseCommand):
 
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, stop, number)
+        trace_export.start()
+        port = await MetricsPort.open(settings.MONITORING.host, metrics_port)
         await engine.start(is_worker=True)
         loop.run_in_executor(None, memory.freeze_startup_objects)
         watchdog = Watchdog(loop)
@@ -65,5 +81,7 @@ class Command(BaseCommand):
             await engine.drain()
         finally:
             watchdog.close()
+            await port.close()
             await mcp.close_all()
             await client.aclose()
+            await trace_export.close()

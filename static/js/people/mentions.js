@@ -1,4 +1,4 @@
-// What "/" and "@" offer in the message box: saved prompts; models and presets.
+// What "/" and "@" offer in the message box: saved prompts; models, presets and tools.
 
 import { $, announce, cloned, slot } from "../dom.js";
 import { complete, matching, replaceText } from "./completions.js";
@@ -71,18 +71,20 @@ export function filled({ text, variables }, values) {
   );
 }
 
-/** "@" at the start of a word. Choosing sets the picker; the word is removed. */
-export function completeModels(box, { modelChosen }) {
+/** "@" at the start of a word. A model or preset is chosen, and the word removed; a tool is
+ *  switched on, and its name written. */
+export function completeModels(box, { modelChosen, toolChosen }) {
   complete(box, (text, caret) => {
     const found = /(?:^|\s)@([^\s@]*)$/u.exec(text.slice(0, caret));
     if (!found) return null;
     const start = caret - found[1].length - 1;
-    const options = [...presetOptions(), ...modelOptions()].map((option) => ({
+    const all = [...presetOptions(), ...modelOptions(), ...toolOptions()];
+    const options = all.map((option) => ({
       ...option,
       choose: () => {
-        replaceText(box, start, start + found[1].length + 1, "");
+        replaceText(box, start, start + found[1].length + 1, option.words ?? "");
         option.choose();
-        announce(`${modelChosen} ${option.name}`);
+        announce(`${option.words ? toolChosen : modelChosen} ${option.name}`);
       },
     }));
     return { label: "modelsLabel", options: matching(options, found[1]) };
@@ -91,7 +93,7 @@ export function completeModels(box, { modelChosen }) {
 
 function modelOptions() {
   const picker = $("#model");
-  const rows = [...(picker?.options ?? [])].filter(({ value }) => value);
+  const rows = [...(picker?.options ?? [])].filter(({ value, disabled }) => value && !disabled);
   return rows.map((row) => ({
     name: row.textContent.trim(),
     about: row.closest("optgroup")?.label,
@@ -99,6 +101,16 @@ function modelOptions() {
       picker.value = row.value;
       picker.dispatchEvent(new Event("change", { bubbles: true }));
     },
+  }));
+}
+
+function toolOptions() {
+  const boxes = [...document.querySelectorAll("#tools [name=tool]")];
+  return boxes.filter((box) => !box.closest("label").hidden).map((box) => ({
+    name: box.value,
+    about: $("small", box.closest("label"))?.textContent.trim(),
+    words: `${box.value} `,
+    choose: () => box.checked || box.click(),
   }));
 }
 

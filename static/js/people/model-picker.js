@@ -1,13 +1,26 @@
 // The list of models: search, what is known of each, and favourites. It opens over the
 // message box in place of the browser's own list, which works without JavaScript.
 
-import { $, announce, cloned, element, slot } from "../dom.js";
+import { $, announce, cloned, element, icon, slot } from "../dom.js";
 import { matching } from "./completions.js";
 import { gettext, interpolate } from "../texts.js";
 
 export function offerModels() {
   const opener = $("#choose-model");
   if (opener) new ModelPicker(opener, $("#model"));
+}
+
+/** What is known of a model, and in `about` the words that the search reads. */
+function described({ about: facts = "", description = "", abilities: stated = "[]" }) {
+  const abilities = JSON.parse(stated);
+  const words = abilities.map(([, word]) => word);
+  return { facts, description, abilities, about: [description, facts, ...words].join(" ") };
+}
+
+function chips(abilities) {
+  const each = ([name, words]) =>
+    element("span", {}, icon(name), element("span", { textContent: words }));
+  return element("small", { className: "model-abilities" }, ...abilities.map(each));
 }
 
 class ModelPicker {
@@ -61,9 +74,10 @@ class ModelPicker {
   /** Favourites first; those that match what is typed, the best first. */
   #show() {
     const typed = slot(this.#form, "search").value.trim();
-    const options = [...this.#select.options].map((option) => ({
+    const offered = [...this.#select.options].filter(({ disabled }) => !disabled);
+    const options = offered.map((option) => ({
       name: option.textContent.trim(),
-      about: option.dataset.about ?? "",
+      ...described(option.dataset),
       value: option.value,
     }));
     const place = ({ value }) => Number(!this.#favourites.includes(value));
@@ -73,13 +87,14 @@ class ModelPicker {
     slot(this.#form, "none").hidden = found.length > 0;
   }
 
-  #row({ name, about, value }) {
+  #row({ name, description, facts, abilities, value }) {
     const row = cloned("model");
     const choice = slot(row, "choice");
-    choice.append(
-      element("strong", { textContent: name, dir: "auto" }),
-      element("small", { textContent: about, dir: "auto" }),
-    );
+    const line = (textContent) => element("small", { textContent, dir: "auto" });
+    choice.append(element("strong", { textContent: name, dir: "auto" }));
+    if (description) choice.append(line(description));
+    if (facts) choice.append(line(facts));
+    if (abilities.length) choice.append(chips(abilities));
     if (value === this.#select.value) choice.setAttribute("aria-current", "true");
     choice.addEventListener("click", () => this.#choose(value, name));
     const star = slot(row, "star");

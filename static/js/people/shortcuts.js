@@ -53,6 +53,11 @@ const ACTIONS = {
     if (button) button.click();
     else announce(nothingToCopy);
   },
+  quote: ({ nothingToQuote }) => {
+    const button = $("#quote"); // shown while there is a selection
+    if (button.hidden) announce(nothingToQuote);
+    else button.click();
+  },
   sidebar: toggleSidebar,
   previous: ({ noChat }) => openBeside(-1, noChat),
   next: ({ noChat }) => openBeside(1, noChat),

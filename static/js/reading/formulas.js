@@ -1,6 +1,10 @@
 // Typesets formulas with KaTeX, which is loaded when the first formula comes near the
 // visible part of the page. Until then they stay as they are written.
 //
+// A formula is a hundred elements. Those that are far again are put back to their source,
+// a few for each frame: a jump to a place that was typeset before would otherwise lay out
+// all of its formulas in one task.
+//
 // KaTeX writes HTML with style attributes, which the page's Content-Security-Policy
 // forbids. It is parsed under another attribute's name, and each style is then set by
 // script, which the policy permits.
@@ -13,14 +17,18 @@ const BEGINNINGS = { "$$": 2, "\\(": 2, "\\[": 2, $: 1 };
 const LONGEST = 5000; // characters of a formula
 const MOST = 2000; // formulas of a page; more stay as they are written
 const OPTIONS = { throwOnError: true, strict: "ignore", maxSize: 20, maxExpand: 300 };
-const BUDGET = 6; // milliseconds of typesetting for each frame
+const BUDGET = 3; // milliseconds of typesetting for each frame; its layout takes more
+const MOST_IN_FRAME = 8; // formulas: those that were typeset before take no budget
 const HIDDEN_FRAME = 50; // milliseconds; a hidden page is given no frames
 const NEAR = "1000px"; // above and below the visible part
 const UNSEEN = ".math[data-tex]:not(.is-typeset, [title])";
 const BLOCK = ".prose > *"; // that the browser lays out only when it is near
 
 const library = new Library(load, typeset);
-const waiting = [];
+const waiting = new Set();
+const far = new Set(); // typeset formulas that are to be put back
+const made = new WeakMap(); // what was typeset, by the formula's element
+let isPuttingBack = false;
 let count = 0;
 let isTypesetting = false;
 
@@ -38,23 +46,61 @@ export function typesetFormulas(root, { isAll = !near } = {}) {
     if (node.textContent.length > LONGEST) continue;
     if (isAll) ask([node]);
     else {
-      node.closest(BLOCK)?.classList.add("has-formulas");
+      const block = node.closest(BLOCK);
+      block?.classList.add("has-formulas");
+      block?.addEventListener("contentvisibilityautostatechange", onSkipped);
       near.observe(node);
     }
   }
 }
 
 function onNear(entries) {
-  const seen = entries.filter((entry) => entry.isIntersecting).map(({ target }) => target);
-  for (const node of seen) near.unobserve(node);
-  ask(seen);
+  const asked = [];
+  for (const { target, isIntersecting } of entries) {
+    if (!isIntersecting) count -= waiting.delete(target); // it was passed by
+    else if (!target.matches(".is-typeset, [title]")) asked.push(target);
+  }
+  ask(asked);
 }
 
+/** The browser begins, or ends, to leave out a block that is far. */
+function onSkipped({ currentTarget: block, skipped }) {
+  for (const node of block.querySelectorAll(".math.is-typeset")) {
+    if (skipped) far.add(node);
+    else far.delete(node);
+  }
+  if (far.size && !isPuttingBack) putBackLater();
+}
+
+function putBackLater() {
+  isPuttingBack = true;
+  nextFrame(() => {
+    const until = performance.now() + BUDGET;
+    for (const node of far) {
+      far.delete(node);
+      if (!isUsed(node)) putBack(node);
+      if (performance.now() >= until) break;
+    }
+    isPuttingBack = false;
+    if (far.size) putBackLater();
+  });
+}
+
+function putBack(node) {
+  node.textContent = node.dataset.tex;
+  node.classList.remove("is-typeset");
+  count -= 1;
+}
+
+/** Whether the reader has selected text, or the formula has the focus. */
+const isUsed = (node) =>
+  document.getSelection()?.isCollapsed === false || node.contains(document.activeElement);
+
 function ask(nodes) {
-  const more = nodes.slice(0, MOST - count);
+  const more = nodes.filter((node) => !waiting.has(node)).slice(0, MOST - count);
   count += more.length;
-  waiting.push(...more);
-  if (waiting.length) library.need();
+  for (const node of more) waiting.add(node);
+  if (waiting.size) library.need();
 }
 
 /** A few for each frame, because the browser then lays out what was added to it. */
@@ -62,13 +108,15 @@ function typeset(katex) {
   if (isTypesetting) return; // it takes what has been added, too
   isTypesetting = true;
   const until = performance.now() + BUDGET;
+  let left = MOST_IN_FRAME;
   for (const node of taken()) {
     show(katex, node);
-    if (performance.now() >= until) break;
+    left -= 1;
+    if (left === 0 || performance.now() >= until) break;
   }
   nextFrame(() => {
     isTypesetting = false;
-    if (waiting.length) typeset(katex);
+    if (waiting.size) typeset(katex);
   });
 }
 
@@ -76,7 +124,10 @@ const nextFrame = (act) =>
   document.hidden ? setTimeout(act, HIDDEN_FRAME) : requestAnimationFrame(act);
 
 function* taken() {
-  while (waiting.length) yield waiting.shift();
+  for (const node of waiting) {
+    waiting.delete(node);
+    yield node;
+  }
 }
 
 /** Paper shows all formulas, if KaTeX is there. */
@@ -118,7 +169,10 @@ function show(katex, node) {
   const displayMode = opening === "$$" || opening === "\\[";
   const tex = source.slice(length, source.length - length).trim();
   try {
-    node.replaceChildren(parse(katex.renderToString(tex, { ...OPTIONS, displayMode })));
+    if (!made.has(node)) {
+      made.set(node, parse(katex.renderToString(tex, { ...OPTIONS, displayMode })));
+    }
+    node.replaceChildren(made.get(node));
     node.classList.add("is-typeset");
     node.classList.toggle("is-display", displayMode);
     if (displayMode) node.tabIndex = 0; // a wide one is scrolled with the arrow keys

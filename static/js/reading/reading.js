@@ -14,6 +14,7 @@ import { dictate } from "./dictation.js";
 import { previewFiles } from "./file-preview.js";
 import { typesetFormulas } from "./formulas.js";
 import { openPictures } from "./lightbox.js";
+import { quoteSelections } from "./quote.js";
 import { rateInPlace } from "./rating.js";
 import { readAloudOnClick, showSpeechButtons } from "./speech.js";
 import { addTableTools, onTableTool } from "./tables.js";
@@ -28,6 +29,7 @@ export function startReading() {
   openPictures();
   previewFiles();
   openArtifactsBeside();
+  quoteSelections();
   rateInPlace();
   dictate();
   const place = $("#transcript");

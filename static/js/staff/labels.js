@@ -26,3 +26,21 @@ addEventListener('load', () => {
     icon.setAttribute('role', 'img');
   }
 });
+
+// Fields that are searched: select2 names an empty one with nothing.
+function labelSearched() {
+  for (const select of document.querySelectorAll('select.admin-autocomplete')) {
+    const box = select.nextElementSibling;
+    const shown = box?.querySelector('.select2-selection__rendered');
+    const label = select.labels[0]?.textContent.trim();
+    if (!shown || !label) continue;
+    const chosen = select.selectedOptions[0]?.textContent.trim() ?? '';
+    shown.setAttribute('aria-label', `${label} ${chosen}`.trim());
+  }
+}
+
+if (document.querySelector('select.admin-autocomplete')) {
+  const drawn = { childList: true, subtree: true };
+  new MutationObserver(labelSearched).observe(document.body, drawn);
+  labelSearched();
+}

@@ -174,6 +174,8 @@ def _all_at_once(acts: list[Callable[[], Any]]) -> list[Any]:
         return list(threads.map(run, acts))
 
 
+@pytest.mark.slow
+@pytest.mark.smoke
 @pytest.mark.django_db(transaction=True)
 def test_of_200_calls_at_once_exactly_those_are_admitted_that_fit():
     token = a_token("0.000050")  # fifty thousand billionths

@@ -283,6 +283,8 @@ def test_an_address_that_tries_many_names_must_wait_longer_and_longer():
     assert sign_in(address=THERE).status_code == 302
 
 
+@pytest.mark.slow
+@pytest.mark.smoke
 def test_an_account_that_signed_in_from_the_address_before_does_not_wait():
     sign_in()
     stuff(NAMES)

@@ -268,3 +268,17 @@ def test_a_token_that_is_over_is_401_before_anything_else(ada: User):
 def test_the_usual_scopes_are_those_of_programs(ada: User):
     row, _ = AccessToken.issue(ada, "x")
     assert row.scopes == [Scope.CHAT, Scope.GATEWAY]
+
+
+def test_approving_needs_a_scope_of_its_own():
+    user = a_user("approver")
+    for scopes, status in (
+        (["chat", "tools", "gateway"], 403),
+        (["approve"], 404),  # the question does not exist
+    ):
+        _, text = AccessToken.issue(user, "test", scopes=scopes)
+        caller = Client(headers={"Authorization": f"Bearer {text}"})
+        answer = caller.post(
+            "/api/questions/ask_none/answer/", {}, content_type="application/json"
+        )
+        assert answer.status_code == status

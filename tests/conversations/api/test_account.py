@@ -46,6 +46,9 @@ PAGES = {
     "forget-memory": "memory",
     "tokens": "tokens",
     "revoke-token": "token",
+    "token-settings": "token",
+    "request-log": "token",
+    "logged-request": "logged-request",
     "questions": "questions",
     "question": "answer",
     "own-keys": "own-keys",
@@ -60,6 +63,8 @@ PAGES = {
     "delete-prompt": "prompt",
     "usage": "usage",
     "usage-csv": "usage",
+    "limits-left": "limits",
+    "chat-options": "conversation",
     "delete-account": "delete-account",
     "edit-message": "turns",
     "change-queued": "turn",
@@ -93,10 +98,22 @@ PAGES = {
     "remove-person": "participant",
     "invitations": "invitations",
     "accept-invitation": "accept-invitation",
+    "undo-memory": "restore-memory",
+    "revoke-approval": "standing-approval",
+    "sign-ins": "sign-ins",
+    "sign-out-of-server": "sign-in",
+    "webhooks": "webhooks",
+    "webhook": "webhook",
+    "delete-webhook": "webhook",
+    "webhook-secret": "webhook-secret",
+    "send-again": "send-again",
+    "terms": "terms",
+    "dismiss-announcement": "dismiss-announcement",
 }
 #: Steps of a sign-in at a provider, which needs a browser; parts of the app; links.
 IN_BROWSERS = {
     *("begin-key-sign-in", "end-key-sign-in"),
+    *("question-sign-in", "sign-in-at-server", "signed-in-at-server"),
     *("manifest", "service-worker", "offline", "mermaid-frame", "script-texts"),
     "connect",  # snippets to copy, with a token that only a person may make
     *("shared", "shared-file"),  # for people with a link, who need no account

@@ -352,6 +352,8 @@ def test_anothers_key_is_another_key(api: Client, conversation: Conversation):
     assert IdempotencyKey.objects.count() == Turn.objects.count() == 2
 
 
+@pytest.mark.slow
+@pytest.mark.smoke
 @pytest.mark.django_db(transaction=True)
 def test_a_hundred_at_once_with_one_key_are_one_turn(conversation: Conversation):
     headers = bearer(conversation.owner)
@@ -402,17 +404,26 @@ def test_models_are_those_that_one_may_use(api: Client, ada: Any):
     group = Group.objects.create(name="chosen")
     a_model("secret").groups.add(group)
     a_model("off", enabled=False)
-    shared = a_model("m-2", context_window=1000, label="Second")
+    shared = a_model(
+        "m-2",
+        context_window=1000,
+        label="Second",
+        description="For short questions",
+        capabilities={"tools": True},
+        prices={"input": 2, "output": "8.5"},
+    )
     models = api.get("/api/models/").json()["data"]
     assert [model["id"] for model in models] == ["fast", shared.public_name]
     assert models[1] == {
         "id": "Test/m-2",
         "label": "Second",
+        "description": "For short questions",
         "provider": "Test",
         "default": False,
-        "capabilities": {},
+        "capabilities": {"tools": True},
         "context_window": 1000,
         "max_output_tokens": None,
+        "prices": {"input": 2.0, "output": 8.5},
     }
     ada.groups.add(group)
     assert len(api.get("/api/models/").json()["data"]) == 3
@@ -457,6 +468,8 @@ def test_a_browser_needs_its_csrf_token_to_change_something(
 # The document
 
 
+@pytest.mark.slow
+@pytest.mark.smoke
 def test_the_schema_is_valid_and_has_no_warning(tmp_path: Any):
     path = tmp_path / "schema.yaml"
     call_command("spectacular", "--validate", "--fail-on-warn", "--file", str(path))

@@ -51,6 +51,7 @@ def test_settings_are_read_and_changed_one_by_one(web: Client):
         "favourite_models": [],
         "notify_title": True,
         "notify_browser": False,
+        "email_after_minutes": None,
         "shortcuts_enabled": True,
         "shortcuts": {"new": "m"},
         "memory_enabled": True,

@@ -44,7 +44,8 @@ def make(api, **fields):
 
 
 def test_the_presets_that_one_may_use_are_listed(api):
-    Preset.objects.create(name="b", label="Bee", language_model=a_model("m-1"))
+    bee = Preset.objects.create(name="b", label="Bee", language_model=a_model("m-1"))
+    bee.allowed_models.add(bee.language_model)
     Preset.objects.create(name="a", description="First.", is_default=True)
     Preset.objects.create(name="off", enabled=False)
     theirs = Preset.objects.create(name="theirs")
@@ -61,6 +62,7 @@ def test_the_presets_that_one_may_use_are_listed(api):
                 "description": "First.",
                 "default": True,
                 "model": None,
+                "models": [],
             },
             {
                 "name": "b",
@@ -68,6 +70,7 @@ def test_the_presets_that_one_may_use_are_listed(api):
                 "description": "",
                 "default": False,
                 "model": "Test/m-1",
+                "models": ["Test/m-1"],
             },
         ],
     }
@@ -83,6 +86,24 @@ def test_a_conversation_begins_with_the_preset_it_names(api):
     answer = api.patch(page, {"preset": None}, content_type="application/json")
     assert answer.json()["preset"] is None
     assert api.get(CONVERSATIONS).json()["results"][0]["preset"] is None
+
+
+def test_a_message_to_a_model_that_the_preset_does_not_allow_is_refused(api):
+    allowed, other = a_model("m-1"), a_model("m-2")
+    Preset.objects.create(name="support").allowed_models.add(allowed)
+    chat = make(api, preset="support", model=allowed.public_name).json()["id"]
+    turns = reverse("api:turns", args=[chat])
+
+    def say(**fields):
+        fields = {"input": "Hi", **fields}
+        return api.post(turns, fields, content_type="application/json")
+
+    refused = say(model=other.public_name)
+    assert refused.status_code == 403
+    assert refused.json()["error"]["code"] == "E_MODEL_NOT_IN_PRESET"
+    assert refused.json()["error"]["param"] == "model"
+    assert not Turn.objects.exists()
+    assert say().status_code == 202
 
 
 def test_the_default_preset_applies_where_none_is_named(api):
@@ -243,7 +264,10 @@ def test_staff_make_a_preset_with_its_sources_in_their_order(admin_client):
     answer = admin_client.post(reverse("admin:conversations_preset_add"), sent)
     assert answer.status_code == 302, answer.content.decode()
     preset = Preset.objects.get()
-    assert [source.name for source in preset.context_sources()] == ["b", "a"]
+    assert [source.name for source in preset.context_sources(a_user("reader"))] == [
+        "b",
+        "a",
+    ]
     bad = {**sent, "name": "other", "options": '{"temprature": 1}'}
     answer = admin_client.post(reverse("admin:conversations_preset_add"), bad)
     assert "temprature" in answer.content.decode()

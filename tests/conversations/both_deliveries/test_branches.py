@@ -35,13 +35,13 @@ def test_siblings_run_side_by_side_and_their_successors_wait(conversation):
     end(root)
     one, other = (opened(conversation, n, parent=root) for n in "ab")
     after = opened(conversation, parent=one)
-    assert claim_store.find_next_turns(conversation.pk) == [one.pk, other.pk]
+    assert claim_store.find_next_turns(conversation.pk) == ([one.pk, other.pk], False)
     assert all(claim_store.claim(turn.pk) for turn in (one, other))
     assert claim_store.claim(after.pk) is None
     end(other)
     assert claim_store.claim(after.pk) is None
     end(one)
-    assert claim_store.find_next_turns(conversation.pk) == [after.pk]
+    assert claim_store.find_next_turns(conversation.pk) == ([after.pk], False)
     assert claim_store.claim(after.pk)
 
 

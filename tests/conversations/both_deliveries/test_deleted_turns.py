@@ -16,7 +16,11 @@ from llm.wire.items import user_message
 from tests.conversations.script import HANG
 from tools.registry import Approval
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [
+    pytest.mark.django_db(transaction=True),
+    pytest.mark.slow,
+    pytest.mark.smoke,
+]
 
 THINKING = [ReasoningDelta(0, "Well, "), HANG]
 CALL = [ToolCallDelta(0, "c1", "dig", "{}"), FinishDelta("tool_calls")]

@@ -19,7 +19,7 @@ from django.utils import timezone
 from conversations.engine import claim_store, lease_store, staff_actions, turn_store
 from conversations.engine.event_log import StaleEpoch
 from conversations.engine.turn_store import TurnProgress
-from conversations.models import Conversation, Question, ToolCall, Turn
+from conversations.models import Conversation, ProcessStatus, Question, ToolCall, Turn
 from conversations.staff.engine_status import status
 from llm.wire.items import user_message
 from tests.conversations.scene import a_user, signed_in, staff
@@ -264,12 +264,15 @@ def test_no_prompt_text_is_reported(admin_client, turn):
 @pytest.mark.skipif(not settings.REDIS_URL, reason="there are no workers")
 def test_live_and_lost_workers_are_reported(admin_client):
     assert "workers: no worker has sent a heartbeat" in run_command()[0]
-    with connection.cursor() as cursor:
-        for seconds in (3, 90):
-            cursor.execute(
-                "INSERT INTO procrastinate_workers (last_heartbeat) VALUES (%s)",
-                [ago(seconds)],
-            )
+    for number, seconds in enumerate((3, 90)):
+        ProcessStatus.objects.create(
+            id=f"worker-{number}",
+            runs_turns=True,
+            started_at=ago(200 - number),
+            heard_at=ago(seconds),
+            figures={"running": 0, "starting": 0, "slots": 9, "lag": 0.0}
+            | {"connections": 0, "connections_waiting": 0, "max_connections": 9},
+        )
     alive, lost = status().workers
     assert (alive.is_lost, lost.is_lost) == (False, True)
     assert f"{lost.id} (last heartbeat 90" in (text := run_command()[0])

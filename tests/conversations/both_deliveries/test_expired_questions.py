@@ -21,7 +21,11 @@ from llm.wire.deltas import (
 from llm.wire.items import user_message
 from tools.registry import Approval
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [
+    pytest.mark.django_db(transaction=True),
+    pytest.mark.slow,
+    pytest.mark.smoke,
+]
 
 #: A model that thinks and talks before it makes two calls at once.
 CALLS = [

@@ -109,7 +109,7 @@ def test_every_process_finds_an_expired_lease(skew: int):
     Turn.objects.update(lease_until=Now() - timedelta(seconds=1))
     with a_clock_off_by(skew):
         assert is_lapsed(turn)
-        assert claim_store.find_next_turns(turn.conversation_id) == [turn.pk]
+        assert claim_store.find_next_turns(turn.conversation_id) == ([turn.pk], False)
         assert claimed(turn).epoch == 2
     assert not is_lapsed(turn)
 

@@ -174,6 +174,8 @@ async def bodies_of(turn: Turn) -> list[str]:
     ]
 
 
+@pytest.mark.slow
+@pytest.mark.smoke
 async def test_the_same_model_gets_the_same_bytes(chat, host, tools, running):
     turns = await some_turns(chat)
     tools.clear()

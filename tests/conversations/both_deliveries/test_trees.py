@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
@@ -9,6 +10,7 @@ import httpx
 import pytest
 from asgiref.sync import sync_to_async
 from django.contrib.auth.models import User
+from django.test import Client
 
 from conversations.models import Conversation
 from llm.models import LanguageModel
@@ -16,7 +18,7 @@ from llm.wire.deltas import FinishDelta, TextDelta
 from llm.wire.items import text_of
 from llm.wire.request import Request
 from project.server.application import application
-from tests.conversations.scene import a_user, bearer
+from tests.conversations.scene import a_user, bearer, signed_in
 from tests.conversations.script import Script
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -138,3 +140,46 @@ async def test_nobody_goes_on_from_a_turn_of_another_person(
         refused = await http.post("/v1/responses", json=body)
         assert refused.json()["error"]["code"] == "previous_response_not_found"
     assert not await hers.turns.aexists()
+
+
+async def test_page_rest_and_gateway_agree_on_one_tree(
+    talk: Talk, http: httpx.AsyncClient, conversation: Conversation
+):
+    ids = await build(talk.rest(conversation.pk, "parent"))
+    browser = await sync_to_async(signed_in)(conversation.owner)
+    for text in TREE:
+        shown = await sync_to_async(on_page)(browser, conversation.pk, ids[text])
+        url = f"/api/conversations/{conversation.pk}/turns/?branch={ids[text]}"
+        listed = (await http.get(url)).json()["results"]
+        assert shown == [(turn["id"], place_of(turn)) for turn in listed]
+        assert ids[text] in [turn for turn, _ in shown]
+    # The page goes on at the end of the branch that it shows, as the others do.
+    body = {"text": "from the page", "branch": ids["right"]}
+    talk.script.calls = [[TextDelta(0, "Yes."), FinishDelta("stop")]]
+    await sync_to_async(browser.post)(f"/chat/{conversation.pk}/", body)
+    added = await conversation.turns.order_by("-created_at", "-id").afirst()
+    assert added
+    turn = (await http.get(f"/api/turns/{added.pk}/")).json()
+    assert turn["parent"] == ids["rightmost"]
+    # REST names the same parents for turns that the gateway has opened.
+    ids = await build(talk.gateway)
+    for text, before in TREE.items():
+        turn = (await http.get(f"/api/turns/{ids[text]}/")).json()
+        assert turn["parent"] == (ids[before] if before else None)
+
+
+def on_page(browser: Client, conversation: str, turn: str) -> list[tuple[str, str]]:
+    """The turns that the page shows, with their places among their siblings."""
+    page = browser.get(f"/chat/{conversation}/?branch={turn}").content.decode()
+    found = []
+    for article in page.split('<article class="turn')[1:]:
+        id = re.search(r'data-turn="(\w+)"', article)
+        place = re.search(r"</span>(\d+/\d+)</span>", article)
+        if id:  # and not the template of a turn to come
+            found.append((id[1], place[1] if place else "1/1"))
+    return found
+
+
+def place_of(turn: dict[str, Any]) -> str:
+    siblings = turn["siblings"]
+    return f"{siblings.index(turn['id']) + 1}/{len(siblings)}"

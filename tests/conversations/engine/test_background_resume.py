@@ -59,7 +59,8 @@ def conversation(model):
 
 
 @pytest.fixture(autouse=True)
-async def stopping(settings, transactional_db, host):
+async def stopping(settings, transactional_db, host, monkeypatch):
+    monkeypatch.setattr("conversations.engine.engine.BEAT", 0.05)
     settings.DRAIN_GRACE = 0.0
     yield
     host.go_on.set()
@@ -191,6 +192,8 @@ async def test_a_missing_response_is_requested_again(
     assert texts == [*["Take 1: "] * (point == 10), background_host.text_of(2)]
 
 
+@pytest.mark.slow
+@pytest.mark.smoke
 async def test_a_response_that_has_expired_gives_way_to_the_next(conversation, host):
     """The replacement is resumed, not the first response."""
     turn = await start_turn(conversation)
@@ -234,6 +237,8 @@ async def test_a_turn_that_ends_while_unclaimed_cancels_the_response(
     assert (host.cancelled, host.resumed) == (["resp_1"], [])
 
 
+@pytest.mark.slow
+@pytest.mark.smoke
 async def test_the_answer_to_a_tool_is_not_mixed_up_with_the_call(
     conversation, host, monkeypatch
 ):

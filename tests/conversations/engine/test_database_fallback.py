@@ -15,7 +15,11 @@ from conversations.engine.redis.database_fallback import (
     extend_fallback,
     recent_question_ids,
 )
-from conversations.engine.redis.stored_turns import StoredTurn, _load_turn, load_turns
+from conversations.engine.redis.turns_from_rows import (
+    StoredTurn,
+    _load_turn,
+    load_turns,
+)
 from conversations.engine.turn_store import TurnProgress
 from conversations.models import Conversation, Question, ToolCall
 from llm.wire.deltas import ItemDelta, ReasoningDelta, TextDelta, ToolCallDelta

@@ -77,20 +77,18 @@ async def test_the_marks_of_a_tool_that_must_not_run_twice_are_too(
 
 
 async def test_a_subscriber_at_the_end_of_a_drain_does_not_wait(
-    conversation, say, settings, monkeypatch
+    conversation, say, running, monkeypatch
 ):
     """It was let in, and the drain began while its turn was looked for."""
-    settings.DRAIN_GRACE = 0.1
-    await engine.start()
     opened = await engine.read(conversation.open_turn, [user_message("Hi")])
     turn = opened.turn
-    looked = subscriptions.replay
+    looked = subscriptions.replay_or_status
 
     def slowly(turn_id: str):
         engine.require_engine().begin_drain()
         return looked(turn_id)
 
-    monkeypatch.setattr(subscriptions, "replay", slowly)
+    monkeypatch.setattr(subscriptions, "replay_or_status", slowly)
     batches = [batch async for batch in engine.subscribe(turn.pk)]
     assert batches == []
     subscriber = engine.subscribe

@@ -201,6 +201,8 @@ def test_split_surrogates_are_replaced_before_they_are_stored(size, half):
     )
 
 
+@pytest.mark.slow
+@pytest.mark.smoke
 def test_a_long_answer_comes_back_to_the_byte_and_is_stored_once():
     """Four events at its end hold all of its text."""
     dice, letters = random.Random(1), "abcdefghijklmnopqrstuvwxyz"
@@ -379,6 +381,8 @@ def test_an_event_is_stored_as_its_json(event):
     assert encode_event(event) == orjson.dumps(event)
 
 
+@pytest.mark.slow
+@pytest.mark.smoke
 def test_turns_with_the_same_beginning_store_it_once():
     tools = [{"type": "function", "name": f"t{n}"} for n in range(2_000)]
 

@@ -37,7 +37,11 @@ CAKE = ok(b'{"state": "done", "cake": "a plum cake"}', "application/json")
 
 def _bake(url: str, **fields) -> None:
     tool = Tool.objects.create(
-        name="bake", kind="http", description="Bake a cake.", approval="never"
+        name="bake",
+        kind="http",
+        description="Bake a cake.",
+        approval="never",
+        runs_after_untrusted=True,
     )
     http = HttpTool(
         tool=tool,
@@ -164,6 +168,8 @@ def accepted(*headers: str, body: bytes = b"") -> bytes:
     return answer("202 Accepted", body, "Retry-After: 1", *headers)
 
 
+@pytest.mark.slow
+@pytest.mark.smoke
 async def test_a_late_result_is_polled_and_delivered_once(conversation, say, running):
     script = say(CALLS, DONE)
     replies = [accepted("Location: /jobs/7"), WAIT, CAKE]
@@ -179,6 +185,8 @@ async def test_a_late_result_is_polled_and_delivered_once(conversation, say, run
     assert "a plum cake" in message
 
 
+@pytest.mark.slow
+@pytest.mark.smoke
 async def test_a_result_survives_two_restarts_and_its_job_starts_once(
     conversation, say, running
 ):
@@ -209,6 +217,8 @@ async def test_a_result_survives_two_restarts_and_its_job_starts_once(
     assert len(await delivered_texts()) == 1
 
 
+@pytest.mark.slow
+@pytest.mark.smoke
 async def test_a_job_may_be_an_id_and_its_state_a_field(conversation, say, running):
     say(CALLS, DONE)
     busy = ok(b'{"state": "queued"}', "application/json", "Retry-After: 1")
@@ -231,6 +241,8 @@ async def test_a_job_may_be_an_id_and_its_state_a_field(conversation, say, runni
     assert message.endswith("a plum cake")
 
 
+@pytest.mark.slow
+@pytest.mark.smoke
 async def test_a_job_at_another_origin_does_not_receive_the_secret(
     conversation, say, running
 ):
@@ -248,6 +260,8 @@ async def test_a_job_at_another_origin_does_not_receive_the_secret(
     assert "X-Tenant" not in other.requests[0]
 
 
+@pytest.mark.slow
+@pytest.mark.smoke
 async def test_a_job_in_a_forbidden_network_is_not_polled(conversation, say, running):
     say(CALLS, DONE)
     async with serving(accepted("Location: http://10.0.0.1/jobs/7")) as server:
@@ -258,6 +272,8 @@ async def test_a_job_in_a_forbidden_network_is_not_polled(conversation, say, run
     assert "private or reserved network" in row.error
 
 
+@pytest.mark.slow
+@pytest.mark.smoke
 async def test_a_job_that_fails_is_a_failed_call(conversation, say, running):
     say(CALLS, DONE)
     burnt = answer("410 Gone", b"burnt", "Content-Type: text/plain")
@@ -269,6 +285,8 @@ async def test_a_job_that_fails_is_a_failed_call(conversation, say, running):
     assert "burnt" in (await delivered_texts())[0]
 
 
+@pytest.mark.slow
+@pytest.mark.smoke
 async def test_one_that_takes_too_long_times_out(conversation, say, running):
     say(CALLS, DONE)
 

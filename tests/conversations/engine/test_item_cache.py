@@ -8,14 +8,16 @@ import pytest
 from django.contrib.auth.models import User
 
 from conversations.engine.loading import item_loader
-from conversations.engine.loading.item_loader import (
-    CACHE_FROM,
+from conversations.engine.loading.item_cache import (
+    HALF_LIFE,
+    CachedItems,
     ItemCache,
-    Items,
-    items_of,
+    memory_limit,
 )
+from conversations.engine.loading.item_loader import CACHE_FROM, Items, items_of
 from conversations.models import Conversation, Item, Turn
 from conversations.turns.compaction import PINNED, Plan, compaction_item
+from conversations.turns.history import HistoryPrefix
 from llm.wire.items import function_call_output, new_id, user_message
 
 pytestmark = pytest.mark.django_db
@@ -157,6 +159,72 @@ def test_the_cache_stays_within_its_size(conversation, monkeypatch):
     tiny = ItemCache(cached.size - 1)
     tiny.store("one", cached)
     assert tiny.get(next_turn_of("one")) is None
+
+
+def cached_items(turn_id: str, size: int) -> CachedItems:
+    return CachedItems(turn_id, None, 0, (), HistoryPrefix(), False, size)
+
+
+def is_cached(cache: ItemCache, conversation_id: str) -> bool:
+    conversation = Conversation(pk=conversation_id, rewritten=0)
+    turn = Turn(conversation=conversation, parent_id=f"last of {conversation_id}")
+    return cache.get(turn) is not None
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        self.now += 1
+        return self.now
+
+
+def use(cache: ItemCache, conversation_id: str, size: int = 100_000) -> bool:
+    """A turn of the conversation. Returns whether it was cached."""
+    was_cached = is_cached(cache, conversation_id)
+    cache.store(conversation_id, cached_items(f"last of {conversation_id}", size))
+    return was_cached
+
+
+def test_a_rotation_through_too_many_conversations_finds_some_of_them():
+    cache = ItemCache(10 * 100_000, Clock())
+    names = [f"conversation {n}" for n in range(20)]
+    for name in names * 3:
+        use(cache, name)
+    found = [use(cache, name) for name in names * 5]
+    assert sum(found) == 50  # with the oldest replaced first, none
+
+
+def test_conversations_that_nobody_uses_any_more_give_way():
+    clock = Clock()
+    cache = ItemCache(3 * 100_000, clock)
+    for name in ["a", "b", "c"] * 50:
+        use(cache, name)
+    clock.now += 10 * HALF_LIFE
+    assert [use(cache, "d") for _ in range(3)] == [False, False, True]
+
+
+def test_what_is_cheap_to_read_for_its_size_goes_first():
+    cache = ItemCache(500_000, Clock())
+    for name, size in (("long", 400_000), ("short", 50_000)) * 3:
+        use(cache, name, size)
+    for _ in range(5):
+        use(cache, "new", 100_000)
+    assert is_cached(cache, "short")
+    assert not is_cached(cache, "long")
+
+
+def test_the_size_is_a_share_of_memory(settings):
+    settings.HISTORY_CACHE_SHARE = 50
+    large = memory_limit() // 5 // 4
+    cache = ItemCache()
+    use(cache, "large", large)
+    assert is_cached(cache, "large")
+    settings.HISTORY_CACHE_SHARE = 0
+    least = ItemCache()
+    use(least, "large", large)
+    assert not is_cached(least, "large")
 
 
 def test_a_turn_that_is_to_be_stopped_leaves_nothing(conversation, memory):

@@ -30,7 +30,8 @@ def plan(query: str, *values: Any) -> str:
 @pytest.mark.parametrize(
     ("query", "values", "index"),
     [
-        (sql.CLAIMABLE_IN, ("conversation", NOW), "conversations_turn_in_line"),
+        (sql.NEXT_IN, ("chat", NOW, "chat"), "conversations_turn_in_line"),
+        (sql.NEXT_IN, ("chat", NOW, "chat"), "conversations_call_untold"),
         (sql.HAS_UNDELIVERED, ("chat", "chat"), "conversations_call_untold"),
         (sql.HAS_UNDELIVERED, ("chat", "chat"), "conversations_turn_in_line"),
         (sql.HAS_WAKING_RESULTS, ("conversation",), "conversations_call_untold"),

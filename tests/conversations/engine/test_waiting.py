@@ -498,6 +498,8 @@ async def test_work_elsewhere_is_delivered_once_after_two_restarts(
     assert not await Turn.objects.filter(parent=later).aexists()
 
 
+@pytest.mark.slow
+@pytest.mark.smoke
 async def test_a_deferred_result_is_polled(conversation, say, offer, running):
     answers = [Accepted("job-1", 0.01), "finished"]
 
@@ -566,6 +568,8 @@ async def test_a_cancelled_call_is_reported_to_the_model_in_the_next_turn(
     assert "cancelled" in results[0]["content"][0]["text"]
 
 
+@pytest.mark.slow
+@pytest.mark.smoke
 async def test_a_timed_out_call_is_reported_as_such(conversation, say, offer, running):
     async def order(context):
         return Accepted()
@@ -601,6 +605,8 @@ async def test_a_result_for_a_deleted_conversation_is_not_stored(
     assert "secret" not in str(call.output)
 
 
+@pytest.mark.slow
+@pytest.mark.smoke
 async def test_a_result_whose_turn_was_never_opened_is_found_by_the_sweep(
     conversation, say, offer, running
 ):

@@ -89,6 +89,12 @@ def test_the_page_requires_a_session(ada: User):
         assert sign_in().get(path).status_code == 405
 
 
+def test_each_rule_for_passwords_has_words(ada: User):
+    html = sign_in().get("/account/").content.decode()
+    assert "Your password must contain" in html
+    assert "<li></li>" not in html
+
+
 def test_sessions_are_shown_with_browser_and_address(ada: User):
     here, _ = sign_in(), sign_in(agent=PHONE, address="2001:db8::9")
     words = read(here.get("/account/"))

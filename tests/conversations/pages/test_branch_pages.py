@@ -26,6 +26,7 @@ from conversations.models.item import CONTINUES
 from conversations.pages.transcript import LATEST, WINDOW
 from conversations.search.index import index_pending
 from conversations.search.results import find_conversations
+from llm.models import LanguageModel, Provider
 from llm.wire.items import text_of, user_message
 from tests.conversations.scene import (
     a_finished_turn,
@@ -84,6 +85,19 @@ def test_an_edit_stands_beside_the_first_version(ada, talk):
     post(ada, "show-branch", first)
     assert shown(page(ada, talk)) == [first.pk, last.pk]
     assert "1/2" in page(ada, talk)
+
+
+def test_models_are_grouped_by_provider_wherever_one_is_chosen(ada, talk):
+    host = Provider.objects.create(name="Orchard", kind="scripted")
+    LanguageModel.objects.create(provider=host, name="quince")
+    turn = a_finished_turn(talk, "Hi")
+    own = talk.language_model.provider.name
+    edit = ada.get(reverse("edit-message", args=[talk.pk, turn.pk]))
+    new = ada.get(reverse("chat")).content.decode()
+    for html in (edit.content.decode(), new):
+        assert re.findall(r'<optgroup label="([^"]+)"', html) == ["Orchard", own]
+    compare = new[new.index("compare-menu") :]
+    assert re.findall(r"<h2>([^<]+)</h2>", compare)[:2] == ["Orchard", own]
 
 
 def test_an_edit_keeps_the_files_that_stay_ticked(ada, talk):

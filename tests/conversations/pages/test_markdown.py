@@ -156,6 +156,8 @@ def _long_text(size: int) -> str:
     return block * (size // len(block) + 1)
 
 
+@pytest.mark.slow
+@pytest.mark.smoke
 def test_a_long_text_is_still_rendered_as_markdown():
     text = _long_text(5 * WINDOW)
     html = render(text)

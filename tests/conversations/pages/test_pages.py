@@ -449,6 +449,8 @@ def test_renaming_leads_back_to_where_the_person_was(
         assert (answer.status_code, answer["Location"]) == (302, back)
 
 
+@pytest.mark.slow
+@pytest.mark.smoke
 def test_a_long_answer_is_shown_in_parts(web: Client, conversation: Conversation):
     text = "# Part\n\nSome *words* of it.\n\n" * 10_000
     turn = a_turn(conversation, Turn.Status.COMPLETED)

@@ -101,6 +101,37 @@ def test_a_preset_brings_its_model_where_none_is_chosen(
     assert MessageForm(user=begun.owner, conversation=begun).chosen == other
 
 
+def test_a_chat_offers_only_the_models_that_its_preset_allows(
+    web: Client, support: Preset, slow: LanguageModel, model: LanguageModel
+):
+    third = a_model(name="third", alias="third")
+    support.allowed_models.set([slow, third])
+    refused = web.post("/", {"text": "Hi", "preset": "support", "model": "fast"})
+    assert refused.status_code == 400
+    assert "does not allow the model “Fast one”" in read(refused)
+    compared = {"model": "slow", "compare": ["fast", "third"]}
+    web.post("/", {"text": "Hi", "preset": "support", **compared})
+    begun = Conversation.objects.get()
+    names = {turn.language_model for turn in begun.turns.all()}
+    assert names == {slow, third}
+    form = MessageForm({"text": "Go on"}, user=begun.owner, conversation=begun)
+    assert set(form.models) == {slow, third}
+    page = web.get(f"/chat/{begun.pk}/").content.decode()
+    assert 'value="slow"' in page
+    assert 'value="fast"' not in page
+
+
+def test_where_a_preset_does_not_allow_the_usual_model_another_one_answers(
+    web: Client, support: Preset, slow: LanguageModel, model: LanguageModel
+):
+    support.language_model = None
+    support.save()
+    support.allowed_models.set([slow])
+    assert 'data-models="[&quot;slow&quot;]"' in web.get("/").content.decode()
+    web.post("/", {"text": "Hi", "preset": "support", "model": ""})
+    assert Conversation.objects.get().turns.get().language_model == slow
+
+
 def test_a_model_that_is_chosen_goes_before_the_presets(
     web: Client, support: Preset, model: LanguageModel
 ):

@@ -28,6 +28,7 @@ from tests.conversations.page_scene import (
     web,
 )
 from tests.conversations.scene import a_user, signed_in
+from tools.models import Tool
 
 __all__ = ["ada", "conversation", "model", "submitted", "web"]
 
@@ -93,6 +94,16 @@ def test_a_turn_that_waits_shows_what_for(
     page = web.get(page_of(conversation)).content.decode()
     assert f'action="{url_of(question)}"' in page
     assert reverse("stop", args=[conversation.pk, turn.pk]) in page
+
+
+@pytest.mark.parametrize(("approval", "is_said"), [("first", True), ("always", False)])
+def test_an_approval_that_covers_the_chat_says_so(
+    web: Client, turn: Turn, approval: str, is_said: bool
+):
+    Tool.objects.filter(name="weather_demo").update(approval=approval)
+    create_question(turn)
+    words = read(shown(web, turn))
+    assert ("run in this chat without asking" in words) == is_said
 
 
 def test_a_form_shows_its_fields(web: Client, turn: Turn):

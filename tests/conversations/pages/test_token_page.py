@@ -225,3 +225,39 @@ def test_the_command_reports_invalid_arguments(arguments: list[str], message: st
     with pytest.raises(CommandError, match=message):
         create(*arguments)
     assert not AccessToken.objects.exists()
+
+
+def test_an_owner_changes_a_token_and_its_log(web: Client, ada: User):
+    token, _ = made(web, label="app", stores_responses="on")
+    page = f"/tokens/{token.pk}/"
+    fields = {"label": "my app", "allowed_origins": "https://app.example.org"}
+    assert web.post(page, fields).status_code == 302
+    token.refresh_from_db()
+    assert (token.label, token.stores_responses) == ("my app", False)
+    assert token.allowed_origins == "https://app.example.org"
+    assert web.post(page, {**fields, "allowed_origins": "app"}).status_code == 400
+    web.post(f"{page}log/", {"on": "1"})
+    token.refresh_from_db()
+    assert token.logs_requests
+    row = token.logged_requests.create(
+        method="POST", path="/v1/responses", seconds=1, request_id="req_1"
+    )
+    assert "req_1" in web.get(page).content.decode()
+    assert web.get(f"{page}requests/{row.pk}/").status_code == 200
+    web.post(f"{page}log/", {})
+    token.refresh_from_db()
+    assert not token.logs_requests
+
+
+def test_another_user_sees_neither_settings_nor_log(web: Client, ada: User):
+    other = User.objects.create_user("eve")
+    token, _ = AccessToken.issue(other, "hers")
+    row = token.logged_requests.create(
+        method="POST", path="/v1/responses", seconds=1, request_id="req_1"
+    )
+    for path in ("", "log/", f"requests/{row.pk}/"):
+        address = f"/tokens/{token.pk}/{path}"
+        assert web.get(address).status_code in (404, 405)
+        assert web.post(address, {"on": "1"}).status_code in (404, 405)
+    token.refresh_from_db()
+    assert not token.logs_requests

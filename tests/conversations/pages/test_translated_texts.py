@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import re
 from html.parser import HTMLParser
+from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 from django.utils.translation.trans_real import CONTEXT_SEPARATOR, DjangoTranslation
 
-from conversations.models import Conversation
+from conversations.models import Conversation, Turn
 from conversations.models.memory import Memory
 from conversations.models.saved_prompt import SavedPrompt
+from conversations.pages.transcript import INCOMPLETE
 from tests.conversations.scene import (
     a_finished_turn,
     a_model,
@@ -96,6 +98,7 @@ def unmarked(page: str) -> list[str]:
         *("/", "/settings/", "/settings/personal/", "/settings/shortcuts/"),
         *("/settings/prompts/", "/settings/usage/", "/account/delete/", "/offline/"),
         *("/memories/", "/keys/", "/tokens/", "/account/", "/questions/"),
+        *("/library/", "/folders/", "/invitations/", "/shares/", "/import/"),
     ],
 )
 @pytest.mark.usefixtures("pseudo")
@@ -112,6 +115,50 @@ def test_no_text_of_a_conversation_is_untranslatable(ada: User):
         owner=ada, title="Zqtitle", language_model=a_model(is_default=True)
     )
     a_finished_turn(row, "Zqquestion", "Zqanswer")
+    assert not "\n".join(unmarked(signed_in(ada).get(f"/chat/{row.pk}/").text))
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        *("rename", "delete", "organise", "options", "share", "people", "export"),
+        "print",
+    ],
+)
+@pytest.mark.usefixtures("pseudo")
+def test_no_text_of_what_is_done_with_a_conversation_is_untranslatable(
+    ada: User, page: str
+):
+    row = Conversation.objects.create(
+        owner=ada, title="Zqtitle", language_model=a_model(is_default=True)
+    )
+    a_finished_turn(row, "Zqquestion", "Zqanswer")
+    answer: Any = signed_in(ada).get(f"/chat/{row.pk}/{page}/")
+    content = b"".join(answer) if answer.streaming else answer.content
+    assert not "\n".join(unmarked(content.decode()))
+
+
+@pytest.mark.parametrize(
+    ("status", "reason"),
+    [
+        (Turn.Status.CANCELLED, ""),
+        (Turn.Status.COMPLETED, ""),
+        *((Turn.Status.INCOMPLETE, reason) for reason in (*INCOMPLETE, "other")),
+    ],
+)
+@pytest.mark.usefixtures("pseudo")
+def test_no_text_of_an_answer_that_is_cut_is_untranslatable(
+    ada: User, status: Turn.Status, reason: str
+):
+    row = Conversation.objects.create(
+        owner=ada, title="Zqtitle", language_model=a_model(is_default=True)
+    )
+    turn = a_finished_turn(row, "Zqquestion", "Zqanswer")
+    empty = a_finished_turn(row, "Zqquestion", "Zqanswer")
+    empty.items.filter(origin="output").delete()
+    Turn.objects.filter(pk__in=[turn.pk, empty.pk]).update(
+        status=status, incomplete_reason=reason
+    )
     assert not "\n".join(unmarked(signed_in(ada).get(f"/chat/{row.pk}/").text))
 
 

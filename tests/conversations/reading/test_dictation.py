@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from datetime import timedelta
 from decimal import Decimal
 from typing import Any
 
 import pytest
 from django.contrib.auth.models import Group
-from django.core.cache import cache
 from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import Client
 from django.urls import reverse
+from django.utils import timezone
 
 from conversations.models import AccessToken
+from conversations.models.user_settings import UserSettings
 from llm import router
 from llm.models import ApiKey, LanguageModel, ModelCall, Provider
 from tests.conversations.reading.speech_host import KEY, SPOKEN, SpeechHost, said
@@ -224,15 +226,31 @@ def test_a_program_dictates_unless_its_token_has_a_budget(ada: Any):
 
 
 def test_a_user_dictates_once_at_a_time(web: Client, ada: Any, host: SpeechHost):
-    cache.add(f"dictation:{ada.pk}", True)
-    try:
-        answer = send(web)
-        assert answer.status_code == 429
-        assert send(signed_in(a_user("eve"))).status_code == 200
-    finally:
-        cache.clear()
+    """In all processes: the row says that one of them is at work."""
+    until = timezone.now() + timedelta(minutes=1)
+    assert UserSettings.objects.begin_dictation(ada.pk, until)
+    answer = send(web)
+    assert answer.status_code == 429
+    assert send(signed_in(a_user("eve"))).status_code == 200
+    UserSettings.objects.end_dictation(ada.pk, until)
     assert send(web).status_code == 200
-    assert len(host.forms) == 2
+    assert send(web).status_code == 200  # the last one has ended its own
+    assert len(host.forms) == 3
+
+
+def test_a_dictation_whose_process_ended_stops_no_other(web: Client, ada: Any):
+    ended = timezone.now() - timedelta(seconds=1)
+    UserSettings.objects.begin_dictation(ada.pk, ended)
+    assert send(web).status_code == 200
+
+
+def test_a_dictation_that_took_too_long_does_not_end_the_next_one(ada: Any):
+    rows, now = UserSettings.objects, timezone.now()
+    first, second = now - timedelta(seconds=1), now + timedelta(minutes=1)
+    assert rows.begin_dictation(ada.pk, first)
+    assert rows.begin_dictation(ada.pk, second)
+    rows.end_dictation(ada.pk, first)
+    assert not rows.begin_dictation(ada.pk, second)
 
 
 def test_a_host_of_another_form_has_no_transcription(web: Client, model: LanguageModel):

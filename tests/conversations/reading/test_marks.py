@@ -127,6 +127,8 @@ def test_a_reference_without_a_note_stays_as_it_is():
     assert "[^x]" in render("see[^x]")
 
 
+@pytest.mark.slow
+@pytest.mark.smoke
 def test_many_footnotes_are_rendered_in_time():
     text = "".join(f"a[^{n}] " for n in range(3000)) + "\n\n"
     text += "".join(f"[^{n}]: note\n" for n in range(3000))
@@ -166,6 +168,8 @@ def test_other_blocks_have_none(text: str):
     assert list(previewable_fences(text)) == []
 
 
+@pytest.mark.slow
+@pytest.mark.smoke
 def test_artifacts_keep_their_numbers_in_later_parts_of_a_long_answer():
     text = (HTML + "Words of the answer.\n\n" * 40) * (10 * PART // 400)
     found, start = [], 0

@@ -48,6 +48,8 @@ def numbered(length: int) -> str:
     return "\n\n".join(paragraphs)
 
 
+@pytest.mark.slow
+@pytest.mark.smoke
 def test_all_turns_and_all_of_a_long_answer_are_printed(
     web: Client, conversation: Conversation
 ):

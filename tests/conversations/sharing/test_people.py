@@ -45,7 +45,12 @@ from tests.conversations.scene import (
 
 __all__ = ["ada", "conversation", "model", "web"]
 
-pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("scripted_host")]
+pytestmark = [
+    pytest.mark.django_db,
+    pytest.mark.usefixtures("scripted_host"),
+    pytest.mark.slow,
+    pytest.mark.smoke,
+]
 
 
 @pytest.fixture(autouse=True)

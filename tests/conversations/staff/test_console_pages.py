@@ -11,7 +11,7 @@ from django.contrib import admin
 from django.contrib.auth.models import User
 from django.urls import URLPattern, URLResolver, resolve
 
-from benchmarks.screenshots import DOCS, PICTURES
+from benchmarks.screenshots import DOCS, PAGES_OF_ACTIONS, PICTURES
 from tests.conversations.scene import signed_in
 from tests.integration.accessibility.rows import stored_pages
 from tests.integration.accessibility.staff_rows import PLAIN
@@ -21,6 +21,7 @@ pytestmark = pytest.mark.django_db
 MAX_PICTURE = 150_000  # bytes
 #: They do something and lead to a page, or are files.
 NO_PAGES = {
+    "audit_auditevent_export",
     "autocomplete",
     "config_export",
     "conversations_engine_cancel_call",
@@ -80,6 +81,8 @@ def name_of(path: str) -> str:
     return resolve(urlsplit(path).path).url_name or ""
 
 
+@pytest.mark.slow
+@pytest.mark.smoke
 def test_every_page_of_the_console_is_looked_at_and_has_a_picture(settings):
     settings.SHARE_LINKS = "public"
     chief = signed_in(User.objects.create_superuser("admin"))
@@ -94,6 +97,7 @@ def test_every_page_of_the_console_is_looked_at_and_has_a_picture(settings):
     for name, path in paths.items():
         if name.startswith("admin"):
             assert chief.get(path, follow=True).status_code == 200, name
+    paths |= PAGES_OF_ACTIONS
     pictured = {name_of(paths[kind]) for _, kind, *_ in PICTURES}
     assert pages_of_ours() - pictured - NO_PICTURES == set()
 

@@ -202,6 +202,8 @@ def test_a_bad_period_is_refused(root: Client, turn: Turn, value: str):
     assert page.status_code == 200
 
 
+@pytest.mark.slow
+@pytest.mark.smoke
 def test_a_page_holds_the_rows_of_its_place(root: Client, turn: Turn):
     first = turn.conversation.turns.get()
     for number in range(1, 106):
@@ -209,7 +211,7 @@ def test_a_page_holds_the_rows_of_its_place(root: Client, turn: Turn):
         copy.pk = f"resp_{number:03}"
         copy.save()
     Turn.objects.update(created_at=F("created_at"))
-    pages = [root.get(list_url(Turn), {"p": number}) for number in (1, 2)]
+    pages = [root.get(list_url(Turn), {"p": number}) for number in (1, 2, 3)]
     shown = [row.pk for page in pages for row in page.context["cl"].result_list]
     assert shown == list(
         Turn.objects.order_by("-created_at", "-id").values_list("pk", flat=True)

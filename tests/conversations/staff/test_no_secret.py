@@ -13,7 +13,7 @@ from django.test import Client
 from django.urls import NoReverseMatch, URLPattern, URLResolver, get_resolver, reverse
 from django.utils import timezone
 
-from conversations.models import AccessToken, Conversation
+from conversations.models import AccessToken, Conversation, WebhookEndpoint
 from conversations.models.preset import ContextSource
 from llm.models import ApiKey, ModelCall, OwnKey, Provider
 from tests.conversations.scene import a_finished_turn, a_model, a_user, bearer
@@ -61,6 +61,9 @@ def planted() -> Conversation:
     source.set_secret_headers({"X-Token": secret("source")})
     source.save()
     AccessToken.issue(owner, "script", scopes=["chat"])
+    WebhookEndpoint.objects.create(
+        owner=owner, name="hook", url="https://host/", secret=secret("webhook")
+    )
     conversation = Conversation.objects.create(owner=owner, language_model=model)
     turn = a_finished_turn(conversation)
     ModelCall.objects.create(
@@ -110,6 +113,8 @@ def _patterns(patterns: list[Any], prefix: str) -> Iterator[str]:
             yield address
 
 
+@pytest.mark.slow
+@pytest.mark.smoke
 def test_no_page_of_the_admin_shows_a_planted_secret(
     admin_client: Client, planted: Conversation, caplog: pytest.LogCaptureFixture
 ):
@@ -128,6 +133,8 @@ def test_no_page_of_the_admin_shows_a_planted_secret(
     assert MARK not in caplog.text
 
 
+@pytest.mark.slow
+@pytest.mark.smoke
 def test_no_list_of_the_api_shows_a_planted_secret(
     admin_client: Client, planted: Conversation, caplog: pytest.LogCaptureFixture
 ):

@@ -127,6 +127,8 @@ def test_a_draft_whose_model_is_gone_can_be_mended(editor, preset):
     assert live_words(preset) == "Draft words."
 
 
+@pytest.mark.slow
+@pytest.mark.smoke
 def test_a_blocking_evaluation_leaves_no_other_way(editor, preset):
     save_draft(editor, preset)
     blocking(preset)
@@ -230,6 +232,8 @@ def test_only_who_may_override_ends_the_requirement(editor, preset):
 # Rights
 
 
+@pytest.mark.slow
+@pytest.mark.smoke
 def test_without_rights_the_pages_are_closed_and_owners_have_them(editor, preset):
     made = blocking(preset)
     editor.post(page(preset, "evaluations_run", made.pk))

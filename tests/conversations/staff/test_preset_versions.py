@@ -98,7 +98,7 @@ def test_an_earlier_version_is_restored_with_its_links_but_not_its_access(
     assert preset.language_model == model
     assert list(preset.allowed_models.all()) == [model]
     assert (preset.max_cost, preset.max_tool_calls) == (Decimal("0.5"), 3)
-    assert [s.name for s in preset.context_sources()] == ["hours"]
+    assert [s.name for s in preset.context_sources(a_user("reader"))] == ["hours"]
     assert preset.tool_names() == {"dice"}
     assert list(preset.groups.all()) == [group]
     assert preset.versions.first().note == f"Version {full} restored"

@@ -139,7 +139,7 @@ async def test_a_page_hears_that_its_turn_has_been_deleted(
 
     opened = await sync_to_async(conversation.open_turn)([user_message("Hi")])
     turn = opened.turn
-    monkeypatch.setattr(subscriptions, "replay", delete_and_replay)
+    monkeypatch.setattr(subscriptions, "replay_or_status", delete_and_replay)
     sent: list[Any] = []
 
     async def send(message: Any) -> None:

@@ -16,14 +16,19 @@ from django.urls import reverse
 from django.utils import timezone
 
 from conversations.models import (
+    AccessToken,
     Attachment,
     Conversation,
     Folder,
     Item,
+    Memory,
+    Rating,
+    SavedPrompt,
     Tag,
     ToolCall,
     Turn,
 )
+from conversations.models.user_settings import UserSettings
 from conversations.transfer.export import load, write_json, write_markdown
 from conversations.transfer.imports import accept, run_import
 from llm.models import LanguageModel
@@ -38,7 +43,7 @@ from tests.conversations.page_scene import (
     submitted,
     web,
 )
-from tests.conversations.scene import a_user, signed_in
+from tests.conversations.scene import a_user, program, signed_in
 
 __all__ = ["ada", "conversation", "model", "submitted", "web"]
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("scripted_host")]
@@ -245,12 +250,46 @@ def test_all_conversations_are_one_archive_that_can_be_imported(
     data = content(web.get(reverse("export-all")))
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
         assert archive.testzip() is None
-        titles = {json.loads(archive.read(n))["title"] for n in archive.namelist()}
+        chats = [n for n in archive.namelist() if n.startswith("conversations/")]
+        titles = {json.loads(archive.read(n))["title"] for n in chats}
     assert titles == {rich.title, "Empty"}
     eve = a_user("eve")
-    assert imported(eve, data, "all.zip").imported == 2
+    report = imported(eve, data, "all.zip")
+    assert (report.imported, report.skipped, report.error) == (2, 0, "")
     copy = Conversation.objects.get(owner=eve, title=rich.title)
     assert bytes_of(copy) == bytes_of(rich)
+
+
+@pytest.mark.parametrize("way", ["page", "REST"])
+def test_the_archive_has_what_the_account_has_besides(
+    web: Client, ada: Any, rich: Conversation, way: str
+):
+    eve, chat = a_user("eve"), rich.turns.earliest("created_at")
+    for user in (ada, eve):
+        text = f"Lives with {user.username}"
+        Memory.objects.remember(user.pk, text)
+        SavedPrompt.objects.create(owner=user, name="polite", text=text)
+        Folder.objects.create(owner=user, name=f"Folder of {user.username}")
+        UserSettings.objects.change(user.pk, custom_instructions=text)
+        Rating.objects.create(user=user, turn=chat, value="good", comment=text)
+    AccessToken.issue(ada, "phone", scopes=["chat"])
+    if way == "page":
+        data = content(web.get(reverse("export-all")))
+    else:
+        data = content(program(ada).get(reverse("api:export-all")))
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        account = json.loads(archive.read("account.json"))
+    assert account["format"] == "parley.account.v1"
+    assert account["user"]["username"] == "ada"
+    assert account["settings"]["custom_instructions"] == "Lives with ada"
+    assert [row["text"] for row in account["memories"]] == ["Lives with ada"]
+    assert [row["text"] for row in account["prompts"]] == ["Lives with ada"]
+    assert [row["comment"] for row in account["ratings"]] == ["Lives with ada"]
+    names = {row["name"] for row in account["folders"]}
+    assert names == {"Folder of ada", "Reisen"}
+    assert "eve" not in json.dumps(account)
+    assert "phone" not in json.dumps(account)
+    assert ada.password not in json.dumps(account)
 
 
 def test_an_imported_conversation_can_be_read(rich: Conversation):

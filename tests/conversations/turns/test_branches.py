@@ -21,6 +21,8 @@ def owner():
     return a_user()
 
 
+@pytest.mark.slow
+@pytest.mark.smoke
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(st.lists(st.tuples(st.sampled_from(ACTS), st.integers(0, 99)), max_size=14))
 def test_every_branch_is_a_lineage_and_nothing_is_lost(owner, acts):

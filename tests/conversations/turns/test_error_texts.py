@@ -17,7 +17,11 @@ from llm import errors
 from llm.errors import LLMError
 
 OF_TURNS = [
-    *(each for _, each in inspect.getmembers(errors, inspect.isclass)),
+    *(
+        each
+        for _, each in inspect.getmembers(errors, inspect.isclass)
+        if issubclass(each, LLMError)
+    ),
     *(ApprovalExpired, Interrupted, ServerFault, AuthorGone),
 ]
 

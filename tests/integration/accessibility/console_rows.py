@@ -18,7 +18,7 @@ from conversations.models.staff.evaluation import (
 )
 from conversations.models.staff.versions import PresetVersion, PromptVersion
 from llm.db.encrypted_field import MASK
-from llm.models import LanguageModel, ModelCall, ModelExchange
+from llm.models import LanguageModel, ModelCall, ModelExchange, ModelPool
 from llm.wire.items import message, user_message
 from tools.models import Tool
 
@@ -122,6 +122,9 @@ def _of_models() -> dict[str, str]:
     model = LanguageModel.objects.get(name="gpt-5-mini")
     first = LanguageModel.objects.get(name="gpt-5")
     first.fallbacks.add(LanguageModel.objects.get(name="claude-sonnet-4-5"), model)
+    pool = ModelPool.objects.create(name="gpt-anywhere")
+    for weight, each in enumerate((first, model)):
+        pool.members.create(model=each, weight=weight)
     base = "/admin/llm/languagemodel"
     return {
         "admin model": f"{base}/{model.pk}/change/",

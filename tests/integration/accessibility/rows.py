@@ -17,7 +17,15 @@ from django.db import transaction
 from django.utils import timezone
 
 from conversations.access.sharing import create_link
-from conversations.models import Conversation, Item, Memory, ToolCall, Turn
+from conversations.models import (
+    Conversation,
+    Delivery,
+    Item,
+    Memory,
+    ToolCall,
+    Turn,
+    WebhookEndpoint,
+)
 from conversations.models.access_token import AccessToken
 from conversations.models.attachment import Attachment
 from conversations.models.branch_choice import BranchChoice
@@ -112,6 +120,7 @@ def _plain_pages() -> dict[str, str]:
         "deletion of the account": "/account/delete/",
         "connect": "/connect/",
         "tokens": "/tokens/",
+        "webhooks": "/settings/webhooks/",
         "questions": "/questions/",
         "imports": "/import/",
         "unknown page": "/chat/none/",
@@ -261,6 +270,7 @@ def _answers(user: User, models: list[LanguageModel]) -> dict[str, str]:
         "renaming": f"/chat/{trip.pk}/rename/",
         "deletion": f"/chat/{trip.pk}/delete/",
         "organising": f"/chat/{trip.pk}/organise/",
+        "chat options": f"/chat/{trip.pk}/options/",
         "export of one": f"/chat/{trip.pk}/export/",
     }
 
@@ -504,6 +514,23 @@ def _of_account(user: User) -> dict[str, str]:
     ):
         Memory.objects.create(user=user, text=text)
     AccessToken.issue(user, "Script for the newsletter", scopes=["chat"])
+    endpoint = WebhookEndpoint(
+        owner=user,
+        name="Newsletter script",
+        url="https://hooks.example.org/parley",
+        events=["response.completed", "parley.question.opened"],
+        last_error="The receiver answered 503.",
+    )
+    endpoint.renew_secret()
+    Delivery.objects.create(
+        endpoint=endpoint,
+        type="response.completed",
+        data={"id": "resp_1", "status": "completed"},
+        state="failed",
+        attempts=14,
+        last_status=503,
+        last_error=endpoint.last_error,
+    )
     prompt = SavedPrompt.objects.create(
         owner=user,
         name="polite",
@@ -524,6 +551,7 @@ def _of_account(user: User) -> dict[str, str]:
     )
     return {
         "prompt": f"/settings/prompts/{prompt.pk}/",
+        "webhook": f"/settings/webhooks/{endpoint.pk}/",
         "use of a prompt": f"/settings/prompts/{prompt.pk}/use/",
         "import": f"/import/{done.pk}/",
     }

@@ -25,6 +25,8 @@ PHONE = {
 #: What a window of 1440 pixels has left at 200 %.
 ZOOMED = {"viewport": {"width": 720, "height": 450}, "device_scale_factor": 2}
 STORE = "from tests.integration.accessibility.rows import store_rows; store_rows()"
+#: Of its server: links may be public, and no page is hidden behind a question.
+ENVIRONMENT = {"SHARE_LINKS": "public", "READING_NEEDS_REASON": "false"}
 #: Pages that are looked at without having signed in.
 OUTSIDE = ("sign in", "shared page", "closed link", "admin sign in")
 
@@ -59,7 +61,7 @@ class Site:
             page.goto("/login/")
             page.get_by_label("Username").fill(user)
             page.get_by_label("Password").fill(PASSWORD)
-            page.get_by_role("button", name="Sign in").click()
+            page.get_by_role("button", name="Sign in", exact=True).click()
             page.wait_for_url("**/")
             self.sessions[user] = context.storage_state()
             context.close()
@@ -68,7 +70,7 @@ class Site:
 
 def start_site(browser: Browser, migrated: Path, folder: Path) -> Site:
     shutil.copytree(migrated, folder / "data")
-    server = ServerProcess(folder / "data", {"SHARE_LINKS": "public"}).start()
+    server = ServerProcess(folder / "data", ENVIRONMENT).start()
     stored = server.manage("shell", "-v0", "-c", STORE)
     return Site(browser, server, json.loads(stored.splitlines()[-1]))
 
@@ -87,6 +89,8 @@ def show(page: Page, name: str, path: str) -> None:
     page.goto(path)
     if name == "formula and table":
         page.wait_for_selector(".katex", state="attached", timeout=1000 * PATIENCE)
+    if name == "shared page":  # and not the page of a link that is closed
+        page.wait_for_selector(".turn", timeout=1000 * PATIENCE)
     if name == "diagram":
         page.wait_for_selector(
             ".diagram img", state="attached", timeout=1000 * PATIENCE

@@ -19,6 +19,7 @@ from django.urls import reverse
 from django.utils import timezone
 
 from conversations.models import (
+    Announcement,
     ContextSource,
     IdempotencyKey,
     LastSeen,
@@ -26,6 +27,7 @@ from conversations.models import (
     Replay,
     ReplayedTurn,
     ShareRule,
+    TermsVersion,
     ToolCall,
     Turn,
 )
@@ -34,6 +36,7 @@ from llm.probing.findings import fails, untested, works
 from llm.wire.items import message
 from tests.integration.accessibility.console_rows import store_console
 from tests.integration.accessibility.mcp_rows import store_grants, store_mcp_server
+from tests.integration.accessibility.policy_rows import store_policies
 from tools.models import McpServer, Tool
 
 #: Pages that each registered model has; the others are our own.
@@ -56,6 +59,7 @@ def pages_of_staff() -> dict[str, str]:
         **store_mcp_server(),
         **store_grants(turn),
         **store_console(turn),
+        **store_policies(turn),
         **dict(_plain_pages()),
     }
 
@@ -80,7 +84,15 @@ def _store_rows_of_staff(turn: Turn) -> None:
     )
     McpServer.objects.create(name="library", url="https://mcp.example.org/mcp")
     ContextSource.objects.create(name="weather", title="Weather", text="Rain.")
-    ShareRule.objects.create(group=Group.objects.get(name="Board"), widest="group")
+    # Not a group of those whose pages are looked at: it would end their links.
+    ShareRule.objects.create(group=Group.objects.create(name="Guests"), widest="group")
+    # Over, and a draft: neither changes the pages that are looked at.
+    Announcement.objects.create(
+        text="The server moves **on Monday**.",
+        starts_at=now - timedelta(days=2),
+        ends_at=now - timedelta(days=1),
+    )
+    TermsVersion.objects.create(text="1. Be kind.")
     LastSeen.objects.get_or_create(user=user, conversation=turn.conversation)
     IdempotencyKey.objects.create(user=user, turn=turn, key="k-1")
     _store_calls(turn)

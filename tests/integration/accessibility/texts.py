@@ -6,6 +6,7 @@ A line that ends with "~" goes on in the next one.
 from __future__ import annotations
 
 NAME = "nora"  # of the user to whom it is said
+LEAVING = "leonie"  # whom the action of erasure is about
 
 INTEREST_QUESTION = (
     "We put aside 250 € a month for our daughter, at about 4 % a year. How much is it"

@@ -48,7 +48,10 @@ def store_usage(user: User) -> dict[str, str]:
         "admin usage": "/admin/usage/",
         "admin usage by user": "/admin/usage/?by=user&measure=tokens",
         "admin usage of tools": "/admin/usage/?by=tool",
+        "admin usage of conversations": "/admin/usage/?by=conversation",
         "admin bill": "/admin/usage/bill/",
+        "admin request check": "/admin/request-check/?user=admin&door=page"
+        "&model=gpt-5&prompt_tokens=1000",
     }
 
 

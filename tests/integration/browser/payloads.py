@@ -34,6 +34,7 @@ from conversations.models.preset import Preset
 from conversations.pages.reading.marks import MIN_LINES
 from conversations.search.index import index_pending
 from conversations.transfer.imports import accept, run_import
+from llm.models import LanguageModel, Provider
 from llm.wire.items import message, new_id, user_message
 
 #: What may stand before an element, to leave the context that it is written into.
@@ -349,6 +350,18 @@ def _in_settings(user: User, texts: Sequence[str]) -> Iterable[str]:
     yield from (f"/?folder={folder.pk}", "/tokens/")
 
 
+def _in_models(_user: User, texts: Sequence[str]) -> Iterable[str]:
+    """Names that a host lists, and what staff write of them."""
+    host = Provider.objects.create(name=texts[5][:100], kind="openai_compatible")
+    LanguageModel.objects.bulk_create(
+        LanguageModel(
+            provider=host, name=f"{n}{text}"[:200], label=text[:100], description=text
+        )
+        for n, text in enumerate(text[:200] for text in texts[::4])
+    )
+    return ["/", "/settings/"]
+
+
 PLACES: dict[str, Store] = {
     "answers": _in_answers,
     "questions": _in_questions,
@@ -366,6 +379,7 @@ PLACES: dict[str, Store] = {
     "imported chats": _in_imports,
     "pages to print": _on_paper,
     "names in settings": _in_settings,
+    "models": _in_models,
 }
 
 

@@ -23,7 +23,7 @@ def sign_in(page: Page, name: str, password: str = PASSWORD) -> None:
     page.goto("/login/")
     page.get_by_label("Username").fill(name)
     page.get_by_label("Password").fill(password)
-    page.get_by_role("button", name="Sign in").click()
+    page.get_by_role("button", name="Sign in", exact=True).click()
     page.wait_for_url("**/")
 
 
@@ -96,7 +96,7 @@ def test_a_page_whose_session_has_ended_goes_to_the_sign_in(
     page.wait_for_url(re.compile(r"/login/\?next=/chat/"))
     page.get_by_label("Username").fill("admin")
     page.get_by_label("Password").fill(PASSWORD)
-    page.get_by_role("button", name="Sign in").click()
+    page.get_by_role("button", name="Sign in", exact=True).click()
     page.wait_for_url(re.compile(r"^[^?]*/chat/"))
     if is_sent:  # the message is sent now
         expect(page.locator('.turn[data-status="completed"]')).to_have_count(2)
@@ -133,7 +133,7 @@ def test_the_account_page_fits(
             page.goto("/login/")
             page.get_by_label("Username").fill("admin")
             page.get_by_label("Password").fill("wrong")
-            page.get_by_role("button", name="Sign in").click()
+            page.get_by_role("button", name="Sign in", exact=True).click()
         expect(
             page.get_by_text(re.compile(r"Try again in \d+ seconds"))
         ).to_be_visible()

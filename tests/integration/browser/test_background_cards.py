@@ -28,7 +28,9 @@ pytestmark = [pytest.mark.browser, pytest.mark.slow]
 TOOLS = """
 from tools.models import HttpTool, Tool
 for name in ("dig", "mine", "drill"):
-    tool = Tool.objects.create(name=name, kind="http", blocking=False, approval="never")
+    tool = Tool(name=name, kind="http", blocking=False, approval="never")
+    tool.runs_after_untrusted = True
+    tool.save()
     HttpTool.objects.create(tool=tool, url="{url}/" + name, networks="127.0.0.0/8")
 """
 
@@ -63,7 +65,7 @@ def slow_host() -> Iterator[Host]:
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.daemon_threads = True
     host.url = f"http://127.0.0.1:{server.server_port}"
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
     thread.start()
     try:
         yield host

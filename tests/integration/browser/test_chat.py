@@ -81,7 +81,7 @@ def session(browser: Browser, server: ServerProcess) -> Any:
     page.goto("/login/")
     page.get_by_label("Username").fill("admin")
     page.get_by_label("Password").fill(PASSWORD)
-    page.get_by_role("button", name="Sign in").click()
+    page.get_by_role("button", name="Sign in", exact=True).click()
     expect(page).to_have_url(f"{server.url}/")
     state = context.storage_state()
     context.close()

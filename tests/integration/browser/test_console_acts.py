@@ -115,7 +115,7 @@ def test_a_tools_versions_are_compared_and_an_older_one_is_restored(page: Page):
         page.get_by_label("Label:").fill(label)
         page.get_by_role("button", name="Save", exact=True).click()
     page.goto(address)
-    page.get_by_role("link", name="Versions").click()
+    page.get_by_role("link", name="Versions", exact=True).click()
     page.get_by_label("Compare from version 2").check()
     page.get_by_label("Compare to version 3").check()
     page.get_by_role("button", name="Compare").click()

@@ -50,7 +50,7 @@ def walker(browser: Browser, start_server: StartServer) -> Iterator[Walker]:
 def sign_in(walker: Walker) -> None:
     walker.page.get_by_label("Username").fill("admin")
     walker.page.get_by_label("Password").fill(PASSWORD)
-    name = re.compile("Sign in|Log in")  # of the chat, of the admin
+    name = re.compile("^(Sign in|Log in)$")  # of the chat, of the admin
     walker.click(walker.page.get_by_role("button", name=name))
 
 

@@ -20,6 +20,7 @@ from tests.integration.browser.test_chat import (
     signed_in,
     watched,
 )
+from tests.integration.open_sign_ins import CALL, offer_tool
 from tests.serving import Deadline, ServerProcess, free_port
 from tests.tools.mcp.oauth_server import SignInServer, sign_in_server
 from tests.tools.mcp.servers import everything
@@ -203,7 +204,7 @@ def test_a_changed_tool_is_blocked_and_approved_with_its_diff(
     expect(answer(page).last).to_contain_text("Hello, Ada!")
     staff.goto("/admin/tools/tool/")
     staff.get_by_role("link", name="shop__greet").click()
-    staff.get_by_role("link", name="Versions").click()
+    staff.get_by_role("link", name="Versions", exact=True).click()
     expect(staff.get_by_role("cell", name="Approved as shop lists it")).to_have_count(2)
 
 
@@ -221,7 +222,7 @@ def test_staff_sign_in_and_out(user_context: BrowserContext, closed: SignInServe
     add_server(page, closed.url, Sign_in="person")
     page.get_by_role("link", name="Sign in").click()
     expect(page.get_by_text("Nobody is signed in.")).to_be_visible()
-    page.get_by_role("button", name="Sign in").click()
+    page.get_by_role("button", name="Sign in", exact=True).click()
     page.get_by_role("link", name="Continue to 127.0.0.1").click()
     page.get_by_role("link", name="Agree").click()
     expect(page.get_by_text("Signed in at shop.")).to_be_visible()
@@ -241,6 +242,24 @@ def test_staff_sign_in_and_out(user_context: BrowserContext, closed: SignInServe
     send_message(page, "/tool shop__whoami {}")
     expect_end(page)
     expect(answer(page).last).to_contain_text("must sign in")
+
+
+def test_a_user_signs_in_from_the_chat(
+    user_context: BrowserContext, server: ServerProcess, closed: SignInServer
+):
+    offer_tool(server, closed)
+    page = user_context.new_page()  # not checked: it goes to another server
+    page.goto("/")
+    send_message(page, CALL)
+    state = last(page).locator(".called-state")
+    expect(state).to_have_text("Waiting for a sign-in")
+    page.reload()
+    expect(state).to_have_text("Waiting for a sign-in")
+    page.get_by_role("link", name="Sign in").click()
+    page.get_by_role("link", name="Agree").click()
+    expect_end(page)
+    expect(answer(page).last).to_contain_text("Ada")
+    expect(state).to_contain_text("Completed")
 
 
 # A third party's server

@@ -52,7 +52,7 @@ def page(browser: Browser, server: ServerProcess) -> Iterator[Page]:
         page.goto(f"/admin/login/?next={LIST}")
         page.get_by_label("Username").fill("admin")
         page.get_by_label("Password").fill(PASSWORD)
-        page.get_by_role("button", name="Log in").click()
+        page.get_by_role("button", name="Sign in", exact=True).click()
         page.wait_for_url(f"**{LIST}")
         yield page
 

@@ -25,7 +25,8 @@ for number in range(30):
     LanguageModel.objects.create(provider=host, name=f"apple-{number:02}")
 prices = {"input": 3, "output": 15}
 LanguageModel.objects.create(
-    provider=host, name="quince", context_window=131_072, prices=prices
+    provider=host, name="quince", context_window=131_072, prices=prices,
+    description="Slow and thorough", capabilities={"vision": True},
 )
 """
 
@@ -64,6 +65,11 @@ def test_a_model_is_found_chosen_and_kept_as_a_favourite(contexts: tuple[Page, P
     expect(
         page.get_by_text("131,072 tokens of context · $3 in, $15 out")
     ).to_be_visible()
+    expect(page.locator(".model-abilities", has_text="sees pictures")).to_be_visible()
+    search.fill("thorough")
+    expect(choices(page)).to_have_text(["quince"])
+    search.fill("sees pictures")
+    expect(choices(page).first).to_have_text("quince")
     search.fill("no such fruit")
     expect(page.get_by_text("No model matches.")).to_be_visible()
     search.fill("apple-17")

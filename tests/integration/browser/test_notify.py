@@ -61,6 +61,61 @@ def test_a_hidden_tab_counts_answers_until_its_reader_is_back(open_page: Open):
     assert page.evaluate("[asked, notes.length]") == [0, 0]  # nothing unasked
 
 
+#: Notifications that are allowed, and a device that plays tones.
+ALLOWED = (
+    HIDEABLE.replace('permission = "default"', 'permission = "granted"')
+    + """
+document.hasFocus = () => !isHidden;
+window.tones = 0;
+class Node_ {
+  frequency = {};
+  gain = { setValueAtTime() {}, exponentialRampToValueAtTime() {} };
+  connect(next) { return next; }
+  start() { tones += 1; }
+  stop() {}
+}
+window.AudioContext = class {
+  currentTime = 0;
+  createOscillator() { return new Node_(); }
+  createGain() { return new Node_(); }
+  close() {}
+};
+"""
+)
+
+
+def test_a_notification_and_a_sound_come_only_as_they_are_wished_for(open_page: Open):
+    settings = open_page("/settings/", script=HIDEABLE)
+    wish = settings.get_by_label("by a notification of the browser")
+    wish.check()
+    assert settings.evaluate("asked") == 1
+    settings.get_by_role("button", name="Save").click()
+    expect(wish).to_be_checked()
+
+    page = open_page(script=ALLOWED, bypass_csp=True)  # to wait for what scripts do
+    send_message(page, "/echo one")
+    chat_address(page)
+    expect(page.locator(".turn .turn-foot")).to_have_count(1)
+    assert page.evaluate("[notes.length, tones]") == [0, 0]  # its reader looks at it
+    page.locator(".user-menu summary").click()
+    page.get_by_role("button", name="Sound with answers").click()
+    assert page.evaluate("tones") == 2  # so that one knows how it sounds
+    page.keyboard.press("Escape")
+    send_message(page, f"/long {NUMBERS // 3}")
+    page.evaluate("hide(true)")
+    page.wait_for_function("notes.length === 1 && tones === 4")
+    assert page.evaluate("notes") == ["An answer is ready"]
+    page.evaluate("hide(false)")
+
+    wish.uncheck()
+    settings.get_by_role("button", name="Save").click()
+    page.reload()
+    send_message(page, f"/long {NUMBERS // 3}")
+    page.evaluate("hide(true)")
+    page.wait_for_function("tones === 2")
+    assert page.evaluate("notes") == []
+
+
 def test_an_answer_in_another_chat_has_a_dot_in_the_list(open_page: Open):
     page = open_page()
     send_message(page, f"/long {NUMBERS}")

@@ -61,7 +61,7 @@ window.WebSocket = class extends Real {
 #: Instead of KaTeX, so that formulas stay in the text.
 NO_FORMULAS = {
     "content_type": "text/javascript",
-    "body": "globalThis.katex = { __renderToDomTree() { throw new Error(); } };",
+    "body": "globalThis.katex = { renderToString() { throw new Error(); } };",
 }
 
 

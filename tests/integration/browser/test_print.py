@@ -19,7 +19,7 @@ __all__ = ["browser", "open_page"]
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
-LINES = 400  # paragraphs of an answer; paper has room for about thirty on a page
+LINES = 200  # paragraphs of an answer; paper has room for about thirty on a page
 
 
 def test_a_long_answer_becomes_a_pdf_of_many_pages(open_page: Open):

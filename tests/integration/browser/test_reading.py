@@ -141,6 +141,18 @@ def test_formulas_out_of_sight_are_typeset_when_their_reader_comes_near(page: Pa
     expect(first.locator(".katex")).to_have_count(1)
 
 
+def test_formulas_that_are_far_again_are_put_back_to_their_source(page: Page):
+    """So that no jump has to lay out all that was typeset before."""
+    send_message(page, "/echo " + "\n\n".join(f"${n}x$" for n in range(1, 101)))
+    expect_end(page)
+    last = answer(page).locator(".math").last
+    expect(last.locator(".katex")).to_have_count(1)
+    answer(page).locator(".math").first.scroll_into_view_if_needed()
+    expect(last).to_have_text("$100x$")
+    last.scroll_into_view_if_needed()
+    expect(last.locator(".katex")).to_have_count(1)
+
+
 def test_an_artifact_reaches_nothing(browser: Browser, shared_server: ServerProcess):
     with signed_in(browser, shared_server) as context:
         # The console reports each refused request, so this page is not watched.

@@ -120,3 +120,50 @@ def test_the_first_steps_explain_a_backup(site: Site, page: Page):
     site.server.manage("backup", "--noted")
     page.reload()
     expect(section).to_contain_text("The last one was made on")
+
+
+def test_the_admin_becomes_read_only_and_opens_again(site: Site, page: Page):
+    show(page, "admin board", site.paths["admin board"])
+    page.get_by_label("Read-only admin").check()
+    page.get_by_role("button", name="Save").click()
+    expect(page.get_by_text("The admin is read-only")).to_be_visible()
+    try:
+        page.goto(site.paths["admin provider"])
+        expect(page.get_by_role("button", name="Save")).to_have_count(0)
+        expect(page.get_by_role("link", name="Delete")).to_have_count(0)
+        page.goto("/admin/llm/languagemodel/")
+        expect(page.get_by_label("Action:")).to_have_count(0)
+    finally:
+        page.get_by_role("link", name="End this").click()
+        page.get_by_label("Read-only admin").uncheck()
+        page.get_by_role("button", name="Save").click()
+    expect(page.get_by_text("The admin is read-only")).to_have_count(0)
+    page.goto(site.paths["admin provider"])
+    expect(page.get_by_role("button", name="Save", exact=True)).to_be_visible()
+
+
+def test_staff_ask_whether_a_request_would_pass(site: Site, page: Page):
+    page.goto("/admin/usage/")
+    page.get_by_role("link", name="Would a request pass?").click()
+    page.get_by_label("User:").fill("admin")
+    page.get_by_label("Model:").fill("gpt-5")
+    page.get_by_role("button", name="Show").click()
+    expect(page.get_by_role("heading", name="It would pass")).to_be_visible()
+    expect(page.get_by_text("Models that would answer")).to_be_visible()
+    page.get_by_label("Model:").fill("gpt-99")
+    page.get_by_role("button", name="Show").click()
+    expect(page.get_by_role("heading", name="It would be refused")).to_be_visible()
+    row = page.get_by_role("row", name="Model ✗")
+    expect(row).to_contain_text("There is no model 'gpt-99'")
+
+
+def test_a_provider_shows_its_use_and_usage_its_conversations(site: Site, page: Page):
+    page.goto("/admin/llm/provider/")
+    page.get_by_role("link", name="Openai", exact=True).click()
+    expect(page.get_by_role("img", name="30 days:")).to_be_visible()
+    page.get_by_role("link", name="30 days:").click()
+    page.get_by_label("by", exact=True).select_option("conversation")
+    page.get_by_role("button", name="Show").click()
+    expect(page.get_by_role("row", name="mateo: Minutes of the board")).to_be_visible()
+    page.get_by_role("link", name="mateo: Minutes of the board").click()
+    expect(page.get_by_role("heading", name="Change conversation")).to_be_visible()

@@ -30,7 +30,8 @@ HttpTool.objects.create(
     networks="127.0.0.0/8",
     parameters=parameters,
 )
-print(AccessToken.issue(user, "approvals")[1])
+scopes = ["chat", "gateway", "approve"]
+print(AccessToken.issue(user, "approvals", scopes=scopes)[1])
 """
 _FORGET = """
 from django.contrib.auth.models import User

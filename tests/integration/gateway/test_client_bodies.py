@@ -102,7 +102,8 @@ def test_a_client_of_another_api_may_request_more_than_a_model_supports(
     answer = gateway.post("/messages", body)
     assert answer.status_code == 200, answer.text
     degraded = answer.headers["x-parley-degraded"]
-    assert degraded == "reasoning.effort, max_output_tokens (32000 -> 4096)"
+    dropped = "context_management, cache_control, reasoning.effort"
+    assert degraded == f"{dropped}, max_output_tokens (32000 -> 4096)"
 
 
 def test_a_client_of_the_model_s_own_api_is_refused_it(gateway: Gateway, limited: str):

@@ -75,7 +75,7 @@ class NotingHost(BaseHTTPRequestHandler):
 def people(gateway: Gateway) -> Iterator[dict[str, Gateway]]:
     """The gateway with a token of each of three people, by name."""
     upstream = ThreadingHTTPServer(("127.0.0.1", 0), NotingHost)
-    threading.Thread(target=upstream.serve_forever).start()
+    threading.Thread(target=upstream.serve_forever, args=(0.01,)).start()
     url = f"http://127.0.0.1:{upstream.server_port}/v1"
     gateway.server.manage("shell", "-c", _USERS.format(url=url))
     found = {}

@@ -28,7 +28,8 @@ def error_of(answer: Any, path: str) -> tuple[int, str | None, str]:
     if path.startswith("/messages"):
         assert body["type"] == "error"
         return answer.status_code, body["error"]["type"], body["error"]["message"]
-    assert body["error"].keys() == {"message", "type", "param", "code"}
+    fields = body["error"].keys() - {"host"}  # what the host itself said
+    assert fields == {"message", "type", "param", "code"}
     return answer.status_code, body["error"]["code"], body["error"]["message"]
 
 
@@ -235,7 +236,6 @@ MISFIT = ("E_LLM_BAD_RESPONSE", "two")
             "1, 2",
         ),
         ({"input": "/echo two", "store": True, **AS_NUMBER}, *MISFIT),
-        ({"input": "/echo two", "store": False, **AS_NUMBER}, *MISFIT),
     ],
 )
 def test_a_failed_response_carries_the_providers_message(

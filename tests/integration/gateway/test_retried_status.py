@@ -30,7 +30,7 @@ class Overloaded(BaseHTTPRequestHandler):
 @pytest.fixture
 def overloaded(start_server: StartServer) -> Iterator[Gateway]:
     upstream = ThreadingHTTPServer(("127.0.0.1", 0), Overloaded)
-    threading.Thread(target=upstream.serve_forever).start()
+    threading.Thread(target=upstream.serve_forever, args=(0.01,)).start()
     url = f"http://127.0.0.1:{upstream.server_port}/v1"
     yield Gateway(
         start_server(

@@ -54,7 +54,9 @@ class Hosts:
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
 
     def __enter__(self) -> Hosts:
-        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+        threading.Thread(
+            target=self._server.serve_forever, args=(0.01,), daemon=True
+        ).start()
         return self
 
     def __exit__(self, *exc_info: object) -> None:

@@ -41,6 +41,9 @@ SKIPPED = {
     "pip install": "test_wheel.py installs the wheel",
     "uvx ": "test_wheel.py starts the wheel",
     "docker ": "needs Docker",
+    "manage.py restore": "needs a stopped server: test_restore.py",
+    "python deploy/pin_images.py": "needs Docker",
+    "vault ": "needs another program",
     "umask ": "needs Docker",
     "export DATABASE_URL": "tests/integration/scaled has this delivery",
     "uvicorn ": "test_both_servers.py starts it",
@@ -56,8 +59,10 @@ SKIPPED = {
 }
 #: Documents whose Python examples another test executes, and checks what they do.
 PYTHON_ELSEWHERE = {
+    "audit.md": "tests/conversations/audit/test_chain.py",
     "library.md": "tests/llm/test_library_docs.py",
     "tools.md": "tests/tools/test_docs.py",
+    "webhooks.md": "tests/conversations/webhooks/test_example.py",
 }
 #: Libraries of other clients, which are no dependencies of the tests.
 OTHER_CLIENTS = {"agents", "langchain_anthropic", "langchain_openai", "litellm"}
@@ -275,7 +280,22 @@ SPECIAL: dict[tuple[str, str], Run] = {
     ("tools.md", '{"input"'): Install.call_function,
     ("mcp.md", '{"mcpServers"'): lambda _, code: _is_true(parse_programs(code)),
 }
+
+
+def check_image(code: str) -> None:
+    """An image on Parley's (no container engine runs here) has its Python and user."""
+    own = (BASE / "Dockerfile").read_text()
+    words = {line.partition(" ")[0] for line in code.splitlines()}
+    assert words <= {"FROM", "USER", "RUN", "COPY", "ENV"}
+    [python] = re.findall(r"--python (\S+)", code)
+    assert f"--python {python} " in own
+    assert code.rpartition("USER ")[2].split()[0] in re.findall(
+        r"^USER (\S+)", own, re.M
+    )
+
+
 CHECKS: dict[str, Callable[[str], Any]] = {
+    "dockerfile": check_image,
     "json": json.loads,
     "toml": tomllib.loads,
     "yaml": yaml.safe_load,

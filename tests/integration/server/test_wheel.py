@@ -156,7 +156,14 @@ def running(
 
 def test_the_wheel_has_every_file(wheel: Path):
     listed = subprocess.run(
-        ["git", "ls-files", "project", "conversations", "tools", "llm"],
+        [
+            "git",
+            "ls-files",
+            "project",
+            "conversations",
+            "tools",
+            "llm",
+        ],
         cwd=BASE,
         capture_output=True,
         text=True,

@@ -97,6 +97,8 @@ def test_a_key_that_is_entered_again_goes_to_the_new_address(
     assert "Not sent" not in html.unescape(client.get(page("apikey_changelist")).text)
 
 
+@pytest.mark.slow
+@pytest.mark.smoke
 def test_the_right_to_change_keys_reveals_none_at_another_address(
     client: Client, provider: Provider, thief: Recording
 ):

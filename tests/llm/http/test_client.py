@@ -179,6 +179,24 @@ async def test_a_key_no_header_can_carry_is_refused_unsaid(key: str):
     assert "sk-" not in str(caught.value) + caught.value.detail
 
 
+class QuotingCodec(SayCodec):
+    def error(self, status: int, headers: Mapping[str, str], body: bytes) -> LLMError:
+        return BadRequest(detail=body.decode())
+
+
+async def test_a_key_that_the_host_quotes_is_masked_in_the_error(
+    provider: respx.MockRouter,
+):
+    secrets = {"X-Partner": "partner-secret"}
+    text = f"Bad field; sent {KEY}, partner-secret, Bearer eyJhbGciOiJIUzI1NiJ9.e30"
+    provider.post(URL).respond(400, content=text)
+    with pytest.raises(BadRequest) as caught:
+        await listen(endpoint(codec=QuotingCodec(), secret_headers=secrets), request())
+    said = caught.value.host_report["message"]
+    assert said.startswith("Bad field; sent ")
+    assert not any(each in said for each in (KEY, "partner-secret", "eyJhbG"))
+
+
 @pytest.mark.parametrize("value", ["half \ud83d", 2**64, {1, 2}])
 async def test_a_request_that_json_cannot_carry_is_a_bad_request(value: Any):
     with pytest.raises(BadRequest, match="JSON cannot represent"):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from django.contrib.auth.models import Permission, User
@@ -144,6 +144,15 @@ def test_the_action_drains_keys_at_once(admin_client: Client, provider: Provider
     assert "1 key gets no new calls" in answer.text
     assert "draining" in answer.text
     assert chosen_or_none(provider) is None
+
+
+@pytest.mark.parametrize("column", ["expires_at", "drains_at"])
+def test_the_list_shows_until_when_a_key_is_used(
+    admin_client: Client, provider: Provider, column: str
+):
+    at = datetime(2199, 5, 6, 7, 8, tzinfo=UTC)
+    provider.keys.create(secret=PLANTED, **{column: at})
+    assert "active, until 05/06/2199" in admin_client.get(url("changelist")).text
 
 
 def chosen_or_none(provider: Provider) -> str | None:

@@ -256,6 +256,8 @@ def test_no_error_page_shows_a_key_that_was_being_saved(
     assert PLANTED not in caplog.text
 
 
+@pytest.mark.slow
+@pytest.mark.smoke
 def test_no_error_page_shows_a_key_typed_beside_its_provider(
     admin_user, settings, monkeypatch
 ):
@@ -437,6 +439,31 @@ def test_each_key_is_tried_by_itself(admin_client, provider, groq):
     assert texts[0].startswith("Groq, key default sk-…wxyz: bad key")
     assert texts[1].startswith("Groq, key empty: The key 'empty'")
     assert texts[2].startswith("Groq, key off set: ok: llama-3")
+
+
+def test_selected_keys_are_tried_and_no_others(admin_client, provider, groq):
+    other = provider.keys.create(label="other", secret="gsk-b")
+    empty = provider.keys.create(label="empty", secret="")
+    groq.respond(200, content=SPOKEN, headers={"content-type": "text/event-stream"})
+    posted = {"action": "test", "_selected_action": [other.pk, empty.pk]}
+    texts = shown_messages(
+        admin_client.post(page("apikey_changelist"), posted, follow=True)
+    )
+    assert sorted(text.partition(":")[0] for text in texts) == [
+        "Groq, empty",
+        "Groq, other set",
+    ]
+    assert [call.request.headers["authorization"] for call in groq.calls] == [
+        "Bearer gsk-b"
+    ]
+    assert ModelCall.objects.get().key_id == other.pk
+    many = [provider.keys.create(label=f"k{n}", secret=f"s-{n}").pk for n in range(11)]
+    posted = {"action": "test", "_selected_action": many}
+    (text,) = shown_messages(
+        admin_client.post(page("apikey_changelist"), posted, follow=True)
+    )
+    assert "at most 10 keys" in text
+    assert len(groq.calls) == 1
 
 
 def test_a_provider_that_cannot_be_called_is_explained_without_a_request(

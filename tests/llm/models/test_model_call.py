@@ -5,11 +5,13 @@ from decimal import Decimal
 import pytest
 
 from llm import router
+from llm.adaptation.adapt import merge_usage
 from llm.db.encrypted_field import MASK
 from llm.errors import InvalidKey, RateLimited
 from llm.http.client import ProviderCall
 from llm.models import ApiKey, ModelCall, Provider
 from llm.provider import Route
+from llm.wire.codecs.anthropic.blocks import usage_of
 from llm.wire.deltas import FinishDelta, StartDelta, UsageDelta
 
 pytestmark = pytest.mark.django_db
@@ -34,7 +36,7 @@ def test_a_call_is_recorded_whole(route: Route):
         turn_id="resp_1",
         step=2,
         start=StartDelta("chatcmpl-1", "llama-2026-01-01"),
-        usage=UsageDelta(1000, 100, 400, 0, 50),
+        usage=UsageDelta(1000, 100, 400, 0, reasoning_tokens=50),
         finish=STOP,
     )
     row.refresh_from_db()
@@ -44,11 +46,37 @@ def test_a_call_is_recorded_whole(route: Route):
     assert (row.provider_name, row.model_name) == ("Groq EU", "llama-2026-01-01")
     assert (row.input_tokens, row.cached_tokens, row.output_tokens) == (1000, 400, 100)
     assert (row.cache_write_tokens, row.reasoning_tokens) == (0, 50)
+    assert row.cache_write_1h_tokens is None
     assert row.cost == Decimal("0.0028")
     assert (row.ttft, row.latency, row.http_status) == (0.5, 2.5, 200)
     assert (row.request_id, row.response_id) == ("req_1", "chatcmpl-1")
     assert row.finish_reason == "end_turn"
     assert (row.error_code, row.error_detail) == ("", "")
+
+
+@pytest.mark.parametrize("together", [False, True])
+def test_cache_writes_of_an_hour_are_recorded_apart(route: Route, together: bool):
+    """As Claude streams them: the end of the answer repeats only some of the counts."""
+    begin = {
+        "input_tokens": 3,
+        "cache_creation_input_tokens": 30,
+        "cache_creation": {
+            "ephemeral_5m_input_tokens": 10,
+            "ephemeral_1h_input_tokens": 20,
+        },
+    }
+    call = merge_usage(
+        usage_of(begin),
+        usage_of({"cache_creation_input_tokens": 30, "output_tokens": 5}),
+    )
+    if together:
+        made = ModelCall.of(ProviderCall(), route, usage=call, finish=STOP)
+        ModelCall.objects.record_all([made])
+    else:
+        ModelCall.objects.record(ProviderCall(), route, usage=call, finish=STOP)
+    row = ModelCall.objects.get()
+    assert (row.cache_write_tokens, row.cache_write_1h_tokens) == (30, 20)
+    assert row.input_tokens == 33
 
 
 @pytest.mark.parametrize(
@@ -101,7 +129,7 @@ def test_nonsense_from_a_provider_is_recorded_as_far_as_it_goes(route: Route):
         ProviderCall(request_id="r" * 500),
         route,
         start=StartDelta("i" * 500, "m" * 500),
-        usage=UsageDelta(-5, 10**20, None, -1, 3),
+        usage=UsageDelta(-5, 10**20, None, -1, reasoning_tokens=3),
         finish=FinishDelta("stop", "f" * 500),
     )
     row.refresh_from_db()

@@ -20,7 +20,7 @@ from conversations.models import Conversation, Item, Turn
 from llm.http import client as llm_client
 from llm.models import LanguageModel, ModelCall, PromptTest, Provider
 from llm.models.prompt_test import STALE
-from llm.probing import comparison
+from llm.probing import prompt_comparison
 from llm.wire.deltas import TextDelta
 from tests.conversations.script import HANG, Script
 
@@ -205,7 +205,7 @@ def test_the_page_takes_its_own_permission(provider, groq, rights, status: int):
 @pytest.fixture
 def slow_host(monkeypatch) -> Script:
     """It says half a sentence and nothing more."""
-    monkeypatch.setattr(comparison, "PROGRESS_INTERVAL", 0.01)
+    monkeypatch.setattr(prompt_comparison, "PROGRESS_INTERVAL", 0.01)
     script = Script([TextDelta(0, "Half a <sen"), HANG])
     monkeypatch.setattr(llm_client, "stream", script)
     return script
@@ -288,7 +288,7 @@ def test_a_test_whose_process_has_ended_says_so_and_may_be_sent_again(
 
 def test_so_many_tests_run_at_once_and_no_more(admin_client, provider, groq):
     now = timezone.now()
-    for number in range(comparison.MAX_RUNNING):
+    for number in range(prompt_comparison.MAX_RUNNING):
         user = User.objects.create_user(f"u{number}")
         PromptTest.objects.create(user=user, job="x", created_at=now, seen_at=now)
     page = send(admin_client, provider.models.get(name="good")).text

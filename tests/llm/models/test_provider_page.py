@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from datetime import timedelta
+from decimal import Decimal
 
 import pytest
 from django.contrib.auth.models import Permission, User
@@ -35,6 +37,13 @@ def called(provider: Provider, **fields: object) -> ModelCall:
     return ModelCall.objects.create(
         model=provider.models.get(), provider_name=provider.name, **values
     )
+
+
+def a_member(*permissions: str) -> User:
+    user = User.objects.create(username="-".join(permissions), is_staff=True)
+    found = Permission.objects.filter(codename__in=permissions)
+    user.user_permissions.set(found)
+    return user
 
 
 def light(provider: Provider) -> tuple[str, str]:
@@ -85,6 +94,17 @@ def test_a_failed_probe_and_a_cancelled_call_leave_the_light(provider: Provider)
     called(provider)
     called(provider, status="failed", purpose="probe", error_code="E_LLM_BAD_REQUEST")
     called(provider, status="cancelled")
+    assert light(provider)[0] == "works"
+
+
+def test_the_light_tells_that_a_provider_is_down(provider: Provider):
+    called(provider, status="failed", error_code="E_LLM_PROVIDER_DOWN", http_status=500)
+    assert "is down or overloaded" in light(provider)[1]
+
+
+def test_an_answer_to_a_probe_shows_that_the_provider_works(provider: Provider):
+    called(provider, status="failed", error_code="E_LLM_RATE_LIMIT")
+    called(provider, purpose="probe")
     assert light(provider)[0] == "works"
 
 
@@ -207,6 +227,8 @@ def test_what_uses_a_provider_is_counted_before_it_is_deleted(
     assert "Nothing uses this provider" in admin_client.get(url("delete", bare.pk)).text
 
 
+@pytest.mark.slow
+@pytest.mark.smoke
 def test_no_page_answer_or_log_holds_a_secret(
     admin_client: Client, provider: Provider, caplog: pytest.LogCaptureFixture
 ):
@@ -239,3 +261,33 @@ def test_no_page_answer_or_log_holds_a_secret(
             assert secret not in text
     assert PLANTED not in caplog.text
     assert VALUE not in caplog.text
+
+
+def test_the_page_draws_recent_calls_for_who_may_see_usage(provider: Provider, client):
+    for status in ("completed", "completed", "failed"):
+        called(provider, status=status, cost=Decimal("0.5"))
+    Provider.objects.create(name="Other", kind="openai")
+    ModelCall.objects.create(provider_name="Other", status="completed")
+    client.force_login(a_member("change_provider", "view_usage"))
+    page = client.get(url("change", provider.pk)).text
+    assert "30 days: 3 calls, 1 failed, $1.50" in page
+    assert page.count('class="use-calls"') == page.count('class="use-failed"') == 1
+    assert 'height="12"><title>' in page  # a third of the column
+    link = re.search(r'href="(/admin/usage/\?first[^"]*)"', page)
+    assert link
+    assert "Groq" in client.get(link[1].replace("&amp;", "&")).text
+    client.force_login(a_member("change_provider"))
+    assert "30 days" not in client.get(url("change", provider.pk)).text
+
+
+def test_a_cost_that_is_not_known_is_marked(provider: Provider, admin_client):
+    called(provider, cost=None)
+    called(provider, cost=Decimal("0.5"))
+    page = admin_client.get(url("change", provider.pk)).text
+    assert "30 days: 2 calls, 0 failed, ≥$0.50" in page
+
+
+def test_a_provider_without_calls_has_no_chart(provider: Provider, admin_client):
+    page = admin_client.get(url("change", provider.pk)).text
+    assert "No calls in the last 30 days." in page
+    assert '<svg class="recent-use' not in page

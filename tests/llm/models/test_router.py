@@ -174,7 +174,7 @@ def test_a_forbidden_model_makes_no_name_ambiguous(restricted, openai: Provider)
 
 def test_members_superusers_and_the_program_itself_may_use_it(restricted):
     member = User.objects.create(username="member")
-    member.groups.add(Group.objects.get())
+    member.groups.add(restricted.groups.get())
     superuser = User.objects.create(username="root", is_superuser=True)
     for user in (member, superuser, None):
         assert router.resolve("hidden", user=user).model_id == restricted.pk

@@ -1,12 +1,14 @@
 from __future__ import annotations
 
 from decimal import Decimal
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from llm.pricing.cost import cost, problems
+from llm.wire.codecs.anthropic.blocks import usage_of
 from llm.wire.deltas import UsageDelta
 
 OPENAI = {"kind": "openai", "base_url": "https://api.openai.com/v1"}
@@ -150,3 +152,42 @@ def test_wrong_prices_are_named(prices, message):
     assert all(
         text.startswith(start) for text, start in zip(found, message, strict=True)
     )
+
+
+def test_cache_writes_of_an_hour_cost_more_than_those_of_five_minutes():
+    def price(five_minutes: int, hour: int, prices: Any = None) -> Any:
+        written = five_minutes + hour
+        found = UsageDelta(
+            written, 0, cache_write_tokens=written, cache_write_1h_tokens=hour
+        )
+        return cost(
+            found,
+            kind="anthropic",
+            base_url="https://api.anthropic.com",
+            models=["claude-sonnet-4-5"],
+            prices=prices,
+        )
+
+    # 3.75 and 6 USD for a million tokens, at 3 for plain input.
+    assert price(100_000, 0) == Decimal("0.375")
+    assert price(0, 100_000) == Decimal("0.6")
+    assert price(100_000, 100_000) == Decimal("0.975")
+    own = {"input": 1, "output": 1, "cache_write": 2}
+    assert price(100_000, 0, own) == Decimal("0.2")
+    assert price(0, 100_000, own) == Decimal("0.2")  # twice the input's
+    assert price(0, 100_000, {**own, "cache_write_1h": 5}) == Decimal("0.5")
+
+
+def test_anthropic_s_cache_writes_are_told_apart():
+    found = usage_of(
+        {
+            "input_tokens": 1,
+            "output_tokens": 2,
+            "cache_creation_input_tokens": 30,
+            "cache_creation": {
+                "ephemeral_5m_input_tokens": 10,
+                "ephemeral_1h_input_tokens": 20,
+            },
+        }
+    )
+    assert (found.cache_write_tokens, found.cache_write_1h_tokens) == (30, 20)

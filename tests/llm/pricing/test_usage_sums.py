@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+from collections import deque
 from collections.abc import Iterable
 from datetime import date, timedelta
 from decimal import Decimal
@@ -33,7 +35,7 @@ from llm.pricing.usage_report import (
     UsageReport,
     report_usage,
 )
-from tests.llm.pricing.usage_calls import calls, save_calls
+from tests.llm.pricing.usage_calls import a_row, calls, save_calls
 
 pytestmark = pytest.mark.django_db
 
@@ -78,6 +80,8 @@ def assert_equal(found: Usage, expected: Usage) -> None:
         assert off <= (Decimal("0.000001") if is_money else 0), name
 
 
+@pytest.mark.slow
+@pytest.mark.smoke
 @given(st.lists(st.lists(calls, max_size=8), max_size=4), st.data())
 def test_sums_equal_rows_after_any_calls_late_rows_and_crashes(
     batches: list[list[dict[str, Any]]], data: st.DataObject
@@ -345,3 +349,33 @@ def test_months_and_the_days_beside_them_are_the_period(
 
 def days_between(first: date, last: date) -> list[date]:
     return [first + timedelta(days=n) for n in range((last - first).days + 1)]
+
+
+@pytest.mark.slow
+def test_sums_over_groups_are_the_rows_of_100_000_calls():
+    chance = random.Random(19)
+    at = timezone.now() - timedelta(days=1)
+    many = [
+        a_row(
+            user_id=chance.choice([None, 1, 2, 3]),
+            token_id=chance.choice([None, 1, 2]),
+            token_label=chance.choice(["", "ci"]),
+            model_name=chance.choice(["m", "m-2", "b/c"]),
+            tags=chance.choice(["", "a", "b"]),
+            status=chance.choice(["completed", "failed", "cancelled"]),
+            input_tokens=chance.choice([None, chance.randrange(10**6)]),
+            output_tokens=chance.randrange(10**5),
+            cost=chance.choice([None, Decimal(chance.randrange(10**9)) / 10**10]),
+        )
+        for _ in range(100_000)
+    ]
+    ModelCall.objects.bulk_create(many, batch_size=500)
+    ModelCall.objects.update(created_at=at)
+    expected = sums_of(ModelCall.objects.all())
+    deque(counting.count_all(), maxlen=0)
+    for grouping in ("token", "user", "model", "tag", "day", "provider", "status"):
+        report = report_usage(UsageQuery.of_last(7, grouping=grouping))
+        assert report.is_complete
+        assert_equal(report.total, expected)
+        parts = [group.usage for group in report.groups]
+        assert_equal(sum(parts, Usage()), expected)

@@ -25,6 +25,8 @@ calls = st.fixed_dictionaries(
         "status": st.sampled_from(["completed", "failed", "cancelled"]),
         "input_tokens": tokens,
         "cached_tokens": tokens,
+        "cache_write_tokens": tokens,
+        "cache_write_1h_tokens": tokens,
         "output_tokens": tokens,
         "reasoning_tokens": tokens,
         "cost": money,

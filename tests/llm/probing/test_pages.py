@@ -10,7 +10,7 @@ from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
 
-from llm.models import LanguageModel, ModelProbe, Provider
+from llm.models import LanguageModel, ModelCall, ModelProbe, Provider
 from llm.models.model_probe import STALE
 from llm.probing.jobs import KEPT, MAX_RUNNING, run_probe
 
@@ -39,7 +39,7 @@ def page(provider: Provider) -> str:
 
 @pytest.mark.django_db(transaction=True)
 def test_the_button_probes_in_the_background_and_the_page_shows_all_findings(
-    admin_client: Client, model: LanguageModel
+    admin_client: Client, admin_user: User, model: LanguageModel
 ):
     with ProbedHost("dies at images").listening() as base_url:
         Provider.objects.update(base_url=base_url)
@@ -59,6 +59,8 @@ def test_the_button_probes_in_the_background_and_the_page_shows_all_findings(
     assert html.count("probe-works") == 8
     assert "<code>vision</code>: no" in html
     assert PLANTED not in html
+    callers = ModelCall.objects.values_list("user_id", flat=True)
+    assert {*callers} == {admin_user.pk}
     changed = admin_client.get(
         reverse("admin:llm_languagemodel_change", args=[model.pk])
     )

@@ -31,7 +31,7 @@ STANDARD = [
     AnnotationDelta("t", CITATION),
     RefusalDelta("t", "No."),
     ToolCallDelta(0, "c1", "weather", '{"city": "Riga"}'),
-    UsageDelta(10, 5, 3, 0, 2),
+    UsageDelta(10, 5, 3, 0, reasoning_tokens=2),
 ]
 
 

@@ -82,6 +82,8 @@ def end(made, ending):
     return made.fail(ProviderDown()) if ending == "fail" else getattr(made, ending)()
 
 
+@pytest.mark.slow
+@pytest.mark.smoke
 @given(batches, endings)
 def test_invariants_of_every_stream(calls, ending):
     events = build(calls, ending)

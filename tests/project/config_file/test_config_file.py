@@ -153,6 +153,7 @@ def test_loading_what_was_dumped_does_nothing():
 
 
 def test_a_dumped_configuration_creates_the_same_rows_elsewhere():
+    Group.objects.all().delete()  # those that Parley ships
     load(document(), ENVIRONMENT)
     before, dumped = state(), dump()
     for model in (Provider, Tool, Group):
@@ -176,6 +177,8 @@ json_values = st.recursive(
 )
 
 
+@pytest.mark.slow
+@pytest.mark.smoke
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     capabilities=st.dictionaries(st.text(max_size=5), json_values, max_size=3),
@@ -204,7 +207,7 @@ def test_dumping_takes_a_fixed_number_of_queries(django_assert_max_num_queries):
             model.groups.add(Group.objects.create(name=f"g{number}{name}"))
             model.fallbacks.add(LanguageModel.objects.first())
         Tool.objects.create(name=f"t{number}")
-    with django_assert_max_num_queries(12):
+    with django_assert_max_num_queries(14):
         dump()
 
 

@@ -8,7 +8,9 @@ from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import Client
 from django.urls import reverse
 
+from conversations.models import UsageLimit
 from llm.models import ApiKey, LanguageModel, Provider
+from project.accounts.models import IdentityProvider
 from project.admin_pages.config_page import EXPORT, IMPORT
 from tests.conversations.scene import a_user, signed_in
 
@@ -158,3 +160,23 @@ def test_staff_need_no_more_than_the_rights_on_each_kind_of_row(provider: Provid
     text = export(client).replace('name = "m-1"', 'name = "m-1", label = "Model One"')
     apply(client, text, preview(client, text))
     assert provider.models.get().label == "Model One"
+
+
+def test_limits_and_identity_providers_are_for_those_who_may_change_them(root):
+    UsageLimit.objects.create(requests=7)
+    IdentityProvider.objects.create(
+        kind="google", slug="work", label="Work", client_id="x"
+    )
+    assert "requests = 7" in export(root)
+    assert 'slug = "work"' in export(root)
+    staff = a_person_with([*EXPORT, *IMPORT])
+    text = export(staff)
+    assert "usage_limits" not in text
+    assert "identity_providers" not in text
+    page = preview(staff, "[[usage_limits]]\nrequests = 9\n")
+    assert "usage_limits: you may not change these." in page
+    page = preview(staff, '[[identity_providers]]\nslug = "work"\nlabel = "Evil"\n')
+    assert "identity_providers: you may not change these." in page
+    assert UsageLimit.objects.get().requests == 7
+    page = preview(root, "[[usage_limits]]\nrequests = 9\n")
+    assert "usage_limits[everybody, month].requests: 7 → 9" in page

@@ -10,6 +10,7 @@ import tomli_w
 from conversations.models.preset import ContextSource, Preset
 from llm.models import Provider
 from project.config_file import ConfigError, dump, load
+from tests.conversations.scene import a_user
 from tools.models import Tool
 from tools.models.mcp_server import McpServer
 
@@ -87,7 +88,8 @@ def test_a_file_makes_presets_and_sources():
         "presets[support].language_model: now Groq/m",
     ]
     preset = Preset.objects.get()
-    assert [each.name for each in preset.context_sources()] == ["rules", "customer"]
+    sources = preset.context_sources(a_user("reader"))
+    assert [each.name for each in sources] == ["rules", "customer"]
     assert preset.tool_names() == {"calculator"}
     assert preset.language_model.full_name == "Groq/m"
     customer = ContextSource.objects.get(name="customer")

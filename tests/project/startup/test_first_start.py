@@ -12,8 +12,8 @@ from django.core import serializers
 from conversations.models.preset import Preset
 from llm.demo.key import demo_key
 from llm.models import ApiKey, LanguageModel, Provider
-from project.environment.accounts import Account
-from project.environment.variables import ConfigurationError
+from project.environment.configuration_error import ConfigurationError
+from project.environment.provider_accounts import Account
 from project.startup.first_start import first_start
 from tools.models import Tool
 
@@ -79,7 +79,7 @@ def test_a_password_from_the_environment_is_used_and_not_printed(settings: Any):
     [
         ("x9!k", "too short"),
         ("password", "too common"),
-        ("8675309867", "entirely numeric"),
+        ("Parley2026!", "the name of this service"),
         ("admin1234", "similar to the username"),
     ],
 )

@@ -58,6 +58,8 @@ def test_a_first_start_imports_only_what_it_needs(
     assert loaded & LATER == set()
 
 
+@pytest.mark.slow
+@pytest.mark.smoke
 def test_a_failed_migration_is_reported_and_the_server_does_not_start(
     stopped: ServerProcess,
 ):

@@ -321,6 +321,8 @@ def test_a_date_in_yaml_is_a_text():
     assert read_document(PETS)["info"]["version"] == "2026-01-31"
 
 
+@pytest.mark.slow
+@pytest.mark.smoke
 def test_our_own_api_can_be_imported(tmp_path):
     """A document that no person has written."""
     path = tmp_path / "own.yaml"

@@ -16,6 +16,7 @@ from urllib.parse import urlencode
 
 import uvicorn
 from mcp.server import MCPServer
+from mcp.server.auth.middleware.auth_context import get_access_token
 from mcp.server.auth.provider import (
     AccessToken,
     AuthorizationCode,
@@ -49,6 +50,7 @@ class Accounts:
     access: dict[str, AccessToken] = field(default_factory=dict)
     refresh: dict[str, RefreshToken] = field(default_factory=dict)
     renewals: int = 0
+    people: dict[str, str] = field(default_factory=dict)  # by code and token
 
     async def get_client(self, client_id: str) -> OAuthClientInformationFull | None:
         return self.clients.get(client_id)
@@ -90,6 +92,7 @@ class Accounts:
             authorization_code.client_id,
             authorization_code.scopes,
             authorization_code.resource,
+            self.people.get(authorization_code.code, "Ada"),
         )
 
     async def load_refresh_token(
@@ -105,7 +108,12 @@ class Accounts:
     ) -> OAuthToken:
         del self.refresh[refresh_token.token]  # each can be used once
         self.renewals += 1
-        return self._tokens(refresh_token.client_id, scopes, refresh_token.resource)
+        return self._tokens(
+            refresh_token.client_id,
+            scopes,
+            refresh_token.resource,
+            self.people[refresh_token.token],
+        )
 
     async def load_access_token(self, token: str) -> AccessToken | None:
         return self.access.get(token)
@@ -115,7 +123,7 @@ class Accounts:
         self.refresh.pop(token.token, None)
 
     def _tokens(
-        self, client_id: str, scopes: list[str], resource: str | None
+        self, client_id: str, scopes: list[str], resource: str | None, person: str
     ) -> OAuthToken:
         known: dict[str, Any] = {
             "client_id": client_id,
@@ -128,9 +136,11 @@ class Accounts:
             **known,
         )
         self.access[access.token] = access
+        self.people[access.token] = person
         if self.gives_refresh_tokens:
             refresh = RefreshToken(token=secrets.token_urlsafe(), **known)
             self.refresh[refresh.token] = refresh
+            self.people[refresh.token] = person
         return OAuthToken(
             access_token=access.token,
             expires_in=self.lifetime,
@@ -175,7 +185,8 @@ class SignInServer:
         @server.tool(annotations=ToolAnnotations(read_only_hint=True))
         def whoami() -> str:
             """Say who is signed in."""
-            return "Ada"
+            token = get_access_token()
+            return self.accounts.people[token.token] if token else "nobody"
 
         @server.custom_route("/agree", methods=["GET"])
         async def agree(request: Request) -> Response:
@@ -184,6 +195,7 @@ class SignInServer:
                 f'<a href="{answer_of(query, kind)}">{kind}</a>'
                 for kind in ("Agree", "Refuse")
             ]
+            self.accounts.people[query["code"]] = query.get("person", "Ada")
             if kind := query.get("kind"):
                 return RedirectResponse(answer_of(query, kind))
             return HTMLResponse(f"<h1>May Parley read?</h1>{' '.join(links)}")

@@ -278,6 +278,7 @@ async def running(server: Kind) -> AsyncIterator[Kind]:
 
 PACKAGES = {
     "bun": "1.4.5",
+    "oidc-provider": "8.8.1",
     "@modelcontextprotocol/conformance": "0.2.0-alpha.12",
     "@modelcontextprotocol/server-everything": "2026.8.31",
 }

@@ -286,6 +286,8 @@ def test_another_issuer_is_shown_neither_secret_nor_tokens(admin_client: Client)
     assert server.accounts.access
 
 
+@pytest.mark.slow
+@pytest.mark.smoke
 def test_signing_out_works_even_if_revoking_fails(
     admin_client: Client,
 ):

@@ -1,4 +1,4 @@
-"""The Messages API: Anthropic's own, and that of hosts that copied it."""
+"""Package: the codec of the Messages API, of Anthropic and of hosts that copied it."""
 
 from __future__ import annotations
 

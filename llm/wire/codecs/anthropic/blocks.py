@@ -13,7 +13,7 @@ import orjson
 from llm.wire.bounded_json import loads_lenient
 from llm.wire.deltas import TextDelta, UsageDelta
 from llm.wire.sanitize import sanitize_text
-from llm.wire.usage_counts import amount, count
+from llm.wire.usage_numbers import amount, count
 
 
 @dataclass(slots=True)
@@ -63,6 +63,9 @@ def usage_of(usage: dict[str, Any]) -> UsageDelta:
         output_tokens=count(usage, "output_tokens"),
         cached_tokens=cached,
         cache_write_tokens=written,
+        cache_write_1h_tokens=count(
+            usage.get("cache_creation"), "ephemeral_1h_input_tokens"
+        ),
         reasoning_tokens=count(usage.get("output_tokens_details"), "thinking_tokens"),
         cost=amount(usage, "cost"),  # OpenRouter's
         raw=usage,

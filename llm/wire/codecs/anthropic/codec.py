@@ -16,7 +16,7 @@ Source: https://platform.claude.com/docs/en/api/messages
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from operator import or_
 from typing import Any, ClassVar
@@ -24,9 +24,11 @@ from typing import Any, ClassVar
 import orjson
 
 from llm.errors import LLMError
+from llm.wire.body_parser import parse_object
 from llm.wire.classify_errors import classify
 from llm.wire.codecs.anthropic.content_parts import text_block
 from llm.wire.codecs.anthropic.decoder import AnthropicDecoder
+from llm.wire.codecs.anthropic.forwarding import fit_body
 from llm.wire.codecs.anthropic.messages import (
     CACHED,
     MessagesInput,
@@ -36,6 +38,7 @@ from llm.wire.codecs.anthropic.models import Traits, traits_of
 from llm.wire.codecs.anthropic.schema import UNENFORCED, to_grammar_schema
 from llm.wire.codecs.anthropic.tools import Tools, convert_choice
 from llm.wire.deltas import Delta
+from llm.wire.forwarding.codec import add_to_body, body_of
 from llm.wire.items import Item
 from llm.wire.prefix_cache import (
     EncodedPrefix,
@@ -45,7 +48,7 @@ from llm.wire.prefix_cache import (
     without_prefix,
 )
 from llm.wire.request import Request
-from llm.wire.response_body import parse_object
+from llm.wire.usage_numbers import count
 
 VERSION = "2026-10-21"
 VERSION_WITH_SAMPLING = "2023-06-01"
@@ -84,6 +87,8 @@ _UNSUPPORTED = (
     "seed",
     "top_logprobs",
 )
+#: Fields of https://platform.claude.com/docs/en/api/messages-count-tokens
+_COUNTED = ("model", "messages", "system", "tools", "tool_choice", "thinking")
 _JSON_ONLY = "Answer with one JSON object and nothing else."
 _JSON_BY_SCHEMA = "Answer with JSON and nothing else. It must match this JSON Schema:\n"
 
@@ -112,6 +117,22 @@ class AnthropicCodec:
         body = _Body(request, self).fields
         extra = {name: v for name, v in request.extra.items() if name != "betas"}
         return {name: v for name, v in body.items() if v is not None} | extra
+
+    def count_path(self, request: Request) -> str:
+        return "/v1/messages/count_tokens"
+
+    def encode_count(self, request: Request) -> dict[str, Any]:
+        body = _Body(request, self).fields
+        return {name: body[name] for name in _COUNTED if body.get(name) is not None}
+
+    def decode_count(self, body: bytes) -> int | None:
+        return count(parse_object(body), "input_tokens")
+
+    def forward(self, request: Request) -> dict[str, Any]:
+        """The client's own body."""
+        unmarked = replace(self, caches=False)
+        body = add_to_body(body_of(request), request, unmarked, "messages")
+        return fit_body(body)
 
     def degraded(self, request: Request) -> list[str]:
         """The options that are only approximated or cannot be expressed."""

@@ -17,6 +17,7 @@ from typing import Any, ClassVar
 from urllib.parse import quote
 
 from llm.errors import BadRequest, LLMError
+from llm.wire.body_parser import parse_json, parse_object
 from llm.wire.classify_errors import classify
 from llm.wire.codecs.feature_fallbacks import has_detail, has_late_instructions
 from llm.wire.codecs.gemini import models
@@ -36,7 +37,7 @@ from llm.wire.deltas import Delta
 from llm.wire.json_schema.reduction import cut_down
 from llm.wire.prefix_cache import encode_prefix, without_prefix
 from llm.wire.request import Request
-from llm.wire.response_body import parse_json
+from llm.wire.usage_numbers import count
 
 _MAX_STOPS = 5
 _LABEL = re.compile(r"[a-z0-9_-]{0,63}")
@@ -57,6 +58,17 @@ class GeminiCodec:
             # Without `alt` the stream is one JSON array.
             return f"/{model}:streamGenerateContent?alt=sse"
         return f"/{model}:generateContent"
+
+    def count_path(self, request: Request) -> str:
+        model = quote(self._model_path(request.model), safe="/:@")
+        return f"/{model}:countTokens"
+
+    def encode_count(self, request: Request) -> dict[str, Any]:
+        body = {"model": self._model_path(request.model), **self.encode(request)}
+        return {"generateContentRequest": body}
+
+    def decode_count(self, body: bytes) -> int | None:
+        return count(parse_object(body), "totalTokens")
 
     def encode(self, request: Request) -> dict[str, Any]:
         earlier = encode_prefix(request, self, encode_contents_prefix)

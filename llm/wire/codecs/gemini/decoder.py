@@ -54,7 +54,7 @@ from llm.wire.deltas import (
     too_many_items,
 )
 from llm.wire.sse import ServerSentEvent
-from llm.wire.usage_counts import count
+from llm.wire.usage_numbers import count
 
 #: The model tried to call a tool but wrote an invalid call: there is nothing to run.
 _UNREADABLE = frozenset(

@@ -14,22 +14,22 @@ from typing import Any
 from urllib.parse import quote
 
 from llm.errors import BadRequest, LLMError
+from llm.wire.body_parser import parse_object
 from llm.wire.classify_errors import classify
 from llm.wire.codecs.feature_fallbacks import (
     filter_by_choice,
     has_late_instructions,
     is_forced,
-    open_schema,
 )
 from llm.wire.codecs.openai_chat.decoder import ChatDecoder
+from llm.wire.codecs.openai_chat.forwarding import fit_body
 from llm.wire.codecs.openai_chat.host_options import OPENAI_OPTIONS, HostOptions
 from llm.wire.codecs.openai_chat.hosted_tools import HostedToolFields
 from llm.wire.codecs.openai_chat.messages import messages
 from llm.wire.deltas import Delta
+from llm.wire.forwarding.codec import add_to_body, body_of
 from llm.wire.hosted_tools import is_hosted
-from llm.wire.json_schema.reduction import without_refs
 from llm.wire.request import Request
-from llm.wire.response_body import parse_object
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +56,16 @@ class OpenAIChatCodec(HostOptions):
         }
         begun = self.prefill_fields if request.prefill else {}
         return {**self._defaults(request), **known, **begun, **request.extra}
+
+    def forward(self, request: Request) -> dict[str, Any]:
+        """The client's own body for this host."""
+        body = body_of(request)
+        if self.deployment:
+            body["model"] = self.deployment
+        body = fit_body(add_to_body(body, request, self, "messages"), self)
+        if "model" in self.drops:
+            del body["model"]
+        return {**self._defaults(request), **body}
 
     def degraded(self, request: Request) -> list[str]:
         """The options that are ignored or only approximated."""
@@ -139,7 +149,7 @@ class OpenAIChatCodec(HostOptions):
     def _form(self, request: Request) -> dict[str, Any]:
         """Reasoning effort and response format."""
         form = (request.text or {}).get("format") or {}
-        answer = {"response_format": _response_format(self._schema(form))}
+        answer = {"response_format": _response_format(self.fit_schema(form))}
         effort = (request.reasoning or {}).get("effort")
         if effort == "none" and self.no_reasoning:
             return {**answer, **self.no_reasoning}
@@ -200,24 +210,12 @@ class OpenAIChatCodec(HostOptions):
         if tool["type"] == "custom":
             return {"type": "custom", "custom": _custom_format(fields)}
         fields.setdefault("parameters", {"type": "object", "properties": {}})
-        return {"type": "function", "function": self._schema(fields)}
+        return {"type": "function", "function": self.fit_schema(fields)}
 
     @property
     def strict_formats(self) -> bool:
         """Whether the host is known to take `strict` with an answer's schema."""
         return self.strict_tools
-
-    def _schema(self, fields: Mapping[str, Any]) -> Mapping[str, Any]:
-        """`fields`, with any schema in them in the form that this host takes."""
-        opened: Mapping[str, Any] = (
-            fields if self.closed_schemas else open_schema(fields)
-        )
-        if not self.inline_refs:
-            return opened
-        return {
-            name: without_refs(value) if name in ("parameters", "schema") else value
-            for name, value in opened.items()
-        }
 
     def _convert_allowed_tools(
         self, choice: Mapping[str, Any], tools: Sequence[Mapping[str, Any]]

@@ -10,7 +10,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from llm.errors import LLMError
+from llm.wire.codecs.feature_fallbacks import open_schema
 from llm.wire.codecs.openai_chat.hosted_tools import Dialect
+from llm.wire.json_schema.reduction import without_refs
 
 #: Options of OpenAI that other hosts ignore at best.
 OPENAI_OPTIONS = frozenset(
@@ -53,6 +55,9 @@ class HostOptions:
     no_reasoning: Mapping[str, Any] = field(default_factory=dict)
     #: Field in which plain reasoning is sent back with its message; "" for none.
     reasoning_echo: str = ""
+    #: Fields of reasoning that its assistant messages take, of a host that refuses
+    #: unknown ones; None for a host that takes or ignores any.
+    reasoning_fields: frozenset[str] | None = None
     think_tags: bool = False  # reasoning arrives as "<think>…</think>" in the text
 
     system_role: str = "system"
@@ -75,3 +80,15 @@ class HostOptions:
 
     #: Overrides of the usual meaning of HTTP statuses.
     statuses: Mapping[int, type[LLMError]] = field(default_factory=dict)
+
+    def fit_schema(self, fields: Mapping[str, Any]) -> Mapping[str, Any]:
+        """`fields`, with any schema in them in the form that this host takes."""
+        opened: Mapping[str, Any] = (
+            fields if self.closed_schemas else open_schema(fields)
+        )
+        if not self.inline_refs:
+            return opened
+        return {
+            name: without_refs(value) if name in ("parameters", "schema") else value
+            for name, value in opened.items()
+        }

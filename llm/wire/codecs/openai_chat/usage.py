@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from llm.wire.deltas import UsageDelta
-from llm.wire.usage_counts import amount, count
+from llm.wire.usage_numbers import amount, count
 
 
 def usage_of(usage: dict[str, Any]) -> UsageDelta:
@@ -20,18 +20,17 @@ def usage_of(usage: dict[str, Any]) -> UsageDelta:
         count(usage, "cache_read_input_tokens"),
     )
     reasoned = _first(count(out, "reasoning_tokens"), count(usage, "reasoning_tokens"))
-    if read is not None and cached and cached > read:
-        read += cached  # Grok on Azure counts cached tokens separately
     total = count(usage, "total_tokens")
+    if read is not None:
+        room = None if total is None else total - read - (written or 0)
+        read += _counted_apart(into, cached or 0, read, room)
+        cached = None if cached is None else min(cached, read)
     if written is not None and total is None and reasoned and reasoned > written:
         written += reasoned  # reasoning is counted separately, and there is no total
     elif written is not None and total is not None:
         # xAI counts reasoning separately; Gemini's copy of this API reports it only in
-        # the total. Mistral counts audio input separately from the prompt; it is not
-        # output.
-        audio = count(into, "audio_tokens") or 0
-        audio = audio if audio > (read or 0) else 0
-        written += max(0, total - (read or 0) - audio - written)
+        # the total.
+        written += max(0, total - (read or 0) - written)
     return UsageDelta(
         input_tokens=read,
         output_tokens=written,
@@ -44,6 +43,18 @@ def usage_of(usage: dict[str, Any]) -> UsageDelta:
         cost=_cost(usage),
         raw=usage,
     )
+
+
+def _counted_apart(into: Any, cached: int, read: int, room: int | None) -> int:
+    """Input that `prompt_tokens` leaves out: cached tokens, or audio at Mistral.
+
+    `room` is what the total has beyond prompt and answer; None without a total. Grok on
+    Azure reports more cached tokens than its prompt has, and counts none of them in its
+    total.
+    """
+    audio = count(into, "audio_tokens") or 0
+    found = sum(each for each in (cached, audio) if each > read)
+    return found if room is None or found <= room else 0
 
 
 def _first(*values: int | None) -> int | None:

@@ -17,9 +17,11 @@ from typing import Any
 from urllib.parse import quote, urlencode
 
 from llm.errors import BadRequest, LLMError
+from llm.wire.body_parser import parse_object
 from llm.wire.classify_errors import classify
 from llm.wire.codecs.feature_fallbacks import filter_by_choice, is_forced, open_schema
 from llm.wire.codecs.openai_responses.decoder import ResponsesDecoder
+from llm.wire.codecs.openai_responses.forwarding import fit_body
 from llm.wire.codecs.openai_responses.hosted_tools import (
     Dialect,
     convert_hosted_tool,
@@ -31,6 +33,7 @@ from llm.wire.codecs.openai_responses.input_items import (
     without_private_fields,
 )
 from llm.wire.deltas import Delta
+from llm.wire.forwarding.codec import add_to_body, body_of
 from llm.wire.prefix_cache import (
     EncodedPrefix,
     SplitItems,
@@ -39,6 +42,7 @@ from llm.wire.prefix_cache import (
     without_prefix,
 )
 from llm.wire.request import Request
+from llm.wire.usage_numbers import count
 
 #: Options of OpenAI that compatible servers may not know.
 OPENAI_OPTIONS = frozenset(
@@ -55,6 +59,21 @@ OPENAI_OPTIONS = frozenset(
 )
 #: OpenAI's models that reason; others refuse a request for encrypted reasoning.
 OPENAI_REASONERS = re.compile(r"o\d|codex|gpt-([6-9]|5(?!.*chat))")
+
+#: Fields of https://platform.openai.com/docs/api-reference/responses/input-tokens
+_COUNTED = frozenset(
+    {
+        "input",
+        "instructions",
+        "model",
+        "parallel_tool_calls",
+        "reasoning",
+        "text",
+        "tool_choice",
+        "tools",
+        "truncation",
+    }
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,6 +106,16 @@ class OpenAIResponsesCodec:
     def cancel_path(self, response_id: str) -> str:
         return f"/responses/{quote(response_id, safe='')}/cancel"
 
+    def count_path(self, request: Request) -> str:
+        return "/responses/input_tokens"
+
+    def encode_count(self, request: Request) -> dict[str, Any]:
+        body = self.encode(request)
+        return {name: body[name] for name in body if name in _COUNTED}
+
+    def decode_count(self, body: bytes) -> int | None:
+        return count(parse_object(body), "input_tokens")
+
     def encode(self, request: Request) -> dict[str, Any]:
         _refuse_unsupported(request)
         wire = self._input(request)
@@ -108,12 +137,24 @@ class OpenAIResponsesCodec:
             "stream": request.stream,
             **{name: value for name, value in known.items() if value is not None},
         }
-        if wanted := self._include(request, wire):
-            body["include"] = wanted
         body.update(request.extra)
+        wanted = [*self._include(request, wire), *(request.extra.get("include") or ())]
+        if wanted:
+            body["include"] = list(dict.fromkeys(wanted))
         if body.get("background") and not body["stream"]:
             raise BadRequest("A background response must be streamed.", param="stream")
         return body
+
+    def forward(self, request: Request) -> dict[str, Any]:
+        """The client's own body for this host, which stores nothing."""
+        body = add_to_body(body_of(request), request, self, "input")
+        if self.deployment:
+            body["model"] = self.deployment
+        return fit_body(
+            body,
+            developer_role=self.developer_role,
+            strict_schemas=self.strict_schemas,
+        )
 
     def degraded(self, request: Request) -> list[str]:
         """The options that are ignored or only approximated."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from llm.wire.deltas import UsageDelta
-from llm.wire.usage_counts import amount, count
+from llm.wire.usage_numbers import amount, count
 
 _USD_PER_TICK = 1e-10  # xAI bills in ticks
 

@@ -65,6 +65,23 @@ def test_page_file_and_api_have_the_same_figures():
     assert [day["calls"] for day in days if day["calls"]] == [1, 1]
 
 
+def test_what_was_cached_for_an_hour_is_shown_where_there_is_any():
+    ada = a_user("ada")
+    client, heading = signed_in(ada), "of it for an hour"
+    save_calls({"user_id": ada.pk, "cache_write_tokens": 4})
+    assert heading not in client.get(PAGE).text
+    written = {"cache_write_tokens": 9000, "cache_write_1h_tokens": 8001}
+    save_calls({"user_id": ada.pk, **written})
+    page = client.get(PAGE).text
+    assert heading in page
+    assert "<td>9,004</td>" in page
+    assert page.count("<td>8,001</td>") == 2, "the row and the total"
+    assert "input into a cache for an hour" in page
+    (row,) = rows_of(client.get(FILE))
+    assert row["cache_write_1h_tokens"] == "8001"
+    assert client.get(API).json()["total"]["cache_write_1h_tokens"] == 8001
+
+
 def test_the_page_draws_charts_without_styles_or_scripts():
     ada = a_user("ada")
     save_calls({"user_id": ada.pk})

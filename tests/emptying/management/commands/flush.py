@@ -16,6 +16,8 @@ from django.core.management.commands import flush
 from django.db import connections, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 
+from conversations.audit import triggers
+
 #: Of each database: the columns and rows of every table when a test begins.
 _first_rows: dict[str, dict[str, Rows]] = {}
 
@@ -38,6 +40,7 @@ class Command(flush.Command):
         if database in _first_rows:
             _restore(connections[database], _first_rows[database])
             return
+        triggers.remove(connections[database])  # `post_migrate` installs them again
         super().handle(**options)
         _first_rows[database] = _read_rows(connections[database])
 
@@ -58,10 +61,15 @@ def _restore(connection: BaseDatabaseWrapper, first_rows: dict[str, Rows]) -> No
     with transaction.atomic(using=connection.alias), connection.cursor() as cursor:
         cursor.execute(filled)
         changed = {table for (table,) in cursor.fetchall()}
+        is_audited = any(f'"{table}"' in changed for table in triggers.TABLES)
+        if is_audited:
+            triggers.remove(connection)
         for table in changed | {
             table for table, first in first_rows.items() if first.rows
         }:
             _restore_table(cursor, table, first_rows[table])
+        if is_audited:
+            triggers.install(connection)
     ContentType.objects.clear_cache()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
@@ -28,7 +29,7 @@ from tests.llm.claude import (
     stored_items,
     validated,
 )
-from tests.llm.wire.test_recordings import FOLDER
+from tests.llm.wire.test_recordings import FOLDER, understood
 
 RECORDINGS = {r["id"]: r for r in recordings(FOLDER, api="messages")}
 STREAMS = [id for id, recording in RECORDINGS.items() if recording["stream"]]
@@ -38,6 +39,8 @@ WHOLE = [
     if recording["expected"]["outcome"] in ("completed", "incomplete")
     and recording["expected"]["finish"] != "refusal"  # of which we made the words
 ]
+NO_HOUR = re.compile(r'("ephemeral_1h_input_tokens":\s*)0\b')
+WRITTEN = [id for id in WHOLE if NO_HOUR.search(body_of(RECORDINGS[id]).decode())]
 REQUESTS = [
     id
     for id, recording in RECORDINGS.items()
@@ -132,6 +135,20 @@ def test_borders_between_reads_do_not_matter(data: st.DataObject):
     body = body_of(RECORDINGS[data.draw(st.sampled_from(STREAMS))])
     cuts = data.draw(st.sets(st.integers(1, len(body) - 1), max_size=200))
     assert decoded(body, cuts) == decoded(body)
+
+
+@pytest.mark.parametrize("id", WRITTEN)
+def test_cache_writes_of_an_hour_are_the_vendors(id: str):
+    """Those of the recordings wrote for five minutes only, so each is changed, too, to
+    have written all for an hour."""
+    recording = RECORDINGS[id]
+    response, body = recording["response"], body_of(recording).decode()
+    for hour in (0, 7):
+        text, count = NO_HOUR.subn(rf"\g<1>{hour}", body)
+        assert count
+        changed = {**recording, "response": {**response, "body_text": text}}
+        used = understood(changed, seed=0).builder.call_usage
+        assert used.cache_write_1h_tokens == hour
 
 
 @pytest.mark.parametrize("id", WHOLE)

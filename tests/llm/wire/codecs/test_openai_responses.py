@@ -167,7 +167,7 @@ def test_text_is_decoded_as_it_arrives_and_not_repeated():
         TextDelta(0, "lo", "final_answer"),
         ProofDelta(0, MESSAGE),
         CloseDelta(0),
-        UsageDelta(100, 50, 64, 8, 32, None, USAGE),
+        UsageDelta(100, 50, 64, 8, reasoning_tokens=32, raw=USAGE),
         FinishDelta("stop", "completed"),
     ]
 

@@ -141,3 +141,26 @@ def test_an_error_quotes_only_up_to_a_limit():
         MAX_MESSAGE_LENGTH + 1,
         MAX_MESSAGE_LENGTH,
     )
+
+
+def test_what_a_host_said_of_the_staff_s_account_is_not_repeated():
+    fields = {"detail": "Limit of org-Ab12Cd34Ef56: 10", "upstream_status": 429}
+    assert RateLimited(**fields).host_report["message"] == "Limit of …: 10"
+    for kind in (InvalidKey, QuotaExhausted):
+        assert kind(**fields).host_report == {}
+
+
+def test_a_fault_of_the_host_repeats_nothing_of_its_body():
+    error = ProviderDown(detail="Traceback …", upstream_status=500)
+    assert error.host_report == {}
+    assert "Traceback" not in str(body_of(error, "openai"))
+    assert "Traceback" not in str(body_of(error, "anthropic"))
+
+
+def test_our_own_sentence_stays_before_that_of_the_host():
+    error = ContextTooLarge(detail="prompt is too long", upstream_status=400)
+    message = body_of(error, "anthropic")["error"]["message"]
+    assert message == f"{ContextTooLarge()} The host's message: prompt is too long"
+    error = BadRequest(detail="No.", upstream_status=422, upstream_code="no_good")
+    body = body_of(error, "openai")["error"]
+    assert (body["message"], body["code"]) == ("No.", "no_good")

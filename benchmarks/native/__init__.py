@@ -1,0 +1,1 @@
+"""A load client and a provider in C, and a check of the figures that they measure."""

@@ -1,0 +1,188 @@
+"""Admit messages and model calls under the limits of use, or say what is used up."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from functools import partial
+from typing import Any
+
+import orjson
+from django.template.defaultfilters import filesizeformat
+from django.utils import timezone, translation
+from django.utils.formats import date_format, number_format
+from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
+
+from conversations.access.budget import nanos
+from conversations.access.errors import UsageLimitReached
+from conversations.access.limits import applicable
+from conversations.access.limits.amounts import MEASURES, Amounts, AppliedLimit
+from conversations.access.limits.applicable import Applied, limits_of
+from conversations.access.limits.leases import (
+    LimitExceeded,
+    Reservation,
+    amounts_taken,
+    leases,
+)
+from conversations.access.webhooks.limit_events import note_reached
+from conversations.models.access_token import NANOS_PER_DOLLAR, AccessToken
+from conversations.models.limits.usage_limit import LimitPeriod, period_end
+from llm.generation.result import cost_of
+from llm.http.client import ProviderCall
+from llm.provider import Route
+from llm.wire.deltas import UsageDelta
+from llm.wire.items import Item
+
+#: What a message must find besides its own request and bytes: one token, and a
+#: billionth of a USD. Its model calls reserve what they need.
+_LEAST = Amounts(tokens=1, cost=1)
+
+
+def admit_message(
+    user_id: int, token: AccessToken | None, items: Sequence[Item] = ()
+) -> None:
+    """Count one message with these items, or one request of a program.
+
+    Call it outside transactions. Raises UsageLimitReached.
+    """
+    if applicable.state.exists is False:
+        return
+    if applied := limits_of(user_id, token.pk if token else None):
+        admit_request(applied, len(orjson.dumps(items)) if items else 0)
+
+
+def admit_request(applied: Applied, size: int) -> None:
+    """Count one request of `size` bytes. Raises UsageLimitReached."""
+    counted = Amounts(requests=1, size=size)
+    leases.settle(reserve(applied, counted + _LEAST), counted)
+
+
+def reserve(applied: Applied, amounts: Amounts) -> Reservation:
+    """Raises UsageLimitReached."""
+    try:
+        return leases.reserve(applied, amounts)
+    except LimitExceeded as exc:
+        note_reached(exc.limit, exc.measure)
+        raise limit_error(exc.limit, exc.measure) from exc
+
+
+def charge_call(applied: Applied, call: ProviderCall, route: Route) -> None:
+    """Count a finished call whose cost could not be known before it."""
+    cost, usage = cost_of(call, route), call.usage or UsageDelta()
+    tokens = (usage.input_tokens or 0) + (usage.output_tokens or 0)
+    used = Amounts(tokens=tokens, cost=nanos(cost) if cost is not None else 0)
+    leases.charge(applied, used)
+
+
+def limit_error(limit: AppliedLimit, measure: str) -> UsageLimitReached:
+    end = period_end(limit.period)
+    wait = _DAY if end is None else (end - timezone.now()).total_seconds()
+    localized = partial(_message, limit, measure)
+    with translation.override("en"):
+        exc = UsageLimitReached(localized(), retry_after=wait)
+    exc.localized = localized
+    return exc
+
+
+_DAY = 86_400.0  # seconds; a limit without a period is asked for again the next day
+
+
+def _message(limit: AppliedLimit, measure: str) -> str:
+    amount = describe_amount(measure, getattr(limit.caps, measure) or 0)
+    values = {"amount": amount, "period": LimitPeriod(limit.period).label}
+    match limit.key.kind:
+        case "group":
+            text = _("Your group's limit, %(amount)s %(period)s, is reached.")
+        case "token":
+            text = _("This access token's limit, %(amount)s %(period)s, is reached.")
+        case _:
+            text = _("Your limit, %(amount)s %(period)s, is reached.")
+    sentences = [text % values]
+    if (end := period_end(limit.period)) is not None:
+        when = date_format(timezone.localtime(end), "DATETIME_FORMAT")
+        sentences.append(_("A new period begins on %(when)s.") % {"when": when})
+    sentences.append(_("Ask your administrators if you need more."))
+    return " ".join(sentences)
+
+
+def describe_amount(measure: str, amount: int) -> str:
+    """For people: "10 messages", "$0.25"."""
+    number = number_format(amount, use_l10n=True, force_grouping=True)
+    match measure:
+        case "cost":
+            dollars = Decimal(amount) / NANOS_PER_DOLLAR
+            return f"${dollars.normalize():f}" if amount else "$0"
+        case "requests":
+            return ngettext("%s message", "%s messages", amount) % number
+        case "tokens":
+            return ngettext("%s token", "%s tokens", amount) % number
+    return filesizeformat(amount)
+
+
+@dataclass(frozen=True, slots=True)
+class LimitLeft:
+    """One measure of a limit, as people see it."""
+
+    kind: str  # "user", "group" or "token"
+    period: str
+    measure: str
+    limit: int
+    used: int
+
+    @property
+    def left(self) -> int:
+        return max(0, self.limit - self.used)
+
+    @property
+    def percent(self) -> int:
+        """Of the limit that is used, at most 100."""
+        return min(100, math.ceil(100 * self.used / self.limit)) if self.limit else 100
+
+    @property
+    def is_scarce(self) -> bool:
+        return self.percent >= 80
+
+    @property
+    def period_label(self) -> str:
+        return str(LimitPeriod(self.period).label)
+
+    @property
+    def kind_label(self) -> str:
+        labels = {
+            "user": _("your own"),
+            "group": _("shared by your group"),
+            "token": _("of this access token"),
+        }
+        return labels[self.kind]
+
+    @property
+    def words(self) -> str:
+        """ "7 messages of 10 messages left a day"."""
+        values = {
+            "left": describe_amount(self.measure, self.left),
+            "limit": describe_amount(self.measure, self.limit),
+            "period": self.period_label,
+        }
+        return _("%(left)s left of %(limit)s %(period)s") % values
+
+    @property
+    def ends_at(self) -> Any:
+        return period_end(self.period)
+
+
+def limits_left(user_id: int, token: AccessToken | None = None) -> list[LimitLeft]:
+    """What is left of each limit; what processes have leased counts as used."""
+    found = []
+    for applied in limits_of(user_id, token.pk if token else None):
+        taken = amounts_taken(applied.key) - leases.idle(applied.key)
+        for measure in MEASURES:
+            cap = getattr(applied.caps, measure)
+            if cap is not None:
+                used = max(0, getattr(taken, measure))
+                found.append(
+                    LimitLeft(applied.key.kind, applied.period, measure, cap, used)
+                )
+    return found

@@ -1,0 +1,340 @@
+"""Blocks of balances that this process has leased, so that calls rarely ask the
+database.
+
+A lease grants this process a part of what a limit leaves. A call reserves in memory; if
+the lease does not suffice, one conditional update enlarges it by a block: a part of
+what is left, or what the call needs. So all processes together never admit more than
+the limit. `flush` writes what was used and returns what is idle. The lease of a process
+that died counts as used: what it had admitted is unknown.
+
+Synchronous and thread-safe; `try_reserve` and `settle` do no IO.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+
+from django.db import IntegrityError, transaction
+from django.db.models import F
+from django.utils import timezone
+
+from conversations.access.limits.amounts import (
+    MEASURES,
+    Amounts,
+    AppliedLimit,
+    BalanceKey,
+    Caps,
+)
+from conversations.models.limits.limit_balance import LimitBalance, LimitLease
+
+logger = logging.getLogger(__name__)
+
+LEASE = timedelta(seconds=60)  # without a flush, until other processes take it as used
+BLOCK_SHARE = 32  # a block is this part of what is left
+FLUSH_INTERVAL = 2.0  # seconds
+MAX_SWEPT = 500  # most leases that one sweep closes
+
+
+class LimitExceeded(Exception):
+    """A reservation does not fit under a limit."""
+
+    def __init__(self, limit: AppliedLimit, measure: str) -> None:
+        super().__init__(measure)
+        self.limit, self.measure = limit, measure
+
+
+@dataclass(slots=True, eq=False)
+class Reservation:
+    """Amounts reserved for one call, by balance; settled once."""
+
+    parts: list[tuple[BalanceKey, Caps, Amounts]]
+    is_settled: bool = False
+
+    @property
+    def reserved_cost(self) -> int:
+        """Billionths of a USD."""
+        return max((amounts.cost for _, _, amounts in self.parts), default=0)
+
+
+@dataclass(slots=True)
+class _Block:
+    """The lease of one balance: `granted` is what the row says."""
+
+    granted: Amounts = field(default_factory=Amounts)
+    spent: Amounts = field(default_factory=Amounts)  # settled, not yet written
+    reserved: Amounts = field(default_factory=Amounts)
+    is_used: bool = True  # since the last flush
+    caps: Caps = field(default_factory=Caps, compare=False)  # when last charged
+
+    @property
+    def free(self) -> Amounts:
+        return self.granted - self.spent - self.reserved
+
+
+class Leases:
+    """The leases of one process."""
+
+    def __init__(self) -> None:
+        self.process = uuid.uuid4().hex
+        self._blocks: dict[BalanceKey, _Block] = {}
+        self._lock = threading.Lock()  # guards the blocks' numbers; held without IO
+        self._writing = threading.RLock()  # one thread changes leases in the database
+
+    # Reserve and settle
+
+    def try_reserve(
+        self, limits: Sequence[AppliedLimit], amounts: Amounts
+    ) -> Reservation | None:
+        """From the leases of this process, without IO; None if they do not suffice."""
+        with self._lock:
+            parts = [(e.key, e.caps, e.caps.limited(amounts)) for e in limits]
+            for key, _, needed in parts:
+                block = self._blocks.get(key) or _Block()
+                if not block.free.covers(needed):
+                    return None
+            for key, _, needed in parts:
+                block = self._blocks.setdefault(key, _Block())
+                block.reserved += needed
+                block.is_used = True
+        return Reservation(parts)
+
+    def reserve(self, limits: Sequence[AppliedLimit], amounts: Amounts) -> Reservation:
+        """As `try_reserve`, with larger leases where needed. Raises LimitExceeded."""
+        while (found := self.try_reserve(limits, amounts)) is None:
+            with self._writing:
+                for each in limits:
+                    self._enlarge(each, each.caps.limited(amounts))
+        return found
+
+    def settle(self, reservation: Reservation, used: Amounts) -> None:
+        """Replace the reserved amounts by those used. A second call does nothing."""
+        with self._lock:
+            if reservation.is_settled:
+                return
+            reservation.is_settled = True
+            for key, caps, reserved in reservation.parts:
+                block = self._blocks.setdefault(key, _Block())
+                block.reserved -= reserved
+                block.spent += caps.limited(used)
+                block.is_used, block.caps = True, caps
+
+    def charge(self, limits: Sequence[AppliedLimit], used: Amounts) -> None:
+        """Count what was used without a reservation, even beyond the limits."""
+        self.settle(Reservation([(e.key, e.caps, Amounts()) for e in limits]), used)
+
+    def idle(self, key: BalanceKey) -> Amounts:
+        """What this process has leased and not used, minus what it has used beyond."""
+        with self._lock:
+            block = self._blocks.get(key)
+            return block.free if block else Amounts()
+
+    # The database
+
+    def flush(self, *, returns_all: bool = False) -> dict[BalanceKey, Caps]:
+        """Write what was used, and give back what no call has used since the last
+        flush. Returns the balances of which something was used, with their caps.
+
+        `returns_all`: at the end of the process, which calls nothing afterwards.
+        """
+        charged = {}
+        for key in list(self._blocks):
+            with self._writing:
+                if (caps := self._flush_block(key, returns_all)) is not None:
+                    charged[key] = caps
+        return charged
+
+    def _flush_block(self, key: BalanceKey, returns_all: bool) -> Caps | None:
+        with self._lock:
+            block = self._blocks[key]
+            spent, granted, caps = block.spent, block.granted, block.caps
+            is_idle = returns_all or not block.is_used
+            wanted = (granted - spent).at_least(Amounts())
+            if is_idle:
+                wanted = wanted.at_most(block.reserved)
+            # Before the write, so that no call reserves what is being returned.
+            block.spent, block.granted, block.is_used = Amounts(), wanted, False
+        try:
+            is_leased = self._write(key, spent, granted, wanted)
+        except Exception:
+            with self._lock:  # the next flush writes it
+                block.spent += spent
+                block.granted += granted - wanted
+                block.is_used = True
+            raise
+        with self._lock:
+            if not is_leased:
+                block.granted = Amounts()
+            if block == _Block(is_used=False):
+                del self._blocks[key]
+        return None if spent == Amounts() else caps
+
+    def _write(
+        self, key: BalanceKey, spent: Amounts, granted: Amounts, wanted: Amounts
+    ) -> bool:
+        """False if another process has taken the lease for that of a dead one, and so
+        has counted it as used."""
+        lease = LimitLease.objects.filter(**_balance(key, "balance__"))
+        lease = lease.filter(process=self.process)
+        with transaction.atomic():
+            if wanted == Amounts():
+                is_leased = bool(lease.delete()[0])
+            else:
+                expires_at = timezone.now() + LEASE
+                columns = {m: getattr(wanted, m) for m in MEASURES}
+                is_leased = bool(lease.update(**columns, expires_at=expires_at))
+            if is_leased:
+                _change_balance(key, used=spent, leased=wanted - granted)
+            elif (beyond := (spent - granted).at_least(Amounts())) != Amounts():
+                _find_balance(key)
+                _change_balance(key, used=beyond)
+            return is_leased
+
+    def _enlarge(self, limit: AppliedLimit, needed: Amounts) -> None:
+        """Lease more, at least what is needed now. Raises LimitExceeded.
+
+        Not within a transaction that may be rolled back: this process would believe
+        that it has what the row does not say.
+        """
+        with self._lock:
+            block = self._blocks.get(limit.key) or _Block()
+            missing = (needed - block.free).at_least(Amounts())
+        if missing == Amounts():
+            return
+        with transaction.atomic():
+            balance = _find_balance(limit.key)
+            amounts = _block_size(balance, limit, missing)
+            if not _take(balance, limit.caps, amounts):
+                amounts = missing
+                if not _take(balance, limit.caps, amounts):
+                    raise _exceeded(balance, limit, missing)
+            is_continued = self._store_lease(balance, amounts)
+        with self._lock:
+            block = self._blocks.setdefault(limit.key, _Block())
+            if not is_continued:
+                # If there was a lease, the sweep has counted all of it as used.
+                block.spent = (block.spent - block.granted).at_least(Amounts())
+                block.granted = Amounts()
+            block.granted += amounts
+            block.is_used = True
+
+    def _store_lease(self, balance: LimitBalance, amounts: Amounts) -> bool:
+        """False if this process had no lease of the balance."""
+        expires_at = timezone.now() + LEASE
+        rows = LimitLease.objects.filter(balance=balance, process=self.process)
+        more = {m: F(m) + getattr(amounts, m) for m in MEASURES}
+        if rows.update(**more, expires_at=expires_at):
+            return True
+        columns = {m: getattr(amounts, m) for m in MEASURES}
+        LimitLease.objects.create(
+            balance=balance, process=self.process, expires_at=expires_at, **columns
+        )
+        return False
+
+
+def _take(balance: LimitBalance, caps: Caps, amounts: Amounts) -> bool:
+    """Add `amounts` to what is leased, if all of them fit under the caps."""
+    fitting = LimitBalance.objects.filter(pk=balance.pk)
+    for measure in MEASURES:
+        cap, amount = getattr(caps, measure), getattr(amounts, measure)
+        if cap is not None and amount:
+            most = cap - amount - F(f"used_{measure}")
+            fitting = fitting.filter(**{f"leased_{measure}__lte": most})
+    return bool(fitting.update(**_sums("leased", amounts)))
+
+
+def _exceeded(
+    balance: LimitBalance, limit: AppliedLimit, needed: Amounts
+) -> LimitExceeded:
+    balance.refresh_from_db()
+    measure = limit.caps.first_exceeded(_sum_of(balance) + needed)
+    return LimitExceeded(limit, measure or MEASURES[0])
+
+
+def sweep_expired() -> int:
+    """Count the leases of processes that died as used; returns how many."""
+    expired = LimitLease.objects.filter(expires_at__lt=timezone.now())
+    count = 0
+    for lease in expired.order_by("expires_at")[:MAX_SWEPT]:
+        count += _close_expired(lease)
+    return count
+
+
+@transaction.atomic
+def _close_expired(lease: LimitLease) -> int:
+    # A lease that was renewed meanwhile is another row version.
+    rows = LimitLease.objects.filter(pk=lease.pk, expires_at=lease.expires_at)
+    current = rows.select_for_update().first()
+    if current is None or not rows.delete()[0]:
+        return 0
+    amounts = Amounts(**{m: getattr(current, m) for m in MEASURES})
+    balance = LimitBalance.objects.filter(pk=lease.balance_id)
+    balance.update(**_sums("used", amounts), **_sums("leased", Amounts() - amounts))
+    logger.warning("a lost process's lease of a usage limit was counted as used")
+    return 1
+
+
+def amounts_taken(key: BalanceKey) -> Amounts:
+    """Used, and reserved or leased by processes, in the period."""
+    balance = LimitBalance.objects.filter(**_balance(key)).first()
+    return _sum_of(balance) if balance else Amounts()
+
+
+def _find_balance(key: BalanceKey) -> LimitBalance:
+    rows = LimitBalance.objects.filter(**_balance(key))
+    if (found := rows.first()) is not None:
+        return found
+    try:
+        with transaction.atomic():
+            return LimitBalance.objects.create(**_balance(key))
+    except IntegrityError:  # another process was first
+        return rows.get()
+
+
+def _block_size(balance: LimitBalance, limit: AppliedLimit, needed: Amounts) -> Amounts:
+    left = Amounts(
+        **{
+            m: cap - getattr(_sum_of(balance), m)
+            if (cap := getattr(limit.caps, m)) is not None
+            else 0
+            for m in MEASURES
+        }
+    )
+    shares = {m: max(0, getattr(left, m)) // BLOCK_SHARE for m in MEASURES}
+    return needed.at_least(Amounts(**shares))
+
+
+def _sum_of(balance: LimitBalance) -> Amounts:
+    return Amounts(
+        **{
+            m: getattr(balance, f"used_{m}") + getattr(balance, f"leased_{m}")
+            for m in MEASURES
+        }
+    )
+
+
+def _change_balance(
+    key: BalanceKey, *, used: Amounts, leased: Amounts | None = None
+) -> None:
+    balance = LimitBalance.objects.filter(**_balance(key))
+    balance.update(**_sums("used", used), **_sums("leased", leased or Amounts()))
+
+
+def _sums(prefix: str, amounts: Amounts) -> dict[str, Any]:
+    names = {m: f"{prefix}_{m}" for m in MEASURES if getattr(amounts, m)}
+    # An update needs a column: adding nothing to the first one does no harm.
+    names = names or {MEASURES[0]: f"{prefix}_{MEASURES[0]}"}
+    return {name: F(name) + getattr(amounts, m) for m, name in names.items()}
+
+
+def _balance(key: BalanceKey, prefix: str = "") -> dict[str, Any]:
+    return {f"{prefix}{key.kind}_id": key.owner_id, f"{prefix}period": key.period}
+
+
+#: The leases of this process.
+leases = Leases()

@@ -1,0 +1,24 @@
+"""Periodic work on limits of use: write what was used, and close lost leases."""
+
+from __future__ import annotations
+
+from conversations.access.limits import applicable
+from conversations.access.limits.leases import amounts_taken, leases, sweep_expired
+from conversations.access.webhooks import interest
+from conversations.access.webhooks.limit_events import warn_if_scarce
+
+
+def update_limits() -> None:
+    """Called by the engine every two seconds. One query where there is no limit."""
+    exists = applicable.note_existence()
+    charged = leases.flush()
+    if charged and interest.wants_webhooks():
+        for key, caps in charged.items():
+            warn_if_scarce(key, caps, amounts_taken(key) - leases.idle(key))
+    if exists:
+        sweep_expired()
+
+
+def return_leases() -> None:
+    """Called when the process ends: what it has not used is free for others."""
+    leases.flush(returns_all=True)

@@ -1,0 +1,1 @@
+"""Announcements and terms of use, as this process knows them."""

@@ -1,0 +1,155 @@
+"""Sessions that may do nothing yet but what their person must do first: choose another
+password, use a second factor, or accept the terms of use."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from allauth.mfa.models import Authenticator
+from allauth.mfa.utils import is_mfa_enabled
+from django.conf import settings
+from django.contrib import messages
+from django.contrib.auth import SESSION_KEY
+from django.http import HttpRequest, HttpResponseBase, JsonResponse
+from django.shortcuts import redirect
+from django.urls import ResolverMatch, reverse
+from django.utils.http import urlencode
+from django.utils.translation import gettext as _
+
+from conversations.access.policy import terms
+from conversations.access.session_marks import TERMS, is_restricted, lacks_second_factor
+
+#: URL names that a person who must change the password may use.
+_ALWAYS_ALLOWED = {
+    "required-password",
+    "logout",
+    "manifest",
+    "service-worker",
+    "offline",
+    "script-texts",
+}
+#: Besides, for a person without a second factor, with the pages that set one up.
+_BEFORE_SECOND_FACTOR = {
+    *_ALWAYS_ALLOWED,
+    *("account_reauthenticate", "confirm-by-provider"),
+}
+#: Besides, for a person who has not accepted the terms: to read and accept them, or to
+#: leave with all data. These are names of pages and of REST.
+_BEFORE_TERMS = {
+    *_ALWAYS_ALLOWED,
+    *("terms", "export-all", "delete-account"),
+    *("account_reauthenticate", "mfa_reauthenticate", "mfa_reauthenticate_webauthn"),
+    "confirm-by-provider",
+}
+#: Pages of the admin on which staff could make a token for themselves. The rest of the
+#: admin stays open, as staff write the terms there.
+_ADMIN_NEEDS_TERMS = {"conversations_accesstoken_add"}
+
+
+class RequiredSteps:
+    """Such a session gets the page for the step, programs and scripts an error with
+    status 403."""
+
+    def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponseBase:
+        return self.get_response(request)
+
+    def process_view(
+        self, request: HttpRequest, view: object, args: object, kwargs: object
+    ) -> HttpResponseBase | None:
+        if settings.SESSION_COOKIE_NAME not in request.COOKIES:
+            return None  # a program's request: its session is not even looked at
+        match = request.resolver_match
+        if is_restricted(request.session):
+            if match is not None and match.url_name in _ALWAYS_ALLOWED:
+                return None
+            return _ask_for_password(request)
+        if lacks_second_factor(request.session) and request.user.is_authenticated:
+            # The terms come after it: neither page may lead to the other for ever.
+            if _is_about_second_factors(match):
+                return None
+            return _ask_for_second_factor(request)
+        if _are_terms_due(request, match):
+            return _ask_for_terms(request)
+        return None
+
+
+def _ask_for_password(request: HttpRequest) -> HttpResponseBase:
+    if _is_page(request):
+        return redirect("required-password")
+    return _refusal(_("Change your password first."), "password_change_required")
+
+
+def _is_about_second_factors(match: ResolverMatch | None) -> bool:
+    name = (match.url_name if match is not None else "") or ""
+    return name.startswith("mfa_") or name in _BEFORE_SECOND_FACTOR
+
+
+def _ask_for_second_factor(request: HttpRequest) -> HttpResponseBase:
+    text = _("Set up a second factor first.")
+    if not _is_page(request):
+        return _refusal(text, "second_factor_required")
+    return lead_to_second_factor(request, text)
+
+
+def lead_to_second_factor(request: HttpRequest, text: str) -> HttpResponseBase:
+    """To the second factor that the account has, else, with the text, to where it gets
+    one."""
+    types = Authenticator.Type
+    if is_mfa_enabled(request.user, [types.TOTP]):
+        page = "mfa_reauthenticate"
+    elif is_mfa_enabled(request.user, [types.WEBAUTHN]):
+        page = "mfa_reauthenticate_webauthn"
+    else:
+        messages.warning(request, text)
+        return redirect("mfa_index")
+    return redirect(f"{reverse(page)}?{urlencode({'next': request.get_full_path()})}")
+
+
+def _are_terms_due(request: HttpRequest, match: ResolverMatch | None) -> bool:
+    number = terms.newest_number()
+    if not number or request.session.get(TERMS, 0) >= number:
+        return False
+    if match is None or not _needs_terms(match):
+        return False
+    user_id = request.session.get(SESSION_KEY)
+    if user_id is None or request.user.pk is None:
+        return False
+    if not terms.has_accepted(request.user.pk, number):
+        return True
+    terms.mark_accepted(request.session)  # accepted in another browser
+    return False
+
+
+def _needs_terms(match: ResolverMatch) -> bool:
+    if "admin" in match.app_names:
+        return match.url_name in _ADMIN_NEEDS_TERMS
+    return match.url_name not in _BEFORE_TERMS
+
+
+def _ask_for_terms(request: HttpRequest) -> HttpResponseBase:
+    if not _is_page(request):
+        error = terms.not_accepted()
+        return _refusal(str(error), error.openai_code)
+    page = reverse("terms")
+    if request.method in ("GET", "HEAD"):
+        page += "?" + urlencode({"next": request.get_full_path()})
+    return redirect(page)
+
+
+def _refusal(message: str, code: str) -> HttpResponseBase:
+    error = {
+        "message": message,
+        "type": "permission_error",
+        "code": code,
+        "param": None,
+    }
+    return JsonResponse({"error": error}, status=403)
+
+
+def _is_page(request: HttpRequest) -> bool:
+    return not request.path.startswith("/api/") and "text/html" in request.headers.get(
+        "Accept", "text/html"
+    )

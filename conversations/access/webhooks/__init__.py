@@ -1,0 +1,1 @@
+"""Who wants to be told of what, and the outbox of what they are told."""

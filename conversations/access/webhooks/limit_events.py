@@ -1,0 +1,87 @@
+"""Events of limits of use and budgets: most of one is used, or all of it.
+
+Each endpoint is told once of a limit in a period, and again where its amount changed.
+A refusal has no transaction that lasts, so these rows have their own.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from conversations.access.limits.amounts import (
+    MEASURES,
+    Amounts,
+    AppliedLimit,
+    BalanceKey,
+    Caps,
+)
+from conversations.access.webhooks import interest
+from conversations.access.webhooks.outbox import write_deliveries
+from conversations.models.access_token import NANOS_PER_DOLLAR, AccessToken
+from conversations.models.webhooks.endpoint import EventType
+
+SCARCE = 80  # percent
+
+
+def note_reached(limit: AppliedLimit, measure: str) -> None:
+    """A message or call was refused for this limit."""
+    if interest.wants_webhooks():
+        amount = getattr(limit.caps, measure) or 0
+        _write(EventType.LIMIT_REACHED, limit.key, measure, amount)
+
+
+def warn_if_scarce(key: BalanceKey, caps: Caps, taken: Amounts) -> None:
+    """Note each measure of which most is used."""
+    for measure in MEASURES:
+        cap = getattr(caps, measure)
+        if cap and 100 * getattr(taken, measure) >= SCARCE * cap:
+            _write(EventType.LIMIT_WARNING, key, measure, cap)
+
+
+def note_budget_reached(token: AccessToken) -> None:
+    """A call was refused for the token's budget."""
+    if interest.wants_webhooks():
+        _write_budget(EventType.LIMIT_REACHED, token)
+
+
+def warn_of_budget(token: AccessToken, spent: int) -> None:
+    """Note that most of the token's budget is spent, if it is; `spent` in billionths
+    of a USD."""
+    budget = token.budget_nanos
+    if budget and 100 * spent >= SCARCE * budget:
+        _write_budget(EventType.LIMIT_WARNING, token)
+
+
+def _write_budget(event: EventType, token: AccessToken) -> None:
+    key = BalanceKey("budget", token.pk, token.period())
+    _write(event, key, "cost", token.budget_nanos or 0)
+
+
+def _write(event: EventType, key: BalanceKey, measure: str, amount: int) -> None:
+    user_id = group_id = token_id = None
+    match key.kind:
+        case "user":
+            user_id = key.owner_id
+        case "group":
+            group_id = key.owner_id
+        case _:
+            token_id = key.owner_id
+            tokens = AccessToken.objects.filter(pk=token_id)
+            user_id = tokens.values_list("user_id", flat=True).first()
+    data: dict[str, Any] = {
+        "object": "limit",
+        "kind": key.kind,
+        "period": key.period,
+        "measure": measure,
+        "limit": amount / NANOS_PER_DOLLAR if measure == "cost" else amount,
+        "user": user_id,
+        "group": group_id,
+        "token": token_id,
+    }
+    write_deliveries(
+        event,
+        data,
+        user_id,
+        group_id=group_id,
+        once_key=f"{event}:{key.kind}:{key.owner_id}:{key.period}:{measure}:{amount}",
+    )

@@ -1,0 +1,1 @@
+"""Admin of limits of use and of their temporary raises."""

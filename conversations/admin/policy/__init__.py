@@ -1,0 +1,1 @@
+"""Admin of legal holds, retention, announcements, terms, and the erasure of people."""

@@ -1,0 +1,1 @@
+"""Pages of the admin about use and money: usage, bills, limits."""

@@ -1,0 +1,1 @@
+"""Admin of webhook endpoints and deliveries."""

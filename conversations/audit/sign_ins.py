@@ -1,0 +1,54 @@
+"""Receivers of Django's signals about sign-ins. The name that somebody typed is
+recorded only as the account that it names: it may be a password by mistake."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib.auth import get_user_model
+
+from conversations.audit.act import Act, Channel, acting, current_act
+from conversations.audit.record import record_event
+
+
+def record_sign_in(*, user: Any, request: Any = None, **_: Any) -> None:
+    _record("sign_in", user, request)
+
+
+def record_sign_out(*, user: Any, request: Any = None, **_: Any) -> None:
+    if user is not None and user.pk is not None:
+        _record("sign_out", user, request)
+
+
+def record_failure(
+    *, credentials: dict[str, Any], request: Any = None, **_: Any
+) -> None:
+    name = str(credentials.get("username") or "").replace("\0", "")
+    model = get_user_model()
+    named = {model.USERNAME_FIELD: name[:150]}
+    user = model._default_manager.filter(**named).first() if name else None
+    is_delayed = bool(getattr(request, "is_sign_in_refused", False))
+    details = {"account": "known" if user else "unknown"}
+    if is_delayed:
+        details["reason"] = "too many failures"
+    with acting(_act_of(request)):
+        record_event(
+            "sign_in",
+            target=user,
+            subject=user,
+            details=details,
+            is_refused=True,
+        )
+
+
+def _record(action: str, user: Any, request: Any) -> None:
+    with acting(_act_of(request)):
+        record_event(action, target=user, actor=user, subject=user)
+
+
+def _act_of(request: Any) -> Act:
+    """The current act, or one of a request that came past the middleware."""
+    act = current_act()
+    if act.request is None and request is not None:
+        return Act(channel=Channel.PAGE, request=request)
+    return act

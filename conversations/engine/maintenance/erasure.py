@@ -1,0 +1,196 @@
+"""Erase a person: rows, files, history in the admin, texts of the audit log.
+
+What stays is the event of the erasure, events with keys instead of names, and sums of
+usage. The work may be interrupted at any moment and repeated.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+from axes.models import AccessAttempt, AccessFailureLog, AccessLog
+from django.contrib.admin.models import LogEntry
+from django.contrib.auth import get_user_model
+from django.contrib.contenttypes.models import ContentType
+from django.db import connection, models, transaction
+from django.db.models import Q, QuerySet
+
+from conversations.access.account_deletion import check_not_last, close_account
+from conversations.audit.erasure import erase_texts
+from conversations.audit.record import record_event
+from conversations.engine.maintenance.retention import BATCH, erase_files
+from conversations.engine.maintenance.retention import erase_conversations as erase_some
+from conversations.models import (
+    AccessToken,
+    Attachment,
+    Conversation,
+    ConversationImport,
+    FolderFile,
+    Item,
+    LegalHold,
+    Participant,
+    SearchDocument,
+    Turn,
+    UnderLegalHold,
+)
+from conversations.models.policy.legal_hold import check_user_not_held
+from llm.models import ModelCall, ModelExchange, UsageSum
+from llm.wire.items import user_message
+
+ERASED = "[erased]"  # in the place of what the person wrote to others
+MAX_COMPACTED = 2_000_000_000  # bytes of a SQLite file that is rewritten at once
+
+logger = logging.getLogger(__name__)
+
+
+def check_erasable(user: Any) -> None:
+    """Raises UnderLegalHold, LastSuperuser."""
+    check_user_not_held(user.pk)
+    if LegalHold.objects.filter(conversation__owner=user).exists():
+        raise UnderLegalHold
+    if user.is_active:
+        with transaction.atomic():
+            check_not_last(user)
+
+
+def erase_user(user: Any, *, reason: str, actor: Any = None) -> Iterator[Counter[str]]:
+    """Yields the number of erased rows by kind. Raises UnderLegalHold, LastSuperuser.
+
+    Synchronous. A hold that is set meanwhile stops it, because the user's key is
+    protected.
+    """
+    check_erasable(user)
+    if user.is_active:
+        close_account(user)
+    theirs = Conversation.objects.filter(owner=user).order_by("pk")
+    _stop(theirs)
+    while erased := _erase_batch(theirs):
+        yield erased
+    yield _erase_words_to_others(user)
+    yield _erase_files(user)
+    yield _erase_records(user)
+    yield _erase_account(user, reason, actor)
+
+
+def _stop(rows: QuerySet[Conversation]) -> None:
+    """Turns that still run find no row to write, and end."""
+    unfinished = Turn.objects.not_finished().filter(conversation__in=rows)
+    unfinished.update(cancel_requested=True)
+
+
+@transaction.atomic
+def _erase_batch(rows: QuerySet[Conversation]) -> Counter[str]:
+    return erase_some(rows)
+
+
+@transaction.atomic
+def _erase_words_to_others(user: Any) -> Counter[str]:
+    """What the person wrote into conversations of others: answers stay, as they are
+    the owners'."""
+    turns = Turn.objects.filter(author=user).exclude(conversation__owner=user)
+    count = 0
+    items = Item.objects.filter(turn__in=turns, origin=Item.Origin.INPUT)
+    for item in items.select_related("turn").iterator(chunk_size=BATCH):
+        item.correct({**user_message(ERASED), "id": item.payload.get("id", "")})
+        count += 1
+    SearchDocument.objects.filter(turn__in=turns).delete()  # made anew later
+    turns.update(author=None, author_name=ERASED)
+    return Counter({"messages to others": count})
+
+
+@transaction.atomic
+def _erase_files(user: Any) -> Counter[str]:
+    sent = list(Attachment.objects.filter(uploaded_by=user))
+    count = erase_files(sent)
+    for row in FolderFile.objects.filter(folder__owner=user):
+        row.delete()  # a receiver deletes the file
+        count += 1
+    for imported in ConversationImport.objects.filter(owner=user):
+        if imported.file.name:
+            imported.file.storage.delete(imported.file.name)
+        imported.delete()
+        count += 1
+    return Counter({"files": count})
+
+
+@transaction.atomic
+def _erase_records(user: Any) -> Counter[str]:
+    """Records that name the person beside the account's own rows."""
+    name = user.get_username()
+    tokens = AccessToken.objects.filter(user=user)
+    calls = ModelCall.objects.filter(Q(user=user) | Q(token_id__in=tokens.values("pk")))
+    ModelExchange.objects.filter(call__in=calls).delete()
+    count = calls.update(
+        user=None, token_label="", end_user="", tags=[], error_detail=""
+    )
+    pks = list(tokens.values_list("pk", flat=True))
+    sums = UsageSum.objects.filter(Q(user_id=user.pk) | Q(token_id__in=pks))
+    tags = set(sums.exclude(tags="").values_list("tags", flat=True))
+    sums.update(token_label="", tags="")
+    shared = UsageSum.objects.filter(tags__in=tags, level=UsageSum.Level.DETAIL)
+    own_tags = tags - set(shared.values_list("tags", flat=True))
+    UsageSum.objects.filter(tags__in=own_tags).update(tags="")
+    Participant.objects.filter(name=name).delete()
+    for model in (AccessAttempt, AccessFailureLog, AccessLog):
+        of_browser = Q(username__startswith=f"{name} (known browser")
+        model.objects.filter(Q(username=name) | of_browser).delete()
+    _log_entries(user).delete()
+    return Counter({"records of calls": count})
+
+
+def _log_entries(user: Any) -> QuerySet[LogEntry]:
+    """Of the admin's history: about the person, and about rows of the person."""
+    own = ContentType.objects.get_for_model(get_user_model())
+    found = Q(content_type=own, object_id=str(user.pk))
+    for relation in get_user_model()._meta.related_objects:
+        model = relation.related_model
+        if not isinstance(model, type) or relation.on_delete is not models.CASCADE:
+            continue
+        rows = model._base_manager.filter(**{relation.field.name: user})
+        keys = [str(pk) for pk in rows.values_list("pk", flat=True)[:BATCH]]
+        kind = ContentType.objects.get_for_model(model, for_concrete_model=False)
+        found |= Q(content_type=kind, object_id__in=keys)
+    return LogEntry.objects.filter(found)
+
+
+@transaction.atomic
+def _erase_account(user: Any, reason: str, actor: Any) -> Counter[str]:
+    key = user.pk
+    user.delete()
+    texts = erase_texts(key)
+    record_event(
+        "person.erase",
+        target=("auth.user", key),
+        subject=key,
+        actor=actor,
+        reason=reason,
+    )
+    return Counter({"accounts": 1, "texts of the audit log": texts})
+
+
+def compact() -> str:
+    """Make the database forget deleted bytes; "" or why it could not. Outside of a
+    transaction.
+
+    SQLite is rewritten: deleted bytes stay in its free pages. On PostgreSQL, VACUUM
+    frees the rows, and autovacuum does so by itself.
+    """
+    with connection.cursor() as cursor:
+        if connection.vendor == "postgresql":
+            cursor.execute("VACUUM")
+            return ""
+        cursor.execute("PRAGMA page_count")
+        pages = int(cursor.fetchone()[0])
+        cursor.execute("PRAGMA page_size")
+        if pages * int(cursor.fetchone()[0]) > MAX_COMPACTED:
+            return "the file is too large to be rewritten while the server runs"
+        cursor.execute(
+            "INSERT INTO conversations_search(conversations_search) VALUES ('optimize')"
+        )
+        cursor.execute("VACUUM")
+        cursor.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        is_busy = bool(cursor.fetchone()[0])
+    return "another process reads it; run the command again" if is_busy else ""

@@ -1,0 +1,108 @@
+"""Forms of webhook endpoints: users' own, and those of staff."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django import forms
+from django.core.exceptions import ValidationError
+from django.utils.translation import gettext_lazy as _
+
+from conversations.models.webhooks.endpoint import (
+    MAX_ENDPOINTS,
+    EventType,
+    WebhookEndpoint,
+    validate_address,
+)
+
+
+class EventsField(forms.MultipleChoiceField):
+    widget = forms.CheckboxSelectMultiple
+
+    def __init__(self, **kwargs: Any) -> None:
+        # `models.JSONField.formfield` passes `encoder` and `decoder`.
+        supported = {n: v for n, v in kwargs.items() if n not in ("encoder", "decoder")}
+        labels = [(name, f"{name}: {label}") for name, label in EventType.choices]
+        super().__init__(**{**supported, "choices": labels, "required": True})
+
+
+class WebhookForm(forms.ModelForm):
+    """A new endpoint of a user. Its address does not change later: staff may have
+    allowed its network."""
+
+    class Meta:
+        model = WebhookEndpoint
+        fields = ["name", "url", "events"]
+        field_classes = {"events": EventsField}
+        widgets = {
+            "name": forms.TextInput(attrs={"autocomplete": "off", "dir": "auto"}),
+            "url": forms.URLInput(
+                attrs={"autocomplete": "off", "placeholder": "https://"}
+            ),
+        }
+
+    def __init__(self, data: Any = None, *, owner: Any) -> None:
+        super().__init__(data)
+        self.instance.owner = self.instance.created_by = owner
+        self.fields["events"].initial = EventType.values
+
+    def clean_url(self) -> str:
+        url: str = self.cleaned_data["url"]
+        validate_address(url, "")
+        return url
+
+    def clean(self) -> dict[str, Any]:
+        if self.instance.owner.webhook_endpoints.count() >= MAX_ENDPOINTS:
+            raise ValidationError(
+                _("You have %(count)s endpoints already; delete one first."),
+                params={"count": MAX_ENDPOINTS},
+            )
+        return super().clean() or self.cleaned_data
+
+    def issue(self) -> tuple[WebhookEndpoint, str]:
+        """Save the row; return it and its secret, which is shown once."""
+        row = self.save(commit=False)
+        return row, row.renew_secret()
+
+
+class WebhookChangeForm(forms.ModelForm):
+    """What owners change of an endpoint."""
+
+    class Meta:
+        model = WebhookEndpoint
+        fields = ["name", "events", "is_enabled"]
+        field_classes = {"events": EventsField}
+        widgets = WebhookForm.Meta.widgets
+
+    def save(self, commit: bool = True) -> Any:
+        return save_switched(self, super().save)
+
+
+class StaffWebhookForm(forms.ModelForm):
+    class Meta:
+        model = WebhookEndpoint
+        fields = ["name", "url", "networks", "events", "is_enabled", "users", "groups"]
+        field_classes = {"events": EventsField}
+
+    def clean(self) -> dict[str, Any]:
+        found = super().clean() or self.cleaned_data
+        url, networks = found.get("url"), found.get("networks")
+        if url is not None and networks is not None:
+            try:
+                validate_address(url, networks)
+            except ValidationError as exc:
+                self.add_error("url", exc)
+        return found
+
+    def save(self, commit: bool = True) -> Any:
+        return save_switched(self, super().save, commit)
+
+
+def save_switched(form: Any, save: Any, *args: Any) -> Any:
+    """Save an endpoint by calling `save`. If the form switches it on, the failures that
+    were counted before are forgotten."""
+    row, is_on = form.instance, form.cleaned_data.get("is_enabled")
+    if row.pk is not None and is_on and "is_enabled" in form.changed_data:
+        row.is_enabled = False
+        row.switch(on=True)
+    return save(*args)

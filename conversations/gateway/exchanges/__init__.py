@@ -1,0 +1,1 @@
+"""What is done with a request beside answering it: origins, repetition, logging."""

@@ -1,0 +1,122 @@
+"""`Idempotency-Key` on every POST of `/v1`: the same request gets the same answer.
+
+The answer is saved before its last bytes are sent, so whoever has received it can have
+it again. What failed is not saved: the request may then be sent again with its key.
+
+Source: https://datatracker.ietf.org/doc/draft-ietf-httpapi-idempotency-key-header/
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+
+import orjson
+
+from conversations.gateway.exchanges.sent_answer import SentAnswer
+from conversations.gateway.request_context import Handler, RequestContext
+from conversations.models.gateway.answered_request import AnsweredRequest
+from llm.errors import BadRequest, TryAgain
+
+HEADER = b"idempotency-key"
+MAX_KEY = 255  # characters
+MAX_ANSWER = 8 * 1024 * 1024  # bytes
+_REPLAYED = (b"idempotent-replayed", b"true")
+#: Of the connection and of this request, not of the answer.
+_OWN_HEADERS = frozenset({b"x-request-id", b"access-control-allow-origin", b"vary"})
+
+
+class BadIdempotencyKey(BadRequest):
+    """An Idempotency-Key has 1 to 255 printable characters."""
+
+    code = "E_IDEMPOTENCY_KEY"
+    openai_code = "invalid_idempotency_key"
+
+
+class IdempotencyKeyReused(BadRequest):
+    """This Idempotency-Key belongs to another request; choose a new one."""
+
+    code, status = "E_IDEMPOTENCY_KEY_REUSED", 409
+    openai_code = "idempotency_key_reused"
+
+
+class AnswerNotSaved(BadRequest):
+    """This request was answered before, and its answer cannot be sent again."""
+
+    code, status = "E_IDEMPOTENT_ANSWER_GONE", 409
+    openai_code = "idempotent_answer_not_kept"
+
+
+class StillAnswering(TryAgain):
+    """The first request with this Idempotency-Key is still being answered."""
+
+    code, status = "E_IDEMPOTENT_REQUEST_RUNS", 409
+    openai_code = "idempotency_key_in_use"
+
+    def __init__(self) -> None:
+        super().__init__(retry_after=1.0)
+
+
+async def answer_once(context: RequestContext, handler: Handler) -> None:
+    """Run `handler`, or repeat the answer that it gave to the same request before.
+
+    Raises BadIdempotencyKey, IdempotencyKeyReused, StillAnswering, AnswerNotSaved.
+    """
+    exchange, database = context.exchange, context.resources.database
+    key = exchange.headers[HEADER].decode("latin-1").strip()
+    if not (key and len(key) <= MAX_KEY and key.isprintable()):
+        raise BadIdempotencyKey
+    fingerprint = _fingerprint(context)
+    row, is_first = await database.write(
+        AnsweredRequest.objects.claim, context.token.pk, key, fingerprint
+    )
+    if not is_first:
+        await _repeat(context, row, fingerprint)
+        return
+
+    async def save() -> None:
+        if sent.status is not None and sent.status < 300:
+            await database.write(
+                row.save_answer, sent.status, _headers_to_save(sent), sent.body
+            )
+
+    sent = SentAnswer(exchange, MAX_ANSWER, before_end=save)
+    try:
+        await handler(context)
+    except asyncio.CancelledError:
+        # A background response goes on without its client.
+        if not (context.body.get("background") is True and exchange.started):
+            context.resources.write_queue.add(row.release)
+        raise
+    except Exception:
+        await database.write(row.release)
+        raise
+    await database.write(row.release)  # no effect on an answer that was saved
+
+
+async def _repeat(
+    context: RequestContext, row: AnsweredRequest, fingerprint: str
+) -> None:
+    if row.fingerprint != fingerprint:
+        raise IdempotencyKeyReused
+    if row.status is None:
+        raise StillAnswering
+    if row.body is None:
+        raise AnswerNotSaved
+    headers = [(name.encode(), value.encode()) for name, value in row.headers]
+    await context.exchange.repeat(row.status, [*headers, _REPLAYED], row.read_body())
+
+
+def _headers_to_save(sent: SentAnswer) -> list[tuple[str, str]]:
+    return [
+        (name.decode("latin-1"), value.decode("latin-1"))
+        for name, value in sent.headers
+        if name not in _OWN_HEADERS
+    ]
+
+
+def _fingerprint(context: RequestContext) -> str:
+    body = orjson.dumps(context.body, option=orjson.OPT_SORT_KEYS)
+    return hashlib.sha256(
+        b"%b\0%b" % (context.exchange.path.encode(), body)
+    ).hexdigest()

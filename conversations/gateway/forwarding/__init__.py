@@ -1,0 +1,1 @@
+"""Requests whose model is at a host of the client's own API."""

@@ -1,0 +1,137 @@
+"""Presets as models: `preset/<name>` answers with its instructions, tools and context.
+
+A stored response opens a conversation with the preset, which the engine then follows. A
+stateless one gets the same here: the preset's options are defaults, its instructions
+and context stand before the request's, and its limits apply.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from conversations.context import LoadedSource, Reader, render
+from conversations.engine.loading import preset_limits
+from conversations.engine.loading.tool_rate_limit import limit_calls
+from conversations.models import AccessToken, Preset
+from llm import policy, router
+from llm.errors import BadRequest, ModelNotAvailable
+from llm.models import LanguageModel
+from llm.provider import Route
+from llm.wire.items import new_id
+from llm.wire.request import Request
+from tools.models import Tool as ToolRow
+from tools.registry import RuntimeTool
+
+PREFIX = "preset/"
+
+
+class PresetNeedsStore(BadRequest):
+    """This preset limits what a message may cost; use it with stored responses."""
+
+    code = "E_PRESET_NEEDS_STORE"
+
+
+class OtherPreset(BadRequest):
+    """The conversation that this request continues has another preset."""
+
+    code = "E_OTHER_PRESET"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PresetUse:
+    """A preset as requests need it, read from its rows once for several."""
+
+    preset: Preset
+    tools: Mapping[str, RuntimeTool] = field(default_factory=dict)
+    sources: Sequence[LoadedSource] = ()
+
+    def apply(self, request: Request) -> Request:
+        """The request with the preset's instructions before its own, and its limit."""
+        texts = filter(None, [self.preset.instructions, request.instructions])
+        request = replace(request, instructions="\n\n".join(texts))
+        return preset_limits.limit_output(self.preset, request)
+
+
+def load(name: str, user: Any) -> tuple[PresetUse, LanguageModel]:
+    """The preset `preset/<name>` and its model. Raises ModelNotAvailable."""
+    found = Preset.objects.available_to(user).select_related("language_model__provider")
+    preset = found.filter(name=name.removeprefix(PREFIX)).first()
+    if preset is None:
+        raise ModelNotAvailable(
+            f"There is no model {name[:64]!r}; choose another one.", param="model"
+        )
+    use = PresetUse(
+        preset=preset,
+        tools=_load_tools(preset, user),
+        sources=[each for each in preset.context_sources(user) if not each.on_demand],
+    )
+    return use, preset.language_model or router.find_model(None, user=user)
+
+
+def load_routes(name: str, user: Any) -> tuple[PresetUse, list[Route]]:
+    """The routes of its model and fallbacks. Raises ModelNotAvailable, InvalidKey,
+    ModelNotInPreset."""
+    use, model = load(name, user)
+    if (
+        not LanguageModel.objects.usable()
+        .available_to(user)
+        .filter(pk=model.pk)
+        .exists()
+    ):
+        raise ModelNotAvailable(param="model")
+    routes = policy.routes_of(router.route_of(model, user=user), user=user)
+    allowed = preset_limits.filter_routes(use.preset, routes)
+    options = use.preset.options
+    return use, [replace(r, defaults={**r.defaults, **options}) for r in allowed]
+
+
+def list_presets(user: Any) -> dict[str, tuple[Preset, LanguageModel]]:
+    """By the names that requests use: presets whose model the user may call."""
+    usable = {model.pk: model for model in router.available(user)}
+    default = next((each for each in usable.values() if each.is_default), None)
+    found = {}
+    for preset in Preset.objects.available_to(user):
+        chosen = preset.language_model_id
+        model = usable.get(chosen) if chosen else default
+        if model is not None:
+            found[f"{PREFIX}{preset.name}"] = (preset, model)
+    return found
+
+
+def _load_tools(preset: Preset, user: Any) -> dict[str, RuntimeTool]:
+    """The tools that the preset names; one that names none brings none."""
+    if not (names := preset.tool_names()):
+        return {}
+    permitted = ToolRow.objects.load_for(user)
+    return {
+        name: limit_calls(replace(tool, blocking=True), user)
+        if tool.calls_per_minute
+        else replace(tool, blocking=True)
+        for name, tool in permitted.tools.items()
+        if permitted.is_allowed(name, by_preset=names)
+    }
+
+
+async def with_context(use: PresetUse, request: Request, token: AccessToken) -> Request:
+    """For a stateless response: the context that the preset's sources have now. Raises
+    PresetNeedsStore."""
+    if use.preset.max_cost is not None:
+        raise PresetNeedsStore(param="model")
+    rendered = await render(use.sources, _reader_of(token))
+    blocks = [
+        f"### {each.source.title}\n\n{each.text}"
+        for each in rendered
+        if not each.reason and each.text
+    ]
+    texts = filter(None, [request.instructions, *blocks])
+    return replace(request, instructions="\n\n".join(texts))
+
+
+def _reader_of(token: AccessToken) -> Reader:
+    return Reader(
+        user_id=token.user_id,
+        username=token.user.get_username(),
+        conversation_id=new_id("conv"),
+    )

@@ -1,0 +1,1 @@
+"""Rows of requests to the gateway."""

@@ -1,0 +1,1 @@
+"""Models of what people may use of the models in a period."""

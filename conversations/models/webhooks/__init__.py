@@ -1,0 +1,1 @@
+"""Rows of webhooks: endpoints, and what is sent to them."""

@@ -1,0 +1,1 @@
+"""What staff tell everybody: announcements, and the terms of use."""

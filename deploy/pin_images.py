@@ -1,0 +1,75 @@
+"""Pins the images of compose.yaml and Dockerfile by digest.
+
+`python deploy/pin_images.py` asks the registries, by skopeo, crane or docker, whichever
+is installed, and writes `compose.pinned.yaml`, which goes last on the command line of
+compose, and `Dockerfile.pinned`. Both belong to one deployment and are not committed: a
+digest is only as good as the registry that it was read from.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+BASE = Path(__file__).parents[1]
+#: Each prints the digest of an image's list for all platforms.
+PROGRAMS = {
+    "skopeo": ("inspect", "--format", "{{.Digest}}", "docker://{image}"),
+    "crane": ("digest", "{image}"),
+    "docker": (
+        *("buildx", "imagetools", "inspect"),
+        *("--format", "{{.Manifest.Digest}}", "{image}"),
+    ),
+}
+_DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
+_SERVICE = re.compile(r"^  (\w+):\n(?:    .*\n|\n)*?    image: (\S+)$", re.MULTILINE)
+_FROM = re.compile(r"^FROM (\S+)", re.MULTILINE)
+
+
+def main() -> int:
+    program = next(filter(shutil.which, PROGRAMS), None)
+    if program is None:
+        print(f"Install one of {', '.join(PROGRAMS)}.", file=sys.stderr)
+        return 1
+    services = dict(_SERVICE.findall((BASE / "compose.yaml").read_text()))
+    dockerfile = (BASE / "Dockerfile").read_text()
+    images = {*services.values(), *_FROM.findall(dockerfile)}
+    pinned = {}
+    for image in sorted(images):
+        if (digest := find_digest(program, image)) is None:
+            print(f"{program} finds no digest of {image}; nothing is written.")
+            return 1
+        pinned[image] = f"{image}@{digest}"
+        print(pinned[image])
+    lines = ["services:"]
+    for name, image in services.items():
+        lines += [f"  {name}:", f"    image: {pinned[image]}"]
+    for name in ("web", "worker"):
+        lines += [
+            f"  {name}:",
+            "    build: {context: ., dockerfile: Dockerfile.pinned}",
+        ]
+    Path("compose.pinned.yaml").write_text("\n".join(lines) + "\n")
+    text = _FROM.sub(lambda found: f"FROM {pinned[found[1]]}", dockerfile)
+    Path("Dockerfile.pinned").write_text(text)
+    return 0
+
+
+def find_digest(program: str, image: str) -> str | None:
+    """None if the registry cannot be reached or does not know the image."""
+    named = image if "/" in image else f"library/{image}"
+    full = named if "." in named.split("/")[0] else f"docker.io/{named}"
+    arguments = [
+        part.format(image=full) if "{image}" in part else part
+        for part in PROGRAMS[program]
+    ]
+    done = subprocess.run([program, *arguments], capture_output=True, text=True)
+    found = _DIGEST.fullmatch(done.stdout.strip())
+    return found[0] if done.returncode == 0 and found else None
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""Model pools: one name for several models, chosen by weight or load."""

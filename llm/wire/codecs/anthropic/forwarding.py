@@ -1,0 +1,94 @@
+"""A client's Messages body, as Anthropic takes it.
+
+In: the client's own JSON, whose history may have blocks that this server made from
+another host's answer. Out: the same without them: thinking without a signature,
+citations without an index, and ids that Anthropic refuses.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from functools import partial
+from typing import Any
+
+from llm.wire.forwarding.codec import change_objects
+from llm.wire.items import is_portable_call_id
+
+
+def fit_body(body: dict[str, Any]) -> dict[str, Any]:
+    """Change `body` in place, and none of its values."""
+    body.pop("betas", None)  # a header
+    if "messages" in body:
+        body["messages"] = change_objects(body["messages"], _fit_message)
+    return body
+
+
+def has_lost_thinking(body: Any) -> bool:
+    """Whether `thinking` with a budget is on, and the turn that goes on has thinking
+    that Anthropic did not write: it would refuse both the thinking and its lack."""
+    thinking, messages = body.get("thinking"), body.get("messages")
+    if not isinstance(thinking, dict) or thinking.get("type") != "enabled":
+        return False
+    message: Any
+    for message in reversed(messages if isinstance(messages, list) else ()):
+        if not isinstance(message, dict):
+            return False
+        blocks = _blocks(message)
+        if message.get("role") == "assistant":
+            if any(_is_foreign_thinking(block) for block in blocks):
+                return True
+        elif any(block.get("type") != "tool_result" for block in blocks):
+            return False
+    return False
+
+
+def _blocks(message: dict[str, Any]) -> list[dict[str, Any]]:
+    content = message.get("content")
+    if isinstance(content, str):
+        return [{"type": "text", "text": content}]
+    parts = content if isinstance(content, list) else ()
+    return [block for block in parts if isinstance(block, dict)]
+
+
+def _is_foreign_thinking(block: dict[str, Any]) -> bool:
+    return block.get("type") == "thinking" and not block.get("signature")
+
+
+def _fit_message(message: dict[str, Any]) -> dict[str, Any] | None:
+    content = message.get("content")
+    is_answer = message.get("role") == "assistant"
+    fitted = change_objects(content, partial(_fit_block, is_answer=is_answer))
+    if fitted is content:
+        return message
+    return {**message, "content": fitted} if fitted else None
+
+
+def _fit_block(block: dict[str, Any], *, is_answer: bool) -> dict[str, Any] | None:
+    changed: dict[str, Any] = {}
+    match block.get("type"):
+        case "thinking" if is_answer and not block.get("signature"):
+            return None
+        case "text" if is_answer and block.get("citations"):
+            cited = change_objects(block["citations"], _fit_citation)
+            if cited is not block["citations"]:
+                changed["citations"] = cited or None
+        case "tool_use" if is_answer:
+            changed |= _fit_id(block, "id")
+        case "tool_result":
+            changed |= _fit_id(block, "tool_use_id")
+    if not changed:
+        return block
+    merged = {**block, **changed}
+    return {name: value for name, value in merged.items() if value is not None}
+
+
+def _fit_citation(citation: dict[str, Any]) -> dict[str, Any] | None:
+    return None if citation.get("encrypted_index") == "" else citation
+
+
+def _fit_id(block: dict[str, Any], name: str) -> dict[str, Any]:
+    id = block.get(name)
+    if not isinstance(id, str) or is_portable_call_id(id):
+        return {}
+    digest = hashlib.sha256(id.encode(errors="replace")).hexdigest()
+    return {name: f"toolu_{digest[:24]}"}

@@ -1,0 +1,154 @@
+"""A client's Chat Completions body, as this host takes it.
+
+In: the client's own JSON. Out: the same with what the host is known to refuse in
+another form: names of a role and of two fields, ids of calls, reasoning of another
+host, schemas with references.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+from llm.wire.codecs.openai_chat.host_options import HostOptions
+from llm.wire.codecs.openai_chat.messages import wire_call_id
+from llm.wire.forwarding.codec import change_objects
+
+#: Fields of an assistant message that hold reasoning, or the proof of it.
+REASONING_FIELDS = frozenset(
+    {
+        "extra_content",
+        "reasoning",
+        "reasoning_content",
+        "reasoning_details",
+        "thinking_blocks",
+    }
+)
+_SYSTEM = ("developer", "system")
+
+
+def fit_body(body: dict[str, Any], codec: HostOptions) -> dict[str, Any]:
+    """Change `body` in place, and none of its values."""
+    _fit_delivery(body, codec)
+    if codec.reasoning_fields is not None:
+        _rename(body, "max_completion_tokens", codec.max_tokens_field)
+    if codec.seed_field != "seed":
+        _rename(body, "seed", codec.seed_field)
+    body["messages"] = _fit_messages(body.get("messages"), body, codec)
+    if codec.inline_refs or not codec.closed_schemas:
+        if "tools" in body:
+            fit = partial(_fit_schema, name="function", codec=codec)
+            body["tools"] = change_objects(body["tools"], fit)
+        if isinstance(form := body.get("response_format"), dict):
+            body["response_format"] = _fit_schema(form, "json_schema", codec)
+    return body
+
+
+def _fit_delivery(body: dict[str, Any], codec: HostOptions) -> None:
+    """Request the usage of a stream, in the form of this host."""
+    if not body.get("stream"):
+        return
+    if not codec.stream_options:  # it always sends the usage, or refuses the field
+        body.pop("stream_options", None)
+    elif codec.stream_options.get("include_usage"):
+        options = body.get("stream_options")
+        options = options if isinstance(options, dict) else {}
+        body["stream_options"] = {**options, "include_usage": True}
+
+
+def _rename(body: dict[str, Any], name: str, wanted: str) -> None:
+    if name != wanted and name in body:
+        value = body.pop(name)
+        body.setdefault(wanted, value)
+
+
+def _fit_schema(
+    parent: dict[str, Any], name: str, codec: HostOptions
+) -> dict[str, Any]:
+    """`parent` with the schema inside its field `name` in the form of this host."""
+    fields = parent.get(name)
+    if not isinstance(fields, dict):
+        return parent
+    fitted = codec.fit_schema(fields)
+    return parent if fitted == fields else {**parent, name: fitted}
+
+
+# Messages
+
+
+def _fit_messages(messages: Any, body: Mapping[str, Any], codec: HostOptions) -> Any:
+    fitted = change_objects(messages, partial(_fit_message, codec=codec, body=body))
+    return _merge_system(fitted) if codec.merge_system else fitted
+
+
+def _fit_message(
+    message: dict[str, Any], *, codec: HostOptions, body: Mapping[str, Any]
+) -> dict[str, Any]:
+    changed: dict[str, Any] = {}
+    match message.get("role"):
+        case "developer" if codec.system_role == "system":
+            changed["role"] = "system"
+        case "tool" if codec.reasoning_fields is not None:
+            id = message.get("tool_call_id")
+            if isinstance(id, str) and (own := _call_id(id, codec)) != id:
+                changed["tool_call_id"] = own
+        case "assistant" if codec.reasoning_fields is not None:
+            return _fit_assistant(message, body, codec)
+    return {**message, **changed} if changed else message
+
+
+def _fit_assistant(
+    message: dict[str, Any], body: Mapping[str, Any], codec: HostOptions
+) -> dict[str, Any]:
+    calls = change_objects(message.get("tool_calls"), partial(_fit_call, codec=codec))
+    foreign = REASONING_FIELDS - (codec.reasoning_fields or frozenset())
+    lost = foreign.intersection(message)
+    must_think = (
+        codec.reasoning_echo == "reasoning_content"
+        and "reasoning_content" not in message
+        and body.get("thinking") != {"type": "disabled"}
+    )
+    if calls is message.get("tool_calls") and not lost and not must_think:
+        return message
+    fitted = {name: value for name, value in message.items() if name not in lost}
+    if "tool_calls" in message:
+        fitted["tool_calls"] = calls
+    if must_think:  # DeepSeek refuses an assistant's message without this field
+        fitted["reasoning_content"] = ""
+    return fitted
+
+
+def _fit_call(call: dict[str, Any], *, codec: HostOptions) -> dict[str, Any]:
+    id = call.get("id")
+    changed: dict[str, Any] = {}
+    if isinstance(id, str) and (own := _call_id(id, codec)) != id:
+        changed["id"] = own
+    lost = (REASONING_FIELDS - (codec.reasoning_fields or frozenset())) & call.keys()
+    if not changed and not lost:
+        return call
+    return {n: v for n, v in call.items() if n not in lost} | changed
+
+
+def _call_id(id: str, codec: HostOptions) -> str:
+    return wire_call_id(id, codec.call_id_length)
+
+
+def _merge_system(messages: Any) -> Any:
+    """One system message in front, where the host's template takes no others."""
+    if not isinstance(messages, list):
+        return messages
+    found = [m for m in messages if isinstance(m, dict) and m.get("role") in _SYSTEM]
+    if not found or (len(found) == 1 and messages[0] is found[0]):
+        return messages
+    texts = [text for m in found for text in _texts(m.get("content"))]
+    front = {**found[0], "role": "system", "content": "\n\n".join(texts)}
+    return [front, *(m for m in messages if not any(m is each for each in found))]
+
+
+def _texts(content: Any) -> list[str]:
+    if isinstance(content, str):
+        return [content]
+    parts = content if isinstance(content, list) else ()
+    texts = [part.get("text") for part in parts if isinstance(part, dict)]
+    return [text for text in texts if isinstance(text, str)]

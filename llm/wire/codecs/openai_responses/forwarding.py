@@ -1,0 +1,69 @@
+"""A client's Responses body, as this host takes it.
+
+In: the client's own JSON. Out: the same, stateless, in the dialect of the host. An
+input with items that this server made from another API's answer is no such body
+(`has_own_items`): their ids mean nothing to the host.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import partial
+from typing import Any
+
+from llm.wire.codecs.feature_fallbacks import open_schema
+from llm.wire.forwarding.codec import change_objects
+
+#: Ids that `items.new_id` makes: 12 hexadecimal digits of the time, and 20 more.
+_OWN_ID = re.compile(r"[a-z]+_01[89a-f][0-9a-f]{29}")
+#: Fields that this server serves from its own database.
+SERVED = frozenset({"background", "conversation", "previous_response_id"})
+
+
+def fit_body(
+    body: dict[str, Any], *, developer_role: bool, strict_schemas: bool
+) -> dict[str, Any]:
+    """Change `body` in place, and none of its values."""
+    for name in SERVED.intersection(body):
+        del body[name]
+    body["store"] = False
+    if not developer_role:
+        body["input"] = change_objects(body.get("input"), _as_system)
+    if not strict_schemas:
+        if "tools" in body:
+            body["tools"] = change_objects(
+                body["tools"], partial(_opened, strict=False)
+            )
+        if isinstance(text := body.get("text"), dict) and text.get("format"):
+            body["text"] = {**text, "format": open_schema(text["format"])}
+    return body
+
+
+def has_own_items(body: Any) -> bool:
+    """Whether the input has items, or their fields, that only this server knows."""
+    items = body.get("input")
+    return isinstance(items, list) and any(
+        _is_own(item) for item in items if isinstance(item, dict)
+    )
+
+
+def _is_own(item: dict[str, Any]) -> bool:
+    id, kind = item.get("id"), item.get("type")
+    if isinstance(id, str) and _OWN_ID.fullmatch(id):
+        return True
+    if isinstance(kind, str) and kind.startswith("parley:"):
+        return True
+    return any(name.startswith("parley:") for name in item)
+
+
+def _as_system(item: dict[str, Any]) -> dict[str, Any]:
+    return {**item, "role": "system"} if item.get("role") == "developer" else item
+
+
+def _opened(tool: dict[str, Any], *, strict: bool) -> dict[str, Any]:
+    if tool.get("type") != "function":
+        return tool
+    opened = open_schema(tool.get("parameters"))
+    if opened == tool.get("parameters") and not tool.get("strict"):
+        return tool
+    return {**tool, "parameters": opened, "strict": strict}

@@ -1,0 +1,111 @@
+"""Decoding of a stream whose bytes a client of the same API gets too.
+
+In: bytes as they come from the network, cut anywhere. Out: as `delta_reader`, with a
+`FrameDelta` in front of the deltas of a read: the whole frames of this read. Left out
+are the frame of an error, because the caller reports errors itself, and a frame that
+holds nothing but the usage, where the client has not asked for it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import orjson
+
+from llm.errors import LLMError
+from llm.wire.codec import Decoder
+from llm.wire.delta_reader import DeltaReader
+from llm.wire.deltas import Delta, FrameDelta
+
+_END = re.compile(rb"\n\n|\r\n\r\n|\r\r")
+_USAGE = re.compile(rb'"usage":\s*\{')
+_ENDING = b"\n\n"
+
+
+class FrameReader:
+    """The interface is that of `DeltaReader`."""
+
+    __slots__ = ("_hides_usage", "_reader", "_tail")
+
+    def __init__(self, decoder: Decoder, *, hides_usage: bool) -> None:
+        self._reader = DeltaReader(decoder)
+        self._hides_usage = hides_usage
+        self._tail: list[bytes] = []  # of a frame that is not complete yet
+
+    @property
+    def error(self) -> LLMError | None:
+        return self._reader.error
+
+    @property
+    def waiting(self) -> int:
+        return sum(map(len, self._tail))
+
+    def feed(self, chunk: bytes) -> list[Delta]:
+        if self._tail or chunk[-2:] != _ENDING:
+            chunk = self._take_whole(chunk)
+            if not chunk:
+                return []
+        if b"error" in chunk or (self._hides_usage and _USAGE.search(chunk)):
+            return self._feed_one_by_one(chunk)
+        deltas = self._reader.feed(chunk)
+        if self._reader.error is None:
+            deltas.insert(0, FrameDelta(chunk))
+        return deltas
+
+    def close(self, lost: LLMError | None = None) -> list[Delta]:
+        tail, self._tail = b"".join(self._tail), []
+        deltas: list[Delta] = []
+        if tail.strip() and not lost:  # its last blank line is missing
+            deltas = self._feed_one_by_one(tail + _ENDING)
+        return deltas if self._reader.error else [*deltas, *self._reader.close(lost)]
+
+    def _take_whole(self, chunk: bytes) -> bytes:
+        """The whole frames up to the end of `chunk`; the rest waits."""
+        if self._tail:
+            edge = self._tail[-1][-3:]
+            if not _END.search(edge + chunk):
+                self._tail.append(chunk)  # a frame of megabytes is joined once
+                return b""
+            chunk = b"".join([*self._tail, chunk])
+        end = max(chunk.rfind(_ENDING) + 2, chunk.rfind(b"\n\r\n") + 3)
+        if end < 3:
+            end = chunk.rfind(b"\r\r") + 2
+        if end < 2:
+            self._tail = [chunk]
+            return b""
+        rest = chunk[end:]
+        self._tail = [rest] if rest else []
+        return chunk[:end]
+
+    def _feed_one_by_one(self, chunk: bytes) -> list[Delta]:
+        frames: list[bytes] = []
+        deltas: list[Delta] = []
+        for frame in _split(chunk):
+            deltas += self._reader.feed(frame)
+            if self._reader.error is not None:
+                break
+            if not (self._hides_usage and _is_usage_only(frame)):
+                frames.append(frame)
+        return [FrameDelta(b"".join(frames)), *deltas] if frames else deltas
+
+
+def _split(chunk: bytes) -> Iterator[bytes]:
+    start = 0
+    for match in _END.finditer(chunk):
+        yield chunk[start : match.end()]
+        start = match.end()
+    if start < len(chunk):
+        yield chunk[start:]
+
+
+def _is_usage_only(frame: bytes) -> bool:
+    """Whether it is the chunk that `stream_options.include_usage` adds."""
+    data = frame.strip().removeprefix(b"data:")
+    if not _USAGE.search(data):
+        return False
+    try:
+        chunk = orjson.loads(data)
+    except orjson.JSONDecodeError:
+        return False
+    return isinstance(chunk, dict) and chunk.get("choices") == []

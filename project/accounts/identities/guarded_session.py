@@ -1,0 +1,63 @@
+"""HTTP requests to identity providers, whose addresses staff enter."""
+
+from __future__ import annotations
+
+import socket
+from typing import Any
+from urllib.parse import urlsplit
+
+import requests
+from requests.adapters import HTTPAdapter
+
+from llm.http.addresses import METADATA, is_public, parse_address
+from llm.http.outbound import is_listed
+
+TIMEOUT = 10  # seconds
+
+
+class AddressRefused(requests.exceptions.ConnectionError):
+    """The host is unknown, or in a private network that the provider's row does not
+    allow."""
+
+
+class GuardedSession(requests.Session):
+    """Refuses private addresses, in redirects too, except of the hosts that may have
+    them. Proxies and netrc of the environment are not used."""
+
+    def __init__(self, private_hosts: frozenset[str]) -> None:
+        super().__init__()
+        self.trust_env = False
+        for scheme in ("https://", "http://"):
+            self.mount(scheme, _GuardedAdapter(private_hosts))
+
+    def request(self, *args: Any, **kwargs: Any) -> requests.Response:
+        kwargs.setdefault("timeout", TIMEOUT)
+        return super().request(*args, **kwargs)
+
+
+class _GuardedAdapter(HTTPAdapter):
+    def __init__(self, private_hosts: frozenset[str]) -> None:
+        super().__init__()
+        self._private_hosts = private_hosts
+
+    def send(self, request: Any, *args: Any, **kwargs: Any) -> requests.Response:
+        url = urlsplit(request.url)
+        host = url.hostname or ""
+        if url.scheme != "https" and host not in self._private_hosts:
+            raise AddressRefused("plain http")
+        check_host(host, allow_private=host in self._private_hosts)
+        return super().send(request, *args, **kwargs)
+
+
+def check_host(host: str, *, allow_private: bool) -> None:
+    """Raises AddressRefused."""
+    if not is_listed(host):
+        raise AddressRefused("host that OUTBOUND_HOSTS does not name")
+    try:
+        found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    except OSError as exc:
+        raise AddressRefused("unknown host") from exc
+    for *_, address in found:
+        parsed = parse_address(str(address[0]))
+        if parsed in METADATA or not (allow_private or (parsed and is_public(parsed))):
+            raise AddressRefused("private address")

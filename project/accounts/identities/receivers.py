@@ -1,0 +1,44 @@
+"""Receivers of signals: what a sign-in by a provider changes."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from allauth.account.signals import user_logged_in
+from allauth.socialaccount.models import SocialAccount
+from django.db.models.signals import post_delete
+
+from conversations.access.session_marks import SECOND_FACTOR
+from project.accounts.identities.claims import merge_claims, sync_groups
+from project.accounts.models import IdentityProvider
+
+logger = logging.getLogger(__name__)
+
+
+def connect() -> None:
+    user_logged_in.connect(note_provider)
+    post_delete.connect(delete_identities, sender=IdentityProvider)
+
+
+def note_provider(
+    *, request: Any, user: Any, sociallogin: Any = None, **_: Any
+) -> None:
+    """The person's groups are those that the provider names now."""
+    if sociallogin is None:
+        return
+    account = sociallogin.account
+    provider = IdentityProvider.objects.get(slug=account.provider)
+    if provider.counts_as_second_factor:
+        request.session[SECOND_FACTOR] = True
+    if not sync_groups(provider, user, merge_claims(account.extra_data)):
+        logger.warning(
+            "%s did not send the groups of %r for their number; they stay as they were",
+            provider.slug,
+            user.get_username(),
+        )
+
+
+def delete_identities(*, instance: IdentityProvider, **_: Any) -> None:
+    """Another provider of the same short name must not sign in these people."""
+    SocialAccount.objects.filter(provider=instance.slug).delete()

@@ -1,0 +1,49 @@
+"""Command `rotate_keys`: as that of llm, and for the secrets of second factors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from allauth.mfa.models import Authenticator
+from django.core.management.base import CommandError
+
+from llm.db.command_errors import report_database_errors
+from llm.db.encrypted_field import SecretUnavailable, decrypt, encrypt
+from llm.management.commands import rotate_keys
+
+#: Encrypted texts in `Authenticator.data`: of an app with codes, of recovery codes.
+_SECRETS = ("secret", "seed")
+
+
+class Command(rotate_keys.Command):
+    def handle(self, *, print_new_key: bool, **options: Any) -> None:
+        super().handle(print_new_key=print_new_key, **options)
+        if print_new_key:
+            return
+        with report_database_errors():
+            unreadable = _rotate_second_factors()
+        if unreadable:
+            rows = ", ".join(map(str, unreadable))
+            raise CommandError(
+                f"Second factors that cannot be read (rows {rows}): keep the older"
+                " keys, or remove these rows; their users set them up again."
+            )
+
+
+def _rotate_second_factors() -> list[int]:
+    """Encrypt each secret again, unless its row has changed meanwhile. Returns the rows
+    that no key decrypts."""
+    unreadable = []
+    for row in Authenticator.objects.exclude(type=Authenticator.Type.WEBAUTHN):
+        before = row.data
+        try:
+            after = {
+                name: encrypt(decrypt(value)) if name in _SECRETS else value
+                for name, value in before.items()
+            }
+        except SecretUnavailable:
+            unreadable.append(row.pk)
+            continue
+        unchanged = Authenticator.objects.filter(pk=row.pk, data=before)
+        unchanged.update(data=after)
+    return unreadable

@@ -1,0 +1,87 @@
+"""Pages that lead to an identity provider and back."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+
+from allauth.socialaccount.adapter import get_adapter
+from allauth.socialaccount.models import SocialApp
+from allauth.socialaccount.providers.oauth2.client import OAuth2Error
+from allauth.socialaccount.providers.openid_connect import views
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
+from django.shortcuts import render
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_GET, require_http_methods
+from requests import RequestException
+
+logger = logging.getLogger(__name__)
+
+View = Callable[..., HttpResponse]
+#: What a provider that is down, or that speaks no OpenID Connect, causes.
+_BROKEN = (RequestException, OAuth2Error, ValueError, LookupError, TypeError)
+
+
+def _report_broken_provider(view: View) -> View:
+    @wraps(view)
+    def respond(request: HttpRequest, provider_id: str) -> HttpResponse:
+        try:
+            return view(request, provider_id)
+        except SocialApp.DoesNotExist as exc:
+            raise Http404 from exc
+        except _BROKEN as exc:
+            logger.warning(
+                "identity provider %s does not work: %s",
+                provider_id,
+                type(exc).__name__,
+            )
+            return render(request, "accounts/provider_broken.html", status=502)
+
+    return respond
+
+
+@never_cache
+@require_http_methods(["GET", "HEAD", "POST"])
+@_report_broken_provider
+def begin(request: HttpRequest, provider_id: str) -> HttpResponse:
+    """The way to the provider, after a click here: another site cannot sign people in.
+
+    The page names the address itself instead of redirecting: the policy for forms
+    (`form-action 'self'`) holds for redirects of their answers, too.
+    """
+    provider = get_adapter().get_provider(request, provider_id)
+    if request.method != "POST":
+        return _page(request, provider)
+    answer = provider.redirect_from_request(request)
+    if not isinstance(answer, HttpResponseRedirect):
+        return answer  # type: ignore[no-any-return]
+    page = _page(request, provider, address=answer.url)
+    page["Refresh"] = f"0; url={answer.url}"
+    return page
+
+
+@never_cache
+@require_http_methods(["GET", "HEAD", "POST"])
+def begin_saml(request: HttpRequest, organization_slug: str) -> HttpResponse:
+    return begin(request, organization_slug)
+
+
+@never_cache
+@require_GET
+@_report_broken_provider
+def end(request: HttpRequest, provider_id: str) -> HttpResponse:
+    """Where the provider sends the person back to."""
+    answer: HttpResponse = views.callback(request, provider_id)
+    return answer
+
+
+def _page(request: HttpRequest, provider: Any, address: str = "") -> HttpResponse:
+    context = {
+        "provider": provider,
+        "address": address,
+        "next": request.GET.get("next", ""),
+        "process": request.GET.get("process", "login"),
+    }
+    return render(request, "accounts/to_provider.html", context)

@@ -1,0 +1,84 @@
+"""Access to SCIM: a token of a superuser, with the scope `scim` and no other door."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from typing import Any
+
+from django.http import HttpRequest, HttpResponse
+from django_scim import constants, exceptions
+from rest_framework.exceptions import AuthenticationFailed
+
+from conversations.access import admission
+from conversations.access.errors import TooFast
+from conversations.api.authentication import TokenAuthentication
+from conversations.models.access_token import AccessToken, Scope
+from llm.errors import LLMError
+
+MAX_BODY = 1_000_000  # bytes
+
+
+class ScimAccess:
+    """The `AUTH_CHECK_MIDDLEWARE` of django-scim2, which wraps each of its views."""
+
+    def __init__(self, get_response: Callable[..., HttpResponse]) -> None:
+        self._get_response = get_response
+
+    def __call__(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        try:
+            _authenticate(request)
+            _check_key(request, kwargs.get("uuid"))
+        except exceptions.SCIMException as exc:
+            return _answer(exc)
+        return self._get_response(request, *args, **kwargs)
+
+
+def _authenticate(request: Any) -> None:
+    """Raises SCIMException."""
+    try:
+        found = TokenAuthentication().authenticate(request)
+        if found is None:
+            raise exceptions.AuthorizationError("Send an access token as a bearer.")
+        user, token = found
+        _check_token(user, token)
+        if token.requests_per_minute:
+            admission.take_request(token)
+    except AuthenticationFailed as exc:
+        raise exceptions.AuthorizationError(str(exc.detail)) from exc
+    except TooFast as exc:
+        raise exceptions.SCIMException(str(exc), status=429) from exc
+    except LLMError as exc:
+        raise exceptions.SCIMException(str(exc), status=403) from exc
+    if int(request.headers.get("Content-Length") or 0) > MAX_BODY:
+        raise exceptions.SCIMException("The request is too large.", status=413)
+    request.user = user
+
+
+def _check_key(request: HttpRequest, key: str | None) -> None:
+    """Raises NotFoundError for what no row has as its key."""
+    match = request.resolver_match
+    is_row = match is not None and match.url_name in ("users", "groups")
+    if is_row and key and not re.fullmatch(r"[0-9]{1,18}", key):
+        raise exceptions.NotFoundError(key[:60])
+
+
+def _check_token(user: Any, token: AccessToken) -> None:
+    if not token.has_scope(Scope.SCIM):
+        raise admission.scope_missing(token, Scope.SCIM)
+    if not user.is_superuser:
+        raise exceptions.SCIMException(
+            "Only a superuser's token may manage accounts.", status=403
+        )
+
+
+def _answer(exc: exceptions.SCIMException) -> HttpResponse:
+    response = HttpResponse(
+        json.dumps(exc.to_dict()),
+        content_type=constants.SCIM_CONTENT_TYPE,
+        status=exc.status,
+    )
+    if exc.status == 401:
+        response["WWW-Authenticate"] = 'Bearer realm="scim"'
+    return response

@@ -1,0 +1,1 @@
+"""Backups: what a folder of one holds, and how it is put back."""

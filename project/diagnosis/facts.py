@@ -1,0 +1,36 @@
+"""Facts about an installation that both `doctor` and the first steps judge."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from django.conf import settings
+from django.utils import timezone
+
+from conversations.models import Backup, ProcessStatus
+from conversations.staff.live_board import LOST_AFTER
+
+BACKUP_LASTS = timedelta(days=30)
+LOOPBACK = ("localhost", "127.0.0.1", "::1")
+_SHORTEST_SECRET = 32  # characters
+_FEWEST_LETTERS = 8  # different characters of a secret
+
+
+def is_secret_strong() -> bool:
+    secret = settings.SECRET_KEY
+    return len(secret) >= _SHORTEST_SECRET and len(set(secret)) >= _FEWEST_LETTERS
+
+
+def find_newest_backup() -> Backup | None:
+    return Backup.objects.order_by("-finished_at").first()
+
+
+def is_recent(backup: Backup | None) -> bool:
+    return backup is not None and backup.finished_at > timezone.now() - BACKUP_LASTS
+
+
+def has_live_worker() -> bool:
+    """Whether a process was lately heard that starts turns."""
+    heard = timezone.now() - LOST_AFTER
+    runs = ProcessStatus.objects.filter(runs_turns=True, heard_at__gt=heard)
+    return runs.filter(drains=False).exists()

@@ -1,0 +1,270 @@
+"""The findings of the command `doctor`, each with what is wrong and what to do.
+
+Texts name hosts, files and labels, never a secret, nor another program's message, which
+may quote one. What needs the database is left out while it is down.
+"""
+
+from __future__ import annotations
+
+import resource
+import shutil
+import smtplib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Literal
+from urllib.parse import urlsplit
+
+from django.conf import settings
+from django.core.mail import get_connection
+from django.db import DatabaseError, connection
+from django.utils import timezone
+
+from conversations.engine.database import disk_space
+from llm.checks import check_secrets
+from llm.http.outbound import is_listed
+from llm.models import ApiKey, Provider
+from project.diagnosis import facts
+from project.startup.preparation import has_pending_migrations
+from tools.python import sandbox
+
+State = Literal["ok", "warning", "error"]
+
+_PATIENCE = 5  # seconds for another server
+_LARGEST_SKEW = 2  # seconds
+_FEWEST_FILES = 4096  # a stream takes two
+_LEAST_FREE = 0.1  # of the disk
+_MAX_ROWS = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnosis:
+    name: str
+    state: State
+    text: str
+    advice: str = ""
+
+
+def diagnose() -> Iterator[Diagnosis]:
+    yield from _examine_machine()
+    yield from _examine_database()
+    if settings.REDIS_URL:
+        yield _examine_redis()
+    yield _examine_mail()
+
+
+def _examine_machine() -> Iterator[Diagnosis]:
+    yield _judge(
+        "secret key",
+        facts.is_secret_strong(),
+        "SECRET_KEY can be guessed.",
+        "Leave SECRET_KEY unset, or set one made by `openssl rand -hex 32`.",
+    )
+    yield _judge(
+        "debug",
+        not settings.DEBUG,
+        "DEBUG is on: error pages show the server's settings.",
+        "Set DEBUG=false.",
+    )
+    is_safe = settings.BEHIND_HTTPS or settings.HOST in facts.LOOPBACK
+    yield _judge(
+        "https",
+        is_safe,
+        f"HOST={settings.HOST} lets others connect, in the clear.",
+        "Put a proxy with a certificate in front, and set BEHIND_HTTPS=true.",
+        "warning",
+    )
+    yield _examine_modes()
+    yield _examine_disk()
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    yield _judge(
+        "open files",
+        hard == resource.RLIM_INFINITY or hard >= _FEWEST_FILES,
+        f"A process may open {hard} files only; each stream takes two.",
+        "Raise it: LimitNOFILE= of systemd, or `ulimit -Hn`.",
+        "warning",
+    )
+    yield _judge(
+        "sandbox",
+        sandbox.is_available(),
+        "Isolated tools run without a sandbox: this system has none for them.",
+        "See “A process of its own” in docs/tools.md.",
+        "warning",
+    )
+
+
+def _examine_modes() -> Diagnosis:
+    paths = [settings.DATA / name for name in ("encryption_keys", "secret_key")]
+    paths += [settings.DATA, settings.LOCATIONS.base / ".env"]
+    loose = [str(path) for path in paths if _is_open_to_others(path)]
+    return _judge(
+        "file modes",
+        not loose,
+        f"Other users of this machine can read: {', '.join(loose)}.",
+        "Take their rights away with `chmod go= FILE`.",
+    )
+
+
+def _is_open_to_others(path: Path) -> bool:
+    return path.exists() and bool(path.stat().st_mode & 0o077)
+
+
+def _examine_disk() -> Diagnosis:
+    usage = shutil.disk_usage(settings.DATA)
+    advice = f"Make room on the disk of {settings.DATA}."
+    if usage.free < disk_space.ROOM:
+        return Diagnosis("disk", "error", "It is full: nothing can be saved.", advice)
+    is_roomy = usage.free >= usage.total * _LEAST_FREE
+    text = f"{usage.free // 1_000_000:,} MB are free, less than a tenth."
+    return _judge("disk", is_roomy, text, advice, "warning")
+
+
+def _examine_database() -> Iterator[Diagnosis]:
+    try:
+        connection.ensure_connection()
+        is_pending = has_pending_migrations()
+    except DatabaseError:
+        yield Diagnosis(
+            "database",
+            "error",
+            f"The {connection.vendor} database cannot be used.",
+            "Start it, and check DATABASE_URL, its password and its version.",
+        )
+        return
+    yield Diagnosis("database", "ok", f"{connection.display_name} can be used.")
+    yield _judge(
+        "migrations",
+        not is_pending,
+        "Tables are missing or of an older version.",
+        f"Start the server once, or run {settings.LOCATIONS.command} migrate.",
+    )
+    if not is_pending:
+        yield from _examine_rows()
+
+
+def _examine_rows() -> Iterator[Diagnosis]:
+    if connection.vendor == "postgresql":
+        yield judge_clock(_read_database_clock(), timezone.now())
+    lost = [each for each in check_secrets(None, ["default"]) if each.id == "llm.W001"]
+    yield _judge(
+        "encryption keys",
+        not lost,
+        " ".join(str(each.msg) for each in lost),
+        "Restore the missing key to ENCRYPTION_KEYS, or enter the secrets again.",
+    )
+    command = "worker" if settings.REDIS_URL else "serve"
+    yield _judge(
+        "worker",
+        facts.has_live_worker(),
+        "No process answers messages, so they wait.",
+        f"Start {settings.LOCATIONS.command} {command}.",
+    )
+    yield _judge(
+        "backup",
+        facts.is_recent(facts.find_newest_backup()),
+        f"None was made in the last {facts.BACKUP_LASTS.days} days.",
+        f"Run {settings.LOCATIONS.command} backup each day.",
+        "warning",
+    )
+    yield _examine_keys()
+    yield _examine_hosts()
+
+
+def _read_database_clock() -> datetime:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT clock_timestamp()")
+        found: datetime = cursor.fetchone()[0]
+    return found
+
+
+def judge_clock(database: datetime, here: datetime) -> Diagnosis:
+    skew = abs((database - here).total_seconds())
+    return _judge(
+        "clock",
+        skew <= _LARGEST_SKEW,
+        f"This machine's clock and the database's differ by {skew:.0f} seconds.",
+        "Let both follow a time server (NTP).",
+        "warning",
+    )
+
+
+def _examine_keys() -> Diagnosis:
+    State = ApiKey.State
+    rows = ApiKey.objects.of_staff().select_related("provider").order_by("pk")
+    resting = rows.filter(state=State.RESTING, rest_until__gt=timezone.now())
+    unused = [*rows.auto_disabled()[:_MAX_ROWS], *resting[:_MAX_ROWS]]
+    names = ", ".join(
+        f"{row.provider.name}/{row.label} ({row.state})" for row in unused
+    )
+    return _judge(
+        "provider keys",
+        not unused,
+        f"No call uses: {names}.",
+        "The admin's list of API keys has the reasons; replace or enable them there.",
+        "warning",
+    )
+
+
+def _examine_hosts() -> Diagnosis:
+    rows = Provider.objects.filter(enabled=True).order_by("pk")
+    hosts = {urlsplit(row.origin).hostname or "" for row in rows}
+    unlisted = sorted(host for host in hosts if host and not is_listed(host))
+    return _judge(
+        "outbound hosts",
+        not unlisted,
+        f"OUTBOUND_HOSTS does not name hosts of providers: {', '.join(unlisted)}.",
+        "Add them, or disable these providers.",
+        "warning",
+    )
+
+
+def _examine_redis() -> Diagnosis:
+    from redis import Redis
+    from redis.exceptions import RedisError
+
+    try:
+        with Redis.from_url(
+            settings.REDIS_URL,
+            socket_timeout=_PATIENCE,
+            socket_connect_timeout=_PATIENCE,
+        ) as client:
+            client.ping()
+    except (RedisError, OSError):
+        return Diagnosis(
+            "redis",
+            "error",
+            "Redis cannot be reached, or refuses the password.",
+            "Start it, and check REDIS_URL.",
+        )
+    return Diagnosis("redis", "ok", "Fine.")
+
+
+def _examine_mail() -> Diagnosis:
+    if not settings.SENDS_MAIL:
+        return Diagnosis(
+            "mail",
+            "warning",
+            "No mail server is set, so nobody can reset a forgotten password.",
+            "Set MAIL_HOST.",
+        )
+    server = f"{settings.EMAIL_HOST}:{settings.EMAIL_PORT}"
+    try:
+        with get_connection(timeout=_PATIENCE):
+            pass
+    except smtplib.SMTPAuthenticationError:
+        text = f"The mail server {server} refuses MAIL_USER or MAIL_PASSWORD."
+        return Diagnosis("mail", "error", text, "Correct them.")
+    except (OSError, smtplib.SMTPException):
+        text = f"The mail server {server} cannot be reached."
+        advice = "Check MAIL_HOST, MAIL_PORT and MAIL_SECURITY, and the firewall."
+        return Diagnosis("mail", "error", text, advice)
+    return Diagnosis("mail", "ok", "Fine.")
+
+
+def _judge(
+    name: str, is_fine: bool, text: str, advice: str, state: State = "error"
+) -> Diagnosis:
+    if is_fine:
+        return Diagnosis(name, "ok", "Fine.")
+    return Diagnosis(name, state, text, advice)

@@ -1,0 +1,191 @@
+"""Command `restore`: put a backup back into an empty server, or in place of one."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sqlite3
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, nullcontext, suppress
+from pathlib import Path
+from typing import Any
+
+from django.conf import settings
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.db import connection
+from django.utils import timezone
+
+from llm.db.command_errors import report_database_errors
+from project.backups import postgresql
+from project.backups.manifest import (
+    DATABASES,
+    KEYS,
+    SECRETS,
+    BadBackup,
+    Manifest,
+    check_files,
+    check_room,
+    copy_files,
+    read_manifest,
+    refuse_unknown,
+)
+from project.environment.configuration_error import ConfigurationError
+from project.startup.preparation import lock_data_folder
+
+_MAIN = "from project.command_line import main; main()"
+
+
+class Command(BaseCommand):
+    help = (
+        "Restore what the command `backup` wrote into FOLDER: database, uploaded files"
+        " and secrets. The server must be stopped."
+    )
+    requires_system_checks = []  # the test suite runs the checks
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("folder", type=Path)
+        parser.add_argument(
+            "--replace",
+            action="store_true",
+            help="in place of what is there: files move to a folder replaced-… in the"
+            " data folder, and PostgreSQL's tables are dropped",
+        )
+
+    def handle(self, *, folder: Path, replace: bool, **_: Any) -> None:
+        with _report_refusals(), report_database_errors(), lock_data_folder():
+            manifest = _check(folder)
+            _refuse_what_is_there(replace)
+            _restore(folder, manifest)
+            _migrate()
+        self.stdout.write(f"Restored {folder}")
+        if settings.REDIS_URL:
+            self.stdout.write("Empty Redis (FLUSHDB) before you start the processes.")
+
+
+@contextmanager
+def _report_refusals() -> Iterator[None]:
+    try:
+        yield
+    except BadBackup as exc:
+        raise CommandError(f"Not restored: {exc}.") from exc
+    except ConfigurationError as exc:  # of the lock
+        raise CommandError(str(exc)) from exc
+    except (OSError, shutil.Error, sqlite3.Error) as exc:
+        raise CommandError(f"The restore failed: {exc}") from exc
+
+
+def _check(folder: Path) -> Manifest:
+    """Everything that can be known before something is changed. Raises BadBackup."""
+    manifest = read_manifest(folder)
+    if connection.vendor != manifest.vendor:
+        raise BadBackup(
+            f"it holds a database of {manifest.vendor}, and DATABASE_URL names one of"
+            f" {connection.vendor}"
+        )
+    check_files(folder, manifest)
+    if DATABASES[manifest.vendor] not in manifest.files:
+        raise BadBackup("it holds no database")
+    manifest.check_seal(_find_keys(folder, manifest))
+    refuse_unknown(manifest.migrations)
+    check_room(settings.DATA, manifest)
+    return manifest
+
+
+def _find_keys(folder: Path, manifest: Manifest) -> list[str]:
+    """The key ring that the server will have after the restore."""
+    if settings.KEYS_ARE_STORED and KEYS in manifest.files:
+        return (folder / KEYS).read_text().split()
+    return list(settings.ENCRYPTION_KEYS)
+
+
+def _refuse_what_is_there(replace: bool) -> None:
+    is_postgresql = connection.vendor == "postgresql"
+    has_database = postgresql.has_tables() if is_postgresql else _has_sqlite()
+    has_files = settings.MEDIA_ROOT.is_dir() and any(settings.MEDIA_ROOT.iterdir())
+    if not replace and (has_database or has_files):
+        what = "a database" if has_database else "uploaded files"
+        raise CommandError(
+            f"Not restored: there is {what} already; name another data folder and"
+            " database, or give --replace."
+        )
+    if is_postgresql and (others := postgresql.count_others()):
+        raise CommandError(
+            f"Not restored: {others} connections use the database; stop all web"
+            " processes and workers."
+        )
+
+
+def _has_sqlite() -> bool:
+    path = _sqlite_path()
+    return path.exists() and path.stat().st_size > 0
+
+
+def _sqlite_path() -> Path:
+    return Path(connection.settings_dict["NAME"])
+
+
+def _restore(folder: Path, manifest: Manifest) -> None:
+    connection.close()
+    with tempfile.TemporaryDirectory(prefix="restoring-", dir=settings.DATA) as name:
+        staged = Path(name)
+        copy_files(folder, staged, manifest.files)
+        database = staged / DATABASES[manifest.vendor]
+        if manifest.vendor == "sqlite":
+            _check_sqlite(database)
+            _exchange(staged, database)
+            return
+        has_former = postgresql.has_tables()
+        with postgresql.setting_tables_aside() if has_former else nullcontext():
+            postgresql.restore_from(database)
+            _exchange(staged, None)
+
+
+def _check_sqlite(path: Path) -> None:
+    with closing(sqlite3.connect(path)) as database:
+        (result,) = database.execute("PRAGMA quick_check").fetchone()
+    if result != "ok":
+        raise BadBackup(f"its database is damaged: {result}")
+
+
+def _exchange(staged: Path, sqlite: Path | None) -> None:
+    """Move what is there into a new folder, and what is staged to where that was."""
+    prefix = f"replaced-{timezone.now():%Y%m%d}-"
+    former = Path(tempfile.mkdtemp(prefix=prefix, dir=settings.DATA))
+    moves = [(staged / name, settings.DATA / name) for name in SECRETS]
+    if sqlite:
+        target = _sqlite_path()
+        moves.append((sqlite, target))
+        for suffix in ("-wal", "-shm"):  # of the database that is replaced
+            _set_aside(target.with_name(target.name + suffix), former)
+    # One by one: the folder of uploaded files may be a volume.
+    for path in [*settings.MEDIA_ROOT.glob("*")]:
+        _set_aside(path, former / "media")
+    for path in (staged / "media").glob("*"):
+        moves.append((path, settings.MEDIA_ROOT / path.name))
+    for source, target in moves:
+        if source.exists():
+            _set_aside(target, former)
+            target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            shutil.move(source, target)
+    with suppress(OSError):  # it is not empty
+        former.rmdir()
+
+
+def _set_aside(path: Path, former: Path) -> None:
+    if path.exists():
+        former.mkdir(mode=0o700, exist_ok=True)
+        shutil.move(path, former / path.name)
+
+
+def _migrate() -> None:
+    """In a new process, which has the key ring and the settings that were restored."""
+    done = subprocess.run(
+        [sys.executable, "-c", _MAIN, "migrate", "--verbosity=0"],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        check=False,
+    )
+    if done.returncode:
+        raise CommandError("Everything was restored, but not migrated: see above.")

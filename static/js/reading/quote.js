@@ -1,0 +1,57 @@
+// Quotes what the reader has selected in the transcript: a button below the selection, which
+// a shortcut presses, writes it into the message box.
+
+import { $, announce } from "../dom.js";
+import { replaceText } from "../people/completions.js";
+import { gettext } from "../texts.js";
+
+const GAP = 8; // pixels between the selection and the button
+const MAX = 20_000; // characters
+
+export function quoteSelections() {
+  const button = $("#quote");
+  const box = $("#text");
+  if (!button || !box?.checkVisibility()) return; // a reader who may not write
+  // Pressing the button would end the selection.
+  button.addEventListener("pointerdown", (event) => event.preventDefault());
+  button.addEventListener("click", quote);
+  document.addEventListener("selectionchange", () => show(button));
+}
+
+function quote() {
+  const selected = selectedText();
+  if (!selected) return;
+  const box = $("#text");
+  const lines = selected.split("\n").map((line) => `> ${line}`.trimEnd());
+  const before = box.value.trim() ? `${box.value.trimEnd()}\n\n` : "";
+  getSelection().removeAllRanges();
+  $("#quote").hidden = true;
+  replaceText(box, 0, box.value.length, `${before}${lines.join("\n")}\n\n`);
+  box.focus();
+  announce(gettext("The quotation is in the message box."));
+}
+
+/** "" unless the selection lies within what was asked or answered. */
+function selectedText() {
+  const selection = getSelection();
+  if (!selection.rangeCount || selection.isCollapsed) return "";
+  const { commonAncestorContainer: root } = selection.getRangeAt(0);
+  const element = root.nodeType === Node.ELEMENT_NODE ? root : root.parentElement;
+  if (!element.closest("#transcript .said, #transcript .asked-text, #transcript .answer")) {
+    return "";
+  }
+  return selection.toString().replaceAll("\r", "").trim().slice(0, MAX);
+}
+
+function show(button) {
+  button.hidden = !selectedText();
+  if (button.hidden) return;
+  const place = getSelection().getRangeAt(0).getBoundingClientRect();
+  const { offsetWidth: width, offsetHeight: height } = button;
+  const most = document.documentElement.clientWidth - width - GAP;
+  const left = Math.max(GAP, Math.min(place.left, most));
+  const bottom = innerHeight - $("#composer").offsetHeight - height - GAP;
+  const top = Math.max(GAP, Math.min(place.bottom + GAP, bottom));
+  button.style.left = `${left}px`;
+  button.style.top = `${top}px`;
+}

@@ -1,0 +1,261 @@
+"""Which limits apply to whom, what a refusal says at each entry point, and raises."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import Group, User
+from django.core.exceptions import ValidationError
+from django.test import Client
+from django.utils import timezone
+
+from conversations import engine
+from conversations.access.errors import UsageLimitReached
+from conversations.access.limits.admission import admit_message, limits_left
+from conversations.access.limits.amounts import Caps
+from conversations.access.limits.applicable import limits_of
+from conversations.models import (
+    AccessToken,
+    Conversation,
+    LimitRaise,
+    Turn,
+    UsageLimit,
+)
+from tests.conversations.page_scene import page_of
+from tests.conversations.scene import a_model, a_user, signed_in
+
+pytestmark = [
+    pytest.mark.django_db(transaction=True),
+    pytest.mark.usefixtures("scripted_host"),
+]
+
+JSON = "application/json"
+
+
+@pytest.fixture(autouse=True)
+def _no_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine, "submit", lambda *_: None)
+
+
+@pytest.fixture
+def ada() -> User:
+    a_model(is_default=True)
+    return a_user("ada")
+
+
+def limit(**fields: Any) -> UsageLimit:
+    row = UsageLimit(period="month", **fields)
+    row.full_clean()
+    row.save()
+    return row
+
+
+def caps(user: User, token: AccessToken | None = None) -> list[tuple[str, Caps]]:
+    found = limits_of(user.pk, token.pk if token else None)
+    return [(each.key.kind, each.caps) for each in found]
+
+
+def a_member(user: User, name: str) -> Group:
+    group = Group.objects.create(name=name)
+    user.groups.add(group)
+    return group
+
+
+def test_without_limits_nothing_applies_and_nothing_is_queried(
+    ada: User, django_assert_num_queries: Any
+):
+    assert limits_of(ada.pk) == ()
+    from conversations.access.limits.upkeep import update_limits
+
+    update_limits()
+    with django_assert_num_queries(0):
+        admit_message(ada.pk, None)
+
+
+def test_own_limits_come_before_groups_and_groups_before_everybodys(ada: User):
+    limit(requests=5, tokens=1000)
+    assert caps(ada) == [("user", Caps(requests=5, tokens=1000))]
+    limit(group=a_member(ada, "small"), requests=10)
+    limit(group=a_member(ada, "large"), requests=20)
+    assert caps(ada) == [("user", Caps(requests=20, tokens=1000))]
+    limit(user=ada, requests=3)
+    assert caps(ada) == [("user", Caps(requests=3, tokens=1000))]
+
+
+def test_what_a_group_shares_and_a_tokens_limit_narrow_only(ada: User):
+    token, _ = AccessToken.issue(ada, "own")
+    group = a_member(ada, "sales")
+    limit(user=ada, requests=3)
+    limit(group=group, is_shared=True, requests=2)
+    limit(token=token, requests=100)
+    assert sorted(kind for kind, _ in caps(ada, token)) == ["group", "token", "user"]
+    bob = a_user("bob")
+    bob.groups.add(group)
+    admit_message(ada.pk, None)
+    admit_message(bob.pk, None)
+    with pytest.raises(UsageLimitReached, match="group's limit, 2 messages"):
+        admit_message(bob.pk, None)
+    with pytest.raises(UsageLimitReached):
+        admit_message(ada.pk, token)  # the wide limit of a token admits nothing more
+
+
+def test_a_self_made_token_spends_its_users_limit(ada: User):
+    limit(user=ada, requests=2)
+    tokens = [AccessToken.issue(ada, name)[0] for name in "ab"]
+    admit_message(ada.pk, tokens[0])
+    admit_message(ada.pk, tokens[1])
+    with pytest.raises(UsageLimitReached):
+        admit_message(ada.pk, None)
+
+
+def test_a_raise_counts_until_its_end(ada: User):
+    limit(user=ada, requests=0)
+    with pytest.raises(UsageLimitReached):
+        admit_message(ada.pk, None)
+    more = LimitRaise.objects.create(
+        user=ada,
+        period="month",
+        requests=1,
+        reason="The audit",
+        ends_at=timezone.now() + timedelta(hours=1),
+    )
+    admit_message(ada.pk, None)
+    with pytest.raises(UsageLimitReached):
+        admit_message(ada.pk, None)
+    more.ends_at = timezone.now()
+    more.save()
+    assert caps(ada) == [("user", Caps(requests=0))]
+
+
+@pytest.mark.parametrize(
+    ("fields", "why"),
+    [
+        ({}, "at least one amount"),
+        ({"requests": 1, "is_shared": True}, "Only a group"),
+        ({"cost": Decimal(-1)}, "greater than or equal"),
+    ],
+)
+def test_limits_without_sense_are_refused(ada: User, fields: Any, why: str):
+    with pytest.raises(ValidationError, match=why):
+        limit(user=ada, **fields)
+
+
+def test_one_limit_for_a_subject_and_period(ada: User):
+    limit(requests=1)
+    limit(user=ada, requests=1)
+    for same in ({}, {"user": ada}):
+        with pytest.raises(ValidationError, match="for this period already"):
+            limit(requests=2, **same)
+
+
+def test_a_raise_needs_a_reason_and_an_end_in_the_future(ada: User):
+    over = LimitRaise(user=ada, requests=1, ends_at=timezone.now())
+    with pytest.raises(ValidationError) as caught:
+        over.full_clean()
+    assert set(caught.value.message_dict) == {"reason", "ends_at"}
+
+
+# Entry points
+
+
+def say_by_rest(client: Client, user: User) -> Any:
+    conversation, _ = Conversation.objects.get_or_create(owner=user)
+    url = f"/api/conversations/{conversation.pk}/turns/"
+    return client.post(url, {"input": "Hi"}, content_type=JSON)
+
+
+def test_rest_refuses_with_the_end_of_the_period(ada: User):
+    limit(user=ada, requests=1)
+    client = signed_in(ada)
+    assert say_by_rest(client, ada).status_code == 202
+    refused = say_by_rest(client, ada)
+    assert refused.status_code == 429
+    assert 0 < int(refused["Retry-After"]) <= 31 * 86_400
+    error = refused.json()["error"]
+    assert (error["code"], error["type"]) == ("insufficient_quota",) * 2
+    assert error["message"].startswith("Your limit, 1 message a month, is reached.")
+    assert Turn.objects.count() == 1
+
+
+def test_the_page_keeps_the_text_and_says_what_is_used_up(ada: User):
+    limit(user=ada, requests=1)
+    client = signed_in(ada)
+    assert say_by_rest(client, ada).status_code == 202
+    conversation = Conversation.objects.get()
+    refused = client.post(page_of(conversation), {"text": "What I wrote last"})
+    assert refused.status_code == 429
+    page = refused.content.decode()
+    assert "What I wrote last" in page
+    assert "Your limit, 1 message a month, is reached." in page
+    assert Turn.objects.count() == 1
+
+
+def test_a_page_in_german_says_it_in_the_active_language(ada: User):
+    limit(user=ada, requests=0)
+    with pytest.raises(UsageLimitReached) as caught:
+        admit_message(ada.pk, None)
+    assert caught.value.localized is not None
+    assert caught.value.localized() == str(caught.value)
+
+
+def test_people_see_what_is_left_before_they_send(ada: User):
+    limit(user=ada, requests=10, cost=Decimal("0.5"))
+    client = signed_in(ada)
+    say_by_rest(client, ada)
+    for url in ("/", "/settings/limits/", "/settings/usage/"):
+        page = client.get(url).content.decode()
+        assert "9 messages left of 10 messages a month" in page, url
+        assert "$0.5 left of $0.5 a month" in page, url
+
+
+def test_a_program_sees_what_is_left(ada: User):
+    limit(user=ada, requests=10, cost=Decimal("0.5"))
+    token, text = AccessToken.issue(ada, "own")
+    limit(token=token, size=1000)
+    caller = Client(headers={"Authorization": f"Bearer {text}"})
+    found = caller.get("/api/limits/").json()["results"]
+    assert [(e["applies_to"], e["measure"], e["left"]) for e in found] == [
+        ("user", "requests", 10),
+        ("user", "cost", 0.5),
+        ("token", "size", 1000),
+    ]
+    assert found[0]["ends_at"] is not None
+
+
+def test_bytes_of_a_message_are_limited(ada: User):
+    limit(user=ada, size=200)
+    client = signed_in(ada)
+    assert say_by_rest(client, ada).status_code == 202
+    assert limits_left(ada.pk)[0].left < 200
+    conversation = Conversation.objects.get()
+    url = f"/api/conversations/{conversation.pk}/turns/"
+    refused = client.post(url, {"input": "x" * 500}, content_type=JSON)
+    assert refused.status_code == 429
+    assert "200" in refused.json()["error"]["message"]
+
+
+def test_staff_see_and_set_limits_in_the_admin(ada: User):
+    staff = User.objects.create_superuser("root")
+    client = signed_in(staff)
+    limit(user=ada, requests=10)
+    row = UsageLimit.objects.get()
+    page = client.get(f"/admin/conversations/usagelimit/{row.pk}/change/")
+    assert "10 messages left of 10 messages a month" in page.content.decode()
+    end = timezone.localtime() + timedelta(days=1)
+    client.post(
+        "/admin/conversations/limitraise/add/",
+        {
+            "user": ada.pk,
+            "period": "month",
+            "requests": "5",
+            "reason": "A workshop",
+            "ends_at_0": end.date().isoformat(),
+            "ends_at_1": "12:00:00",
+        },
+    )
+    more = LimitRaise.objects.get()
+    assert (more.granted_by, more.reason) == (staff, "A workshop")
+    assert caps(ada) == [("user", Caps(requests=15))]

@@ -1,0 +1,155 @@
+"""Staff say why before they read what others have written, once in a session."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from django.apps import apps
+from django.test import Client
+from django.urls import NoReverseMatch, reverse
+from django.utils.http import urlencode
+
+from conversations.audit.models import AuditEvent, AuditText
+from conversations.models import Conversation
+from project.admin_pages.reading import PAGES
+from tests.conversations.scene import a_finished_turn, a_user, signed_in, staff
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture(autouse=True)
+def asking(settings):
+    settings.READING_NEEDS_REASON = True
+
+
+@pytest.fixture
+def turn():
+    row = Conversation.objects.create(owner=a_user("ada"))
+    return a_finished_turn(row, "words-of-ada")
+
+
+@pytest.fixture
+def reader() -> Client:
+    return signed_in(staff("reader", "inspect_turn", "view_turn"))
+
+
+def page_of(turn: Any) -> str:
+    return reverse("admin:conversations_turn_change", args=[turn.pk])
+
+
+def reads() -> list[dict[str, Any]]:
+    events = AuditEvent.objects.filter(action="content.read").order_by("id")
+    texts = AuditText.objects.in_bulk([event.pk for event in events])
+    return [json.loads(texts[event.pk].details or "{}") for event in events]
+
+
+def test_the_reason_is_asked_first_and_once(reader, turn):
+    asked = reader.get(page_of(turn))
+    assert asked.status_code == 302
+    assert "words-of-ada" not in asked.content.decode()
+    reason_page = asked["Location"]
+    assert "Why do you read this?" in reader.get(reason_page).content.decode()
+    assert reads() == []
+
+    data = {"reason": "Ticket 4711", "next": page_of(turn)}
+    assert reader.post(reason_page, data)["Location"] == page_of(turn)
+    for _ in range(2):
+        assert "words-of-ada" in reader.get(page_of(turn)).content.decode()
+
+    assert reads() == [{"reason": "Ticket 4711"}] * 2
+    event = AuditEvent.objects.filter(action="content.read").first()
+    assert (event.target_id, event.subject) == (turn.pk, turn.conversation.owner_id)
+
+
+def test_the_addresses_of_lists_ask_as_well(reader, turn):
+    """They quote the underscore of an id, as the admin does."""
+    quoted = page_of(turn).replace("resp_", "resp_5F")
+    listed = reader.get(reverse("admin:conversations_turn_changelist"))
+    assert quoted in listed.content.decode()
+
+    assert reader.get(quoted)["Location"].startswith(reverse("admin:reading_reason"))
+    assert reads() == []
+    reader.post(reverse("admin:reading_reason"), {"reason": "Ticket 4711"})
+    assert "words-of-ada" in reader.get(quoted).content.decode()
+    assert reads() == [{"reason": "Ticket 4711"}]
+
+
+def test_a_refused_change_does_not_show_the_page_without_a_reason(turn):
+    """A form with a mistake is shown again, with the rows beside it."""
+    item = turn.items.latest("position")
+    client = signed_in(a_user("root", is_staff=True, is_superuser=True))
+    address = reverse("admin:conversations_item_change", args=[item.pk])
+
+    answer = client.post(address, {"payload": "no JSON"})
+
+    assert answer["Location"].startswith(reverse("admin:reading_reason"))
+    assert "words-of-ada" not in answer.content.decode()
+
+
+def test_another_session_is_asked_again(reader, turn):
+    reader.post(reverse("admin:reading_reason"), {"reason": "Ticket 4711"})
+    assert reader.get(page_of(turn)).status_code == 200
+
+    again = signed_in(turn.conversation.owner.__class__.objects.get(username="reader"))
+
+    assert again.get(page_of(turn)).status_code == 302
+
+
+@pytest.mark.parametrize("reason", ["", "   ", "abc", "x" * 501])
+def test_a_reason_is_more_than_a_word(reader, turn, reason):
+    data = {"reason": reason, "next": page_of(turn)}
+    assert reader.post(reverse("admin:reading_reason"), data).status_code == 200
+    assert reader.get(page_of(turn)).status_code == 302
+
+
+@pytest.mark.parametrize(
+    "elsewhere", ["https://evil.example/", "//evil.example", "x:y"]
+)
+def test_the_reason_leads_to_no_other_site(reader, elsewhere):
+    data = {"reason": "Ticket 4711", "next": elsewhere}
+    answer = reader.post(reverse("admin:reading_reason"), data)
+    assert answer["Location"] == reverse("admin:index")
+
+
+def test_what_is_ones_own_needs_no_reason(turn):
+    owner = turn.conversation.owner
+    owner.is_staff = owner.is_superuser = True
+    owner.save()
+
+    assert signed_in(owner).get(page_of(turn)).status_code == 200
+    assert reads() == []
+
+
+def test_who_may_not_read_is_refused_and_nothing_is_recorded(turn):
+    clerk = signed_in(staff("clerk", "view_user"))
+    clerk.post(reverse("admin:reading_reason"), {"reason": "Ticket 4711"})
+
+    assert clerk.get(page_of(turn)).status_code in (302, 403)
+    assert reads() == []
+
+
+def test_an_export_needs_a_reason(turn):
+    client = signed_in(a_user("root", is_staff=True, is_superuser=True))
+    address = reverse("admin:conversations_conversation_changelist")
+    data = {"action": "export", "_selected_action": [turn.conversation_id]}
+
+    asked = client.post(address, data)
+
+    query = urlencode({"next": address})
+    assert asked["Location"] == f"{reverse('admin:reading_reason')}?{query}"
+    client.post(asked["Location"], {"reason": "Ticket 4711", "next": address})
+    assert client.post(address, data)["Content-Type"] == "application/zip"
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_each_page_exists_and_its_owner_can_be_looked_up(name):
+    label, owner_of, argument = PAGES[name]
+    model = apps.get_model(label if "." in label else f"conversations.{label}")
+    list(model._base_manager.values_list(owner_of)[:1])
+    arguments = {argument: 1} | ({"pk": 1} if argument == "row" else {})
+    try:
+        reverse(f"admin:{name}", kwargs=arguments)
+    except NoReverseMatch:
+        pytest.fail(f"no page {name}")

@@ -1,0 +1,106 @@
+"""Which worker takes a turn that all are notified of."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from asgiref.sync import sync_to_async
+from django.conf import settings
+
+from conversations import engine, turn_queue
+from conversations.engine import claim_store
+from conversations.engine.database.turn_notices import TurnNotice
+from conversations.models import Turn
+from llm.wire.deltas import FinishDelta, TextDelta
+from llm.wire.items import user_message
+
+pytestmark = pytest.mark.skipif(
+    not settings.REDIS_URL, reason="a process alone gets no notices"
+)
+ANSWER = [TextDelta(0, "Hello."), FinishDelta("stop")]
+
+
+@pytest.fixture
+def unnoticed(monkeypatch):
+    """Turns are opened without a notice."""
+    monkeypatch.setattr(turn_queue, "enqueue", lambda turn_id: None)
+
+
+async def opened(conversation: Any) -> Turn:
+    items = [user_message("Hi")]
+    return (await sync_to_async(conversation.open_turn)(items)).turn
+
+
+async def status_at_the_end(turn: Turn) -> str:
+    async for _ in engine.subscribe(turn.pk, None):
+        pass
+    await turn.arefresh_from_db()
+    return str(turn.status)
+
+
+def is_taken_at_once(turn: Turn, *, is_first: bool) -> bool:
+    here = engine.require_engine()
+    here.receive_notice(TurnNotice(turn.pk, turn.conversation_id, is_first))
+    return turn.pk in here.dispatcher.active_turns
+
+
+async def test_a_first_turn_is_taken_at_once(conversation, say, running, unnoticed):
+    say(ANSWER)
+    turn = await opened(conversation)
+    assert is_taken_at_once(turn, is_first=True)
+    assert await status_at_the_end(turn) == Turn.Status.COMPLETED
+
+
+async def test_the_worker_of_the_last_turn_takes_the_next_at_once(
+    conversation, say, running, unnoticed
+):
+    say(ANSWER)
+    first = await opened(conversation)
+    assert is_taken_at_once(first, is_first=True)
+    await status_at_the_end(first)
+    turn = await opened(conversation)
+    assert is_taken_at_once(turn, is_first=False)
+    assert await status_at_the_end(turn) == Turn.Status.COMPLETED
+
+
+async def test_another_worker_takes_it_a_moment_later(
+    conversation, say, running, unnoticed
+):
+    say(ANSWER)
+    turn = await opened(conversation)
+    assert not is_taken_at_once(turn, is_first=False)
+    assert await status_at_the_end(turn) == Turn.Status.COMPLETED
+
+
+async def test_a_turn_that_was_claimed_meanwhile_is_left_alone(
+    conversation, say, running, unnoticed
+):
+    script = say(ANSWER)
+    taken, own = await opened(conversation), None
+    await sync_to_async(claim_store.claim)(taken.pk)
+    assert not is_taken_at_once(taken, is_first=False)
+    own = await opened(await sync_to_async(another)(conversation))
+    assert not is_taken_at_once(own, is_first=False)  # held back with the other
+    assert await status_at_the_end(own) == Turn.Status.COMPLETED
+    assert len(script.requests) == 1
+
+
+def another(conversation: Any) -> Any:
+    return type(conversation).objects.create(
+        owner=conversation.owner, language_model=conversation.language_model
+    )
+
+
+async def test_the_notice_says_what_the_worker_needs(conversation, say, running):
+    """As PostgreSQL delivers it: the turn runs though no sweep looked for it."""
+    say(ANSWER)
+    turns = [await opened(conversation) for _ in range(2)]
+    for turn in turns:
+        assert await status_at_the_end(turn) == Turn.Status.COMPLETED
+
+
+def test_a_notice_is_read():
+    notice = TurnNotice.parse("resp_1 conv_1 t")
+    assert notice == TurnNotice("resp_1", "conv_1", True)
+    assert not TurnNotice.parse("resp_2 conv_1 f").is_first

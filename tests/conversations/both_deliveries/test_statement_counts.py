@@ -1,0 +1,84 @@
+"""The number of statements that a turn costs PostgreSQL, without its BEGIN and COMMIT
+and without the reads of the request that opens it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from functools import reduce
+from operator import and_
+from typing import Any
+
+import pytest
+from asgiref.sync import sync_to_async
+from django.conf import settings
+from django.db import connection
+from django.db.backends.signals import connection_created
+
+from conversations import engine
+from conversations.models import Turn
+from llm.wire.deltas import FinishDelta, TextDelta
+from llm.wire.items import user_message
+
+pytestmark = pytest.mark.skipif(
+    not settings.REDIS_URL, reason="SQLite runs in the process"
+)
+#: Lower it with each statement that is saved; never raise it.
+BOUND = 19
+TURNS = 4  # what all of them sent counts: at times the engine's periodic work falls in
+
+
+class Statements:
+    """What the watched connections execute."""
+
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+
+    def note(self, execute: Any, sql: str, *arguments: Any) -> Any:
+        self.texts.append(sql)
+        return execute(sql, *arguments)
+
+    def watch(self, connection: Any, **signal: Any) -> None:
+        """Each engine thread's, as it opens."""
+        connection.execute_wrappers.append(self.note)
+
+
+@pytest.fixture
+def statements() -> Iterator[Statements]:
+    watching = Statements()
+    connection_created.connect(watching.watch)
+    yield watching
+    connection_created.disconnect(watching.watch)
+
+
+async def test_a_turn_takes_few_statements(statements, conversation, say, running):
+    say([TextDelta(0, "Hello."), FinishDelta("stop")])
+    # Connects all threads, and is the first turn of its conversation.
+    await answer(conversation, statements)
+    executed: list[Counter[str]] = []
+    for _ in range(TURNS):
+        before = len(statements.texts)
+        await answer(conversation, statements)
+        executed.append(Counter(statements.texts[before:]))
+    common = reduce(and_, executed)
+    assert any("pg_notify" in sql for sql in common), "it counts the opening"
+    assert any("SET status" in sql for sql in common), "and the end"
+    assert "SELECT 1" not in common, "a check of a connection"
+    assert common.total() <= BOUND, common
+
+
+async def answer(conversation: Any, statements: Statements) -> None:
+    turn = await sync_to_async(_open)(conversation, statements)
+    engine.submit(turn.pk, conversation.pk)
+    batches = engine.subscribe(turn.pk, None)
+    assert [entry async for batch in batches for entry in batch]
+
+
+def _open(conversation: Any, statements: Statements) -> Turn:
+    note = statements.note
+    if note in connection.execute_wrappers:  # it was opened during this test
+        turn: Turn = conversation.open_turn([user_message("Hi")]).turn
+        return turn
+    with connection.execute_wrapper(note):
+        turn = conversation.open_turn([user_message("Hi")]).turn
+        return turn

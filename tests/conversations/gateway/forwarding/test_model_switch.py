@@ -1,0 +1,247 @@
+"""Changing the model between two requests of a client breaks no conversation.
+
+The client sends back what it was sent, through each API, and the hosts behind the
+gateway refuse what the real ones refuse (`tests.llm.strict`).
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import AsyncIterator, Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import orjson
+import pytest
+
+from llm.provider import Endpoint
+from llm.providers import all_providers
+from tests.conversations.gateway.forwarding.hosts import (
+    PATHS,
+    Client,
+    Host,
+    Received,
+    Reply,
+    add_model,
+)
+from tests.llm.strict import chat, gemini, messages, responses
+from tests.llm.strict.rules import PLACES, TOOL, Refusal
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.slow]
+
+PNG = "iVBORw0KGgo="
+#: The provider's kind, the wire format, the model, and the host.
+MODELS: list[tuple[str, str, str, Any]] = [
+    ("openai", "openai_responses", "gpt-6-luna", responses),
+    ("xai", "openai_responses", "grok-4.7", responses),
+    ("openai", "openai_chat", "gpt-6-luna", chat),
+    ("deepseek", "openai_chat", "deepseek-v4-pro", chat),
+    ("anthropic", "anthropic", "claude-sonnet-5-5", messages),
+    ("anthropic", "anthropic", "claude-haiku-4-5", messages),
+    ("gemini", "gemini", "gemini-3.8-flash", gemini),
+]
+
+
+def strict_reply(kind: str, codec: str, fake: Any, received: Received) -> Reply:
+    body = received.body
+    provider = all_providers()[kind]
+    endpoint = Endpoint(provider=provider, codec=provider.codec(codec), route="1:1")
+    model = body.get("model") or received.path.rpartition("/")[2].partition(":")[0]
+    answered = fake.answer(_usual(body), endpoint.issuer(model))
+    if isinstance(answered, Refusal):
+        error = {"message": answered.message, "type": "invalid_request_error"}
+        text = json.dumps({"type": "error", "error": error})
+        return answered.status, "application/json", text.encode()
+    return 200, "text/event-stream", answered
+
+
+def _usual(body: dict[str, Any]) -> dict[str, Any]:
+    """With the short forms written out, which the fakes do not read."""
+    body = json.loads(json.dumps(body))
+    if isinstance(body.get("input"), str):
+        body["input"] = [{"role": "user", "content": body["input"]}]
+    for message in body.get("messages", ()) if "max_tokens" in body else ():
+        if isinstance(message["content"], str):
+            message["content"] = [{"type": "text", "text": message["content"]}]
+    return body
+
+
+class Talk:
+    """The conversation of a client of one API, which keeps it itself."""
+
+    def __init__(self, api: str) -> None:
+        self.api = api
+        self.entries: list[dict[str, Any]] = []
+
+    def body(self, model: str) -> dict[str, Any]:
+        name = "input" if self.api == "responses" else "messages"
+        usual: dict[str, Any] = {"model": model, name: self.entries, "stream": True}
+        if self.api == "responses":
+            include = ["reasoning.encrypted_content"]
+            return {**usual, "store": False, "include": include, "tools": [TOOL]}
+        function = {n: TOOL[n] for n in ("name", "description", "parameters")}
+        if self.api == "chat":
+            return {**usual, "tools": [{"type": "function", "function": function}]}
+        schema = function.pop("parameters")
+        tool = {**function, "input_schema": schema}
+        return {**usual, "max_tokens": 9000, "tools": [tool]}
+
+    def ask(self, text: str, *, image: bool) -> None:
+        self.entries.append({"role": "user", "content": self._content(text, image)})
+
+    def _content(self, text: str, image: bool) -> list[dict[str, Any]]:
+        url = f"data:image/png;base64,{PNG}"
+        source = {"type": "base64", "media_type": "image/png", "data": PNG}
+        parts: dict[str, Any] = {
+            "chat": ("text", {"type": "image_url", "image_url": {"url": url}}),
+            "messages": ("text", {"type": "image", "source": source}),
+            "responses": ("input_text", {"type": "input_image", "image_url": url}),
+        }
+        kind, picture = parts[self.api]
+        words = {"type": kind, "text": text}
+        return [words, picture] if image else [words]
+
+    def take(self, stream: bytes) -> list[str]:
+        """Keep the answer; the ids of its calls."""
+        events = [
+            orjson.loads(line.removeprefix(b"data: "))
+            for line in stream.splitlines()
+            if line.startswith(b"data: {")
+        ]
+        assert not any("error" in e for e in events if e.get("error")), stream
+        return getattr(self, f"_take_{self.api}")(events)  # type: ignore[no-any-return]
+
+    def _take_responses(self, events: list[dict[str, Any]]) -> list[str]:
+        items = [
+            event["item"]
+            for event in events
+            if event["type"] == "response.output_item.done"
+        ]
+        self.entries += items
+        return [item["call_id"] for item in items if item["type"] == "function_call"]
+
+    def _take_chat(self, events: list[dict[str, Any]]) -> list[str]:
+        message: dict[str, Any] = {"role": "assistant", "content": None}
+        calls: dict[int, dict[str, Any]] = {}
+        for delta in (c["delta"] for e in events for c in e.get("choices", ())):
+            for name in ("content", "reasoning_content"):
+                if text := delta.get(name):
+                    message[name] = (message.get(name) or "") + text
+            if details := delta.get("reasoning_details"):
+                message.setdefault("reasoning_details", []).extend(details)
+            for piece in delta.get("tool_calls", ()):
+                call = calls.setdefault(
+                    piece["index"], {"type": "function", "function": {"arguments": ""}}
+                )
+                call["id"] = piece.get("id") or call.get("id")
+                function = piece["function"]
+                call["function"]["name"] = function.get("name") or call["function"].get(
+                    "name"
+                )
+                call["function"]["arguments"] += function.get("arguments") or ""
+        if calls:
+            message["tool_calls"] = [calls[n] for n in sorted(calls)]
+        self.entries.append(message)
+        return [call["id"] for call in message.get("tool_calls", ())]
+
+    def _take_messages(self, events: list[dict[str, Any]]) -> list[str]:
+        blocks: dict[int, dict[str, Any]] = {}
+        texts: dict[int, str] = {}
+        for event in events:
+            index = event.get("index", 0)
+            if event["type"] == "content_block_start":
+                blocks[index] = event["content_block"]
+            elif event["type"] == "content_block_delta":
+                delta = event["delta"]
+                for name in ("text", "thinking", "signature"):
+                    if name in delta:
+                        before = blocks[index].get(name) or ""
+                        blocks[index][name] = before + delta[name]
+                if "partial_json" in delta:
+                    texts[index] = texts.get(index, "") + delta["partial_json"]
+        for index, text in texts.items():
+            blocks[index]["input"] = json.loads(text or "{}")
+        content = [blocks[n] for n in sorted(blocks)]
+        self.entries.append({"role": "assistant", "content": content})
+        return [block["id"] for block in content if block["type"] == "tool_use"]
+
+    def give(self, ids: list[str]) -> None:
+        """The outputs of the calls."""
+        match self.api:
+            case "chat":
+                self.entries += [
+                    {"role": "tool", "tool_call_id": id, "content": "3 °C"}
+                    for id in ids
+                ]
+            case "responses":
+                kind = "function_call_output"
+                self.entries += [
+                    {"type": kind, "call_id": id, "output": "3 °C"} for id in ids
+                ]
+            case _:
+                content = [
+                    {"type": "tool_result", "tool_use_id": id, "content": "3 °C"}
+                    for id in ids
+                ]
+                self.entries.append({"role": "user", "content": content})
+
+
+@pytest.fixture
+async def client() -> AsyncIterator[Client]:
+    client = await Client().open()
+    yield client
+    await client.close()
+
+
+def hosts() -> Iterator[tuple[str, str, str, Host]]:
+    for kind, codec, model, fake in MODELS:
+
+        def reply(received: Received, kind=kind, codec=codec, fake=fake) -> Reply:
+            return strict_reply(kind, codec, fake, received)
+
+        yield kind, codec, model, Host(reply)
+
+
+def pairs(api: str) -> Iterator[tuple[int, int]]:
+    """All ordered pairs, without three gaps: Chat Completions carries no signatures of
+    Claude's; those of two models of one account cannot be told apart; and OpenAI waits
+    for the outputs of xAI's own tools, when it gets xAI's items after its own."""
+    for first, second in itertools.product(range(len(MODELS)), repeat=2):
+        claudes = [MODELS[n][0] for n in (first, second)].count("anthropic")
+        if (api == "chat" and claudes) or (claudes == 2 and first != second):
+            continue
+        if api == "responses" and {first, second} == {0, 1}:
+            continue
+        yield first, second
+
+
+@pytest.mark.parametrize("api", PATHS)
+async def test_no_host_refuses_what_another_has_answered(api: str, client: Client):
+    refused: list[str] = []
+    with ExitStack() as stack:
+        names: list[str] = []
+        for kind, codec, model, host in hosts():
+            stack.enter_context(host)
+            names.append(await add_model(kind, codec, host.url, model))
+        for first, second in pairs(api):
+            turns = names[first], names[second], names[first]
+            if error := await _refusal(api, client, turns):
+                refused.append(f"{names[first]} > {names[second]}: {error}")
+    assert not refused, "\n".join(refused)
+
+
+async def _refusal(api: str, client: Client, models: tuple[str, ...]) -> str:
+    """The first refusal of a conversation with two calls at once in each turn."""
+    talk = Talk(api)
+    has_image = not any("deepseek" in model for model in models)
+    for model in models:
+        talk.ask("wish: tools", image=has_image)
+        for _ in PLACES:
+            answer = await client.post(PATHS[api], talk.body(model))
+            if answer.status != 200:
+                return answer.body.decode()[:300]
+            if not (ids := talk.take(answer.body)):
+                break
+            talk.give(ids)
+    return ""

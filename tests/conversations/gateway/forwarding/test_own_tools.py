@@ -1,0 +1,186 @@
+"""Parley's own tools in a request whose body is forwarded, and what else it changes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from asgiref.sync import sync_to_async
+
+from llm.models import ModelCall
+from tests.conversations.gateway.forwarding.hosts import (
+    CODECS,
+    FORWARDED,
+    KEY,
+    PATHS,
+    Client,
+    Host,
+    Received,
+    Reply,
+    add_model,
+    canned_reply,
+)
+from tools.models import Tool
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+_HI = [{"role": "user", "content": "What is 2+3?"}]
+_SCHEMA = {"type": "object", "properties": {"at": {"type": "string"}}}
+OWN = {"type": "parley:tools", "names": ["calculator"]}
+ARGUMENTS = {"expression": "2+3"}
+BODIES: dict[str, dict[str, Any]] = {
+    "chat": {
+        "messages": _HI,
+        "tools": [
+            {
+                "type": "function",
+                "function": {"name": "look", "parameters": _SCHEMA, "news": 1},
+            },
+            OWN,
+        ],
+        "tool_choice": "required",
+        "logit_bias": {"7": 1},
+    },
+    "messages": {
+        "messages": [
+            {
+                "role": "user",
+                "content": [
+                    {
+                        "type": "text",
+                        "text": "What is 2+3?",
+                        "cache_control": {"type": "ephemeral", "ttl": "1h"},
+                    }
+                ],
+            }
+        ],
+        "max_tokens": 100,
+        "tools": [{"name": "look", "input_schema": _SCHEMA, "news": 1}, OWN],
+        "tool_choice": {"type": "any", "disable_parallel_tool_use": True},
+        "context_management": {"edits": []},
+    },
+    "responses": {
+        "input": "What is 2+3?",
+        "store": False,
+        "tools": [
+            {"type": "function", "name": "look", "parameters": _SCHEMA, "news": 1},
+            OWN,
+        ],
+        "tool_choice": "required",
+        "truncation": "auto",
+    },
+}
+
+
+def calling(api: str, received: Received) -> Reply:
+    """The first answer calls `calculator`; the second is a text."""
+    entries = received.body.get("messages", received.body.get("input"))
+    if isinstance(entries, list) and len(entries) > 1:
+        return canned_reply(api, received)
+    arguments = json.dumps(ARGUMENTS)
+    whole, *_ = json.loads(canned_reply(api, received)[2]), None
+    if api == "chat":
+        function = {"name": "calculator", "arguments": arguments}
+        call = {"id": "call_1", "type": "function", "function": function}
+        message = {"role": "assistant", "content": None, "tool_calls": [call]}
+        whole["choices"] = [
+            {"index": 0, "message": message, "finish_reason": "tool_calls"}
+        ]
+    elif api == "messages":
+        thought = {"type": "thinking", "thinking": "Hm.", "signature": "c2ln"}
+        use = {"type": "tool_use", "id": "toolu_1", "name": "calculator"}
+        whole["content"] = [thought, {**use, "input": ARGUMENTS}]
+        whole["stop_reason"] = "tool_use"
+    else:
+        call = {"type": "function_call", "id": "fc_host", "call_id": "call_1"}
+        call |= {"name": "calculator", "arguments": arguments, "status": "completed"}
+        whole["output"] = [call]
+    return 200, "application/json", json.dumps(whole).encode()
+
+
+@pytest.fixture
+async def client() -> AsyncIterator[Client]:
+    client = await Client().open()
+    yield client
+    await client.close()
+
+
+@pytest.mark.parametrize("api", FORWARDED)
+async def test_tools_run_inside_a_request_whose_fields_stay(api: str, client: Client):
+    await sync_to_async(Tool.objects.sync)()
+    with Host(lambda received: calling(api, received)) as host:
+        kind = "anthropic" if api == "messages" else "openai"
+        model = await add_model(kind, CODECS[api], host.url, "new-model")
+        answer = await client.post(PATHS[api], {**BODIES[api], "model": model})
+    assert answer.status == 200, answer.body
+    assert b"Hi" in answer.body
+    first, second = (received.body for received in host.received)
+    for body in (first, second):
+        for name in BODIES[api].keys() - {"tools", "tool_choice", "store"}:
+            sent = BODIES[api][name]
+            got = body[name]
+            if isinstance(got, list):
+                sent = _HI if isinstance(sent, str) else sent
+                got = got[: len(sent)]
+            assert got == sent, name
+        assert body["tools"][0] == BODIES[api]["tools"][0]
+        assert "calculator" in json.dumps(body["tools"][1])
+        assert len(body["tools"]) == 2
+    assert first["tool_choice"] == BODIES[api]["tool_choice"]
+    assert "required" not in json.dumps(second["tool_choice"])
+    rest = second.get("messages", second.get("input"))[1:]
+    assert "calculator" in json.dumps(rest[0])
+    assert "5" in json.dumps(rest[-1])
+    if api == "messages":
+        assert rest[0]["content"][0]["signature"] == "c2ln"
+        assert second["tool_choice"]["disable_parallel_tool_use"] is True
+
+
+async def test_an_error_inside_a_stream_is_parleys_and_shows_no_key(client: Client):
+    def reply(received: Received) -> Reply:
+        status, kind, whole = canned_reply("chat", received)
+        start = whole[: whole.index(b"\n\n") + 2]
+        error = {"error": {"message": f"wrong key {KEY}", "code": "x", "type": "y"}}
+        return status, kind, start + b"data: %b\n\n" % json.dumps(error).encode()
+
+    with Host(reply) as host:
+        model = await add_model("openai", "openai_chat", host.url, "new-model")
+        body = {"model": model, "messages": _HI, "stream": True}
+        answer = await client.post(PATHS["chat"], body)
+    assert b"Hi" in answer.body
+    assert KEY.encode() not in answer.body
+    frames = answer.body.strip().split(b"\n\n")
+    assert json.loads(frames[-2].removeprefix(b"data: "))["error"]["message"]
+    assert frames[-1] == b"data: [DONE]"
+
+
+async def test_a_refusal_before_the_answer_has_its_status(client: Client):
+    error = json.dumps({"error": {"message": "no such thing", "param": "n"}})
+
+    with Host(lambda received: (400, "application/json", error.encode())) as host:
+        model = await add_model("openai", "openai_chat", host.url, "new-model")
+        for stream in (False, True):
+            body = {"model": model, "messages": _HI, "stream": stream, "n": 99}
+            answer = await client.post(PATHS["chat"], body)
+            assert answer.status == 400
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("api", FORWARDED)
+async def test_each_call_has_its_row_with_its_usage(
+    api: str, stream: bool, client: Client
+):
+    with Host(lambda received: canned_reply(api, received)) as host:
+        kind = "anthropic" if api == "messages" else "openai"
+        model = await add_model(kind, CODECS[api], host.url, "new-model")
+        usual = {"input": "Hi", "store": False} if api == "responses" else {}
+        body = {"messages": _HI, "max_tokens": 9} if api != "responses" else usual
+        await client.post(PATHS[api], {**body, "model": model, "stream": stream})
+    await client.close()  # writes the rows
+    row = await ModelCall.objects.aget()
+    expected = 93 if api == "messages" else 9
+    assert (row.input_tokens, row.output_tokens) == (expected, 2)
+    assert row.status == ModelCall.Status.COMPLETED
+    assert row.ttft is not None

@@ -1,0 +1,136 @@
+"""What helps to write a message: quotations, long texts as files, a chat's options."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.integration.browser.test_chat import (
+    Open,
+    browser,
+    chat_address,
+    expect_end,
+    last,
+    open_page,
+    send_message,
+)
+
+__all__ = ["browser", "open_page"]
+
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
+
+SELECT = """(selector) => {
+  const range = document.createRange();
+  range.selectNodeContents(document.querySelector(selector));
+  getSelection().removeAllRanges();
+  getSelection().addRange(range);
+}"""
+PASTE = """([text, shiftKey]) => {
+  const box = document.querySelector("#text");
+  box.focus();
+  const held = { key: "v", shiftKey, bubbles: true };
+  box.dispatchEvent(new KeyboardEvent("keydown", held));
+  const clipboardData = new DataTransfer();
+  clipboardData.setData("text/plain", text);
+  const event = new ClipboardEvent(
+    "paste", { clipboardData, bubbles: true, cancelable: true });
+  return box.dispatchEvent(event);
+}"""
+LONG = "All work and no play.\n" * 400
+
+
+def test_a_selection_is_quoted_by_button_and_by_key(open_page: Open):
+    page = open_page()
+    send_message(page, "/echo First line\n\nSecond line")
+    expect_end(page)
+    box = page.get_by_label("Message", exact=True)
+    box.fill("About this:")
+    quote = page.get_by_role("button", name="Quote")
+    expect(quote).to_be_hidden()
+    page.evaluate(SELECT, ".turn:last-child .said")
+    quote.click()
+    expect(quote).to_be_hidden()
+    expect(box).to_be_focused()
+    expect(box).to_have_value("About this:\n\n> First line\n>\n> Second line\n\n")
+
+    box.fill("")
+    page.locator("h1").first.click()
+    page.evaluate(SELECT, ".turn:last-child .said p")
+    page.keyboard.press("q")
+    expect(box).to_have_value("> First line\n\n")
+
+
+def test_what_is_not_of_the_conversation_is_not_quoted(open_page: Open):
+    page = open_page()
+    send_message(page, "/echo Hello")
+    expect_end(page)
+    page.evaluate(SELECT, ".bar")
+    expect(page.locator("#quote")).to_be_hidden()
+    page.keyboard.press("Escape")
+    page.locator("h1").first.click()
+    page.keyboard.press("q")
+    expect(page.locator("#announcer")).to_contain_text("Select a text")
+
+
+def test_a_long_text_that_is_pasted_becomes_a_file(open_page: Open):
+    page = open_page()
+    assert paste(page, "short") is True  # the browser pastes it
+    assert paste(page, LONG) is False
+    assert paste(page, LONG) is False
+    names = page.locator(".attached-file [data-slot=name]")
+    expect(names).to_have_text(["pasted.txt", "pasted-2.txt"])
+    assert paste(page, LONG, shift=True) is True
+    expect(names).to_have_count(2)
+    send_message(page, "/echo Sent")
+    chat_address(page)
+    expect(last(page).locator(".said")).to_have_text("Sent")
+    expect(last(page).locator(".asked").get_by_text("pasted-2.txt")).to_be_visible()
+
+
+def test_a_tool_is_named_and_switched_on(open_page: Open):
+    page = open_page()
+    tools = page.locator("#tools")
+    tools.locator("summary").click()
+    clock = tools.locator("[name=tool]").first
+    name = clock.get_attribute("value") or ""
+    clock.uncheck()
+    tools.locator("summary").click()
+    box = page.get_by_label("Message", exact=True)
+    box.press_sequentially(f"Ask @{name[:4]}")
+    page.get_by_role("option", name=re.compile(f"^{name}")).click()
+    expect(box).to_have_value(f"Ask {name} ")
+    expect(clock).to_be_checked()
+
+
+def paste(page: Page, text: str, *, shift: bool = False) -> bool:
+    """Whether the browser itself pastes it."""
+    is_left: bool = page.evaluate(PASTE, [text, shift])
+    return is_left
+
+
+@pytest.mark.parametrize("script", [True, False])
+def test_a_chat_gets_instructions_and_an_effort(open_page: Open, script: bool):
+    page = open_page(java_script_enabled=script)
+    page.locator(".new-options summary").click()
+    page.get_by_label("Instructions", exact=True).fill("Answer in verse.")
+    page.get_by_label("Effort of thinking").select_option("high")
+    page.get_by_label("Message", exact=True).fill("/echo Begun")
+    page.get_by_role("button", name="Send", exact=True).click()
+    page.wait_for_url("**/chat/*/**")
+    if script:  # the end of a turn renders the row anew, which closes its menu
+        expect(page.get_by_role("button", name="Copy the answer")).to_be_visible()
+    row = page.locator(".row.is-current")
+    row.locator("summary").click()
+    row.get_by_role("link", name="Instructions and effort").click()
+    instructions = page.get_by_label("Instructions", exact=True)
+    expect(instructions).to_have_value("Answer in verse.")
+    expect(page.get_by_label("Effort of thinking")).to_have_value("high")
+    instructions.fill("Answer in prose.")
+    page.get_by_role("button", name="Save", exact=True).click()
+    expect(page.locator("#dialog")).to_be_hidden()
+    page.reload()
+    row.locator("summary").click()
+    row.get_by_role("link", name="Instructions and effort").click()
+    expect(instructions).to_have_value("Answer in prose.")

@@ -1,0 +1,107 @@
+"""Second factors, identity providers, invitations and SCIM leave events."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from allauth.mfa.models import Authenticator
+from django.contrib.auth.models import Group, User
+from django.core.cache import cache
+from django.test import Client
+from django.urls import reverse
+
+from conversations.audit.models import AuditEvent, AuditText
+from project.accounts.models import IdentityProvider, Invitation
+from tests.conversations.scene import a_user, signed_in
+from tests.project.accounts.test_scim import ADA, Program
+from tests.project.accounts.test_second_factors import enrol, sign_in
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+SECRET = "client-secret-of-this-test"
+
+
+@pytest.fixture
+def root() -> User:
+    return a_user("root", is_staff=True, is_superuser=True)
+
+
+def events(*areas: str) -> list[tuple[str, Any, Any, str]]:
+    rows = AuditEvent.objects.order_by("pk")
+    return [
+        (row.action, row.actor, row.subject, row.channel)
+        for row in rows
+        if row.action.partition(".")[0] in areas
+    ]
+
+
+def texts() -> str:
+    rows = AuditText.objects.all()
+    return "".join(f"{row.identity}{row.details}" for row in rows)
+
+
+def test_adding_and_removing_a_second_factor_is_an_event(root: User):
+    cache.clear()
+    ada = a_user("ada")
+    client = Client()
+    sign_in(client)
+    secret = enrol(client)
+    added = ("second_factor.add", ada.pk, ada.pk, "page")
+    assert events("second_factor") == [added, added]  # the app, and recovery codes
+    assert secret not in texts()
+    # Using one is none.
+    row = Authenticator.objects.get(user=ada, type=Authenticator.Type.TOTP)
+    row.record_usage()
+    assert len(events("second_factor")) == 2
+    path = reverse("admin:mfa_authenticator_delete", args=[row.pk])
+    signed_in(root).post(path, {"post": "yes"})
+    assert not Authenticator.objects.filter(pk=row.pk).exists()
+    removed = ("second_factor.delete", root.pk, ada.pk, "admin")
+    assert events("second_factor")[2:] == [removed]
+
+
+def test_an_identity_provider_is_configuration_without_its_secret(root: User):
+    group = Group.objects.create(name="Sales")
+    row = IdentityProvider(
+        kind="oidc",
+        slug="acme",
+        label="Acme",
+        server_url="https://login.example.org",
+        client_id="parley",
+    )
+    row.secret = SECRET
+    row.save()
+    row.group_mappings.create(claim="sales", group=group)
+    row.enabled = False
+    row.save()
+    row.delete()
+    actions = [action for action, *_ in events("config")]
+    assert actions[:3] == ["config.add", "config.add", "config.change"]
+    assert set(actions[3:]) == {"config.delete"}
+    assert "fingerprint" in texts()
+    assert SECRET not in texts()
+
+
+def test_invitations_are_events_without_the_address(root: User):
+    path = reverse("admin:accounts_invitation_add")
+    expires = {"expires_at_0": "2030-01-01", "expires_at_1": "12:00:00"}
+    client = signed_in(root)
+    answer = client.post(path, {"email": "zoe@example.org", **expires})
+    assert answer.status_code == 302
+    Invitation.objects.get().accept()
+    (added, _accepted) = events("invitation")
+    assert added == ("invitation.add", root.pk, None, "admin")
+    assert _accepted[0] == "invitation.change"
+    assert "zoe@example.org" not in texts()
+
+
+def test_what_a_provisioning_program_changes_is_an_event_of_its_account(root: User):
+    program = Program(root, "scim")
+    made = program("post", "Users", ADA).json()
+    change = {"op": "replace", "path": "active", "value": False}
+    program.patch(f"Users/{made['id']}", change)
+    by_root = [event for event in events("user") if event[1] == root.pk]
+    assert [action for action, *_ in by_root] == ["user.add", "user.change"]
+    assert {subject for _, _, subject, _ in by_root} == {int(made["id"])}
+    assert {channel for *_, channel in by_root} == {"rest"}

@@ -1,0 +1,134 @@
+"""Pages and REST ask for the password or second factor before a dangerous act."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.core import mail
+from django.test import Client
+
+from conversations.access.session_marks import PROVEN_AT
+from conversations.models import AccessToken, SignedInSession
+from tests.conversations.scene import PASSWORD, a_user, bearer, signed_in
+
+pytestmark = pytest.mark.django_db
+
+TOKEN = {"label": "mine", "scopes": ["chat"], "budget_period": "total"}
+
+
+@pytest.fixture
+def ada() -> User:
+    return a_user("ada")
+
+
+@pytest.fixture
+def stale(ada: User) -> Client:
+    """Signed in an hour ago."""
+    client = signed_in(ada)
+    session = client.session
+    session[PROVEN_AT] -= 3600
+    session.save()
+    return client
+
+
+def confirm(client: Client, password: str = PASSWORD) -> Any:
+    form = {"password": password, "next": "/tokens/"}
+    return client.post("/account/confirm/", form)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/account/export/",
+        "/account/second-factor/totp/activate/",
+        "/account/second-factor/webauthn/add/",
+    ],
+)
+def test_a_stale_session_is_asked_first(stale: Client, path: str):
+    asked = stale.get(path)
+    assert asked.status_code == 302, path
+    assert asked["Location"].startswith("/account/confirm/?next="), path
+
+
+def test_the_address_of_the_mail_is_not_changed_unasked(stale: Client, ada: User):
+    form = {"email": "evil@example.org", "action_add": ""}
+    asked = stale.post("/account/email/", form)
+    assert asked["Location"].startswith("/account/confirm/?next=")
+    assert mail.outbox == []
+
+
+def test_a_new_address_counts_after_its_confirmation(ada: User):
+    client = signed_in(ada)
+    client.post("/account/email/", {"email": "new@example.org", "action_add": ""})
+    [sent] = mail.outbox
+    assert sent.to == ["new@example.org"]
+    path = re.findall(r"http://testserver(/account/email/confirm/\S+)", sent.body)[0]
+    ada.refresh_from_db()
+    assert ada.email == ""
+    assert client.post(path).status_code == 302
+    ada.refresh_from_db()
+    assert ada.email == "new@example.org"
+
+
+def test_a_fresh_session_is_not_asked(ada: User):
+    client = signed_in(ada)
+    assert client.get("/account/export/").status_code == 200
+    assert client.get("/account/email/").status_code == 200
+
+
+def test_a_token_is_issued_after_the_proof_without_typing_it_again(stale: Client):
+    asked = stale.post("/tokens/", TOKEN)
+    assert asked["Location"] == "/account/confirm/?next=%2Ftokens%2F"
+    assert not AccessToken.objects.exists()
+    assert confirm(stale, "wrong").status_code == 200
+    assert not AccessToken.objects.exists()
+    made = confirm(stale)
+    assert made.status_code == 200
+    assert AccessToken.objects.get().label == "mine"
+
+
+def test_guesses_of_the_password_are_delayed_as_at_the_sign_in(stale: Client):
+    answers = [confirm(stale, "wrong").status_code for _ in range(5)]
+    assert answers == [200] * 4 + [429]
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [("post", "/api/tokens/"), ("get", "/api/conversations/export/")],
+)
+def test_rest_names_what_is_missing(stale: Client, method: str, path: str):
+    request = getattr(stale, method)
+    json = {"data": {"label": "x"}, "content_type": "application/json"}
+    json = json if method == "post" else {}
+    refused = request(path, **json)
+    assert refused.status_code == 403
+    assert refused.json()["error"]["code"] == "reauthentication_required"
+
+
+def test_a_program_with_a_token_is_not_asked(ada: User):
+    program = Client(headers=bearer(ada))
+    assert program.get("/api/conversations/export/").status_code == 200
+
+
+def test_a_proof_gives_the_session_a_new_key(stale: Client):
+    stale.get("/account/")  # it has a row then
+    old = stale.session.session_key
+    rows = SignedInSession.objects.count()
+    assert confirm(stale).status_code in (200, 302)
+    assert stale.session.session_key != old
+    assert not type(stale.session)(old).exists(old)
+    assert SignedInSession.objects.count() == rows
+    assert SignedInSession.objects.get().session_key == stale.session.session_key
+
+
+def test_sessions_are_ended_after_a_proof_only(stale: Client, ada: User):
+    other = signed_in(ada)
+    asked = stale.post("/account/sessions/end-others/")
+    assert asked["Location"].startswith("/account/confirm/?next=")
+    assert other.get("/account/").status_code == 200
+    refused = stale.delete("/api/sessions/")
+    assert refused.json()["error"]["code"] == "reauthentication_required"
+    assert other.get("/account/").status_code == 200

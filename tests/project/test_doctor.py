@@ -1,0 +1,275 @@
+from __future__ import annotations
+
+import json
+import shutil
+import socketserver
+import subprocess
+import threading
+from collections import namedtuple
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cryptography.fernet import Fernet
+from django.utils import timezone
+
+from conversations.models import Backup, ProcessStatus
+from llm.models import ApiKey, Provider
+from project.diagnosis.facts import BACKUP_LASTS
+from project.diagnosis.findings import Diagnosis, diagnose, judge_clock
+from tests.scaled import REDIS, Database, need_servers
+from tests.serving import BASE, ServerProcess, free_port, manage
+
+SECRET = "planted-secret-0123456789"
+
+
+def find(name: str) -> Diagnosis:
+    return next(each for each in diagnose() if each.name == name)
+
+
+def run(server: ServerProcess, *options: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        manage("doctor", *options),
+        cwd=BASE,
+        env=server.environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def states(server: ServerProcess) -> dict[str, str]:
+    done = run(server, "--json")
+    assert SECRET not in done.stdout + done.stderr
+    assert "Traceback" not in done.stderr
+    found = {each["name"]: each["state"] for each in json.loads(done.stdout)}
+    assert done.returncode == int("error" in found.values())
+    return found
+
+
+@pytest.mark.server
+def test_a_healthy_server_has_no_error(start_server: Callable[..., ServerProcess]):
+    server = start_server()
+    found = states(server)
+    assert "error" not in found.values()
+    assert found["worker"] == found["encryption keys"] == "ok"
+    assert found["backup"] == found["mail"] == "warning"
+    done = run(server)
+    assert done.returncode == 0
+    assert "None was made in the last 30 days." in done.stdout
+    assert "Run manage.py backup each day." in done.stdout
+
+
+@pytest.mark.server
+def test_a_folder_without_tables_says_to_start(tmp_path: Path):
+    found = states(ServerProcess(tmp_path / "data"))
+    assert found["migrations"] == "error"
+    assert "worker" not in found
+
+
+@pytest.mark.server
+def test_a_broken_database_file_is_found(tmp_path: Path):
+    server = ServerProcess(tmp_path / "data")
+    server.data.mkdir(mode=0o700)
+    (server.data / "parley.sqlite3").write_bytes(b"no database" * 1000)
+    assert states(server)["database"] == "error"
+
+
+@pytest.mark.server
+def test_it_works_while_postgresql_and_redis_are_down(tmp_path: Path):
+    nobody = free_port()
+    environment = {
+        "DATABASE_URL": f"postgres://parley:{SECRET}@127.0.0.1:{nobody}/none",
+        "REDIS_URL": f"redis://:{SECRET}@127.0.0.1:{nobody}/0",
+    }
+    found = states(ServerProcess(tmp_path / "data", environment))
+    assert (found["database"], found["redis"]) == ("error", "error")
+    assert "migrations" not in found
+
+
+@pytest.mark.scaled
+@pytest.mark.slow
+def test_a_scaled_server_without_a_worker_is_found(tmp_path: Path):
+    need_servers()
+    database = Database()
+    environment = {"DATABASE_URL": database.url, "REDIS_URL": REDIS}
+    server = ServerProcess(tmp_path / "data", environment)
+    try:
+        server.manage("migrate", "--skip-checks", "--verbosity=0")
+        found = states(server)
+        assert (found["database"], found["redis"]) == ("ok", "ok")
+        assert (found["clock"], found["worker"]) == ("ok", "error")
+    finally:
+        database.drop()
+
+
+@pytest.mark.server
+def test_keys_that_decrypt_nothing_are_found(tmp_path: Path, migrated_data: Path):
+    shutil.copytree(migrated_data, tmp_path / "data")
+    server = ServerProcess(tmp_path / "data", {"OPENAI_API_KEY": "sk-" + SECRET})
+    server.start().stop()
+    server.environment["ENCRYPTION_KEYS"] = Fernet.generate_key().decode()
+    assert states(server)["encryption keys"] == "error"
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    ("name", "setting", "bad", "state"),
+    [
+        ("secret key", "SECRET_KEY", "a" * 50, "error"),
+        ("debug", "DEBUG", True, "error"),
+        ("https", "HOST", "0.0.0.0", "warning"),
+    ],
+)
+def test_a_setting_is_judged(
+    settings: Any, name: str, setting: str, bad: object, state: str
+):
+    assert find(name).state == "ok" or name == "secret key"
+    setattr(settings, setting, bad)
+    found = find(name)
+    assert found.state == state
+    assert found.advice
+
+
+@pytest.mark.django_db
+def test_a_secret_that_others_can_read_is_found(settings: Any, tmp_path: Path):
+    settings.DATA = tmp_path
+    tmp_path.chmod(0o700)
+    (tmp_path / "secret_key").write_text(SECRET)
+    (tmp_path / "secret_key").chmod(0o644)
+    found = find("file modes")
+    assert found.state == "error"
+    assert str(tmp_path / "secret_key") in found.text
+    (tmp_path / "secret_key").chmod(0o600)
+    assert str(tmp_path) not in find("file modes").text
+
+
+Usage = namedtuple("Usage", "total used free")
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    ("free", "state"), [(1000, "error"), (10**9, "warning"), (10**10, "ok")]
+)
+def test_free_room_is_judged(monkeypatch: pytest.MonkeyPatch, free: int, state: str):
+    usage = Usage(2 * 10**10, 2 * 10**10 - free, free)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage)
+    assert find("disk").state == state
+
+
+@pytest.mark.server
+def test_a_low_limit_of_open_files_is_found(tmp_path: Path):
+    server = ServerProcess(tmp_path / "data")
+    done = subprocess.run(
+        ["bash", "-c", 'ulimit -n 512; exec "$@"', "-", *manage("doctor")],
+        cwd=BASE,
+        env=server.environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert "A process may open 512 files only" in done.stdout
+
+
+@pytest.mark.parametrize(("seconds", "state"), [(-9, "warning"), (1, "ok")])
+def test_clocks_that_differ_are_found(seconds: int, state: str):
+    here = datetime(2026, 1, 1, tzinfo=UTC)
+    assert judge_clock(here + timedelta(seconds=seconds), here).state == state
+
+
+@pytest.mark.django_db
+def test_a_process_that_was_not_heard_is_no_worker():
+    now = timezone.now()
+    process = ProcessStatus.objects.create(
+        id="p1", runs_turns=True, started_at=now, heard_at=now
+    )
+    assert find("worker").state == "ok"
+    process.heard_at = now - timedelta(minutes=5)
+    process.save()
+    assert find("worker").state == "error"
+
+
+@pytest.mark.django_db
+def test_an_old_backup_is_none():
+    backup = Backup.objects.create()
+    assert find("backup").state == "ok"
+    backup.finished_at = timezone.now() - BACKUP_LASTS
+    backup.save()
+    assert find("backup").state == "warning"
+
+
+@pytest.mark.django_db
+def test_keys_that_rest_or_were_refused_are_named():
+    provider = Provider.objects.create(name="Workshop", kind="openai")
+    for label in ("tired", "refused"):
+        key = ApiKey(provider=provider, label=label)
+        key.enter(SECRET, provider.origin)
+        key.save()
+    assert find("provider keys").state == "ok"
+    now = timezone.now()
+    ApiKey.objects.filter(label="tired").rest(now + timedelta(hours=1), "429", now)
+    ApiKey.objects.filter(label="refused").disable("401", now)
+    found = find("provider keys")
+    assert found.state == "warning"
+    assert "Workshop/tired (resting)" in found.text
+    assert "Workshop/refused (disabled)" in found.text
+
+
+@pytest.mark.django_db
+def test_a_provider_whose_host_is_not_listed_is_found(settings: Any):
+    Provider.objects.create(name="Workshop", kind="openai")
+    assert find("outbound hosts").state == "ok"
+    settings.OUTBOUND_HOSTS = ["api.example.org"]
+    assert "api.openai.com" in find("outbound hosts").text
+
+
+class RefusingMailServer(socketserver.StreamRequestHandler):
+    """Knows no password."""
+
+    def handle(self) -> None:
+        self.wfile.write(b"220 mail\r\n")
+        for line in self.rfile:
+            word = line.split()[0].upper()
+            answers = {
+                b"EHLO": b"250-mail\r\n250 AUTH PLAIN\r\n",
+                b"AUTH": f"535 {SECRET}\r\n".encode(),
+                b"QUIT": b"221 bye\r\n",
+            }
+            self.wfile.write(answers.get(word, b"250 fine\r\n"))
+
+
+@pytest.fixture
+def mail_port() -> Iterator[int]:
+    with socketserver.TCPServer(("127.0.0.1", 0), RefusingMailServer) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield server.server_address[1]
+        server.shutdown()
+        thread.join()
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("password", ["", SECRET])
+def test_the_mail_server_is_tried(settings: Any, mail_port: int, password: str):
+    settings.SENDS_MAIL = True
+    settings.EMAIL_BACKEND = "django.core.mail.backends.smtp.EmailBackend"
+    settings.EMAIL_HOST, settings.EMAIL_PORT = "127.0.0.1", mail_port
+    settings.EMAIL_USE_TLS = settings.EMAIL_USE_SSL = False
+    settings.EMAIL_HOST_USER = "parley" if password else ""
+    settings.EMAIL_HOST_PASSWORD = password
+    found = find("mail")
+    assert found.state == ("error" if password else "ok")
+    assert ("refuses MAIL_USER" in found.text) == bool(password)
+    assert SECRET not in found.text
+    settings.EMAIL_PORT = free_port()
+    assert "cannot be reached" in find("mail").text
+
+
+@pytest.mark.django_db
+def test_a_system_without_sandbox_is_found(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("tools.python.sandbox.is_available", lambda: False)
+    assert find("sandbox").state == "warning"

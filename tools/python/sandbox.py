@@ -1,0 +1,159 @@
+"""Which isolation this system offers to isolated tools, and the command for it.
+
+With user namespaces (`unshare`, `setpriv` and `mount` of util-linux) a process has no
+network, sees no other process, and finds the places that are hidden from it empty; what
+it stores is in memory and gone with it. It has no capabilities, so it can undo none of
+that. Elsewhere, as in most containers, only the limits and the clean environment of
+`tools.python.limits` and `tools.python.isolated_call` hold.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from functools import cache
+from itertools import chain
+from pathlib import Path
+from shutil import which
+
+from django.utils.translation import gettext_lazy as _
+
+from tools.conf import settings
+
+SIZE = 64  # MiB of the temporary folder
+_PROGRAMS = ("unshare", "setpriv", "mount", "sh")
+#: Sockets of databases and of container engines are files below these.
+_SHARED_FOLDERS = ("/run", "/var/run", "/var/tmp", "/dev/shm")
+_UNSHARE = (
+    *("unshare", "--user", "--map-root-user", "--mount", "--pid", "--net", "--ipc"),
+    *("--fork", "--kill-child", "--mount-proc", "--"),
+)
+_DROP_RIGHTS = (
+    *("setpriv", "--bounding-set=-all", "--inh-caps=-all", "--no-new-privs", "--"),
+)
+#: Its arguments: the temporary folder, then lists that end with "--": what to make
+#: read-only; folders with code inside places to hide; these places; other places to
+#: hide; and the command. The code is bound to the temporary folder while the places
+#: around it are covered.
+_MOUNT = f"""
+set -e
+hide() {{
+  if [ -d "$1" ]; then mount -t tmpfs -o size=16m parley "$1"
+  elif [ -e "$1" ]; then mount --bind /dev/null "$1"; fi
+}}
+bind_read_only() {{
+  mount --bind "$1" "$2"
+  mount -o remount,bind,ro "$2"
+}}
+folder="$1"
+shift
+while [ "$1" != -- ]; do bind_read_only "$1" "$1"; shift; done
+shift
+mount -t tmpfs -o size=1m parley "$folder"
+cd "$folder"
+count=0
+while [ "$1" != -- ]; do
+  count=$((count + 1))
+  mkdir "$count"
+  mount --bind "$1" "$count"
+  printf %s "$1" > "$count.path"
+  shift
+done
+shift
+while [ "$1" != -- ]; do hide "$1"; shift; done
+shift
+while [ "$count" -gt 0 ]; do
+  path=$(cat "$count.path")
+  mkdir -p "$path"
+  bind_read_only "./$count" "$path"
+  count=$((count - 1))
+done
+while [ "$1" != -- ]; do hide "$1"; shift; done
+shift
+mkdir -p "$folder"
+mount -t tmpfs -o size={SIZE}m,mode=700 parley "$folder"
+cd "$folder"
+exec {" ".join(_DROP_RIGHTS)} "$@"
+"""
+_PROBE_TIMEOUT = 20  # seconds
+
+IN_FORCE = _(
+    "sandbox: no network, no other processes, no database; data folder, temporary"
+    " folders and sockets are hidden; limits of CPU time, memory, files and processes"
+)
+LIMITS_ONLY = _(
+    "limits of CPU time, memory, files and processes, and a clean environment; this"
+    " system offers no user namespaces, so the network and the files of this account"
+    " are within reach"
+)
+
+
+@cache
+def is_available() -> bool:
+    """Whether this system starts the sandbox. Asks it once; takes some milliseconds."""
+    if sys.platform != "linux" or not all(map(which, _PROGRAMS)):
+        return False
+    environment = {
+        "PATH": os.environ.get("PATH", os.defpath),
+        "PYTHONPATH": code_path(),
+    }
+    program = [sys.executable, "-P", "-c", "import encodings, tools"]
+    try:
+        with tempfile.TemporaryDirectory(prefix="parley-tool-") as folder:
+            done = subprocess.run(
+                wrap(program, folder),
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                timeout=_PROBE_TIMEOUT,
+            )
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    return done.returncode == 0
+
+
+def describe() -> str:
+    """In words for staff and for the log."""
+    return str(IN_FORCE if is_available() else LIMITS_ONLY)
+
+
+def wrap(command: Sequence[str], folder: str) -> list[str]:
+    """The command that runs another one in the sandbox, in an empty folder there."""
+    code = _code_folders()
+    around, others = _split_hidden(code)
+    inside = [each for each in code if any(outer in each.parents for outer in around)]
+    lists: list[list[Path]] = [code, inside, around, others]
+    return [
+        *_UNSHARE,
+        *("sh", "-c", _MOUNT, "parley-tool", folder),
+        *chain.from_iterable([*map(str, paths), "--"] for paths in lists),
+        *command,
+    ]
+
+
+def code_path() -> str:
+    """PYTHONPATH of a process that imports what this one does."""
+    return os.pathsep.join(each or os.getcwd() for each in sys.path)
+
+
+def _code_folders() -> list[Path]:
+    """Folders with code, without those inside another."""
+    found = {*sys.path, sys.prefix, sys.base_prefix, str(Path(sys.executable).parent)}
+    resolved = {Path(each or os.getcwd()).resolve() for each in found}
+    folders = sorted(each for each in resolved if each.is_dir())
+    return [each for each in folders if not any(x in each.parents for x in folders)]
+
+
+def _split_hidden(code: Sequence[Path]) -> tuple[list[Path], list[Path]]:
+    """The places to hide that have code inside, and the others. A folder of code itself
+    stays visible."""
+    places = [*settings.ISOLATED_HIDDEN_PATHS, *_SHARED_FOLDERS, tempfile.gettempdir()]
+    places.append(str(Path.home()))
+    found = dict.fromkeys(Path(each).resolve() for each in places)
+    hidden = [path for path in found if path.exists() and path not in code]
+    around = [path for path in hidden if any(path in each.parents for each in code)]
+    outermost = [each for each in around if not any(x in each.parents for x in around)]
+    return outermost, [path for path in hidden if path not in around]
