@@ -198,7 +198,8 @@ def test_a_message_not_acknowledged_is_sent_after_a_reload(page: Page):
         """() => {
           const chat = document.querySelector("#conversation").dataset.conversation;
           const user = document.body.dataset.user;
-          const lost = [{ key: "k-lost", text: "/echo lost", model: "" }];
+          const key = crypto.randomUUID(); // the server knows the key of a first try
+          const lost = [{ key, text: "/echo lost", model: "" }];
           localStorage.setItem(`parley:outbox:${user}:${chat}`, JSON.stringify(lost));
         }"""
     )
