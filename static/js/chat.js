@@ -9,6 +9,7 @@ import { copyOnClick } from "./copy.js";
 import { openInDialog } from "./dialog.js";
 import { $, checkSession, fetched, newKey, announce, problemIn } from "./dom.js";
 import { showEarlier, watchEarlier } from "./earlier.js";
+import { renew } from "./library/renew.js";
 import { LiveTurns } from "./live.js";
 import { notifyOf, watchAbsence } from "./notify/notify.js";
 import { Waiting } from "./people/waiting.js";
@@ -345,23 +346,26 @@ async function renamed(id) {
 
 /** Updates the page after a dialog's form was saved. */
 async function savedInPlace() {
-  await refreshList({ isForced: true });
+  await refreshList();
   if (isLive) await renamed(conversation);
-  $("#list").focus({ preventScroll: true });
+  if (document.activeElement === document.body) $("#list").focus({ preventScroll: true });
   announce(gettext("Saved."));
 }
 
-async function refreshList({ isForced = false } = {}) {
+let refreshes = 0;
+
+/** Renders the list anew; of several at once, the last counts. */
+async function refreshList() {
+  if (!navigator.onLine) return;
+  const number = ++refreshes;
   const list = $("#list");
-  const isInUse = list.contains(document.activeElement) || $("[open]", list);
-  if ((isInUse && !isForced) || !navigator.onLine) return;
   const search = location.search;
   const query = new URLSearchParams(search);
   query.set("current", conversation ?? "");
   try {
     const fresh = await fetched(`${list.dataset.url}?${query}`);
-    if (location.search !== search) return; // the reader searches for something else now
-    list.replaceChildren(...fresh.childNodes);
+    // The reader may search for something else now.
+    if (number === refreshes && location.search === search) renew(list, fresh);
   } catch {
     // The next change tries again.
   }

@@ -1,6 +1,8 @@
 // The sidebar's list: shows more of it when the reader scrolls to its end, and remembers
 // whether the folders are open.
 
+import { renew } from "./renew.js";
+
 const list = document.getElementById("list");
 const AHEAD = "400px"; // begin before the end is visible
 const KEY = "parley:folders";
@@ -14,7 +16,7 @@ const seen = new IntersectionObserver(
   { root: list, rootMargin: AHEAD },
 );
 
-/** Replaces the link "Show more" by the longer list; the reader's place stays. */
+/** Lets the longer list follow instead of the link "Show more". */
 async function more() {
   const link = list.querySelector("[data-more]");
   if (!link || isLoading || document.activeElement === link) return;
@@ -28,11 +30,10 @@ async function more() {
     });
     if (!response.ok || response.redirected) return;
     const page = new DOMParser().parseFromString(await response.text(), "text/html");
-    if (!link.isConnected || list.querySelector("details.row-menu[open]")) return;
+    if (!link.isConnected) return;
     note(query);
-    const top = list.scrollTop;
-    list.replaceChildren(...document.adoptNode(page.body).childNodes);
-    list.scrollTop = top;
+    renew(list, document.adoptNode(page.body));
+    watch(); // the link may be the same, and in sight all the time
   } catch {
     // The link stays and works.
   } finally {

@@ -58,6 +58,7 @@ window.WebSocket = class extends Real {
 """
 
 
+LONG = 60  # words, at the demo's human pace: some seconds
 #: Instead of KaTeX, so that formulas stay in the text.
 NO_FORMULAS = {
     "content_type": "text/javascript",
@@ -168,3 +169,74 @@ def test_a_message_reaches_a_server_behind_a_connection_that_went_mute(open_page
     expect(answer(page)).to_have_text("after")
     page.reload()
     expect(page.locator(".turn")).to_have_count(2)
+
+
+def rename(page: Page, old: str, new: str) -> None:
+    row = page.locator(".row", has_text=old).first
+    row.locator("summary").click()
+    row.get_by_role("link", name="Rename", exact=True).click()
+    page.get_by_role("dialog").get_by_label("Title").fill(new)
+    page.get_by_role("dialog").get_by_role("button", name="Save").click()
+    expect(page.locator(".row-link", has_text=new)).to_be_visible()
+
+
+@pytest.mark.smoke
+def test_an_open_menu_of_the_sidebar_survives_a_rename_in_another_tab(open_page: Open):
+    page = open_page("/")
+    send_message(page, "/echo first of two tabs")
+    expect_end(page)
+    page.goto("/")
+    send_message(page, "/echo second of two tabs")
+    expect_end(page)
+    other = page.context.new_page()
+    other.goto(chat_address(page))
+    row = page.locator(".row", has_text="first of two tabs").first
+    row.locator("summary").click()
+    row.get_by_role("link", name="Share").focus()
+    page.evaluate("window.menu = document.querySelector('.row-menu[open]')")
+    rename(other, "first of two tabs", "Renamed elsewhere")
+    renamed = page.locator(".row", has_text="Renamed elsewhere")
+    expect(renamed.locator(".row-link")).to_be_visible()
+    expect(renamed.locator("summary")).to_have_accessible_name(
+        "More for Renamed elsewhere"
+    )
+    expect(renamed.get_by_role("link", name="Share")).to_be_focused()
+    assert page.evaluate("menu.open && menu.isConnected")
+
+
+def test_an_open_menu_of_the_sidebar_survives_the_end_of_a_turn(open_page: Open):
+    page = open_page("/")
+    send_message(page, "/echo one that waits")
+    expect_end(page)
+    send_message(page, f"/long {LONG}")
+    row = page.locator(".row.is-current")
+    row.locator("summary").click()
+    row.get_by_role("link", name="Export").focus()
+    page.evaluate("document.querySelector('.is-current .row-menu').dataset.mark = 1")
+    page.evaluate("window.menu = document.querySelector('.is-current .row-menu')")
+    with page.expect_response(lambda answered: "current=" in answered.url):
+        expect_end(page)
+    # The server's rendering has arrived where it removes what only this page has.
+    expect(row.locator(".row-menu")).not_to_have_attribute("data-mark", "1")
+    expect(row.get_by_role("link", name="Export")).to_be_focused()
+    assert page.evaluate("menu.open && menu.isConnected")
+
+
+def test_a_moving_row_takes_its_open_menu_and_the_focus_along(open_page: Open):
+    page = open_page("/")
+    send_message(page, "/echo to be pinned")
+    expect_end(page)
+    other = page.context.new_page()
+    other.goto(chat_address(page))
+    row = page.locator(".row.is-current")
+    row.locator("summary").click()
+    row.get_by_role("link", name="Export").focus()
+    menu = other.locator(".row.is-current")
+    menu.locator("summary").click()
+    menu.get_by_role("button", name="Pin", exact=True).click()
+    expect(menu).to_be_visible()
+    send_message(other, "/echo two")
+    expect_end(other)
+    expect(row.get_by_role("button", name="Unpin")).to_be_visible()
+    expect(row.get_by_role("link", name="Export")).to_be_focused()
+    row.get_by_role("button", name="Unpin").click()
