@@ -332,6 +332,7 @@ async def send_whole(
     body = gateway_request.dialect.response_body(gateway_request, answer)
     if error and not body["output"]:
         raise answer.explained_error(error)
+    exchange.has_failed = error is not None
     exchange.response_headers |= answer.headers()
     await exchange.answer(200, body)
 
@@ -365,6 +366,7 @@ async def send_stream(
                     raise answer.explained_error(builder.error)
                 has_output = has_output or events[0]["type"].startswith(_OUTPUT)
                 if builder.ended:
+                    exchange.has_failed = builder.error is not None
                     await stream.end(events)
                 elif has_output or exchange.started:
                     await _write_output(stream, events)

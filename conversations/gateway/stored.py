@@ -205,6 +205,7 @@ async def _send_whole(context: RequestContext, turn: StoredResponse) -> None:
     body = turn.writer().whole(response)
     if response["status"] == "failed" and not body["output"]:
         raise error_of_response(response, error)
+    context.exchange.has_failed = response["status"] == "failed"
     await context.exchange.answer(200, body)
 
 
@@ -229,7 +230,8 @@ async def _send_stream(
         async with aclosing(events_of(turn, starting_after)) as batches:
             async for events in batches:
                 last, is_early = events[-1], not stream.exchange.started
-                if has_failed := is_early and last["type"] == "response.failed":
+                context.exchange.has_failed = last["type"] == "response.failed"
+                if has_failed := is_early and context.exchange.has_failed:
                     error = next(
                         (e["error"] for e in events if e["type"] == "error"), None
                     )
@@ -246,6 +248,7 @@ async def _send_stream(
     except (ShuttingDown, ResponseNotFound) as exc:
         if not stream.exchange.started:
             raise
+        context.exchange.has_failed = True
         error = RESPONSES.error(exc, "")["error"]
         await stream.end([{"type": "error", "sequence_number": 0, "error": error}])
     finally:

@@ -34,6 +34,8 @@ from conversations.gateway.errors import (
     ShuttingDown,
     unavailable_error,
 )
+from conversations.gateway.exchanges import sent_events
+from conversations.gateway.exchanges.sent_events import SentEvents
 from conversations.gateway.gateway_request import (
     GatewayRequest,
     find_dropped_options,
@@ -72,6 +74,7 @@ class ResponsesConsumer(AsyncWebsocketConsumer):
             str, list[Item]
         ] = {}  # by response id: the whole history
         self._headers = dict(self.scope["headers"])
+        self._recording: SentEvents | None = None  # of the request being answered
         try:
             token = await resources().tokens.authenticate(self._headers)
             await self._admit_request(token)
@@ -161,6 +164,19 @@ class ResponsesConsumer(AsyncWebsocketConsumer):
         token = await resources().tokens.authenticate(self._headers)
         await self._admit_request(token)
         body = await run_off_loop(len(message), _parse_message, message)
+        if (key := body.pop(sent_events.FIELD, None)) is None:
+            await self._respond(body, token)
+            return
+        self._recording = await sent_events.repeat_or_record(
+            key, body, token.pk, resources(), self._send_text
+        )
+        if self._recording is not None:
+            try:
+                await self._recording.run(self._respond({**body}, token))
+            finally:
+                self._recording = None
+
+    async def _respond(self, body: dict[str, Any], token: AccessToken) -> None:
         body["input"] = await resolve_input(body, token, resources().database)
         previous = body.get("previous_response_id")
         try:
@@ -237,11 +253,18 @@ class ResponsesConsumer(AsyncWebsocketConsumer):
         dropped = find_dropped_options(gateway_request)
         if options := gateway_request.dropped_names(dropped):
             event = {"type": "parley:request.degraded", "options": options}
-            await self.send(text_data=orjson.dumps(event).decode())
+            await self._send_events([event])
 
     async def _send_events(self, events: list[Event]) -> None:
         for event in events:
-            await self.send(text_data=orjson.dumps(event).decode())
+            text = orjson.dumps(event)
+            if self._recording is None:
+                await self._send_text(text)
+            else:
+                await self._recording.send(text, event["type"])
+
+    async def _send_text(self, text: bytes) -> None:
+        await self.send(text_data=text.decode())
 
     async def _refuse(self, exc: LLMError) -> None:
         error: Mapping[str, Any] = RESPONSES.error(exc, "")["error"]

@@ -2,6 +2,7 @@
 
 The answer is saved before its last bytes are sent, so whoever has received it can have
 it again. What failed is not saved: the request may then be sent again with its key.
+A message over a WebSocket has its key in the field `idempotency_key`.
 
 Source: https://datatracker.ietf.org/doc/draft-ietf-httpapi-idempotency-key-header/
 """
@@ -10,9 +11,12 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+from collections.abc import Mapping
+from typing import Any
 
 import orjson
 
+from conversations.engine.database.executor import Database
 from conversations.gateway.exchanges.sent_answer import SentAnswer
 from conversations.gateway.request_context import Handler, RequestContext
 from conversations.models.gateway.answered_request import AnsweredRequest
@@ -64,18 +68,16 @@ async def answer_once(context: RequestContext, handler: Handler) -> None:
     """
     exchange, database = context.exchange, context.resources.database
     key = exchange.headers[HEADER].decode("latin-1").strip()
-    if not (key and len(key) <= MAX_KEY and key.isprintable()):
-        raise BadIdempotencyKey
-    fingerprint = _fingerprint(context)
-    row, is_first = await database.write(
-        AnsweredRequest.objects.claim, context.token.pk, key, fingerprint
-    )
+    fingerprint = fingerprint_of(exchange.path, context.body)
+    row, is_first = await claim(database, context.token.pk, key, fingerprint)
     if not is_first:
-        await _repeat(context, row, fingerprint)
+        assert row.status is not None, "`claim` has checked"
+        headers = [(name.encode(), value.encode()) for name, value in row.headers]
+        await exchange.repeat(row.status, [*headers, _REPLAYED], row.read_body())
         return
 
     async def save() -> None:
-        if sent.status is not None and sent.status < 300:
+        if sent.status is not None and sent.status < 300 and not exchange.has_failed:
             await database.write(
                 row.save_answer, sent.status, _headers_to_save(sent), sent.body
             )
@@ -94,17 +96,27 @@ async def answer_once(context: RequestContext, handler: Handler) -> None:
     await database.write(row.release)  # no effect on an answer that was saved
 
 
-async def _repeat(
-    context: RequestContext, row: AnsweredRequest, fingerprint: str
-) -> None:
-    if row.fingerprint != fingerprint:
-        raise IdempotencyKeyReused
-    if row.status is None:
-        raise StillAnswering
-    if row.body is None:
-        raise AnswerNotSaved
-    headers = [(name.encode(), value.encode()) for name, value in row.headers]
-    await context.exchange.repeat(row.status, [*headers, _REPLAYED], row.read_body())
+async def claim(
+    database: Database, token_id: int, key: str, fingerprint: str
+) -> tuple[AnsweredRequest, bool]:
+    """The row of `key`, and whether the caller is to answer the request; if not, the
+    row has the answer.
+
+    Raises BadIdempotencyKey, IdempotencyKeyReused, StillAnswering, AnswerNotSaved.
+    """
+    if not (key and len(key) <= MAX_KEY and key.isprintable()):
+        raise BadIdempotencyKey
+    row, is_first = await database.write(
+        AnsweredRequest.objects.claim, token_id, key, fingerprint
+    )
+    if not is_first:
+        if row.fingerprint != fingerprint:
+            raise IdempotencyKeyReused
+        if row.status is None:
+            raise StillAnswering
+        if row.body is None:
+            raise AnswerNotSaved
+    return row, is_first
 
 
 def _headers_to_save(sent: SentAnswer) -> list[tuple[str, str]]:
@@ -115,8 +127,6 @@ def _headers_to_save(sent: SentAnswer) -> list[tuple[str, str]]:
     ]
 
 
-def _fingerprint(context: RequestContext) -> str:
-    body = orjson.dumps(context.body, option=orjson.OPT_SORT_KEYS)
-    return hashlib.sha256(
-        b"%b\0%b" % (context.exchange.path.encode(), body)
-    ).hexdigest()
+def fingerprint_of(path: str, body: Mapping[str, Any]) -> str:
+    text = orjson.dumps(body, option=orjson.OPT_SORT_KEYS)
+    return hashlib.sha256(b"%b\0%b" % (path.encode(), text)).hexdigest()

@@ -181,6 +181,7 @@ async def send_stream(
         except LLMError as exc:
             if not exchange.started:
                 raise
+            exchange.has_failed = True
             await stream.end(
                 _as_events(_error_frames(exc, gateway_request, answer, exchange.id))
             )

@@ -1,0 +1,76 @@
+"""One request over a WebSocket with an idempotency key: its events, once or again."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+import orjson
+
+from conversations.gateway.exchanges.idempotency import (
+    MAX_ANSWER,
+    BadIdempotencyKey,
+    claim,
+    fingerprint_of,
+)
+from conversations.gateway.resources import Resources
+from conversations.models.gateway.answered_request import AnsweredRequest
+
+FIELD = "idempotency_key"
+_SOCKET = "websocket"  # stands for the path: another form of answer
+_COMPLETE = frozenset({"response.completed", "response.incomplete"})
+_END = b"\n"
+
+Send = Callable[[bytes], Awaitable[None]]
+
+
+class SentEvents:
+    """Sends events by `send`, and saves them with the last one's arrival."""
+
+    def __init__(self, row: AnsweredRequest, resources: Resources, send: Send) -> None:
+        self._row = row
+        self._resources = resources
+        self._send = send
+        self._texts: list[bytes] = []
+        self._size = 0
+
+    async def send(self, text: bytes, kind: str) -> None:
+        self._size += len(text)
+        if self._size <= MAX_ANSWER:
+            self._texts.append(text)
+        if kind in _COMPLETE:
+            whole = _END.join(self._texts) if self._size <= MAX_ANSWER else None
+            await self._resources.database.write(self._row.save_answer, 200, [], whole)
+        await self._send(text)
+
+    async def run(self, answering: Awaitable[None]) -> None:
+        """Await `answering`; what has failed is forgotten."""
+        try:
+            await answering
+        except asyncio.CancelledError:
+            self._resources.write_queue.add(self._row.release)
+            raise
+        except Exception:
+            await self._resources.database.write(self._row.release)
+            raise
+        await self._resources.database.write(self._row.release)
+
+
+async def repeat_or_record(
+    key: Any, body: Mapping[str, Any], token_id: int, resources: Resources, send: Send
+) -> SentEvents | None:
+    """Send the events that the same request got before, or return what records them.
+
+    Raises BadIdempotencyKey, IdempotencyKeyReused, StillAnswering, AnswerNotSaved.
+    """
+    if not isinstance(key, str):
+        raise BadIdempotencyKey
+    row, is_first = await claim(
+        resources.database, token_id, key, fingerprint_of(_SOCKET, body)
+    )
+    if is_first:
+        return SentEvents(row, resources, send)
+    for text in row.read_body().split(_END):
+        await send(text)
+    return None
