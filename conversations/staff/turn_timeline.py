@@ -178,8 +178,7 @@ def _model_call(call: ModelCall) -> TimelineEntry:
     ]
     return TimelineEntry(
         kind="model",
-        # The row is created when the call ends, so the call began earlier.
-        at=call.created_at - timedelta(seconds=call.latency or 0),
+        at=call.began_at,
         title=f"{call.provider_name}/{call.model_name}",
         state=call.get_status_display(),
         bad=call.status == ModelCall.Status.FAILED,

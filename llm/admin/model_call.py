@@ -106,6 +106,7 @@ class ModelCallAdmin(ReadOnlyAdmin):
                     "cost_shown",
                     "is_cached",
                     "saved_cost",
+                    "started_at",
                     "first_delta",
                     "whole",
                 ]

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
+from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from django.conf import settings
 from django.db import models, transaction
+from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
 from llm.db.compiled_inserts import CompiledInsert
@@ -234,6 +237,10 @@ class ModelCall(models.Model):
     latency = models.FloatField(
         null=True, help_text=_("Seconds to the end of the response.")
     )
+    # Rows are written together, at the end of the last attempt or of a round of tools.
+    started_at = models.DateTimeField(
+        _("sent at"), null=True, help_text=_("Empty in rows of older versions.")
+    )
     request_id = models.CharField(
         max_length=200,
         blank=True,
@@ -298,6 +305,11 @@ class ModelCall(models.Model):
     def __str__(self) -> str:
         return f"{self.provider_name}/{self.model_name} {self.status}"
 
+    @property
+    def began_at(self) -> datetime:
+        """Of rows without `started_at`, as if each was written at its call's end."""
+        return self.started_at or self.created_at - timedelta(seconds=self.latency or 0)
+
     @classmethod
     def of(
         cls,
@@ -349,6 +361,7 @@ class ModelCall(models.Model):
             saved_cost=cache.saved_cost if cache else None,
             ttft=call.ttft,
             latency=call.latency,
+            started_at=_started_at(call),
             request_id=call.request_id[:200],
             response_id=start.response_id[:200],
             degraded=list(call.degraded),
@@ -440,6 +453,13 @@ def _detail(call: ProviderCall, route: Route) -> str:
     endpoint = route.endpoint
     secrets = [endpoint.api_key, *endpoint.secret_headers.values()]
     return scrub(text, secrets)[:MAX_ERROR_DETAIL]
+
+
+def _started_at(call: ProviderCall) -> datetime | None:
+    """None if no request was sent."""
+    if not call.started_at:
+        return None
+    return timezone.now() - timedelta(seconds=time.monotonic() - call.started_at)
 
 
 def _count(tokens: int | None) -> int | None:

@@ -6,6 +6,7 @@ import base64
 import os
 import zlib
 from datetime import timedelta
+from itertools import pairwise
 from typing import Any
 
 import httpx
@@ -23,6 +24,7 @@ from django.utils import timezone
 from benchmarks import streams
 from conversations.engine.maintenance.retention import clean_up
 from conversations.models import Conversation, Item
+from conversations.staff.turn_timeline import timeline
 from llm.db.encrypted_field import MASK
 from llm.models import ApiKey, LanguageModel, ModelCall, ModelExchange, Provider
 from tests.conversations.both_deliveries.test_engine import answer
@@ -200,3 +202,27 @@ def _find(shown: str, call: ModelCall) -> None:
     page = client.get(found["Location"])
     assert page_of(call) in page.content.decode()
     assert "odd" in client.get(page_of(call)).content.decode()
+
+
+async def test_the_inspector_shows_each_attempt_when_it_was_sent(
+    chat, upstream, running
+):
+    """All rows of a step are written together, at the end of the last attempt."""
+    patient = {"retry": {"delay": 0.2}}
+    await LanguageModel.objects.aupdate(options=patient)
+    refused = httpx.Response(503, headers={"retry-after": "0"})
+    upstream.mock(side_effect=[refused, refused, upstream.return_value])
+    turn, _ = await answer(chat)
+    await turn.arefresh_from_db()
+    entries = await sync_to_async(timeline)(turn)
+    sent = [entry for entry in entries if entry.kind == "model"]
+    assert [entry.bad for entry in sent] == [True, True, False]
+    for entry, following in pairwise(sent):
+        assert entry.at + timedelta(seconds=entry.seconds) <= following.at
+    assert turn.started_at <= sent[0].at
+    assert sent[-1].at <= turn.finished_at
+
+
+def test_a_row_of_an_older_version_began_its_latency_before_it_was_written(db):
+    row = ModelCall.objects.create(latency=2.0)
+    assert row.began_at == row.created_at - timedelta(seconds=2)
