@@ -102,7 +102,7 @@ class EnginePage:
         self._check(request)
         engine.cancel_call(call)
         self._turns.log_change(request, call.turn, "Cancelled a background call.")
-        messages.success(request, _("The call is being cancelled."))
+        messages.success(request, _("The call is being stopped."))
         return redirect("admin:conversations_engine")
 
     def _check(self, request: HttpRequest) -> None:

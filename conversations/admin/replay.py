@@ -190,7 +190,7 @@ class ReplayAdmin(ReadOnlyAdmin):
         open_ones = Replay.objects.filter(pk=pk, state__in=Replay.UNFINISHED)
         if open_ones.update(cancel_requested=True):
             self.log_change(request, Replay.objects.get(pk=pk), "Cancelled.")
-            messages.success(request, _("It ends after the turn that runs now."))
+            messages.success(request, _("Stopping; the turn that runs is interrupted."))
         return redirect("admin:conversations_replay_change", pk)
 
     def _page(

@@ -152,7 +152,9 @@ class EvaluationsAdmin(DraftsAdmin):
         )
         if rows.update(cancel_requested=True):
             self.log_change(request, preset, f"Run {run.pk} cancelled.")
-            messages.success(request, _("It ends after the answer that runs now."))
+            messages.success(
+                request, _("Stopping; the answer that is made is interrupted.")
+            )
         return redirect("admin:conversations_preset_runs_results", pk, number)
 
 

@@ -1,7 +1,8 @@
 """Runs evaluations in the background: one at a time in a process, answer by answer.
 
 A run has a lease, which is renewed before each answer. One whose process is lost goes
-on in another, with the answers that are still pending. An answer that was begun three
+on in another, with the answers that are still pending. Cancelling it interrupts the
+answer that is made, with its call of a provider. An answer that was begun three
 times without an end may be what ends the processes, so it fails.
 """
 
@@ -27,6 +28,10 @@ from conversations.engine.evaluations.trial import (
     load_trial,
     new_record,
     run_trial,
+)
+from conversations.engine.process.cancellable_work import (
+    CancelledByStaff,
+    run_cancellable,
 )
 from conversations.engine.process.engine_tasks import EngineTasks
 from conversations.engine.replays.replay_record import MOST, ReplayRecord
@@ -77,7 +82,10 @@ class Evaluations:
         State = EvaluationAnswer.State
         try:
             async with asyncio.timeout(ANSWER_TIMEOUT):
-                await self._answer(row)
+                is_cancelled = partial(is_cancel_requested, row.run_id)
+                await run_cancellable(self._answer(row), self._database, is_cancelled)
+        except CancelledByStaff:
+            row.state = State.CANCELLED
         except LLMError as exc:
             row.state, row.error = State.FAILED, f"{exc.code}: {exc}"[:500]
         except TimeoutError:
@@ -193,14 +201,22 @@ def next_answer(run_id: int) -> EvaluationAnswer | None:
         row.save(update_fields=["attempts"])
         return row
     state, passed = State.DONE, None
-    if row:
-        state = State.CANCELLED if run.cancel_requested else State.BUDGET
+    interrupted = run.answers.filter(state=EvaluationAnswer.State.CANCELLED)
+    if run.cancel_requested and (row or interrupted.exists()):
+        state = State.CANCELLED
+    elif row:
+        state = State.BUDGET
     else:
         own = run.answers.filter(side=EvaluationAnswer.Side.DRAFT)
         passed = not own.exclude(state=EvaluationAnswer.State.PASSED).exists()
     ended = {"state": state, "passed": passed, "finished_at": timezone.now()}
     rows.update(lease_until=None, **ended)
     return None
+
+
+def is_cancel_requested(run_id: int) -> bool:
+    """True also of one that was deleted."""
+    return not EvaluationRun.objects.filter(pk=run_id, cancel_requested=False).exists()
 
 
 @transaction.atomic

@@ -1,8 +1,9 @@
 """Runs replays in the background: one at a time in a process, turn by turn.
 
 A replay has a lease, as a turn has, which is renewed before each turn. One whose
-process is lost goes on in another, with the turns that are not over yet. A turn that
-was begun three times without an end may be what ends the processes, so it fails.
+process is lost goes on in another, with the turns that are not over yet. Cancelling it
+interrupts the turn that runs, with its call of a provider. A turn that was begun three
+times without an end may be what ends the processes, so it fails.
 """
 
 from __future__ import annotations
@@ -22,6 +23,10 @@ from django.utils import timezone
 
 from conversations.engine.database.executor import Database
 from conversations.engine.metering import max_cost
+from conversations.engine.process.cancellable_work import (
+    CancelledByStaff,
+    run_cancellable,
+)
 from conversations.engine.process.engine_tasks import EngineTasks
 from conversations.engine.replays.changed_turn import ChangedTurn, load_changed
 from conversations.engine.replays.replay_record import MOST, ReplayRecord
@@ -81,7 +86,11 @@ class Replays:
         began = time.monotonic()
         try:
             async with asyncio.timeout(TURN_TIMEOUT):
-                await self._replay(row)
+                is_cancelled = partial(is_cancel_requested, row.replay_id)
+                replaying = self._replay(row)
+                await run_cancellable(replaying, self._database, is_cancelled)
+        except CancelledByStaff:
+            row.state = ReplayedTurn.State.CANCELLED
         except LLMError as exc:
             row.state, row.error = ReplayedTurn.State.FAILED, f"{exc.code}: {exc}"[:500]
         except TimeoutError:
@@ -115,9 +124,9 @@ class Replays:
             ):
                 events = batch or events
         finally:
-            await self._database.write(ModelCall.objects.record_all, record.rows)
             _note_figures(row, changed, record)
-        row.items = list(builder.output)
+            row.items = [*builder.output, *builder.partial()]
+            await self._database.write(ModelCall.objects.record_all, record.rows)
         row.state = ReplayedTurn.State.COMPLETED
         if error := error_to_store(events):
             row.state = ReplayedTurn.State.FAILED
@@ -197,12 +206,18 @@ def next_turn(replay_id: int) -> ReplayedTurn | None:
         row.replay, row.attempts = change, row.attempts + 1
         row.save(update_fields=["attempts"])
         return row
-    state = Replay.State.DONE
-    if row:
-        State = Replay.State
-        state = State.CANCELLED if change.cancel_requested else State.BUDGET
+    State = Replay.State
+    state = State.BUDGET if row else State.DONE
+    interrupted = change.turns.filter(state=ReplayedTurn.State.CANCELLED)
+    if change.cancel_requested and (row or interrupted.exists()):
+        state = State.CANCELLED
     rows.update(state=state, lease_until=None, finished_at=timezone.now())
     return None
+
+
+def is_cancel_requested(replay_id: int) -> bool:
+    """True also of one that was deleted."""
+    return not Replay.objects.filter(pk=replay_id, cancel_requested=False).exists()
 
 
 @transaction.atomic

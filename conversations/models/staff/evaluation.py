@@ -359,6 +359,7 @@ class EvaluationAnswer(models.Model):
         PASSED = "passed", _("passed")
         UNMET = "unmet", _("not passed")
         FAILED = "failed", _("failed")
+        CANCELLED = "cancelled", _("cancelled")
 
     class Side(models.TextChoices):
         DRAFT = "draft", _("draft")

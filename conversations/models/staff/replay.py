@@ -120,6 +120,7 @@ class ReplayedTurn(models.Model):
         PENDING = "pending", _("pending")
         COMPLETED = "completed", _("completed")
         FAILED = "failed", _("failed")
+        CANCELLED = "cancelled", _("cancelled")
 
     replay = models.ForeignKey(Replay, models.CASCADE, related_name="turns")
     turn = models.ForeignKey(Turn, models.CASCADE, related_name="+")

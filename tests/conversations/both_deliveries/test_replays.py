@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Callable
 from decimal import Decimal
 from typing import Any
 
@@ -22,9 +23,12 @@ from conversations.models import (
     ToolCall,
     Turn,
 )
+from llm.http import client
 from llm.models import ApiKey, LanguageModel, ModelCall, Provider
+from llm.wire.deltas import TextDelta
 from tests.conversations.both_deliveries.test_engine import answer
 from tests.conversations.scene import a_user
+from tests.conversations.script import HANG, Script, SilentHost
 from tests.llm.chat import DONE, call, chunk, frames
 from tools.models import PermittedTools
 from tools.registry import RuntimeTool
@@ -120,6 +124,11 @@ def chat(transactional_db) -> Conversation:
             capabilities={"images": True},
         )
     return Conversation.objects.create(owner=a_user("ada"))
+
+
+@pytest.fixture
+def answer_by(monkeypatch):
+    return lambda script: monkeypatch.setattr(client, "stream", script)
 
 
 async def replay(*turns: Turn, **fields: Any) -> Replay:
@@ -254,6 +263,56 @@ async def test_a_set_ends_with_its_budget_and_when_it_is_cancelled(
     cancelled = await replay(*turns, cancel_requested=True)
     assert cancelled.state == Replay.State.CANCELLED
     assert not await cancelled.turns.exclude(state="pending").aexists()
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(30):
+        while not condition():
+            await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize("size", [1, 2])
+async def test_cancelling_interrupts_the_running_call_and_counts_its_cost(
+    chat, answer_by, running, size
+):
+    answer_by(Script([TextDelta(0, "Hello.")]))
+    turns = [(await answer(chat, text=f"Hi {n}"))[0] for n in range(size)]
+    host = SilentHost([TextDelta(0, "Half an ans"), HANG])
+    answer_by(host)
+    change = await Replay.objects.acreate(name="try")
+    for turn in turns:
+        await change.turns.acreate(turn=turn)
+    replays = engine.require_engine().replays
+    await replays.run_due()
+    await until(lambda: host.hanging == 1)
+    await Replay.objects.aupdate(cancel_requested=True)
+    await until(lambda: host.closed == 1)
+    await run(change)
+    assert change.state == Replay.State.CANCELLED
+    assert change.finished_at is not None
+    first, *others = [row async for row in change.turns.order_by("pk")]
+    assert first.state == "cancelled"
+    assert first.items[0]["content"][0]["text"] == "Half an ans"
+    assert (first.model_calls, first.cost) == (1, Decimal("0.00002"))
+    assert [row.state for row in others] == ["pending"] * (size - 1)
+    call = await ModelCall.objects.aget(turn_id="")
+    assert (call.status, call.cost) == ("cancelled", Decimal("0.00002"))
+    assert len(host.requests) == 1
+
+
+async def test_a_drain_gives_an_interrupted_turn_back(chat, answer_by, running):
+    answer_by(Script([TextDelta(0, "Hello.")]))
+    turn, _ = await answer(chat)
+    host = SilentHost([HANG])
+    answer_by(host)
+    change = await Replay.objects.acreate(name="try")
+    await change.turns.acreate(turn=turn)
+    await engine.require_engine().replays.run_due()
+    await until(lambda: host.hanging == 1)
+    await engine.drain()
+    await change.arefresh_from_db()
+    assert (change.state, change.lease_until) == ("running", None)
+    assert (await result(change)).state == "pending"
 
 
 async def test_without_a_price_a_budget_calls_nothing(chat, host, tools, running):

@@ -238,6 +238,28 @@ async def test_an_answer_that_fails_is_no_pass_and_the_rest_goes_on(
     assert "refused" in rows[0].error
 
 
+async def test_cancelling_interrupts_the_running_answer_and_counts_its_cost(
+    cases, running, monkeypatch
+):
+    for text in ("one", "two"):
+        await sync_to_async(a_case)(cases, input=text, contains="x")
+    host = SilentHost([TextDelta(0, "Half an ans"), HANG])
+    monkeypatch.setattr(client, "stream", host)
+    run = await sync_to_async(begin)(cases)
+    await engine.require_engine().evaluations.run_due()
+    async with asyncio.timeout(30):
+        while not host.hanging:
+            await asyncio.sleep(0)
+        await EvaluationRun.objects.aupdate(cancel_requested=True)
+        while not host.closed:
+            await asyncio.sleep(0)
+    rows = await finish(run)
+    assert (run.state, run.passed) == (EvaluationRun.State.CANCELLED, None)
+    assert [row.state for row in rows] == ["cancelled", "pending"]
+    assert rows[0].cost == Decimal("0.00002")
+    assert len(host.requests) == 1
+
+
 async def test_a_run_ends_with_its_budget_and_when_it_is_cancelled(cases, running, say):
     for _ in range(3):
         await sync_to_async(a_case)(cases, contains="yes")

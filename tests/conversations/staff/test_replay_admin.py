@@ -164,7 +164,7 @@ def test_a_replay_is_cancelled(replayer: Client, turn: Turn):
     cancel = reverse("admin:conversations_replay_cancel", args=[created.pk])
     assert replayer.get(cancel).status_code == 405
     page = replayer.post(cancel, follow=True)
-    assert "It ends after the turn" in page.content.decode()
+    assert "the turn that runs is interrupted" in page.content.decode()
     assert Replay.objects.get().cancel_requested
 
 

@@ -108,7 +108,7 @@ def test_cards_of_finished_turns_show_how_their_calls_end(
             expect(card).to_have_attribute("open", "")  # it stays as the reader had it
             expect(page.locator(".turn").last).to_contain_text(f"Result of {name}")
         card = call_in_background(page, "drill")
-        page.get_by_role("button", name="Cancel", exact=True).click()
+        page.get_by_role("button", name="Stop", exact=True).click()
         expect(card).to_have_attribute("data-state", "cancelled")
         page.reload()
         for name, state in (
