@@ -10,7 +10,13 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import (
+    AsyncGenerator,
+    Awaitable,
+    Callable,
+    Mapping,
+    Sequence,
+)
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -28,9 +34,12 @@ from llm.errors import (
     QuotaExhausted,
     RateLimited,
 )
+from llm.keys.refusals import may_try_again
+from llm.keys.selection import verdict_of
 from llm.probing.findings import (
     CUT,
     FEATURES,
+    NO_KEY,
     NO_TEXT,
     NOT_REACHED,
     TIME_IS_UP,
@@ -103,7 +112,7 @@ async def _checked(
     feature: Feature, check: Check, probe: FeatureProbe, end: float
 ) -> Finding:
     if probe.is_hopeless:
-        return untested(feature, NOT_REACHED)
+        return untested(feature, probe.why_hopeless)
     try:
         async with asyncio.timeout_at(end):
             return await check()
@@ -116,21 +125,51 @@ class FeatureProbe:
     """Asks the questions and keeps the replies, which are recorded as model calls."""
 
     route: Route
+    others: Sequence[Route] = ()  # with further keys, if the host refuses the first
+    key_names: Mapping[int | None, str] = field(default_factory=dict)  # by key id
     replies: list[Reply] = field(default_factory=list)
+    refused: list[tuple[Route, LLMError]] = field(default_factory=list)
     is_hopeless: bool = False  # not even text works
+    why_hopeless: str = NOT_REACHED
+    _refusals: list[str] = field(default_factory=list)  # in words
     _text: Reply | None = None
     _stream: Reply | None = None
     _has_tools: bool = False
     _plain_streams: bool = False  # the host refuses to answer without a stream
 
     async def check_text(self) -> Finding:
-        reply = self._text = await self._ask_plainly()
+        """With the first key that the host accepts; all further questions use it."""
+        reply = self._text = await self._ask_with_key()
+        while reply.error and verdict_of(reply.error) is not None:
+            self.refused.append((self.route, reply.error))
+            self._refusals.append(f"{self._key_name()}: {self._why(reply.error)}")
+            if not self.others:
+                return self._judge_keys(reply.error)
+            self.route, *self.others = self.others
+            reply = self._text = await self._ask_with_key()
         if reply.error:
             return await self._judge_text(reply.error)
         if not reply.text:
             return _no_text("text", reply)
-        seconds = f"{reply.call.latency or 0.0:.1f}"
-        return works("text", _ANSWERED, seconds=seconds)
+        values = {"seconds": f"{reply.call.latency or 0.0:.1f}"}
+        if not self._refusals:
+            return works("text", _ANSWERED, **values)
+        values |= {"key": self._key_name(), "refused": " ".join(self._refusals)}
+        return works("text", _ANSWERED_BY_OTHER, **values)
+
+    async def _ask_with_key(self) -> Reply:
+        reply = await self._ask_plainly()
+        if reply.error and may_try_again(self.route, reply.call):
+            return await self._ask_plainly()
+        return reply
+
+    def _judge_keys(self, error: LLMError) -> Finding:
+        """Nothing is known of the model: no key got an answer."""
+        self.is_hopeless, self.why_hopeless = True, NO_KEY
+        refused = " ".join(self._refusals)
+        if isinstance(error, RateLimited):
+            return unclear("text", _ALL_BUSY, refused=refused)
+        return untested("text", _ALL_REFUSED, refused=refused)
 
     async def _judge_text(self, error: LLMError) -> Finding:
         """A host may answer only in streams; else nothing will work."""
@@ -310,6 +349,9 @@ class FeatureProbe:
             return unclear(feature, _ONLY_ONCE, why=why)
         return fails(feature, _BREAKS, why=self._why(again.error))
 
+    def _key_name(self) -> str:
+        return self.key_names.get(self.route.key_id, "–")
+
     def _why(self, error: LLMError) -> str:
         """The error in words, with the provider's message and without the key."""
         endpoint = self.route.endpoint
@@ -348,6 +390,11 @@ def _image_question() -> Item:
 
 _ONLY_STREAMS = gettext_noop("Answers only in streams: %(why)s")
 _ANSWERED = gettext_noop("Answered in %(seconds)s s.")
+_ANSWERED_BY_OTHER = gettext_noop(
+    "Answered in %(seconds)s s with the key %(key)s. The host refused: %(refused)s"
+)
+_ALL_REFUSED = gettext_noop("The host refused the key: %(refused)s")
+_ALL_BUSY = gettext_noop("The key is at its rate limit: %(refused)s")
 _ONE_PIECE = gettext_noop("The answer came in one piece; people wait for all of it.")
 _PIECES = gettext_noop("The answer came in %(count)s pieces.")
 _NO_STREAM = gettext_noop("There was no streamed answer to count.")

@@ -99,4 +99,5 @@ def _flag(feature: Feature, value: bool) -> dict[str, bool]:
 NO_TEXT = gettext_noop("The answer had no text.")
 CUT = gettext_noop("The answer used up its tokens before its end.")
 NOT_REACHED = gettext_noop("Text does not work, so nothing else was tried.")
+NO_KEY = gettext_noop("The host accepted no key, so nothing else was tried.")
 TIME_IS_UP = gettext_noop("The probe ran out of time.")

@@ -21,6 +21,7 @@ from django.utils.translation import gettext as _
 from llm import router
 from llm.errors import InvalidKey, LLMError
 from llm.http import client
+from llm.keys.refusals import note_refusal
 from llm.models import ApiKey, LanguageModel, ModelCall, ModelProbe, Provider
 from llm.pricing.caller import Caller
 from llm.probing.features import FeatureProbe, probe_features
@@ -78,12 +79,13 @@ def run_probe(pk: int) -> None:
     """Try all features and store each finding at once."""
     row = ModelProbe.objects.select_related("model__provider").get(pk=pk)
     try:
-        route = route_to_probe(row.model)
+        first, *others = routes_to_probe(row.model)
     except LLMError as exc:
         row.error = str(exc)[:300]
         _end(row)
         return
-    probe = FeatureProbe(route)
+    keys = {key.pk: str(key) for key in row.model.provider.keys.all()}
+    probe = FeatureProbe(first, others, keys)
     with asyncio.Runner() as runner:
         findings = probe_features(probe)
         try:
@@ -102,29 +104,46 @@ async def _next(findings: Any) -> Finding | None:
 def route_to_probe(model: LanguageModel) -> Route:
     """The route to the model, which may be switched off, with the best of its keys.
     Raises LLMError."""
+    return routes_to_probe(model)[0]
+
+
+def routes_to_probe(model: LanguageModel) -> Sequence[Route]:
+    """A route for each key that may be used now; if there is none, for the others. At
+    least one. Raises LLMError."""
     provider = model.provider
     if why := provider.why_disabled:
         raise InvalidKey(_("Not tested: %(why)s.") % {"why": why})
     error: LLMError | None = None
-    for key in _sorted_keys(provider):
-        try:
-            return router.route_by(model, key)
-        except InvalidKey as exc:
-            error = exc
+    for keys in _keys_to_try(provider):
+        routes = []
+        for key in keys:
+            try:
+                routes.append(router.route_by(model, key))
+            except InvalidKey as exc:
+                error = exc
+        if routes:
+            return routes
     if error is None and (provider.host is None or not provider.host.needs_key):
-        return router.route_by(model, None)
+        return [router.route_by(model, None)]
     raise error or InvalidKey(_("There is no key; add one first."))
 
 
-def _sorted_keys(provider: Provider) -> Sequence[ApiKey]:
-    """Keys that may be used now first."""
+def _keys_to_try(provider: Provider) -> tuple[Sequence[ApiKey], Sequence[ApiKey]]:
+    """Those that may be used now, and the others."""
     usable = set(provider.keys.usable().values_list("pk", flat=True))
-    return sorted(provider.keys.all(), key=lambda key: key.pk not in usable)
+    keys = list(provider.keys.all())
+    return (
+        [key for key in keys if key.pk in usable],
+        [key for key in keys if key.pk not in usable],
+    )
 
 
 def _store(row: ModelProbe, finding: Finding, probe: FeatureProbe) -> None:
     replies, probe.replies = probe.replies, []
     _record(replies, Caller(user_id=row.started_by_id))
+    refused, probe.refused = probe.refused, []
+    for route, error in refused:
+        note_refusal(route, error)
     row.findings = [*row.findings, finding.to_dict()]
     row.seen_at = timezone.now()
     row.save(update_fields=["findings", "seen_at"])

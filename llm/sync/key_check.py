@@ -8,6 +8,10 @@ from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Literal
 
+from django.utils import timezone
+from django.utils.formats import localize
+from django.utils.translation import gettext as _
+
 from llm import router
 from llm.concurrency.lent_thread import lend_thread
 from llm.db.encrypted_field import scrub
@@ -21,6 +25,7 @@ from llm.errors import (
     RateLimited,
 )
 from llm.http import client
+from llm.keys.refusals import may_try_again, note_refusal
 from llm.models import ApiKey, LanguageModel, ModelCall, Provider
 from llm.pricing.caller import UNKNOWN_CALLER, Caller
 from llm.provider import Route
@@ -58,7 +63,7 @@ def probe(
     what: Provider | ApiKey | LanguageModel, caller: Caller = UNKNOWN_CALLER
 ) -> list[Finding]:
     """Send a request with each key, resting and disabled ones too, and record the
-    calls.
+    calls, and what a refusal means for its key, as in traffic.
 
     For a provider: its first model with all keys. For a key: that model with this key.
     For a model: all keys of its provider. Raises LLMError if there is no model to ask
@@ -122,6 +127,12 @@ class _KeyTest:
             items=[user_message("Say OK.")],
             max_output_tokens=_MAX_OUTPUT_TOKENS,
         )
+        await self._send(request)
+        if self.call.error and may_try_again(self.route, self.call):
+            self.call = client.ProviderCall()
+            await self._send(request)
+
+    async def _send(self, request: Request) -> None:
         stream = client.stream(self.route.endpoint, request, self.call)
         try:
             async with asyncio.timeout(TIME_LIMIT), aclosing(stream) as batches:
@@ -151,6 +162,9 @@ class _KeyTest:
             finish=self.finish,
             caller=self.caller,
         )
+        if self.call.error is not None and self.key is not None:
+            note_refusal(self.route, self.call.error)
+            self.key.refresh_from_db(fields=["state", "rest_until"])
 
     def finding(self) -> Finding:
         error = self.call.error
@@ -162,6 +176,7 @@ class _KeyTest:
         secrets = [endpoint.api_key, *endpoint.secret_headers.values()]
         provider_message = scrub(error.detail, secrets)[:_MAX_DETAIL]
         problem, text = _problem(error, self.route)
+        text += _describe_state(self.key)
         text += (
             f" The provider's message: {provider_message}" if provider_message else ""
         )
@@ -197,6 +212,16 @@ def _problem(error: LLMError, route: Route) -> tuple[Problem, str]:
             return "unreachable", f"unreachable: {_address(route)} does not answer."
         case _:
             return "other", f"{error.code}: {error}"
+
+
+def _describe_state(key: ApiKey | None) -> str:
+    """What the refusal has made of the key."""
+    if key is not None and key.state == ApiKey.State.DISABLED:
+        return " " + _("It is disabled until you enable it.")
+    if key is not None and key.state == ApiKey.State.RESTING and key.rest_until:
+        at = {"time": localize(timezone.localtime(key.rest_until))}
+        return " " + _("It rests until %(time)s.") % at
+    return ""
 
 
 def _address(route: Route) -> str:

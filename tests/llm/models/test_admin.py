@@ -441,6 +441,26 @@ def test_each_key_is_tried_by_itself(admin_client, provider, groq):
     assert texts[2].startswith("Groq, key off set: ok: llama-3")
 
 
+@pytest.mark.parametrize(
+    ("answer", "state", "words"),
+    [
+        (httpx.Response(401), "disabled", "It is disabled until you enable it."),
+        (httpx.Response(402), "disabled", "It is disabled until you enable it."),
+        (httpx.Response(429, headers={"retry-after": "60"}), "resting", "It rests "),
+        (httpx.Response(503), "active", "does not answer."),
+    ],
+)
+def test_a_refusal_in_a_test_counts_for_the_key_as_in_traffic(
+    admin_client, provider, groq, answer: httpx.Response, state: str, words: str
+):
+    groq.mock(return_value=answer)
+    [text] = try_connection(admin_client, provider)
+    assert words in text
+    key = ApiKey.objects.get()
+    assert key.state == state
+    assert key.state_reason.startswith("E_LLM_") is (state != "active")
+
+
 def test_selected_keys_are_tried_and_no_others(admin_client, provider, groq):
     other = provider.keys.create(label="other", secret="gsk-b")
     empty = provider.keys.create(label="empty", secret="")

@@ -25,6 +25,7 @@ class ProbedHost:
         self.models = models
         self.requests: list[dict[str, Any]] = []
         self.headers: list[dict[str, str]] = []
+        self.refused_keys: dict[str, int] = {}  # the status for each
         self.is_busy = False
         self.failures = 0
 
@@ -132,7 +133,10 @@ class _Handler(BaseHTTPRequestHandler):
         probed.headers.append(dict(self.headers))
         if "dies at images" in probed.quirks and _has_image(body["messages"][-1]):
             return  # closes the connection without an answer
-        if refusal := probed.refusal(body):
+        key = self.headers.get("Authorization", "").removeprefix("Bearer ")
+        if status := probed.refused_keys.get(key):
+            self._send(status, b'{"error": {"message": "not this key"}}')
+        elif refusal := probed.refusal(body):
             status, message = refusal
             self._send(status, json.dumps({"error": {"message": message}}).encode())
         elif (

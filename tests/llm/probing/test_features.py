@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+from django.utils import timezone
 
 from llm import router
 from llm.models import LanguageModel, ModelCall, ModelProbe, Provider
@@ -79,7 +80,7 @@ def findings(row: ModelProbe) -> Iterator[Finding]:
             "writes calls as text",
             {"tool": "fails", "parallel_tools": "untested"},
         ),
-        ("has another key", {**dict.fromkeys(FEATURES, "untested"), "text": "fails"}),
+        ("has another key", dict.fromkeys(FEATURES, "untested")),
     ],
 )
 def test_a_probe_finds_exactly_the_planted_defect(
@@ -134,6 +135,54 @@ def test_a_host_that_quotes_the_key_does_not_bring_it_onto_the_row(provider: Pro
         row = probe(provider, base_url)
     assert PLANTED not in repr(row.findings)
     assert "Incorrect API key" in next(findings(row)).text
+
+
+@pytest.mark.parametrize(
+    ("status", "state"), [(401, "disabled"), (402, "disabled"), (403, "active")]
+)
+def test_after_a_refused_key_the_next_one_is_tried_and_the_row_says_so(
+    provider: Provider, status: int, state: str
+):
+    host = ProbedHost()
+    host.refused_keys = {PLANTED: status}
+    with host.listening() as base_url:
+        Provider.objects.update(base_url=base_url)
+        provider.refresh_from_db()
+        provider.keys.create(label="bad", secret=PLANTED)
+        provider.keys.create(label="draining", secret="sk-3", drains_at=timezone.now())
+        provider.keys.create(label="good", secret="sk-2")
+        row = probe(provider, base_url)
+    assert outcomes(row) == ALL_WORK
+    text = next(findings(row)).text
+    assert "with the key good" in text
+    assert "refused: bad" in text
+    assert "not this key" in text
+    bad = provider.keys.get(label="bad")
+    assert bad.state == state
+    assert ("m" in (bad.model_rests or {})) is (status == 403)
+    used = [headers["Authorization"] for headers in host.headers]
+    assert used == [f"Bearer {PLANTED}", *["Bearer sk-2"] * (len(used) - 1)]
+
+
+def test_when_every_key_is_refused_nothing_is_said_about_text(provider: Provider):
+    host = ProbedHost()
+    host.refused_keys = {PLANTED: 401, "sk-2": 401}
+    with host.listening() as base_url:
+        Provider.objects.update(base_url=base_url)
+        provider.refresh_from_db()
+        provider.keys.create(label="one", secret=PLANTED)
+        provider.keys.create(label="two", secret="sk-2")
+        row = probe(provider, base_url)
+    assert set(outcomes(row).values()) == {"untested"}
+    first, *others = findings(row)
+    assert first.text.startswith("The host refused the key: one")
+    assert {each.text for each in others} == {
+        "The host accepted no key, so nothing else was tried."
+    }
+    for key in provider.keys.all():
+        assert key.state == key.State.DISABLED
+        assert key.state_reason.startswith("E_LLM_INVALID_KEY: ")
+    assert LanguageModel.objects.get().probed_capabilities is None
 
 
 def test_requests_of_a_probe_are_few_bounded_and_recorded(provider: Provider):

@@ -1,0 +1,50 @@
+"""What a host's refusal means for a key that staff test or probe: as in traffic.
+
+Other processes and this one read it from the key's row. Synchronous.
+"""
+
+from __future__ import annotations
+
+import logging
+from datetime import timedelta
+
+from django.utils import timezone
+
+from llm.errors import LLMError
+from llm.http.client import ProviderCall
+from llm.keys.selection import Disable, Rest, RestForModel, verdict_of
+from llm.models import ApiKey
+from llm.provider import Route
+
+logger = logging.getLogger(__name__)
+
+
+def may_try_again(route: Route, call: ProviderCall) -> bool:
+    """Whether the host refused a token that was made with the key: it may have expired,
+    and a new one may work. The second refusal is the key's."""
+    return route.endpoint.credentials is not None and call.http_status == 401
+
+
+def note_refusal(route: Route, error: LLMError) -> bool:
+    """Store on the row of the route's key what the error means for it. True if the host
+    refused the key, also if that was known."""
+    verdict = verdict_of(error)
+    key = ApiKey.every.filter(pk=route.key_id).select_related("provider").first()
+    if verdict is None or key is None:
+        return False
+    rows = ApiKey.every.filter(pk=key.pk, hint=key.hint)
+    now, reason = timezone.now(), f"{error.code}: {error}"
+    about = (key.label, key.provider.name)
+    match verdict:
+        case Disable():
+            if rows.disable(reason, now):
+                text = "The key %r of the provider %r was disabled: %s"
+                logger.error(text, *about, reason)
+        case Rest(seconds):
+            rows.rest(now + timedelta(seconds=seconds), reason, now)
+        case RestForModel(seconds):
+            until = now + timedelta(seconds=seconds)
+            rows.rest_for_model(route.model, until, reason, now)
+        case _:
+            return False
+    return True
