@@ -29,8 +29,10 @@ def note_refusal(route: Route, error: LLMError) -> bool:
     """Store on the row of the route's key what the error means for it. True if the host
     refused the key, also if that was known."""
     verdict = verdict_of(error)
-    key = ApiKey.every.filter(pk=route.key_id).select_related("provider").first()
-    if verdict is None or key is None:
+    if verdict is None or route.key_id is None:
+        return False
+    found = ApiKey.every.filter(pk=route.key_id).select_related("provider")
+    if (key := found.first()) is None:
         return False
     rows = ApiKey.every.filter(pk=key.pk, hint=key.hint)
     now, reason = timezone.now(), f"{error.code}: {error}"

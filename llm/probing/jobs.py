@@ -84,7 +84,9 @@ def run_probe(pk: int) -> None:
         row.error = str(exc)[:300]
         _end(row)
         return
-    keys = {key.pk: str(key) for key in row.model.provider.keys.all()}
+    keys: dict[int | None, str] = {
+        key.pk: str(key) for key in row.model.provider.keys.all()
+    }
     probe = FeatureProbe(first, others, keys)
     with asyncio.Runner() as runner:
         findings = probe_features(probe)
