@@ -103,6 +103,12 @@ class ConversationSerializer(StrictSerializer, serializers.ModelSerializer[Any])
         ]
         read_only_fields = ["id", "created_at", "updated_at"]
 
+    def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
+        if "language_model" in attrs:
+            model = attrs["language_model"]
+            attrs["model_pool"] = model.pool_name if model else ""
+        return attrs
+
     @transaction.atomic
     def create(self, validated_data: dict[str, Any]) -> Any:
         if "preset" not in validated_data:

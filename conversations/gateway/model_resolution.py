@@ -60,7 +60,7 @@ class ModelChain:
     policy: Policy
     cache_seconds: int = 0  # as staff have set it for the model
     preset: PresetUse | None = None  # for which the model stands
-    pool: PoolChains | None = None  # whose first host has these routes
+    pool: PoolChains | None = None  # one of whose hosts has the first route
 
 
 async def find_chain(model: str, token: AccessToken, database: Database) -> ModelChain:
@@ -89,7 +89,7 @@ def choose_host(
             *first[1].routes[1:],
         )
     }
-    return replace(first[1], routes=list(routes.values()))
+    return replace(first[1], routes=list(routes.values()), pool=chains)
 
 
 def affinity_of(

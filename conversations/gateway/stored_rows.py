@@ -134,6 +134,7 @@ def open_turn(gateway_request: GatewayRequest) -> StoredResponse:
         conversation = Conversation.objects.create(
             owner_id=gateway_request.token.user_id,
             language_model=model,
+            model_pool=model.pool_name,
             preset=use.preset if use else None,
             is_from_api=True,
         )
@@ -276,7 +277,10 @@ def _server_tools(turn: Turn) -> Collection[str]:
 
 def _model(gateway_request: GatewayRequest) -> LanguageModel:
     assert gateway_request.route.model_id is not None, "names lead to rows"
-    return LanguageModel.objects.get(pk=gateway_request.route.model_id)
+    model = LanguageModel.objects.get(pk=gateway_request.route.model_id)
+    if (chains := gateway_request.chain.pool) is not None:
+        model.pool_name = chains.pool.name
+    return model
 
 
 def _model_name(turn: Turn) -> str:

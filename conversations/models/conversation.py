@@ -28,7 +28,7 @@ from conversations.models.item import Item
 from conversations.models.opened_turn import OpenedTurn
 from conversations.models.signed_in_session import SignedInSession
 from conversations.models.tool_call import ToolCall
-from conversations.models.turn import Turn
+from conversations.models.turn import POOL, Turn
 from llm.db.compiled_inserts import CompiledInsert, insert_together
 from llm.db.compiled_queries import CompiledQuery
 from llm.db.durable_commit import sync_on_commit
@@ -137,6 +137,11 @@ class Conversation(models.Model):
         help_text=_(
             "Empty means the folder's model, the preset's, or the default model."
         ),
+    )
+    #: The name of the pool by which `language_model` was chosen; the pool's hosts then
+    #: answer.
+    model_pool = models.CharField(
+        max_length=100, blank=True, default="", db_default="", editable=False
     )
     preset = models.ForeignKey(
         "conversations.Preset",
@@ -254,6 +259,7 @@ class Conversation(models.Model):
     def usual_model(self) -> LanguageModel | None:
         """The model of turns that name none; None for the site's default model."""
         if self.language_model:
+            self.language_model.pool_name = self.model_pool
             return self.language_model
         folder_model = self.folder.language_model if self.folder else None
         preset_model = self.preset.language_model if self.preset else None
@@ -307,13 +313,21 @@ class Conversation(models.Model):
         fields: TurnFields,
     ) -> Turn:
         now, author = timezone.now(), fields.get("author")
+        model = fields.get("language_model") or self.language_model
+        is_named = fields.get("language_model") is not None
+        named = model.pool_name if model and is_named else self.model_pool
+        pool = {POOL: named} if named else {}
         self.updated_at = now
         return Turn(
             conversation=self,
             parent=parent,
             comparison=fields.get("comparison", ""),
-            language_model=fields.get("language_model") or self.language_model,
-            options={**self.options_for(author), **(fields.get("options") or {})},
+            language_model=model,
+            options={
+                **self.options_for(author),
+                **(fields.get("options") or {}),
+                **pool,
+            },
             access_token=fields.get("access_token"),
             caused_by_id=fields.get("caused_by"),
             author=author,

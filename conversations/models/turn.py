@@ -21,6 +21,8 @@ from llm.wire.items import new_id
 
 #: The option in which a turn keeps what its request said of its caller.
 CALLER = "caller"
+#: Option of a turn: the name of the model pool by which its model was found.
+POOL = "model_pool"
 
 
 class AuthorGone(BadRequest):

@@ -252,7 +252,10 @@ class TurnRequestSerializer(StrictSerializer):
 
     def _usual_model(self) -> ResolvedModel:
         usual = self.context["conversation"].usual_model
-        return resolve_model(usual.public_name if usual else None, self.context["user"])
+        name = usual.public_name if usual else None
+        resolved = resolve_model(name, self.context["user"])
+        resolved.model.pool_name = usual.pool_name if usual else ""
+        return resolved
 
     def _with_files(self, items: list[ItemPayload]) -> Any:
         try:

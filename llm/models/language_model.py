@@ -168,6 +168,8 @@ class LanguageModel(models.Model):
 
     #: The retired model in whose place this one answers. No column.
     stands_in_for: LanguageModel | None = None
+    #: The model pool by whose name this model was found. No column.
+    pool_name: str = ""
 
     class Meta:
         ordering = ["provider__name", "name"]

@@ -63,7 +63,15 @@ def order_members(
 
 def choose_model(pool: ModelPool) -> LanguageModel:
     """The model that answers a call now. The pool has a member."""
-    return order_members(pool, list(pool.members.all()), lambda each: each)[0].model
+    return order_models(pool)[0]
+
+
+def order_models(pool: ModelPool, affinity: str = "") -> list[LanguageModel]:
+    """The models in the order in which they are to be called. The pool has a member."""
+    members = order_members(pool, list(pool.members.all()), lambda each: each, affinity)
+    for member in members:
+        member.model.pool_name = pool.name
+    return [member.model for member in members]
 
 
 def _place(pool: ModelPool, member: PoolMember, affinity: str) -> float:

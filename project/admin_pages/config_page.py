@@ -198,8 +198,13 @@ def _lists_without(request: HttpRequest, *actions: str) -> set[str]:
     """The lists of the file that this member of staff may not see or change: the file
     of those who may not is the file without them."""
     user = request.user
-    limits = [f"conversations.{action}_usagelimit" for action in actions]
-    closed = set() if user.has_perms(limits) else {"usage_limits"}
+    rows = {"usage_limits": "conversations.{}_usagelimit"}
+    rows["model_pools"] = "llm.{}_modelpool"
+    closed = {
+        name
+        for name, permission in rows.items()
+        if not user.has_perms([permission.format(action) for action in actions])
+    }
     # Who may change these can come in as anybody.
     return closed if user.is_superuser else {*closed, "identity_providers"}
 

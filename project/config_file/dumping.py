@@ -15,6 +15,7 @@ from llm.models import ApiKey, LanguageModel, Provider
 from project.accounts.models import IdentityProvider
 from project.config_file.dated_prices import build_price_tables
 from project.config_file.identities import build_identity_table
+from project.config_file.pools import build_pool_tables
 from project.config_file.tables import (
     DECLARED_TOOL,
     HTTP,
@@ -66,6 +67,7 @@ def dump(without: Collection[str] = ()) -> dict[str, Any]:
     variables = VariableNames()
     document = {
         "providers": [_provider_table(row, variables) for row in providers],
+        "model_pools": build_pool_tables(),
         "tools": [_tool_table(row, variables) for row in tools],
         "declared_tools": [
             build_table(row, DECLARED_TOOL) | _link_names(row, DECLARED_TOOL)

@@ -15,13 +15,14 @@ from conversations.models.preset import ContextSource, Preset
 from conversations.models.staff.versions import PresetVersion
 from llm.db.encrypted_field import SecretUnavailable
 from llm.db.secret_headers import SecretHeaders
-from llm.models import ApiKey, LanguageModel, Provider
+from llm.models import ApiKey, LanguageModel, ModelPool, Provider
 from project.accounts.models import IdentityProvider
 from project.config_file.dated_prices import load_prices
 from project.config_file.drafts import NOTE, hold_back
 from project.config_file.findings import ConfigError, Findings, Report
 from project.config_file.identities import find_secret, read_mappings, set_mappings
 from project.config_file.links import Links
+from project.config_file.pools import Hosts, read_hosts, set_hosts
 from project.config_file.shape import Shape, Table
 from project.config_file.tables import (
     DECLARED_TOOL,
@@ -29,6 +30,7 @@ from project.config_file.tables import (
     IDENTITY_PROVIDER,
     KEY,
     MODEL,
+    MODEL_POOL,
     PRESET,
     PROVIDER,
     SOURCE,
@@ -83,7 +85,7 @@ def load(
 
 
 _LISTS = [
-    *("providers", "tools", "declared_tools", "sources", "presets"),
+    *("providers", "model_pools", "tools", "declared_tools", "sources", "presets"),
     *("usage_limits", "identity_providers"),
 ]
 
@@ -97,6 +99,8 @@ class _Loader:
     _defaults: list[str] = field(default_factory=list)  # paths of default models
     #: Tools of the file, each with its snapshot before the load; None for a new tool.
     _tools: list[tuple[Tool, Snapshot | None]] = field(default_factory=list)
+    #: Pools of the file with their paths.
+    _pools: list[tuple[str, ModelPool, Hosts]] = field(default_factory=list)
     #: Presets of the file with their paths, and their contents before the load.
     _presets: list[tuple[str, Preset, Snapshot | None]] = field(default_factory=list)
 
@@ -104,6 +108,8 @@ class _Loader:
         self.shape.check_fields("the file", document, _LISTS)
         for path, table in self.shape.tables(document, "providers", PROVIDER):
             self._load_provider(path, table)
+        for path, table in self.shape.tables(document, "model_pools", MODEL_POOL):
+            self._load_pool(path, table)
         for path, table in self.shape.tables(document, "tools", TOOL):
             self._load_tool(path, table)
         for path, table in self.shape.tables(document, "declared_tools", DECLARED_TOOL):
@@ -124,6 +130,8 @@ class _Loader:
         self._check_defaults(presets, "preset")
         if not self.findings.problems:
             self.links.save()
+            for path, pool, hosts in self._pools:
+                set_hosts(f"{path}.hosts", pool, hosts, self.findings)
             for tool, before in self._tools:
                 ToolVersion.objects.record(tool, note=NOTE, before=before)
             for path, preset, before in self._presets:
@@ -194,6 +202,13 @@ class _Loader:
         if replacement:
             self.links.add_one(path, row, "replacement", replacement)
         load_prices(f"{path}.dated_prices", prices, row, self.findings)
+
+    def _load_pool(self, path: str, table: Table) -> None:
+        values = dict(table)
+        hosts = read_hosts(f"{path}.hosts", values.pop("hosts", []), self.shape)
+        row = self._load_row(path, values, MODEL_POOL, {})
+        if isinstance(row, ModelPool) and hosts is not None:
+            self._pools.append((path, row, hosts))
 
     def _find_new_secret(self, path: str, value: Any, key: ApiKey) -> str:
         """Return the text to store, or "" if it is unchanged or after a problem."""

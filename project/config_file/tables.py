@@ -20,7 +20,7 @@ from conversations.models.limits.usage_limit import UsageLimit
 from conversations.models.preset import ContextSource, Preset
 from llm.db.columns import list_columns
 from llm.db.encrypted_field import EncryptedTextField
-from llm.models import ApiKey, LanguageModel, Provider
+from llm.models import ApiKey, LanguageModel, ModelPool, Provider
 from project.accounts.models import IdentityProvider
 from tools.models import DeclaredTool, HttpTool, Tool
 
@@ -78,6 +78,7 @@ MODEL = Kind(
     references=["replacement"],
     inner=["dated_prices"],
 )
+MODEL_POOL = Kind(model=ModelPool, identity="name", inner=["hosts"])
 TOOL = Kind(
     model=Tool,
     identity="name",

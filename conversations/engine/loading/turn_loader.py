@@ -19,7 +19,7 @@ from conversations.engine import background_store, claim_store, message_bounds
 from conversations.engine.claim_store import Claim
 from conversations.engine.event_log import Position
 from conversations.engine.lease_store import ProviderResponse
-from conversations.engine.loading import preset_limits
+from conversations.engine.loading import pooled_routes, preset_limits
 from conversations.engine.loading.approvals import Decisions, load_decisions
 from conversations.engine.loading.available_tools import (
     AvailableTools,
@@ -317,7 +317,8 @@ def _set_up(
     change_tools: Callable[[AvailableTools], AvailableTools] | None = None,
 ) -> _Setup:
     """Raises LLMError."""
-    preset, route = _preset(turn), resolved_route or route_of_turn(turn)
+    preset, pooled = _preset(turn), pooled_routes.find(turn)
+    route = pooled[0] if pooled else resolved_route or route_of_turn(turn)
     token = turn.access_token
     options = {
         **route.defaults,
@@ -332,7 +333,7 @@ def _set_up(
     if change_tools is not None:
         available = change_tools(available)
     template = request_template(route, options, available)
-    routes = _routes(turn, route, available, template)
+    routes = _routes(turn, pooled or [route], available, template)
     if preset is not None:
         template = preset_limits.limit_output(preset, template)
         if change_tools is None:  # staff replay turns with any model
@@ -453,15 +454,20 @@ def _as_opened(claim: Claim, opened: OpenedTurn | None) -> tuple[Turn, Route] | 
 
 
 def _routes(
-    turn: Turn, route: Route, available: AvailableTools, template: Request
+    turn: Turn, hosts: Sequence[Route], available: AvailableTools, template: Request
 ) -> Sequence[Route]:
-    """The route, and those to its fallbacks, without those that the turn's token does
-    not permit now; this may have changed since the request. Only models that go on
-    behind a given text continue an answer: others would write all of it anew.
+    """The routes to the hosts, and to the fallbacks of the first, without those that
+    the turn's token does not permit now; this may have changed since the request. Only
+    models that go on behind a given text continue an answer: others would write all of
+    it anew.
 
     Raises ModelNotAvailable.
     """
-    routes = policy.routes_of(route, user=turn.actor)
+    route, *others = hosts
+    own, *fallbacks = policy.routes_of(route, user=turn.actor)
+    known = {each.model_id for each in hosts}
+    fallbacks = [each for each in fallbacks if each.model_id not in known]
+    routes: Sequence[Route] = [own, *others, *fallbacks]
     if CONTINUES in turn.options:
         effort = (template.reasoning or {}).get("effort")
         fallbacks = [each for each in routes[1:] if each.takes_prefill(effort)]

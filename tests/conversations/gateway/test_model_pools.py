@@ -11,7 +11,9 @@ from typing import Any
 import pytest
 from asgiref.sync import sync_to_async
 from django.contrib.auth.models import Group
+from django.test import AsyncClient
 
+from conversations import engine
 from conversations.models import AccessToken
 from llm.models import LanguageModel, ModelPool
 from llm.pools import load
@@ -186,3 +188,104 @@ async def test_a_pool_without_a_host_that_may_be_called_is_no_model(client, host
     answer = await client.post(PATHS["chat"], {**BODIES["chat"], "model": "fast"})
     assert answer.status == 404
     assert "fast" in answer.json()["error"]["message"]
+
+
+# Stored responses and chats: turns of the engine
+
+
+class Rest:
+    """Calls `/api/` with the gateway client's token."""
+
+    def __init__(self, client: Client) -> None:
+        self.headers = {"authorization": f"Bearer {client.secret}"}
+
+    async def send(self, method: str, path: str, body: Any) -> Any:
+        send = getattr(AsyncClient(), method)
+        return await send(
+            path, body, content_type="application/json", headers=self.headers
+        )
+
+
+STORED: dict[str, Any] = {"input": "Hi", "model": "fast"}
+
+
+async def test_a_stored_response_is_answered_by_another_host_of_the_pool(
+    client, hosts, running
+):
+    hosts[0].reply = refuse
+    await create_pool(hosts, [1000, 1])
+    for _ in range(6):
+        answer = await client.post(PATHS["responses"], STORED)
+        assert answer.status == 200, answer.body
+        assert answer.json()["model"] == "fast"
+    assert counts(hosts)[0] == load.FAILURES  # then it cools down
+    assert counts(hosts)[1] == 6
+
+
+async def test_stored_responses_take_the_least_busy_host(client, hosts, running):
+    await create_pool(hosts, [1, 1], strategy="least_busy")
+    busy = await LanguageModel.objects.aget(name="model-0")
+    load.running[busy.pk] = 3
+    for _ in range(4):
+        assert (await client.post(PATHS["responses"], STORED)).status == 200
+    assert counts(hosts)[:2] == [0, 4]
+
+
+async def test_a_stored_conversation_stays_with_its_host(client, hosts, running):
+    await create_pool(hosts, [1, 1, 1])
+    for _ in range(4):
+        before, previous = counts(hosts), None
+        for _ in range(3):
+            body = {**STORED, "previous_response_id": previous}
+            answer = await client.post(PATHS["responses"], body)
+            previous = answer.json()["id"]
+        grown = [now - then for now, then in zip(counts(hosts), before, strict=True)]
+        assert sorted(grown) == [0, 0, 3]
+
+
+async def test_stored_responses_keep_to_the_models_of_their_token(
+    client, hosts, running
+):
+    await create_pool(hosts, [1, 1, 1])
+    token = await AccessToken.objects.aget()
+    await token.allowed_models.aset([await LanguageModel.objects.aget(name="model-1")])
+    for _ in range(6):
+        assert (await client.post(PATHS["responses"], STORED)).status == 200
+    assert counts(hosts) == [0, 6, 0]
+
+
+@pytest.mark.parametrize("whose", ["conversation", "turn"])
+async def test_a_chat_of_a_pool_is_answered_by_any_of_its_hosts(
+    client, hosts, running, whose
+):
+    hosts[0].reply = refuse
+    await create_pool(hosts, [1000, 1])
+    rest = Rest(client)
+    named = {"model": "fast"}
+    made = await rest.send(
+        "post", "/api/conversations/", named if whose == "conversation" else {}
+    )
+    assert made.status_code == 201, made.content
+    turns = f"/api/conversations/{made.json()['id']}/turns/"
+    for _ in range(5):
+        body = {"input": "Hi", **(named if whose == "turn" else {})}
+        opened = await rest.send("post", turns, body)
+        response = await engine.response_of(opened.json()["id"])
+        assert response["status"] == "completed", response
+    assert counts(hosts)[:2] == [load.FAILURES, 5]
+
+
+async def test_a_model_chosen_instead_of_the_pool_is_the_only_one(
+    client, hosts, running
+):
+    hosts[0].reply = refuse
+    await create_pool(hosts, [1000, 1])
+    rest = Rest(client)
+    made = await rest.send("post", "/api/conversations/", {"model": "fast"})
+    address = f"/api/conversations/{made.json()['id']}/"
+    one = await LanguageModel.objects.select_related("provider").aget(name="model-0")
+    await rest.send("patch", address, {"model": one.full_name})
+    opened = await rest.send("post", f"{address}turns/", {"input": "Hi"})
+    response = await engine.response_of(opened.json()["id"])
+    assert response["status"] == "failed"
+    assert counts(hosts) == [1, 0, 0]
