@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from django import forms
+from django.contrib.auth import get_user_model
 from django.core.exceptions import ValidationError
 from django.utils.translation import gettext_lazy as _
 
@@ -24,6 +25,43 @@ class EventsField(forms.MultipleChoiceField):
         supported = {n: v for n, v in kwargs.items() if n not in ("encoder", "decoder")}
         labels = [(name, f"{name}: {label}") for name, label in EventType.choices]
         super().__init__(**{**supported, "choices": labels, "required": True})
+
+
+class UsernamesField(forms.ModelMultipleChoiceField):
+    """Users by their names, a line each: for staff who may not list the users."""
+
+    widget = forms.Textarea(attrs={"rows": 3, "dir": "auto"})
+    default_error_messages = {"unknown": _("There is no user “%(name)s”.")}
+
+    def __init__(self, **kwargs: Any) -> None:
+        users = get_user_model()._default_manager.all()
+        hint = _("Usernames, one a line.")
+        super().__init__(users, **{"help_text": hint, "required": False, **kwargs})
+
+    def clean(self, value: Any) -> Any:
+        lines = value.splitlines() if isinstance(value, str) else ()
+        names = {line.strip() for line in lines} - {""}
+        assert self.queryset is not None, "`__init__` sets it"
+        field = get_user_model().USERNAME_FIELD
+        found = self.queryset.filter(**{f"{field}__in": names})
+        if unknown := names - set(found.values_list(field, flat=True)):
+            raise ValidationError(
+                self.error_messages["unknown"], params={"name": min(unknown)[:150]}
+            )
+        return found
+
+    def prepare_value(self, value: Any) -> Any:
+        if value is None or isinstance(value, str):
+            return value
+        rows = get_user_model()._default_manager.filter(
+            pk__in=[getattr(each, "pk", each) for each in value]
+        )
+        return "\n".join(sorted(row.get_username() for row in rows))
+
+    def has_changed(self, initial: Any, data: Any) -> bool:
+        before = str(self.prepare_value(initial) or "").split("\n")
+        after = [line.strip() for line in str(data or "").splitlines()]
+        return {*before} - {""} != {*after} - {""}
 
 
 class WebhookForm(forms.ModelForm):

@@ -6,7 +6,7 @@ from typing import Any
 
 from django.contrib import admin, messages
 from django.db.models import QuerySet
-from django.http import HttpRequest
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.utils.translation import gettext_lazy as _
 from django.utils.translation import ngettext
 
@@ -33,6 +33,7 @@ class DeliveryAdmin(LargeTableAdmin):
     search_fields = ["=event_id", "=conversation__id", "=endpoint__name"]
     search_help_text = _("An id of an event or conversation, or an endpoint's name.")
     actions = ["send_again"]
+    change_form_template = "admin/conversations/delivery/change_form.html"
     fields = _FIELDS
     readonly_fields = _FIELDS
 
@@ -44,17 +45,34 @@ class DeliveryAdmin(LargeTableAdmin):
     def send_again(self, request: HttpRequest, rows: QuerySet[Delivery]) -> None:
         chosen = list(rows[:MOST_SENT])
         for row in chosen:
-            row.send_again()
-            self.log_change(request, row, "Sent again.")
-        text = ngettext(
-            "%(count)d delivery is sent again.",
-            "%(count)d deliveries are sent again.",
-            len(chosen),
-        )
-        messages.success(request, text % {"count": len(chosen)})
+            self._replay(request, row)
+        _report(request, len(chosen))
+
+    def response_change(self, request: HttpRequest, obj: Delivery) -> HttpResponse:
+        """The only button of the page, which has no field to fill in."""
+        self._replay(request, obj)
+        _report(request, 1)
+        return HttpResponseRedirect(request.path)
+
+    def log_change(self, request: HttpRequest, obj: Any, message: Any) -> Any:
+        """Only what was sent again: the form changes nothing."""
+        return super().log_change(request, obj, message) if message else None
+
+    def _replay(self, request: HttpRequest, row: Delivery) -> None:
+        row.send_again()
+        self.log_change(request, row, "Sent again.")
 
     def has_add_permission(self, request: HttpRequest) -> bool:
         return False
 
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         return False
+
+
+def _report(request: HttpRequest, count: int) -> None:
+    text = ngettext(
+        "%(count)d delivery is sent again.",
+        "%(count)d deliveries are sent again.",
+        count,
+    )
+    messages.success(request, text % {"count": count})

@@ -15,7 +15,7 @@ from django.utils.html import format_html
 from django.utils.translation import gettext_lazy as _
 from django.utils.translation import ngettext
 
-from conversations.forms.webhook_forms import StaffWebhookForm
+from conversations.forms.webhook_forms import StaffWebhookForm, UsernamesField
 from conversations.models import WebhookEndpoint
 from llm.admin import LargeTableAdmin, report_rows
 
@@ -57,6 +57,24 @@ class WebhookEndpointAdmin(LargeTableAdmin):
             ),
         ]
         return [*sections, (_("State"), {"fields": _STATE})] if obj else sections
+
+    def get_autocomplete_fields(self, request: HttpRequest) -> list[str]:
+        """Those whose rows the member of staff may list; the others are filled in
+        without a search."""
+        may_list = {
+            "users": request.user.has_perm("auth.view_user"),
+            "groups": request.user.has_perm("auth.view_group"),
+        }
+        return [name for name in self.autocomplete_fields if may_list[name]]
+
+    def formfield_for_manytomany(
+        self, db_field: Any, request: HttpRequest, **kwargs: Any
+    ) -> Any:
+        if db_field.name in self.get_autocomplete_fields(request):
+            return super().formfield_for_manytomany(db_field, request, **kwargs)
+        if db_field.name == "users":
+            return UsernamesField(label=db_field.verbose_name)
+        return db_field.formfield(**kwargs)
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> Any:
         is_owned = obj is not None and obj.owner_id is not None
