@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
-
 from conversations.gateway.exchanges.idempotency import (
     MAX_ANSWER,
     BadIdempotencyKey,
