@@ -77,14 +77,15 @@ def set_hosts(path: str, row: ModelPool, hosts: Hosts, findings: Findings) -> No
     stored = _weights(row) if row.pk else {}
     if list(stored.items()) == list(hosts.items()):
         return
-    models = {name: _find_model(name) for name in hosts}
-    missing = [name for name, model in models.items() if model is None]
-    findings.problems.extend(f"{path}: there is no model {name!r}." for name in missing)
-    if missing:
-        return
-    row.members.all().delete()
+    members: list[PoolMember] = []
     for name, weight in hosts.items():
-        PoolMember.objects.create(pool=row, model=models[name], weight=weight)
+        if (model := _find_model(name)) is None:
+            findings.problems.append(f"{path}: there is no model {name!r}.")
+            return
+        members.append(PoolMember(pool=row, model=model, weight=weight))
+    row.members.all().delete()
+    for member in members:
+        member.save()
     named = ", ".join(f"{name} ({weight})" for name, weight in hosts.items())
     findings.changes.append(f"{path}: now {named or 'none'}")
 
