@@ -8,8 +8,8 @@ tools in `tools/builtin/`, in each installed app and in its `tools.py`. Rows of
 from __future__ import annotations
 
 import pkgutil
-from collections.abc import Awaitable, Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import cache, lru_cache, partial
 from importlib import import_module
 from importlib.util import find_spec
@@ -19,8 +19,10 @@ from typing import Any, TypeVar, get_args, overload
 
 from django.apps import apps
 
+from llm.http.addresses import Network, parse_network
 from tools import builtin
 from tools.errors import InvalidTool
+from tools.guard import fetch
 from tools.json_schema.function_schema import Signature, signature_of
 from tools.python.function_marks import (
     find_tool,
@@ -87,6 +89,7 @@ def tool(
     label: str = "",
     isolate: bool = False,
     memory: int | None = None,
+    networks: Sequence[str] = (),
 ) -> Callable[[Function], Function]: ...
 
 
@@ -96,7 +99,8 @@ def tool(function: Any = None, /, **settings: Any) -> Any:
 
     `isolate` runs the function in a separate process, without database and, where the
     system has a sandbox, without network; it is killed at the timeout.
-    `memory` limits what that process may allocate, in MiB.
+    `memory` limits what that process may allocate, in MiB. `networks` are private
+    networks, such as "10.1.0.0/16", that `Context.fetch` may reach.
 
     Raises InvalidTool if the function cannot be described to a model.
     """
@@ -129,11 +133,12 @@ class _PythonCall:
     function: Callable[..., Any]
     signature: Signature
     name: str
+    networks: Sequence[Network] = ()
 
     async def __call__(self, context: Context, arguments: dict[str, Any]) -> Any:
         values = self.signature.bind(arguments)
         if parameter := self.signature.context:
-            values[parameter] = context
+            values[parameter] = self._with_networks(context)
         if self.signature.is_async:
             return await self.function(**values)
         return await _threads.run(
@@ -141,6 +146,11 @@ class _PythonCall:
             self.name,
             on_abandoned=partial(context.abandoned, context.call_id),
         )
+
+    def _with_networks(self, context: Context) -> Context:
+        if not self.networks:
+            return context
+        return replace(context, send_request=partial(fetch, allow=self.networks))
 
 
 def tool_of(function: Callable[..., Any]) -> RuntimeTool:
@@ -168,15 +178,17 @@ def _build(
     description: str = "",
     isolate: bool = False,
     memory: int | None = None,
+    networks: Sequence[str] = (),
     **settings: Any,
 ) -> tuple[RuntimeTool, Signature]:
     signature = signature_of(function, Context)
     name = name or function.__name__
     source = f"{function.__module__}.{function.__qualname__}"
     _check(source, name, **settings)
-    call: Any = _PythonCall(function, signature, name)
+    allowed = _read_networks(source, networks)
+    call: Any = _PythonCall(function, signature, name, allowed)
     if isolate:
-        call = _build_isolated_call(function, source, memory)
+        call = _build_isolated_call(function, source, memory, allowed)
     elif memory is not None:
         raise InvalidTool(f"{source} limits its memory, which needs isolate=True.")
     new_tool = RuntimeTool(
@@ -190,8 +202,18 @@ def _build(
     return new_tool, signature
 
 
+def _read_networks(source: str, networks: Sequence[str]) -> tuple[Network, ...]:
+    try:
+        return tuple(map(parse_network, networks))
+    except ValueError as exc:
+        raise InvalidTool(f"{source} names a network that is none: {exc}.") from exc
+
+
 def _build_isolated_call(
-    function: Callable[..., Any], source: str, memory: int | None
+    function: Callable[..., Any],
+    source: str,
+    memory: int | None,
+    networks: Sequence[Network],
 ) -> IsolatedCall:
     if "<" in function.__qualname__ or function.__module__ == "__main__":
         raise InvalidTool(
@@ -200,7 +222,7 @@ def _build_isolated_call(
         )
     if memory is not None and memory < 1:
         raise InvalidTool(f"{source} has the memory {memory!r}; give MiB, 1 or more.")
-    return IsolatedCall(function.__module__, function.__qualname__, memory)
+    return IsolatedCall(function.__module__, function.__qualname__, memory, networks)
 
 
 def _check(

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from llm.wire.json_schema.validation import compile_schema
+from tools.http.exchange import FetchedResponse, OutgoingRequest
 
 Replay = Literal["safe", "idempotent", "once"]
 #: Replay classes of calls that may run again after a crash.
@@ -16,6 +17,7 @@ REPEATABLE: frozenset[str] = frozenset({"safe", "idempotent"})
 #: or neither. Such content may hold instructions to the model ("prompt injection").
 Risk = Literal["none", "reads", "changes", "both"]
 AskForm = Callable[["Context", str, Mapping[str, Any]], Awaitable["FormAnswer"]]
+SendRequest = Callable[[OutgoingRequest], Awaitable[FetchedResponse]]
 
 NAME = re.compile(r"\A[A-Za-z_][A-Za-z0-9_-]{0,63}\Z")  # accepted by every provider
 
@@ -89,6 +91,8 @@ class Context:
     progress: Callable[[str], None] = field(default=lambda message: None)
     #: Shows a form and returns the answer, for `asking`; None if no person can answer.
     ask: AskForm | None = None
+    #: Sends the requests of `fetch`; None: this process does, to public addresses only.
+    send_request: SendRequest | None = None
     #: Where an external system posts its result; "" if PUBLIC_URL is not set.
     callback_url: str = ""
     #: Called with the id of a call that was given up but cannot be stopped.
@@ -103,6 +107,28 @@ class Context:
         if self.ask is None:
             return FormAnswer("cancel")
         return await self.ask(self, message, schema)
+
+    async def fetch(
+        self,
+        url: str,
+        *,
+        method: str = "GET",
+        headers: Mapping[str, str] | None = None,
+        body: bytes | None = None,
+    ) -> FetchedResponse:
+        """The complete answer of a web server, whatever its status.
+
+        Only public addresses are reached, and the networks that the tool names. An
+        answer has at most 1 MiB, and an exchange 30 seconds. Raises FetchError.
+        """
+        request = OutgoingRequest(
+            method=method, url=url, headers=headers or {}, body=body
+        )
+        if self.send_request is None:
+            from tools.guard import fetch  # an isolated tool starts without aiohttp
+
+            return await fetch(request)
+        return await self.send_request(request)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

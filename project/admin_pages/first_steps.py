@@ -35,13 +35,15 @@ from project.diagnosis.facts import (
     is_secret_strong,
 )
 from project.environment.provider_accounts import DEMO
+from project.startup.isolation import isolated_tools
+from tools.python import sandbox
 
 OPERATE = "conversations.change_maintenance"
 INSPECT = "conversations.inspect_turn"
 PROVIDE = "llm.change_provider"
 OFFER = "llm.change_languagemodel"
 INVITE = "auth.change_user"
-#: Each step with the permission to take it.
+#: Each step that is always shown, with the permission to take it.
 STEPS = {
     "secrets": OPERATE,
     "https": OPERATE,
@@ -81,8 +83,12 @@ def first_steps(request: HttpRequest) -> list[Step]:
         "model": _model,
         "administrator": _administrator,
     }
+    needed = dict(STEPS)
+    if isolated_tools():
+        makers["sandbox"] = _sandbox
+        needed["sandbox"] = OPERATE
     has_perm = request.user.has_perm
-    return [makers[name](request) for name in STEPS if has_perm(STEPS[name])]
+    return [make(request) for name, make in makers.items() if has_perm(needed[name])]
 
 
 def first_steps_urls(site: AdminSite) -> list[URLPattern]:
@@ -319,6 +325,28 @@ def _administrator(request: HttpRequest) -> Step:
         if has_second
         else _list_or_form(request, User),
         _("Look at the users") if has_second else _("Add a user"),
+    )
+
+
+def _sandbox(request: HttpRequest) -> Step:
+    names = ", ".join(isolated_tools())
+    is_available = sandbox.is_available()
+    state = _("%(names)s: in a sandbox without network.")
+    if not is_available:
+        state = _("%(names)s: limited, but the network and all files are within reach.")
+    return Step(
+        "sandbox",
+        _("Isolated tools"),
+        is_available,
+        state % {"names": names},
+        _(
+            "The sandbox needs Linux with user namespaces, and unshare, setpriv and"
+            " mount of util-linux. Most containers have none: run workers outside, or"
+            " use only tools whose code you trust."
+        ),
+        _page("sandbox"),
+        _("What it needs"),
+        "unshare --user --map-root-user --net true && echo ok",
     )
 
 

@@ -1,4 +1,4 @@
-"""Tells at the start which isolation isolated tools have on this system."""
+"""Isolated tools of this installation, and a log line of how well they are isolated."""
 
 from __future__ import annotations
 
@@ -12,14 +12,18 @@ from tools.registry import python_tools
 logger = logging.getLogger(__name__)
 
 
-def log_isolation() -> None:
-    """Logs nothing if no tool is isolated."""
+def isolated_tools() -> list[str]:
+    """Their names, in order."""
     try:
         found = python_tools().values()
     except InvalidTool:  # a check of Django reports it
-        return
-    names = sorted(each.name for each in found if isinstance(each.call, IsolatedCall))
-    if not names:
+        return []
+    return sorted(each.name for each in found if isinstance(each.call, IsolatedCall))
+
+
+def log_isolation() -> None:
+    """Logs nothing if no tool is isolated."""
+    if not (names := isolated_tools()):
         return
     level = logging.INFO if sandbox.is_available() else logging.WARNING
     logger.log(level, "isolated tools (%s): %s", ", ".join(names), sandbox.describe())

@@ -18,6 +18,10 @@ from llm.probing.findings import fails, works
 from project.admin_pages.first_steps import STEPS, Step, first_steps
 from project.diagnosis.facts import BACKUP_LASTS
 from tests.conversations.scene import signed_in, staff
+from tests.tools import isolated_tools
+from tools import registry
+from tools.python import sandbox
+from tools.registry import python_tools
 
 pytestmark = pytest.mark.django_db
 INDEX = reverse("admin:index")
@@ -45,6 +49,24 @@ def a_process(**fields: Any) -> ProcessStatus:
     now = timezone.now()
     values = {"id": "p1", "runs_turns": True, "started_at": now, "heard_at": now}
     return ProcessStatus.objects.create(**{**values, **fields})
+
+
+def test_isolated_tools_appear_with_what_isolates_them(ada: User, monkeypatch: Any):
+    assert not [each for each in first_steps(_request(ada)) if each.name == "sandbox"]
+    python_tools.cache_clear()
+    monkeypatch.setattr(registry, "_modules", lambda: [isolated_tools])
+    try:
+        found = step("sandbox", ada)
+    finally:
+        python_tools.cache_clear()
+    assert found.is_done == sandbox.is_available()
+    assert "greet" in found.state
+
+
+def _request(user: User) -> Any:
+    request = RequestFactory().get("/admin/")
+    request.user = user
+    return request
 
 
 @pytest.mark.parametrize(

@@ -10,10 +10,12 @@ import sys
 import time
 from datetime import date
 from pathlib import Path
+from typing import Any
 
 from pydantic import BaseModel
 
 from tools.errors import ToolError
+from tools.http.exchange import FetchedResponse
 from tools.registry import Accepted, Context, tool
 
 
@@ -50,6 +52,35 @@ async def ask(context: Context) -> str:
         context.asking("Second?", {"type": "object"}),
     )
     return f"{first.action} {first.content} {second.content}"
+
+
+@tool(isolate=True, risk="reads", networks=["127.0.0.1/32"])
+async def fetch_all(urls: list[str], context: Context) -> list[str]:
+    """Fetch pages at the same time."""
+    answers = await asyncio.gather(
+        *(context.fetch(url, method="POST", body=b"\xff") for url in urls),
+        return_exceptions=True,
+    )
+    return [
+        each.text if isinstance(each, FetchedResponse) else f"{each!r}"
+        for each in answers
+    ]
+
+
+@tool(isolate=True)
+def fetch_public(url: str, context: Context) -> str:
+    """Fetch a page from a function that is not async."""
+    headers = {"Host": "other.example"} if "header" in url else {}
+    return asyncio.run(context.fetch(url, headers=headers)).text
+
+
+@tool(isolate=True)
+def send_frames(frames: list[dict], context: Context) -> str:
+    """Write frames as the code of a tool must not."""
+    parent: Any = context.send_request.__self__  # type: ignore[union-attr]
+    for frame in frames:
+        parent.send(frame)
+    return "sent"
 
 
 @tool(isolate=True)

@@ -11,6 +11,7 @@ from types import ModuleType
 import pytest
 
 from conversations.engine.loading.approvals import Decisions
+from tools.http.exchange import FetchedResponse
 from tools.registry import Context, FormAnswer, discover, get_tool
 
 from .calls import call, happenings
@@ -50,6 +51,7 @@ def test_every_example_is_a_tool(shop):
         "survey",
         "take",
         "traffic_light",
+        "words_of",
     }
 
 
@@ -114,6 +116,13 @@ async def test_a_form_is_answered_or_not(shop):
     booked = await shop.book_table(2, Context(ask=answer_form))
     assert booked == "Booked for 2 at 21:00."
     assert "Nothing" in await shop.book_table(2, Context())
+
+
+async def test_a_page_is_fetched_by_the_server(shop):
+    async def send(request):
+        return FetchedResponse(status=200, body=b"three words here")
+
+    assert await shop.words_of("https://host/", Context(send_request=send)) == 3
 
 
 @pytest.mark.server

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests.serving import BASE
+from tests.tools.servers import ok, serving
 from tools.errors import InvalidTool
 from tools.execute import CallProgress, execute
 from tools.python import isolated_call, sandbox
@@ -120,6 +121,78 @@ async def test_a_person_can_be_asked_from_the_child_process():
     assert last.output == "accept {'to': 'First?'} {'to': 'Second?'}"
     result = await outcome(made.ask)
     assert result.output == "cancel {} {}"
+
+
+# The network
+
+
+async def test_the_server_fetches_pages_for_it_many_at_once():
+    page = ok(b"caf\xe9", content_type="text/plain; charset=latin-1")
+    async with serving(page) as server:
+        urls = [server.url(f"/{number}") for number in range(20)]
+        result = await outcome(made.fetch_all, urls=[*urls, "http://10.0.0.1/"])
+        assert sorted(head.split()[1] for head in server.requests) == sorted(
+            f"/{number}" for number in range(20)
+        )
+        assert server.bodies == [b"\xff"] * 20
+    *pages, refusal = json.loads(result.output)
+    assert pages == ["café"] * 20
+    assert refusal.startswith("AddressRefused(")
+
+
+@pytest.mark.parametrize(
+    ("path", "error"),
+    [
+        ("/", "the address leads into a private or reserved network"),
+        ("/header", "'Host' is set by the server; remove it."),
+    ],
+)
+async def test_it_reaches_no_address_that_is_not_public(path, error):
+    async with serving(ok(b"secret")) as server:
+        result = await outcome(made.fetch_public, url=server.url(path))
+        assert server.requests == []
+    assert result.state == "failed"
+    assert error.lower() in result.error.lower()
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        {"fetch": 1},
+        {"fetch": "1", "method": "GET", "url": "x", "headers": {}, "body": None},
+        {"fetch": 1, "method": "GET", "url": "x", "headers": {"a": 1}, "body": None},
+        {"fetch": 1, "method": "GET", "url": "x", "headers": {}, "body": "?"},
+    ],
+)
+async def test_a_frame_that_is_no_request_ends_the_call(frame):
+    result = await outcome(made.send_frames, frames=[frame])
+    assert result.error == "its process sent what is no request."
+
+
+async def test_a_request_that_hangs_ends_with_its_call():
+    async def hang(reader, writer):
+        begun.set()
+        await reader.read()  # until the other side closes
+        ended.set()
+
+    begun, ended = asyncio.Event(), asyncio.Event()
+    async with serving(hang) as server:
+        calls = [call("fetch_all", urls=[server.url()])]
+        tools = {"fetch_all": get_tool(made.fetch_all)}
+        running = asyncio.ensure_future(collect(execute(calls, tools, Context())))
+        await begun.wait()
+        running.cancel()
+        await ended.wait()
+        await asyncio.gather(running, return_exceptions=True)
+
+
+async def collect(events) -> list:
+    return [each async for each in events]
+
+
+def test_a_network_that_is_none_is_refused():
+    with pytest.raises(InvalidTool, match="names a network that is none"):
+        tool(networks=["10.0.0.0/99"])(made.fetch_all)
 
 
 async def test_memory_is_limited():

@@ -6,7 +6,6 @@ Source: https://www.rfc-editor.org/rfc/rfc6901 (JSON Pointer)
 from __future__ import annotations
 
 import base64
-import codecs
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -39,19 +38,6 @@ _REPORTED_HEADERS = (
 )
 _TEXT_TYPES = re.compile(
     r"text/.*|.*[/+](json|xml|yaml|javascript|csv|x-ndjson|x-www-form-urlencoded)"
-)
-#: Encodings of the web, by Python's names. Python knows others that no page is written
-#: in, and "punycode" takes time that grows with the square of the text.
-#: https://encoding.spec.whatwg.org/#names-and-labels
-_ENCODINGS = frozenset(
-    {
-        *("ascii", "utf-8", "utf-8-sig", "utf-16", "utf-16-le", "utf-16-be"),
-        *(f"iso8859-{part}" for part in range(1, 17)),
-        *(f"cp{page}" for page in (866, 874, 932, 949, 950, *range(1250, 1259))),
-        *("koi8-r", "koi8-u", "mac-roman", "mac-cyrillic"),
-        *("gb2312", "gbk", "gb18030", "big5", "big5hkscs"),
-        *("euc_jp", "iso2022_jp", "shift_jis", "euc_kr"),
-    }
 )
 
 
@@ -125,18 +111,10 @@ def _is_text(fetched: FetchedResponse) -> bool:
 
 
 def _text(fetched: FetchedResponse, secrets: Collection[str]) -> str:
-    text = fetched.body.decode(_encoding(fetched.charset), "replace")
+    text = fetched.text
     for secret in secrets:
         text = text.replace(secret, MASK)
     return text
-
-
-def _encoding(charset: str) -> str:
-    try:
-        name = codecs.lookup(charset).name
-    except (LookupError, ValueError):
-        name = ""
-    return name if name in _ENCODINGS and name != "utf-8" else "utf-8-sig"
 
 
 def _json(text: str) -> Any:

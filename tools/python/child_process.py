@@ -3,9 +3,10 @@
 Started as `python -m tools.python.child_process`.
 
 In, on stdin: a frame with the function's name and arguments, then the answers to its
-questions. Out, on stdout: frames with progress and questions; the last frame has the
-result or the error. A frame is its length (4 bytes, network order) and JSON. The
-function's own output goes to stderr. The environment has no settings of Parley.
+questions and HTTP requests. Out, on stdout: frames with progress, questions and
+requests; the last frame has the result or the error. A frame is its length (4 bytes,
+network order) and JSON. The function's own output goes to stderr. The environment has
+no settings of Parley.
 
 When stdin ends, the parent no longer waits for the result: the process kills itself and
 every process that it has started. `tools.python.isolated_call` starts this module.
@@ -29,6 +30,8 @@ from typing import Any, BinaryIO
 
 import orjson
 
+from tools.http.exchange import FetchedResponse, OutgoingRequest
+from tools.python.fetch_frames import decode_response, encode_request
 from tools.python.limits import limit_process, limited_memory
 from tools.runtime_tool import Accepted, Context, FormAnswer
 
@@ -68,7 +71,7 @@ class Parent:
     def read_answers(self) -> None:
         """Read answers until the parent ends, then kill this process group."""
         while (frame := self.read()) is not None:
-            if future := self._pending_answers.pop(frame["ask"], None):
+            if future := self._pending_answers.pop(frame["answer"], None):
                 future.set_result(frame)
         os.killpg(0, signal.SIGKILL)
         os._exit(1)  # the first process of a sandbox, whose end ends the others
@@ -76,11 +79,18 @@ class Parent:
     async def ask(
         self, context: Context, message: str, schema: Mapping[str, Any]
     ) -> FormAnswer:
+        answer = await self._answer_to("ask", message=message, schema=dict(schema))
+        return FormAnswer(answer["action"], answer["content"])
+
+    async def fetch(self, request: OutgoingRequest) -> FetchedResponse:
+        answer = await self._answer_to("fetch", **encode_request(request))
+        return decode_response(answer)
+
+    async def _answer_to(self, kind: str, **fields: Any) -> Frame:
         number, future = next(self._numbers), Future[Frame]()
         self._pending_answers[number] = future
-        self.send({"ask": number, "message": message, "schema": dict(schema)})
-        answer = await asyncio.wrap_future(future)
-        return FormAnswer(answer["action"], answer["content"])
+        self.send({kind: number, **fields})
+        return await asyncio.wrap_future(future)
 
 
 def main() -> None:
@@ -134,6 +144,7 @@ def _call(task: Frame, parent: Parent) -> Any:
             **task["context"],
             progress=lambda message: parent.send({"progress": str(message)}),
             ask=parent.ask if task["may_ask"] else None,
+            send_request=parent.fetch,
         )
     with limited_memory(task["memory"]):
         if signature.is_async:

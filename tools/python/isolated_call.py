@@ -18,8 +18,10 @@ import signal
 import sys
 import tempfile
 from asyncio.subprocess import PIPE, Process
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -27,10 +29,12 @@ import orjson
 from django.apps import apps
 from django.conf import settings
 
+from llm.http.addresses import Network
 from tools import errors
 from tools.errors import ProcessEnded, ToolError
 from tools.python import sandbox
 from tools.python.child_process import LENGTH, Frame
+from tools.python.guarded_fetch import GuardedFetches
 from tools.runtime_tool import Accepted, Context
 
 logger = logging.getLogger(__name__)
@@ -43,7 +47,7 @@ MAX_PRINTED = 16 * 1024 * 1024  # bytes; a call that prints more is ended
 #: Variables of the server that a child process needs to start.
 _KEPT = ("PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "LD_LIBRARY_PATH")
 #: Each frame has one of these.
-_KINDS = {"progress", "ask", "accepted", "result", "error"}
+_KINDS = {"progress", "ask", "fetch", "accepted", "result", "error"}
 
 _process_slots: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = (
     WeakKeyDictionary()
@@ -55,6 +59,7 @@ class IsolatedCall:
     module: str
     name: str  # of the function in the module
     memory: int | None = None  # MiB
+    networks: Sequence[Network] = ()  # that `Context.fetch` reaches besides public ones
 
     async def __call__(self, context: Context, arguments: dict[str, Any]) -> Any:
         """Raises ToolError; other exceptions of the function arrive without message."""
@@ -73,11 +78,13 @@ class IsolatedCall:
     ) -> Any:
         process = await self.start(folder, is_sandboxed)
         printed = asyncio.ensure_future(_forward_prints(process))
+        fetches = GuardedFetches(partial(_send, process), self.networks)
         try:
             task = self._task(context, arguments, is_sandboxed)
-            return await self._run(process, context, task, printed)
+            return await self._run(process, context, task, printed, fetches)
         finally:
             _kill(process)
+            await fetches.close()
             printed.cancel()
             await asyncio.gather(process.wait(), printed, return_exceptions=True)
             await _drain(process)
@@ -102,6 +109,7 @@ class IsolatedCall:
         context: Context,
         task: Frame,
         printed: asyncio.Future[None],
+        fetches: GuardedFetches,
     ) -> Any:
         assert process.stdin
         assert process.stdout
@@ -117,6 +125,8 @@ class IsolatedCall:
                     context.progress(frame["progress"])
                 elif "ask" in frame:
                     await _forward_question(process, context, frame)
+                elif "fetch" in frame:
+                    await fetches.start(frame)
                 else:
                     return self._result(frame)
         except (asyncio.IncompleteReadError, ConnectionError) as exc:
@@ -240,7 +250,7 @@ def _remove(folder: str) -> None:
 async def _forward_question(process: Process, context: Context, frame: Frame) -> None:
     answer = await context.asking(frame["message"], frame["schema"])
     reply = {"action": answer.action, "content": dict(answer.content)}
-    await _send(process, {"ask": frame["ask"], **reply})
+    await _send(process, {"answer": frame["ask"], **reply})
 
 
 def _kill(process: Process) -> None:
