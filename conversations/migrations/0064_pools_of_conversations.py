@@ -6,7 +6,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('conversations', '0064_interrupted_replays'),
+        ('conversations', '0063_webhook_secrets_overlap'),
     ]
 
     operations = [
