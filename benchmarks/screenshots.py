@@ -100,6 +100,7 @@ PICTURES: list[tuple[str, str, str, dict[str, Any], str]] = [
             ("erasure", LAPTOP),
         )
     ),
+    ("policies/terms.png", "new terms", "light", LAPTOP, ""),
     ("screenshot-phone.png", "tools and thoughts", "light", PHONE, ".turn"),
 ]
 

@@ -68,9 +68,9 @@ def sidebar(
 ) -> Sidebar:
     """The newest conversations, older than the one with the id `before` if it is set.
 
-    Each is annotated with `is_running` and `is_unread`. Pinned ones come first, and
-    archived and temporary ones are left out. With a `folder_id` the list has this
-    folder's conversations. With a `query` the sidebar has no list but the search
+    Each is annotated with `is_running`, `is_waiting` and `is_unread`. Pinned ones come
+    first, and archived and temporary ones are left out. With a `folder_id` the list has
+    this folder's conversations. With a `query` the sidebar has no list but the search
     results from number `start` on.
     """
     open_questions, group_questions = _count_questions(user)
@@ -93,7 +93,9 @@ def sidebar(
     listed = listed.filter(archived_at=None)
     if folder:
         listed = listed.filter(folder=folder)
-    listed = with_unread(listed.annotate(is_running=Exists(unfinished)), user)
+    waiting = unfinished.filter(status=Turn.Status.WAITING)
+    states = {"is_running": Exists(unfinished), "is_waiting": Exists(waiting)}
+    listed = with_unread(listed.annotate(**states), user)
     pinned = listed.filter(pinned_at__isnull=False).order_by("-pinned_at", "-pk")
     rows = _older_than(before, listed.filter(pinned_at=None))
     found = list(rows.order_by("-updated_at", "-pk")[: size + 1])

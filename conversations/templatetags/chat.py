@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from datetime import datetime
 from decimal import Decimal
 from typing import Any
 
 from django import template
 from django.templatetags.static import static
 from django.utils import timezone
-from django.utils.formats import number_format
+from django.utils.formats import date_format, number_format
 from django.utils.html import format_html
 from django.utils.safestring import SafeString, mark_safe
 from django.utils.translation import get_language, gettext
@@ -248,6 +249,13 @@ def duration(seconds: float | None) -> str:
         return gettext("%(number)s s") % {"number": rest}
     words = gettext("%(minutes)s min %(seconds)s s")
     return words % {"minutes": minutes, "seconds": rest}
+
+
+@register.filter
+def as_time(moment: datetime) -> SafeString:
+    """A time in a text; scripts show it in the reader's zone."""
+    shown = date_format(timezone.localtime(moment), "j F Y, H:i")
+    return format_html('<time datetime="{}">{}</time>', moment.isoformat(), shown)
 
 
 @register.filter

@@ -20,7 +20,8 @@ import { startReading } from "./reading/reading.js";
 import { keepAtEnd, toEnd } from "./scroll.js";
 import { searchOnInput } from "./search.js";
 import { addPartsOnClick } from "./text-parts.js";
-import { dayAndTime, gettext } from "./texts.js";
+import { gettext } from "./texts.js";
+import { localiseTimes } from "./times.js";
 import { chooseTools } from "./tools.js";
 
 const MENUS = [".row-menu", ".tools-menu", ".user-menu", ".answer-menu", ".send-menu", ".turn-menu"]
@@ -379,16 +380,8 @@ function noteSeen() {
   fetch(seen, { method: "POST", headers, keepalive: true }).catch(() => {});
 }
 
-/** Other conversations of the list that run: their end is shown by a dot. */
+/** Other conversations of the list that run or wait: their end is shown by a dot. */
 function refreshUnfinished() {
-  const isElsewhere = $(".row:not(.is-current) .spinner", $("#list"));
+  const isElsewhere = $(".row:not(.is-current) :is(.spinner, .is-waiting)", $("#list"));
   if (isElsewhere && !document.hidden) refreshList();
-}
-
-/** Shows times, which the server renders in its own zone, in the browser's zone. */
-function localiseTimes(root) {
-  for (const time of root.querySelectorAll("time:not([data-local])")) {
-    time.textContent = dayAndTime(new Date(time.dateTime));
-    time.dataset.local = "";
-  }
 }

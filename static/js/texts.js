@@ -1,22 +1,12 @@
-// Texts, numbers and times in the language of the page.
+// Texts and numbers in the language of the page.
 //
 // The catalogue is a script of its own, which pages in another language than English
 // load before the modules (conversations/pages/script_texts.py). Without it a text is
 // shown as it is written here. Names in a text are written %(name)s.
 
+import { later, locale } from "./locale.js";
+
 const { texts = {}, plural = (n) => Number(n !== 1) } = globalThis.parleyTexts ?? {};
-
-const language = globalThis.document?.documentElement?.lang || "en";
-
-/** The browser's own form of the page's language, such as de-AT, else that language. */
-export const locale =
-  globalThis.navigator?.languages?.find((own) => own.startsWith(`${language}-`)) ?? language;
-
-/** Made at its first use: each takes a browser milliseconds. */
-function later(make) {
-  let format;
-  return (value) => (format ??= make()).format(value);
-}
 
 const whole = later(() => new Intl.NumberFormat(locale));
 const upToOne = later(() => new Intl.NumberFormat(locale, { maximumFractionDigits: 1 }));
@@ -24,9 +14,6 @@ const exactlyOne = later(() => {
   const digits = { minimumFractionDigits: 1, maximumFractionDigits: 1 };
   return new Intl.NumberFormat(locale, digits);
 });
-const time = later(
-  () => new Intl.DateTimeFormat(locale, { dateStyle: "medium", timeStyle: "short" }),
-);
 
 export function gettext(text) {
   return texts[text] ?? text;
@@ -52,6 +39,3 @@ export const shortNumber = (value) => upToOne(value);
 
 /** With one digit after the point. */
 export const oneDigit = (value) => exactlyOne(value);
-
-/** Day and time in the browser's zone. */
-export const dayAndTime = (date) => time(date);

@@ -3,10 +3,11 @@
 import { cloned, element, icon, slot } from "./dom.js";
 import { duration, end, run, sinceOf, sinceServer } from "./elapsed.js";
 import { cardOf } from "./hosted.js";
+import { locale } from "./locale.js";
 import { MarkdownStream } from "./markdown.js";
 import { showQuestions } from "./questions.js";
 import { preview, shortened, showPieces } from "./readable.js";
-import { gettext, interpolate, locale, ngettext } from "./texts.js";
+import { gettext, interpolate, ngettext } from "./texts.js";
 import { citationsOf, isOver, phase, textOf } from "./turn-state.js";
 
 const SECONDS = "parley:seconds"; // of an item of reasoning, as it is stored

@@ -43,6 +43,7 @@ class FilterForm(forms.Form):
     api = forms.ChoiceField(
         label=_("API"),
         required=False,
+        help_text=_("Conversations that programs began"),
         choices=[("yes", _("With")), ("no", _("Without")), ("only", _("Only"))],
     )
     start = forms.IntegerField(
@@ -79,6 +80,17 @@ class FilterForm(forms.Form):
             archived=data.get("archived") or "no",
             api=data.get("api") or "yes",
         )
+
+    @property
+    def filter_fields(self) -> list[forms.BoundField]:
+        return [field for field in self.visible_fields() if field.name != "q"]
+
+    @property
+    def is_filtered(self) -> bool:
+        """Whether the page is to show the filters without a click."""
+        nothing = SearchFilters(archived="no", api="yes")
+        is_refused = any(name != "q" for name in self.errors)
+        return is_refused or self.filters() != nothing
 
     def _choose(self, name: str, values: Any) -> None:
         field = self.fields[name]

@@ -1,7 +1,7 @@
 // Shows an attached text or CSV file over the page. Without JavaScript its link saves it.
 
 import { $, element, slot } from "../dom.js";
-import { locale } from "../texts.js";
+import { locale } from "../locale.js";
 import { rowsOf } from "./csv.js";
 
 const LINK = 'a.file[href^="/api/attachments/"]';

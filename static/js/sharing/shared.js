@@ -2,6 +2,8 @@
 
 import { copyOnClick } from "../copy.js";
 import { startReading } from "../reading/reading.js";
+import { localiseTimes } from "../times.js";
 
 copyOnClick();
 startReading();
+localiseTimes(document);

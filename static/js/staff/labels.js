@@ -27,10 +27,17 @@ addEventListener('load', () => {
   }
 });
 
+function labelMultiple(select, box) {
+  const field = box?.querySelector('.select2-search__field');
+  const label = select.labels[0]?.textContent.trim();
+  if (field && label) field.setAttribute('aria-label', label);
+}
+
 // Fields that are searched: select2 names an empty one with nothing.
 function labelSearched() {
   for (const select of document.querySelectorAll('select.admin-autocomplete')) {
     const box = select.nextElementSibling;
+    if (select.multiple) labelMultiple(select, box);
     const shown = box?.querySelector('.select2-selection__rendered');
     const label = select.labels[0]?.textContent.trim();
     if (!shown || !label) continue;

@@ -9,7 +9,8 @@ from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
 
-from conversations.models import Conversation, Folder, Tag
+from conversations.models import Conversation, Folder, Tag, Turn
+from llm.wire.items import user_message
 from tests.conversations.page_scene import (
     ada,
     conversation,
@@ -199,3 +200,33 @@ def test_temporary_conversations_are_in_no_list(web: Client, ada: Any):
     assert "Hush" not in listed(web)
     assert "Hush" not in read(web.get(reverse("library"), {"archived": "yes"}))
     assert "Hush" not in listed(web, q="Hush")[20:]
+
+
+def test_a_conversation_that_waits_for_a_person_does_not_seem_to_answer(
+    web: Client, conversation: Conversation
+):
+    turn = conversation.open_turn([user_message("Send it?")]).turn
+    assert 'aria-label="answering"' in row_of(web, conversation)
+    Turn.objects.filter(pk=turn.pk).update(status=Turn.Status.WAITING)
+    row = row_of(web, conversation)
+    assert 'aria-label="Waiting for a decision"' in row
+    assert "answering" not in row
+
+
+def row_of(web: Client, conversation: Conversation) -> str:
+    page = web.get(reverse("conversation-list")).content.decode()
+    return page.partition(f'data-key="{conversation.pk}"')[2].partition("</li>")[0]
+
+
+def test_the_librarys_filters_are_shown_where_one_is_set(web: Client):
+    for query, is_open in [
+        ({}, False),
+        ({"q": "tea"}, False),
+        ({"archived": "no", "api": "yes", "model": ""}, False),
+        ({"archived": "only"}, True),
+        ({"from": "2026-01-01"}, True),
+        ({"from": "yesterday"}, True),  # what is wrong is beside the field
+    ]:
+        page = web.get(reverse("library"), query).content.decode()
+        assert ("<details open>" in page) == is_open, query
+        assert ("Without filters" in page) == is_open, query

@@ -19,12 +19,15 @@ from conversations.models import (
     LegalHold,
     LimitRaise,
     RetentionRule,
+    TermsAcceptance,
+    TermsVersion,
     Turn,
     UsageLimit,
 )
 from conversations.models.limits.usage_limit import LimitPeriod
 from project.accounts.models import IdentityProvider, Invitation
-from tests.integration.accessibility.texts import LEAVING
+from tests.integration.accessibility.texts import LEAVING, NEWCOMER, TERMS
+from tests.serving import PASSWORD
 
 
 def store_policies(turn: Turn) -> dict[str, str]:
@@ -58,6 +61,18 @@ def store_policies(turn: Turn) -> dict[str, str]:
         ),
         "admin reason": f"{reverse('admin:reading_reason')}?{reason}",
     }
+
+
+def store_terms() -> dict[str, str]:
+    """All have accepted them but one; no events, which would fill the audit log."""
+    newest = TermsVersion.objects.create(text=TERMS)
+    newest.publish()
+    TermsAcceptance.objects.bulk_create(
+        TermsAcceptance(user=user, terms=newest) for user in User.objects.all()
+    )
+    User.objects.create_user(NEWCOMER, password=PASSWORD)
+    path = reverse("terms")
+    return {"terms": path, "new terms": path}
 
 
 def _store_limits(staff: User, user: User) -> int:

@@ -13,7 +13,7 @@ from typing import Any
 
 from playwright.sync_api import Browser, BrowserContext, Page
 
-from tests.integration.accessibility.texts import NAME
+from tests.integration.accessibility.texts import NAME, NEWCOMER
 from tests.serving import PASSWORD, PATIENCE, ServerProcess
 
 DESKTOP = {"viewport": {"width": 1440, "height": 900}}
@@ -62,7 +62,7 @@ class Site:
             page.get_by_label("Username").fill(user)
             page.get_by_label("Password").fill(PASSWORD)
             page.get_by_role("button", name="Sign in", exact=True).click()
-            page.wait_for_url("**/")
+            page.wait_for_url(lambda url: "/login/" not in url)
             self.sessions[user] = context.storage_state()
             context.close()
         return self.sessions[user]
@@ -79,6 +79,8 @@ def user_of(name: str) -> str:
     """Who looks at this kind of page; empty for nobody in particular."""
     if name in OUTSIDE:
         return ""
+    if name == "new terms":
+        return NEWCOMER
     return "admin" if name.startswith("admin") else NAME
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 NAME = "nora"  # of the user to whom it is said
 LEAVING = "leonie"  # whom the action of erasure is about
+NEWCOMER = "nils"  # who has not accepted the terms
 
 INTEREST_QUESTION = (
     "We put aside 250 € a month for our daughter, at about 4 % a year. How much is it"
@@ -156,3 +157,23 @@ REPORT_QUESTION = "Read the three reports and write a summary of one page."
 REPORT = """**Summary, third quarter**
 
 Sales rose by 6 %, mostly from repair services. Costs of energy"""
+
+TERMS = """\
+Version of the board of 2 November 2026, for everybody who uses this server.
+
+## What you may send
+
+1. Send **no names, addresses or account numbers** of people who have not agreed.
+2. Drafts, statutes and minutes are fine.
+
+| Contents | Models elsewhere | Models on our own machine |
+|---|---|---|
+| Public texts | yes | yes |
+| Minutes | after the board has agreed | yes |
+| Members' data | never | yes |
+
+## Who reads what
+
+Staff read a conversation only with a reason, and each reading is recorded. Ask the
+[board](https://example.org/board) if you want to know more.
+"""

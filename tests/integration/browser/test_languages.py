@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from datetime import datetime
+from zoneinfo import ZoneInfo
 
 import pytest
 from playwright.sync_api import Page, expect
@@ -51,6 +53,16 @@ ORDER = """([selector, ...parts]) => {
   };
   return parts.sort((a, b) => left(a) - left(b));
 }"""
+
+
+@pytest.mark.parametrize("zone", ["America/St_Johns", "Asia/Kathmandu"])
+def test_a_list_shows_times_in_the_zone_of_its_reader(open_page: Open, zone: str):
+    page = open_page("/account/", timezone_id=zone)
+    shown = page.locator("time").first
+    expect(shown).to_have_attribute("data-local", "")
+    at = datetime.fromisoformat(shown.get_attribute("datetime") or "")
+    local = at.astimezone(ZoneInfo(zone))
+    expect(shown).to_contain_text(f"{local.hour % 12 or 12}:{local.minute:02}")
 
 
 def send(page: Page, text: str) -> None:

@@ -85,7 +85,7 @@ def test_a_conversation_is_renamed_found_deleted_and_brought_back(plain: Page):
     expect(title).to_be_visible()
     plain.goto("/")
     search(plain, "medlars")
-    found = plain.locator(".row-link.is-found", has_text="Fruit nobody knows")
+    found = plain.locator(".is-found", has_text="Fruit nobody knows")
     expect(found.locator("mark").first).to_contain_text("medlars")
     found.click()
     assert chat_address(plain).startswith(here)
@@ -101,7 +101,7 @@ def test_a_conversation_is_renamed_found_deleted_and_brought_back(plain: Page):
 def search(page: Page, words: str) -> None:
     page.get_by_label("Search conversations").fill(words)
     page.get_by_role("search").get_by_role("button", name="Search").click()
-    page.wait_for_url(re.compile(r"\?q="))
+    page.wait_for_url(re.compile(r"/library/\?q="))
 
 
 def test_a_phone_searches_in_its_drawer(open_page: Open):
@@ -111,8 +111,7 @@ def test_a_phone_searches_in_its_drawer(open_page: Open):
     phone.goto("/")
     phone.get_by_role("button", name="Conversations").click()
     search(phone, "damsons")
-    phone.get_by_role("button", name="Conversations").click()
-    phone.locator(".row-link.is-found", has_text="damsons").first.click()
+    phone.locator(".is-found", has_text="damsons").first.click()
     expect(phone.locator(".asked-text").last).to_contain_text("damsons")
 
 
