@@ -25,6 +25,9 @@ BOTH := $(addprefix tests/conversations/,both_deliveries transfer search/test_fi
 	tests/conversations/audit tests/llm/pricing/test_usage_sums.py \
 	$(filter-out %/test_open_connections.py,$(wildcard tests/conversations/sharing/test_*.py))
 
+# Run once more over PostgreSQL without Redis.
+ALONE := tests/conversations/both_deliveries tests/conversations/access/test_rate_limits.py
+
 COMPILE := pip compile $(UV_FLAGS) --universal --generate-hashes --no-emit-index-url --no-annotate --no-header --python-version 3.11 pyproject.toml
 
 .PHONY: run test test-all test-fast test-nightly scaled lint lock sbom messages bench bench-check chaos
@@ -40,6 +43,7 @@ test-all: .venv/dev.stamp  # everything: also every row, crashes, storms, and th
 	$(UNITS) $(TWICE)
 	$(INTEGRATION) -m "not nightly"
 	$(PYTEST) -n 3 $(TWICE) --ds=tests.settings_scaled $(BOTH)
+	$(PYTEST) -n 3 $(TWICE) --ds=tests.settings_postgresql $(ALONE)
 
 test-fast: .venv/dev.stamp  # at most 90 seconds: no browser, no server processes, no PostgreSQL or Redis
 	$(UNITS) $(QUICK) 1 -m "not server and not slow"

@@ -3,7 +3,8 @@
 `decode` decodes synthetic streams; `tool_loop` compares the tool loop with those of
 other libraries; `turns` measures a server over SSE and WebSocket; `gateway` measures
 the gateway beside a raw relay; `scaled` measures several processes over PostgreSQL and
-Redis; `search` searches a million messages; `failing` counts the errors that clients
+Redis, `exchanges` compares that with PostgreSQL alone; `search` searches a million
+messages; `failing` counts the errors that clients
 of a failing provider see; `hostile` measures how long hostile input stalls the event
 loop; `memory` measures the memory of large answers; `pages` measures long conversations
 in a browser; `admin_lists` measures every list of the admin; `usage` reports of a
@@ -32,6 +33,7 @@ def main() -> int:
             "gateway",
             "turns",
             "scaled",
+            "exchanges",
             "search",
             "failing",
             "hostile",
@@ -80,6 +82,8 @@ def main() -> int:
             turns.main()
         if what in ("scaled", "all"):
             scaled.main()
+        if what == "exchanges":
+            scaled.compare_exchanges()
         if what in ("search", "all"):
             search.main()
         if what in ("failing", "all"):

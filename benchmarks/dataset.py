@@ -15,7 +15,10 @@ from conversations.models import AccessToken, Conversation, Item, Turn
 from llm.models import LanguageModel, Provider
 from llm.wire.items import new_id
 
-MODELS = ("c1-d0", "c5-d0", "c10-d20", "c200-d20", "c20-d1000", "c1000-d0")
+MODELS = (
+    *("c1-d0", "c5-d0", "c10-d20", "c200-d20", "c20-d1000", "c1000-d0"),
+    "c40-d100",
+)
 EARLIER = (10, 1_000)  # turns that a conversation already has
 _CONVERSATIONS = 100  # without a turn
 

@@ -35,6 +35,8 @@ from tests.serving import ServerProcess, free_port
 
 PACE = 50  # deltas a second of one stream
 STREAMS = (20, 100, 200)
+QUIET_PACE = 10  # deltas a second in the comparison of Redis with PostgreSQL alone
+ROUNDS = 3  # of that comparison, in turn
 TURNS = 200  # whose costs are measured
 FLUSH = 11.0  # seconds after which an idle PostgreSQL process has reported its counts
 SETTINGS = {
@@ -100,6 +102,34 @@ def main() -> None:
     _show_lags(lags)
 
 
+def compare_exchanges() -> None:
+    """Lags of 200 quiet streams over Redis and over PostgreSQL alone, in turn, beside
+    one process: what several processes add."""
+    with ExitStack() as running:
+        port = free_port()
+        running.enter_context(python("benchmarks.upstream", port))
+        servers = running.enter_context(_Servers())
+        deployments = [
+            running.enter_context(_embedded()),
+            running.enter_context(servers.cluster(4, 4)),
+            running.enter_context(servers.cluster(4, 4, has_redis=False)),
+        ]
+        for deployment in deployments:
+            deployment.prepare(port)
+            asyncio.run(_load(deployment, "c10-d20", connections=20))
+        lags: dict[str, dict[int, Figures]] = {}
+        gc.freeze()
+        for number in range(1, ROUNDS + 1):
+            for deployment in deployments:
+                print(f"measuring: {deployment.name}", file=sys.stderr)
+                lags[f"{number}. {deployment.name}"] = {
+                    STREAMS[-1]: asyncio.run(
+                        _paced(deployment, STREAMS[-1], "c40-d100", QUIET_PACE)
+                    )
+                }
+    _show_lags(lags, QUIET_PACE)
+
+
 # Deployments
 
 
@@ -131,7 +161,9 @@ class _Servers:
         shutil.rmtree(self._folder)
 
     @contextmanager
-    def cluster(self, webs: int, workers: int) -> Iterator[Deployment]:
+    def cluster(
+        self, webs: int, workers: int, *, has_redis: bool = True
+    ) -> Iterator[Deployment]:
         folder = Path(tempfile.mkdtemp(dir=self._folder))
         with migrated(folder, self.postgres.url) as template:
             cluster = Cluster(
@@ -139,7 +171,7 @@ class _Servers:
                 template,
                 webs=webs,
                 workers=workers,
-                redis=self.redis.url,
+                redis=self.redis.url if has_redis else None,
                 postgres=self.postgres.url,
                 **SETTINGS,
             )
@@ -147,6 +179,7 @@ class _Servers:
                 cluster.start()
                 self.database = cluster.database
                 name = f"{webs} web, {workers} work"
+                name += "" if has_redis else ", no Redis"
                 yield Deployment(name, cluster.webs, cluster.workers)
             finally:
                 cluster.end()
@@ -276,21 +309,24 @@ def _paced_all(deployment: Deployment) -> dict[int, Figures]:
     return found
 
 
-async def _paced(deployment: Deployment, streams: int) -> Figures:
+async def _paced(
+    deployment: Deployment, streams: int, model: str = "c200-d20", pace: int = PACE
+) -> Figures:
+    count = int(model[1:].partition("-")[0])
     spread, loop = 4.0, asyncio.get_running_loop()
     begun, cpu = loop.time(), sum(deployment.cpu())
-    answers = await _load(deployment, "c200-d20", connections=streams, spread=spread)
+    answers = await _load(deployment, model, connections=streams, spread=spread)
     wall = loop.time() - begun
     lags = [lag * 1e3 for answer in answers for lag in answer.lags]
     cuts = quantiles(lags, n=100)
     return {
-        "stretch": wall / (spread * (streams - 1) / streams + 200 / PACE),
+        "stretch": wall / (spread * (streams - 1) / streams + count / pace),
         "p50": cuts[49],
         "p95": cuts[94],
         "p99": cuts[98],
         "cores": (sum(deployment.cpu()) - cpu) / wall,
-        "missing": sum(max(0, 200 - len(answer.lags)) for answer in answers),
-        "again": sum(len(answer.lags) > 200 for answer in answers),
+        "missing": sum(max(0, count - len(answer.lags)) for answer in answers),
+        "again": sum(len(answer.lags) > count for answer in answers),
     }
 
 
@@ -404,7 +440,7 @@ def _show_costs(figures: Figures | None) -> None:
     show("Of one process", head, rows)
 
 
-def _show_lags(lags: Mapping[str, Mapping[int, Figures]]) -> None:
+def _show_lags(lags: Mapping[str, Mapping[int, Figures]], pace: int = PACE) -> None:
     rows: list[list[object]] = [
         [
             f"{name}, {streams} streams",
@@ -424,4 +460,4 @@ def _show_lags(lags: Mapping[str, Mapping[int, Figures]]) -> None:
         "deltas missing",
         "taken over",
     ]
-    show(f"Streams of {PACE} deltas a second", head, rows)
+    show(f"Streams of {pace} deltas a second", head, rows)

@@ -30,7 +30,7 @@ class ConversationsConfig(AppConfig):
         for model, receiver in held_rows.RECEIVERS.items():
             pre_delete.connect(receiver, sender=model)
         pre_delete.connect(end_temporary_chats, sender="conversations.SignedInSession")
-        turn_queue.fill(_notify_workers if settings.REDIS_URL else None)
+        turn_queue.fill(_notify_workers if settings.IS_SCALED else None)
 
 
 def _notify_workers(turn_id: str) -> None:

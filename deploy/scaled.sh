@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # `make scaled`: two web processes, two workers and nginx on this machine. PostgreSQL
-# and Redis are those of DATABASE_URL and REDIS_URL, or else are started here, over
+# and Redis are those of DATABASE_URL and REDIS_URL, or else are started here (not Redis
+# if REDIS_URL is set and empty: PostgreSQL is used alone), over
 # folders below PARLEY_DATA (for root, PostgreSQL's is below /tmp), and end with the
 # rest. A web process or a worker may be killed, to see the others go on. Ctrl-C drains
 # and ends all, twice at once.
@@ -78,7 +79,7 @@ start_redis() {
 
 nginx=$(PATH=$PATH:/usr/sbin need nginx)  # Debian has it where people do not look
 [ -n "${DATABASE_URL:-}" ] || start_postgres
-[ -n "${REDIS_URL:-}" ] || start_redis
+[ -n "${REDIS_URL+set}" ] || start_redis
 
 # Not in a function: a signal is for the process itself, not for a shell around it.
 python=.venv/bin/python

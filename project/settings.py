@@ -14,7 +14,7 @@ from project.environment.address import Address
 from project.environment.locations import find_locations
 from project.environment.monitoring import read_monitoring, read_tracing
 from project.environment.provider_accounts import read_accounts, read_disabled_providers
-from project.environment.scaled import channel_layer
+from project.environment.scaled import channel_layer, is_postgres
 from project.environment.single_sign_on import read_single_sign_on
 from project.environment.variables import Environment
 
@@ -117,9 +117,12 @@ TEMPLATES = [
 
 DATABASES = {"default": env.database("DATABASE_URL")}
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
-REDIS_URL = env.redis("REDIS_URL")  # non-empty: the scaled delivery
-CHANNEL_LAYERS = {"default": channel_layer(REDIS_URL)}
-if REDIS_URL:
+#: Whether web processes and workers share PostgreSQL; else one process has SQLite.
+IS_SCALED = is_postgres(env.text("DATABASE_URL", ""))
+#: Non-empty: they exchange events through Redis; empty: through PostgreSQL.
+REDIS_URL = env.redis("REDIS_URL")
+CHANNEL_LAYERS = {"default": channel_layer(REDIS_URL, is_scaled=IS_SCALED)}
+if IS_SCALED:
     # Creates the job tables, which only the scaled delivery uses.
     INSTALLED_APPS += ["procrastinate.contrib.django"]
     PROCRASTINATE_AUTODISCOVER_MODULE_NAME = ""

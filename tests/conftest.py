@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 import gc
 import os
 import shutil
@@ -107,7 +108,10 @@ def django_db_setup(
     yield
     from django.db import connection
 
+    from conversations.access import rate_limits
+
     if connection.vendor == "postgresql":
+        asyncio.run(rate_limits.aclose())
         with django_db_blocker.unblock(), connection.cursor() as cursor:
             cursor.execute(
                 "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"

@@ -1,4 +1,4 @@
-"""Web and worker processes over a PostgreSQL database of their own, and Redis.
+"""Web and worker processes over a PostgreSQL database of their own, and Redis or not.
 
 `Cluster` is what the `cluster` fixture gives. Beside the web processes that tests kill
 there is one that stays: it serves the demo provider to the workers.
@@ -155,7 +155,8 @@ class WorkerProcess(ServerProcess):
 
 
 class Cluster:
-    """`webs[0]` is not to be killed: it is the provider of all."""
+    """`webs[0]` is not to be killed: it is the provider of all. `redis`: None for
+    PostgreSQL alone."""
 
     def __init__(
         self,
@@ -164,14 +165,14 @@ class Cluster:
         *,
         webs: int,
         workers: int,
-        redis: str = "",
+        redis: str | None = REDIS,
         postgres: str = POSTGRES,
         **environment: str,
     ) -> None:
         self.database = Database(template, postgres)
         self._environment = {
             "DATABASE_URL": self.database.url,
-            "REDIS_URL": redis or REDIS,
+            "REDIS_URL": redis or "",
             "DRAIN_GRACE": "1",
             **environment,
         }

@@ -77,11 +77,11 @@ class NotRunning(Exception):
 
 
 async def start(*, is_worker: bool = True) -> None:
-    """Start the engine on this event loop. With Redis, only a process with `is_worker`
+    """Start the engine on this event loop. Scaled, only a process with `is_worker`
     runs turns; the others subscribe to them."""
     global _engine
     assert _engine is None, "one engine a process"
-    if settings.REDIS_URL:
+    if settings.IS_SCALED:
         from conversations.engine.scaled_engine import ScaledEngine
 
         _engine = ScaledEngine(is_worker=is_worker)
@@ -148,7 +148,7 @@ async def open(open_turn: Callable[[], OpenedTurn]) -> Turn:
     For an open page's WebSocket. In one process the turn is opened and claimed in the
     same transaction.
     """
-    if _engine is not None and not settings.REDIS_URL:
+    if _engine is not None and not settings.IS_SCALED:
         return await _engine.open(open_turn)
     opened: OpenedTurn = await database_sync_to_async(open_turn)()
     turn = opened.turn

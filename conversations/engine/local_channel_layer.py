@@ -34,6 +34,10 @@ class LocalLayer(InMemoryChannelLayer):
         return set(self._pages)
 
     async def group_send(self, group: str, message: dict[str, Any]) -> None:
+        self.deliver(group, message)
+        await super().group_send(group, message)
+
+    def deliver(self, group: str, message: dict[str, Any]) -> None:
+        """Call the pages of this process in the group."""
         for on_message in list(self._pages.get(group, ())):
             on_message(message)
-        await super().group_send(group, message)

@@ -187,7 +187,7 @@ class Meter:
             self._taken = 0
             charge = Charge("tokens", limit, total)
             owner = token_bucket_owner(token)
-            if settings.REDIS_URL:
+            if settings.IS_SCALED:
                 self._run_in_background(
                     self.database.read(rate_limits.charge, owner, charge)
                 )

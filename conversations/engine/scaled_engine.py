@@ -1,8 +1,8 @@
-"""The engine of many processes: rows in PostgreSQL, events in Redis.
+"""The engine of many processes: rows in PostgreSQL, events in Redis or in PostgreSQL.
 
 Worker processes run turns; all processes subscribe to them. The workers are woken by a
-notice in the same transaction as the change, or by a notification of Redis; their sweep
-makes up for lost ones.
+notice in the same transaction as the change, or by a notification of another process;
+their sweep makes up for lost ones.
 """
 
 from __future__ import annotations
@@ -26,11 +26,9 @@ from conversations.engine.database.turn_notices import (
 )
 from conversations.engine.engine import SWEEP_LIMIT, Engine
 from conversations.engine.notifications import announce_turn
-from conversations.engine.redis import database_fallback
-from conversations.engine.redis.encoding import stream_key
-from conversations.engine.redis.event_log import RedisLog
-from conversations.engine.redis.pubsub import REDIS_ERRORS, Bus
-from conversations.engine.redis.turns_from_rows import load_turns
+from conversations.engine.shared_log import database_fallback
+from conversations.engine.shared_log.exchange import open_exchange
+from conversations.engine.shared_log.turns_from_rows import load_turns
 from llm.db.outages import UNREACHABLE
 from tools.execute import format_trace
 
@@ -51,12 +49,11 @@ THREADS = 2  # of each kind; each thread has a connection
 class ScaledEngine(Engine):
     def __init__(self, *, is_worker: bool) -> None:
         self.runs_turns = is_worker
-        self._bus = Bus(settings.REDIS_URL, self._receive_notification)
-        self._redis_log = RedisLog(self._bus)
+        self._bus, self._shared_log = open_exchange(self._receive_notification)
         database = Database(
             writers=THREADS, readers=THREADS, patience=settings.TURN_LEASE - 2
         )
-        super().__init__(self._redis_log, database)
+        super().__init__(self._shared_log, database)
         self._is_worker = is_worker
         self._notices = TurnNotices(self.receive_notice)
         self._has_left_turns = False  # to other workers, for want of room
@@ -66,7 +63,7 @@ class ScaledEngine(Engine):
 
     async def start(self) -> None:
         self._bus.start()
-        self._redis_log.start()
+        self._shared_log.start()
         self._repeat(POLL_INTERVAL, self._poll_fallback, name="heartbeat")
         if self._is_worker:
             self._repeat(WATCH, self._watch, name="heartbeat")
@@ -82,7 +79,7 @@ class ScaledEngine(Engine):
         self.tasks.draining = True
         await self._notices.stop()
         await super().drain(grace)
-        await self._redis_log.aclose()
+        await self._shared_log.aclose()
         await self._bus.close()
 
     # Queue
@@ -164,8 +161,7 @@ class ScaledEngine(Engine):
         self.tasks.create(self._forget(turn_id), name="forget")
 
     async def _forget(self, turn_id: str) -> None:
-        with suppress(*REDIS_ERRORS):
-            await self._bus.redis.delete(stream_key(turn_id))
+        await self._shared_log.delete(turn_id)
         await self._bus.publish_notification("forget", turn_id)
 
     # Hints
@@ -232,10 +228,10 @@ class ScaledEngine(Engine):
         )
 
     async def _poll_fallback(self) -> None:
-        """Serve subscribers from rows where these are ahead of a silent log: Redis may
-        be unavailable, refuse writes, or have lost events."""
+        """Serve subscribers from rows where these are ahead of a silent log: its server
+        may be unavailable, refuse writes, or have lost events."""
         quiet = self.loop.time() - POLL_INTERVAL
-        logs = self._redis_log.active_logs()
+        logs = self._shared_log.active_logs()
         waiting = {m.turn_id: m for m in logs if m.received_at < quiet}
         if not waiting:
             return

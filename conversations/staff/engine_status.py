@@ -116,7 +116,7 @@ def status() -> Status:
     waits = [line.waited for line in turns if line.waited is not None]
     return Status(
         at=now,
-        delivery="scaled" if settings.REDIS_URL else "embedded",
+        delivery="scaled" if settings.IS_SCALED else "embedded",
         counts=count_rows(),
         oldest_wait=max(waits, default=None),
         turns=turns,
@@ -302,7 +302,7 @@ def _questions(now: datetime) -> list[QuestionLine]:
 
 def _workers() -> list[Worker]:
     """The processes that run turns, each of which reports every few seconds."""
-    if not settings.REDIS_URL:
+    if not settings.IS_SCALED:
         return []
     workers = ProcessStatus.objects.filter(
         runs_turns=True, heard_at__gte=Now() - WORKER_FORGOTTEN_AFTER

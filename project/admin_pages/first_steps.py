@@ -181,12 +181,12 @@ def _database(request: HttpRequest) -> Step:
         state,
         _(
             "One process with SQLite is enough for most installations. Several need"
-            " PostgreSQL and Redis. Either needs free space on its disk."
+            " PostgreSQL; Redis makes them faster. Either needs free space on its disk."
         ),
         _page("database"),
         _("How to choose one"),
         "DATABASE_URL=postgres://user:password@host/name\n"
-        "REDIS_URL=redis://host:6379/0",
+        "REDIS_URL=redis://host:6379/0  # optional",
     )
 
 
@@ -242,7 +242,7 @@ def _worker(request: HttpRequest) -> Step:
         if is_alive
         else _("No process answers messages, so they wait."),
         _(
-            "Without Redis the server answers itself. With it, start at least one"
+            "With SQLite the server answers itself. With PostgreSQL, start at least one"
             " worker."
         ),
         reverse("admin:conversations_engine"),

@@ -16,7 +16,9 @@ _REPLACED = "parley_replaced"  # schema of the former tables while others are re
 
 
 def dump_to(path: Path) -> None:
-    _run("pg_dump", "-Fc", "-f", str(path), failure="The backup failed")
+    # Events of running turns and rate limits are no use in a backup.
+    arguments = ["-Fc", "--no-unlogged-table-data", "-f", str(path)]
+    _run("pg_dump", *arguments, failure="The backup failed")
 
 
 def restore_from(path: Path) -> None:

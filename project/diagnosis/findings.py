@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Literal
 from urllib.parse import urlsplit
 
+import psycopg
 from django.conf import settings
 from django.core.mail import get_connection
 from django.db import DatabaseError, connection
@@ -23,6 +24,7 @@ from django.utils import timezone
 
 from conversations.engine.database import disk_space
 from llm.checks import check_secrets
+from llm.db.connection_parameters import connection_parameters
 from llm.http.outbound import is_listed
 from llm.models import ApiKey, Provider
 from project.diagnosis import facts
@@ -51,6 +53,8 @@ def diagnose() -> Iterator[Diagnosis]:
     yield from _examine_database()
     if settings.REDIS_URL:
         yield _examine_redis()
+    elif settings.IS_SCALED:
+        yield _examine_notifications()
     yield _examine_mail()
 
 
@@ -153,7 +157,7 @@ def _examine_rows() -> Iterator[Diagnosis]:
         " ".join(str(each.msg) for each in lost),
         "Restore the missing key to ENCRYPTION_KEYS, or enter the secrets again.",
     )
-    command = "worker" if settings.REDIS_URL else "serve"
+    command = "worker" if settings.IS_SCALED else "serve"
     yield _judge(
         "worker",
         facts.has_live_worker(),
@@ -238,6 +242,28 @@ def _examine_redis() -> Diagnosis:
             "Start it, and check REDIS_URL.",
         )
     return Diagnosis("redis", "ok", "Fine.")
+
+
+def _examine_notifications() -> Diagnosis:
+    """Whether PostgreSQL delivers what one connection sends to another."""
+    parameters = connection_parameters()
+    try:
+        with (
+            psycopg.connect(**parameters, autocommit=True) as listening,
+            psycopg.connect(**parameters, autocommit=True) as sending,
+        ):
+            listening.execute("LISTEN parley_doctor")
+            sending.execute("NOTIFY parley_doctor")
+            notices = [*listening.notifies(timeout=_PATIENCE, stop_after=1)]
+    except psycopg.Error:
+        notices = []
+    return _judge(
+        "notifications",
+        bool(notices),
+        "PostgreSQL does not deliver notifications, so answers arrive once a second.",
+        "Let PgBouncer pool sessions, or connect to PostgreSQL directly.",
+        "warning",
+    )
 
 
 def _examine_mail() -> Diagnosis:

@@ -68,13 +68,16 @@ def is_redis(url: str) -> bool:
     return parts.scheme in _REDIS and has_valid_address and not re.search(r"\s", url)
 
 
-def channel_layer(redis_url: str) -> dict[str, Any]:
+def channel_layer(redis_url: str, *, is_scaled: bool) -> dict[str, Any]:
+    engine = "conversations.engine"
+    if not redis_url and is_scaled:
+        return {"BACKEND": f"{engine}.postgresql.channel_layer.PostgresLayer"}
     if not redis_url:
-        return {"BACKEND": "conversations.engine.local_channel_layer.LocalLayer"}
+        return {"BACKEND": f"{engine}.local_channel_layer.LocalLayer"}
     database_number = urlsplit(redis_url).path.strip("/") or "0"
     host = {"address": redis_url, "socket_timeout": 5, "socket_connect_timeout": 3}
     return {
-        "BACKEND": "conversations.engine.redis.channel_layer.RedisChannelLayer",
+        "BACKEND": f"{engine}.redis.channel_layer.RedisChannelLayer",
         # Redis' channels are common to all its databases.
         "CONFIG": {"hosts": [host], "prefix": f"parley{database_number}"},
     }

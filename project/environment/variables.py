@@ -307,24 +307,17 @@ class Environment:
         return Path(environ.Env.db_url_config(url)["NAME"])
 
     def redis(self, name: str) -> str:
-        """Redis' address, or "". Redis and PostgreSQL require each other."""
+        """Redis' address, or "". Redis needs PostgreSQL."""
         url = self.text(name, "").strip()
-        on_postgres = scaled.is_postgres(self.text("DATABASE_URL", ""))
         if url and not scaled.is_redis(url):
             raise ConfigurationError(
                 name, "is not a Redis URL; write redis://host:6379/0."
             )
-        if url and not on_postgres:
+        if url and not scaled.is_postgres(self.text("DATABASE_URL", "")):
             raise ConfigurationError(
                 name,
                 "Redis needs PostgreSQL; set DATABASE_URL=postgres://… as well, or"
                 " leave REDIS_URL unset.",
-            )
-        if on_postgres and not url:
-            raise ConfigurationError(
-                name,
-                "PostgreSQL needs Redis; set REDIS_URL=redis://… as well, or leave"
-                " DATABASE_URL unset.",
             )
         return url
 

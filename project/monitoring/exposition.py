@@ -28,7 +28,7 @@ class ServerCollector(Collector):
     def collect(self) -> Iterator[Metric]:
         info = {
             "version": str(settings.SPECTACULAR_SETTINGS["VERSION"]),
-            "delivery": "scaled" if settings.REDIS_URL else "embedded",
+            "delivery": "scaled" if settings.IS_SCALED else "embedded",
         }
         yield InfoMetricFamily("parley", "This program.", value=info)
         totals = watchdog.totals

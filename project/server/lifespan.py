@@ -53,7 +53,7 @@ async def start_on_demand() -> None:
         if is_started():
             return
         with ExitStack() as lock:
-            if not settings.REDIS_URL:
+            if not settings.IS_SCALED:
                 lock.enter_context(lock_folder(settings.DATA))
             await start()
             _data_folder_lock.push(lock.pop_all())
@@ -65,7 +65,7 @@ async def start() -> None:
     trace_export.start()
     raise_open_file_limit()
     # In the scaled delivery `manage.py worker` runs the turns.
-    await engine.start(is_worker=not settings.REDIS_URL)
+    await engine.start(is_worker=not settings.IS_SCALED)
     loop = asyncio.get_running_loop()
     loop.run_in_executor(None, memory.freeze_startup_objects)
     _watchdogs[loop] = Watchdog(loop)
@@ -102,7 +102,7 @@ async def lifespan(
     await receive()
     with ExitStack() as lock:
         try:
-            if not settings.REDIS_URL:
+            if not settings.IS_SCALED:
                 lock.enter_context(lock_folder(settings.DATA))
             await start()
         except (InUse, DatabaseError) as exc:

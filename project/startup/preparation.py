@@ -30,7 +30,7 @@ def lock_data_folder() -> AbstractContextManager[Any]:
 
     Raises ConfigurationError if another process has locked it.
     """
-    if settings.REDIS_URL:
+    if settings.IS_SCALED:
         return nullcontext()
     try:
         return lock_folder(settings.DATA)

@@ -27,18 +27,29 @@ def _block(*_: object) -> None:
 
 
 def _drop(share: float) -> None:
-    """What Redis publishes reaches this process only sometimes; the kinds of what does
-    not are in the file `dropped`."""
+    """What Redis or PostgreSQL announces reaches this process only sometimes; the
+    kinds of what does not are in the file `dropped`."""
+    from conversations.engine.postgresql.bus import EVENTS, PostgresBus
     from conversations.engine.redis.pubsub import Bus
 
     take, dice = Bus.dispatch, random.Random(7)
+    take_notice = PostgresBus.dispatch
 
     def sometimes(bus, reply) -> None:
         if reply[0] != b"message" or dice.random() >= share:
             take(bus, reply)
             return
-        kind = "told" if b":told:" in reply[1] else reply[2].decode().split(" ")[0]
+        drop("told" if b":told:" in reply[1] else reply[2].decode().split(" ")[0])
+
+    def sometimes_a_notice(bus, channel, payload) -> None:
+        if dice.random() >= share:
+            take_notice(bus, channel, payload)
+        else:
+            drop("told" if channel == EVENTS else payload.split(" ")[0])
+
+    def drop(kind: str) -> None:
         with (Path(settings.DATA) / "dropped").open("a") as dropped:
             dropped.write(f"{kind}\n")
 
     Bus.dispatch = sometimes
+    PostgresBus.dispatch = sometimes_a_notice

@@ -92,18 +92,34 @@ def test_it_works_while_postgresql_and_redis_are_down(tmp_path: Path):
 
 @pytest.mark.scaled
 @pytest.mark.slow
-def test_a_scaled_server_without_a_worker_is_found(tmp_path: Path):
+@pytest.mark.parametrize(
+    ("redis", "exchange"),
+    [(REDIS, "redis"), ("", "notifications")],
+    ids=["redis", "postgresql alone"],
+)
+def test_a_scaled_server_without_a_worker_is_found(
+    tmp_path: Path, redis: str, exchange: str
+):
     need_servers()
     database = Database()
-    environment = {"DATABASE_URL": database.url, "REDIS_URL": REDIS}
+    environment = {"DATABASE_URL": database.url, "REDIS_URL": redis}
     server = ServerProcess(tmp_path / "data", environment)
     try:
         server.manage("migrate", "--skip-checks", "--verbosity=0")
         found = states(server)
-        assert (found["database"], found["redis"]) == ("ok", "ok")
+        assert (found["database"], found[exchange]) == ("ok", "ok")
+        assert len({"redis", "notifications"} & found.keys()) == 1
         assert (found["clock"], found["worker"]) == ("ok", "error")
     finally:
         database.drop()
+
+
+@pytest.mark.server
+def test_notifications_are_not_expected_of_a_postgresql_that_is_down(tmp_path: Path):
+    address = f"postgres://parley:{SECRET}@127.0.0.1:{free_port()}/none"
+    environment = {"DATABASE_URL": address, "REDIS_URL": ""}
+    found = states(ServerProcess(tmp_path / "data", environment))
+    assert (found["database"], found["notifications"]) == ("error", "warning")
 
 
 @pytest.mark.server

@@ -15,13 +15,13 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
 
-from django.db import connection, connections
+from django.db import connection
 from django.utils import timezone
 from psycopg import AsyncConnection
 
 from conversations.engine.process.task_shutdown import cancel_and_wait
+from llm.db.connection_parameters import connection_parameters
 from llm.db.statements import fetch_rows
 from tools.execute import format_trace
 
@@ -30,10 +30,6 @@ logger = logging.getLogger(__name__)
 CHANNEL = "parley_turns"
 BACKOFF = 5.0  # seconds; longest pause between two attempts to connect
 RETENTION = timedelta(days=1)  # for which a job of an earlier version is kept
-#: Seconds of silence after which the operating system asks whether the other end of the
-#: connection is still there, and how often it asks until it gives up.
-_KEEP_ALIVE = {"keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 3}
-
 
 _NOTIFY = """
 SELECT pg_notify(%s, concat_ws(' ', id, conversation_id, parent_id IS NULL))
@@ -104,15 +100,8 @@ class TurnNotices:
     async def _listen(self) -> None:
         """Raises psycopg's errors when the connection ends."""
         async with await AsyncConnection.connect(
-            **_connection_parameters(), autocommit=True
+            **connection_parameters(), autocommit=True
         ) as listening:
             await listening.execute(f"LISTEN {CHANNEL}")
             async for notice in listening.notifies():
                 self._wake(TurnNotice.parse(notice.payload))
-
-
-def _connection_parameters() -> dict[str, Any]:
-    """Django's, without those of its own cursors."""
-    found: dict[str, Any] = connections["default"].get_connection_params()
-    of_django = ("context", "cursor_factory", "prepare_threshold")
-    return _KEEP_ALIVE | {k: v for k, v in found.items() if k not in of_django}

@@ -104,6 +104,12 @@ def _check_audit() -> Iterator[Mapping[str, int]]:
     yield {}
 
 
+def _delete_old_events() -> Iterator[Mapping[str, int]]:
+    from conversations.engine.postgresql.tables import delete_old
+
+    yield {"batches of events": delete_old()}
+
+
 #: All periodic jobs.
 JOBS = (
     Job(name="audit", seconds=DAY, steps=_check_audit),
@@ -114,6 +120,13 @@ JOBS = (
         is_frequent=True,
     ),
     Job(name="clean_up", seconds=DAY, steps=_clean_up),
+    Job(
+        name="delete_old_events",
+        seconds=CHECK_INTERVAL,
+        steps=_delete_old_events,
+        is_on=lambda: settings.IS_SCALED and not settings.REDIS_URL,
+        is_frequent=True,
+    ),
     Job(
         name="sync_models",
         seconds=DAY,
@@ -195,7 +208,7 @@ def _next(steps: Iterator[Mapping[str, int]]) -> Mapping[str, int] | None:
 
 def claim(name: str, interval: int) -> bool:
     """True for one process per interval."""
-    if not settings.REDIS_URL:
+    if not settings.IS_SCALED:
         return True
     key: tuple[str, str, int] = (f"parley.{name}", "parley", interval)
     with connection.cursor() as cursor:

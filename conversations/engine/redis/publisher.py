@@ -14,6 +14,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from functools import partial
 
 from redis.exceptions import ResponseError
@@ -23,6 +24,7 @@ from conversations.engine.process.task_shutdown import cancel_and_wait
 from conversations.engine.redis.encoding import (
     FIELD,
     FINISHED_EXPIRY,
+    LARGE,
     UNFINISHED_EXPIRY,
     large_event_key,
     stream_key,
@@ -30,8 +32,8 @@ from conversations.engine.redis.encoding import (
 from conversations.engine.redis.large_events import store_large_event
 from conversations.engine.redis.pubsub import REDIS_ERRORS, Bus
 from conversations.engine.redis.resp import Command, Reply
-from conversations.engine.redis.run_log import RunLog
 from conversations.engine.redis.stream_repair import verify
+from conversations.engine.shared_log.run_log import RunLog, limit_memory
 from conversations.throttled_warning import ThrottledWarning
 
 logger = logging.getLogger(__name__)
@@ -39,8 +41,6 @@ logger = logging.getLogger(__name__)
 SHORTEST, LONGEST = 0.005, 0.05  # seconds of pause between two writes
 MAX_IN_FLIGHT = 16  # unanswered writes at most
 FIRST_PAUSE, BACKOFF = 0.1, 1.0  # seconds between two attempts, at first and at most
-MAX_TOTAL_SIZE = 256 * 1024 * 1024  # bytes of all turns in memory; beyond, those ...
-SHORT_LOG_SIZE = 1024 * 1024  # ... that are longer than this are read from rows as well
 UNSENT_RETENTION = 60.0  # seconds for which a finished log waits for Redis
 
 _REFUSED = "equal or smaller"
@@ -87,7 +87,8 @@ class RedisPublisher:
             )
 
     def open(self, turn_id: str, on_fenced: Callable[[], None]) -> RunLog:
-        log = self._logs[turn_id] = RunLog(turn_id, self._on_change, on_fenced)
+        log = RunLog(turn_id, self._on_change, on_fenced, largest=LARGE)
+        self._logs[turn_id] = log
         return log
 
     def list_open(self) -> list[RunLog]:
@@ -99,6 +100,10 @@ class RedisPublisher:
             log.closed = True
             self._on_change(log)
             asyncio.get_running_loop().call_later(UNSENT_RETENTION, self._forget, log)
+
+    async def delete(self, turn_id: str) -> None:
+        with suppress(*REDIS_ERRORS):
+            await self._bus.redis.delete(stream_key(turn_id))
 
     def _forget(self, log: RunLog) -> None:
         self._changed.discard(log)
@@ -160,16 +165,8 @@ class RedisPublisher:
         if failed is not None:
             raise failed
 
-    def _limit_memory(self, changed: list[RunLog]) -> None:
-        """Limit the memory for events, which are kept until the end of their run in
-        case Redis loses them."""
-        long = [log for log in changed if log.size > SHORT_LOG_SIZE and not log.is_full]
-        if long and sum(log.size for log in self._logs.values()) > MAX_TOTAL_SIZE:
-            for log in long:
-                log.is_full = True
-
     def _send(self, logs: list[RunLog]) -> None:
-        self._limit_memory(logs)
+        limit_memory(logs, self._logs.values())
         commands: list[Command] = []
         sent_batches: list[tuple[RunLog, int]] = []  # one for each command
         for log in logs:

@@ -12,7 +12,7 @@ from conversations.engine.redis.encoding import (
     stream_key,
 )
 from conversations.engine.redis.pubsub import Bus
-from conversations.engine.redis.run_log import RunLog
+from conversations.engine.shared_log.run_log import RunLog
 
 #: Write a whole log again, unless a later epoch has begun.
 _RESTORE_SCRIPT = """

@@ -110,7 +110,7 @@ class RunRecord:
         amount = sum((u.input_tokens or 0) + (u.output_tokens or 0) for u in used)
         if owner is None or not amount:
             return
-        if settings.REDIS_URL:  # Redis is called in a thread
+        if settings.IS_SCALED:  # a server is called, so in a thread
             self.database.read(charge_user_tokens, owner, amount)
         else:
             charge_user_tokens(owner, amount)

@@ -33,10 +33,10 @@ class Command(BaseCommand):
         )
 
     def handle(self, *, metrics_port: int, **options: Any) -> None:
-        if not settings.REDIS_URL:
+        if not settings.IS_SCALED:
             raise ConfigurationError(
-                "REDIS_URL",
-                "workers need PostgreSQL and Redis; set REDIS_URL and DATABASE_URL, or"
+                "DATABASE_URL",
+                "workers need PostgreSQL; set DATABASE_URL=postgres://…, or"
                 f" run `{settings.LOCATIONS.command} serve` alone, which runs turns"
                 " itself.",
             )
@@ -52,6 +52,7 @@ class Command(BaseCommand):
 
     async def _work(self, metrics_port: int) -> None:
         from conversations import engine
+        from conversations.access import rate_limits
         from llm.http import client
         from project.monitoring import trace_export
         from project.monitoring.metrics_port import MetricsPort
@@ -82,6 +83,7 @@ class Command(BaseCommand):
         finally:
             watchdog.close()
             await port.close()
+            await rate_limits.aclose()
             await mcp.close_all()
             await client.aclose()
             await trace_export.close()

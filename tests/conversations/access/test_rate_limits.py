@@ -1,4 +1,5 @@
-"""Requests and tokens a minute: in memory, in Redis, and when Redis is unavailable."""
+"""Requests and tokens a minute: in memory, in Redis or PostgreSQL, and when that is
+unavailable."""
 
 from __future__ import annotations
 
@@ -6,21 +7,27 @@ import asyncio
 import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
+from django.conf import settings
+from django.db import transaction
 from hypothesis import given
 from hypothesis import strategies as st
 
-from conversations.access import rate_limits
-from conversations.access.rate_limits import (
+from conversations.access.rate_buckets import buckets as bucket_limits
+from conversations.access.rate_buckets import postgres_buckets, redis_buckets
+from conversations.access.rate_buckets.buckets import (
     MINUTE,
     Buckets,
     Charge,
-    RedisBuckets,
+    SharedBuckets,
     Verdict,
 )
+from conversations.access.rate_buckets.postgres_buckets import PostgresBuckets
+from conversations.access.rate_buckets.redis_buckets import RedisBuckets
 from tests.scaled import RedisProcess
 
 
@@ -31,7 +38,7 @@ def requests(limit: int, amount: float = 1, **fields: Any) -> list[Charge]:
 @pytest.fixture
 def shared(monkeypatch: pytest.MonkeyPatch, redis_url: str) -> Iterator[RedisBuckets]:
     # A loaded machine is slow; Redis is not away.
-    monkeypatch.setattr(rate_limits, "REDIS_TIMEOUT", 60.0)
+    monkeypatch.setattr(redis_buckets, "REDIS_TIMEOUT", 60.0)
     buckets = RedisBuckets(redis_url)
     yield buckets
     asyncio.run(buckets.aclose())
@@ -42,13 +49,31 @@ def owner() -> str:
     return uuid.uuid4().hex
 
 
-@pytest.fixture(params=["memory", pytest.param("redis", marks=pytest.mark.server)])
+@pytest.fixture
+def in_postgresql(transactional_db: None) -> Iterator[PostgresBuckets]:
+    buckets = PostgresBuckets()
+    yield buckets
+    asyncio.run(buckets.aclose())
+
+
+needs_postgresql = pytest.mark.skipif(
+    not settings.IS_SCALED, reason="the database is SQLite"
+)
+
+
+@pytest.fixture(
+    params=[
+        "memory",
+        pytest.param("shared", marks=pytest.mark.server, id="redis"),
+        pytest.param("in_postgresql", marks=needs_postgresql, id="postgresql"),
+    ]
+)
 def take(request: Any, owner: str) -> Callable[[list[Charge]], Verdict]:
     """Of one token, at the same moment."""
     if request.param == "memory":
         buckets = Buckets()
         return lambda wanted: buckets.take(owner, wanted, 0.0)
-    shared: RedisBuckets = request.getfixturevalue("shared")
+    shared: SharedBuckets = request.getfixturevalue(request.param)
     return lambda wanted: shared.take(owner, wanted)
 
 
@@ -135,7 +160,7 @@ def test_threads_take_no_more_than_there_is():
 
 
 def test_buckets_that_are_full_again_are_forgotten(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(rate_limits, "MAX_BUCKETS", 10)
+    monkeypatch.setattr(bucket_limits, "MAX_BUCKETS", 10)
     buckets = Buckets()
     for number in range(30):
         buckets.take(str(number), requests(1), float(number * 60))
@@ -159,7 +184,7 @@ async def test_all_processes_share_what_is_in_redis(
 async def test_an_unreachable_redis_blocks_no_request(
     tmp_path: Path, caplog: Any, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(rate_limits, "RETRY_PAUSE", 0.0)
+    monkeypatch.setattr(bucket_limits, "RETRY_PAUSE", 0.0)
     server = RedisProcess(tmp_path).start()
     buckets = RedisBuckets(server.url)
     try:
@@ -174,3 +199,62 @@ async def test_an_unreachable_redis_blocks_no_request(
     finally:
         await buckets.aclose()
         server.kill()
+
+
+@needs_postgresql
+async def test_all_processes_share_what_is_in_postgresql(
+    in_postgresql: PostgresBuckets, owner: str
+):
+    other = PostgresBuckets()
+    granted = await asyncio.gather(
+        *(each.atake(owner, requests(20)) for each in [in_postgresql, other] * 20)
+    )
+    assert sum(verdict.is_allowed for verdict in granted) == 20
+    refused = await asyncio.to_thread(other.take, owner, requests(20))
+    assert not refused.is_allowed
+    for each in (in_postgresql, other):
+        await each.aclose()
+
+
+@needs_postgresql
+def test_no_charge_is_lost_between_threads_and_their_buckets(
+    in_postgresql: PostgresBuckets, owner: str
+):
+    """The order in which charges name their buckets differs, and nothing waits for
+    ever."""
+    other = PostgresBuckets()
+    both = [Charge("requests", 50, 1), Charge("tokens", 50, 1)]
+
+    def take(number: int) -> bool:
+        buckets = (in_postgresql, other)[number % 2]
+        charges = both if number % 3 else both[::-1]
+        return buckets.take(owner, charges).is_allowed
+
+    with ThreadPoolExecutor(8) as threads:
+        assert sum(threads.map(take, range(120))) == 50
+    asyncio.run(other.aclose())
+
+
+@needs_postgresql
+def test_a_charge_outlasts_the_transaction_that_was_rolled_back(
+    in_postgresql: PostgresBuckets, owner: str
+):
+    with suppress(ZeroDivisionError), transaction.atomic():
+        assert in_postgresql.take(owner, requests(1)).is_allowed
+        raise ZeroDivisionError
+    assert not in_postgresql.take(owner, requests(1)).is_allowed
+
+
+@needs_postgresql
+async def test_an_unreachable_postgresql_blocks_no_request(
+    in_postgresql: PostgresBuckets, caplog: Any, monkeypatch: pytest.MonkeyPatch
+):
+    assert (await in_postgresql.atake("x", requests(2))).is_allowed
+    await in_postgresql.aclose()
+    nowhere = {"host": "127.0.0.1", "port": "1"}
+    monkeypatch.setattr(
+        postgres_buckets, "short_parameters", lambda name, **changes: changes | nowhere
+    )
+    granted = [await in_postgresql.atake("x", requests(2)) for _ in range(3)]
+    assert [verdict.is_allowed for verdict in granted] == [True, True, False]
+    assert caplog.text.count("PostgreSQL is unavailable") >= 1

@@ -175,7 +175,7 @@ async def test_replayed_from_rows_an_error_is_what_it_was(
     )
 
 
-@pytest.mark.skipif(bool(settings.REDIS_URL), reason="a worker may take it up")
+@pytest.mark.skipif(settings.IS_SCALED, reason="a worker may take it up")
 async def test_the_submitting_process_subscribes_without_reading_rows(
     conversation, say, running, monkeypatch
 ):
@@ -326,7 +326,7 @@ def test_a_turn_that_was_run_before_is_read(conversation):
     assert list(work.task.partial) == [{"type": "message", "id": "m", "content": []}]
 
 
-@pytest.mark.skipif(bool(settings.REDIS_URL), reason="embedded alone keeps them")
+@pytest.mark.skipif(settings.IS_SCALED, reason="embedded alone keeps them")
 async def test_a_turn_that_waited_for_room_is_read_when_it_has_some(
     conversation, say, running, monkeypatch, settings
 ):
@@ -462,7 +462,7 @@ async def interrupted(conversation, text, **fields):
 
 def _left_of_the_lease():
     """The only process frees all leases as it starts; one of many waits for them."""
-    return timedelta(seconds=-1) if settings.REDIS_URL else timedelta(minutes=1)
+    return timedelta(seconds=-1) if settings.IS_SCALED else timedelta(minutes=1)
 
 
 async def test_an_interrupted_answer_goes_on_where_it_was(conversation, say, settings):

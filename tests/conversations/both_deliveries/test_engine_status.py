@@ -27,7 +27,7 @@ from tests.conversations.scene import a_user, signed_in, staff
 pytestmark = pytest.mark.django_db
 PAGE = reverse("admin:conversations_engine")
 SECRET_TEXT = "a secret of mine"
-DELIVERY = "scaled" if settings.REDIS_URL else "embedded"
+DELIVERY = "scaled" if settings.IS_SCALED else "embedded"
 
 
 def ago(seconds: float):
@@ -261,7 +261,7 @@ def test_no_prompt_text_is_reported(admin_client, turn):
         assert SECRET_TEXT not in text
 
 
-@pytest.mark.skipif(not settings.REDIS_URL, reason="there are no workers")
+@pytest.mark.skipif(not settings.IS_SCALED, reason="there are no workers")
 def test_live_and_lost_workers_are_reported(admin_client):
     assert "workers: no worker has sent a heartbeat" in run_command()[0]
     for number, seconds in enumerate((3, 90)):

@@ -22,7 +22,7 @@ from llm.wire.items import user_message
 pytestmark = [
     pytest.mark.django_db,
     pytest.mark.skipif(
-        not settings.REDIS_URL, reason="a process alone has one clock, its own"
+        not settings.IS_SCALED, reason="a process alone has one clock, its own"
     ),
 ]
 SKEWS = [-300, -30, 30, 300]  # seconds

@@ -16,7 +16,7 @@ from llm.wire.deltas import FinishDelta, TextDelta
 from llm.wire.items import user_message
 
 pytestmark = pytest.mark.skipif(
-    not settings.REDIS_URL, reason="a process alone gets no notices"
+    not settings.IS_SCALED, reason="a process alone gets no notices"
 )
 ANSWER = [TextDelta(0, "Hello."), FinishDelta("stop")]
 

@@ -12,17 +12,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from conversations.engine.event_log import Position, StaleEpoch, encode_event
-from conversations.engine.redis import encoding, large_events, publisher
+from conversations.engine.redis import large_events
 from conversations.engine.redis import subscriber as mirrors
-from conversations.engine.redis.encoding import (
-    LARGE,
-    large_event_key,
-    pack,
-    stream_key,
-    unpack,
-)
+from conversations.engine.redis.encoding import LARGE, large_event_key, stream_key
 from conversations.engine.redis.event_log import RedisLog
 from conversations.engine.redis.pubsub import Bus
+from conversations.engine.shared_log import run_log
+from conversations.engine.shared_log.batches import encode_line, pack, unpack
 from llm.wire.deltas import CloseDelta, TextDelta
 from llm.wire.response import ResponseBuilder
 from llm.wire.sanitize import sanitize_text
@@ -81,8 +77,8 @@ async def heard(process: Process, turn: str, count: int):
 
 def test_a_batch_is_read_as_it_was_written():
     lines = [
-        encoding.encode_line("response.created", Position(1, 1), b'{"a": "b c\\n"}'),
-        encoding.encode_line("response.completed", None, b"{}"),
+        encode_line("response.created", Position(1, 1), b'{"a": "b c\\n"}'),
+        encode_line("response.completed", None, b"{}"),
     ]
     batch = pack(7, lines)
     first, last = unpack("resp_1", Position(2, batch.first), batch.data)
@@ -144,8 +140,8 @@ async def test_the_log_of_all_turns_is_bounded_and_short_turns_continue(
     url, monkeypatch
 ):
     """An empty batch sends subscribers of a long turn to the rows."""
-    monkeypatch.setattr(publisher, "MAX_TOTAL_SIZE", 50_000)
-    monkeypatch.setattr(publisher, "SHORT_LOG_SIZE", 5_000)
+    monkeypatch.setattr(run_log, "MAX_TOTAL_SIZE", 50_000)
+    monkeypatch.setattr(run_log, "SHORT_LOG_SIZE", 5_000)
     turns = [f"resp_{uuid.uuid4().hex}" for _ in range(3)]
     async with Process(url) as worker:
         *long, short = (worker.log.open_publisher(turn, lambda: None) for turn in turns)

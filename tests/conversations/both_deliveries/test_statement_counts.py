@@ -21,7 +21,7 @@ from llm.wire.deltas import FinishDelta, TextDelta
 from llm.wire.items import user_message
 
 pytestmark = pytest.mark.skipif(
-    not settings.REDIS_URL, reason="SQLite runs in the process"
+    not settings.IS_SCALED, reason="SQLite runs in the process"
 )
 #: Lower it with each statement that is saved; never raise it.
 BOUND = 19

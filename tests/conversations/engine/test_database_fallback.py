@@ -11,11 +11,11 @@ from conversations.engine.event_log import Entry, Position, TurnLog
 from conversations.engine.fallback_entries import fallback_entries
 from conversations.engine.lease_store import Snapshot
 from conversations.engine.question_store import NewQuestion
-from conversations.engine.redis.database_fallback import (
+from conversations.engine.shared_log.database_fallback import (
     extend_fallback,
     recent_question_ids,
 )
-from conversations.engine.redis.turns_from_rows import (
+from conversations.engine.shared_log.turns_from_rows import (
     StoredTurn,
     _load_turn,
     load_turns,

@@ -16,7 +16,7 @@ from tests.conversations.scene import a_user
 pytestmark = [
     pytest.mark.django_db(transaction=True),
     pytest.mark.skipif(
-        bool(project_settings.REDIS_URL), reason="the same in both deliveries"
+        project_settings.IS_SCALED, reason="the same in both deliveries"
     ),
 ]
 

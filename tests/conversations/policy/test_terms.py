@@ -184,9 +184,7 @@ def test_rest_refuses_tokens_where_staff_say_so(binds: bool):
     assert client.get("/api/conversations/").status_code == 200
 
 
-@pytest.mark.skipif(
-    bool(project_settings.REDIS_URL), reason="the same in both deliveries"
-)
+@pytest.mark.skipif(project_settings.IS_SCALED, reason="the same in both deliveries")
 async def test_the_gateway_refuses_in_the_form_of_each_api(settings: Any):
     from httpx import ASGITransport, AsyncClient
 

@@ -19,8 +19,8 @@ pytestmark = pytest.mark.slow
 POSTGRES = "postgres://nobody:planted-secret@127.0.0.1:{}/none"
 HALF = [
     ("serve", {"REDIS_URL": "redis://localhost"}, "REDIS_URL: Redis needs Postgr"),
-    ("serve", {"DATABASE_URL": POSTGRES}, "REDIS_URL: PostgreSQL needs Redis; set"),
-    ("worker", {}, "REDIS_URL: workers need PostgreSQL and Redis; set REDIS_URL and"),
+    ("serve", {"DATABASE_URL": POSTGRES}, "DATABASE_URL: cannot reach PostgreSQL; s"),
+    ("worker", {}, "DATABASE_URL: workers need PostgreSQL; set DATABASE_URL=postgre"),
     (
         "worker",
         {"DATABASE_URL": POSTGRES, "REDIS_URL": "redis://localhost"},

@@ -14,7 +14,7 @@ from project.server.lifespan import lifespan
 async def test_the_server_gets_one_line_about_any_failure_and_the_log_the_trace(
     tmp_path: Path, settings: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
-    settings.REDIS_URL = ""
+    settings.IS_SCALED = False
     settings.DATA = tmp_path / "no folder"
     sent: list[Any] = []
 

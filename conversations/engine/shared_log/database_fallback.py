@@ -1,5 +1,5 @@
 """Entries made from rows for subscribers while the rows are ahead of the event log:
-Redis is unavailable, refuses writes, or has lost events.
+it is unavailable, refuses writes, or has lost events.
 
 Once a second a run stores a snapshot with the sequence number of the last event in it.
 A subscriber gets the difference between the snapshot and the entries it has: the same
@@ -23,7 +23,7 @@ from conversations.engine.event_log import (
     TurnLog,
     find_earlier_position,
 )
-from conversations.engine.redis.turns_from_rows import StoredTurn
+from conversations.engine.shared_log.turns_from_rows import StoredTurn
 from llm.wire.deltas import (
     CloseDelta,
     Delta,

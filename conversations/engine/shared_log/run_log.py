@@ -1,15 +1,16 @@
-"""The events of one run on their way to Redis: lines, batches, what was sent."""
+"""The events of one run on their way to the shared log: lines, batches, what was
+sent."""
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterable, Mapping
 
 import orjson
 
 from conversations.engine.event_log import Position, StaleEpoch, find_earlier_position
-from conversations.engine.redis.encoding import (
-    LARGE,
+from conversations.engine.shared_log.batches import (
     STORED_SEPARATELY,
     Batch,
     encode_line,
@@ -19,16 +20,21 @@ from llm.wire.items import Event
 from llm.wire.response import TERMINAL
 
 MAX_LOG_SIZE = 64 * 1024 * 1024  # bytes of one turn; a longer one is read from its rows
+MAX_TOTAL_SIZE = 256 * 1024 * 1024  # bytes of all turns in memory; beyond, those ...
+SHORT_LOG_SIZE = 1024 * 1024  # ... that are longer than this are read from rows as well
 
 
 class RunLog:
-    """The events of one run and how much of them Redis has."""
+    """The events of one run and how much of them the shared log has. An event above
+    `largest` bytes is to be stored separately."""
 
     def __init__(
         self,
         turn_id: str,
         on_change: Callable[[RunLog], None],
         on_fenced: Callable[[], None],
+        *,
+        largest: float = math.inf,
     ) -> None:
         self.turn_id = turn_id
         self.began_at = time.monotonic()
@@ -37,8 +43,8 @@ class RunLog:
         self.closed = False  # the run is over
         self.is_fenced = False
         self.is_full = False  # no memory left for more of it
-        self.is_verified = True  # Redis holds exactly what `sent` says
-        self.sent = 0  # batches that Redis has
+        self.is_verified = True  # the shared log holds exactly what `sent` says
+        self.sent = 0  # batches that the shared log has
         self.written = 0  # batches; those beyond `sent` are in flight
         self.batches: list[Batch] = []
         self.large: list[tuple[Position, bytes]] = []  # events to be stored separately
@@ -46,6 +52,7 @@ class RunLog:
         self.size = 0  # bytes
         self._lines: list[bytes] = []
         self._next = 0  # number of the first line
+        self._largest = largest
         self._on_change = on_change
         self._on_fenced = on_fenced
 
@@ -93,7 +100,7 @@ class RunLog:
 
     def _add(self, event: Event, earlier: Position | None) -> None:
         data = orjson.dumps(event)
-        if len(data) > LARGE:
+        if len(data) > self._largest:
             position = Position(self.epoch, event["sequence_number"])
             self.large.append((position, data))
             data = STORED_SEPARATELY
@@ -101,3 +108,12 @@ class RunLog:
             self._next = event["sequence_number"]
         self._lines.append(encode_line(event["type"], earlier, data))
         self.ended = self.ended or event["type"] in TERMINAL
+
+
+def limit_memory(changed: Iterable[RunLog], logs: Iterable[RunLog]) -> None:
+    """Limit the memory for events of all `logs` before `changed` ones are written. They
+    are kept until the end of their run in case the shared log loses them."""
+    long = [log for log in changed if log.size > SHORT_LOG_SIZE and not log.is_full]
+    if long and sum(log.size for log in logs) > MAX_TOTAL_SIZE:
+        for log in long:
+            log.is_full = True

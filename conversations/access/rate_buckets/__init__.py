@@ -1,0 +1,1 @@
+"""Token buckets: in memory, in Redis, in PostgreSQL."""

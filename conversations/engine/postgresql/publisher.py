@@ -1,0 +1,192 @@
+"""PostgreSQL publisher for the events of this process's runs.
+
+Runs append and continue. One task writes what all of them have appended in one
+statement, which also announces their turns, then collects for 40 ms. The table may
+become unavailable and come back empty, so the events of a run are kept until its end
+and can be written again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from typing import NamedTuple
+
+from conversations.engine.postgresql import tables
+from conversations.engine.postgresql.bus import EVENTS, PostgresBus, event_payloads
+from conversations.engine.postgresql.connection import POSTGRES_ERRORS
+from conversations.engine.process import crash_points
+from conversations.engine.process.task_shutdown import cancel_and_wait
+from conversations.engine.shared_log.batches import Batch
+from conversations.engine.shared_log.run_log import RunLog, limit_memory
+from conversations.throttled_warning import ThrottledWarning
+
+logger = logging.getLogger(__name__)
+
+PAUSE = 0.04  # seconds of collecting between two writes
+MAX_WRITE_SIZE = 1024 * 1024  # bytes of one write, unless one batch is larger
+FIRST_PAUSE, BACKOFF = 0.1, 1.0  # seconds between two attempts, at first and at most
+UNSENT_RETENTION = 60.0  # seconds for which a finished log waits for PostgreSQL
+DELETE_INTERVAL = 10.0  # seconds between deletions of finished turns
+
+
+class _Row(NamedTuple):
+    log: RunLog
+    number: int  # of the batch
+    batch: Batch
+
+
+class PostgresPublisher:
+    def __init__(self, bus: PostgresBus) -> None:
+        self._bus = bus
+        self._logs: dict[str, RunLog] = {}
+        self._changed: set[RunLog] = set()
+        self._work = asyncio.Event()
+        self._tasks: list[asyncio.Task[None]] = []
+        self._connected = 0
+        self._expired: list[str] = []  # turns whose events are to be deleted
+        self._warning = ThrottledWarning(
+            logger, "events cannot be written to PostgreSQL: %s"
+        )
+
+    def start(self) -> None:
+        self._tasks = [
+            asyncio.ensure_future(self._run()),
+            asyncio.ensure_future(self._delete_expired()),
+        ]
+
+    async def close(self) -> None:
+        if not self._tasks:
+            return
+        await cancel_and_wait(self._tasks)
+        try:
+            await self._flush()
+        except POSTGRES_ERRORS as exc:
+            logger.warning(
+                "the last events could not be written to PostgreSQL: %s",
+                type(exc).__name__,
+            )
+
+    def open(self, turn_id: str, on_fenced: Callable[[], None]) -> RunLog:
+        log = self._logs[turn_id] = RunLog(turn_id, self._on_change, on_fenced)
+        return log
+
+    def list_open(self) -> list[RunLog]:
+        return [log for log in list(self._logs.values()) if not log.closed]
+
+    def end(self, turn_id: str) -> None:
+        if log := self._logs.get(turn_id):
+            log.closed = True
+            self._on_change(log)
+            loop = asyncio.get_running_loop()
+            loop.call_later(UNSENT_RETENTION, self._forget, log)
+            if log.ended:
+                loop.call_later(tables.FINISHED_EXPIRY, self._expired.append, turn_id)
+
+    async def delete(self, turn_id: str) -> None:
+        with suppress(*POSTGRES_ERRORS):
+            await self._bus.statements.fetch(tables.DELETE, {"turns": [turn_id]})
+
+    def _forget(self, log: RunLog) -> None:
+        self._changed.discard(log)
+        if self._logs.get(log.turn_id) is log:
+            del self._logs[log.turn_id]
+
+    def _on_change(self, log: RunLog) -> None:
+        self._changed.add(log)
+        self._work.set()
+
+    # Writing
+
+    async def _run(self) -> None:
+        pause = FIRST_PAUSE
+        while True:
+            await self._work.wait()
+            self._work.clear()
+            try:
+                await self._flush()
+                pause = FIRST_PAUSE
+                await asyncio.sleep(PAUSE)
+            except POSTGRES_ERRORS as exc:
+                self._warning.log(type(exc).__name__)
+                self._work.set()
+                await asyncio.sleep(pause)
+                pause = min(2 * pause, BACKOFF)
+
+    async def _flush(self) -> None:
+        await self._bus.statements.connect()
+        if self._connected != self._bus.statements.connection_count:
+            await self._verify()
+        changed, self._changed = self._changed, set()
+        try:
+            for rows in self._portions(changed):
+                await self._write(rows)
+        except BaseException:
+            self._changed |= changed
+            raise
+        for log in changed:
+            if log.closed and log.is_sent:
+                self._forget(log)
+
+    def _portions(self, changed: Iterable[RunLog]) -> Iterator[list[_Row]]:
+        logs = [log for log in changed if not log.is_fenced]
+        limit_memory(logs, self._logs.values())
+        rows: list[_Row] = []
+        size = 0
+        for log in logs:
+            log.freeze()
+            for number in range(log.sent, len(log.batches)):
+                rows.append(_Row(log, number, log.batches[number]))
+                size += len(rows[-1].batch.data)
+                if size > MAX_WRITE_SIZE:
+                    yield rows
+                    rows, size = [], 0
+        if rows:
+            yield rows
+
+    async def _write(self, rows: Sequence[_Row]) -> None:
+        crash_points.reach("outbox.send:before")
+        turn_ids = [row.log.turn_id for row in rows]
+        [(refused, _)] = await self._bus.statements.fetch(
+            tables.WRITE,
+            {
+                "turns": turn_ids,
+                "epochs": [row.log.epoch for row in rows],
+                "firsts": [row.batch.first for row in rows],
+                "data": [row.batch.data for row in rows],
+                "channel": EVENTS,
+                "payloads": [*event_payloads(dict.fromkeys(turn_ids))],
+            },
+        )
+        crash_points.reach("outbox.send:after")
+        for log, number, _ in rows:
+            log.sent = number + 1
+            if log.turn_id in refused and not log.is_fenced:
+                log.fence()
+
+    async def _verify(self) -> None:
+        """After a connection was lost, write again what the table does not have: it is
+        empty after a crash of PostgreSQL."""
+        connected = self._bus.statements.connection_count
+        logs = [log for log in self._logs.values() if log.sent and not log.is_fenced]
+        if logs:
+            runs = {
+                "turns": [log.turn_id for log in logs],
+                "epochs": [log.epoch for log in logs],
+            }
+            counts = dict(await self._bus.statements.fetch(tables.COUNT, runs))
+            for log in logs:
+                if counts.get(log.turn_id, 0) < log.sent:
+                    log.sent = 0
+                    self._on_change(log)
+        self._connected = connected
+
+    async def _delete_expired(self) -> None:
+        while True:
+            await asyncio.sleep(DELETE_INTERVAL)
+            turn_ids, self._expired[:] = [*self._expired], []
+            if turn_ids:
+                with suppress(*POSTGRES_ERRORS):  # what is left is deleted later
+                    await self._bus.statements.fetch(tables.DELETE, {"turns": turn_ids})
