@@ -150,8 +150,6 @@ async def read_request(
     forwarded: ForwardedBody | None = None
     if (
         may_forward
-        # Responses are compared by the standard's laws, which hosts do not all keep.
-        and not dialect.is_open_responses
         and chain.preset is None
         and gateway_request.host_speaks_dialect
         and not gateway_request.may_be_stored_answer
@@ -362,12 +360,13 @@ def _without_unsupported(
         return body, []
     if not speaks_dialect(dialect, route):
         return body, []
-    kept = [t for t in tools if _is_plain(t) or _is_supported(t, dialect, route, ())]
-    lost = [tool for tool in tools if not any(tool is each for each in kept)]
+    can = route.capabilities  # the host itself knows which forms it takes
+    lost = [t for t in tools if not _is_plain(t) and hosted_tools.is_lacking(can, t)]
     if not lost:
         return body, []
     entries = [f"tools ({tool['type']})" for tool in lost]
-    return {**body, "tools": kept}, entries
+    sent = [tool for tool in tools if not any(tool is each for each in lost)]
+    return {**body, "tools": sent}, entries
 
 
 def _is_plain(tool: Any) -> bool:

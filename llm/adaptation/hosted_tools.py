@@ -77,9 +77,8 @@ def why_unsupported(
     One or two sentences. `model` is the provider's model name, `beside` are the
     functions declared in the same request.
     """
-    kind = kind_of(tool)
-    if kind and can.hosted_tools is not None and kind not in can.hosted_tools:
-        return _list_supported(can.hosted_tools)
+    if is_lacking(can, tool):
+        return _list_supported(can.hosted_tools or ())
     if codec is None:
         return None
     alone = _encoding_error(codec, model, [dict(tool)])
@@ -87,6 +86,12 @@ def why_unsupported(
         return alone
     together = _encoding_error(codec, model, [*beside, dict(tool)])
     return None if _encoding_error(codec, model, beside) else together
+
+
+def is_lacking(can: Capabilities, tool: Tool) -> bool:
+    """Whether the model is known to lack the tool, whatever its form."""
+    kind, known = kind_of(tool), can.hosted_tools
+    return kind is not None and known is not None and kind not in known
 
 
 def why_route_refuses(

@@ -20,7 +20,9 @@ from llm.demo.responses_request import parse_prompt, proof
 from llm.demo.steps import CallTool, Say, Script, Step, Think
 from llm.demo.words import pieces, words
 from llm.wire import sse
+from llm.wire.facades.responses_request import echo_of
 from llm.wire.items import Event, Item
+from llm.wire.request import Request
 
 
 class ResponsesWire:
@@ -200,6 +202,9 @@ class ResponsesWire:
     def _response(self, status: str, **fields: Any) -> dict[str, Any]:
         body = self._body
         reasoning, text = body.get("reasoning") or {}, body.get("text") or {}
+        tools = body.get("tools") or ()
+        # As the standard has them, with the fields that the request left out.
+        echo = echo_of(body, Request(model=self.model, items=(), tools=tools))
         return {
             "id": self._ids.make("resp_"),
             "object": "response",
@@ -231,8 +236,8 @@ class ResponsesWire:
                 "format": text.get("format") or {"type": "text"},
                 "verbosity": text.get("verbosity") or "medium",
             },
-            "tool_choice": body.get("tool_choice") or "auto",
-            "tools": body.get("tools") or [],
+            "tool_choice": echo.get("tool_choice") or "auto",
+            "tools": echo["tools"],
             "top_logprobs": 0,
             "top_p": 1.0,
             "truncation": "disabled",

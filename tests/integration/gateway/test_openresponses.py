@@ -431,7 +431,7 @@ def test_the_output_of_an_unknown_call_is_refused(gateway: Gateway, store: bool)
         body = {"model": FAST, "input": [output], "store": store, **before}
         answer = gateway.post("/responses", body)
         assert answer.status_code == 400
-        assert "'call_none'" in answer.json()["error"]["message"]
+        assert "call_none" in answer.json()["error"]["message"]
     alone = gateway.rows(f"Turn.objects.filter(parent='{first['id']}').count()")
     assert alone == "0"
 

@@ -25,7 +25,7 @@ PATHS = {
     "responses": "/v1/responses",
 }
 #: Whose bodies are forwarded.
-FORWARDED = ("chat", "messages")
+FORWARDED = ("chat", "messages", "responses")
 CODECS = {
     "chat": "openai_chat",
     "messages": "anthropic",

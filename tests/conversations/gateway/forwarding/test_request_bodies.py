@@ -225,6 +225,37 @@ async def test_the_host_gets_every_field_as_the_client_sent_it(
     assert count >= LEAST
 
 
+#: What this server serves itself of a stored response, and what of it is refused.
+_STORED = {"background", "conversation", "previous_response_id", "store", "stream"}
+_REFUSED = ("log probabilities", "stored prompts", "not made by this", "not be fetched")
+
+
+@pytest.mark.skipif(not _RECORDINGS, reason="RECORDINGS_DIR is not set")
+async def test_the_host_of_a_stored_response_gets_its_fields_too(
+    client: Client, running: None
+):
+    lost: dict[str, set[str]] = {}
+    count = 0
+    with Host(lambda received: canned_reply("responses", received)) as host:
+        for name, kind, body in bodies("responses"):
+            model = await add_model(kind, CODECS["responses"], host.url, body["model"])
+            sent = {n: v for n, v in body.items() if n not in _STORED}
+            answer = await client.post(
+                PATHS["responses"], {**sent, "model": model, "stream": True}
+            )
+            if answer.status == 400 and any(w in str(answer.body) for w in _REFUSED):
+                continue
+            assert answer.status == 200, (name, answer.body)
+            known = {n for n, v in sent.items() if v is not None}
+            # A system prompt without a role of its own begins the input.
+            known -= {"instructions", "tool_choice", "parallel_tool_calls", "tools"}
+            if missing := known - host.received[-1].body.keys():
+                lost[name] = missing
+            count += 1
+    assert not lost
+    assert count >= LEAST
+
+
 def differences(wanted: Any, found: Any, path: str = "") -> Iterator[str]:
     if isinstance(wanted, dict) and isinstance(found, dict):
         for name in wanted.keys() | found.keys():
