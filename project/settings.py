@@ -399,6 +399,14 @@ KEY_FOLDERS = env.words("KEY_FOLDERS", ["/run/secrets"])
 STRUCTURED_OUTPUT_CORRECTIONS = env.limit("STRUCTURED_OUTPUT_CORRECTIONS", 1)
 
 TURN_CONCURRENCY = env.count("TURN_CONCURRENCY", 1000)  # concurrent turns of a process
+# Limits of a process above which it refuses new work for some seconds; 0: no limit.
+MAX_LAG = env.number("MAX_LAG", 0, 60, 1)  # mean seconds of the event loop's delay
+MAX_START_WAIT = env.number(
+    "MAX_START_WAIT", 0, 3600, 15
+)  # seconds until a turn starts
+MAX_WAITING_TURNS = env.limit("MAX_WAITING_TURNS", 10_000)
+MAX_CONNECTIONS = env.limit("MAX_CONNECTIONS", 10_000)  # of programs and pages
+MAX_MEMORY = env.limit("MAX_MEMORY", 0)  # megabytes
 TURN_MAX_STEPS = env.count("TURN_MAX_STEPS", 10)
 TURN_DEADLINE = env.seconds("TURN_DEADLINE", 3600)
 #: Turns that a message of a user may cause, its own included.

@@ -14,6 +14,7 @@
         * TooFast               429 `rate_limit_exceeded`, with `retry_after`
             * TooManyConnections  429 `too_many_connections`
             * UnderMaintenance  503 `maintenance`, with `retry_after`
+            * ServerBusy        503 `server_busy`, with `retry_after`
             * UsageLimitReached 429 `insufficient_quota`, until the period ends
 """
 
@@ -94,6 +95,13 @@ class UnderMaintenance(TooFast):
     # person has typed, and says when to retry.
     code, status, type = "E_MAINTENANCE", 503, "server_error"
     openai_code = "maintenance"
+
+
+class ServerBusy(TooFast):
+    """The server is busy; try again in a few seconds."""
+
+    code, status, type = "E_SERVER_BUSY", 503, "server_error"
+    openai_code = "server_busy"
 
 
 class UsageLimitReached(TooFast):

@@ -9,6 +9,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from conversations import engine
+from conversations.access import overload
 from conversations.api import schema
 from conversations.api.authentication import token_of
 from conversations.api.serializers import ConversationSerializer, TurnSerializer
@@ -151,6 +152,7 @@ class ContinueView(ApiView):
         `max_turns` or `max_cost`), or with an answer that was cut off. The turn that
         goes on: beside the cut one, with the whole text, where the model continues a
         text that it is given; else behind it, with the rest."""
+        overload.check_room()
         rows = Turn.objects.writable_by(request.user)
         found = get_object_or_404(rows.select_related("conversation__owner"), pk=pk)
         try:

@@ -16,6 +16,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from conversations import engine
+from conversations.access import overload
 from conversations.api import schema
 from conversations.api.authentication import limit_headers, token_of
 from conversations.api.errors import REQUEST_ID, request_id
@@ -228,6 +229,7 @@ class TurnsView(ApiView, generics.ListAPIView[Turn]):
     def post(self, request: Request, *args: Any, **kwargs: Any) -> HttpResponseBase:
         """Say something. The turn that answers comes at once (202); with `wait` the
         finished response, whose `status` may be `failed`; with `stream` its events."""
+        overload.check_room()
         serializer = TurnRequestSerializer(data=request.data, context=self._context())
         serializer.is_valid(raise_exception=True)
         opened: OpenedTurn = serializer.save()

@@ -142,14 +142,14 @@ def _running_loop() -> asyncio.AbstractEventLoop | None:
     return None
 
 
-async def open(open_turn: Callable[[], OpenedTurn]) -> Turn:
+async def open(open_turn: Callable[[], OpenedTurn], owner: int | None = None) -> Turn:
     """Call `open_turn` in a thread and submit the turn that it returns.
 
     For an open page's WebSocket. In one process the turn is opened and claimed in the
-    same transaction.
+    same transaction, after those of other owners that came before.
     """
     if _engine is not None and not settings.IS_SCALED:
-        return await _engine.open(open_turn)
+        return await _engine.open(open_turn, owner)
     opened: OpenedTurn = await database_sync_to_async(open_turn)()
     turn = opened.turn
     submit(turn.pk, turn.conversation_id)

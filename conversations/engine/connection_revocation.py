@@ -27,6 +27,7 @@ from django.contrib.sessions.backends.db import SessionStore
 from django.utils import timezone
 
 from conversations import engine
+from conversations.access import overload
 from conversations.access.errors import TooManyConnections
 from conversations.engine import notifications
 from conversations.models import Participant
@@ -208,6 +209,9 @@ class Connections:
             self._schedule_check()
         return lambda: self._remove(number)
 
+    def __len__(self) -> int:
+        return len(self._open)
+
     async def check(self) -> None:
         """End the connections that are no longer valid; one failure stops no other."""
         credentials = {credential for credential, _ in self._open.values()}
@@ -268,6 +272,14 @@ class Connections:
 
 
 open_connections = PerLoop(Connections)
+
+
+def count_open() -> int:
+    """Connections of this process. Callable in any thread."""
+    return sum(len(connections) for _, connections in open_connections.items())
+
+
+overload.load.connections = count_open
 
 
 def check_all_soon() -> None:

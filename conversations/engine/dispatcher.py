@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from asyncio import FIRST_COMPLETED
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from functools import partial
 
 from django.conf import settings
 
+from conversations.access import overload
 from conversations.engine.database.executor import Database
 from conversations.engine.event_log import EventLog
 from conversations.engine.loading.turn_loader import (
@@ -21,6 +22,7 @@ from conversations.engine.loading.turn_loader import (
 )
 from conversations.engine.maintenance.titles import may_title, write_title
 from conversations.engine.process.engine_tasks import EngineTasks
+from conversations.engine.process.fair_slots import FairSlots
 from conversations.engine.runs.large_answer_limits import LargeAnswers
 from conversations.engine.runs.run import Run
 from conversations.engine.suspects import SuspectGate
@@ -54,10 +56,12 @@ class Dispatcher:
         #: whether this process runs the turn; None afterwards.
         self.active_turns: dict[str, asyncio.Future[None] | None] = {}
         self.max_runs: int = settings.TURN_CONCURRENCY
-        self.slots = asyncio.Semaphore(self.max_runs)
+        self.slots = FairSlots(self.max_runs)
         self.drains = False  # staff let it start no more turns, for now
         self.gate = SuspectGate()
-        self._starts = asyncio.Semaphore(MAX_STARTS)
+        self._starts = FairSlots(MAX_STARTS)
+        overload.load.start_wait = self._find_longest_wait
+        overload.load.waiting_turns = self._count_waiting
         self._tasks = tasks
         self._log = log
         self._database = database
@@ -76,7 +80,8 @@ class Dispatcher:
         """Run the turn as soon as there is room. A second call does nothing."""
         if self._is_closed or turn_id in self.active_turns:
             return
-        self._queue(ClaimAttempt(turn_id, opened=opened))
+        owner = opened.turn.author_id if opened is not None else None
+        self._queue(ClaimAttempt(turn_id, opened=opened, owner=owner))
 
     def put_alone(self, turn_id: str, *, is_repeated: bool) -> None:
         """Run a suspect; `is_repeated` if it was one before (`suspects`)."""
@@ -107,11 +112,22 @@ class Dispatcher:
             has_progressed=run is not None and run.state.has_progressed
         )
 
-    async def open(self, open_turn: Callable[[], OpenedTurn]) -> tuple[Turn, bool]:
+    async def open(
+        self, open_turn: Callable[[], OpenedTurn], owner: Hashable = None
+    ) -> tuple[Turn, bool]:
         """Open a turn, and claim it in the same transaction if there is room. Returns
-        whether it runs here."""
-        async with self._starts:
+        whether it runs here. The turns of several owners are opened by turns."""
+        await self._starts.acquire(owner)
+        try:
             return await self._open_and_claim(open_turn)
+        finally:
+            self._starts.release()
+
+    def _find_longest_wait(self) -> float:
+        return max(self._starts.longest_wait, self.slots.longest_wait)
+
+    def _count_waiting(self) -> int:
+        return self._starts.waiting + self.slots.waiting
 
     async def _open_and_claim(
         self, open_turn: Callable[[], OpenedTurn]
@@ -227,7 +243,7 @@ class Dispatcher:
     async def _acquire_slot(self, attempt: ClaimAttempt) -> None:
         if not attempt.is_alone:
             await self.gate.wait()
-        await self.slots.acquire()
+        await self.slots.acquire(attempt.owner or attempt.turn_id)
 
     async def _claim_and_load(
         self, attempt: ClaimAttempt

@@ -146,15 +146,19 @@ class Engine:
         self.put(turn_id, opened)
         self.tasks.create(announce_turn(conversation_id, turn_id), name="notify")
 
-    async def open(self, open_turn: Callable[[], OpenedTurn]) -> Turn:
+    async def open(
+        self, open_turn: Callable[[], OpenedTurn], owner: int | None = None
+    ) -> Turn:
         """Open a turn for a page, and claim it in the same transaction if there is
         room. All pages belong to this process."""
-        opening = self.loop.create_task(self._open(open_turn))
+        opening = self.loop.create_task(self._open(open_turn, owner))
         self.tasks.add(opening)
         return await asyncio.shield(opening)
 
-    async def _open(self, open_turn: Callable[[], OpenedTurn]) -> Turn:
-        turn, runs_here = await self.dispatcher.open(open_turn)
+    async def _open(
+        self, open_turn: Callable[[], OpenedTurn], owner: int | None
+    ) -> Turn:
+        turn, runs_here = await self.dispatcher.open(open_turn, owner)
         if not runs_here:
             self.put_and_announce(turn.pk, turn.conversation_id)
         elif open_pages[turn.conversation_id] > 1:  # besides the one that asks

@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Mapping
 from django.utils import timezone
 
 from conversations import engine
-from conversations.access import admission
+from conversations.access import admission, overload
 from conversations.access.errors import TooFast
 from conversations.engine.connection_revocation import Credential, open_connections
 from conversations.gateway import stored, token_access
@@ -138,6 +138,8 @@ async def _serve(exchange: Exchange, dialect: Dialect) -> None:
         raise NotAllowed(f"This address takes {allowed}, not {exchange.method}.")
     if engine.draining.is_set():
         raise ShuttingDown
+    if method == "POST" and handler is not stored.cancel:
+        overload.check_room()
     token = await shared_resources.tokens.authenticate(exchange.headers)
     if exchange.origin is not None:
         origins.check_origin(exchange, token)

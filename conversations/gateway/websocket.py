@@ -20,6 +20,7 @@ from channels.exceptions import StopConsumer
 from channels.generic.websocket import AsyncWebsocketConsumer
 
 from conversations import engine
+from conversations.access import overload
 from conversations.access.errors import TooManyConnections, Unauthorized
 from conversations.engine.connection_revocation import (
     Credential,
@@ -160,6 +161,7 @@ class ResponsesConsumer(AsyncWebsocketConsumer):
     async def _answer(self, message: str) -> None:
         if engine.is_draining():
             raise ShuttingDown
+        overload.check_room()
         # Checked with each request: a token can be revoked during the connection.
         token = await resources().tokens.authenticate(self._headers)
         await self._admit_request(token)

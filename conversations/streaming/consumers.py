@@ -25,7 +25,7 @@ from django.utils import translation
 from rest_framework.exceptions import APIException
 
 from conversations import engine
-from conversations.access import admission
+from conversations.access import admission, overload
 from conversations.access.errors import TooFast, TooManyConnections
 from conversations.access.session_user import Headers, session_key, user_from_session
 from conversations.access.user_language import accepted_languages, language_of
@@ -366,10 +366,12 @@ class ConversationConsumer(AsyncJsonWebsocketConsumer):
         await self.send_json({**renamed, "conversation": hint["conversation"]})
 
     async def _create(self, fields: dict[str, Any]) -> None:
-        turn = await engine.open(partial(self._access.open_turn, fields))
-        await self._subscribe_new(turn)
+        overload.check_room()
+        opening = partial(self._access.open_turn, fields)
+        await self._subscribe_new(await engine.open(opening, self._access.user_id))
 
     async def _continue(self, halted: Turn) -> None:
+        overload.check_room()
         turn = await database_sync_to_async(self._access.open_continuation)(halted)
         await self._subscribe_new(turn)
 

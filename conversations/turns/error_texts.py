@@ -115,6 +115,7 @@ TEXTS = (
     gettext_noop(
         "The server is under maintenance and takes no new messages; try again later."
     ),
+    gettext_noop("The server is busy; try again in a few seconds."),
     gettext_noop("You may read this conversation, but not write in it."),
     gettext_noop("This conversation no longer exists."),
     gettext_noop("There is no such turn in this conversation."),

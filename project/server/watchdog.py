@@ -3,7 +3,8 @@
 While a callback blocks the event loop, every stream and every request waits. The
 watchdog sets a timer; the delay of the timer is the duration of the block. The log line
 contains the CPU time of the process in that period: a low value means that the machine
-was busy with other processes. It logs numbers only, at most one line a minute.
+was busy with other processes. It logs numbers only, at most one line a minute. The mean
+delay is one of the signs of overload (`conversations.access.overload`).
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+
+from conversations.access import overload
 
 logger = logging.getLogger(__name__)
 
@@ -58,6 +61,7 @@ class Watchdog:
 
     def _check_delay(self) -> None:
         delay = self._loop.time() - self._due
+        overload.load.note_lag(delay)
         if delay > LIMIT:
             self._record_stall(delay, self._cpu_time() - self._cpu_before)
         self._set_timer()

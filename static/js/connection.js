@@ -16,6 +16,7 @@ const ATTEMPTS = 2; // failed WebSockets before we check the session, and fall b
 const REMOVED = 4404; // close code; the conversation is no longer shared with the user
 const SIGNED_OUT = 4401; // close code; where a handshake is refused there is only 1006
 const MAINTENANCE = "maintenance"; // code of an error that a person is to see at once
+const BUSY = "server_busy"; // code of an error after which a message is sent again
 const ACKNOWLEDGED_IN = 10_000; // milliseconds for a message posted
 const EVENT_IN = 25_000; // milliseconds without an event after which a stream is renewed
 
@@ -207,6 +208,15 @@ class SocketWay {
     else this.#timer = setTimeout(() => this.open(), delay(this.#failures));
   }
 
+  /** The server was too busy for a message: it gets it again, with the same key. */
+  #sendAgain({ key, error }) {
+    const seconds = error.retry_after * (1 + Math.random()); // not all at once
+    setTimeout(() => {
+      const waiting = this.#shared.unsent.get(key);
+      if (waiting) this.send(waiting.message);
+    }, seconds * 1000);
+  }
+
   #received(message) {
     this.#liveness.received();
     if (message.key) this.#liveness.acknowledged(message.key);
@@ -231,6 +241,7 @@ class SocketWay {
         return;
       case "error":
         if (message.turn) this.#shared.onEvent(message.turn, message, message.position);
+        else if (message.error.code === BUSY) this.#sendAgain(message);
         else if (message.key) this.#shared.refuse(message.key, message.error.message);
         return;
       default:

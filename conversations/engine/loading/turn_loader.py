@@ -138,6 +138,7 @@ class ClaimAttempt:
     claim: Claim | None = None
     opened: OpenedTurn | None = None  # if it was opened just now, in this process
     is_alone: bool = False  # no other turn starts beside it
+    owner: int | None = None  # the user whose other turns it waits behind, if known
 
 
 def claim_and_load(attempt: ClaimAttempt) -> Work | None:

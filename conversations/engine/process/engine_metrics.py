@@ -5,11 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 
-from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from conversations import engine
+from conversations.access import overload
 from conversations.engine.engine import Engine
 from llm.conf import settings as llm_settings
 
@@ -33,6 +34,11 @@ class EngineCollector(Collector):
             "parley_event_loop_lag_seconds",
             "Longest delay of a timer in the last five seconds.",
             value=running.status_report.lag,
+        )
+        yield CounterMetricFamily(
+            "parley_busy_refusals",
+            "Requests refused because a limit of this process was reached.",
+            value=overload.load.refusals,
         )
 
 

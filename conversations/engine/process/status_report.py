@@ -12,7 +12,7 @@ from datetime import timedelta
 from django.db import transaction
 from django.utils import timezone
 
-from conversations.access import maintenance
+from conversations.access import maintenance, overload
 from conversations.access.policy import announcements, terms
 from conversations.engine.database.executor import Database
 from conversations.engine.dispatcher import Dispatcher
@@ -93,6 +93,7 @@ class StatusReport:
         slots = self.slots
         running = len(self._dispatcher.runs)
         self.lag = round(self._meter.take(), 3)
+        overload.load.note_memory()
         return ProcessFigures(
             running=running,
             starting=max(0, len(self._dispatcher.active_turns) - running),

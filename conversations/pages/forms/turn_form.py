@@ -16,7 +16,7 @@ from django.utils.functional import cached_property
 from django.utils.translation import gettext_lazy as _
 
 from conversations import engine
-from conversations.access import maintenance
+from conversations.access import maintenance, overload
 from conversations.access.admission import check_user_tokens_available
 from conversations.access.declared_tools import check_declared_kinds
 from conversations.access.errors import TooFast
@@ -240,6 +240,7 @@ class TurnForm(forms.Form):
         return found if found.stands_in_for and found in self.models else None
 
     def _open(self, items: list[ItemPayload]) -> Turn:
+        overload.check_room()
         maintenance.check_open()
         admit_message(self.user.pk, None, items)
         check_user_tokens_available(self.user, estimate_tokens("", items))

@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 
 import pytest
-from playwright.sync_api import Page, Route, expect
+from playwright.sync_api import Browser, Page, Route, expect
 
+from tests.conftest import StartServer
 from tests.integration.browser.test_chat import (
     Open,
     browser,
@@ -14,6 +15,7 @@ from tests.integration.browser.test_chat import (
     last,
     open_page,
     send_message,
+    signed_in,
 )
 from tests.serving import ServerProcess
 
@@ -102,3 +104,27 @@ def offered(page: Page) -> list[str]:
     names = page.locator("#dialog .model-choice strong").all_inner_texts()
     page.keyboard.press("Escape")
     return names
+
+
+def test_a_message_to_a_busy_server_is_sent_again_by_itself(
+    start_server: StartServer, browser: Browser
+):
+    server = start_server(MAX_CONNECTIONS="2")
+    with signed_in(browser, server) as context:
+        page = context.new_page()
+        page.goto("/")
+        send_message(page, "/echo one")
+        expect(last(page).locator(".said")).to_have_text("one")
+        other = context.new_page()
+        other.goto(chat_address(page))
+        expect(other.locator(".turn")).to_have_count(1)
+        with page.expect_event("websocket") as opened:
+            page.reload()
+        with opened.value.expect_event(
+            "framereceived", lambda frame: "server_busy" in str(frame)
+        ):
+            send_message(page, "/echo two")
+        expect(last(page).locator(".asked")).to_contain_text("/echo two")
+        other.close()
+        expect(last(page).locator(".said")).to_have_text("two")
+        expect(page.locator(".turn")).to_have_count(2)

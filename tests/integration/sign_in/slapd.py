@@ -95,21 +95,23 @@ class Directory:
     def add_person(self, name: str, password: str, **attributes: str) -> None:
         with self._connect() as connection:
             values = {"cn": name, "sn": name.title(), "userPassword": password}
-            connection.add(
-                f"uid={name},{PEOPLE}", "inetOrgPerson", {**values, **attributes}
-            )
+            dn = f"uid={name},{PEOPLE}"
+            connection.delete(dn)  # of the first try of a repeated test
+            connection.add(dn, "inetOrgPerson", {**values, **attributes})
             assert connection.result["description"] == "success", connection.result
 
     def add_group(self, name: str, *members: str) -> str:
         dn = f"cn={name},{BASE}"
         people = [f"uid={each},{PEOPLE}" for each in members]
         with self._connect() as connection:
+            connection.delete(dn)  # of the first try of a repeated test
             connection.add(dn, "groupOfNames", {"member": people})
             assert connection.result["description"] == "success", connection.result
         return dn
 
     def rename_person(self, name: str, new: str) -> None:
         with self._connect() as connection:
+            connection.delete(f"uid={new},{PEOPLE}")
             connection.modify_dn(f"uid={name},{PEOPLE}", f"uid={new}")
 
 

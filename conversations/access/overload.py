@@ -1,0 +1,80 @@
+"""Whether this process has more work than it can do in time, and so refuses new work.
+
+The server's watchdog and the engine note here what they measure. Every entry point
+calls `check_room` before anything else, which reads a few numbers: a refusal must cost
+less than the work that it spares.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from django.conf import settings
+
+from conversations.access.errors import ServerBusy
+
+#: What the newest of the watchdog's measurements, 50 a second, counts for the mean.
+_NEWEST = 0.02
+_RETRY_AFTER = 2.0  # seconds
+_STATM = Path(
+    "/proc/self/statm"
+)  # pages; https://docs.kernel.org/filesystems/proc.html
+_PAGE = 4096 / 1e6  # megabytes
+
+
+def _zero() -> float:
+    return 0.0
+
+
+@dataclass(slots=True)
+class Load:
+    """What this process measured last."""
+
+    lag: float = 0.0  # seconds that the event loop calls a timer late, on average
+    memory: float = 0.0  # megabytes
+    refusals: int = 0  # since the process began
+    #: Read when asked; the engine puts its own functions here.
+    start_wait: Callable[[], float] = field(default=_zero)  # seconds
+    waiting_turns: Callable[[], float] = field(default=_zero)
+    connections: Callable[[], float] = field(default=_zero)
+
+    def note_lag(self, seconds: float) -> None:
+        self.lag += _NEWEST * (seconds - self.lag)
+
+    def note_memory(self) -> None:
+        self.memory = _resident()
+
+
+load = Load()
+
+
+def check_room() -> None:
+    """Raises ServerBusy if a limit of this process is reached. Any thread."""
+    if find_excess():
+        load.refusals += 1
+        raise ServerBusy(retry_after=_RETRY_AFTER)
+
+
+def find_excess() -> str:
+    """The setting whose limit is reached, or ""."""
+    for name, value in (
+        ("MAX_LAG", load.lag),
+        ("MAX_MEMORY", load.memory),
+        ("MAX_START_WAIT", load.start_wait()),
+        ("MAX_WAITING_TURNS", load.waiting_turns()),
+        ("MAX_CONNECTIONS", load.connections()),
+    ):
+        limit = getattr(settings, name)
+        if limit and value >= limit:
+            return name
+    return ""
+
+
+def _resident() -> float:
+    """Megabytes; 0 where the system does not say."""
+    if sys.platform != "linux":
+        return 0.0
+    return int(_STATM.read_text().split()[1]) * _PAGE

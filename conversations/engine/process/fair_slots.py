@@ -1,0 +1,92 @@
+"""A semaphore that serves the owners of waiting work in turn."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from collections import deque
+from collections.abc import Hashable
+
+
+class FairSlots:
+    """At most `count` holders. Of those that wait, the owners are served one after
+    another, and each owner's work in its order: who asks a hundred times delays others
+    by one place. Use it on one event loop.
+    """
+
+    def __init__(self, count: int) -> None:
+        self._free = count
+        #: By owner, whose turn it is first.
+        self._waiting: dict[Hashable, deque[_Waiter]] = {}
+
+    @property
+    def waiting(self) -> int:
+        return sum(map(len, self._waiting.values()))
+
+    @property
+    def longest_wait(self) -> float:
+        """Seconds that the first of those that wait has waited. Any thread."""
+        began = [_began(queue) for queue in list(self._waiting.values())]
+        return max(0.0, time.monotonic() - min(began, default=math.inf))
+
+    def locked(self) -> bool:
+        return self._free <= 0 or bool(self._waiting)
+
+    async def acquire(self, owner: Hashable = None) -> bool:
+        if not self.locked():
+            self._free -= 1
+            return True
+        waiter = _Waiter()
+        self._waiting.setdefault(owner, deque()).append(waiter)
+        try:
+            await waiter.served
+        except asyncio.CancelledError:
+            if waiter.served.done() and not waiter.served.cancelled():
+                self.release()
+            else:
+                self._forget(owner, waiter)
+            raise
+        return True
+
+    def release(self) -> None:
+        """Give the place to the next owner's first waiter, else free it."""
+        while self._waiting:
+            owner = next(iter(self._waiting))
+            queue = self._waiting.pop(owner)
+            waiter = queue.popleft()
+            if queue:
+                self._waiting[owner] = queue  # after all other owners
+            if not waiter.served.done():
+                waiter.served.set_result(None)
+                return
+        self._free += 1
+
+    async def __aenter__(self) -> None:
+        await self.acquire()
+
+    async def __aexit__(self, *exc: object) -> None:
+        self.release()
+
+    def _forget(self, owner: Hashable, waiter: _Waiter) -> None:
+        queue = self._waiting.get(owner)
+        if queue is None or waiter not in queue:
+            return
+        queue.remove(waiter)
+        if not queue:
+            del self._waiting[owner]
+
+
+class _Waiter:
+    __slots__ = ("served", "since")
+
+    def __init__(self) -> None:
+        self.served: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.since = time.monotonic()
+
+
+def _began(queue: deque[_Waiter]) -> float:
+    try:
+        return queue[0].since
+    except IndexError:  # the event loop has served it meanwhile
+        return math.inf

@@ -1,0 +1,97 @@
+"""A process with too much work refuses new work, at each entry point in its form."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from django.urls import reverse
+
+from conversations.access import overload
+from conversations.access.errors import ServerBusy
+from conversations.access.overload import Load, check_room, find_excess
+from conversations.models import Turn
+from tests.conversations.scene import signed_in
+
+MEASURES = ["MAX_LAG", "MAX_MEMORY", "MAX_START_WAIT", "MAX_WAITING_TURNS"]
+
+
+@pytest.fixture
+def load(monkeypatch: pytest.MonkeyPatch) -> Load:
+    load = Load()
+    monkeypatch.setattr(overload, "load", load)
+    return load
+
+
+@pytest.fixture
+def busy(load: Load, settings: Any) -> Iterator[None]:
+    settings.MAX_LAG, load.lag = 0.5, 0.5
+    return None
+
+
+@pytest.mark.parametrize("name", [*MEASURES, "MAX_CONNECTIONS"])
+def test_each_limit_refuses_once_it_is_reached(name: str, load: Load, settings: Any):
+    for each in [*MEASURES, "MAX_CONNECTIONS"]:
+        setattr(settings, each, 5)
+    load.lag = load.memory = 4.9
+    load.start_wait = load.waiting_turns = load.connections = lambda: 4
+    check_room()
+    match name:
+        case "MAX_LAG":
+            load.lag = 5
+        case "MAX_MEMORY":
+            load.memory = 5
+        case "MAX_START_WAIT":
+            load.start_wait = lambda: 5
+        case "MAX_WAITING_TURNS":
+            load.waiting_turns = lambda: 5
+        case _:
+            load.connections = lambda: 5
+    assert find_excess() == name
+    with pytest.raises(ServerBusy) as caught:
+        check_room()
+    assert caught.value.retry_after
+    assert load.refusals == 1
+    setattr(settings, name, 0)
+    check_room()
+
+
+def test_one_stall_is_no_overload_and_a_lasting_one_is(load: Load, settings: Any):
+    settings.MAX_LAG = 1
+    load.note_lag(20)  # a pause of the machine
+    check_room()
+    for _ in range(200):
+        load.note_lag(1.2)
+    assert find_excess() == "MAX_LAG"
+    for _ in range(200):
+        load.note_lag(0.01)
+    check_room()
+
+
+def test_memory_is_that_of_the_process(load: Load):
+    load.note_memory()
+    assert 10 < load.memory < 10_000
+
+
+@pytest.mark.usefixtures("busy")
+def test_rest_refuses_a_message_and_stores_nothing(conversation):
+    client = signed_in(conversation.owner)
+    path = f"/api/conversations/{conversation.pk}/turns/"
+    answer = client.post(path, {"input": "Hi"}, "application/json")
+    assert (answer.status_code, answer["Retry-After"]) == (503, "2")
+    assert answer.json()["error"]["code"] == "server_busy"
+    assert not Turn.objects.exists()
+    assert client.get(path).status_code == 200  # reading goes on
+
+
+@pytest.mark.usefixtures("busy")
+def test_a_form_comes_back_with_its_text(conversation):
+    page = reverse("conversation", args=[conversation.pk])
+    form = {"text": "A long thought", "key": "k1"}
+    answer = signed_in(conversation.owner).post(page, form)
+    assert (answer.status_code, answer["Retry-After"]) == (503, "2")
+    text = answer.content.decode()
+    assert "A long thought" in text
+    assert "The server is busy; try again in a few seconds." in text
+    assert not Turn.objects.exists()

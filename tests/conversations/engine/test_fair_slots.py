@@ -1,0 +1,83 @@
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Hashable
+
+import pytest
+
+from conversations.engine.process.fair_slots import FairSlots
+
+
+async def waiting(slots: FairSlots, *owners: Hashable) -> list[asyncio.Task[bool]]:
+    """Tasks that wait for a place, in this order."""
+    tasks = [asyncio.ensure_future(slots.acquire(owner)) for owner in owners]
+    await asyncio.sleep(0)
+    return tasks
+
+
+async def served_order(slots: FairSlots, tasks: list[asyncio.Task[bool]]) -> list[int]:
+    """The numbers of the tasks as places come free one after another."""
+    order: list[int] = []
+    for number, task in enumerate(tasks):
+        task.add_done_callback(lambda _, number=number: order.append(number))
+    for _ in tasks:
+        slots.release()
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+    return order
+
+
+async def test_free_places_are_taken_at_once():
+    slots = FairSlots(2)
+    assert await slots.acquire("ada")
+    assert not slots.locked()
+    assert await slots.acquire("ada")
+    assert slots.locked()
+    slots.release()
+    assert not slots.locked()
+
+
+async def test_owners_are_served_by_turns_and_each_in_its_order():
+    slots = FairSlots(1)
+    await slots.acquire()
+    tasks = await waiting(slots, *["ada"] * 4, "bob", "bob", "eve")
+    assert slots.waiting == 7
+    assert await served_order(slots, tasks) == [0, 4, 6, 1, 5, 2, 3]
+    assert slots.waiting == 0
+
+
+async def test_a_place_that_comes_free_is_not_taken_past_those_that_wait():
+    slots = FairSlots(1)
+    await slots.acquire()
+    (first,) = await waiting(slots, "ada")
+    slots.release()
+    assert slots.locked()  # it is the waiter's, which has not run yet
+    assert await first
+
+
+@pytest.mark.parametrize("is_served", [False, True])
+async def test_who_gives_up_leaves_the_place_to_the_next(is_served: bool):
+    slots = FairSlots(1)
+    await slots.acquire()
+    first, second = await waiting(slots, "ada", "bob")
+    if is_served:
+        slots.release()
+    first.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await first
+    if not is_served:
+        slots.release()
+    assert await second
+    slots.release()
+    assert not slots.locked()
+
+
+async def test_a_wait_is_measured_from_its_beginning():
+    slots = FairSlots(1)
+    assert slots.longest_wait == 0
+    await slots.acquire()
+    tasks = await waiting(slots, "ada", "bob")
+    before = slots.longest_wait
+    assert 0 <= before <= slots.longest_wait
+    await served_order(slots, tasks)
+    assert slots.longest_wait == 0
