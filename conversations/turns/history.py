@@ -13,7 +13,7 @@ from typing import Any
 
 import orjson
 
-from llm.errors import ContextTooLarge
+from llm.errors import BadRequest, ContextTooLarge
 from llm.pricing.usage_estimate import measure_prompt
 from llm.wire.items import Item, function_call_output, text_of
 from llm.wire.prefix_cache import CachedPrefix, SplitItems, fold_items
@@ -226,9 +226,12 @@ def _close_open_calls(open_calls: dict[str, Item]) -> list[Item]:
 
 
 def estimate_prompt(request: Request) -> int:
-    """A rough number of the tokens of a request."""
+    """A rough number of the tokens of a request. Raises BadRequest."""
     if request.forwarded is not None:
-        return measure_prompt(orjson.dumps(request.forwarded.fields))
+        try:
+            return measure_prompt(orjson.dumps(request.forwarded.fields))
+        except orjson.JSONEncodeError as exc:  # it reads deeper ones than it writes
+            raise BadRequest("The body is nested too deeply.") from exc
     return estimate_tokens(request.instructions, request.items, request.tools)
 
 

@@ -71,8 +71,10 @@ def default_options(route: Route) -> dict[str, Any]:
 def _is_beyond_limits(fields: Mapping[str, Any], route: Route) -> bool:
     """Whether the body asks for more than staff allow for the model."""
     limit, efforts = route.max_output_tokens, route.capabilities.efforts
-    wanted = [fields.get(name) for name in OUTPUT_LIMITS] if limit is not None else ()
-    if any(isinstance(n, int) and limit is not None and n > limit for n in wanted):
+    wanted = [fields[name] for name in OUTPUT_LIMITS if fields.get(name) is not None]
+    if not all(isinstance(each, int) for each in wanted):
+        return True  # some hosts read 1e6 and "1000000" as numbers
+    if limit is not None and any(each > limit for each in wanted):
         return True
     if efforts is None:
         return False
@@ -108,7 +110,7 @@ def _is_form_lacking(fields: Mapping[str, Any], can: Capabilities) -> bool:
         fields.get("output_config"),
     )
     forms = [p.get("format") for p in parents if isinstance(p, dict)]
-    kinds = {form.get("type") for form in forms if isinstance(form, dict)}
+    kinds = [form.get("type") for form in forms if isinstance(form, dict)]
     return (can.json_mode is False and "json_object" in kinds) or (
         can.json_schema is False and "json_schema" in kinds
     )

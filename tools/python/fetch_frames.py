@@ -46,10 +46,13 @@ def encode_response(response: FetchedResponse) -> Frame:
     return {
         "status": response.status,
         "url": response.url,
-        "reason": response.reason,
-        "headers": dict(response.headers),
-        "content_type": response.content_type,
-        "charset": response.charset,
+        "reason": _replace_bytes(response.reason),
+        "headers": {
+            _replace_bytes(name): _replace_bytes(text)
+            for name, text in response.headers.items()
+        },
+        "content_type": _replace_bytes(response.content_type),
+        "charset": _replace_bytes(response.charset),
         "body": b64encode(response.body).decode(),
     }
 
@@ -61,3 +64,9 @@ def decode_response(frame: Frame) -> FetchedResponse:
         raise kind(error["message"])
     fields = {name: frame[name] for name in frame if name != "answer"}
     return FetchedResponse(**{**fields, "body": b64decode(frame["body"])})
+
+
+def _replace_bytes(text: str) -> str:
+    """JSON has no form for the bytes of a header that are no UTF-8, which aiohttp keeps
+    as halves of surrogate pairs."""
+    return text.encode(errors="surrogateescape").decode(errors="replace")

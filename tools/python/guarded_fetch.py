@@ -41,11 +41,16 @@ class GuardedFetches:
 
     async def _answer(self, number: int, request: OutgoingRequest) -> None:
         try:
-            for problem in header_problems(request.headers):
-                raise FetchError(problem)
-            answer = encode_response(await fetch(request, allow=self._networks))
-        except FetchError as exc:
-            answer = {"error": {"name": type(exc).__name__, "message": str(exc)}}
+            answer = await self._fetch(request)
+            # In the slot, too: a process that reads no answers gets no more of them.
+            await self._send({"answer": number, **answer})
         finally:
             self._slots.release()
-        await self._send({"answer": number, **answer})
+
+    async def _fetch(self, request: OutgoingRequest) -> Frame:
+        try:
+            for problem in header_problems(request.headers):
+                raise FetchError(problem)
+            return encode_response(await fetch(request, allow=self._networks))
+        except FetchError as exc:
+            return {"error": {"name": type(exc).__name__, "message": str(exc)}}

@@ -140,18 +140,27 @@ class Leases:
         """Write what was used, and give back what no call has used since the last
         flush. Returns the balances of which something was used, with their caps.
 
-        `returns_all`: at the end of the process, which calls nothing afterwards.
+        `returns_all`: at the end of the process, which calls nothing afterwards. A
+        fault with one balance is raised after the others were written.
         """
-        charged = {}
+        charged, faults = {}, []
         for key in list(self._blocks):
             with self._writing:
-                if (caps := self._flush_block(key, returns_all)) is not None:
+                try:
+                    caps = self._flush_block(key, returns_all)
+                except Exception as exc:
+                    faults.append(exc)
+                    continue
+                if caps is not None:
                     charged[key] = caps
+        if faults:
+            raise faults[0]
         return charged
 
     def _flush_block(self, key: BalanceKey, returns_all: bool) -> Caps | None:
         with self._lock:
-            block = self._blocks[key]
+            if (block := self._blocks.get(key)) is None:
+                return None  # another thread has returned it
             spent, granted, caps = block.spent, block.granted, block.caps
             is_idle = returns_all or not block.is_used
             wanted = (granted - spent).at_least(Amounts())
@@ -190,10 +199,13 @@ class Leases:
                 is_leased = bool(lease.update(**columns, expires_at=expires_at))
             if is_leased:
                 _change_balance(key, used=spent, leased=wanted - granted)
-            elif (beyond := (spent - granted).at_least(Amounts())) != Amounts():
+                return True
+            beyond = (spent - granted).at_least(Amounts())
+            # Without its owner, it was deleted while a call was running.
+            if beyond != Amounts() and _has_owner(key):
                 _find_balance(key)
                 _change_balance(key, used=beyond)
-            return is_leased
+            return False
 
     def _enlarge(self, limit: AppliedLimit, needed: Amounts) -> None:
         """Lease more, at least what is needed now. Raises LimitExceeded.
@@ -206,6 +218,9 @@ class Leases:
             missing = (needed - block.free).at_least(Amounts())
         if missing == Amounts():
             return
+        if (measure := limit.caps.first_exceeded(missing)) is not None:
+            # Nothing to ask: columns hold no number of any size.
+            raise LimitExceeded(limit, measure)
         with transaction.atomic():
             balance = _find_balance(limit.key)
             amounts = _block_size(balance, limit, missing)
@@ -283,6 +298,11 @@ def amounts_taken(key: BalanceKey) -> Amounts:
     """Used, and reserved or leased by processes, in the period."""
     balance = LimitBalance.objects.filter(**_balance(key)).first()
     return _sum_of(balance) if balance else Amounts()
+
+
+def _has_owner(key: BalanceKey) -> bool:
+    owners: Any = LimitBalance._meta.get_field(key.kind).related_model
+    return bool(owners._base_manager.filter(pk=key.owner_id).exists())
 
 
 def _find_balance(key: BalanceKey) -> LimitBalance:

@@ -128,5 +128,9 @@ def _headers_to_save(sent: SentAnswer) -> list[tuple[str, str]]:
 
 
 def fingerprint_of(path: str, body: Mapping[str, Any]) -> str:
-    text = orjson.dumps(body, option=orjson.OPT_SORT_KEYS)
+    """Raises BadRequest."""
+    try:
+        text = orjson.dumps(body, option=orjson.OPT_SORT_KEYS)
+    except orjson.JSONEncodeError as exc:  # it reads deeper ones than it writes
+        raise BadRequest("The body is nested too deeply.") from exc
     return hashlib.sha256(b"%b\0%b" % (path.encode(), text)).hexdigest()

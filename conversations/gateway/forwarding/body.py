@@ -10,8 +10,10 @@ from typing import Any
 
 from conversations.gateway.dialects import Dialect
 from llm.adaptation.forwarding import forwards
+from llm.errors import BadRequest
 from llm.provider import Route
 from llm.wire.forwarding.forwarded_body import ForwardedBody
+from llm.wire.header_syntax import HEADER_VALUE
 from llm.wire.request import Request
 
 #: Headers of a client that the host gets, by the API.
@@ -31,7 +33,7 @@ def forwarded_body(
     convert: Callable[[Route], Request],
 ) -> ForwardedBody | None:
     """The client's own `body`; None if the model's host does not take it. `convert`
-    makes the request in canonical form."""
+    makes the request in canonical form. Raises BadRequest."""
     if not forwards(dialect.codec_prefix, body, route):
         return None
     streams = body.get("stream") is True
@@ -60,4 +62,8 @@ def _headers(
     if dialect.name == "messages" and isinstance(betas := body.get("betas"), list):
         named = [found[_BETAS]] if _BETAS in found else []
         found[_BETAS] = ",".join([*named, *(b for b in betas if isinstance(b, str))])
+    for name, value in found.items():
+        if not HEADER_VALUE.fullmatch(value):
+            text = f"{name}: a header is one line of plain ASCII text."
+            raise BadRequest(text, param=name)
     return {name: value for name, value in found.items() if value}

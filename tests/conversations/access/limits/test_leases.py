@@ -14,6 +14,7 @@ from django.utils import timezone
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from conversations.access.limits import leases
 from conversations.access.limits.amounts import (
     Amounts,
     AppliedLimit,
@@ -174,6 +175,46 @@ def test_a_flush_that_fails_is_made_good_by_the_next(monkeypatch: Any):
 
 def _fail(*args: Any, **kwargs: Any) -> Any:
     raise ConnectionError
+
+
+def test_use_of_a_deleted_account_holds_up_no_other_limit():
+    process, gone = Leases(), a_user("gone")
+    theirs = AppliedLimit(
+        BalanceKey("user", gone.pk, "2026-11"), "month", Caps(tokens=1000)
+    )
+    other = a_limit(None, tokens=1000)
+    running = [process.reserve([each], Amounts(tokens=10)) for each in (theirs, other)]
+    gone.delete()  # while its call runs
+    for each in running:
+        process.settle(each, Amounts(tokens=200))  # more than was leased
+    process.flush(returns_all=True)
+    assert amounts_taken(other.key) == Amounts(tokens=200)
+
+
+def test_a_fault_with_one_balance_holds_up_no_other(monkeypatch: Any):
+    process, first = Leases(), a_limit(10)
+    key = BalanceKey("user", a_user("b").pk, "total")
+    second = AppliedLimit(key, "total", first.caps)
+    for each in (first, second):
+        admit(process, each)
+    change = leases._change_balance
+
+    def change_second(key: BalanceKey, **changes: Any) -> None:
+        return _fail() if key == first.key else change(key, **changes)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(leases, "_change_balance", change_second)
+        with pytest.raises(ConnectionError):
+            process.flush(returns_all=True)
+    assert amounts_taken(second.key) == ONE
+
+
+@pytest.mark.parametrize("amount", [11, 2**63, 2**80])
+def test_more_than_the_whole_limit_is_refused_whatever_its_size(amount: int):
+    limit, process = a_limit(None, tokens=10), Leases()
+    with pytest.raises(LimitExceeded) as caught:
+        process.reserve([limit], Amounts(tokens=amount))
+    assert caught.value.measure == "tokens"
 
 
 @pytest.mark.parametrize("cap", [0, 1, 10, 100])
