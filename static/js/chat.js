@@ -42,6 +42,7 @@ const turns = new LiveTurns({
   onQueue: () => queue?.refresh(),
   onNews: (what) => {
     notifyOf(what);
+    if (what === "waiting") refreshList(); // its row has a sign of that
     if (!document.hidden) noteSeen();
   },
 });

@@ -217,6 +217,8 @@ function nodeFor(token, tag, parent, isTopLevel) {
     case Token.Code_Block:
     case Token.Code_Fence:
       return codeBlock(parent);
+    case Token.Link:
+      return link(parent);
     case Token.Checkbox:
       return parent.appendChild(checkbox(parent));
     case Token.Table:
@@ -235,6 +237,31 @@ function nodeFor(token, tag, parent, isTopLevel) {
 }
 
 const make = (tag) => document.createElement(tag);
+
+const brackets = new WeakMap(); // link without an address yet -> its bracket
+
+/** What begins with a bracket is a link once its address is there, and text until then. */
+function link(parent) {
+  const node = parent.appendChild(make("a"));
+  const bracket = make("span");
+  bracket.textContent = "[";
+  node.append(bracket);
+  brackets.set(node, bracket);
+  return node;
+}
+
+/** Without an address it was text, such as `a[0]`, or the mark of a footnote. */
+function unlink(node) {
+  const words = node.textContent;
+  if (words.startsWith("[^")) {
+    const mark = make("sup");
+    mark.textContent = words.slice(2);
+    node.replaceWith(mark);
+    return;
+  }
+  node.append("]");
+  node.replaceWith(...node.childNodes);
+}
 
 function codeBlock(parent) {
   const box = parent.appendChild(make("div"));
@@ -337,6 +364,7 @@ function cell(parent) {
 
 /** Labels a checkbox with the text beside it. */
 function finish(node) {
+  if (brackets.has(node)) return unlink(node);
   const box = node.querySelector?.(":scope > .task-list-item-checkbox");
   box?.setAttribute("aria-label", node.textContent.trim());
 }
@@ -385,6 +413,8 @@ function setAttribute(node, name, value) {
 function setLink(node, value) {
   const url = allowedURL(value.split(" ")[0]); // a title may follow the address
   if (!url) return;
+  brackets.get(node)?.remove();
+  brackets.delete(node);
   node.href = url;
   node.target = "_blank";
   node.rel = "noopener noreferrer nofollow";

@@ -10,15 +10,30 @@ class Element {
   get lastChild() {
     return this.children.at(-1);
   }
+  get childNodes() {
+    return this.children;
+  }
   append(...added) {
+    for (const each of added) if (each instanceof Element) each.parent = this;
     this.children.push(...added);
   }
   appendChild(child) {
-    this.children.push(child);
+    this.append(child);
     return child;
+  }
+  replaceWith(...added) {
+    const { parent } = this;
+    const after = parent.children.splice(parent.children.indexOf(this));
+    parent.append(...added, ...after.slice(1));
+  }
+  remove() {
+    this.replaceWith();
   }
   replaceChildren(...children) {
     this.children = children;
+  }
+  set textContent(text) {
+    this.children = [text];
   }
   get textContent() {
     return this.children.map((each) => each.textContent ?? String(each)).join("");
@@ -101,4 +116,23 @@ test("a text reads the same in however many calls it is shown", (t) => {
   assert.ok(calls > 10);
   assert.deepEqual(sliced.children.map((each) => each.tag), whole.children.map((each) => each.tag));
   assert.equal(sliced.textContent, whole.textContent);
+});
+
+test("brackets are shown while it is open whether they are a link, and where they are none", () => {
+  const written = "a[0] of [Your name], see [^1] and [there](https://a.example/x).";
+  const root = new Element("div");
+  const stream = new MarkdownStream(root);
+  const seen = [];
+  for (let end = 1; end <= written.length; end += 1) {
+    stream.update(written.slice(0, end));
+    seen.push(root.textContent);
+  }
+  stream.end();
+  for (const begun of ["a[0", "a[0] of [Your", "a[0] of [Your name], see 1 and [th"]) {
+    assert.ok(seen.includes(begun), begun);
+  }
+  assert.equal(root.textContent, "a[0] of [Your name], see 1 and there.");
+  const [paragraph] = root.children;
+  const tags = paragraph.children.map((each) => each.tag).filter(Boolean);
+  assert.deepEqual(tags.filter((tag) => tag !== "span"), ["sup", "a"]);
 });

@@ -64,5 +64,12 @@ list.addEventListener(
   },
   true,
 );
+/** On a wide page; a narrow one shows the list over itself. The focus goes on. */
+document.addEventListener("click", ({ target }) => {
+  if (!target.closest?.("[data-sidebar]")) return;
+  document.body.classList.toggle("has-no-sidebar");
+  const buttons = [...document.querySelectorAll("[data-sidebar]")];
+  buttons.find((button) => button.checkVisibility())?.focus();
+});
 new MutationObserver(watch).observe(list, { childList: true });
 watch();

@@ -2,10 +2,14 @@
 
 import { $, announce, cloned } from "../dom.js";
 
+/** Also while somebody types, where the usual key of the list is a letter like others. */
+const LIST_KEYS = ["Ctrl+/", "Meta+/"];
+
 export function listenForShortcuts(dataset) {
   const keys = JSON.parse(dataset.shortcuts);
   const actions = new Map(Object.entries(keys).map(([name, key]) => [key, name]));
   actions.delete(""); // of actions without a key
+  for (const key of LIST_KEYS) if (!actions.has(key)) actions.set(key, "help");
   document.addEventListener("keydown", (event) => {
     if (event.defaultPrevented || event.isComposing || event.repeat) return;
     const act = ACTIONS[actions.get(nameOf(event))];

@@ -240,3 +240,36 @@ def test_a_moving_row_takes_its_open_menu_and_the_focus_along(open_page: Open):
     expect(row.get_by_role("button", name="Unpin")).to_be_visible()
     expect(row.get_by_role("link", name="Export")).to_be_focused()
     row.get_by_role("button", name="Unpin").click()
+
+
+def test_the_list_of_chats_is_hidden_and_shown_by_its_buttons(page: Page):
+    toggle = page.get_by_role("button", name="Show or hide the list of chats")
+    expect(toggle).to_have_count(1)
+    toggle.press("Enter")
+    expect(page.locator("#sidebar")).to_be_hidden()
+    expect(toggle).to_be_focused()
+    toggle.press("Enter")
+    expect(page.locator("#sidebar")).to_be_visible()
+    expect(toggle).to_be_focused()
+
+
+def test_the_list_of_shortcuts_opens_while_somebody_types(page: Page):
+    page.get_by_label("Message", exact=True).press("Control+/")
+    shown = page.get_by_role("dialog", name="Keyboard shortcuts")
+    expect(shown).to_contain_text("Ctrl+/")
+    expect(page.get_by_label("Message", exact=True)).to_have_value("")
+
+
+def test_a_row_shows_at_once_that_its_chat_waits(
+    browser: Browser, asking: ServerProcess
+):
+    with signed_in(browser, asking) as context:
+        page = watched(context, asking.url, faults := [])
+        page.goto("/")
+        send_message(page, CALCULATION)
+        mark = page.locator(".row.is-current").get_by_label("Waiting for a decision")
+        expect(mark).to_be_visible()
+        page.locator(".question").get_by_role("button", name="Approve").click()
+        expect_end(page)
+        expect(mark).to_be_hidden()
+        assert faults == []
