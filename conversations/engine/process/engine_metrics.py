@@ -36,7 +36,7 @@ class EngineCollector(Collector):
             value=running.status_report.lag,
         )
         yield CounterMetricFamily(
-            "parley_busy_refusals",
+            "parley_busy_refusals_total",
             "Requests refused because a limit of this process was reached.",
             value=overload.load.refusals,
         )
