@@ -20,7 +20,7 @@ from conversations.access import budget, rate_limits
 from conversations.access.admission import token_bucket_owner
 from conversations.access.errors import PriceUnknown
 from conversations.access.limits import admission as usage_limits
-from conversations.access.limits.amounts import Amounts
+from conversations.access.limits.amounts import Amounts, of_model
 from conversations.access.limits.applicable import Applied
 from conversations.access.limits.leases import Reservation, leases
 from conversations.access.rate_limits import Charge
@@ -76,7 +76,7 @@ class Meter:
         self.reservations: list[tuple[str, int]] = []  # id and reserved amount
         self._limit_reservations: list[Reservation] = []
         self._has_budget = token is not None and token.budget is not None
-        self._has_cost_limit = any(each.caps.cost is not None for each in limits)
+        self._has_cost_limit = _limits_cost(limits)
 
     @classmethod
     def of(
@@ -96,9 +96,12 @@ class Meter:
 
         Raises BudgetExhausted, PriceUnknown, Unauthorized, UsageLimitReached.
         """
-        amount = self._max_cost(request, route)
-        if self._limits:
-            await self._reserve_limits(request, amount)
+        limits = of_model(self._limits, route.model_id) if self._limits else ()
+        amount = self._max_cost(request, route, limits)
+        if limits:
+            await self._reserve_limits(limits, request, amount)
+        else:  # so that each request has its reservation, if it has any
+            self._limit_reservations.append(Reservation([]))
         if not self._has_budget:
             return
         assert self._token is not None, "a budget is a token's"
@@ -108,10 +111,10 @@ class Meter:
         # reserved, even if this coroutine is cancelled here.
         await self.database.write(budget.reserve, entry, self._token.pk, amount)
 
-    def _max_cost(self, request: Request, route: Route) -> int:
+    def _max_cost(self, request: Request, route: Route, limits: Applied) -> int:
         """Billionths of a USD; 0 where neither budget nor limit asks. Raises
         PriceUnknown."""
-        if not self._has_budget and not self._has_cost_limit:
+        if not self._has_budget and not _limits_cost(limits):
             return 0
         amount = max_cost(request, route)
         if amount is not None:
@@ -123,13 +126,15 @@ class Meter:
             f" {verb} it; ask the staff to enter its prices."
         )
 
-    async def _reserve_limits(self, request: Request, cost: int) -> None:
+    async def _reserve_limits(
+        self, limits: Applied, request: Request, cost: int
+    ) -> None:
         """Raises UsageLimitReached."""
         amounts = Amounts(tokens=_max_tokens(request), cost=cost)
-        found = leases.try_reserve(self._limits, amounts)
+        found = leases.try_reserve(limits, amounts)
         if found is None:
             enlarging = asyncio.ensure_future(
-                self.database.write(usage_limits.reserve, self._limits, amounts)
+                self.database.write(usage_limits.reserve, limits, amounts)
             )
             try:
                 found = await asyncio.shield(enlarging)
@@ -229,6 +234,10 @@ class _StreamTotals:
             usage=self.usage or UsageDelta(),
             finish=self.finish,
         )
+
+
+def _limits_cost(limits: Applied) -> bool:
+    return any(each.caps.cost is not None for each in limits)
 
 
 def max_cost(request: Request, route: Route) -> int | None:

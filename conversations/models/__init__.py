@@ -23,7 +23,11 @@ from conversations.models.idempotency_key import (
 from conversations.models.item import Item
 from conversations.models.last_seen import LastSeen
 from conversations.models.ledger import Balance, LedgerEntry
-from conversations.models.limits.limit_balance import LimitBalance, LimitLease
+from conversations.models.limits.limit_balance import (
+    LimitBalance,
+    LimitLease,
+    LimitWarning,
+)
 from conversations.models.limits.usage_limit import LimitRaise, UsageLimit
 from conversations.models.memory import Memory
 from conversations.models.opened_turn import OpenedTurn
@@ -104,6 +108,7 @@ __all__ = [
     "LimitBalance",
     "LimitLease",
     "LimitRaise",
+    "LimitWarning",
     "LoggedRequest",
     "Maintenance",
     "Memory",

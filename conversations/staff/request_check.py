@@ -172,7 +172,10 @@ def _checks_of_model(request: ImaginedRequest, route: Route) -> Iterator[Check]:
             route.name,
         )
     limits = limits_left(request.user.pk, token)
-    has_bound = any(each.measure == "cost" for each in limits)
+    has_bound = any(
+        each.measure == "cost" and each.model_name in ("", route.name)
+        for each in limits
+    )
     has_bound |= token is not None and token.budget is not None
     answer, cost = _answer_and_cost(request, route)
     if token is not None:
@@ -184,6 +187,8 @@ def _checks_of_model(request: ImaginedRequest, route: Route) -> Iterator[Check]:
         "size": 0,  # only the request itself shows it
     }
     for limit in limits:
+        if limit.model_name not in ("", route.name):
+            continue
         yield _limit_check(limit, needed[limit.measure])
 
 
@@ -204,6 +209,7 @@ def _limit_check(limit: LimitLeft, needed: int | None) -> Check:
     """As `Meter.admit` and `admit_message` decide, at this moment."""
     values = {"period": limit.period_label, "whose": limit.kind_label}
     name = _("Limit %(period)s (%(whose)s)") % values
+    name += f", {limit.model_name}" if limit.model_name else ""
     if needed is None:
         return Check(name, "refuses", str(PriceUnknown.__doc__ or ""))
     return Check(name, "passes" if needed <= limit.left else "refuses", limit.words)

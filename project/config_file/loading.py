@@ -332,7 +332,7 @@ class _Loader:
 
     def _load_limit(self, path: str, table: Table) -> None:
         if row := find_limit(path, table, self.shape, self.links):
-            subject = ("user", "group")
+            subject = ("user", "group", "model")
             values = {n: value for n, value in table.items() if n not in subject}
             self._load_row(path, values, USAGE_LIMIT, {}, found=row)
 

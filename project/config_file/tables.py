@@ -102,7 +102,9 @@ PRESET = Kind(
     references=["language_model", "owner_group"],
 )
 #: Found by its subject and period; see `usage_limits.py`.
-USAGE_LIMIT = Kind(model=UsageLimit, identity="period", references=["user", "group"])
+USAGE_LIMIT = Kind(
+    model=UsageLimit, identity="period", references=["user", "group", "model"]
+)
 IDENTITY_PROVIDER = Kind(
     model=IdentityProvider,
     identity="slug",

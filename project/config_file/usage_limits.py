@@ -11,6 +11,7 @@ from typing import Any
 from django.contrib.auth.models import User
 
 from conversations.models.limits.usage_limit import LimitPeriod, UsageLimit
+from llm.models import LanguageModel
 from project.config_file.links import Links
 from project.config_file.shape import Shape, Table
 from project.config_file.tables import USAGE_LIMIT, build_table
@@ -27,6 +28,8 @@ def limit_tables(document: Table, shape: Shape) -> Iterator[tuple[str, Table]]:
         path, texts = _path_of(table), _identity_of(table)
         if not all(isinstance(text, str) for text in texts[:3]):
             shape.problems.append(f"{path}: write user, group and period as strings.")
+        elif not isinstance(texts[4], str):
+            shape.problems.append(f"{path}: write model as a string.")
         elif texts[0] and texts[1]:
             shape.problems.append(f"{path}: name a user or a group, not both.")
         elif texts in seen:
@@ -40,19 +43,30 @@ def find_limit(
     path: str, table: Table, shape: Shape, links: Links
 ) -> UsageLimit | None:
     """The row of this subject and period, or a new one; None after a problem."""
-    user_name, group_name, period, is_shared = _identity_of(table)
+    user_name, group_name, period, is_shared, model_name = _identity_of(table)
     user = User.objects.filter(username=user_name).first() if user_name else None
     if user_name and user is None:
         shape.problems.append(f"{path}.user: there is no user {user_name!r}.")
         return None
     group = links.ensure_group(group_name) if group_name else None
-    lookup = {"user": user, "group": group, "token": None, "period": period}
+    model = _find_model(model_name)
+    if model_name and model is None:
+        shape.problems.append(f"{path}.model: there is no model {model_name!r}.")
+        return None
+    lookup = {
+        "user": user,
+        "group": group,
+        "token": None,
+        "model": model,
+        "period": period,
+    }
     rows = UsageLimit.objects.filter(**lookup, is_shared=is_shared is True)
     return rows.first() or UsageLimit(**lookup)
 
 
 def build_limit_tables() -> list[dict[str, Any]]:
-    rows = UsageLimit.objects.filter(token=None).select_related("user", "group")
+    related = ("user", "group", "model__provider")
+    rows = UsageLimit.objects.filter(token=None).select_related(*related)
     return [_build_table(row) for row in rows]
 
 
@@ -62,19 +76,30 @@ def _build_table(row: UsageLimit) -> dict[str, Any]:
         subject["user"] = row.user.username
     if row.group:
         subject["group"] = row.group.name
+    if row.model:
+        subject["model"] = row.model.full_name
     return subject | build_table(row, USAGE_LIMIT)
 
 
-def _identity_of(table: Table) -> tuple[Any, Any, Any, Any]:
-    """User, group, period, and whether the group's members share it."""
+def _find_model(full_name: str) -> LanguageModel | None:
+    """The model of a name as `provider/model`."""
+    provider, _, name = full_name.partition("/")
+    rows = LanguageModel.objects.filter(provider__name=provider, name=name)
+    return rows.first() if full_name else None
+
+
+def _identity_of(table: Table) -> tuple[Any, Any, Any, Any, Any]:
+    """User, group, period, whether the group's members share it, and the model."""
     return (
         table.get("user", ""),
         table.get("group", ""),
         table.get("period", LimitPeriod.MONTH.value),
         table.get("is_shared", False),
+        table.get("model", ""),
     )
 
 
 def _path_of(table: Table) -> str:
-    user, group, period, _ = _identity_of(table)
-    return f"usage_limits[{user or group or 'everybody'}, {period}]"
+    user, group, period, _, model = _identity_of(table)
+    of_model = f", {model}" if model else ""
+    return f"usage_limits[{user or group or 'everybody'}, {period}{of_model}]"

@@ -19,7 +19,13 @@ from django.utils.translation import ngettext
 from conversations.access.budget import nanos
 from conversations.access.errors import UsageLimitReached
 from conversations.access.limits import applicable
-from conversations.access.limits.amounts import MEASURES, Amounts, AppliedLimit
+from conversations.access.limits.amounts import (
+    MEASURES,
+    Amounts,
+    AppliedLimit,
+    of_all_models,
+    of_model,
+)
 from conversations.access.limits.applicable import Applied, limits_of
 from conversations.access.limits.leases import (
     LimitExceeded,
@@ -50,12 +56,13 @@ def admit_message(
     """
     if applicable.state.exists is False:
         return
-    if applied := limits_of(user_id, token.pk if token else None):
+    if applied := of_all_models(limits_of(user_id, token.pk if token else None)):
         admit_request(applied, len(orjson.dumps(items)) if items else 0)
 
 
 def admit_request(applied: Applied, size: int) -> None:
     """Count one request of `size` bytes. Raises UsageLimitReached."""
+    applied = of_all_models(applied)
     counted = Amounts(requests=1, size=size)
     leases.settle(reserve(applied, counted + _LEAST), counted)
 
@@ -74,7 +81,7 @@ def charge_call(applied: Applied, call: ProviderCall, route: Route) -> None:
     cost, usage = cost_of(call, route), call.usage or UsageDelta()
     tokens = (usage.input_tokens or 0) + (usage.output_tokens or 0)
     used = Amounts(tokens=tokens, cost=nanos(cost) if cost is not None else 0)
-    leases.charge(applied, used)
+    leases.charge(of_model(applied, route.model_id), used)
 
 
 def limit_error(limit: AppliedLimit, measure: str) -> UsageLimitReached:
@@ -92,7 +99,10 @@ _DAY = 86_400.0  # seconds; a limit without a period is asked for again the next
 
 def _message(limit: AppliedLimit, measure: str) -> str:
     amount = describe_amount(measure, getattr(limit.caps, measure) or 0)
-    values = {"amount": amount, "period": LimitPeriod(limit.period).label}
+    period = str(LimitPeriod(limit.period).label)
+    if limit.model_name:
+        period += f" ({limit.model_name})"
+    values = {"amount": amount, "period": period}
     match limit.key.kind:
         case "group":
             text = _("Your group's limit, %(amount)s %(period)s, is reached.")
@@ -131,6 +141,8 @@ class LimitLeft:
     measure: str
     limit: int
     used: int
+    warn_at: int = 80  # percent
+    model_name: str = ""  # if it is the limit of one model
 
     @property
     def left(self) -> int:
@@ -143,7 +155,8 @@ class LimitLeft:
 
     @property
     def is_scarce(self) -> bool:
-        return self.percent >= 80
+        """Whether people are warned."""
+        return self.percent >= self.warn_at
 
     @property
     def period_label(self) -> str:
@@ -166,7 +179,17 @@ class LimitLeft:
             "limit": describe_amount(self.measure, self.limit),
             "period": self.period_label,
         }
-        return _("%(left)s left of %(limit)s %(period)s") % values
+        words = _("%(left)s left of %(limit)s %(period)s") % values
+        return f"{words} ({self.model_name})" if self.model_name else words
+
+    @property
+    def warning(self) -> str:
+        """Empty as long as enough is left."""
+        if not self.is_scarce:
+            return ""
+        if not self.left:
+            return _("This limit is reached.")
+        return _("%(percent)s %% of this limit are used.") % {"percent": self.percent}
 
     @property
     def ends_at(self) -> Any:
@@ -182,7 +205,14 @@ def limits_left(user_id: int, token: AccessToken | None = None) -> list[LimitLef
             cap = getattr(applied.caps, measure)
             if cap is not None:
                 used = max(0, getattr(taken, measure))
-                found.append(
-                    LimitLeft(applied.key.kind, applied.period, measure, cap, used)
+                row = LimitLeft(
+                    applied.key.kind,
+                    applied.period,
+                    measure,
+                    cap,
+                    used,
+                    applied.caps.warn_at,
+                    applied.model_name,
                 )
+                found.append(row)
     return found

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import Self
+from dataclasses import dataclass, field, replace
+from typing import Any, Self
 
 MEASURES = ("requests", "tokens", "cost", "size")
 
@@ -46,6 +46,7 @@ class Caps:
     tokens: int | None = None
     cost: int | None = None
     size: int | None = None
+    warn_at: int = field(default=80, compare=False)  # percent of a cap
 
     def limited(self, amounts: Amounts) -> Amounts:
         """The amounts in the measures that have a cap, and 0 in the others."""
@@ -54,30 +55,34 @@ class Caps:
 
     def fallback(self, other: Caps) -> Self:
         """These caps, with the other's where these have none."""
-        missing = [m for m in MEASURES if getattr(self, m) is None]
-        return replace(self, **{m: getattr(other, m) for m in missing})
+        changes: dict[str, Any] = {
+            m: getattr(other, m) for m in MEASURES if getattr(self, m) is None
+        }
+        if self == Caps():
+            changes["warn_at"] = other.warn_at
+        return replace(self, **changes)
 
     def most(self, other: Caps) -> Caps:
         """The wider cap in each measure; one that is None does not count."""
+        warn_at = max(self.warn_at, other.warn_at)
         return Caps(
+            warn_at=other.warn_at if self == Caps() else warn_at,
             **{
                 m: max(
                     (c for c in (getattr(self, m), getattr(other, m)) if c is not None),
                     default=None,
                 )
                 for m in MEASURES
-            }
+            },
         )
 
     def raised(self, amounts: Amounts) -> Caps:
-        return Caps(
-            **{
-                m: cap + getattr(amounts, m)
-                if (cap := getattr(self, m)) is not None
-                else None
-                for m in MEASURES
-            }
-        )
+        changes: dict[str, Any] = {
+            m: cap + getattr(amounts, m)
+            for m in MEASURES
+            if (cap := getattr(self, m)) is not None
+        }
+        return replace(self, **changes)
 
     def first_exceeded(self, amounts: Amounts) -> str | None:
         """The first measure in which the amounts do not fit under the cap."""
@@ -95,6 +100,7 @@ class BalanceKey:
     kind: str  # "user", "group" or "token": a field of LimitBalance
     owner_id: int
     period: str  # as `period_name` writes it
+    model_id: int | None = None  # None: of all models together
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,3 +110,16 @@ class AppliedLimit:
     key: BalanceKey
     period: str  # "day", "month" or "total"
     caps: Caps
+    model_name: str = ""  # for people, of the limit of one model
+
+
+def of_all_models(limits: tuple[AppliedLimit, ...]) -> tuple[AppliedLimit, ...]:
+    """Without those of single models."""
+    return tuple(each for each in limits if each.key.model_id is None)
+
+
+def of_model(
+    limits: tuple[AppliedLimit, ...], model_id: int | None
+) -> tuple[AppliedLimit, ...]:
+    """Those that a call of this model is charged to."""
+    return tuple(e for e in limits if e.key.model_id in (None, model_id))

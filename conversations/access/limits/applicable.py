@@ -11,6 +11,7 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Iterable
+from dataclasses import replace
 from functools import reduce
 from typing import Any
 
@@ -27,6 +28,7 @@ from conversations.access.limits.amounts import (
     Caps,
 )
 from conversations.models.limits.usage_limit import (
+    DEFAULT_WARNING,
     LimitedAmounts,
     LimitPeriod,
     LimitRaise,
@@ -120,13 +122,18 @@ def _look_up(user_id: int, token_id: int | None) -> Applied:
         | (Q(token_id=token_id) if token_id is not None else Q(pk__in=[]))
         | Q(user=None, group=None, token=None)
     )
-    by_period: dict[str, list[UsageLimit]] = defaultdict(list)
-    for row in rows:
-        by_period[row.period].append(row)
+    by_period: dict[tuple[str, int | None], list[UsageLimit]] = defaultdict(list)
+    for row in rows.select_related("model__provider"):
+        by_period[row.period, row.model_id].append(row)
     raises = _raises(user_id, group_ids)
     found: list[AppliedLimit] = []
     for period in LimitPeriod.values:
-        found += _of_period(user_id, period, by_period[period], raises)
+        found += _of_period(user_id, period, by_period.pop((period, None), []), raises)
+    for (period, model_id), of_model in by_period.items():
+        name = of_model[0].model.public_name if of_model[0].model else ""
+        for each in _of_period(user_id, period, of_model, {}):
+            key = replace(each.key, model_id=model_id)
+            found.append(replace(each, key=key, model_name=name))
     return tuple(found)
 
 
@@ -165,8 +172,13 @@ def _personal_caps(rows: list[UsageLimit]) -> Caps:
 
 
 def caps_of(row: LimitedAmounts) -> Caps:
+    warn_at = row.warn_at if isinstance(row, UsageLimit) else DEFAULT_WARNING
     return Caps(
-        requests=row.requests, tokens=row.tokens, cost=row.cost_nanos, size=row.size
+        requests=row.requests,
+        tokens=row.tokens,
+        cost=row.cost_nanos,
+        size=row.size,
+        warn_at=warn_at,
     )
 
 

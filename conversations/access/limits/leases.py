@@ -353,7 +353,11 @@ def _sums(prefix: str, amounts: Amounts) -> dict[str, Any]:
 
 
 def _balance(key: BalanceKey, prefix: str = "") -> dict[str, Any]:
-    return {f"{prefix}{key.kind}_id": key.owner_id, f"{prefix}period": key.period}
+    return {
+        f"{prefix}{key.kind}_id": key.owner_id,
+        f"{prefix}period": key.period,
+        f"{prefix}model_id": key.model_id,
+    }
 
 
 #: The leases of this process.

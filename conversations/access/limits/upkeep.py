@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from conversations.access.limits import applicable
 from conversations.access.limits.leases import amounts_taken, leases, sweep_expired
-from conversations.access.webhooks import interest
-from conversations.access.webhooks.limit_events import warn_if_scarce
+from conversations.access.limits.warnings import warn
 
 
 def update_limits() -> None:
     """Called by the engine every two seconds. One query where there is no limit."""
     exists = applicable.note_existence()
     charged = leases.flush()
-    if charged and interest.wants_webhooks():
-        for key, caps in charged.items():
-            warn_if_scarce(key, caps, amounts_taken(key) - leases.idle(key))
+    for key, caps in charged.items():
+        warn(key, caps, amounts_taken(key) - leases.idle(key))
     if exists:
         sweep_expired()
 

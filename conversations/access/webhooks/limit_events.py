@@ -8,19 +8,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from conversations.access.limits.amounts import (
-    MEASURES,
-    Amounts,
-    AppliedLimit,
-    BalanceKey,
-    Caps,
-)
+from conversations.access.limits.amounts import AppliedLimit, BalanceKey
 from conversations.access.webhooks import interest
 from conversations.access.webhooks.outbox import write_deliveries
 from conversations.models.access_token import NANOS_PER_DOLLAR, AccessToken
 from conversations.models.webhooks.endpoint import EventType
+from llm.models import LanguageModel
 
-SCARCE = 80  # percent
+SCARCE = 80  # percent of a budget
 
 
 def note_reached(limit: AppliedLimit, measure: str) -> None:
@@ -30,12 +25,9 @@ def note_reached(limit: AppliedLimit, measure: str) -> None:
         _write(EventType.LIMIT_REACHED, limit.key, measure, amount)
 
 
-def warn_if_scarce(key: BalanceKey, caps: Caps, taken: Amounts) -> None:
-    """Note each measure of which most is used."""
-    for measure in MEASURES:
-        cap = getattr(caps, measure)
-        if cap and 100 * getattr(taken, measure) >= SCARCE * cap:
-            _write(EventType.LIMIT_WARNING, key, measure, cap)
+def note_scarce(key: BalanceKey, measure: str, cap: int) -> None:
+    """The share of a limit is used at which staff want a warning."""
+    _write(EventType.LIMIT_WARNING, key, measure, cap)
 
 
 def note_budget_reached(token: AccessToken) -> None:
@@ -77,11 +69,21 @@ def _write(event: EventType, key: BalanceKey, measure: str, amount: int) -> None
         "user": user_id,
         "group": group_id,
         "token": token_id,
+        "model": _model_name(key.model_id),
     }
+    of_model = "" if key.model_id is None else f":{key.model_id}"
     write_deliveries(
         event,
         data,
         user_id,
         group_id=group_id,
-        once_key=f"{event}:{key.kind}:{key.owner_id}:{key.period}:{measure}:{amount}",
+        once_key=f"{event}:{key.kind}:{key.owner_id}:{key.period}{of_model}:{measure}:{amount}",
     )
+
+
+def _model_name(model_id: int | None) -> str | None:
+    """None for the limit of all models together."""
+    if model_id is None:
+        return None
+    row = LanguageModel.objects.select_related("provider").filter(pk=model_id).first()
+    return row.public_name if row else None

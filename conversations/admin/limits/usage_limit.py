@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from django.contrib import admin
@@ -19,9 +20,14 @@ from conversations.access.limits.admission import (
     describe_amount,
     limits_left,
 )
-from conversations.models import LimitRaise, UsageLimit
-from conversations.models.limits.usage_limit import LimitedAmounts
+from conversations.models import LimitRaise, LimitWarning, UsageLimit
+from conversations.models.limits.usage_limit import (
+    LimitedAmounts,
+    LimitPeriod,
+    period_name,
+)
 from llm.admin import LargeTableAdmin
+from llm.models import LanguageModel
 
 _AMOUNTS = ("requests", "tokens", "cost", "size")
 _SHOWN = tuple(f"shown_{name}" for name in _AMOUNTS)
@@ -72,19 +78,23 @@ class RunningFilter(admin.SimpleListFilter):
 
 @admin.register(UsageLimit)
 class UsageLimitAdmin(_AmountsAdmin):
-    list_display = ["shown_subject", "period", *_SHOWN, "is_shared"]
+    list_display = ["shown_subject", "model", "period", *_SHOWN, "warn_at", "is_shared"]
     list_filter = ["period", "is_shared"]
-    list_select_related = ["user", "group", "token"]
+    list_select_related = ["user", "group", "token", "model__provider"]
+    change_list_template = "admin/conversations/usagelimit/change_list.html"
     search_fields = ["=user__username", "=group__name", "=token__label"]
     search_help_text = _("The name of a user or group, or the label of a token.")
     raw_id_fields = ["token"]
     readonly_fields = ["left"]
     fieldsets = [
-        (None, {"fields": ["user", "group", "token", "is_shared", "period"]}),
+        (
+            None,
+            {"fields": ["user", "group", "token", "is_shared", "model", "period"]},
+        ),
         (
             _("At most"),
             {
-                "fields": [*_AMOUNTS],
+                "fields": [*_AMOUNTS, "warn_at"],
                 "description": _(
                     "A user's own limit comes before those of groups, and a group's"
                     " before everybody's, for each amount by itself. What a group"
@@ -94,6 +104,17 @@ class UsageLimitAdmin(_AmountsAdmin):
         ),
         (_("What the user has left"), {"fields": ["left"]}),
     ]
+
+    def formfield_for_foreignkey(
+        self, db_field: Any, request: HttpRequest, **kwargs: Any
+    ) -> Any:
+        if db_field.name == "model":  # whose names contain those of providers
+            kwargs["queryset"] = LanguageModel.objects.select_related("provider")
+        return super().formfield_for_foreignkey(db_field, request, **kwargs)
+
+    def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> Any:
+        extra_context = {**(extra_context or {}), "warnings": current_warnings()}
+        return super().changelist_view(request, extra_context)
 
     @admin.display(description=_("for"))
     def shown_subject(self, row: UsageLimit) -> str:
@@ -108,6 +129,38 @@ class UsageLimitAdmin(_AmountsAdmin):
         return format_html(
             "<ul>{}</ul>", format_html_join("", "<li>{} ({})</li>", map(_line, found))
         )
+
+
+MAX_WARNINGS = 20
+
+
+@dataclass(frozen=True, slots=True)
+class ShownWarning:
+    row: LimitWarning
+
+    @property
+    def subject(self) -> str:
+        balance = self.row.balance
+        return str(balance.user or balance.group or balance.token)
+
+    @property
+    def limit(self) -> str:
+        return describe_amount(self.row.measure, self.row.amount)
+
+    @property
+    def state(self) -> str:
+        if self.row.percent >= 100:
+            return gettext("reached")
+        return gettext("%(percent)s %% used") % {"percent": self.row.percent}
+
+
+def current_warnings() -> list[ShownWarning]:
+    """Those of the periods that run, newest first. One query."""
+    related = ("user", "group", "token", "model__provider")
+    rows = LimitWarning.objects.select_related(*(f"balance__{r}" for r in related))
+    current = map(period_name, LimitPeriod.values)
+    rows = rows.filter(balance__period__in=list(current))
+    return [ShownWarning(row) for row in rows[:MAX_WARNINGS]]
 
 
 def _line(row: LimitLeft) -> tuple[str, str]:

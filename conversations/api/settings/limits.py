@@ -31,6 +31,12 @@ class LimitSerializer(serializers.Serializer[Any]):
     limit = serializers.SerializerMethodField()
     used = serializers.SerializerMethodField()
     left = serializers.SerializerMethodField()
+    percent = serializers.IntegerField(help_text="Of the limit that is used.")
+    warn_at = serializers.IntegerField(help_text="Percent from which to warn.")
+    is_scarce = serializers.BooleanField(help_text="Whether `warn_at` is reached.")
+    model = serializers.CharField(
+        source="model_name", help_text="Whose limit it is; empty: of all models."
+    )
     ends_at = serializers.DateTimeField(
         allow_null=True, help_text="When the period ends and the next begins."
     )

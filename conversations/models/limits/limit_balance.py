@@ -9,6 +9,7 @@ from django.contrib.auth.models import Group
 from django.db import models
 
 from conversations.models.access_token import AccessToken
+from llm.models import LanguageModel
 
 
 def _count() -> Any:
@@ -27,6 +28,9 @@ class LimitBalance(models.Model):
     )
     group = models.ForeignKey(Group, models.CASCADE, null=True, related_name="+")
     token = models.ForeignKey(AccessToken, models.CASCADE, null=True, related_name="+")
+    model = models.ForeignKey(
+        LanguageModel, models.CASCADE, null=True, related_name="+"
+    )  # None: of all models together
     period = models.CharField(max_length=10)  # "total", "2026-11" or "2026-11-21"
     used_requests = _count()
     used_tokens = _count()
@@ -41,25 +45,42 @@ class LimitBalance(models.Model):
         default_permissions = ()
         constraints = [
             models.UniqueConstraint(
-                fields=["user", "period"],
-                condition=models.Q(user__isnull=False),
-                name="conversations_limit_balance_user",
-            ),
-            models.UniqueConstraint(
-                fields=["group", "period"],
-                condition=models.Q(group__isnull=False),
-                name="conversations_limit_balance_group",
-            ),
-            models.UniqueConstraint(
-                fields=["token", "period"],
-                condition=models.Q(token__isnull=False),
-                name="conversations_limit_balance_token",
-            ),
+                fields=[owner, *of_model, "period"],
+                condition=models.Q(**{f"{owner}__isnull": False})
+                & models.Q(model__isnull=not of_model),
+                name=f"conversations_balance_{owner}{'_model' * bool(of_model)}",
+            )
+            for of_model in ([], ["model"])
+            for owner in ("user", "group", "token")
         ]
 
     def __str__(self) -> str:
         owner = self.user_id or self.group_id or self.token_id
         return f"{owner} {self.period}"
+
+
+class LimitWarning(models.Model):
+    """Most of an amount was used, or all of it: told once, and again where the amount
+    was changed."""
+
+    balance = models.ForeignKey(LimitBalance, models.CASCADE, related_name="warnings")
+    measure = models.CharField(max_length=10)  # a field of `LimitedAmounts`
+    amount = models.BigIntegerField()  # the limit; of cost billionths of a USD
+    percent = models.PositiveSmallIntegerField()  # of the limit; 100: it is reached
+    created_at = models.DateTimeField(auto_now_add=True, db_index=True)
+
+    class Meta:
+        ordering = ["-pk"]
+        default_permissions = ()  # seen with the limits
+        constraints = [
+            models.UniqueConstraint(
+                fields=["balance", "measure", "amount", "percent"],
+                name="conversations_limit_warned_once",
+            )
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.balance} {self.measure} {self.percent} %"
 
 
 class LimitLease(models.Model):

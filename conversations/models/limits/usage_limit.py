@@ -9,12 +9,15 @@ from typing import Any
 from django.conf import settings
 from django.contrib.auth.models import Group
 from django.core.exceptions import ValidationError
-from django.core.validators import MinValueValidator
+from django.core.validators import MaxValueValidator, MinValueValidator
 from django.db import models
 from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
 from conversations.models.access_token import NANOS_PER_DOLLAR, AccessToken
+from llm.models import LanguageModel
+
+DEFAULT_WARNING = 80  # percent
 
 
 class LimitPeriod(models.TextChoices):
@@ -85,7 +88,7 @@ class LimitedAmounts(models.Model):
 
 class UsageLimit(LimitedAmounts):
     """What a user, each member of a group, a group together, a token, or everybody
-    without a limit of their own may use in a period."""
+    without a limit of their own may use in a period: of all models, or of one."""
 
     user = models.ForeignKey(
         settings.AUTH_USER_MODEL,
@@ -110,8 +113,30 @@ class UsageLimit(LimitedAmounts):
         default=False,
         help_text=_("The group's members have the amounts together, not each."),
     )
+    model = models.ForeignKey(
+        LanguageModel,
+        models.CASCADE,
+        null=True,
+        blank=True,
+        verbose_name=_("only of the model"),
+        related_name="usage_limits",
+        help_text=_(
+            "Empty: of all models together. The limit of a model is of tokens or cost"
+            " and applies besides those."
+        ),
+    )
     period = models.CharField(
         max_length=5, choices=LimitPeriod.choices, default=LimitPeriod.MONTH
+    )
+    warn_at = models.PositiveSmallIntegerField(
+        _("warn at"),
+        default=DEFAULT_WARNING,
+        db_default=DEFAULT_WARNING,
+        validators=[MinValueValidator(1), MaxValueValidator(100)],
+        help_text=_(
+            "Percent of an amount at which the user and staff are warned; nothing is"
+            " refused before 100."
+        ),
     )
 
     class Meta:
@@ -120,11 +145,12 @@ class UsageLimit(LimitedAmounts):
         ordering = ["pk"]
         constraints = [
             models.UniqueConstraint(
-                fields=[*subject, "period"],
-                condition=condition,
-                name=f"conversations_usage_limit_{name}",
+                fields=[*subject, *of_model, "period"],
+                condition=condition & models.Q(model__isnull=not of_model),
+                name=f"conversations_limit_{name}{'_model' * bool(of_model)}",
                 violation_error_message=_("There is a limit for this period already."),
             )
+            for of_model in ([], ["model"])
             for name, subject, condition in (
                 ("user", ["user"], models.Q(user__isnull=False)),
                 ("group", ["group", "is_shared"], models.Q(group__isnull=False)),
@@ -134,7 +160,8 @@ class UsageLimit(LimitedAmounts):
         ]
 
     def __str__(self) -> str:
-        return f"{self.subject}, {self.get_period_display()}"
+        of_model = f", {self.model}" if self.model else ""
+        return f"{self.subject}, {self.get_period_display()}{of_model}"
 
     @property
     def subject(self) -> str:
@@ -148,6 +175,10 @@ class UsageLimit(LimitedAmounts):
             raise ValidationError({"is_shared": _("Only a group's members share.")})
         if not self.has_amount:
             raise ValidationError(_("Enter at least one amount."))
+        if self.model_id is not None and (self.requests, self.size) != (None, None):
+            raise ValidationError(
+                _("Of one model only tokens and cost can be limited.")
+            )
 
 
 class LimitRaise(LimitedAmounts):

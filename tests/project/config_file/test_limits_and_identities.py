@@ -10,6 +10,7 @@ from django.contrib.auth.models import Group, User
 
 from conversations.models import UsageLimit
 from llm.db.encrypted_field import SecretUnavailable
+from llm.models import LanguageModel, Provider
 from project.accounts.models import IdentityProvider
 from project.config_file import ConfigError, dump, load
 
@@ -33,6 +34,11 @@ size = 50_000_000
 [[usage_limits]]
 group = "research"
 tokens = 1000
+
+[[usage_limits]]
+model = "Host/large"
+tokens = 500
+warn_at = 60
 """
 IDENTITIES = """
 [[identity_providers]]
@@ -52,6 +58,8 @@ ENVIRONMENT = {"STAFF_SECRET": "planted-4567"}
 
 @pytest.fixture(autouse=True)
 def ada() -> User:
+    host = Provider.objects.create(name="Host", kind="demo")
+    LanguageModel.objects.create(provider=host, name="large")
     return User.objects.create_user("ada")
 
 
@@ -79,6 +87,7 @@ def test_a_file_sets_limits_of_everybody_users_and_groups():
         "group 'research': created without members",
         "usage_limits[research, month]: created",
         "usage_limits[research, month]: created",
+        "usage_limits[everybody, month, Host/large]: created",
     ]
     found = [
         (row.subject, row.period, row.is_shared, row.requests, row.tokens)

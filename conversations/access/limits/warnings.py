@@ -1,0 +1,35 @@
+"""Warnings before a limit of use refuses anything: stored for staff, sent to webhooks.
+
+People are warned by what their pages and `GET /api/limits/` say.
+"""
+
+from __future__ import annotations
+
+from conversations.access.limits.amounts import MEASURES, Amounts, BalanceKey, Caps
+from conversations.access.webhooks import interest
+from conversations.access.webhooks.limit_events import note_scarce
+from conversations.models.limits.limit_balance import LimitBalance, LimitWarning
+
+
+def warn(key: BalanceKey, caps: Caps, taken: Amounts) -> None:
+    """Note each measure of which so much is used that staff want to know. Nothing is
+    written twice."""
+    for measure in MEASURES:
+        cap, used = getattr(caps, measure), getattr(taken, measure)
+        if not cap or 100 * used < caps.warn_at * cap:
+            continue
+        _store(key, measure, cap, 100 if used >= cap else caps.warn_at)
+        if interest.wants_webhooks():
+            note_scarce(key, measure, cap)
+
+
+def _store(key: BalanceKey, measure: str, amount: int, percent: int) -> None:
+    balance = LimitBalance.objects.filter(
+        **{f"{key.kind}_id": key.owner_id},
+        period=key.period,
+        model_id=key.model_id,
+    ).first()
+    if balance is not None:
+        LimitWarning.objects.get_or_create(
+            balance=balance, measure=measure, amount=amount, percent=percent
+        )
