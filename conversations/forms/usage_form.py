@@ -18,6 +18,7 @@ from llm.pricing.usage_report import GROUPINGS, MAX_DAYS, UsageQuery
 DAYS = 30  # unless a period is named
 EARLIEST = date(2000, 1, 1)
 CONVERSATION = "conversation"  # grouping of the dearest conversations
+KEY = "key"  # grouping by providers' keys, of everybody's calls only
 TOOL = "tool"  # grouping of tool calls, which cost no tokens
 
 LABELS: Mapping[str, Any] = {
@@ -26,6 +27,7 @@ LABELS: Mapping[str, Any] = {
     "user": _("user"),
     "group": _("group of users"),
     "token": _("access token"),
+    KEY: _("API key"),
     "tag": _("tag"),
     "purpose": _("purpose"),
     "status": _("status"),
@@ -97,6 +99,8 @@ class UsageForm(forms.Form):
         cleaned: dict[str, Any] = super().clean() or {}
         if self.errors:
             return cleaned
+        if cleaned["by"] == KEY and self.own is not None:
+            raise ValidationError(_("By API key there is only everybody's usage."))
         first, last = cleaned["first"], cleaned["last"]
         if not EARLIEST <= first <= last:
             raise ValidationError(_("The period ends before it begins."))

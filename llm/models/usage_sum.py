@@ -26,6 +26,7 @@ class UsageSum(models.Model):
         USER = "user", _("user")
         TOKEN = "token", _("access token")
         TAG = "tag", _("tags")
+        KEY = "key", _("API key")
         USER_MONTH = "userm", _("user, in a month")
         TOKEN_MONTH = "tokm", _("access token, in a month")
 
@@ -41,6 +42,8 @@ class UsageSum(models.Model):
     model_id = models.PositiveBigIntegerField(default=0)
     user_id = models.PositiveBigIntegerField(default=0)
     token_id = models.PositiveBigIntegerField(default=0)
+    # With a default of the database, as below.
+    key_id = models.PositiveBigIntegerField(default=0, db_default=0)
     token_label = models.CharField(max_length=100, blank=True, default="")
     tags = models.CharField(max_length=600, blank=True, default="")
     purpose = models.CharField(max_length=10)

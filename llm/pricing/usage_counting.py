@@ -66,6 +66,7 @@ LEVELS: Mapping[str, tuple[str, ...]] = {
     _Level.USER: ("day", "user_id"),
     _Level.TOKEN: ("day", "token_id"),
     _Level.TAG: ("day", "tags"),
+    _Level.KEY: ("day", "key_id"),
 }
 _COLUMNS = (
     "pk",
@@ -75,6 +76,7 @@ _COLUMNS = (
     "model_id",
     "user_id",
     "token_id",
+    "key_id",
     "token_label",
     "tags",
     "purpose",
@@ -165,7 +167,7 @@ def _row_of(key: tuple[Any, ...], found: _Sum) -> Row:
     level, *values = key
     named = dict(zip(LEVELS[level], values, strict=True))
     return {
-        **{name: named.get(name, _none_of(name)) for name in _KEY},
+        **{name: named.get(name, _none_of(name)) for name in (*_KEY, "key_id")},
         "level": level,
         "key": _digest(key if level else key[1:]),
         "token_label": found.token_label if "token_id" in named else "",

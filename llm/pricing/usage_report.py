@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
@@ -19,11 +19,12 @@ from django.db.models import Max, Q, QuerySet, Sum
 from django.utils import timezone
 from django.utils.translation import gettext as _
 
-from llm.models import FirstTokenCount, UsageSum
+from llm.models import ApiKey, FirstTokenCount, UsageSum
 from llm.pricing.usage_counting import COUNTS, catch_up, seconds_of
 from llm.pricing.usage_months import MONTHS_OF, complete_months, days_beside
 
 MAX_DAYS = 366
+UNKNOWN_KEY = -1  # in place of an id
 MAX_SERIES = 6  # groups that a chart tells apart
 GROUPINGS = (
     "model",
@@ -31,6 +32,7 @@ GROUPINGS = (
     "user",
     "group",
     "token",
+    "key",
     "tag",
     "purpose",
     "status",
@@ -42,6 +44,7 @@ _LEVELS: Mapping[str, UsageSum.Level] = {
     "group": _Level.USER,
     "token": _Level.TOKEN,
     "tag": _Level.TAG,
+    "key": _Level.KEY,
 }
 _COLUMNS: Mapping[str, Sequence[str]] = {
     "model": ("provider_name", "model_name"),
@@ -49,6 +52,7 @@ _COLUMNS: Mapping[str, Sequence[str]] = {
     "user": ("user_id",),
     "group": ("user_id",),
     "token": ("token_id",),
+    "key": ("key_id",),
     "tag": ("tags",),
     "purpose": ("purpose",),
     "status": ("status",),
@@ -217,13 +221,27 @@ def _rows_of_groups(
     calls = {day: by_day[day].calls if day in by_day else 0 for day in query.days}
     months = complete_months(level, calls) if query.user_id is None else []
     if not months:
-        return list(_grouped(query, columns))
+        found = list(_grouped(query, columns))
+        if query.grouping == "key":
+            found += _of_unknown_keys(found, by_day)
+        return found
     whole = UsageSum.objects.filter(level=MONTHS_OF[level][0], day__in=months)
     rows = list(_sum_by(whole, columns))
     for first, last in days_beside(query.first, query.last, months):
         days = UsageSum.objects.filter(level=level, day__range=(first, last))
         rows += _sum_by(days, columns)
     return rows
+
+
+def _of_unknown_keys(
+    found: Iterable[Mapping[str, Any]], by_day: Mapping[date, Usage]
+) -> Iterator[Mapping[str, Any]]:
+    """The rest: calls that were counted when sums had no keys."""
+    known = sum(map(_usage, found), Usage()).as_dict()
+    total = sum(by_day.values(), Usage()).as_dict()
+    rest = {f"sum_{name}": total[name] - known[name] for name in COUNTS}
+    if rest["sum_calls"]:
+        yield {"key_id": UNKNOWN_KEY, **rest}
 
 
 def _sum_by(rows: QuerySet[UsageSum], columns: Sequence[str]) -> Any:
@@ -259,6 +277,8 @@ def _names(keyed: _Keyed, grouping: str) -> dict[tuple[Any, ...], str]:
         return {key: _user_name(key[0], known) for key, _row in keyed}
     if grouping == "token":
         return {key: _token_name(key[0], row["label"]) for key, row in keyed}
+    if grouping == "key":
+        return _key_names([key for key, _row in keyed])
     return {key: "/".join(map(str, key)) for key, _row in keyed}
 
 
@@ -275,6 +295,25 @@ def _user_name(pk: int, known: Mapping[int, str]) -> str:
 
 def _token_name(pk: int, label: str) -> str:
     return f"{label} (#{pk})" if pk else _("without a token")
+
+
+def _key_names(keys: Sequence[tuple[Any, ...]]) -> dict[tuple[Any, ...], str]:
+    """With their providers; the label of a person's own key is no concern of staff."""
+    rows = ApiKey.every.select_related("provider").filter(pk__in=[k[0] for k in keys])
+    known = {row.pk: row for row in rows}
+    return {key: _key_name(key[0], known.get(key[0])) for key in keys}
+
+
+def _key_name(pk: int, row: ApiKey | None) -> str:
+    if pk == UNKNOWN_KEY:
+        return _("key not recorded")
+    if not pk:
+        return _("without a key")
+    if row is None:
+        return _("deleted key %(id)s") % {"id": pk}
+    if row.owner_id is not None:
+        return f"{row.provider.name}: " + _("a person's own key (#%(id)s)") % {"id": pk}
+    return f"{row.provider.name}: {row.label} (#{pk})"
 
 
 def _by_group(keyed: _Keyed, grouping: str) -> dict[str, Usage]:
@@ -352,6 +391,7 @@ def _lookups(query: UsageQuery, keyed: _Keyed) -> dict[str, Mapping[str, Any]]:
     return {
         name: period | _of_key(dict(zip(columns, key, strict=True)))
         for key, name in names.items()
+        if key != (UNKNOWN_KEY,)
     }
 
 
@@ -375,8 +415,9 @@ def _of_key(key: Mapping[str, Any]) -> dict[str, Any]:
         elif not name.endswith("_id"):
             found[name] = value
         elif value:
-            found[name.removesuffix("_id") if name == "user_id" else name] = value
+            found[name if name == "token_id" else name.removesuffix("_id")] = value
         else:
+            name = name if name == "token_id" else name.removesuffix("_id")
             found[f"{name}__isnull"] = True
     return found
 

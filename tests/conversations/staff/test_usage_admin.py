@@ -58,6 +58,17 @@ def test_a_token_needs_the_scope_and_its_user_the_permission(seer: Any):
     assert program(a_user("ada")).get(API).status_code == 403
 
 
+def test_one_persons_usage_is_not_divided_by_key(seer: Any):
+    ada = a_user("ada")
+    save_calls({"key_id": 5, "user_id": ada.pk})
+    assert "deleted key 5" in seer.get(PAGE, {"by": "key"}).text
+    refused = seer.get(PAGE, {"by": "key", "user": ada.pk})
+    assert refused.status_code == 400
+    assert "only everybody" in refused.text
+    own = signed_in(ada).get("/settings/usage/", {"by": "key"})
+    assert own.status_code == 400
+
+
 def test_who_may_see_sums_only_gets_no_links_to_calls(seer: Any):
     save_calls({})
     rows = reverse("admin:llm_modelcall_changelist")

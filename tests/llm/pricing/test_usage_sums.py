@@ -20,7 +20,7 @@ from django.utils import timezone
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llm.models import FirstTokenCount, ModelCall, UsageSum
+from llm.models import FirstTokenCount, ModelCall, Provider, UsageSum
 from llm.pricing import usage_counting as counting
 from llm.pricing.usage_months import (
     build_months,
@@ -239,6 +239,7 @@ def test_sums_of_before_get_their_levels():
     counting.catch_up()
     timings = {"waited": 0, "wait_ms": 0}
     UsageSum.objects.update(**timings)
+    UsageSum.objects.filter(level=UsageSum.Level.KEY).delete()  # a later level
     expected = rows_of_sums()
     UsageSum.objects.exclude(level="").delete()
     UsageSum.objects.update(failed=0)
@@ -247,6 +248,7 @@ def test_sums_of_before_get_their_levels():
     # Further calls find the same rows.
     save_calls({"tags": "a", "user_id": 3, "status": "failed"})
     counting.catch_up()
+    UsageSum.objects.filter(level=UsageSum.Level.KEY).delete()
     assert len(rows_of_sums()) == len(expected)
 
 
@@ -261,6 +263,40 @@ def test_each_level_has_each_call_once():
     for level in counting.LEVELS:
         found = UsageSum.objects.filter(level=level).aggregate(all=Sum("calls"))
         assert found["all"] == 12
+
+
+# Keys
+
+
+def test_keys_are_named_with_their_providers_and_sums_are_the_rows():
+    host = Provider.objects.create(name="Host", kind="demo")
+    key = host.keys.create(label="team red", secret="sk-planted-of-these-tests")
+    own = host.keys.create(
+        label="mine", secret="sk-2", owner=User.objects.create(username="ada")
+    )
+    save_calls(*({"key_id": pk} for pk in (key.pk, key.pk, own.pk, 999, None)))
+    report = report_usage(UsageQuery.of_last(30, grouping="key"))
+    assert {group.name: group.usage.calls for group in report.groups} == {
+        f"Host: team red (#{key.pk})": 2,
+        f"Host: a person's own key (#{own.pk})": 1,
+        "deleted key 999": 1,
+        "without a key": 1,
+    }
+    expected = sums_of(ModelCall.objects.all())
+    assert_equal(sum((each.usage for each in report.groups), Usage()), expected)
+
+
+def test_calls_that_were_counted_without_keys_are_not_lost():
+    save_calls({"key_id": 1}, {"key_id": 2}, {"key_id": 2, "days": 2})
+    counting.catch_up()
+    yesterday = timezone.localdate() - timedelta(days=1)
+    UsageSum.objects.filter(level="key", day__lt=yesterday).delete()
+    save_calls({"key_id": 2})
+    report = report_usage(UsageQuery.of_last(30, grouping="key"))
+    found = {group.name: group.usage.calls for group in report.groups}
+    assert found == {"deleted key 1": 1, "deleted key 2": 2, "key not recorded": 1}
+    expected = sums_of(ModelCall.objects.all())
+    assert_equal(sum((each.usage for each in report.groups), Usage()), expected)
 
 
 # Whole months

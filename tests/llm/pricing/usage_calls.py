@@ -19,6 +19,7 @@ calls = st.fixed_dictionaries(
         "model_name": st.sampled_from(["m", "m-2", "", "b/c"]),
         "user_id": st.none() | st.integers(1, 4),
         "token_id": st.none() | st.integers(1, 2),
+        "key_id": st.none() | st.integers(1, 3),
         "token_label": st.sampled_from(["", "ci"]),
         "tags": st.sampled_from(["", "a", "a,b"]),
         "purpose": st.sampled_from(["answer", "title"]),
