@@ -98,6 +98,7 @@ def test_a_file_sets_limits_of_everybody_users_and_groups():
         ("ada", "day", False, 0, None),
         ("research", "month", True, None, 2_000_000),
         ("research", "month", False, None, 1000),
+        ("everybody", "month", False, None, 500),
     ]
     assert made(LIMITS).changes == []
 

@@ -10,7 +10,7 @@ class Migration(migrations.Migration):
 
     dependencies = [
         ('auth', '0012_alter_user_first_name_max_length'),
-        ('conversations', '0065_interrupted_replays'),
+        ('conversations', '0066_postgresql_alone'),
         ('llm', '0029_model_call_started_at'),
         migrations.swappable_dependency(settings.AUTH_USER_MODEL),
     ]
