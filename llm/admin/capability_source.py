@@ -100,7 +100,7 @@ def _format(moment: str | None) -> str:
     if not moment:
         return _("unknown date")
     local = timezone.localtime(datetime.fromisoformat(moment))
-    return date_format(local, "SHORT_DATETIME_FORMAT")
+    return date_format(local, "DATETIME_FORMAT")
 
 
 class CapabilityMixin(admin.ModelAdmin):

@@ -111,23 +111,26 @@ class KeyImportForm(forms.Form):
             raise ValidationError(_("There is no key."))
         if len(lines) > MAX_KEYS:
             raise ValidationError(_("At most %d keys at once.") % MAX_KEYS)
-        cleaned["keys"] = _build_keys(cleaned["provider"], lines)
+        cleaned["keys"], cleaned["left_out"] = _build_keys(cleaned["provider"], lines)
         return cleaned
 
 
-def _build_keys(provider: Provider, lines: Sequence[KeyLine]) -> list[ApiKey]:
-    """Keys that the provider does not have yet. Raises ValidationError, whose texts do
-    not quote keys."""
+def _build_keys(
+    provider: Provider, lines: Sequence[KeyLine]
+) -> tuple[list[ApiKey], list[str]]:
+    """Keys that the provider does not have yet, and labels of those that it has or that
+    came twice. Raises ValidationError, whose texts do not quote keys."""
     present = ApiKey.every.filter(provider=provider)
     labels = set(present.values_list("label", flat=True))
-    known = {each for each in present.values_list("fingerprint", flat=True) if each}
-    problems, keys = [], []
+    known = dict(present.exclude(fingerprint="").values_list("fingerprint", "label"))
+    problems, keys, left_out = [], [], []
     for line in lines:
         if (digest := fingerprint_of(line.key)) in known:
+            left_out.append(known[digest])
             continue
-        if digest:
-            known.add(digest)
         label = _free_label(_clean_label(line.label), labels)
+        if digest:
+            known[digest] = label
         labels.add(label)
         key = ApiKey(provider=provider, label=label, secret=line.key)
         try:
@@ -138,7 +141,7 @@ def _build_keys(provider: Provider, lines: Sequence[KeyLine]) -> list[ApiKey]:
         keys.append(key)
     if problems:
         raise ValidationError(problems)
-    return keys
+    return keys, left_out
 
 
 def _clean_label(text: str) -> str:
@@ -172,6 +175,7 @@ class KeyImportMixin(admin.ModelAdmin):
         form = KeyImportForm(*([request.POST, request.FILES] if is_posted else []))
         if is_posted and form.is_valid():
             self._import(request, form.cleaned_data["keys"])
+            self._name_left_out(request, form.cleaned_data["left_out"])
             return redirect(f"{self.admin_site.name}:llm_apikey_changelist")
         context = {
             **self.admin_site.each_context(request),
@@ -190,3 +194,15 @@ class KeyImportMixin(admin.ModelAdmin):
         text = ngettext("%d key imported.", "%d keys imported.", len(keys))
         level = messages.SUCCESS if keys else messages.WARNING
         self.message_user(request, text % len(keys), level)
+
+    def _name_left_out(self, request: HttpRequest, labels: Sequence[str]) -> None:
+        if not labels:
+            return
+        text = ngettext(
+            "%(count)d key was there already and is left out: %(labels)s.",
+            "%(count)d keys were there already and are left out: %(labels)s.",
+            len(labels),
+        )
+        shown = ", ".join(dict.fromkeys(labels))
+        values = {"count": len(labels), "labels": shown}
+        self.message_user(request, text % values, messages.WARNING)

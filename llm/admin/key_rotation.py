@@ -45,6 +45,10 @@ class RotationForm(forms.ModelForm):
             label=f"{old.label[:80]} {timezone.now():%Y-%m-%d}",
         )
         super().__init__(data, instance=new)
+        self.fields["secret"].help_text = _(
+            "Stored encrypted and never shown. “env:NAME” or “file:/run/secrets/name”"
+            " is read at each use instead."
+        )
 
     def clean(self) -> dict[str, Any]:
         cleaned: dict[str, Any] = super().clean() or self.cleaned_data

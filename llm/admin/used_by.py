@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from django.apps import apps
 from django.contrib import admin
 from django.contrib.admin.actions import delete_selected
 from django.contrib.admin.utils import unquote
@@ -13,6 +14,7 @@ from django.db import models
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponseBase
 from django.template.response import TemplateResponse
+from django.utils.text import capfirst
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
@@ -81,6 +83,10 @@ class UsedByAdmin(admin.ModelAdmin):
             found["delete_selected"] = self.get_action("delete_selected")
         return found
 
+    def get_deleted_objects(self, objs: Any, request: HttpRequest) -> Any:
+        found: Any = super().get_deleted_objects(objs, request)
+        return _without_links(*found)
+
     def delete_view(
         self, request: HttpRequest, object_id: str, extra_context: Any = None
     ) -> Any:
@@ -100,3 +106,27 @@ class UsedByAdmin(admin.ModelAdmin):
         if isinstance(response, TemplateResponse) and response.context_data is not None:
             response.context_data["uses"] = self.find_uses(list(queryset))
         return response
+
+
+def _without_links(
+    to_delete: list[Any], counts: dict[str, int], *problems: Any
+) -> tuple[Any, ...]:
+    """Without the rows of many-to-many tables, whose names say nothing to people."""
+    links = [m._meta for m in apps.get_models(include_auto_created=True)]
+    links = [meta for meta in links if meta.auto_created]
+    starts = tuple(f"{capfirst(meta.verbose_name)}: " for meta in links)
+    plurals = {str(meta.verbose_name_plural) for meta in links}
+    kept = {name: n for name, n in counts.items() if str(name) not in plurals}
+    return _drop(to_delete, starts), kept, *problems
+
+
+def _drop(entries: list[Any], starts: tuple[str, ...]) -> list[Any]:
+    """A list after a text has what goes with it; one that is left empty goes too."""
+    found: list[Any] = []
+    for entry in entries:
+        if isinstance(entry, list):
+            if inner := _drop(entry, starts):
+                found.append(inner)
+        elif not str(entry).startswith(starts):
+            found.append(entry)
+    return found

@@ -14,6 +14,7 @@ from django.apps import apps
 from django.conf import settings
 from django.contrib.admin import AdminSite
 from django.contrib.admin.utils import unquote
+from django.db import transaction
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import redirect
 from django.template.response import TemplateResponse
@@ -99,7 +100,7 @@ def _read(
     if not found or found[0] == request.user.pk:
         return view(request, *args, **kwargs)
     if asked := _ask(request):
-        return asked
+        return _refusal(view, request, args, kwargs) or asked
     if request.method != "POST":
         current_act().is_reading = True
     response = view(request, *args, **kwargs)
@@ -111,6 +112,19 @@ def _read(
             reason=request.session.get(_REASON, ""),
         )
     return response
+
+
+def _refusal(
+    view: View, request: HttpRequest, args: Any, kwargs: dict[str, Any]
+) -> HttpResponseBase | None:
+    """What the page answers to who may not see it: nobody is asked why for nothing.
+    The page is neither drawn nor does it leave a record."""
+    if request.method != "GET":
+        return None
+    with transaction.atomic():
+        response = view(request, *args, **kwargs)
+        transaction.set_rollback(True)
+    return None if response.status_code == 200 else response
 
 
 def _ask(request: HttpRequest) -> HttpResponse | None:

@@ -19,6 +19,7 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext_lazy as _
 from django.views.decorators.http import require_GET
 
+from conversations.admin.audit.action_labels import label_action
 from conversations.audit.chain import describe_event, find_head
 from conversations.audit.models import AuditEvent
 from conversations.audit.record import record_event
@@ -45,6 +46,11 @@ class ActionFilter(_ValueFilter):
     title = _("action")
     parameter_name = "action"
 
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
+        codes = super().lookups(request, model_admin)
+        labels = ((code, label_action(code)) for code, _same in codes)
+        return sorted(labels, key=_by_label)
+
 
 class KindFilter(_ValueFilter):
     title = _("kind of object")
@@ -70,13 +76,13 @@ class AuditEventAdmin(ReadOnlyAdmin):
     list_display = [
         "at",
         "actor_name",
-        "action",
+        "action_label",
         "target",
         "subject_name",
         "outcome",
         "channel",
     ]
-    list_display_links = ["at", "action"]
+    list_display_links = ["at", "action_label"]
     list_filter = ["at", ActionFilter, KindFilter, "channel", "outcome"]
     list_select_related = ["text"]
     date_hierarchy = "at"
@@ -88,6 +94,7 @@ class AuditEventAdmin(ReadOnlyAdmin):
     )
     readonly_fields = [
         "at",
+        "action_label",
         "action",
         "outcome",
         "channel",
@@ -155,6 +162,10 @@ class AuditEventAdmin(ReadOnlyAdmin):
         return download(request, _lines(rows), "application/jsonl", name)
 
     # Columns
+
+    @admin.display(description=_("what was done"), ordering="action")
+    def action_label(self, event: AuditEvent) -> str:
+        return label_action(event.action)
 
     @admin.display(description=_("who"))
     def actor_name(self, event: AuditEvent) -> str:

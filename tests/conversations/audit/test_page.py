@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
+from pathlib import Path
 
 import pytest
+from django.conf import settings
 from django.urls import reverse
 
+from conversations.admin.audit.action_labels import label_action
 from conversations.audit.act import Act, acting
 from conversations.audit.models import AuditEvent
 from conversations.audit.record import record_event
@@ -56,6 +60,26 @@ def shown(client, **query):
 )
 def test_events_are_found(auditor, events, query, found):
     assert shown(auditor, **query) == found
+
+
+def test_acts_have_names_in_words(auditor, events):
+    with acting(Act(channel="rest")):
+        record_event("key.change", target=("llm.apikey", "1"))
+    page = auditor.get(reverse(LIST)).content.decode()
+    assert "API key: changed" in page
+    assert ">thing.add<" in page  # of later releases
+    filters = auditor.get(reverse(LIST), {"action": "key.change"})
+    assert "API key: changed" in filters.content.decode()
+
+
+def test_every_documented_act_has_a_name():
+    text = (Path(settings.BASE_DIR) / "docs" / "audit.md").read_text()
+    rows = [line for line in text.splitlines() if line.startswith("| `")]
+    codes = re.findall(
+        r"`([a-z_]+(?:\.[a-z_]+)?)`", " ".join(r.split("|")[1] for r in rows)
+    )
+    assert len(codes) > 40
+    assert [code for code in codes if label_action(code) == code] == []
 
 
 def test_the_page_of_an_event_shows_its_texts_escaped(auditor, events):

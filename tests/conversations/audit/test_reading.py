@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from django.apps import apps
+from django.contrib.admin.models import LogEntry
 from django.test import Client
 from django.urls import NoReverseMatch, reverse
 from django.utils.http import urlencode
@@ -39,6 +40,10 @@ def page_of(turn: Any) -> str:
     return reverse("admin:conversations_turn_change", args=[turn.pk])
 
 
+def events_of(turn: Any) -> str:
+    return reverse("admin:conversations_turn_events", args=[turn.pk])
+
+
 def reads() -> list[dict[str, Any]]:
     events = AuditEvent.objects.filter(action="content.read").order_by("id")
     texts = AuditText.objects.in_bulk([event.pk for event in events])
@@ -61,6 +66,22 @@ def test_the_reason_is_asked_first_and_once(reader, turn):
     assert reads() == [{"reason": "Ticket 4711"}] * 2
     event = AuditEvent.objects.filter(action="content.read").first()
     assert (event.target_id, event.subject) == (turn.pk, turn.conversation.owner_id)
+
+
+@pytest.mark.parametrize("rights", [["view_tool"], ["view_turn"]])
+def test_who_may_not_read_is_refused_before_being_asked(turn, rights):
+    client = signed_in(staff("curious", *rights))
+    for page in (page_of(turn), events_of(turn)):
+        answer = client.get(page)
+        assert "reason" not in answer.get("Location", "")
+        assert answer.status_code in (302, 403, 404)
+    assert reads() == []
+
+
+def test_the_look_before_the_question_leaves_no_record(reader, turn):
+    before = AuditEvent.objects.count(), LogEntry.objects.count()
+    assert "reason" in reader.get(page_of(turn))["Location"]
+    assert (AuditEvent.objects.count(), LogEntry.objects.count()) == before
 
 
 def test_the_addresses_of_lists_ask_as_well(reader, turn):

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
+from django.contrib.auth.models import Group
 from django.test import Client
 from django.urls import reverse
 
@@ -79,6 +80,18 @@ def test_each_page_counts_what_refers_to_the_row(
         for page in pages:
             assert all(f"<li>{text}</li>" in page for text in texts), (row, texts)
             assert HOSTILE not in page
+
+
+def test_links_of_many_to_many_tables_are_not_listed(
+    admin_client: Client, model: LanguageModel, tool: Tool
+):
+    group = Group.objects.create(name="research")
+    model.groups.add(group)
+    tool.groups.add(group)
+    for row in (model, tool):
+        page = confirm(admin_client, row)
+        assert "relationship" not in page
+        assert "_groups object" not in page
 
 
 def test_parts_of_a_row_are_not_its_users(admin_client: Client, tool: Tool):

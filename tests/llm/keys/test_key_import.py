@@ -104,6 +104,8 @@ def test_a_key_that_is_there_is_left_out(admin_client: Client, provider: Provide
     provider.keys.create(label="old", secret=KEYS[0])
     page = send(admin_client, provider, secret=f"{KEYS[0]}\n{KEYS[1]}\n{KEYS[1]}")
     assert "1 key imported." in page
+    assert "2 keys were there already and are left out: old, imported." in page
+    assert KEYS[0] not in page
     assert set(stored(provider).values()) == {KEYS[0], KEYS[1]}
 
 
