@@ -301,8 +301,16 @@ def amounts_taken(key: BalanceKey) -> Amounts:
 
 
 def _has_owner(key: BalanceKey) -> bool:
-    owners: Any = LimitBalance._meta.get_field(key.kind).related_model
-    return bool(owners._base_manager.filter(pk=key.owner_id).exists())
+    return all(
+        _exists(name, pk)
+        for name, pk in ((key.kind, key.owner_id), ("model", key.model_id))
+        if pk is not None
+    )
+
+
+def _exists(name: str, pk: int) -> bool:
+    rows: Any = LimitBalance._meta.get_field(name).related_model
+    return bool(rows._base_manager.filter(pk=pk).exists())
 
 
 def _find_balance(key: BalanceKey) -> LimitBalance:
