@@ -147,7 +147,8 @@ def _text(item: Item) -> str:
     parts = item.get("content")
     if isinstance(parts, str):
         return parts[:_PREFIX_LENGTH]
-    texts = [part.get("text") for part in parts or () if isinstance(part, dict)]
+    parts = parts if isinstance(parts, list) else ()
+    texts = [part.get("text") for part in parts if isinstance(part, dict)]
     return next((text[:_PREFIX_LENGTH] for text in texts if isinstance(text, str)), "")
 
 

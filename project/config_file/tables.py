@@ -128,14 +128,26 @@ def convert_value(column: models.Field[Any, Any], value: Any) -> Any:
         raise WrongValue(f"write {words}.")
     if isinstance(value, float) and not math.isfinite(value):
         raise WrongValue(f"write {words} that is finite.")
-    if isinstance(column, models.JSONField) and isinstance(value, str):
-        try:
-            return json.loads(value)
-        except ValueError as exc:
-            raise WrongValue("this text is not JSON.") from exc
+    if isinstance(column, models.JSONField):
+        return _to_json(value)
     if isinstance(column, models.DateTimeField):
         return _to_moment(value)
     return Decimal(str(value)) if isinstance(column, models.DecimalField) else value
+
+
+def _to_json(value: Any) -> Any:
+    """A text is read. Raises WrongValue for what no database stores: times, numbers
+    that are not finite, halves of surrogate pairs."""
+    if isinstance(value, str):
+        try:
+            value = json.loads(value)
+        except (ValueError, RecursionError) as exc:
+            raise WrongValue("this text is not JSON.") from exc
+    try:
+        json.dumps(value, allow_nan=False, ensure_ascii=False).encode()
+    except (TypeError, ValueError, RecursionError) as exc:
+        raise WrongValue("this has a value that JSON does not have.") from exc
+    return value
 
 
 def _to_moment(value: Any) -> datetime:

@@ -60,7 +60,7 @@ def find_limit(
         "model": model,
         "period": period,
     }
-    rows = UsageLimit.objects.filter(**lookup, is_shared=is_shared is True)
+    rows = UsageLimit.objects.filter(**lookup, is_shared=is_shared)
     return rows.first() or UsageLimit(**lookup)
 
 
@@ -88,13 +88,13 @@ def _find_model(full_name: str) -> LanguageModel | None:
     return rows.first() if full_name else None
 
 
-def _identity_of(table: Table) -> tuple[Any, Any, Any, Any, Any]:
+def _identity_of(table: Table) -> tuple[Any, Any, Any, bool, Any]:
     """User, group, period, whether the group's members share it, and the model."""
     return (
         table.get("user", ""),
         table.get("group", ""),
         table.get("period", LimitPeriod.MONTH.value),
-        table.get("is_shared", False),
+        table.get("is_shared") is True,
         table.get("model", ""),
     )
 

@@ -80,9 +80,9 @@ def _read_retry_after(headers: Mapping[str, str]) -> timedelta:
     elif text:
         try:
             until = parsedate_to_datetime(text)
-        except ValueError:
+            wait = until.replace(tzinfo=until.tzinfo or UTC) - datetime.now(UTC)
+        except (ValueError, OverflowError):
             return wait
-        wait = until.replace(tzinfo=until.tzinfo or UTC) - datetime.now(UTC)
     return max(timedelta(), min(wait, LONGEST_WAIT))
 
 

@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+import orjson
 from django.http import HttpRequest, HttpResponse
 from django_scim import constants, exceptions
 from rest_framework.exceptions import AuthenticationFailed
@@ -30,6 +31,7 @@ class ScimAccess:
         try:
             _authenticate(request)
             _check_key(request, kwargs.get("uuid"))
+            _check_body(request)
         except exceptions.SCIMException as exc:
             return _answer(exc)
         return self._get_response(request, *args, **kwargs)
@@ -51,8 +53,6 @@ def _authenticate(request: Any) -> None:
         raise exceptions.SCIMException(str(exc), status=429) from exc
     except LLMError as exc:
         raise exceptions.SCIMException(str(exc), status=403) from exc
-    if int(request.headers.get("Content-Length") or 0) > MAX_BODY:
-        raise exceptions.SCIMException("The request is too large.", status=413)
     request.user = user
 
 
@@ -62,6 +62,35 @@ def _check_key(request: HttpRequest, key: str | None) -> None:
     is_row = match is not None and match.url_name in ("users", "groups")
     if is_row and key and not re.fullmatch(r"[0-9]{1,18}", key):
         raise exceptions.NotFoundError(key[:60])
+
+
+def _check_body(request: HttpRequest) -> None:
+    """Raises SCIMException for what is too large, no JSON, or no list of operations.
+    Python's own reader lets halves of surrogate pairs in, and fails at a deep
+    nesting."""
+    size = request.headers.get("Content-Length") or "0"
+    if (size.isdecimal() and int(size) > MAX_BODY) or len(request.body) > MAX_BODY:
+        raise exceptions.SCIMException("The request is too large.", status=413)
+    if not request.body:
+        return
+    try:
+        body = orjson.loads(request.body)
+    except orjson.JSONDecodeError as exc:
+        text = "The body is no JSON that can be read."
+        raise exceptions.BadRequestError(text, scim_type="invalidSyntax") from exc
+    if request.method == "PATCH" and not _are_operations(body):
+        text = "Write a list of Operations, each with an op."
+        raise exceptions.BadRequestError(text, scim_type="invalidSyntax")
+
+
+def _are_operations(body: Any) -> bool:
+    operations = body.get("Operations") if isinstance(body, dict) else None
+    return isinstance(operations, list) and all(
+        isinstance(each, dict)
+        and isinstance(each.get("op"), str)
+        and isinstance(each.get("path"), str | None)
+        for each in operations
+    )
 
 
 def _check_token(user: Any, token: AccessToken) -> None:

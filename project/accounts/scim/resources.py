@@ -22,7 +22,23 @@ _MEMBER = re.compile(r'members\[\s*value\s+eq\s+"(\d{1,18})"\s*\]', re.IGNORECAS
 _BOOLEANS = {"true": True, "false": False}  # as Entra ID writes them
 
 
-class ScimUser(SCIMUser):
+class _Paths:
+    """Paths of operations: those that cannot be parsed are the client's fault."""
+
+    def parse_path_and_values(self, path: Any, value: Any) -> Any:
+        """Raises BadRequestError."""
+        parent: Any = super()
+        try:
+            return parent.parse_path_and_values(path, value)
+        except exceptions.SCIMException:
+            raise
+        except Exception as exc:  # the parser's, which is another library's
+            raise exceptions.BadRequestError(
+                "path: write the path of an attribute.", scim_type="invalidPath"
+            ) from exc
+
+
+class ScimUser(_Paths, SCIMUser):
     id_field = "id"
 
     @property
@@ -85,6 +101,9 @@ class ScimUser(SCIMUser):
         _check_changeable(self.obj)
         if not self.obj.pk:
             self.obj.set_unusable_password()
+        for name in ("first_name", "last_name"):  # null is none: RFC 7643, section 2.5
+            if getattr(self.obj, name) is None:
+                setattr(self.obj, name, "")
         _clean(self.obj)
         self.obj.save()
         _store_external_id(self.obj, user=self.obj)
@@ -100,7 +119,7 @@ class ScimUser(SCIMUser):
             raise _forbidden(str(exc.message)) from exc
 
 
-class ScimGroup(SCIMGroup):
+class ScimGroup(_Paths, SCIMGroup):
     id_field = "id"
 
     def to_dict(self) -> dict[str, Any]:

@@ -38,7 +38,11 @@ class Program:
         where = f"/scim/v2/{path}"
         if body is None:
             return request(where)
-        return request(where, json.dumps(body), "application/scim+json")
+        return self.send(method, path, json.dumps(body))
+
+    def send(self, method: str, path: str, text: str) -> Any:
+        request = getattr(self._client, method)
+        return request(f"/scim/v2/{path}", text, "application/scim+json")
 
     def patch(self, path: str, *operations: Any) -> Any:
         return self("patch", path, {"schemas": [PATCH], "Operations": operations})
@@ -212,3 +216,42 @@ def test_bad_input_is_one_clear_error(
     assert answer.status_code in (400, 404), answer.content
     assert answer.json()["detail"]
     assert User.objects.filter(is_superuser=False).count() == 0
+
+
+BROKEN = ["[" * 5000, '{"userName": "\\ud800"}', "{", "\xff", '{"a": NaN}']
+
+
+@pytest.mark.parametrize("text", BROKEN)
+@pytest.mark.parametrize("path", ["Users", "Groups"])
+def test_what_is_no_json_is_one_clear_error(program: Program, path: str, text: str):
+    answer = program.send("post", path, text)
+    assert answer.status_code == 400, answer.content
+    assert answer.json()["scimType"] == "invalidSyntax"
+
+
+@pytest.mark.parametrize(
+    "operations",
+    [
+        None,
+        [5],
+        [{"op": None, "path": "active", "value": True}],
+        [{"op": "replace", "path": 5, "value": True}],
+        [{"op": "replace", "value": "x"}],
+        [{"op": "replace", "path": "[", "value": "x"}],
+        [{"op": "replace", "path": "a b", "value": "x"}],
+    ],
+)
+def test_what_is_no_operation_is_one_clear_error(program: Program, operations: Any):
+    ada = program("post", "Users", ADA).json()["id"]
+    group = program("post", "Groups", {"displayName": "x"}).json()["id"]
+    body = {"schemas": [PATCH], "Operations": operations}
+    for path in (f"Users/{ada}", f"Groups/{group}"):
+        answer = program("patch", path, body)
+        assert answer.status_code == 400, answer.content
+        assert answer.json()["detail"]
+
+
+def test_a_name_that_is_null_is_none(program: Program):
+    body = {**ADA, "name": {"givenName": None, "familyName": None}}
+    assert program("post", "Users", body).status_code == 201
+    assert User.objects.get(username="ada@acme.org").last_name == ""

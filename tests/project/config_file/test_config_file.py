@@ -719,3 +719,20 @@ def test_a_table_of_declared_tools_that_makes_no_sense_is_refused(table, problem
         load({"declared_tools": [table]}, {})
     assert str(raised.value.problems[0]).startswith(problem)
     assert not DeclaredTool.objects.exists()
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "{temperature = nan}",
+        "{extra = {a = [-inf]}}",
+        "{extra = {at = 2026-01-01}}",
+        "'{\"temperature\": NaN}'",
+        '\'{"a": "\\ud800"}\'',
+        f"'{'[' * 5000}'",
+    ],
+)
+def test_options_that_no_database_stores_are_a_problem(value: str):
+    text = FILE.replace("{temperature = 0.5}", value)
+    with pytest.raises(ConfigError, match=r"models\[llama\]\.options: this"):
+        load(document(text), ENVIRONMENT)

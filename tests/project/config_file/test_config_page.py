@@ -129,7 +129,11 @@ def test_a_change_between_look_and_application_is_not_overwritten(
 
 
 @pytest.mark.parametrize(
-    "content", [b"[[", b"\xff\xfe", b"x = 1", b"providers = 3", b"", b"[" * 100_000]
+    "content",
+    [
+        *(b"[[", b"\xff\xfe", b"x = 1", b"providers = 3", b"", b"[" * 100_000),
+        *(b"x = " + b"9" * 5000, b"[[usage_limits]]\nis_shared = []"),
+    ],
 )
 def test_a_bad_file_gets_one_error(root: Client, content: bytes):
     file = SimpleUploadedFile("parley.toml", content)

@@ -103,3 +103,13 @@ async def test_what_no_header_can_hold_is_refused(beta: str, client: Client):
     answer, count = await ask(client, fields, api="messages")
     assert (answer.status, count) == (400, 0)
     assert "anthropic-beta" in answer.json()["error"]["message"]
+
+
+@pytest.mark.parametrize("content", [5, True, {"a": 1}])
+async def test_content_of_another_type_is_left_to_the_host(
+    content: Any, client: Client
+):
+    roles = ("user", "assistant")
+    messages = [{"role": role, "content": content} for role in roles]
+    answer, count = await ask(client, {"messages": messages})
+    assert (answer.status, count) == (200, 1)
