@@ -13,4 +13,8 @@ if [ ! -x node_modules/.bin/redocly ]; then
   npm install --silent --no-audit --no-fund --prefix . \
     openapi-typescript@7 typescript@5 @types/node@20 @redocly/cli@2 >&2
 fi
+if [ ! -d node_modules/@ai-sdk/openai ]; then  # for test_connect_snippets.py
+  npm install --silent --no-audit --no-fund --prefix . \
+    openai @anthropic-ai/sdk ai @ai-sdk/openai >&2
+fi
 echo "$folder"
