@@ -1,7 +1,7 @@
 """ASGI middleware that logs a line for each request.
 
-The line leaves out the query string, which may contain anything, secrets too,
-and the secrets in the addresses of shared conversations.
+The line leaves out the query string, which may contain anything, secrets too, and the
+secrets in the addresses of shared conversations, of results of tools and in mails.
 """
 
 from __future__ import annotations
@@ -12,13 +12,23 @@ import time
 from typing import Any
 
 #: What follows in a path is a secret.
-_SECRET = re.compile(r"^(/shared/)[^/]+")
+_BEFORE_SECRETS = (
+    "/shared/",
+    "/api/callbacks/",
+    r"/account/password-reset/key/[0-9A-Za-z]+-",
+    "/account/email/confirm/",
+    r"/keys/\d+/sign-in/",
+)
+_SECRET = re.compile(rf"^({'|'.join(_BEFORE_SECRETS)})[^/]+")
+#: What a terminal or a reader of lines could take for something else.
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
 logger = logging.getLogger("project.access")
 
 
 def hide_secrets(path: str) -> str:
-    return _SECRET.sub(r"\1…", path)
+    """The path on one line, without secrets."""
+    return _CONTROL.sub(lambda m: ascii(m[0])[1:-1], _SECRET.sub(r"\1…", path))
 
 
 class AccessLog:

@@ -6,6 +6,9 @@ import logging
 
 from llm.db.outages import UNREACHABLE
 
+#: Arguments of addresses.
+_SECRETS = ("token", "key", "state")
+
 
 class TracebackFilter(logging.Filter):
     """Reduce such a record of Django to one line.
@@ -39,6 +42,7 @@ class AddressTokenFilter(logging.Filter):
 
     def filter(self, record: logging.LogRecord) -> bool:
         match = getattr(getattr(record, "request", None), "resolver_match", None)
-        if match is not None and (token := match.kwargs.get("token")):
-            record.msg, record.args = record.getMessage().replace(token, "…"), ()
+        secrets = [match.kwargs.get(name) for name in _SECRETS] if match else []
+        for secret in filter(None, secrets):
+            record.msg, record.args = record.getMessage().replace(secret, "…"), ()
         return True
