@@ -11,7 +11,7 @@ from django.contrib import admin
 from django.contrib.auth import get_user_model
 from django.core.exceptions import PermissionDenied
 from django.db.models import OuterRef, Q, QuerySet, Subquery
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse, QueryDict
 from django.urls import URLPattern, path
 from django.utils import timezone
 from django.utils.html import format_html
@@ -69,6 +69,20 @@ def _distinct(column: str) -> Iterator[str]:
     while (value := rows.filter(**{f"{column}__gt": last}).first()) is not None:
         yield value
         last = value
+
+
+def _describe(filters: QueryDict) -> str:
+    """With keys for the names of users, which would outlive an erasure here."""
+    model = get_user_model()
+    words = filters.get("q", "").split()
+    users = model._default_manager.filter(**{f"{model.USERNAME_FIELD}__in": words})
+    keys = dict(users.values_list(model.USERNAME_FIELD, "pk"))
+    found = filters.copy()
+    if keys:
+        found["q"] = " ".join(
+            f"user {keys[word]}" if word in keys else word for word in words
+        )
+    return found.urlencode()
 
 
 @admin.register(AuditEvent)
@@ -156,7 +170,7 @@ class AuditEventAdmin(ReadOnlyAdmin):
         record_event(
             "log.export",
             target=("audit.auditevent", ""),
-            details={"filters": request.GET.urlencode(), "head": f"{position}:{head}"},
+            details={"filters": _describe(request.GET), "head": f"{position}:{head}"},
         )
         name = f"parley-audit-{timezone.now():%Y%m%dT%H%M%S}.jsonl"
         return download(request, _lines(rows), "application/jsonl", name)

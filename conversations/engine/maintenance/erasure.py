@@ -7,6 +7,7 @@ usage. The work may be interrupted at any moment and repeated.
 from __future__ import annotations
 
 import logging
+import re
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any
@@ -17,12 +18,13 @@ from django.contrib.auth import get_user_model
 from django.contrib.contenttypes.models import ContentType
 from django.db import connection, models, transaction
 from django.db.models import Q, QuerySet
+from django.db.models.functions import Cast
 
 from conversations.access.account_deletion import check_not_last, close_account
 from conversations.audit.erasure import erase_texts
 from conversations.audit.record import record_event
-from conversations.engine.maintenance.retention import BATCH, erase_files
 from conversations.engine.maintenance.retention import erase_conversations as erase_some
+from conversations.engine.maintenance.retention import erase_files
 from conversations.models import (
     AccessToken,
     Attachment,
@@ -32,7 +34,9 @@ from conversations.models import (
     Item,
     LegalHold,
     Participant,
+    Question,
     SearchDocument,
+    ToolCall,
     Turn,
     UnderLegalHold,
 )
@@ -42,6 +46,16 @@ from llm.wire.items import user_message
 
 ERASED = "[erased]"  # in the place of what the person wrote to others
 MAX_COMPACTED = 2_000_000_000  # bytes of a SQLite file that is rewritten at once
+
+#: Rows inside conversations, whose names in the admin's history may be words of theirs.
+_CONTENT: dict[type[models.Model], str] = {
+    Conversation: "owner",
+    Turn: "conversation__owner",
+    Attachment: "conversation__owner",
+    Item: "turn__conversation__owner",
+    ToolCall: "turn__conversation__owner",
+    Question: "tool_call__turn__conversation__owner",
+}
 
 logger = logging.getLogger(__name__)
 
@@ -67,6 +81,7 @@ def erase_user(user: Any, *, reason: str, actor: Any = None) -> Iterator[Counter
         close_account(user)
     theirs = Conversation.objects.filter(owner=user).order_by("pk")
     _stop(theirs)
+    _erase_history(user)
     while erased := _erase_batch(theirs):
         yield erased
     yield _erase_words_to_others(user)
@@ -82,6 +97,36 @@ def _stop(rows: QuerySet[Conversation]) -> None:
 
 
 @transaction.atomic
+def _erase_history(user: Any) -> None:
+    """The admin's history about the person, about rows of the person, and about rows
+    that are gone but were named after the person. First, while the rows are there."""
+    own = ContentType.objects.get_for_model(get_user_model())
+    LogEntry.objects.filter(content_type=own, object_id=str(user.pk)).delete()
+    for rows in _rows_of(user):
+        kind = ContentType.objects.get_for_model(rows.model, for_concrete_model=False)
+        keys = rows.annotate(row_key=Cast("pk", models.TextField())).values("row_key")
+        LogEntry.objects.filter(content_type=kind, object_id__in=keys).delete()
+    for name in filter(None, {user.get_username(), user.email}):
+        whole = rf"(?<!\w){re.escape(name)}(?!\w)"
+        found = LogEntry.objects.filter(
+            Q(object_repr__contains=name) | Q(change_message__contains=name)
+        )
+        for entry in found:
+            entry.object_repr = re.sub(whole, ERASED, entry.object_repr)[:200]
+            entry.change_message = re.sub(whole, ERASED, entry.change_message)
+            entry.save(update_fields=["object_repr", "change_message"])
+
+
+def _rows_of(user: Any) -> Iterator[QuerySet[Any]]:
+    for relation in get_user_model()._meta.related_objects:
+        model = relation.related_model
+        if isinstance(model, type) and relation.on_delete is models.CASCADE:
+            yield model._base_manager.filter(**{relation.field.name: user})
+    for model, owner in _CONTENT.items():
+        yield model._base_manager.filter(**{owner: user})
+
+
+@transaction.atomic
 def _erase_batch(rows: QuerySet[Conversation]) -> Counter[str]:
     return erase_some(rows)
 
@@ -92,13 +137,38 @@ def _erase_words_to_others(user: Any) -> Counter[str]:
     the owners'."""
     turns = Turn.objects.filter(author=user).exclude(conversation__owner=user)
     count = 0
-    items = Item.objects.filter(turn__in=turns, origin=Item.Origin.INPUT)
-    for item in items.select_related("turn").iterator(chunk_size=BATCH):
-        item.correct({**user_message(ERASED), "id": item.payload.get("id", "")})
-        count += 1
+    for item in Item.objects.filter(turn__in=turns).select_related("turn"):
+        if _is_said(item):
+            item.correct(_without_words(item.payload))
+            count += 1
     SearchDocument.objects.filter(turn__in=turns).delete()  # made anew later
+    _erase_recorded(Conversation.objects.filter(turns__in=turns))
     turns.update(author=None, author_name=ERASED)
+    decided = Question.objects.filter(decided_by=user)
+    decided.filter(answer__isnull=False).update(answer={})
+    decided.update(note="")
     return Counter({"messages to others": count})
+
+
+def _is_said(item: Item) -> bool:
+    """Of a person: the input of a turn, and messages that joined its answer. Results of
+    tools that enter as messages are none."""
+    if item.origin == Item.Origin.INPUT:
+        return True
+    is_message = item.payload.get("role") == "user"
+    return is_message and "parley:call_id" not in item.payload
+
+
+def _without_words(payload: Any) -> Any:
+    if payload.get("type") == "function_call_output":  # of a tool of the client
+        return {**payload, "output": ERASED}
+    return {**user_message(ERASED), "id": payload.get("id", "")}
+
+
+def _erase_recorded(conversations: QuerySet[Conversation]) -> None:
+    """What staff had recorded of providers: each later request repeats the words."""
+    turns = Turn.objects.filter(conversation__in=conversations)
+    ModelExchange.objects.filter(call__turn_id__in=turns.values("pk")).delete()
 
 
 @transaction.atomic
@@ -137,23 +207,7 @@ def _erase_records(user: Any) -> Counter[str]:
     for model in (AccessAttempt, AccessFailureLog, AccessLog):
         of_browser = Q(username__startswith=f"{name} (known browser")
         model.objects.filter(Q(username=name) | of_browser).delete()
-    _log_entries(user).delete()
     return Counter({"records of calls": count})
-
-
-def _log_entries(user: Any) -> QuerySet[LogEntry]:
-    """Of the admin's history: about the person, and about rows of the person."""
-    own = ContentType.objects.get_for_model(get_user_model())
-    found = Q(content_type=own, object_id=str(user.pk))
-    for relation in get_user_model()._meta.related_objects:
-        model = relation.related_model
-        if not isinstance(model, type) or relation.on_delete is not models.CASCADE:
-            continue
-        rows = model._base_manager.filter(**{relation.field.name: user})
-        keys = [str(pk) for pk in rows.values_list("pk", flat=True)[:BATCH]]
-        kind = ContentType.objects.get_for_model(model, for_concrete_model=False)
-        found |= Q(content_type=kind, object_id__in=keys)
-    return LogEntry.objects.filter(found)
 
 
 @transaction.atomic
