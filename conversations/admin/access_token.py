@@ -13,7 +13,13 @@ from django.utils.translation import gettext_lazy as _
 from django.utils.translation import ngettext
 
 from conversations.admin.actions.revocation import RevocationMixin
-from conversations.forms.token_forms import LimitsForm, describe_spending, money
+from conversations.admin.proven_acts import ProvenActsMixin
+from conversations.forms.token_forms import (
+    LimitsForm,
+    describe_spending,
+    money,
+    scopes_for,
+)
 from conversations.models.access_token import AccessToken
 from conversations.models.ledger import dollars
 from llm.admin import LargeTableAdmin
@@ -43,7 +49,7 @@ _STATE_FIELDS = [
 
 
 @admin.register(AccessToken)
-class AccessTokenAdmin(RevocationMixin, LargeTableAdmin):
+class AccessTokenAdmin(ProvenActsMixin, RevocationMixin, LargeTableAdmin):
     """Only superusers issue tokens for others: a token gives access to the user's
     conversations."""
 
@@ -91,6 +97,12 @@ class AccessTokenAdmin(RevocationMixin, LargeTableAdmin):
         if not request.user.has_perm("tools.change_declaredtool"):
             fixed.append("declares_any_tool")  # needs the group permission
         return fixed
+
+    def get_form(self, request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
+        form = super().get_form(request, *args, **kwargs)
+        if (scopes := form.base_fields.get("scopes")) is not None:
+            scopes.choices = scopes_for(request.user)
+        return form
 
     def get_changeform_initial_data(self, request: HttpRequest) -> dict[str, Any]:
         return {"user": request.user.pk, **super().get_changeform_initial_data(request)}

@@ -17,6 +17,7 @@ from conversations.admin.actions.people import PeopleActionsMixin
 from conversations.admin.conversation_content import ConversationContentAdmin
 from conversations.admin.least_privilege import LeastPrivilegeMixin
 from conversations.admin.policy.erasing import ErasureMixin
+from conversations.admin.proven_acts import ProvenActsMixin
 from conversations.forms.preset_forms import NotedForm
 from conversations.models.saved_prompt import SavedPrompt
 from conversations.models.staff.versions import PromptVersion
@@ -27,7 +28,9 @@ admin.site.unregister([User, Group])  # of Django's own admin
 
 
 @admin.register(User)
-class PeopleAdmin(LeastPrivilegeMixin, PeopleActionsMixin, ErasureMixin, UserAdmin):
+class PeopleAdmin(
+    ProvenActsMixin, LeastPrivilegeMixin, PeopleActionsMixin, ErasureMixin, UserAdmin
+):
     list_per_page = 50  # as in other large tables
     actions = ["activate", "deactivate", "sign_out", "change_membership", "erase"]
 
@@ -47,7 +50,7 @@ def _without_password(names: Any) -> Iterator[Any]:
 
 
 @admin.register(Group)
-class RightsGroupAdmin(LeastPrivilegeMixin, GroupAdmin):
+class RightsGroupAdmin(ProvenActsMixin, LeastPrivilegeMixin, GroupAdmin):
     pass
 
 

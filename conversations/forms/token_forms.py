@@ -41,6 +41,14 @@ _GATEWAY_LABELS = {
 }
 
 
+def scopes_for(user: Any) -> list[tuple[str, Any]]:
+    """The choices of scopes that this user may give to a token."""
+    refused = set() if user.is_staff else {Scope.ADMIN_READ.value}
+    if not user.is_superuser:
+        refused.add(Scope.SCIM.value)
+    return [each for each in Scope.choices if each[0] not in refused]
+
+
 class ScopesField(forms.MultipleChoiceField):
     widget = forms.CheckboxSelectMultiple
 
@@ -139,10 +147,7 @@ class TokenForm(LimitsForm):
         self.instance.user = user
         self.fields["label"].initial = ""
         scopes: Any = self.fields["scopes"]
-        refused = set() if user.is_staff else {Scope.ADMIN_READ.value}
-        if not user.is_superuser:
-            refused.add(Scope.SCIM.value)
-        scopes.choices = [each for each in Scope.choices if each[0] not in refused]
+        scopes.choices = scopes_for(user)
         models: Any = self.fields["allowed_models"]
         models.queryset = router.available(user)
         models.label_from_instance = _name

@@ -12,6 +12,7 @@ from django.utils.translation import gettext_lazy as _
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods
 
+from conversations.access.reauthentication import requires_proof
 from conversations.models.access_token import AccessToken, Scope
 from conversations.pages.connect.snippets import GROUPS, Snippet
 from llm import router
@@ -33,6 +34,7 @@ class ConnectForm(forms.Form):
 
 
 @login_required
+@requires_proof("POST")
 @never_cache
 @require_http_methods(["GET", "HEAD", "POST"])
 def connect(request: HttpRequest) -> HttpResponse:

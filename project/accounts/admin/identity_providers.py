@@ -11,7 +11,9 @@ from django.http import HttpRequest
 from django.urls import reverse
 from django.utils.translation import gettext_lazy as _
 
-from llm.admin.bases import ReadOnlyAdmin, SecretFormAdmin
+from conversations.admin.proven_acts import ProvenActsMixin
+from llm.admin.bases import SecretFormAdmin
+from project.accounts.admin.second_factors import OfPeopleAdmin
 from project.accounts.models import GroupMapping, IdentityProvider, Invitation
 
 for _model in (SocialApp, SocialToken, SocialAccount):  # of django-allauth's own admin
@@ -48,7 +50,7 @@ class OnlySuperusers(admin.ModelAdmin):
 
 
 @admin.register(IdentityProvider)
-class IdentityProviderAdmin(OnlySuperusers, SecretFormAdmin):
+class IdentityProviderAdmin(ProvenActsMixin, OnlySuperusers, SecretFormAdmin):
     inlines = [GroupMappingInline]
     list_display = ["label", "slug", "kind", "enabled", "new_accounts", "secret_hint"]
     list_filter = ["kind", "enabled"]
@@ -86,6 +88,9 @@ class IdentityProviderAdmin(OnlySuperusers, SecretFormAdmin):
         (_("Groups"), {"fields": ["groups_claim"]}),
     ]
 
+    def has_secret(self, object_id: str | None) -> bool:
+        return True
+
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> list[str]:
         """People's identities are stored with the short name."""
         return [*self.readonly_fields, *(["slug"] if obj else [])]
@@ -117,7 +122,7 @@ class InvitationAdmin(admin.ModelAdmin):
 
 
 @admin.register(SocialAccount)
-class IdentityAdmin(ReadOnlyAdmin):
+class IdentityAdmin(OfPeopleAdmin):
     """Deleting one disconnects a provider from an account."""
 
     list_display = ["user", "provider", "uid", "last_login", "date_joined"]
@@ -125,6 +130,3 @@ class IdentityAdmin(ReadOnlyAdmin):
     list_filter = ["provider"]
     search_fields = ["=user__username", "=uid"]
     fields = ["user", "provider", "uid", "last_login", "date_joined"]
-
-    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return admin.ModelAdmin.has_delete_permission(self, request, obj)

@@ -10,6 +10,7 @@ from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseRedirect
 
 from conversations.admin.people import PeopleAdmin
+from conversations.admin.proven_acts import ask_for_proof
 from project.accounts.models import RequiredPasswordChange
 
 admin.site.unregister(User)
@@ -24,9 +25,14 @@ class AccountsAdmin(PeopleAdmin):
         if not change:
             _require_change(obj)
 
+    def has_secret(self, object_id: str | None) -> bool:
+        return object_id is None  # the password of a new account
+
     def user_change_password(
         self, request: HttpRequest, id: str, form_url: str = ""
     ) -> HttpResponse:
+        if asked := ask_for_proof(request, has_secret=True):
+            return asked
         response: HttpResponse = super().user_change_password(request, id, form_url)
         is_changed = isinstance(response, HttpResponseRedirect)
         if request.method == "POST" and is_changed and id != str(request.user.pk):

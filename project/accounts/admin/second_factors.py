@@ -9,18 +9,29 @@ from allauth.mfa.models import Authenticator
 from django.contrib import admin
 from django.http import HttpRequest
 
+from conversations.admin.least_privilege import may_manage
 from llm.admin.bases import ReadOnlyAdmin
 
 admin.site.unregister(Authenticator)  # of django-allauth: its form has the secret
 
 
+class OfPeopleAdmin(ReadOnlyAdmin):
+    """Rows by which people sign in. Staff delete those of accounts without more rights
+    than they have; their own on the page Account, which asks for a proof."""
+
+    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        if not admin.ModelAdmin.has_delete_permission(self, request, obj):
+            return False
+        if obj is None:
+            return True
+        is_own = obj.user_id == request.user.pk
+        return not is_own and may_manage(request.user, obj.user)
+
+
 @admin.register(Authenticator)
-class SecondFactorAdmin(ReadOnlyAdmin):
+class SecondFactorAdmin(OfPeopleAdmin):
     list_display = ["user", "type", "created_at", "last_used_at"]
     list_filter = ["type"]
     list_select_related = ["user"]
     search_fields = ["=user__username"]
     fields = ["user", "type", "created_at", "last_used_at"]
-
-    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return admin.ModelAdmin.has_delete_permission(self, request, obj)

@@ -5,13 +5,15 @@ from __future__ import annotations
 import logging
 from typing import Any
 
+from allauth.account.models import EmailAddress
 from allauth.account.signals import user_logged_in
 from allauth.socialaccount.models import SocialAccount
-from django.db.models.signals import post_delete
+from django.contrib.auth import get_user_model
+from django.db.models.signals import post_delete, pre_delete
 
 from conversations.access.session_marks import SECOND_FACTOR
 from project.accounts.identities.claims import merge_claims, sync_groups
-from project.accounts.models import IdentityProvider
+from project.accounts.models import IdentityProvider, Invitation
 
 logger = logging.getLogger(__name__)
 
@@ -19,6 +21,7 @@ logger = logging.getLogger(__name__)
 def connect() -> None:
     user_logged_in.connect(note_provider)
     post_delete.connect(delete_identities, sender=IdentityProvider)
+    pre_delete.connect(delete_invitations, sender=get_user_model())
 
 
 def note_provider(
@@ -42,3 +45,11 @@ def note_provider(
 def delete_identities(*, instance: IdentityProvider, **_: Any) -> None:
     """Another provider of the same short name must not sign in these people."""
     SocialAccount.objects.filter(provider=instance.slug).delete()
+
+
+def delete_invitations(*, instance: Any, **_: Any) -> None:
+    """They name a person who is erased."""
+    addresses = EmailAddress.objects.filter(user=instance)
+    emails = {instance.email, *addresses.values_list("email", flat=True)} - {""}
+    for row in Invitation.objects.filter(email__in=[each.lower() for each in emails]):
+        row.delete()

@@ -7,6 +7,7 @@ be a way to more rights. Source: RFC 7643, RFC 7644.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import Any
 
 from django.contrib.auth.models import Group, User
@@ -144,7 +145,7 @@ class ScimGroup(_Paths, SCIMGroup):
         self.obj.save()
         _store_external_id(self.obj, group=self.obj)
         if self._new_members is not None:
-            self.obj.user_set.set(_find_members(self._new_members))
+            self._set_members(_find_members(self._new_members))
 
     def delete(self) -> None:
         self._check_changeable()
@@ -153,7 +154,7 @@ class ScimGroup(_Paths, SCIMGroup):
     def handle_add(self, path: Any, value: Any, operation: Any) -> None:
         self._check_changeable()
         _check_members_path(path)
-        self.obj.user_set.add(*_find_members(value))
+        self._add(_find_members(value))
 
     def handle_remove(self, path: Any, value: Any, operation: Any) -> None:
         self._check_changeable()
@@ -161,9 +162,9 @@ class ScimGroup(_Paths, SCIMGroup):
             value = [{"value": named[1]}]
         _check_members_path(path)
         if value is None:
-            self.obj.user_set.clear()
+            self._set_members([])
         else:
-            self.obj.user_set.remove(*_find_members(value))
+            self._remove(_find_members(value))
 
     def handle_replace(self, path: Any, value: Any, operation: Any) -> None:
         self._check_changeable()
@@ -175,7 +176,24 @@ class ScimGroup(_Paths, SCIMGroup):
             self.save()
         elif path.first_path != ("id", None, None):  # which Okta repeats
             _check_members_path(path)
-            self.obj.user_set.set(_find_members(value))
+            self._set_members(_find_members(value))
+
+    # By each user's own relation, so that the audit log names whom a change concerns.
+
+    def _set_members(self, users: Iterable[User]) -> None:
+        """Staff stay in the group: programs neither add nor remove them."""
+        wanted = set(users)
+        current = set(self.obj.user_set.filter(is_staff=False, is_superuser=False))
+        self._remove(current - wanted)
+        self._add(wanted - current)
+
+    def _add(self, users: Iterable[User]) -> None:
+        for user in users:
+            user.groups.add(self.obj)
+
+    def _remove(self, users: Iterable[User]) -> None:
+        for user in users:
+            user.groups.remove(self.obj)
 
     def _check_changeable(self) -> None:
         if self.obj.pk and self.obj.permissions.exists():

@@ -6,13 +6,14 @@ import re
 from typing import Any
 
 import pytest
-from django.contrib.auth.models import User
+from django.contrib.auth.models import Group, User
 from django.core import mail
+from django.core.cache import cache
 from django.test import Client
 
 from conversations.access.session_marks import PROVEN_AT
 from conversations.models import AccessToken, SignedInSession
-from tests.conversations.scene import PASSWORD, a_user, bearer, signed_in
+from tests.conversations.scene import PASSWORD, a_model, a_user, bearer, signed_in
 
 pytestmark = pytest.mark.django_db
 
@@ -132,3 +133,51 @@ def test_sessions_are_ended_after_a_proof_only(stale: Client, ada: User):
     refused = stale.delete("/api/sessions/")
     assert refused.json()["error"]["code"] == "reauthentication_required"
     assert other.get("/account/").status_code == 200
+
+
+def test_a_token_for_a_program_is_made_after_the_proof_only(stale: Client):
+    a_model("m-1")
+    form = {"label": "x", "model": "m-1"}
+    asked = stale.post("/connect/", form)
+    assert asked["Location"].startswith("/account/confirm/?next=")
+    assert not AccessToken.objects.exists()
+
+
+def as_superuser(user: User) -> None:
+    User.objects.filter(pk=user.pk).update(is_staff=True, is_superuser=True)
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["conversations/accesstoken/add/", "auth/user/{ada}/change/", "auth/group/add/"],
+)
+def test_the_admin_asks_before_it_gives_rights(stale: Client, ada: User, path: str):
+    cache.clear()  # which counts the proofs of a minute
+    as_superuser(ada)
+    where = f"/admin/{path.format(ada=ada.pk)}"
+    assert stale.get(where).status_code == 200
+    asked = stale.post(where, {"name": "Law"})
+    assert asked.status_code == 302
+    assert asked["Location"].startswith("/account/confirm/?next=")
+    assert not Group.objects.filter(name="Law").exists()
+    stale.post("/account/confirm/", {"password": PASSWORD, "next": where})
+    assert Group.objects.filter(name="Law").exists() == ("group" in path)
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["auth/user/add/", "auth/user/{ada}/password/", "accounts/identityprovider/add/"],
+)
+def test_a_form_with_a_secret_is_shown_after_the_proof(
+    stale: Client, ada: User, path: str
+):
+    cache.clear()
+    as_superuser(ada)
+    where = f"/admin/{path.format(ada=ada.pk)}"
+    for asked in (stale.get(where), stale.post(where, {"password1": "of-another"})):
+        assert asked.status_code == 302
+        assert asked["Location"].startswith("/account/confirm/?next=")
+    assert "of-another" not in str(dict(stale.session))
+    done = stale.post("/account/confirm/", {"password": PASSWORD, "next": where})
+    assert done["Location"] == where
+    assert stale.get(where).status_code == 200

@@ -9,9 +9,11 @@ import pytest
 from django.contrib.auth.models import Group, Permission, User
 from django.test import Client
 
+from conversations.audit.models import AuditEvent
 from conversations.models import AccessToken
 from conversations.models.access_token import Scope
-from tests.conversations.scene import a_user, bearer, signed_in
+from project.accounts.models import Invitation
+from tests.conversations.scene import a_user, bearer, signed_in, staff
 
 pytestmark = pytest.mark.django_db
 
@@ -86,6 +88,12 @@ def test_only_superusers_are_offered_the_scope(root: User):
         == 400
     )
     assert signed_in(root).post("/tokens/", fields).status_code == 200
+    clerk = staff("clerk", "add_accesstoken", "view_accesstoken")
+    page = "/admin/conversations/accesstoken/add/"
+    signed_in(clerk).post(page, {**fields, "user": clerk.pk})
+    assert not AccessToken.objects.filter(user=clerk).exists()
+    signed_in(clerk).post(page, {**fields, "user": clerk.pk, "scopes": ["chat"]})
+    assert AccessToken.objects.get(user=clerk).scopes == ["chat"]
 
 
 def test_a_user_is_made_found_changed_and_deleted(program: Program):
@@ -163,6 +171,33 @@ def test_groups_have_members(program: Program):
     assert [each["display"] for each in shown["groups"]] == ["Developers"]
     assert program("delete", f"Groups/{key}").status_code == 204
     assert not Group.objects.filter(pk=key).exists()
+
+
+def test_members_are_recorded_and_staff_stay(program: Program):
+    ada, chief = a_user("ada"), a_user("chief", is_staff=True)
+    group = Group.objects.create(name="Law")
+    chief.groups.add(group)
+    where = f"Groups/{group.pk}"
+    added = {"op": "add", "path": "members", "value": [{"value": str(ada.pk)}]}
+    program.patch(where, added)
+    program.patch(where, {"op": "replace", "path": "members", "value": []})
+    program.patch(where, added)
+    program.patch(where, {"op": "remove", "path": "members"})
+
+    events = AuditEvent.objects.filter(subject=ada.pk, action="user.change")
+    assert [json.loads(each.text.details) for each in events.order_by("pk")] == [
+        {"after": {"groups": {"added": ["Law"]}}},
+        {"before": {"groups": {"removed": ["Law"]}}},
+    ] * 2
+    assert list(group.user_set.all()) == [chief]
+
+
+def test_an_erased_person_leaves_no_invitation(db):
+    zoe = a_user("zoe", email="Zoe@acme.org")
+    Invitation.objects.create(email="zoe@acme.org")
+    Invitation.objects.create(email="bob@acme.org")
+    zoe.delete()
+    assert [row.email for row in Invitation.objects.all()] == ["bob@acme.org"]
 
 
 def test_it_is_no_way_to_more_rights(program: Program, root: User):

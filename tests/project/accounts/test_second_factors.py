@@ -12,6 +12,7 @@ from allauth.mfa.totp.internal.auth import (
     hotp_value,
     yield_hotp_counters_from_time,
 )
+from allauth.socialaccount.models import SocialAccount
 from cryptography.fernet import Fernet
 from django.conf import settings as project_settings
 from django.contrib.auth.models import User
@@ -23,7 +24,7 @@ from conversations.access.policy import terms
 from conversations.access.session_user import user_from_session
 from conversations.models import TermsVersion
 from llm.db.encrypted_field import decrypt
-from tests.conversations.scene import PASSWORD, a_user
+from tests.conversations.scene import PASSWORD, a_user, signed_in, staff
 
 pytestmark = pytest.mark.django_db
 
@@ -233,3 +234,25 @@ def test_the_terms_come_after_the_second_factor(settings: Any):
     assert client.get("/library/").status_code == 200
     TermsVersion.objects.update(number=None)
     terms.forget()
+
+
+@pytest.mark.parametrize("model", [Authenticator, SocialAccount])
+def test_staff_reset_no_sign_in_of_accounts_with_more_rights(model: Any):
+    people = {
+        "chief": User.objects.create_superuser("chief"),
+        "user": User.objects.create_user("user"),
+        "clerk": staff("clerk", f"delete_{model._meta.model_name}", "view_user"),
+    }
+    extra = {"type": "totp", "data": {}} if model is Authenticator else {"uid": "1"}
+    rows = {
+        name: model.objects.create(
+            user=user, **extra, **({"provider": name} if "uid" in extra else {})
+        )
+        for name, user in people.items()
+    }
+    client = signed_in(people["clerk"])
+    for name, row in rows.items():
+        page = f"/admin/{model._meta.label_lower.replace('.', '/')}/{row.pk}/delete/"
+        answer = client.post(page, {"post": "yes"})
+        assert (name, answer.status_code) == (name, 302 if name == "user" else 403)
+        assert model.objects.filter(pk=row.pk).exists() == (name != "user")
