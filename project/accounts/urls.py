@@ -67,6 +67,11 @@ if saml.IS_INSTALLED:
             provider_sign_in.begin_saml,
             name="saml_login",
         ),
+        path(
+            "saml/<slug:organization_slug>/acs/",
+            provider_sign_in.receive_saml,
+            name="saml_acs",
+        ),
         path("", include("allauth.socialaccount.providers.saml.urls")),
     ]
 urlpatterns: list[URLPattern | URLResolver] = [

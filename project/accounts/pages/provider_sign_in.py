@@ -14,10 +14,17 @@ from allauth.socialaccount.providers.openid_connect import views
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import render
 from django.views.decorators.cache import never_cache
-from django.views.decorators.http import require_GET, require_http_methods
+from django.views.decorators.csrf import csrf_exempt
+from django.views.decorators.http import (
+    require_GET,
+    require_http_methods,
+    require_POST,
+)
 from requests import RequestException
 
 logger = logging.getLogger(__name__)
+
+MAX_SAML_RESPONSE = 300_000  # bytes
 
 View = Callable[..., HttpResponse]
 #: What a provider that is down, or that speaks no OpenID Connect, causes.
@@ -66,6 +73,26 @@ def begin(request: HttpRequest, provider_id: str) -> HttpResponse:
 @require_http_methods(["GET", "HEAD", "POST"])
 def begin_saml(request: HttpRequest, organization_slug: str) -> HttpResponse:
     return begin(request, organization_slug)
+
+
+@never_cache
+@csrf_exempt  # a provider sends the form; the response answers a request of a session
+@require_POST
+def receive_saml(request: HttpRequest, organization_slug: str) -> HttpResponse:
+    """A provider's response, which waits in a session of its own: anybody can send one,
+    so only for providers that exist, and of limited size."""
+    from allauth.socialaccount.providers.saml import views as saml_views  # an extra
+
+    try:
+        get_adapter().get_provider(request, organization_slug)
+    except SocialApp.DoesNotExist as exc:
+        raise Http404 from exc
+    if len(request.body) > MAX_SAML_RESPONSE:
+        return HttpResponse(status=413)
+    answer: HttpResponse = saml_views.acs(request, organization_slug)
+    for cookie in answer.cookies.values():
+        cookie["httponly"] = True
+    return answer
 
 
 @never_cache
