@@ -71,6 +71,11 @@ class TurnQuerySet(models.QuerySet["Turn"]):
     def not_finished(self) -> TurnQuerySet:
         return self.filter(status__in=Turn.UNFINISHED)
 
+    def of_others(self, conversation_id: str) -> TurnQuerySet:
+        """Messages of people to whom the conversation does not belong."""
+        rows = self.filter(conversation=conversation_id)
+        return rows.exclude(author=None, author_name="")
+
     def steering(self, conversation_id: str) -> TurnQuerySet:
         """Queued messages that join the conversation's running turn, in order."""
         asked = self.filter(status=Turn.Status.QUEUED).exclude(steering="")

@@ -401,7 +401,9 @@ def _decisions(
     if not runnable:
         return decisions
     has_files = "gateway" not in turn.options and turn.conversation.folder_id
-    if turn_context.sources or turn_context.blocks or has_files:
+    may_act = any(tool.asks_after_untrusted for tool in runnable.values())
+    is_foreign = turn_context.sources or turn_context.blocks or has_files
+    if is_foreign or (may_act and _has_words_of_others(turn)):
         return replace(decisions, has_untrusted_input=lambda: True)
     return replace(
         decisions,
@@ -409,6 +411,17 @@ def _decisions(
             [*history.before, *history.question], tools
         ),
     )
+
+
+def _has_words_of_others(turn: Turn) -> bool:
+    """Whether the chat was imported from a file, or another person writes in it: a
+    tool acts with the rights and sign-ins of this turn's author alone."""
+    conversation = turn.conversation
+    if conversation.import_key or turn.author_id is not None:
+        return True
+    if turn.parent_id is None or conversation.is_from_api:
+        return False
+    return Turn.objects.of_others(conversation.pk).exists()
 
 
 def _pending_response(turn: Turn, committed: int) -> ProviderResponse | None:

@@ -21,6 +21,7 @@ from llm.http import client
 from llm.wire.deltas import Delta, FinishDelta, TextDelta, ToolCallDelta
 from llm.wire.items import user_message
 from llm.wire.request import Request
+from tests.conversations.scene import a_user
 from tests.conversations.script import Script
 from tools.execution.without_approval import without_approval
 from tools.models import HttpTool, PermittedTools
@@ -166,9 +167,11 @@ def offer(monkeypatch: pytest.MonkeyPatch) -> Callable[[World], None]:
     return offer
 
 
-async def run(conversation: Conversation, item: dict[str, Any]) -> Turn:
+async def run(
+    conversation: Conversation, item: dict[str, Any], author: Any = None
+) -> Turn:
     """The turn of this message, once nothing more happens without a person."""
-    opened = await sync_to_async(conversation.open_turn)([item])
+    opened = await sync_to_async(conversation.open_turn)([item], author=author)
     engine.submit(opened.turn.pk, conversation.pk)
     async with asyncio.timeout(60):
         async for batch in engine.subscribe(opened.turn.pk):
@@ -211,6 +214,36 @@ async def test_an_injection_has_no_unasked_effect(
     question = await open_question()
     assert world.effects == []
     assert (question.tool_call.name, question.arguments) == (goal, GOALS[goal])
+
+
+async def test_words_of_another_person_do_not_act_with_ones_rights(
+    conversation, model, offer, running
+):
+    """Mallory writes in a shared chat; the tools of its owner do not follow."""
+    world = World("page", "", POLICIES[1])
+    offer(world)
+    mallory = await sync_to_async(a_user)("mallory")
+    model.is_asleep = True
+    await run(conversation, user_message(injected("send_money", "{call}")), mallory)
+    model.is_asleep = False
+    await run(conversation, user_message("And now?"))
+    assert (await open_question()).tool_call.name == "send_money"
+    assert world.effects == []
+
+
+async def test_words_of_an_imported_chat_do_not_act(
+    conversation, model, offer, running
+):
+    world = World("page", "", POLICIES[1])
+    offer(world)
+    model.is_asleep = True
+    await run(conversation, user_message(injected("send_money", "{call}")))
+    model.is_asleep = False
+    await Conversation.objects.filter(pk=conversation.pk).aupdate(import_key="file:1")
+    await conversation.arefresh_from_db()
+    await run(conversation, user_message("And now?"))
+    assert (await open_question()).tool_call.name == "send_money"
+    assert world.effects == []
 
 
 #: What a foreign text looks like elsewhere than in a tool's plain answer.
