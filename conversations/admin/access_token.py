@@ -100,7 +100,8 @@ class AccessTokenAdmin(ProvenActsMixin, RevocationMixin, LargeTableAdmin):
 
     def get_form(self, request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
         form = super().get_form(request, *args, **kwargs)
-        if (scopes := form.base_fields.get("scopes")) is not None:
+        scopes: Any = form.base_fields.get("scopes")
+        if scopes is not None:
             scopes.choices = scopes_for(request.user)
         return form
 

@@ -45,7 +45,7 @@ class ProvenActsMixin(admin.ModelAdmin):
         form_url: str = "",
         extra_context: dict[str, Any] | None = None,
     ) -> HttpResponse:
-        asked = ask_for_proof(request, has_secret=self.has_secret(object_id))
-        return asked or super().changeform_view(
+        question = ask_for_proof(request, has_secret=self.has_secret(object_id))
+        return question or super().changeform_view(
             request, object_id, form_url, extra_context
         )

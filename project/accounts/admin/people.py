@@ -31,8 +31,8 @@ class AccountsAdmin(PeopleAdmin):
     def user_change_password(
         self, request: HttpRequest, id: str, form_url: str = ""
     ) -> HttpResponse:
-        if asked := ask_for_proof(request, has_secret=True):
-            return asked
+        if question := ask_for_proof(request, has_secret=True):
+            return question
         response: HttpResponse = super().user_change_password(request, id, form_url)
         is_changed = isinstance(response, HttpResponseRedirect)
         if request.method == "POST" and is_changed and id != str(request.user.pk):
