@@ -63,7 +63,7 @@ class FrameReader:
     def _take_whole(self, chunk: bytes) -> bytes:
         """The whole frames up to the end of `chunk`; the rest waits."""
         if self._tail:
-            edge = self._tail[-1][-3:]
+            edge = b"".join(self._tail[-3:])[-3:]  # reads may be of one byte
             if not _END.search(edge + chunk):
                 self._tail.append(chunk)  # a frame of megabytes is joined once
                 return b""
