@@ -116,6 +116,9 @@ class UsageLimitAdmin(_AmountsAdmin):
         extra_context = {**(extra_context or {}), "warnings": current_warnings()}
         return super().changelist_view(request, extra_context)
 
+    class Media:
+        css = {"all": ["css/tool-admin.css"]}
+
     @admin.display(description=_("for"))
     def shown_subject(self, row: UsageLimit) -> str:
         return row.subject
