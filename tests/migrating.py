@@ -9,6 +9,17 @@ from django.db.migrations.executor import MigrationExecutor
 from django.db.migrations.loader import MigrationLoader
 
 
+class SingleMigrations(MigrationLoader):
+    """Without the squashed migrations, which create the newest tables at once: in the
+    middle of the others they would reset the tables that Django has in mind."""
+
+    def load_disk(self) -> None:
+        super().load_disk()
+        self.disk_migrations = {
+            key: each for key, each in self.disk_migrations.items() if not each.replaces
+        }
+
+
 def create_old_tables(app: str, name: str) -> Apps:
     """Remove all our tables, and create those of this migration."""
     for each in ("conversations", "tools", "llm"):
@@ -18,7 +29,6 @@ def create_old_tables(app: str, name: str) -> Apps:
 
 def migrate_to(app: str, name: str) -> Apps:
     executor = MigrationExecutor(connection)
-    # Not by the squashed migrations, which create the newest tables at once.
-    executor.loader = MigrationLoader(connection, replace_migrations=False)
+    executor.loader = SingleMigrations(connection, replace_migrations=False)
     executor.migrate([(app, name)])
     return executor.loader.project_state([(app, name)]).apps

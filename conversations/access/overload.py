@@ -1,8 +1,8 @@
 """Whether this process has more work than it can do in time, and so refuses new work.
 
-The server's watchdog and the engine note here what they measure. Every entry point
-calls `check_room` before anything else, which reads a few numbers: a refusal must cost
-less than the work that it spares.
+The server's watchdog calls `Load.update` fifty times a second. Every entry point calls
+`check_room` before anything else, which reads the result: a refusal must cost less than
+the work that it spares.
 """
 
 from __future__ import annotations
@@ -35,14 +35,17 @@ class Load:
 
     lag: float = 0.0  # seconds that the event loop calls a timer late, on average
     memory: float = 0.0  # megabytes
+    excess: str = ""  # the setting whose limit was reached at the last update
     refusals: int = 0  # since the process began
     #: Read when asked; the engine puts its own functions here.
     start_wait: Callable[[], float] = field(default=_zero)  # seconds
     waiting_turns: Callable[[], float] = field(default=_zero)
     connections: Callable[[], float] = field(default=_zero)
 
-    def note_lag(self, seconds: float) -> None:
-        self.lag += _NEWEST * (seconds - self.lag)
+    def update(self, delay: float) -> None:
+        """`delay`: seconds by which the event loop has called this late."""
+        self.lag += _NEWEST * (delay - self.lag)
+        self.excess = find_excess(self)
 
     def note_memory(self) -> None:
         self.memory = _resident()
@@ -53,12 +56,12 @@ load = Load()
 
 def check_room() -> None:
     """Raises ServerBusy if a limit of this process is reached. Any thread."""
-    if find_excess():
+    if load.excess:
         load.refusals += 1
         raise ServerBusy(retry_after=_RETRY_AFTER)
 
 
-def find_excess() -> str:
+def find_excess(load: Load) -> str:
     """The setting whose limit is reached, or ""."""
     for name, value in (
         ("MAX_LAG", load.lag),

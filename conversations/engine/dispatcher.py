@@ -250,7 +250,8 @@ class Dispatcher:
     ) -> asyncio.Future[Work | None] | None:
         """Claim and load the turn once fewer than MAX_STARTS turns do so; None if a
         drain has begun."""
-        async with self._starts:
+        await self._starts.acquire(attempt.owner or attempt.turn_id)
+        try:
             if self._tasks.draining:
                 return None
             task = asyncio.current_task()
@@ -259,6 +260,8 @@ class Dispatcher:
             loading = self._database.write(claim_and_load, attempt)
             await asyncio.wait([loading])
             return loading
+        finally:
+            self._starts.release()
 
     async def _create_run(
         self, attempt: ClaimAttempt, loading: asyncio.Future[Work | None]

@@ -61,7 +61,7 @@ class Watchdog:
 
     def _check_delay(self) -> None:
         delay = self._loop.time() - self._due
-        overload.load.note_lag(delay)
+        overload.load.update(delay)
         if delay > LIMIT:
             self._record_stall(delay, self._cpu_time() - self._cpu_before)
         self._set_timer()

@@ -41,7 +41,7 @@ BOUNDS = {
     "/v1/chat/completions": (145, 35),
     "/v1/messages": (150, 35),
     "/v1/responses": (147, 36),
-    "/api/conversations/": (402, 104),
+    "/api/conversations/": (404, 105),
 }
 #: Requests that are counted. The smallest count holds: in the others the server also
 #: ends the request before, or renews leases.

@@ -198,13 +198,13 @@ class Leases:
                 columns = {m: getattr(wanted, m) for m in MEASURES}
                 is_leased = bool(lease.update(**columns, expires_at=expires_at))
             if is_leased:
-                _change_balance(key, used=spent, leased=wanted - granted)
+                change_balance(key, used=spent, leased=wanted - granted)
                 return True
             beyond = (spent - granted).at_least(Amounts())
             # Without its owner, it was deleted while a call was running.
             if beyond != Amounts() and _has_owner(key):
                 _find_balance(key)
-                _change_balance(key, used=beyond)
+                change_balance(key, used=beyond)
             return False
 
     def _enlarge(self, limit: AppliedLimit, needed: Amounts) -> None:
@@ -346,7 +346,7 @@ def _sum_of(balance: LimitBalance) -> Amounts:
     )
 
 
-def _change_balance(
+def change_balance(
     key: BalanceKey, *, used: Amounts, leased: Amounts | None = None
 ) -> None:
     balance = LimitBalance.objects.filter(**_balance(key))

@@ -62,12 +62,6 @@ class FairSlots:
                 return
         self._free += 1
 
-    async def __aenter__(self) -> None:
-        await self.acquire()
-
-    async def __aexit__(self, *exc: object) -> None:
-        self.release()
-
     def _forget(self, owner: Hashable, waiter: _Waiter) -> None:
         queue = self._waiting.get(owner)
         if queue is None or waiter not in queue:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -10,7 +9,7 @@ from django.urls import reverse
 
 from conversations.access import overload
 from conversations.access.errors import ServerBusy
-from conversations.access.overload import Load, check_room, find_excess
+from conversations.access.overload import Load, check_room
 from conversations.models import Turn
 from tests.conversations.scene import signed_in
 
@@ -25,9 +24,8 @@ def load(monkeypatch: pytest.MonkeyPatch) -> Load:
 
 
 @pytest.fixture
-def busy(load: Load, settings: Any) -> Iterator[None]:
-    settings.MAX_LAG, load.lag = 0.5, 0.5
-    return None
+def busy(load: Load) -> None:
+    load.excess = "MAX_LAG"
 
 
 @pytest.mark.parametrize("name", [*MEASURES, "MAX_CONNECTIONS"])
@@ -36,6 +34,7 @@ def test_each_limit_refuses_once_it_is_reached(name: str, load: Load, settings: 
         setattr(settings, each, 5)
     load.lag = load.memory = 4.9
     load.start_wait = load.waiting_turns = load.connections = lambda: 4
+    load.update(4.9)
     check_room()
     match name:
         case "MAX_LAG":
@@ -48,24 +47,26 @@ def test_each_limit_refuses_once_it_is_reached(name: str, load: Load, settings: 
             load.waiting_turns = lambda: 5
         case _:
             load.connections = lambda: 5
-    assert find_excess() == name
+    load.update(5)
+    assert load.excess == name
     with pytest.raises(ServerBusy) as caught:
         check_room()
     assert caught.value.retry_after
     assert load.refusals == 1
     setattr(settings, name, 0)
+    load.update(0)
     check_room()
 
 
 def test_one_stall_is_no_overload_and_a_lasting_one_is(load: Load, settings: Any):
     settings.MAX_LAG = 1
-    load.note_lag(20)  # a pause of the machine
+    load.update(20)  # a pause of the machine
     check_room()
     for _ in range(200):
-        load.note_lag(1.2)
-    assert find_excess() == "MAX_LAG"
+        load.update(1.2)
+    assert load.excess == "MAX_LAG"
     for _ in range(200):
-        load.note_lag(0.01)
+        load.update(0.01)
     check_room()
 
 

@@ -197,13 +197,13 @@ def test_a_fault_with_one_balance_holds_up_no_other(monkeypatch: Any):
     second = AppliedLimit(key, "total", first.caps)
     for each in (first, second):
         admit(process, each)
-    change = leases._change_balance
+    change = leases.change_balance
 
     def change_second(key: BalanceKey, **changes: Any) -> None:
         return _fail() if key == first.key else change(key, **changes)
 
     with monkeypatch.context() as patch:
-        patch.setattr(leases, "_change_balance", change_second)
+        patch.setattr(leases, "change_balance", change_second)
         with pytest.raises(ConnectionError):
             process.flush(returns_all=True)
     assert amounts_taken(second.key) == ONE
