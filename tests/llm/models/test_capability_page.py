@@ -10,6 +10,7 @@ import pytest
 from django.contrib.auth.models import Permission, User
 from django.test import Client
 from django.utils import timezone
+from django.utils.formats import date_format
 from django.utils.html import strip_tags
 
 from llm import router
@@ -48,7 +49,7 @@ def change(client: Client, model: LanguageModel, name: str, **fields: Any) -> st
 
 
 def test_each_capability_names_its_source_and_date(admin_client: Client, model):
-    today = f"{timezone.localdate():%m/%d/%Y}"
+    today = date_format(timezone.localdate(), "DATE_FORMAT")
     assert source(admin_client, model, "sampling").endswith(
         f"bundled data {bundled_date()}"
     )
