@@ -63,8 +63,18 @@ def pytest_unconfigure() -> None:
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
     translation.deactivate()  # of a request of the test before
+    _forget_terms()
     for mark in item.iter_markers("needs_program"):
         need_program(*mark.args)
+
+
+def _forget_terms() -> None:
+    """An engine that ends with a test may have read its terms after the test forgot
+    them; all later tests would be asked to accept them."""
+    from conversations.access.policy import terms
+
+    if terms.state.number:
+        terms.forget()
 
 
 @pytest.hookimpl(trylast=True)  # after the teardown of the fixtures and the event loop
