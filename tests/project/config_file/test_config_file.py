@@ -406,7 +406,7 @@ def test_the_key_that_this_server_makes_for_itself_is_not_dumped():
         (
             "{temperature = 0.5}",
             "{temperature = 1979-05-27}",
-            "providers[Local].models[llama].options: this has a value that JSON does not",
+            "providers[Local].models[llama].options: this has a value that JSON",
         ),
         (
             "{temperature = 0.5}",
