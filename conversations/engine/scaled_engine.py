@@ -228,11 +228,11 @@ class ScaledEngine(Engine):
         )
 
     async def _poll_fallback(self) -> None:
-        """Serve subscribers from rows where these are ahead of a silent log: its server
-        may be unavailable, refuse writes, or have lost events."""
+        """Serve subscribers from rows where these are ahead of a silent log: Redis or
+        PostgreSQL may be unavailable, refuse writes, or have lost events."""
         quiet = self.loop.time() - POLL_INTERVAL
         logs = self._shared_log.active_logs()
-        waiting = {m.turn_id: m for m in logs if m.received_at < quiet}
+        waiting = {log.turn_id: log for log in logs if log.received_at < quiet}
         if not waiting:
             return
         known = {

@@ -16,9 +16,9 @@ from llm.provider import Route
 def find(turn: Turn) -> list[Route]:
     """The routes to the pool's hosts that can be called now, in the order of calls.
 
-    By weight a conversation stays with its host. Empty without a pool, if the turn has
-    another model by now, and where none of the hosts can be called: then the turn's own
-    model answers.
+    With the strategy `weights` a conversation stays with its host. Empty if the turn
+    names no pool, if its model was changed to one outside of the pool, or if none of
+    the hosts can be called: then the turn's own model answers.
     """
     name = turn.options.get(POOL)
     pool = find_pool(name, turn.actor) if name else None
@@ -36,5 +36,5 @@ def _usable_routes(turn: Turn, models: list[LanguageModel]) -> Iterator[Route]:
     for model in models:
         try:
             yield router.route_of(model, user=turn.actor)
-        except LLMError:
+        except LLMError:  # without a usable key, for example: the other hosts answer
             continue

@@ -1,10 +1,10 @@
-"""What a process says to the others over PostgreSQL, and hears from them.
+"""Notifications between processes by PostgreSQL's LISTEN and NOTIFY.
 
 One connection listens; another executes the statements of the event log and sends
 notifications. PostgreSQL delivers a NOTIFY to all listening processes, and takes a lock
-at its commit, so what is to be said is collected and said at most twenty times a second
-(the publisher's ids of turns: with each of its writes). A payload has ids only. It may
-be lost, so every receiver also polls from time to time.
+of the whole database at its commit. So this process collects notifications and sends
+them at most twenty times a second; only the publisher announces turns with each of its
+writes. A payload has ids only. It may be lost, so every receiver also polls.
 
 Source: https://www.postgresql.org/docs/15/sql-notify.html
 """
@@ -37,7 +37,7 @@ EVENTS = "parley_events"  # ids of turns that have new events
 NOTIFICATIONS = "parley_notifications"  # `<kind> <id> <id> ...`
 GROUPS = "parley_groups"  # messages of the channel layer, as JSON
 MAX_PAYLOAD = 7900  # bytes; PostgreSQL allows 7999
-PAUSE = 0.05  # seconds between two sendings
+PAUSE = 0.05  # seconds for which notifications are collected
 BACKOFF = 1.0  # seconds; longest pause between two attempts to connect
 
 _SEND = """
@@ -53,16 +53,16 @@ class PostgresBus:
         self.statements = StatementConnection()
         self.loop = asyncio.get_running_loop()
         self.on_events: Callable[[Sequence[str] | None], None] = lambda turn_ids: None
-        self._name = uuid.uuid4().hex  # of this process among the senders
+        self._name = uuid.uuid4().hex  # by which this process skips its own messages
         self._on_notification = on_notification
         self._outgoing: list[tuple[str, str]] = []  # channels and payloads
         self._work = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
-        self._unheard = ThrottledWarning(
+        self._receive_warning = ThrottledWarning(
             logger, "notifications cannot be read from PostgreSQL: %s"
         )
-        self._fault = ThrottledWarning(logger, "a notification failed: %s")
-        self._unsent = ThrottledWarning(
+        self._dispatch_warning = ThrottledWarning(logger, "a notification failed: %s")
+        self._send_warning = ThrottledWarning(
             logger, "notifications cannot be sent through PostgreSQL: %s"
         )
 
@@ -111,8 +111,8 @@ class PostgresBus:
         parameters = {"channels": [*channels], "payloads": [*payloads]}
         try:
             await self.statements.fetch(_SEND, parameters)
-        except POSTGRES_ERRORS as exc:  # those that wait for them poll
-            self._unsent.log(type(exc).__name__)
+        except POSTGRES_ERRORS as exc:  # lost, and found by the receivers' polling
+            self._send_warning.log(type(exc).__name__)
 
     # Receiving
 
@@ -123,7 +123,7 @@ class PostgresBus:
             try:
                 await self._listen()
             except POSTGRES_ERRORS as exc:
-                self._unheard.log(type(exc).__name__)
+                self._receive_warning.log(type(exc).__name__)
             if self.loop.time() - began > BACKOFF:
                 pause = 0.1
             await asyncio.sleep(pause)
@@ -136,24 +136,23 @@ class PostgresBus:
         ) as listening:
             for channel in (EVENTS, NOTIFICATIONS, GROUPS):
                 await listening.execute(f"LISTEN {channel}".encode())
-            self.on_events(None)  # what was announced before was not received
+            self.on_events(None)  # announcements before LISTEN were not received
             async for notice in listening.notifies():
                 try:
                     self.dispatch(notice.channel, notice.payload)
                 except Exception as exc:
-                    self._fault.log(type(exc).__name__, exc_info=exc)
+                    self._dispatch_warning.log(type(exc).__name__, exc_info=exc)
 
     def dispatch(self, channel: str, payload: str) -> None:
-        match channel:
-            case "parley_events":
-                self.on_events(payload.split(" "))
-            case "parley_notifications":
-                kind, *ids = payload.split(" ")
-                self._on_notification(kind, ids)
-            case "parley_groups":
-                sender, group, message = orjson.loads(payload)
-                if sender != self._name:  # its own pages have it already
-                    _deliver_to_pages(group, message)
+        if channel == EVENTS:
+            self.on_events(payload.split(" "))
+        elif channel == NOTIFICATIONS:
+            kind, *ids = payload.split(" ")
+            self._on_notification(kind, ids)
+        elif channel == GROUPS:
+            sender, group, message = orjson.loads(payload)
+            if sender != self._name:  # `group_send` has delivered it here
+                _deliver_to_pages(group, message)
 
 
 def _deliver_to_pages(group: str, message: dict[str, Any]) -> None:
@@ -162,16 +161,16 @@ def _deliver_to_pages(group: str, message: dict[str, Any]) -> None:
         layer.deliver(group, message)
 
 
-_running: list[PostgresBus] = []  # of this process: one, or none
+_running: list[PostgresBus] = []  # the bus of this process's engine, if it runs
 
 
-def running_bus() -> PostgresBus | None:
-    """The bus of this process's engine. Any thread may call it."""
+def get_running_bus() -> PostgresBus | None:
+    """The bus of this process's engine; None without an engine. Thread-safe."""
     return _running[-1] if _running else None
 
 
-def event_payloads(turn_ids: Iterable[str]) -> Iterator[str]:
-    """Payloads that announce new events of these turns, each short enough."""
+def build_event_payloads(turn_ids: Iterable[str]) -> Iterator[str]:
+    """Yield payloads of at most MAX_PAYLOAD that announce new events of these turns."""
     payload = ""
     for turn_id in turn_ids:
         if len(payload) + 1 + len(turn_id) > MAX_PAYLOAD:

@@ -10,13 +10,13 @@ from __future__ import annotations
 from typing import Any
 
 from conversations.engine.local_channel_layer import LocalLayer
-from conversations.engine.postgresql.bus import running_bus
+from conversations.engine.postgresql.bus import get_running_bus
 
 
 class PostgresLayer(LocalLayer):
     """Pages join on the engine's event loop; any loop may send."""
 
     async def group_send(self, group: str, message: dict[str, Any]) -> None:
-        if bus := running_bus():
+        if bus := get_running_bus():
             bus.loop.call_soon_threadsafe(bus.send_to_group, group, message)
         await super().group_send(group, message)

@@ -1,4 +1,4 @@
-"""A process's connections to PostgreSQL on its event loop, beside Django's."""
+"""Asynchronous connection to PostgreSQL for the event log, beside Django's."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class StatementConnection:
     when it is needed."""
 
     def __init__(self) -> None:
-        self.connection_count = 0  # connections made; before each, data may be lost
+        self.connection_count = 0  # a new one may find the unlogged tables empty
         self._connection: AsyncConnection[Any] | None = None
         self._connecting = asyncio.Lock()
 

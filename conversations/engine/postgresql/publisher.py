@@ -1,9 +1,9 @@
 """PostgreSQL publisher for the events of this process's runs.
 
 Runs append and continue. One task writes what all of them have appended in one
-statement, which also announces their turns, then collects for 40 ms. The table may
-become unavailable and come back empty, so the events of a run are kept until its end
-and can be written again.
+statement, which also announces their turns, then waits for 40 ms. A crash of PostgreSQL
+empties the table, so this process has the events of a run in memory until its end and
+can write them again.
 """
 
 from __future__ import annotations
@@ -15,7 +15,11 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from conversations.engine.postgresql import tables
-from conversations.engine.postgresql.bus import EVENTS, PostgresBus, event_payloads
+from conversations.engine.postgresql.bus import (
+    EVENTS,
+    PostgresBus,
+    build_event_payloads,
+)
 from conversations.engine.postgresql.connection import POSTGRES_ERRORS
 from conversations.engine.process import crash_points
 from conversations.engine.process.task_shutdown import cancel_and_wait
@@ -25,7 +29,7 @@ from conversations.throttled_warning import ThrottledWarning
 
 logger = logging.getLogger(__name__)
 
-PAUSE = 0.04  # seconds of collecting between two writes
+PAUSE = 0.04  # seconds for which events are collected between two writes
 MAX_WRITE_SIZE = 1024 * 1024  # bytes of one write, unless one batch is larger
 FIRST_PAUSE, BACKOFF = 0.1, 1.0  # seconds between two attempts, at first and at most
 UNSENT_RETENTION = 60.0  # seconds for which a finished log waits for PostgreSQL
@@ -121,7 +125,7 @@ class PostgresPublisher:
             await self._verify()
         changed, self._changed = self._changed, set()
         try:
-            for rows in self._portions(changed):
+            for rows in self._split_into_writes(changed):
                 await self._write(rows)
         except BaseException:
             self._changed |= changed
@@ -130,7 +134,7 @@ class PostgresPublisher:
             if log.closed and log.is_sent:
                 self._forget(log)
 
-    def _portions(self, changed: Iterable[RunLog]) -> Iterator[list[_Row]]:
+    def _split_into_writes(self, changed: Iterable[RunLog]) -> Iterator[list[_Row]]:
         logs = [log for log in changed if not log.is_fenced]
         limit_memory(logs, self._logs.values())
         rows: list[_Row] = []
@@ -157,7 +161,7 @@ class PostgresPublisher:
                 "firsts": [row.batch.first for row in rows],
                 "data": [row.batch.data for row in rows],
                 "channel": EVENTS,
-                "payloads": [*event_payloads(dict.fromkeys(turn_ids))],
+                "payloads": [*build_event_payloads(dict.fromkeys(turn_ids))],
             },
         )
         crash_points.reach("outbox.send:after")

@@ -22,7 +22,7 @@ from conversations.engine.shared_log.subscriber import (
     StoredBatch,
 )
 
-PAUSE = 0.01  # seconds between two reads, so that one has the news of several processes
+PAUSE = 0.01  # seconds between two reads; one reads what several processes announced
 
 
 class PostgresSubscriber(LogSubscriber):
@@ -58,5 +58,5 @@ class PostgresSubscriber(LogSubscriber):
             if len(batches) == READ_LIMIT:
                 self.request_read([turn_id])
 
-    async def _rest(self) -> None:
+    async def _pause(self) -> None:
         await asyncio.sleep(PAUSE)

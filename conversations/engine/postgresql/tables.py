@@ -1,8 +1,8 @@
-"""SQL of the tables that only PostgreSQL has: batches of events, and rate limits.
+"""SQL of the unlogged tables of PostgreSQL: batches of events, and rate limits.
 
-They are UNLOGGED: written without a log, so they cost little, and empty after a crash
-of PostgreSQL. Then runs write the events of their turns again, and the other turns are
-read from their rows.
+PostgreSQL writes no log for them, so writes cost little, and empties them after a
+crash. Then runs write the events of their turns again, and subscribers read the other
+turns from their rows.
 
 Source: https://www.postgresql.org/docs/15/sql-createtable.html
 """
@@ -12,7 +12,7 @@ from __future__ import annotations
 from django.db import connection
 
 FINISHED_EXPIRY = 60  # seconds after which events of finished turns are deleted
-UNFINISHED_EXPIRY = 24 * 3600  # seconds after which any are; the rows have them
+UNFINISHED_EXPIRY = 24 * 3600  # seconds after which those of unfinished turns are
 
 #: Write batches of events, except those of runs that have lost their claim, and
 #: announce the turns. Returns the turns whose run has lost its claim: the row of the
@@ -80,7 +80,8 @@ OR (
 """
 
 
-#: A bucket that was not used for two minutes is full.
+#: A bucket is full two minutes after its last use at the latest, so a row that is three
+#: minutes old says nothing.
 _DELETE_FULL = """
 DELETE FROM conversations_ratelimit
 WHERE at < extract(epoch FROM clock_timestamp()) - 180
@@ -88,8 +89,8 @@ WHERE at < extract(epoch FROM clock_timestamp()) - 180
 
 
 def delete_old() -> int:
-    """Delete events of turns that are over or deleted, where their process could not,
-    and unused rate limits. Synchronous; returns how many batches."""
+    """Delete unused rate limits, and events of turns that are over or deleted, which a
+    process that ended has left. Synchronous; returns the number of batches."""
     with connection.cursor() as cursor:
         cursor.execute(_DELETE_FULL)
         cursor.execute(_DELETE_OLD)

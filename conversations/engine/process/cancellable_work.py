@@ -1,4 +1,4 @@
-"""Work in the background that ends when staff cancel it, whatever it waits for."""
+"""Background work that staff can interrupt, whatever it waits for."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable, Coroutine
 from conversations.engine.database.executor import Database
 from llm.db.outages import UNREACHABLE
 
-CANCEL_INTERVAL = 0.3  # seconds between two looks whether the work is cancelled
+CANCEL_INTERVAL = 0.3  # seconds between two reads of `is_cancelled`
 
 
 class CancelledByStaff(Exception):
@@ -20,13 +20,14 @@ async def run_cancellable(
     database: Database,
     is_cancelled: Callable[[], bool],
 ) -> None:
-    """Await `work`, and what it raises. Raises CancelledByStaff once it has ended
-    because of `is_cancelled`, a synchronous look at a row: the page of another process
-    may have changed it."""
+    """Await `work`, and cancel it once `is_cancelled`, which is called in a database
+    thread, returns True: staff may have changed the row in another process.
+
+    Raises what `work` raises, and CancelledByStaff once it has ended by the cancel."""
     working = asyncio.create_task(work)
     try:
         while not (await asyncio.wait([working], timeout=CANCEL_INTERVAL))[0]:
-            if await _look(database, is_cancelled) and working.cancel():
+            if await _read(database, is_cancelled) and working.cancel():
                 break
     finally:
         working.cancel()
@@ -36,7 +37,7 @@ async def run_cancellable(
     working.result()
 
 
-async def _look(database: Database, is_cancelled: Callable[[], bool]) -> bool:
+async def _read(database: Database, is_cancelled: Callable[[], bool]) -> bool:
     try:
         return await database.read(is_cancelled)
     except UNREACHABLE:  # the work itself finds out whether it can go on

@@ -10,14 +10,14 @@ from collections.abc import Hashable
 
 
 class FairSlots:
-    """At most `count` holders. Of those that wait, the owners are served one after
-    another, and each owner's work in its order: who asks a hundred times delays others
-    by one place. Use it on one event loop.
+    """At most `count` pieces of work have a slot. The owners of waiting work are served
+    in turn, and each owner's work in its order: a hundred pieces of one owner delay
+    another owner's by one slot. For one event loop.
     """
 
     def __init__(self, count: int) -> None:
         self._free = count
-        #: By owner, whose turn it is first.
+        #: By owner; the next owner is the first key.
         self._waiting: dict[Hashable, deque[_Waiter]] = {}
 
     @property
@@ -26,8 +26,8 @@ class FairSlots:
 
     @property
     def longest_wait(self) -> float:
-        """Seconds that the first of those that wait has waited. Any thread."""
-        began = [_began(queue) for queue in list(self._waiting.values())]
+        """Seconds for which the oldest waiting work has waited. Thread-safe."""
+        began = [_waits_since(queue) for queue in list(self._waiting.values())]
         return max(0.0, time.monotonic() - min(began, default=math.inf))
 
     def locked(self) -> bool:
@@ -50,7 +50,7 @@ class FairSlots:
         return True
 
     def release(self) -> None:
-        """Give the place to the next owner's first waiter, else free it."""
+        """Give the slot to the next owner's first waiter, else free it."""
         while self._waiting:
             owner = next(iter(self._waiting))
             queue = self._waiting.pop(owner)
@@ -79,7 +79,7 @@ class _Waiter:
         self.since = time.monotonic()
 
 
-def _began(queue: deque[_Waiter]) -> float:
+def _waits_since(queue: deque[_Waiter]) -> float:
     try:
         return queue[0].since
     except IndexError:  # the event loop has served it meanwhile

@@ -1,4 +1,4 @@
-"""Where a turn's events are in Redis. No IO.
+"""Keys and limits of a turn's events in Redis. No IO.
 
 A turn's log is the stream `parley:turn:<id>`. Each stream entry is a batch of events
 (`shared_log/batches.py`); its id is the position of the first, `<epoch>-<sequence>`, so

@@ -1,4 +1,4 @@
-"""Notifications between processes."""
+"""Interface of the notifications between processes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The event log of many processes."""
+"""Event log of many processes, over Redis or PostgreSQL."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
-"""The logs of turns that have subscribers in this process, copied from the log that
-all processes share.
+"""Copies of the shared event log, for turns that have subscribers in this process.
 
-What is new is read for all turns in one round trip: when another process announces it,
-and once a second for turns of which nothing is received.
+The new batches of all turns are read in one round trip: when another process announces
+them, and once a second for turns of which nothing is received.
 """
 
 from __future__ import annotations
@@ -69,7 +68,7 @@ class StoredBatch:
 
 
 class LogSubscriber:
-    """Subclasses read batches, and learn which turns have new ones. `errors`: what
+    """Subclasses learn which turns have new batches, and read them. `errors`: what
     reading raises while the shared log is unavailable. `storage`: its name in the
     process's log."""
 
@@ -133,7 +132,7 @@ class LogSubscriber:
     def active_logs(self) -> list[SharedTurnLog]:
         """The logs of turns that are not over and have subscribers."""
         logs = self._logs.values()
-        return [m for m in logs if m.subscriber_count and not m.ended]
+        return [log for log in logs if log.subscriber_count and not log.ended]
 
     def list_open(self) -> list[SharedTurnLog]:
         logs = list(self._logs.values())
@@ -156,8 +155,8 @@ class LogSubscriber:
         `_apply` it. Raises one of `errors`."""
         raise NotImplementedError
 
-    async def _rest(self) -> None:
-        """Wait before the next turns are read."""
+    async def _pause(self) -> None:
+        """Wait before the next read."""
 
     # Reading
 
@@ -171,10 +170,9 @@ class LogSubscriber:
         loop = asyncio.get_running_loop()
         while True:
             await asyncio.sleep(POLL_INTERVAL)
-            quiet = loop.time() - POLL_INTERVAL
-            self.request_read(
-                [m.turn_id for m in self.active_logs() if m.received_at < quiet]
-            )
+            limit = loop.time() - POLL_INTERVAL
+            silent = [log for log in self.active_logs() if log.received_at < limit]
+            self.request_read([log.turn_id for log in silent])
 
     async def _run(self) -> None:
         pause = 0.05
@@ -196,7 +194,7 @@ class LogSubscriber:
             finally:
                 for log in logs:
                     log.first_read.set()
-            await self._rest()
+            await self._pause()
 
     def _apply(self, log: SharedTurnLog, batches: Sequence[StoredBatch]) -> None:
         self._add(log, unpack_all(log.turn_id, batches))

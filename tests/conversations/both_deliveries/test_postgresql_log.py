@@ -344,8 +344,8 @@ async def test_pages_of_other_processes_hear_of_a_group_once(
 
 def test_ids_of_many_turns_share_payloads_of_a_length_that_postgresql_takes():
     turns = [f"resp_{number:032}" for number in range(1000)]
-    payloads = [*buses.event_payloads(turns)]
+    payloads = [*buses.build_event_payloads(turns)]
     assert " ".join(payloads).split(" ") == turns
     assert max(map(len, payloads)) <= buses.MAX_PAYLOAD
     assert len(payloads) == 5
-    assert [*buses.event_payloads([])] == []
+    assert [*buses.build_event_payloads([])] == []
