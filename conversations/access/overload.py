@@ -1,8 +1,8 @@
-"""Whether this process has more work than it can do in time, and so refuses new work.
+"""Overload protection: a process measures its load, and refuses work above its limits.
 
 The server's watchdog calls `Load.update` fifty times a second. Every entry point calls
 `check_room` before anything else, which reads the result: a refusal must cost less than
-the work that it spares.
+the work that it avoids.
 """
 
 from __future__ import annotations
@@ -10,19 +10,20 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from mmap import PAGESIZE
 from pathlib import Path
 
 from django.conf import settings
 
 from conversations.access.errors import ServerBusy
 
-#: What the newest of the watchdog's measurements, 50 a second, counts for the mean.
+#: Weight of the newest measurement in the mean lag. At 50 measurements a second the
+#: mean follows a change within about a second.
 _NEWEST = 0.02
 _RETRY_AFTER = 2.0  # seconds
-_STATM = Path(
-    "/proc/self/statm"
-)  # pages; https://docs.kernel.org/filesystems/proc.html
-_PAGE = 4096 / 1e6  # megabytes
+#: In pages of memory; https://docs.kernel.org/filesystems/proc.html
+_STATM = Path("/proc/self/statm")
+_PAGE = PAGESIZE / 1e6  # megabytes
 
 
 def _zero() -> float:
@@ -31,19 +32,19 @@ def _zero() -> float:
 
 @dataclass(slots=True)
 class Load:
-    """What this process measured last."""
+    """The newest measurements of this process, and functions that measure."""
 
-    lag: float = 0.0  # seconds that the event loop calls a timer late, on average
+    lag: float = 0.0  # mean seconds by which the event loop calls a timer late
     memory: float = 0.0  # megabytes
     excess: str = ""  # the setting whose limit was reached at the last update
     refusals: int = 0  # since the process began
-    #: Read when asked; the engine puts its own functions here.
+    #: Called at each update; the engine sets its own functions.
     start_wait: Callable[[], float] = field(default=_zero)  # seconds
     waiting_turns: Callable[[], float] = field(default=_zero)
     connections: Callable[[], float] = field(default=_zero)
 
     def update(self, delay: float) -> None:
-        """`delay`: seconds by which the event loop has called this late."""
+        """`delay`: seconds by which the event loop has called this too late."""
         self.lag += _NEWEST * (delay - self.lag)
         self.excess = find_excess(self)
 
@@ -55,7 +56,7 @@ load = Load()
 
 
 def check_room() -> None:
-    """Raises ServerBusy if a limit of this process is reached. Any thread."""
+    """Raises ServerBusy if a limit of this process is reached. Thread-safe."""
     if load.excess:
         load.refusals += 1
         raise ServerBusy(retry_after=_RETRY_AFTER)

@@ -1,4 +1,4 @@
-"""Forms of the admin that ask for a proof of who is there."""
+"""Admin forms that ask for the password or a second factor (REAUTHENTICATE_AFTER)."""
 
 from __future__ import annotations
 
@@ -15,11 +15,12 @@ from conversations.access.session_marks import is_proven_lately
 
 
 def ask_for_proof(request: HttpRequest, *, has_secret: bool) -> HttpResponse | None:
-    """Ask before a form with a secret is shown, and other forms when they are sent:
-    what was entered waits in the session meanwhile, where no secret belongs.
+    """None if the person signed in, or confirmed it, within REAUTHENTICATE_AFTER.
 
-    Raises ReauthenticationRequired: the middleware of django-allauth asks, and then
-    repeats the request.
+    Before a form with a secret is shown: a redirect to the page that asks. When another
+    form is sent: raises ReauthenticationRequired. Then the middleware of django-allauth
+    asks, stores what was entered in the session, where no secret belongs, and repeats
+    the request.
     """
     if is_proven_lately(request.session):
         return None
@@ -32,8 +33,8 @@ def ask_for_proof(request: HttpRequest, *, has_secret: bool) -> HttpResponse | N
 
 
 class ProvenActsMixin(admin.ModelAdmin):
-    """For rows by which people sign in or get rights. Outside of the transaction, which
-    the exception would end as a failure."""
+    """For rows by which people sign in or get rights. It asks before the transaction of
+    the form begins, which the exception would roll back."""
 
     def has_secret(self, object_id: str | None) -> bool:
         return False
@@ -45,7 +46,7 @@ class ProvenActsMixin(admin.ModelAdmin):
         form_url: str = "",
         extra_context: dict[str, Any] | None = None,
     ) -> HttpResponse:
-        question = ask_for_proof(request, has_secret=self.has_secret(object_id))
-        return question or super().changeform_view(
+        response = ask_for_proof(request, has_secret=self.has_secret(object_id))
+        return response or super().changeform_view(
             request, object_id, form_url, extra_context
         )

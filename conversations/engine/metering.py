@@ -20,7 +20,7 @@ from conversations.access import budget, rate_limits
 from conversations.access.admission import token_bucket_owner
 from conversations.access.errors import PriceUnknown
 from conversations.access.limits import admission as usage_limits
-from conversations.access.limits.amounts import Amounts, of_model
+from conversations.access.limits.amounts import Amounts, limits_of_model
 from conversations.access.limits.applicable import Applied
 from conversations.access.limits.leases import Reservation, leases
 from conversations.access.rate_limits import Charge
@@ -96,11 +96,11 @@ class Meter:
 
         Raises BudgetExhausted, PriceUnknown, Unauthorized, UsageLimitReached.
         """
-        limits = of_model(self._limits, route.model_id) if self._limits else ()
+        limits = limits_of_model(self._limits, route.model_id) if self._limits else ()
         amount = self._max_cost(request, route, limits)
         if limits:
             await self._reserve_limits(limits, request, amount)
-        else:  # so that each request has its reservation, if it has any
+        else:  # `_settle` finds a request's reservation by the request's number
             self._limit_reservations.append(Reservation([]))
         if not self._has_budget:
             return

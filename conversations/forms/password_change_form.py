@@ -17,7 +17,7 @@ class ThrottledPasswordChangeForm(PasswordChangeForm):
     def __init__(self, user: Any, *, request: Any, **kwargs: Any) -> None:
         super().__init__(user, **kwargs)
         # The page has more than this form; on a phone the keyboard would cover it.
-        del self.fields["old_password"].widget.attrs["autofocus"]
+        self.fields["old_password"].widget.attrs.pop("autofocus", None)
         self._request = request
 
     def clean_old_password(self) -> str:

@@ -83,7 +83,7 @@ class Exchange:
         self.headers: dict[bytes, bytes] = dict(scope["headers"])
         self.peer: str = (scope.get("client") or [""])[0]  # "" for a Unix socket
         self.started = False
-        self.has_failed = False  # after its start, so that the status tells nothing
+        self.has_failed = False  # although the status is 200: reported in the answer
         self._answering: asyncio.Task[Any] | None = None
         self._is_revoked = False
         self.response_headers: dict[str, str] = {}  # sent with the answer

@@ -23,8 +23,8 @@ from conversations.access.limits.amounts import (
     MEASURES,
     Amounts,
     AppliedLimit,
-    of_all_models,
-    of_model,
+    limits_of_all_models,
+    limits_of_model,
 )
 from conversations.access.limits.applicable import Applied, limits_of
 from conversations.access.limits.leases import (
@@ -56,13 +56,13 @@ def admit_message(
     """
     if applicable.state.exists is False:
         return
-    if applied := of_all_models(limits_of(user_id, token.pk if token else None)):
+    if applied := limits_of_all_models(limits_of(user_id, token.pk if token else None)):
         admit_request(applied, len(orjson.dumps(items)) if items else 0)
 
 
 def admit_request(applied: Applied, size: int) -> None:
     """Count one request of `size` bytes. Raises UsageLimitReached."""
-    applied = of_all_models(applied)
+    applied = limits_of_all_models(applied)
     counted = Amounts(requests=1, size=size)
     leases.settle(reserve(applied, counted + _LEAST), counted)
 
@@ -81,7 +81,7 @@ def charge_call(applied: Applied, call: ProviderCall, route: Route) -> None:
     cost, usage = cost_of(call, route), call.usage or UsageDelta()
     tokens = (usage.input_tokens or 0) + (usage.output_tokens or 0)
     used = Amounts(tokens=tokens, cost=nanos(cost) if cost is not None else 0)
-    leases.charge(of_model(applied, route.model_id), used)
+    leases.charge(limits_of_model(applied, route.model_id), used)
 
 
 def limit_error(limit: AppliedLimit, measure: str) -> UsageLimitReached:

@@ -113,13 +113,15 @@ class AppliedLimit:
     model_name: str = ""  # for people, of the limit of one model
 
 
-def of_all_models(limits: tuple[AppliedLimit, ...]) -> tuple[AppliedLimit, ...]:
-    """Without those of single models."""
+def limits_of_all_models(
+    limits: tuple[AppliedLimit, ...],
+) -> tuple[AppliedLimit, ...]:
+    """The limits of all models together, without those of one model."""
     return tuple(each for each in limits if each.key.model_id is None)
 
 
-def of_model(
+def limits_of_model(
     limits: tuple[AppliedLimit, ...], model_id: int | None
 ) -> tuple[AppliedLimit, ...]:
-    """Those that a call of this model is charged to."""
-    return tuple(e for e in limits if e.key.model_id in (None, model_id))
+    """The limits to which a call of this model is charged."""
+    return tuple(each for each in limits if each.key.model_id in (None, model_id))

@@ -129,9 +129,9 @@ def _look_up(user_id: int, token_id: int | None) -> Applied:
     found: list[AppliedLimit] = []
     for period in LimitPeriod.values:
         found += _of_period(user_id, period, by_period.pop((period, None), []), raises)
-    for (period, model_id), of_model in by_period.items():
-        name = of_model[0].model.public_name if of_model[0].model else ""
-        for each in _of_period(user_id, period, of_model, {}):
+    for (period, model_id), limits in by_period.items():
+        name = limits[0].model.public_name if limits[0].model else ""
+        for each in _of_period(user_id, period, limits, {}):
             key = replace(each.key, model_id=model_id)
             found.append(replace(each, key=key, model_name=name))
     return tuple(found)

@@ -1,6 +1,6 @@
 """Warnings before a limit of use refuses anything: stored for staff, sent to webhooks.
 
-People are warned by what their pages and `GET /api/limits/` say.
+People see on their pages and in `GET /api/limits/` how much is used.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from conversations.models.limits.limit_balance import LimitBalance, LimitWarning
 
 
 def warn(key: BalanceKey, caps: Caps, taken: Amounts) -> None:
-    """Note each measure of which so much is used that staff want to know. Nothing is
-    written twice."""
+    """Store a warning for each measure whose use has reached `warn_at` percent of its
+    cap, or the cap, and send it to webhooks. Each is stored and sent once."""
     for measure in MEASURES:
         cap, used = getattr(caps, measure), getattr(taken, measure)
         if not cap or 100 * used < caps.warn_at * cap:

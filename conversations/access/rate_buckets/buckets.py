@@ -1,5 +1,4 @@
-"""Token buckets: in the memory of one process, and what those of many processes have
-in common."""
+"""Token buckets in the memory of one process, and the base of those on a server."""
 
 from __future__ import annotations
 
@@ -15,9 +14,7 @@ from functools import cached_property
 from conversations.throttled_warning import ThrottledWarning
 
 MINUTE = 60.0  # seconds
-MAX_BUCKETS = (
-    100_000  # buckets; if there are more, those that are full again are deleted
-)
+MAX_BUCKETS = 100_000  # above it, buckets that are full again are deleted
 RETRY_PAUSE = 1.0  # seconds before the server is tried again after a failure
 
 logger = logging.getLogger(__name__)
@@ -126,18 +123,20 @@ def _level_after(each: Charge, level: float) -> float:
 
 class SharedBuckets(ABC):
     """Buckets on a server, for all processes: `take` in threads, `atake` in tasks.
-    While the server is unavailable, this process counts for itself."""
+
+    While the server is unavailable, this process counts for itself.
+    """
 
     def __init__(self, server: str) -> None:
         self._fallback = Buckets()
-        self._away_until = 0.0
+        self._unavailable_until = 0.0
         self._warning = ThrottledWarning(
             logger,
             f"{server} is unavailable (%s): this process applies the rate limits alone",
         )
 
     def take(self, owner: str, charges: Sequence[Charge]) -> Verdict:
-        if time.monotonic() < self._away_until:
+        if time.monotonic() < self._unavailable_until:
             return self._take_locally(owner, charges)
         try:
             return self._request(owner, charges)
@@ -145,7 +144,7 @@ class SharedBuckets(ABC):
             return self._take_locally(owner, charges, exc)
 
     async def atake(self, owner: str, charges: Sequence[Charge]) -> Verdict:
-        if time.monotonic() < self._away_until:
+        if time.monotonic() < self._unavailable_until:
             return self._take_locally(owner, charges)
         try:
             return await self._arequest(owner, charges)
@@ -173,7 +172,7 @@ class SharedBuckets(ABC):
         self, owner: str, charges: Sequence[Charge], exc: Exception | None = None
     ) -> Verdict:
         if exc is not None:
-            self._away_until = time.monotonic() + RETRY_PAUSE
+            self._unavailable_until = time.monotonic() + RETRY_PAUSE
             self._warning.log(type(exc).__name__)
         return self._fallback.take(owner, charges, time.monotonic())
 
@@ -181,6 +180,6 @@ class SharedBuckets(ABC):
 def verdict_of(
     charges: Sequence[Charge], is_allowed: bool, levels: Sequence[float]
 ) -> Verdict:
-    """From a server's reply."""
+    """The verdict of a server that returned the levels after the charges."""
     pairs = zip(charges, levels, strict=True)
     return Verdict(is_allowed, [BucketState(*pair) for pair in pairs])

@@ -1,7 +1,8 @@
 """Token buckets in PostgreSQL, changed by one function in one round trip.
 
-The function is that of the migration `_unlogged_tables`. It has connections of its own,
-so that a charge is neither undone by the caller's transaction nor locks until its end.
+The module `_unlogged_tables` of the migrations creates the function. Charges use
+connections of their own: on Django's, a rollback of the caller would undo them, and
+their locks would last until the end of the caller's transaction.
 """
 
 from __future__ import annotations
@@ -45,8 +46,8 @@ class PostgresBuckets(SharedBuckets):
         self._loops = PerLoop(_LoopConnection)
 
     async def aclose(self) -> None:
-        if found := self._loops.pop():
-            await found.close()
+        if loop_connection := self._loops.pop():
+            await loop_connection.close()
         with self._lock:
             connection, self._connection = self._connection, None
         if connection is not None:
@@ -56,13 +57,13 @@ class PostgresBuckets(SharedBuckets):
         with self._lock:
             if self._connection is None or self._connection.closed:
                 self._connection = Connection.connect(**_parameters())
-            found = self._connection.execute(_TAKE, _arguments(owner, charges))
-            return verdict_of(charges, *found.fetchall()[0])
+            cursor = self._connection.execute(_TAKE, _arguments(owner, charges))
+            return verdict_of(charges, *cursor.fetchall()[0])
 
     async def _arequest(self, owner: str, charges: Sequence[Charge]) -> Verdict:
         connection = await self._loops().connect()
-        found = await connection.execute(_TAKE, _arguments(owner, charges))
-        return verdict_of(charges, *(await found.fetchall())[0])
+        cursor = await connection.execute(_TAKE, _arguments(owner, charges))
+        return verdict_of(charges, *(await cursor.fetchall())[0])
 
     @cached_property
     def _failures(self) -> tuple[type[Exception], ...]:
@@ -70,6 +71,8 @@ class PostgresBuckets(SharedBuckets):
 
 
 class _LoopConnection:
+    """The connection of one event loop, opened at its first use."""
+
     def __init__(self) -> None:
         self._connection: AsyncConnection[Any] | None = None
         self._connecting = asyncio.Lock()

@@ -26,16 +26,16 @@ local now = time[1] + time[2] / 1000000
 local levels, allowed = {}, 1
 for i, key in ipairs(KEYS) do
   local limit, amount = tonumber(ARGV[4 * i - 3]), tonumber(ARGV[4 * i - 2])
-  local kept = redis.call('HMGET', key, 'level', 'at')
-  local level = tonumber(kept[1] or limit)
-  local passed = math.max(0, now - tonumber(kept[2] or now))
+  local stored = redis.call('HMGET', key, 'level', 'at')
+  local level = tonumber(stored[1] or limit)
+  local passed = math.max(0, now - tonumber(stored[2] or now))
   levels[i] = math.min(limit, level + passed * limit / 60)
   if ARGV[4 * i] == '0' and amount > 0
       and levels[i] + 0.000001 < math.min(amount, limit) then
     allowed = 0
   end
 end
-local told = {allowed}
+local reply = {allowed}
 for i, key in ipairs(KEYS) do
   local limit, amount = tonumber(ARGV[4 * i - 3]), tonumber(ARGV[4 * i - 2])
   if allowed == 1 and ARGV[4 * i - 1] == '1' then
@@ -44,9 +44,9 @@ for i, key in ipairs(KEYS) do
   local level = string.format('%.6f', levels[i])
   redis.call('HSET', key, 'level', level, 'at', string.format('%.6f', now))
   redis.call('EXPIRE', key, 180)
-  told[i + 1] = level
+  reply[i + 1] = level
 end
-return told
+return reply
 """
 
 

@@ -26,7 +26,7 @@ def note_reached(limit: AppliedLimit, measure: str) -> None:
 
 
 def note_scarce(key: BalanceKey, measure: str, cap: int) -> None:
-    """The share of a limit is used at which staff want a warning."""
+    """So much of a limit is used that its `warn_at`, or the limit, is reached."""
     _write(EventType.LIMIT_WARNING, key, measure, cap)
 
 
@@ -71,13 +71,13 @@ def _write(event: EventType, key: BalanceKey, measure: str, amount: int) -> None
         "token": token_id,
         "model": _model_name(key.model_id),
     }
-    of_model = "" if key.model_id is None else f":{key.model_id}"
+    model = "" if key.model_id is None else f":{key.model_id}"
     write_deliveries(
         event,
         data,
         user_id,
         group_id=group_id,
-        once_key=f"{event}:{key.kind}:{key.owner_id}:{key.period}{of_model}:{measure}:{amount}",
+        once_key=f"{event}:{key.kind}:{key.owner_id}:{key.period}{model}:{measure}:{amount}",
     )
 
 

@@ -1,4 +1,4 @@
-"""Names of the audit log's acts for people; the log and its export have the codes."""
+"""Labels of the audit log's actions; the log and its export have only the codes."""
 
 from __future__ import annotations
 
@@ -51,7 +51,8 @@ _VERBS: Mapping[str, Any] = {
 
 
 def label_action(code: str) -> str:
-    """ "API key: changed" for "key.change"; the code itself if it is a new one."""
+    """The label of a code, such as "API key: changed" for `key.change`; the code itself
+    if it has no label."""
     if code in _WHOLE:
         return str(_WHOLE[code])
     area, _dot, verb = code.partition(".")

@@ -158,7 +158,7 @@ class ShownWarning:
 
 
 def current_warnings() -> list[ShownWarning]:
-    """Those of the periods that run, newest first. One query."""
+    """The warnings of the current periods, newest first, by one query."""
     related = ("user", "group", "token", "model__provider")
     rows = LimitWarning.objects.select_related(*(f"balance__{r}" for r in related))
     current = map(period_name, LimitPeriod.values)

@@ -98,8 +98,9 @@ def _stop(rows: QuerySet[Conversation]) -> None:
 
 @transaction.atomic
 def _erase_history(user: Any) -> None:
-    """The admin's history about the person, about rows of the person, and about rows
-    that are gone but were named after the person. First, while the rows are there."""
+    """Erase the admin's history about the person and the person's rows, and the name in
+    the history of deleted rows. Call it before the rows are deleted: they name what to
+    look for."""
     own = ContentType.objects.get_for_model(get_user_model())
     LogEntry.objects.filter(content_type=own, object_id=str(user.pk)).delete()
     for rows in _rows_of(user):
@@ -138,11 +139,11 @@ def _erase_words_to_others(user: Any) -> Counter[str]:
     turns = Turn.objects.filter(author=user).exclude(conversation__owner=user)
     count = 0
     for item in Item.objects.filter(turn__in=turns).select_related("turn"):
-        if _is_said(item):
+        if _is_by_person(item):
             item.correct(_without_words(item.payload))
             count += 1
     SearchDocument.objects.filter(turn__in=turns).delete()  # made anew later
-    _erase_recorded(Conversation.objects.filter(turns__in=turns))
+    _erase_exchanges(Conversation.objects.filter(turns__in=turns))
     turns.update(author=None, author_name=ERASED)
     decided = Question.objects.filter(decided_by=user)
     decided.filter(answer__isnull=False).update(answer={})
@@ -150,9 +151,9 @@ def _erase_words_to_others(user: Any) -> Counter[str]:
     return Counter({"messages to others": count})
 
 
-def _is_said(item: Item) -> bool:
-    """Of a person: the input of a turn, and messages that joined its answer. Results of
-    tools that enter as messages are none."""
+def _is_by_person(item: Item) -> bool:
+    """Whether a person wrote the item: the input of a turn, or a message that joined a
+    running answer. Results of tools that enter as messages are not meant."""
     if item.origin == Item.Origin.INPUT:
         return True
     is_message = item.payload.get("role") == "user"
@@ -165,8 +166,8 @@ def _without_words(payload: Any) -> Any:
     return {**user_message(ERASED), "id": payload.get("id", "")}
 
 
-def _erase_recorded(conversations: QuerySet[Conversation]) -> None:
-    """What staff had recorded of providers: each later request repeats the words."""
+def _erase_exchanges(conversations: QuerySet[Conversation]) -> None:
+    """Delete the stored requests to providers: each later one repeats the words."""
     turns = Turn.objects.filter(conversation__in=conversations)
     ModelExchange.objects.filter(call__turn_id__in=turns.values("pk")).delete()
 

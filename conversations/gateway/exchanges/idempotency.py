@@ -1,7 +1,7 @@
 """`Idempotency-Key` on every POST of `/v1`: the same request gets the same answer.
 
-The answer is saved before its last bytes are sent, so whoever has received it can have
-it again. What failed is not saved: the request may then be sent again with its key.
+The answer is saved before its last bytes are sent, so a client that has received it can
+get it again. What failed is not saved: the request may then be sent again with its key.
 A message over a WebSocket has its key in the field `idempotency_key`.
 
 Source: https://datatracker.ietf.org/doc/draft-ietf-httpapi-idempotency-key-header/

@@ -1,4 +1,4 @@
-"""One request over a WebSocket with an idempotency key: its events, once or again."""
+"""Idempotency keys over a WebSocket: record a request's events, or repeat them."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from conversations.gateway.resources import Resources
 from conversations.models.gateway.answered_request import AnsweredRequest
 
 FIELD = "idempotency_key"
-_SOCKET = "websocket"  # stands for the path: another form of answer
+_SOCKET = "websocket"  # in place of a path: HTTP cannot repeat these events
 _COMPLETE = frozenset({"response.completed", "response.incomplete"})
-_END = b"\n"
+_SEPARATOR = b"\n"  # of the stored events
 
 Send = Callable[[bytes], Awaitable[None]]
 
 
 class SentEvents:
-    """Sends events by `send`, and saves them with the last one's arrival."""
+    """Sends events by `send`, and saves all of them before it sends the last one."""
 
     def __init__(self, row: AnsweredRequest, resources: Resources, send: Send) -> None:
         self._row = row
@@ -38,12 +38,12 @@ class SentEvents:
         if self._size <= MAX_ANSWER:
             self._texts.append(text)
         if kind in _COMPLETE:
-            whole = _END.join(self._texts) if self._size <= MAX_ANSWER else None
+            whole = _SEPARATOR.join(self._texts) if self._size <= MAX_ANSWER else None
             await self._resources.database.write(self._row.save_answer, 200, [], whole)
         await self._send(text)
 
     async def run(self, answering: Awaitable[None]) -> None:
-        """Await `answering`; what has failed is forgotten."""
+        """Await `answering`. Without a saved answer the key may be used again."""
         try:
             await answering
         except asyncio.CancelledError:
@@ -58,7 +58,8 @@ class SentEvents:
 async def repeat_or_record(
     key: Any, body: Mapping[str, Any], token_id: int, resources: Resources, send: Send
 ) -> SentEvents | None:
-    """Send the events that the same request got before, or return what records them.
+    """Send the saved events of the same request, or return an object that records new
+    ones.
 
     Raises BadIdempotencyKey, IdempotencyKeyReused, StillAnswering, AnswerNotSaved.
     """
@@ -69,6 +70,6 @@ async def repeat_or_record(
     )
     if is_first:
         return SentEvents(row, resources, send)
-    for text in row.read_body().split(_END):
+    for text in row.read_body().split(_SEPARATOR):
         await send(text)
     return None

@@ -60,8 +60,8 @@ class LimitBalance(models.Model):
 
 
 class LimitWarning(models.Model):
-    """Most of an amount was used, or all of it: told once, and again where the amount
-    was changed."""
+    """So much of a limit was used that staff want a warning, or all of it. Stored once
+    for each amount, so again after the limit was changed."""
 
     balance = models.ForeignKey(LimitBalance, models.CASCADE, related_name="warnings")
     measure = models.CharField(max_length=10)  # a field of `LimitedAmounts`

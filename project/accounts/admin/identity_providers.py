@@ -13,7 +13,7 @@ from django.utils.translation import gettext_lazy as _
 
 from conversations.admin.proven_acts import ProvenActsMixin
 from llm.admin.bases import SecretFormAdmin
-from project.accounts.admin.second_factors import OfPeopleAdmin
+from project.accounts.admin.second_factors import SignInMethodAdmin
 from project.accounts.models import GroupMapping, IdentityProvider, Invitation
 
 for _model in (SocialApp, SocialToken, SocialAccount):  # of django-allauth's own admin
@@ -122,7 +122,7 @@ class InvitationAdmin(admin.ModelAdmin):
 
 
 @admin.register(SocialAccount)
-class IdentityAdmin(OfPeopleAdmin):
+class IdentityAdmin(SignInMethodAdmin):
     """Deleting one disconnects a provider from an account."""
 
     list_display = ["user", "provider", "uid", "last_login", "date_joined"]

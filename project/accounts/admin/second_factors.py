@@ -15,9 +15,9 @@ from llm.admin.bases import ReadOnlyAdmin
 admin.site.unregister(Authenticator)  # of django-allauth: its form has the secret
 
 
-class OfPeopleAdmin(ReadOnlyAdmin):
+class SignInMethodAdmin(ReadOnlyAdmin):
     """Rows by which people sign in. Staff delete those of accounts without more rights
-    than they have; their own on the page Account, which asks for a proof."""
+    than they have; their own on the page Account, which asks for the password."""
 
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         if not admin.ModelAdmin.has_delete_permission(self, request, obj):
@@ -29,7 +29,7 @@ class OfPeopleAdmin(ReadOnlyAdmin):
 
 
 @admin.register(Authenticator)
-class SecondFactorAdmin(OfPeopleAdmin):
+class SecondFactorAdmin(SignInMethodAdmin):
     list_display = ["user", "type", "created_at", "last_used_at"]
     list_filter = ["type"]
     list_select_related = ["user"]
