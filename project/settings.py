@@ -119,7 +119,7 @@ DATABASES = {"default": env.database("DATABASE_URL")}
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 #: Whether web processes and workers share PostgreSQL; else one process has SQLite.
 IS_SCALED = is_postgres(env.text("DATABASE_URL", ""))
-#: Non-empty: they exchange events through Redis; empty: through PostgreSQL.
+#: If set, these processes exchange events through Redis, else through PostgreSQL.
 REDIS_URL = env.redis("REDIS_URL")
 CHANNEL_LAYERS = {"default": channel_layer(REDIS_URL, is_scaled=IS_SCALED)}
 if IS_SCALED:
@@ -401,9 +401,7 @@ STRUCTURED_OUTPUT_CORRECTIONS = env.limit("STRUCTURED_OUTPUT_CORRECTIONS", 1)
 TURN_CONCURRENCY = env.count("TURN_CONCURRENCY", 1000)  # concurrent turns of a process
 # Limits of a process above which it refuses new work for some seconds; 0: no limit.
 MAX_LAG = env.number("MAX_LAG", 0, 60, 1)  # mean seconds of the event loop's delay
-MAX_START_WAIT = env.number(
-    "MAX_START_WAIT", 0, 3600, 15
-)  # seconds until a turn starts
+MAX_START_WAIT = env.number("MAX_START_WAIT", 0, 3600, 15)  # seconds to a turn's start
 MAX_WAITING_TURNS = env.limit("MAX_WAITING_TURNS", 10_000)
 MAX_CONNECTIONS = env.limit("MAX_CONNECTIONS", 10_000)  # of programs and pages
 MAX_MEMORY = env.limit("MAX_MEMORY", 0)  # megabytes

@@ -206,7 +206,8 @@ def _read_networks(source: str, networks: Sequence[str]) -> tuple[Network, ...]:
     try:
         return tuple(map(parse_network, networks))
     except ValueError as exc:
-        raise InvalidTool(f"{source} names a network that is none: {exc}.") from exc
+        text = f"{source} names a network that is none: {exc}; write it as 10.1.0.0/16."
+        raise InvalidTool(text) from exc
 
 
 def _build_isolated_call(

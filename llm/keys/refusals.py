@@ -1,6 +1,6 @@
-"""What a host's refusal means for a key that staff test or probe: as in traffic.
+"""Store a host's refusal of a key that staff test or probe, as calls of users do.
 
-Other processes and this one read it from the key's row. Synchronous.
+All processes read the key's state from its row. Synchronous.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from django.utils import timezone
 
 from llm.errors import LLMError
 from llm.http.client import ProviderCall
-from llm.keys.selection import Disable, Rest, RestForModel, verdict_of
+from llm.keys.selection import Avoid, Disable, Rest, RestForModel, verdict_of
 from llm.models import ApiKey
 from llm.provider import Route
 
@@ -20,14 +20,14 @@ logger = logging.getLogger(__name__)
 
 
 def may_try_again(route: Route, call: ProviderCall) -> bool:
-    """Whether the host refused a token that was made with the key: it may have expired,
-    and a new one may work. The second refusal is the key's."""
+    """Whether the host refused a token that was derived from the key. It may have
+    expired, and a new one may work; a second refusal concerns the key itself."""
     return route.endpoint.credentials is not None and call.http_status == 401
 
 
 def note_refusal(route: Route, error: LLMError) -> bool:
-    """Store on the row of the route's key what the error means for it. True if the host
-    refused the key, also if that was known."""
+    """Disable the route's key or let it rest, as the error demands. True if the error
+    concerns the key, also if its row says so already."""
     verdict = verdict_of(error)
     if verdict is None or route.key_id is None:
         return False
@@ -47,6 +47,6 @@ def note_refusal(route: Route, error: LLMError) -> bool:
         case RestForModel(seconds):
             until = now + timedelta(seconds=seconds)
             rows.rest_for_model(route.model, until, reason, now)
-        case _:
-            return False
+        case Avoid():
+            return False  # a preference of one process, which no row has
     return True

@@ -410,15 +410,16 @@ def _of_tag(tag: str) -> dict[str, Any]:
 def _of_key(key: Mapping[str, Any]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name, value in key.items():
+        # A model call has a column `token_id`, and foreign keys for the others.
+        column = name if name == "token_id" else name.removesuffix("_id")
         if name == "day":
             found |= created_between(value, value)
         elif not name.endswith("_id"):
             found[name] = value
         elif value:
-            found[name if name == "token_id" else name.removesuffix("_id")] = value
+            found[column] = value
         else:
-            name = name if name == "token_id" else name.removesuffix("_id")
-            found[f"{name}__isnull"] = True
+            found[f"{column}__isnull"] = True
     return found
 
 

@@ -198,8 +198,10 @@ def _lists_without(request: HttpRequest, *actions: str) -> set[str]:
     """The lists of the file that this member of staff may not see or change: the file
     of those who may not is the file without them."""
     user = request.user
-    rows = {"usage_limits": "conversations.{}_usagelimit"}
-    rows["model_pools"] = "llm.{}_modelpool"
+    rows = {
+        "usage_limits": "conversations.{}_usagelimit",
+        "model_pools": "llm.{}_modelpool",
+    }
     closed = {
         name
         for name, permission in rows.items()

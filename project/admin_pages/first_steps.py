@@ -35,7 +35,7 @@ from project.diagnosis.facts import (
     is_secret_strong,
 )
 from project.environment.provider_accounts import DEMO
-from project.startup.isolation import isolated_tools
+from project.startup.isolation import list_isolated_tools
 from tools.python import sandbox
 
 OPERATE = "conversations.change_maintenance"
@@ -84,7 +84,7 @@ def first_steps(request: HttpRequest) -> list[Step]:
         "administrator": _administrator,
     }
     needed = dict(STEPS)
-    if isolated_tools():
+    if list_isolated_tools():
         makers["sandbox"] = _sandbox
         needed["sandbox"] = OPERATE
     has_perm = request.user.has_perm
@@ -329,7 +329,7 @@ def _administrator(request: HttpRequest) -> Step:
 
 
 def _sandbox(request: HttpRequest) -> Step:
-    names = ", ".join(isolated_tools())
+    names = ", ".join(list_isolated_tools())
     is_available = sandbox.is_available()
     state = _("%(names)s: in a sandbox without network.")
     if not is_available:

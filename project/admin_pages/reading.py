@@ -99,8 +99,8 @@ def _read(
         return view(request, *args, **kwargs)  # it answers that there is no such row
     if not found or found[0] == request.user.pk:
         return view(request, *args, **kwargs)
-    if asked := _ask(request):
-        return _refusal(view, request, args, kwargs) or asked
+    if form := _ask(request):
+        return _refusal(view, request, args, kwargs) or form
     if request.method != "POST":
         current_act().is_reading = True
     response = view(request, *args, **kwargs)
@@ -117,8 +117,9 @@ def _read(
 def _refusal(
     view: View, request: HttpRequest, args: Any, kwargs: dict[str, Any]
 ) -> HttpResponseBase | None:
-    """What the page answers to who may not see it: nobody is asked why for nothing.
-    The page is neither drawn nor does it leave a record."""
+    """The page's own refusal, so that staff who may not see it are asked for no reason;
+    None if they may. The view runs in a transaction that is rolled back, and its
+    template is not rendered."""
     if request.method != "GET":
         return None
     with transaction.atomic():

@@ -79,17 +79,18 @@ def set_hosts(path: str, row: ModelPool, hosts: Hosts, findings: Findings) -> No
         return
     members: list[PoolMember] = []
     for name, weight in hosts.items():
-        if (model := _find_model(name)) is None:
+        if (model := find_model(name)) is None:
             findings.problems.append(f"{path}: there is no model {name!r}.")
             return
         members.append(PoolMember(pool=row, model=model, weight=weight))
     row.members.all().delete()
     for member in members:
         member.save()
-    named = ", ".join(f"{name} ({weight})" for name, weight in hosts.items())
-    findings.changes.append(f"{path}: now {named or 'none'}")
+    names = ", ".join(f"{name} ({weight})" for name, weight in hosts.items())
+    findings.changes.append(f"{path}: now {names or 'none'}")
 
 
-def _find_model(name: str) -> LanguageModel | None:
-    provider, _, own = name.partition("/")
-    return LanguageModel.objects.filter(provider__name=provider, name=own).first()
+def find_model(full_name: str) -> LanguageModel | None:
+    """The model that a file names as `provider/model`."""
+    provider, _, name = full_name.partition("/")
+    return LanguageModel.objects.filter(provider__name=provider, name=name).first()

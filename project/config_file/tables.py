@@ -101,7 +101,7 @@ PRESET = Kind(
     links=["tools", "sources", "groups", "allowed_models"],
     references=["language_model", "owner_group"],
 )
-#: Found by its subject and period; see `usage_limits.py`.
+#: Found by its subject, model and period; see `usage_limits.py`.
 USAGE_LIMIT = Kind(
     model=UsageLimit, identity="period", references=["user", "group", "model"]
 )
@@ -136,8 +136,8 @@ def convert_value(column: models.Field[Any, Any], value: Any) -> Any:
 
 
 def _to_json(value: Any) -> Any:
-    """A text is read. Raises WrongValue for what no database stores: times, numbers
-    that are not finite, halves of surrogate pairs."""
+    """A string is parsed as JSON. Raises WrongValue for values that no database stores:
+    times, numbers that are not finite, halves of surrogate pairs."""
     if isinstance(value, str):
         try:
             value = json.loads(value)

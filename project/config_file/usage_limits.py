@@ -11,8 +11,8 @@ from typing import Any
 from django.contrib.auth.models import User
 
 from conversations.models.limits.usage_limit import LimitPeriod, UsageLimit
-from llm.models import LanguageModel
 from project.config_file.links import Links
+from project.config_file.pools import find_model
 from project.config_file.shape import Shape, Table
 from project.config_file.tables import USAGE_LIMIT, build_table
 
@@ -42,14 +42,14 @@ def limit_tables(document: Table, shape: Shape) -> Iterator[tuple[str, Table]]:
 def find_limit(
     path: str, table: Table, shape: Shape, links: Links
 ) -> UsageLimit | None:
-    """The row of this subject and period, or a new one; None after a problem."""
+    """The row of this subject, model and period, or a new one; None after a problem."""
     user_name, group_name, period, is_shared, model_name = _identity_of(table)
     user = User.objects.filter(username=user_name).first() if user_name else None
     if user_name and user is None:
         shape.problems.append(f"{path}.user: there is no user {user_name!r}.")
         return None
     group = links.ensure_group(group_name) if group_name else None
-    model = _find_model(model_name)
+    model = find_model(model_name) if model_name else None
     if model_name and model is None:
         shape.problems.append(f"{path}.model: there is no model {model_name!r}.")
         return None
@@ -79,13 +79,6 @@ def _build_table(row: UsageLimit) -> dict[str, Any]:
     if row.model:
         subject["model"] = row.model.full_name
     return subject | build_table(row, USAGE_LIMIT)
-
-
-def _find_model(full_name: str) -> LanguageModel | None:
-    """The model of a name as `provider/model`."""
-    provider, _, name = full_name.partition("/")
-    rows = LanguageModel.objects.filter(provider__name=provider, name=name)
-    return rows.first() if full_name else None
 
 
 def _identity_of(table: Table) -> tuple[Any, Any, Any, bool, Any]:

@@ -1,4 +1,4 @@
-"""Isolated tools of this installation, and a log line of how well they are isolated."""
+"""Lists the isolated tools, and logs whether they run in a sandbox."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from tools.registry import python_tools
 logger = logging.getLogger(__name__)
 
 
-def isolated_tools() -> list[str]:
-    """Their names, in order."""
+def list_isolated_tools() -> list[str]:
+    """Names of the isolated tools, sorted."""
     try:
         found = python_tools().values()
     except InvalidTool:  # a check of Django reports it
@@ -23,7 +23,7 @@ def isolated_tools() -> list[str]:
 
 def log_isolation() -> None:
     """Logs nothing if no tool is isolated."""
-    if not (names := isolated_tools()):
+    if not (names := list_isolated_tools()):
         return
     level = logging.INFO if sandbox.is_available() else logging.WARNING
     logger.log(level, "isolated tools (%s): %s", ", ".join(names), sandbox.describe())

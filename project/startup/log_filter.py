@@ -6,7 +6,7 @@ import logging
 
 from llm.db.outages import UNREACHABLE
 
-#: Arguments of addresses.
+#: Arguments of URL patterns whose values are secrets.
 _SECRETS = ("token", "key", "state")
 
 

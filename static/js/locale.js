@@ -6,8 +6,8 @@ const language = globalThis.document?.documentElement?.lang || "en";
 export const locale =
   globalThis.navigator?.languages?.find((own) => own.startsWith(`${language}-`)) ?? language;
 
-/** A format made at its first use: each takes a browser milliseconds. */
-export function later(make) {
+/** Returns a function that makes its format at the first call: each takes milliseconds. */
+export function formatLazily(make) {
   let format;
   return (value) => (format ??= make()).format(value);
 }

@@ -4,13 +4,13 @@
 // load before the modules (conversations/pages/script_texts.py). Without it a text is
 // shown as it is written here. Names in a text are written %(name)s.
 
-import { later, locale } from "./locale.js";
+import { formatLazily, locale } from "./locale.js";
 
 const { texts = {}, plural = (n) => Number(n !== 1) } = globalThis.parleyTexts ?? {};
 
-const whole = later(() => new Intl.NumberFormat(locale));
-const upToOne = later(() => new Intl.NumberFormat(locale, { maximumFractionDigits: 1 }));
-const exactlyOne = later(() => {
+const whole = formatLazily(() => new Intl.NumberFormat(locale));
+const upToOne = formatLazily(() => new Intl.NumberFormat(locale, { maximumFractionDigits: 1 }));
+const exactlyOne = formatLazily(() => {
   const digits = { minimumFractionDigits: 1, maximumFractionDigits: 1 };
   return new Intl.NumberFormat(locale, digits);
 });

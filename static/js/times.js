@@ -1,8 +1,8 @@
-// Times, which the server renders in its own zone, in the zone of the browser.
+// Shows times, which the server renders in its own zone, in the zone of the browser.
 
-import { later, locale } from "./locale.js";
+import { formatLazily, locale } from "./locale.js";
 
-const inStyle = (style) => later(() => new Intl.DateTimeFormat(locale, style));
+const inStyle = (style) => formatLazily(() => new Intl.DateTimeFormat(locale, style));
 const minute = inStyle({ dateStyle: "medium", timeStyle: "short" });
 const FORMS = {
   day: inStyle({ dateStyle: "medium" }),

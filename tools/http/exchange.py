@@ -54,7 +54,8 @@ class FetchedResponse:
 
     @property
     def text(self) -> str:
-        """The body by its charset, else as UTF-8; what cannot be read is U+FFFD."""
+        """The body decoded by its charset, else as UTF-8, with U+FFFD for bytes that
+        cannot be decoded."""
         return self.body.decode(_encoding(self.charset), "replace")
 
 

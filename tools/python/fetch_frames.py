@@ -1,4 +1,4 @@
-"""Frames by which an isolated tool's process requests a URL, and their answers."""
+"""Encode and decode HTTP requests of an isolated tool's process, and their answers."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from tools.errors import FetchError, ToolError
 from tools.http.exchange import FetchedResponse, OutgoingRequest
 
 Frame = dict[str, Any]
+
+_NO_REQUEST = "its process sent what is no request."
 
 
 def encode_request(request: OutgoingRequest) -> Frame:
@@ -35,11 +37,11 @@ def decode_request(frame: Frame) -> OutgoingRequest:
             try:
                 content = None if body is None else b64decode(body, validate=True)
             except ValueError as exc:
-                raise ToolError("its process sent what is no request.") from exc
+                raise ToolError(_NO_REQUEST) from exc
             return OutgoingRequest(
                 method=method, url=url, headers=headers, body=content
             )
-    raise ToolError("its process sent what is no request.")
+    raise ToolError(_NO_REQUEST)
 
 
 def encode_response(response: FetchedResponse) -> Frame:
@@ -67,6 +69,6 @@ def decode_response(frame: Frame) -> FetchedResponse:
 
 
 def _replace_bytes(text: str) -> str:
-    """JSON has no form for the bytes of a header that are no UTF-8, which aiohttp keeps
-    as halves of surrogate pairs."""
+    """Replace bytes of a header that are no UTF-8: aiohttp decodes them as halves of
+    surrogate pairs, which JSON cannot have."""
     return text.encode(errors="surrogateescape").decode(errors="replace")

@@ -1,4 +1,4 @@
-"""HTTP requests of isolated tools, which the server sends for them by its guard."""
+"""Send HTTP requests of isolated tools, through the guard of the server."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Send = Callable[[Frame], Awaitable[None]]
 
 
 class GuardedFetches:
-    """The requests of one call. `send` writes a frame to the child process."""
+    """The requests of one tool call. `send` writes a frame to the child process."""
 
     def __init__(self, send: Send, networks: Collection[Network]) -> None:
         self._send = send
@@ -27,7 +27,7 @@ class GuardedFetches:
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def start(self, frame: Frame) -> None:
-        """Begin the request of a frame. Raises ToolError if the frame is none."""
+        """Begin the request of a frame. Raises ToolError if it has no request."""
         request = decode_request(frame)
         await self._slots.acquire()
         task = asyncio.create_task(self._answer(frame["fetch"], request))
@@ -42,7 +42,8 @@ class GuardedFetches:
     async def _answer(self, number: int, request: OutgoingRequest) -> None:
         try:
             answer = await self._fetch(request)
-            # In the slot, too: a process that reads no answers gets no more of them.
+            # The slot stays taken until the answer is written: a process that reads no
+            # answers cannot make more of them wait in memory.
             await self._send({"answer": number, **answer})
         finally:
             self._slots.release()

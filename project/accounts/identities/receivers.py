@@ -48,7 +48,8 @@ def delete_identities(*, instance: IdentityProvider, **_: Any) -> None:
 
 
 def delete_invitations(*, instance: Any, **_: Any) -> None:
-    """They name a person who is erased."""
+    """Delete invitations with the user whose addresses they name: an erasure must leave
+    no address."""
     addresses = EmailAddress.objects.filter(user=instance)
     emails = {instance.email, *addresses.values_list("email", flat=True)} - {""}
     for row in Invitation.objects.filter(email__in=[each.lower() for each in emails]):

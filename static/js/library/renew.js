@@ -1,9 +1,9 @@
-// Renews a part of the page in place. What is on the page and in the new rendering stays
-// the same node, so an open menu, the focus and what is ticked survive.
+// Updates a part of the page to a new rendering, in place. A node of both stays on the
+// page, so an open menu, the focus and ticked boxes survive.
 //
 // A node is recognised by its `data-key`, else by its position among those of its name.
 
-const OF_THE_READER = new Set(["open"]); // attributes that the page changes, not the server
+const PAGE_ATTRIBUTES = new Set(["open"]); // which the page changes, not the server
 
 export function renew(root, fresh) {
   const focused = document.activeElement;
@@ -11,14 +11,14 @@ export function renew(root, fresh) {
   for (const node of root.querySelectorAll("[data-key]")) keyed.set(node.dataset.key, node);
   renewChildren(root, fresh, keyed);
   // A browser takes the focus from a node that moves.
-  const isLost = focused !== document.activeElement && root.contains(focused);
-  if (isLost) focused.focus({ preventScroll: true });
+  const hasLostFocus = focused !== document.activeElement && root.contains(focused);
+  if (hasLostFocus) focused.focus({ preventScroll: true });
 }
 
 function renewChildren(old, fresh, keyed) {
   let next = old.firstChild;
   for (const wanted of [...fresh.childNodes]) {
-    const match = matching(wanted, next, keyed);
+    const match = findMatch(wanted, next, keyed);
     if (match) renewNode(match, wanted, keyed);
     if (match && match === next) next = next.nextSibling;
     else insert(old, match ?? wanted, next);
@@ -30,7 +30,7 @@ function renewChildren(old, fresh, keyed) {
   }
 }
 
-function matching(wanted, next, keyed) {
+function findMatch(wanted, next, keyed) {
   const key = wanted.dataset?.key;
   if (key) {
     const found = keyed.get(key);
@@ -50,11 +50,11 @@ function renewNode(old, fresh, keyed) {
     return;
   }
   for (const { name, value } of fresh.attributes) {
-    if (OF_THE_READER.has(name) || old.getAttribute(name) === value) continue;
+    if (PAGE_ATTRIBUTES.has(name) || old.getAttribute(name) === value) continue;
     old.setAttribute(name, value);
   }
   for (const { name } of [...old.attributes]) {
-    if (!OF_THE_READER.has(name) && !fresh.hasAttribute(name)) old.removeAttribute(name);
+    if (!PAGE_ATTRIBUTES.has(name) && !fresh.hasAttribute(name)) old.removeAttribute(name);
   }
   renewChildren(old, fresh, keyed);
 }
