@@ -116,7 +116,7 @@ class Dispatcher:
         self, open_turn: Callable[[], OpenedTurn], owner: Hashable = None
     ) -> tuple[Turn, bool]:
         """Open a turn, and claim it in the same transaction if there is room. Returns
-        whether it runs here. The turns of several owners are opened by turns."""
+        whether it runs here. Owners are served in turn."""
         await self._starts.acquire(owner)
         try:
             return await self._open_and_claim(open_turn)

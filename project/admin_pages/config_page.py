@@ -67,7 +67,7 @@ class ConfigForm(forms.Form):
         text = cleaned.get("text") or self._read(cleaned.get("file"))
         try:
             cleaned["document"] = tomllib.loads(text.replace("\r\n", "\n"))
-        except (ValueError, RecursionError) as exc:  # of a number of 5,000 digits
+        except (ValueError, RecursionError) as exc:  # also for 5,000 digits
             problem = _("This is not a TOML file: %(problem)s")
             raise forms.ValidationError(problem % {"problem": exc}) from exc
         cleaned["text"] = text

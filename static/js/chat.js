@@ -356,7 +356,7 @@ async function savedInPlace() {
 
 let refreshes = 0;
 
-/** Renders the list anew; of several at once, the last counts. */
+/** Requests the list and renders it in place; of several requests only the last counts. */
 async function refreshList() {
   if (!navigator.onLine) return;
   const number = ++refreshes;

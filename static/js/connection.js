@@ -208,7 +208,7 @@ class SocketWay {
     else this.#timer = setTimeout(() => this.open(), delay(this.#failures));
   }
 
-  /** The server was too busy for a message: it gets it again, with the same key. */
+  /** Sends a message again for which the server was too busy, with the same key. */
   #sendAgain({ key, error }) {
     const seconds = error.retry_after * (1 + Math.random()); // not all at once
     setTimeout(() => {

@@ -45,12 +45,12 @@ class DeliveryAdmin(LargeTableAdmin):
     def send_again(self, request: HttpRequest, rows: QuerySet[Delivery]) -> None:
         chosen = list(rows[:MOST_SENT])
         for row in chosen:
-            self._replay(request, row)
+            self._send_and_log(request, row)
         _report(request, len(chosen))
 
     def response_change(self, request: HttpRequest, obj: Delivery) -> HttpResponse:
         """The only button of the page, which has no field to fill in."""
-        self._replay(request, obj)
+        self._send_and_log(request, obj)
         _report(request, 1)
         return HttpResponseRedirect(request.path)
 
@@ -58,7 +58,7 @@ class DeliveryAdmin(LargeTableAdmin):
         """Only what was sent again: the form changes nothing."""
         return super().log_change(request, obj, message) if message else None
 
-    def _replay(self, request: HttpRequest, row: Delivery) -> None:
+    def _send_and_log(self, request: HttpRequest, row: Delivery) -> None:
         row.send_again()
         self.log_change(request, row, "Sent again.")
 

@@ -79,8 +79,8 @@ def begin_saml(request: HttpRequest, organization_slug: str) -> HttpResponse:
 @csrf_exempt  # a provider sends the form; the response answers a request of a session
 @require_POST
 def receive_saml(request: HttpRequest, organization_slug: str) -> HttpResponse:
-    """A provider's response, which waits in a session of its own: anybody can send one,
-    so only for providers that exist, and of limited size."""
+    """Receive a provider's response and store it in a session of its own. Anybody can
+    send one, so the provider must exist, and the size is limited."""
     from allauth.socialaccount.providers.saml import views as saml_views  # an extra
 
     try:

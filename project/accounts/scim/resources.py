@@ -23,8 +23,8 @@ _MEMBER = re.compile(r'members\[\s*value\s+eq\s+"(\d{1,18})"\s*\]', re.IGNORECAS
 _BOOLEANS = {"true": True, "false": False}  # as Entra ID writes them
 
 
-class _Paths:
-    """Paths of operations: those that cannot be parsed are the client's fault."""
+class _CheckedPaths:
+    """Answers 400 where the path of an operation cannot be parsed."""
 
     def parse_path_and_values(self, path: Any, value: Any) -> Any:
         """Raises BadRequestError."""
@@ -33,13 +33,13 @@ class _Paths:
             return parent.parse_path_and_values(path, value)
         except exceptions.SCIMException:
             raise
-        except Exception as exc:  # the parser's, which is another library's
+        except Exception as exc:  # any: the parser is another library's
             raise exceptions.BadRequestError(
                 "path: write the path of an attribute.", scim_type="invalidPath"
             ) from exc
 
 
-class ScimUser(_Paths, SCIMUser):
+class ScimUser(_CheckedPaths, SCIMUser):
     id_field = "id"
 
     @property
@@ -120,7 +120,7 @@ class ScimUser(_Paths, SCIMUser):
             raise _forbidden(str(exc.message)) from exc
 
 
-class ScimGroup(_Paths, SCIMGroup):
+class ScimGroup(_CheckedPaths, SCIMGroup):
     id_field = "id"
 
     def to_dict(self) -> dict[str, Any]:

@@ -16,7 +16,7 @@ const seen = new IntersectionObserver(
   { root: list, rootMargin: AHEAD },
 );
 
-/** Lets the longer list follow instead of the link "Show more". */
+/** Renders a longer list in place, as the link "Show more" would. */
 async function more() {
   const link = list.querySelector("[data-more]");
   if (!link || isLoading || document.activeElement === link) return;
@@ -64,7 +64,7 @@ list.addEventListener(
   },
   true,
 );
-/** On a wide page; a narrow one shows the list over itself. The focus goes on. */
+/** Hides or shows the list on a wide page, and moves the focus to the button in sight. */
 document.addEventListener("click", ({ target }) => {
   if (!target.closest?.("[data-sidebar]")) return;
   document.body.classList.toggle("has-no-sidebar");

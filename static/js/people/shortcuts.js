@@ -2,7 +2,7 @@
 
 import { $, announce, cloned } from "../dom.js";
 
-/** Also while somebody types, where the usual key of the list is a letter like others. */
+/** Show the list of shortcuts also while somebody types, when its usual key is text. */
 const LIST_KEYS = ["Ctrl+/", "Meta+/"];
 
 export function listenForShortcuts(dataset) {
