@@ -1,4 +1,4 @@
-"""Requests of isolated tools: neither their processes nor hosts hold up the server."""
+"""HTTP requests of isolated tools have bounds, and their frames survive any header."""
 
 from __future__ import annotations
 

@@ -44,5 +44,5 @@ class StatementConnection:
     async def close(self) -> None:
         connection, self._connection = self._connection, None
         if connection is not None:
-            with suppress(*POSTGRES_ERRORS):
+            with suppress(*POSTGRES_ERRORS):  # it is dropped in any case
                 await connection.close()

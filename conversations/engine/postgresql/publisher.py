@@ -90,7 +90,7 @@ class PostgresPublisher:
                 loop.call_later(tables.FINISHED_EXPIRY, self._expired.append, turn_id)
 
     async def delete(self, turn_id: str) -> None:
-        with suppress(*POSTGRES_ERRORS):
+        with suppress(*POSTGRES_ERRORS):  # `tables.delete_old` deletes them later
             await self._bus.statements.fetch(tables.DELETE, {"turns": [turn_id]})
 
     def _forget(self, log: RunLog) -> None:
@@ -192,5 +192,7 @@ class PostgresPublisher:
             await asyncio.sleep(DELETE_INTERVAL)
             turn_ids, self._expired[:] = [*self._expired], []
             if turn_ids:
-                with suppress(*POSTGRES_ERRORS):  # what is left is deleted later
+                with suppress(
+                    *POSTGRES_ERRORS
+                ):  # `tables.delete_old` deletes them later
                     await self._bus.statements.fetch(tables.DELETE, {"turns": turn_ids})

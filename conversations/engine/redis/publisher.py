@@ -102,7 +102,7 @@ class RedisPublisher:
             asyncio.get_running_loop().call_later(UNSENT_RETENTION, self._forget, log)
 
     async def delete(self, turn_id: str) -> None:
-        with suppress(*REDIS_ERRORS):
+        with suppress(*REDIS_ERRORS):  # the stream expires by itself
             await self._bus.redis.delete(stream_key(turn_id))
 
     def _forget(self, log: RunLog) -> None:

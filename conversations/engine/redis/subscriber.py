@@ -99,7 +99,7 @@ class RedisSubscriber(LogSubscriber):
         """Fetch the events that are stored separately; other turns are read
         meanwhile."""
         try:
-            with suppress(*REDIS_ERRORS):
+            with suppress(*REDIS_ERRORS):  # the next read tries again
                 for entry in large:
                     key = large_event_key(log.turn_id, entry.log_position)
                     if not (data := await self._large(key)):

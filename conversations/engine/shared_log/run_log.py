@@ -1,5 +1,4 @@
-"""The events of one run on their way to the shared log: lines, batches, what was
-sent."""
+"""Log of one run: its events in batches, and how many of them the shared log has."""
 
 from __future__ import annotations
 

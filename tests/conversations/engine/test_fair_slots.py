@@ -9,14 +9,14 @@ from conversations.engine.process.fair_slots import FairSlots
 
 
 async def waiting(slots: FairSlots, *owners: Hashable) -> list[asyncio.Task[bool]]:
-    """Tasks that wait for a place, in this order."""
+    """Tasks that wait for a slot, in this order."""
     tasks = [asyncio.ensure_future(slots.acquire(owner)) for owner in owners]
     await asyncio.sleep(0)
     return tasks
 
 
 async def served_order(slots: FairSlots, tasks: list[asyncio.Task[bool]]) -> list[int]:
-    """The numbers of the tasks as places come free one after another."""
+    """The numbers of the tasks in the order in which released slots serve them."""
     order: list[int] = []
     for number, task in enumerate(tasks):
         task.add_done_callback(lambda _, number=number: order.append(number))
@@ -27,7 +27,7 @@ async def served_order(slots: FairSlots, tasks: list[asyncio.Task[bool]]) -> lis
     return order
 
 
-async def test_free_places_are_taken_at_once():
+async def test_free_slots_are_taken_at_once():
     slots = FairSlots(2)
     assert await slots.acquire("ada")
     assert not slots.locked()
@@ -46,7 +46,7 @@ async def test_owners_are_served_by_turns_and_each_in_its_order():
     assert slots.waiting == 0
 
 
-async def test_a_place_that_comes_free_is_not_taken_past_those_that_wait():
+async def test_a_released_slot_belongs_to_the_next_waiter():
     slots = FairSlots(1)
     await slots.acquire()
     (first,) = await waiting(slots, "ada")
@@ -56,7 +56,7 @@ async def test_a_place_that_comes_free_is_not_taken_past_those_that_wait():
 
 
 @pytest.mark.parametrize("is_served", [False, True])
-async def test_who_gives_up_leaves_the_place_to_the_next(is_served: bool):
+async def test_a_cancelled_waiter_leaves_its_slot_to_the_next(is_served: bool):
     slots = FairSlots(1)
     await slots.acquire()
     first, second = await waiting(slots, "ada", "bob")

@@ -1,4 +1,4 @@
-"""What names a person beside the rows that the person owns goes with an erasure."""
+"""An erasure also removes what names the person in rows that others own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A server at its limit: programs are told when to come back, and what runs goes on."""
+"""A server at its limit tells programs when to retry, and running answers go on."""
 
 from __future__ import annotations
 
