@@ -27,8 +27,8 @@ def _block(*_: object) -> None:
 
 
 def _drop(share: float) -> None:
-    """What Redis or PostgreSQL announces reaches this process only sometimes; the
-    kinds of what does not are in the file `dropped`."""
+    """Drop some announcements of Redis and PostgreSQL to this process, and write their
+    kinds into the file `dropped`."""
     from conversations.engine.postgresql.bus import EVENTS, PostgresBus
     from conversations.engine.redis.pubsub import Bus
 

@@ -37,15 +37,13 @@ pytestmark = [
 
 
 class Process:
-    """What of the engine has to do with the event log, as each process has it."""
+    """The parts of an engine that use the event log, once for each process."""
 
     def __init__(self, *, deaf: bool = False) -> None:
         self.notifications: list[list[str]] = []
-        self.bus = PostgresBus(
-            lambda kind, ids: self.notifications.append([kind, *ids])
-        )
+        self.bus = PostgresBus(self._receive)
         self.log = PostgresLog(self.bus)
-        if deaf:  # to all that is announced
+        if deaf:  # so that it only polls
             self.bus.on_events = lambda turn_ids: None
 
     def _receive(self, kind: str, ids: list[str]) -> None:
@@ -97,7 +95,7 @@ async def stored(turn: str) -> list[Any]:
 
 
 async def end_connections(name: str) -> None:
-    """As an administrator may, or a crash."""
+    """End them in PostgreSQL, as an administrator or a crash does."""
     await execute(
         "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
         " WHERE application_name = %s AND datname = current_database()",

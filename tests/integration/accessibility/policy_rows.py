@@ -64,7 +64,8 @@ def store_policies(turn: Turn) -> dict[str, str]:
 
 
 def store_terms() -> dict[str, str]:
-    """All have accepted them but one; no events, which would fill the audit log."""
+    """Terms that all but one have accepted, without events, which would fill the audit
+    log."""
     newest = TermsVersion.objects.create(text=TERMS)
     newest.publish()
     TermsAcceptance.objects.bulk_create(
