@@ -314,9 +314,9 @@ class Conversation(models.Model):
     ) -> Turn:
         now, author = timezone.now(), fields.get("author")
         model = fields.get("language_model") or self.language_model
-        is_named = fields.get("language_model") is not None
-        named = model.pool_name if model and is_named else self.model_pool
-        pool = {POOL: named} if named else {}
+        has_own_model = fields.get("language_model") is not None
+        pool_name = model.pool_name if model and has_own_model else self.model_pool
+        pool = {POOL: pool_name} if pool_name else {}
         self.updated_at = now
         return Turn(
             conversation=self,
