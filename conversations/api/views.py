@@ -229,7 +229,7 @@ class TurnsView(ApiView, generics.ListAPIView[Turn]):
     def post(self, request: Request, *args: Any, **kwargs: Any) -> HttpResponseBase:
         """Say something. The turn that answers comes at once (202); with `wait` the
         finished response, whose `status` may be `failed`; with `stream` its events."""
-        if overload.load.excess:
+        if overload.load.excess:  # else this way enters no function for it
             overload.check_room()
         serializer = TurnRequestSerializer(data=request.data, context=self._context())
         serializer.is_valid(raise_exception=True)

@@ -138,6 +138,7 @@ async def _serve(exchange: Exchange, dialect: Dialect) -> None:
         raise NotAllowed(f"This address takes {allowed}, not {exchange.method}.")
     if engine.draining.is_set():
         raise ShuttingDown
+    # Read here, so that a request with room enters no function for it.
     if overload.load.excess and method == "POST" and handler is not stored.cancel:
         overload.check_room()
     token = await shared_resources.tokens.authenticate(exchange.headers)

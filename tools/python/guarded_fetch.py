@@ -45,6 +45,8 @@ class GuardedFetches:
             # The slot stays taken until the answer is written: a process that reads no
             # answers cannot make more of them wait in memory.
             await self._send({"answer": number, **answer})
+        except ConnectionError:
+            pass  # the process has ended, and its call reports that
         finally:
             self._slots.release()
 
