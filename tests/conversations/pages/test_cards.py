@@ -213,7 +213,7 @@ def test_a_call_in_the_background_is_not_taken_for_done(
     assert "Accepted:" not in words
     strip = read(web.get(page_of(conversation)))
     assert re.search(
-        r"Running in the background weather_demo Page 3 of 12 \d+ min \d+ s Cancel",
+        r"Running in the background weather_demo Page 3 of 12 \d+ min \d+ s Stop",
         strip,
     )
     ToolCall.objects.update(state=ToolCall.State.COMPLETED, output='{"sky": "grey"}')
