@@ -67,7 +67,7 @@ def _longest_tag() -> str:
     [
         f"| values in a body | {bounded_json.MAX_VALUES:,} |",
         f"| `Idempotency-Key` | {idempotency.MAX_KEY} characters, for 24 hours |",
-        f"Answers above {idempotency.MAX_ANSWER // 1024**2} MB are not kept",
+        f"Answers above {idempotency.MAX_ANSWER // 1024**2} MB are not stored",
         f"| tags | {_WORDS[caller.MAX_TAGS]} of {_longest_tag()} characters |",
         f"its last {websocket.MAX_REMEMBERED_RESPONSES} responses",
         f"The gateway waits {http.STATUS_WAIT:.0f} seconds for the first text, and"
