@@ -417,11 +417,13 @@ def _has_words_of_others(turn: Turn) -> bool:
     """Whether the chat was imported from a file, or another person writes in it: a
     tool acts with the rights and sign-ins of this turn's author alone."""
     conversation = turn.conversation
-    if conversation.import_key or turn.author_id is not None:
+    if conversation.import_key:
         return True
+    if turn.author_id is not None and conversation.instructions:
+        return True  # which the owner wrote
     if turn.parent_id is None or conversation.is_from_api:
         return False
-    return Turn.objects.of_others(conversation.pk).exists()
+    return turn.author_id is not None or Turn.objects.of_others(conversation.pk).exists()
 
 
 def _pending_response(turn: Turn, committed: int) -> ProviderResponse | None:
