@@ -288,7 +288,9 @@ def installed(*names: str) -> Path:
     """The folder of node_modules with these packages, in `.tools/`."""
     npm = need_program("npm")
     with _locked_folder() as folder:
-        _install(npm, folder, [name for name in names if not _is_there(folder, name)])
+        if not all(_is_there(folder, name) for name in names):
+            # All at once: npm would move the packages that others use meanwhile.
+            _install(npm, folder, [n for n in PACKAGES if not _is_there(folder, n)])
     return folder / "node_modules"
 
 
