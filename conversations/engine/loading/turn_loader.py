@@ -423,7 +423,9 @@ def _has_words_of_others(turn: Turn) -> bool:
         return True  # which the owner wrote
     if turn.parent_id is None or conversation.is_from_api:
         return False
-    return turn.author_id is not None or Turn.objects.of_others(conversation.pk).exists()
+    return (
+        turn.author_id is not None or Turn.objects.of_others(conversation.pk).exists()
+    )
 
 
 def _pending_response(turn: Turn, committed: int) -> ProviderResponse | None:
