@@ -123,16 +123,24 @@ class GatewayRequest:
     @property
     def caller(self) -> Caller:
         """Who makes the request's model calls."""
-        end_user = self.request.safety_identifier or self.body.get("user")
         return Caller(
             user_id=self.token.user_id,
             token_id=self.token.pk,
             token_label=self.token.label,
-            end_user=cut_name(end_user),
+            end_user=cut_name(self._end_user),
             tags=self.tags,
             request_id=self.request_id,
             client_request_id=cut_name(self.client_request_id),
         )
+
+    @property
+    def _end_user(self) -> Any:
+        """Whom the body names: a forwarded one is not parsed into `request`."""
+        body = self.body
+        if self.dialect.name == "messages":
+            metadata = body.get("metadata")
+            return metadata.get("user_id") if isinstance(metadata, Mapping) else None
+        return body.get("safety_identifier") or body.get("user")
 
     def said_of_caller(self) -> dict[str, str]:
         """What of `caller` the request said itself, as its turn keeps it."""

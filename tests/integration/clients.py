@@ -42,7 +42,9 @@ class Program:
 
     async def conversation(self) -> str:
         async with self.http() as http:
-            return (await http.post("/api/conversations/", json={})).json()["id"]
+            created = await http.post("/api/conversations/", json={})
+            assert created.is_success, created.text
+            return str(created.json()["id"])
 
     async def create_turn(
         self, conversation: str, text: str, *, key: str = "", **fields: Any

@@ -35,6 +35,7 @@ class Limited:
                     "csrfmiddlewaretoken": token,
                     "period": "month",
                     "requests": str(requests),
+                    "warn_at": "80",
                 },
             )
             assert answer.status_code == 302, answer.text

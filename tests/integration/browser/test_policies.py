@@ -74,10 +74,10 @@ def choose(page: Page, field: str, name: str) -> None:
 def test_staff_filter_the_audit_log_and_export_what_they_see(page: Page):
     page.goto("/admin/audit/auditevent/")
     expect(page.get_by_role("columnheader", name="Concerned user")).to_be_visible()
-    page.get_by_role("link", name="sign_in", exact=True).last.click()
+    page.get_by_role("link", name="signed in", exact=True).last.click()
     rows = page.locator("#result_list tbody tr")
     expect(rows.filter(has_text="admin").first).to_be_visible()
-    expect(rows.filter(has_text="user.add")).to_have_count(0)
+    expect(rows.filter(has_text="user: added")).to_have_count(0)
     with page.expect_download() as download:
         page.get_by_role("link", name="Export these events").click()
     lines = download.value.path().read_text().splitlines()

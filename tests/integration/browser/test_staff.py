@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 import pytest
@@ -70,7 +71,9 @@ def test_a_running_turn_is_released_and_stopped_from_its_page(
 ):
     page.goto("/")
     send_message(page, "/slow 60 One two three four")
-    turn = page.locator(".turn").last.get_attribute("data-turn")
+    last = page.locator(".turn").last
+    expect(last).to_have_attribute("data-turn", re.compile(r"resp_\w+"))
+    turn = last.get_attribute("data-turn")
     page.goto(f"/admin/conversations/turn/{turn}/change/")
     page.get_by_role("button", name="Release").click()
     page.get_by_role("button", name="Yes, I’m sure").click()

@@ -67,7 +67,9 @@ def test_staff_find_what_models_cost_and_compare_a_bill(
     bill.write_text(BILL)
     page.get_by_label("CSV file").set_input_files(bill)
     page.get_by_role("button", name="Compare").click()
-    expect(page.get_by_role("row", name="2026-03-01 small")).to_contain_text("-100.0")
+    expect(page.get_by_role("row", name="March 1, 2026 small")).to_contain_text(
+        "-100.0"
+    )
 
     page.goto("/settings/usage/")
     expect(page.get_by_role("row", name="Host/=small").first).to_contain_text("~$1.50")

@@ -199,7 +199,9 @@ class Install:
         headers = {"authorization": f"Bearer {self.token}"}
         with httpx.Client(base_url=f"{self.server.url}/api", headers=headers) as web:
             if "turns" not in self.names:
-                conversation = web.post("/conversations/", json={}).json()["id"]
+                created = web.post("/conversations/", json={})
+                assert created.is_success, created.text
+                conversation = created.json()["id"]
                 self.names["turns"] = f"/conversations/{conversation}/turns/"
             body = json.loads(code.replace("call_1", self.names.get("call_id", "")))
             done = web.post(self.names["turns"], json={**body, "wait": True})
