@@ -58,6 +58,7 @@ class ServerProcess:
             "DRAIN_GRACE": "5",
             "USER_CONNECTIONS": "0",  # storms open thousands
             "TOKEN_CONNECTIONS": "0",
+            "USER_REQUESTS_PER_MINUTE": "0",  # a suite is one user
             "MAX_LAG": "0",  # a loaded machine is slow, not wrong
             "MAX_START_WAIT": "0",
             "AUTO_TITLES": "false",  # one more call of the hosts

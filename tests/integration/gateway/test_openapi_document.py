@@ -2,14 +2,16 @@
 
 schemathesis makes the requests from the document, good ones and bad ones, and sends
 them to a real server with the demo behind it: no internal error, no status, type,
-header or body
-that is not in the document, nothing taken that it does not allow. To look longer than
-there is time for here, see docs/gateway.md.
+header or body that is not in the document, nothing taken that it does not allow. To
+look longer than there is time for here, see docs/gateway.md.
 """
 
 from __future__ import annotations
 
+import shutil
+from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,6 +23,7 @@ from schemathesis.checks import CHECKS, load_all_checks
 from schemathesis.core.failures import FailureGroup
 
 from tests.integration.gateway.programs import FAST, PATIENCE, Gateway
+from tests.serving import ServerProcess
 
 FEW = settings(
     max_examples=5,
@@ -43,6 +46,18 @@ class ServerRows:
 
     gateway: Gateway
     ids: dict[str, str]
+
+
+@pytest.fixture(scope="module")
+def gateway(
+    tmp_path_factory: pytest.TempPathFactory, migrated_data: Path
+) -> Iterator[Gateway]:
+    """A server of its own: an administrator's chance requests may change anything."""
+    data = tmp_path_factory.mktemp("document") / "data"
+    shutil.copytree(migrated_data, data)
+    server = ServerProcess(data).start()
+    yield Gateway(server)
+    server.kill()
 
 
 @pytest.fixture(scope="module")
