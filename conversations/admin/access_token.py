@@ -17,8 +17,8 @@ from conversations.admin.proven_acts import ProvenActsMixin
 from conversations.forms.token_forms import (
     LimitsForm,
     describe_spending,
+    list_scopes,
     money,
-    scopes_for,
 )
 from conversations.models.access_token import AccessToken
 from conversations.models.ledger import dollars
@@ -102,7 +102,7 @@ class AccessTokenAdmin(ProvenActsMixin, RevocationMixin, LargeTableAdmin):
         form = super().get_form(request, *args, **kwargs)
         scopes: Any = form.base_fields.get("scopes")
         if scopes is not None:
-            scopes.choices = scopes_for(request.user)
+            scopes.choices = list_scopes(request.user)
         return form
 
     def get_changeform_initial_data(self, request: HttpRequest) -> dict[str, Any]:

@@ -41,7 +41,7 @@ _GATEWAY_LABELS = {
 }
 
 
-def scopes_for(user: Any) -> list[tuple[str, Any]]:
+def list_scopes(user: Any) -> list[tuple[str, Any]]:
     """The choices of scopes that this user may give to a token."""
     refused = set() if user.is_staff else {Scope.ADMIN_READ.value}
     if not user.is_superuser:
@@ -147,7 +147,7 @@ class TokenForm(LimitsForm):
         self.instance.user = user
         self.fields["label"].initial = ""
         scopes: Any = self.fields["scopes"]
-        scopes.choices = scopes_for(user)
+        scopes.choices = list_scopes(user)
         models: Any = self.fields["allowed_models"]
         models.queryset = router.available(user)
         models.label_from_instance = _name

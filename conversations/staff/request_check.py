@@ -17,7 +17,7 @@ from django.utils.translation import gettext as _
 
 from conversations.access import admission, budget, maintenance, rate_limits
 from conversations.access.errors import PriceUnknown, UnderMaintenance
-from conversations.access.limits.admission import LimitLeft, limits_left
+from conversations.access.limits.admission import LimitLeft, find_limits_left
 from conversations.access.rate_limits import Charge
 from conversations.engine.metering import (
     DEFAULT_MAX_OUTPUT,
@@ -171,7 +171,7 @@ def _checks_of_model(request: ImaginedRequest, route: Route) -> Iterator[Check]:
             partial(admission.check_model, token, route.model_id, request.model),
             route.name,
         )
-    limits = limits_left(request.user.pk, token)
+    limits = find_limits_left(request.user.pk, token)
     has_bound = any(
         each.measure == "cost" and each.model_name in ("", route.name)
         for each in limits

@@ -35,7 +35,11 @@ from conversations.access.limits.leases import (
 )
 from conversations.access.webhooks.limit_events import note_reached
 from conversations.models.access_token import NANOS_PER_DOLLAR, AccessToken
-from conversations.models.limits.usage_limit import LimitPeriod, period_end
+from conversations.models.limits.usage_limit import (
+    DEFAULT_WARNING,
+    LimitPeriod,
+    period_end,
+)
 from llm.generation.result import cost_of
 from llm.http.client import ProviderCall
 from llm.provider import Route
@@ -141,7 +145,7 @@ class LimitLeft:
     measure: str
     limit: int
     used: int
-    warn_at: int = 80  # percent
+    warn_at: int = DEFAULT_WARNING  # percent
     model_name: str = ""  # if it is the limit of one model
 
     @property
@@ -196,7 +200,7 @@ class LimitLeft:
         return period_end(self.period)
 
 
-def limits_left(user_id: int, token: AccessToken | None = None) -> list[LimitLeft]:
+def find_limits_left(user_id: int, token: AccessToken | None = None) -> list[LimitLeft]:
     """What is left of each limit; what processes have leased counts as used."""
     found = []
     for applied in limits_of(user_id, token.pk if token else None):

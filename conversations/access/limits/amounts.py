@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
+from conversations.models.limits.usage_limit import DEFAULT_WARNING
+
 MEASURES = ("requests", "tokens", "cost", "size")
 
 
@@ -46,7 +48,7 @@ class Caps:
     tokens: int | None = None
     cost: int | None = None
     size: int | None = None
-    warn_at: int = field(default=80, compare=False)  # percent of a cap
+    warn_at: int = field(default=DEFAULT_WARNING, compare=False)  # percent of a cap
 
     def limited(self, amounts: Amounts) -> Amounts:
         """The amounts in the measures that have a cap, and 0 in the others."""

@@ -12,10 +12,9 @@ from conversations.access.limits.amounts import AppliedLimit, BalanceKey
 from conversations.access.webhooks import interest
 from conversations.access.webhooks.outbox import write_deliveries
 from conversations.models.access_token import NANOS_PER_DOLLAR, AccessToken
+from conversations.models.limits.usage_limit import DEFAULT_WARNING
 from conversations.models.webhooks.endpoint import EventType
 from llm.models import LanguageModel
-
-SCARCE = 80  # percent of a budget
 
 
 def note_reached(limit: AppliedLimit, measure: str) -> None:
@@ -40,7 +39,7 @@ def warn_of_budget(token: AccessToken, spent: int) -> None:
     """Note that most of the token's budget is spent, if it is; `spent` in billionths
     of a USD."""
     budget = token.budget_nanos
-    if budget and 100 * spent >= SCARCE * budget:
+    if budget and 100 * spent >= DEFAULT_WARNING * budget:
         _write_budget(EventType.LIMIT_WARNING, token)
 
 

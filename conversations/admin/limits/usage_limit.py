@@ -18,7 +18,7 @@ from django.utils.translation import gettext_lazy as _
 from conversations.access.limits.admission import (
     LimitLeft,
     describe_amount,
-    limits_left,
+    find_limits_left,
 )
 from conversations.models import LimitRaise, LimitWarning, UsageLimit
 from conversations.models.limits.usage_limit import (
@@ -113,7 +113,7 @@ class UsageLimitAdmin(_AmountsAdmin):
         return super().formfield_for_foreignkey(db_field, request, **kwargs)
 
     def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> Any:
-        extra_context = {**(extra_context or {}), "warnings": current_warnings()}
+        extra_context = {**(extra_context or {}), "warnings": list_current_warnings()}
         return super().changelist_view(request, extra_context)
 
     class Media:
@@ -128,7 +128,7 @@ class UsageLimitAdmin(_AmountsAdmin):
         user = row.user or (row.token and row.token.user)
         if not row.pk or user is None:
             return gettext("A limit of one user or token shows it.")
-        found = limits_left(user.pk, row.token)
+        found = find_limits_left(user.pk, row.token)
         return format_html(
             "<ul>{}</ul>", format_html_join("", "<li>{} ({})</li>", map(_line, found))
         )
@@ -157,7 +157,7 @@ class ShownWarning:
         return gettext("%(percent)s %% used") % {"percent": self.row.percent}
 
 
-def current_warnings() -> list[ShownWarning]:
+def list_current_warnings() -> list[ShownWarning]:
     """The warnings of the current periods, newest first, by one query."""
     related = ("user", "group", "token", "model__provider")
     rows = LimitWarning.objects.select_related(*(f"balance__{r}" for r in related))

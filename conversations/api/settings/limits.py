@@ -8,7 +8,7 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from conversations.access.limits.admission import LimitLeft, limits_left
+from conversations.access.limits.admission import LimitLeft, find_limits_left
 from conversations.access.limits.amounts import MEASURES
 from conversations.api import schema
 from conversations.api.authentication import token_of
@@ -72,6 +72,6 @@ class LimitsView(ApiView):
     )
     def get(self, request: Request) -> Response:
         """What the limits of the user, of the user's groups and of the token leave."""
-        found = limits_left(request.user.pk or 0, token_of(request))
+        found = find_limits_left(request.user.pk or 0, token_of(request))
         shown = LimitSerializer(found, many=True).data
         return list_rows(request, shown, searched=["measure", "period"])

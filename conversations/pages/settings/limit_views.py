@@ -10,7 +10,7 @@ from django.shortcuts import render
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_GET
 
-from conversations.access.limits.admission import LimitLeft, limits_left
+from conversations.access.limits.admission import LimitLeft, find_limits_left
 
 MOST_SHOWN = 2  # lines below the message box; the usage page has all
 
@@ -26,5 +26,5 @@ def limits_fragment(request: HttpRequest) -> HttpResponse:
 
 def tightest_limits(user: Any) -> list[LimitLeft]:
     """Those of which the least is left, the tightest first."""
-    found = sorted(limits_left(user.pk), key=lambda each: -each.percent)
+    found = sorted(find_limits_left(user.pk), key=lambda each: -each.percent)
     return found[:MOST_SHOWN]

@@ -11,7 +11,7 @@ from django.shortcuts import render
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_GET
 
-from conversations.access.limits.admission import limits_left
+from conversations.access.limits.admission import find_limits_left
 from conversations.forms.usage_form import UsageForm
 from conversations.staff.expensive_conversations import (
     links_for_owner,
@@ -36,7 +36,7 @@ def usage(request: HttpRequest) -> HttpResponse:
         "form": form,
         "section": "usage",
         "shows_costs": settings.SHOW_COSTS,
-        "limits_left": limits_left(request.user.pk or 0),
+        "limits_left": find_limits_left(request.user.pk or 0),
     }
     if not form.is_valid():
         context["problem"] = form.problem

@@ -12,7 +12,7 @@ from django.contrib.auth.models import User
 from django.core.exceptions import ValidationError
 
 from conversations.access.errors import UsageLimitReached
-from conversations.access.limits.admission import admit_message, limits_left
+from conversations.access.limits.admission import admit_message, find_limits_left
 from conversations.access.limits.applicable import clear_cache, limits_of
 from conversations.access.limits.upkeep import update_limits
 from conversations.engine.database.executor import Database
@@ -74,7 +74,7 @@ async def test_a_models_limit_refuses_this_model_only(ada, large, database):
         await ask(ada, database, route_to(large))
     for _ in range(3):
         await ask(ada, database, route_to(small))
-    left = {e.model_name: e.left for e in await database.read(limits_left, ada.pk)}
+    left = {e.model_name: e.left for e in await database.read(find_limits_left, ada.pk)}
     assert left == {"big": 0}
 
 
@@ -84,7 +84,7 @@ async def test_both_limits_count_and_the_narrower_refuses(ada, large, database):
     await ask(ada, database, route_to(large))
     with pytest.raises(UsageLimitReached, match="big"):
         await ask(ada, database, route_to(large))
-    left = {e.model_name: e.left for e in await database.read(limits_left, ada.pk)}
+    left = {e.model_name: e.left for e in await database.read(find_limits_left, ada.pk)}
     assert left == {"": 4 * NEEDED, "big": 0}
 
 
@@ -98,7 +98,7 @@ def test_a_models_limit_counts_no_messages(ada, large):
     limit(user=ada, tokens=10, model=large)
     for _ in range(3):
         admit_message(ada.pk, None)
-    assert [e.used for e in limits_left(ada.pk)] == [0]
+    assert [e.used for e in find_limits_left(ada.pk)] == [0]
 
 
 @pytest.mark.parametrize("fields", [{"requests": 5}, {"size": 5, "cost": 1}])
@@ -139,10 +139,10 @@ def test_programs_read_the_share_from_which_to_warn(ada, large):
 
 def test_a_users_own_share_comes_before_the_default(ada, large):
     limit(requests=10, warn_at=50)
-    assert limits_left(ada.pk)[0].warn_at == 50
+    assert find_limits_left(ada.pk)[0].warn_at == 50
     limit(user=ada, requests=10, warn_at=90)
     clear_cache()
-    assert limits_left(ada.pk)[0].warn_at == 90
+    assert find_limits_left(ada.pk)[0].warn_at == 90
 
 
 def test_staff_see_each_warning_once_in_the_list_of_limits(ada, large):

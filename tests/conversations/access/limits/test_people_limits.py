@@ -14,7 +14,7 @@ from django.utils import timezone
 
 from conversations import engine
 from conversations.access.errors import UsageLimitReached
-from conversations.access.limits.admission import admit_message, limits_left
+from conversations.access.limits.admission import admit_message, find_limits_left
 from conversations.access.limits.amounts import Caps
 from conversations.access.limits.applicable import limits_of
 from conversations.models import (
@@ -229,7 +229,7 @@ def test_bytes_of_a_message_are_limited(ada: User):
     limit(user=ada, size=200)
     client = signed_in(ada)
     assert say_by_rest(client, ada).status_code == 202
-    assert limits_left(ada.pk)[0].left < 200
+    assert find_limits_left(ada.pk)[0].left < 200
     conversation = Conversation.objects.get()
     url = f"/api/conversations/{conversation.pk}/turns/"
     refused = client.post(url, {"input": "x" * 500}, content_type=JSON)
