@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from django.contrib.auth import get_user_model
@@ -21,7 +22,7 @@ from conversations.models import AccessToken, ContextSource, Preset
 from llm import policy, router
 from llm.cache.cache_seconds import seconds_of
 from llm.capabilities import FIELD_NAMES, capabilities_of
-from llm.errors import LLMError, ModelNotAvailable
+from llm.errors import BadRequest, LLMError, ModelNotAvailable
 from llm.generation.retry_policy import Policy
 from llm.models import (
     ApiKey,
@@ -40,6 +41,7 @@ from tools.models import Tool as ToolRow
 from tools.models.declared_tool import ALL_KINDS, DeclaredTool
 from tools.registry import RuntimeTool
 
+MAX_ALTERNATIVES = 50  # names in `models`
 _PREFIX_LENGTH = 500  # characters
 _OLDER_CODECS = {"anthropic": "anthropic_2023"}  # codecs
 
@@ -68,6 +70,53 @@ async def find_chain(model: str, token: AccessToken, database: Database) -> Mode
     if len(model) > 300:  # longer than any name; limits the cache's keys
         raise ModelNotAvailable("There is no model of this name.", param="model")
     return await _chains.get((token.user_id, model), database)
+
+
+async def check_alternatives(
+    names: object, token: AccessToken, chain: ModelChain, database: Database
+) -> None:
+    """Refuse `models`, which a host calls instead of `model`, if one of them is
+    switched off, reserved for others, or not one of the token's models. Raises
+    BadRequest, ModelNotAvailable.
+
+    https://openrouter.ai/docs/features/model-routing
+    """
+    if not isinstance(names, list) or len(names) > MAX_ALTERNATIVES:
+        text = f"models: expected a list of at most {MAX_ALTERNATIVES} names."
+        raise BadRequest(text, param="models")
+    for index, name in enumerate(names):
+        if not isinstance(name, str):
+            raise BadRequest("A model's name is a text.", param=f"models[{index}]")
+    providers = {route.provider_id for route in chain.routes}
+    find = partial(_find_refused, names, token, providers)
+    if (refused := await database.read(find)) is not None:
+        raise ModelNotAvailable(
+            f"There is no model {names[refused]!r}; choose another one.",
+            param=f"models[{refused}]",
+        )
+
+
+def _find_refused(
+    names: Sequence[str], token: AccessToken, providers: Collection[int | None]
+) -> int | None:
+    """The index of the first name that is refused. A name without a row is the host's
+    matter, unless the token has a list of models."""
+    bare = [name.partition(":")[0] for name in names]  # without ":free", ":online"
+    rows = LanguageModel.objects.filter(
+        provider__in=providers, name__in=[*names, *bare]
+    )
+    user = get_user_model()._default_manager.get(pk=token.user_id)
+    allowed = {
+        row.name
+        for row in rows.usable().available_to(user)
+        if token.may_use_model(row.pk)
+    }
+    known = {row.name for row in rows}
+    for index, pair in enumerate(zip(names, bare, strict=True)):
+        found = known.intersection(pair)
+        if found - allowed or (not found and token.model_ids):
+            return index
+    return None
 
 
 def choose_host(

@@ -129,6 +129,10 @@ async def read_request(
     if len(model_body) < len(body) or _names_own(body):
         dialect.check_own_fields(body)
         parley_options = ParleyOptions.of(body)
+    if "models" in body:
+        await model_resolution.check_alternatives(
+            body["models"], token, chain, database
+        )
     route = chain.routes[0]
     if route.replaces:  # the answer names the model that gives it
         model_body["model"] = route.name

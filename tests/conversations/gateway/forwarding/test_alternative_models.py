@@ -1,0 +1,107 @@
+"""`models`, which OpenRouter calls instead of `model`: the rights of `model` hold."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+
+import pytest
+from asgiref.sync import sync_to_async
+from django.contrib.auth.models import Group, User
+
+from conversations.models import AccessToken
+from llm.models import LanguageModel, Provider
+from tests.conversations.gateway.forwarding.hosts import (
+    PATHS,
+    Answer,
+    Client,
+    Host,
+    add_model,
+    canned_reply,
+)
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@pytest.fixture
+async def client() -> AsyncIterator[Client]:
+    client = await Client().open()
+    yield client
+    await client.close()
+
+
+@sync_to_async
+def store(names: Sequence[str], **fields: Any) -> None:
+    for name in names:
+        LanguageModel.objects.create(
+            provider=Provider.objects.get(models__name="first"), name=name, **fields
+        )
+
+
+@sync_to_async
+def allow_only(*names: str) -> None:
+    rows = LanguageModel.objects.filter(name__in=names)
+    AccessToken.objects.get().allowed_models.set(rows)
+
+
+@pytest.fixture
+async def host(client: Client) -> AsyncIterator[Host]:
+    with Host(lambda received: canned_reply("chat", received)) as host:
+        await add_model("openai", "openai_chat", host.url, "first")
+        yield host
+
+
+async def ask(client: Client, host: Host, models: object) -> tuple[Answer, list[Any]]:
+    """The answer, and what the host received as `models`."""
+    host.received.clear()
+    messages = [{"role": "user", "content": "Hi"}]
+    body = {"model": "first", "messages": messages, "models": models}
+    answer = await client.post(PATHS["chat"], body)
+    return answer, [received.body.get("models") for received in host.received]
+
+
+async def test_a_token_without_a_list_sends_names_that_only_the_host_knows(
+    client: Client, host: Host
+):
+    sent = ["vendor/one", "vendor/two:free"]
+    answer, got = await ask(client, host, sent)
+    assert (answer.status, got) == (200, [sent])
+
+
+@pytest.mark.parametrize("name", ["second", "second:free", "unknown"])
+async def test_a_token_with_a_list_reaches_no_other_model(
+    client: Client, host: Host, name: str
+):
+    await store(["second", "third"])
+    await allow_only("first", "third")
+    answer, got = await ask(client, host, ["third", name])
+    assert (answer.status, got) == (404, [])
+    error = json.loads(answer.body)["error"]
+    assert error["param"] == "models[1]"
+    answer, got = await ask(client, host, ["third", "third:nitro"])
+    assert (answer.status, got) == (200, [["third", "third:nitro"]])
+
+
+@pytest.mark.parametrize("reason", ["disabled", "of a group"])
+async def test_a_model_that_the_user_may_not_use_is_no_alternative(
+    client: Client, host: Host, reason: str
+):
+    await User.objects.aupdate(is_superuser=False, is_staff=False)
+    await store(["second"], enabled=reason != "disabled")
+    if reason == "of a group":
+        group = await Group.objects.acreate(name="writers")
+        second = await LanguageModel.objects.aget(name="second")
+        await second.groups.aadd(group)
+    for name in ("second", "second:floor"):
+        answer, got = await ask(client, host, [name])
+        assert (answer.status, got) == (404, [])
+
+
+@pytest.mark.parametrize("models", ["second", {"a": 1}, [7], [None], 51 * ["a"]])
+async def test_anything_but_a_short_list_of_names_is_refused(
+    client: Client, host: Host, models: object
+):
+    answer, got = await ask(client, host, models)
+    assert (answer.status, got) == (400, [])
+    assert json.loads(answer.body)["error"]["param"].startswith("models")
