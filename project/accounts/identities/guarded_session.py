@@ -22,7 +22,8 @@ class AddressRefused(requests.exceptions.ConnectionError):
 
 class GuardedSession(requests.Session):
     """Refuses private addresses, in redirects too, except of the hosts that may have
-    them. Proxies and netrc of the environment are not used."""
+    them, and connects to the address that it has checked. Proxies and netrc of the
+    environment are not used."""
 
     def __init__(self, private_hosts: frozenset[str]) -> None:
         super().__init__()
@@ -45,12 +46,31 @@ class _GuardedAdapter(HTTPAdapter):
         host = url.hostname or ""
         if url.scheme != "https" and host not in self._private_hosts:
             raise AddressRefused("plain http")
-        check_host(host, allow_private=host in self._private_hosts)
+        request.headers["Host"] = url.netloc.rpartition("@")[2]
         return super().send(request, *args, **kwargs)
 
+    def build_connection_pool_key_attributes(
+        self, request: Any, verify: Any, cert: Any = None
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Of the checked address: the host's name would be resolved once more, perhaps
+        to another one. TLS is with the name.
 
-def check_host(host: str, *, allow_private: bool) -> None:
-    """Raises AddressRefused."""
+        https://requests.readthedocs.io/en/latest/api/#requests.adapters.HTTPAdapter
+        """
+        host_parameters, pool_options = super().build_connection_pool_key_attributes(
+            request, verify, cert
+        )
+        host = urlsplit(request.url).hostname or ""
+        address = check_host(host, allow_private=host in self._private_hosts)
+        host_parameters["host"] = address
+        if host_parameters["scheme"] == "https":
+            pool_options |= {"server_hostname": host, "assert_hostname": host}
+        return host_parameters, pool_options
+
+
+def check_host(host: str, *, allow_private: bool) -> str:
+    """The first of the host's addresses, all of which are allowed. Raises
+    AddressRefused."""
     if not is_listed(host):
         raise AddressRefused("host that OUTBOUND_HOSTS does not name")
     try:
@@ -61,3 +81,4 @@ def check_host(host: str, *, allow_private: bool) -> None:
         parsed = parse_address(str(address[0]))
         if parsed in METADATA or not (allow_private or (parsed and is_public(parsed))):
             raise AddressRefused("private address")
+    return str(found[0][4][0])
