@@ -14,9 +14,11 @@ from typing import Any
 
 import pytest
 from asgiref.sync import sync_to_async
+from django.utils import timezone
 
 from conversations import engine
 from conversations.models import Conversation, Question, Turn
+from conversations.models.participant import Role
 from llm.http import client
 from llm.wire.deltas import Delta, FinishDelta, TextDelta, ToolCallDelta
 from llm.wire.items import user_message
@@ -88,7 +90,8 @@ class ObedientModel(Script):
 
     def answer(self, request: Request) -> list[Delta]:
         called = {i["name"] for i in request.items if i["type"] == "function_call"}
-        texts = "\n".join(text for item in request.items for text in _texts(item))
+        read = [request.instructions, *request.items]
+        texts = "\n".join(text for part in read for text in _texts(part))
         found = None if self.is_asleep else _CALL.search(texts)
         if found and found[1] not in called:
             call = ToolCallDelta(0, f"c_{found[1]}", found[1], found[2])
@@ -181,6 +184,16 @@ async def run(
     return opened.turn
 
 
+@sync_to_async
+def writer(conversation: Conversation, name: str) -> Any:
+    """A user who may write in the chat."""
+    user = a_user(name)
+    conversation.participants.create(
+        user=user, name=name, role=Role.WRITER, accepted_at=timezone.now()
+    )
+    return user
+
+
 def injected(goal: str, wording: str) -> str:
     return wording.format(call=f"{goal}({json.dumps(GOALS[goal])})")
 
@@ -222,13 +235,32 @@ async def test_words_of_another_person_do_not_act_with_ones_rights(
     """Mallory writes in a shared chat; the tools of its owner do not follow."""
     world = World("page", "", POLICIES[1])
     offer(world)
-    mallory = await sync_to_async(a_user)("mallory")
+    mallory = await writer(conversation, "mallory")
     model.is_asleep = True
-    await run(conversation, user_message(injected("send_money", "{call}")), mallory)
+    written = user_message(injected("send_money", "{call}"))
+    assert (await run(conversation, written, mallory)).status == Turn.Status.COMPLETED
     model.is_asleep = False
     await run(conversation, user_message("And now?"))
     assert (await open_question()).tool_call.name == "send_money"
     assert world.effects == []
+
+
+@pytest.mark.parametrize("is_owner", [True, False])
+async def test_the_owner_s_instructions_do_not_act_with_a_participant_s_rights(
+    is_owner, conversation, model, offer, running
+):
+    world = World("page", "", POLICIES[1])
+    offer(world)
+    conversation.instructions = injected("send_money", "{call}")
+    await conversation.asave()
+    author = None if is_owner else await writer(conversation, "bob")
+    turn = await run(conversation, user_message("Hello"), author)
+    if is_owner:
+        assert turn.status == Turn.Status.COMPLETED
+        assert [name for name, _ in world.effects] == ["send_money"]
+    else:
+        assert (await open_question()).tool_call.name == "send_money"
+        assert world.effects == []
 
 
 async def test_words_of_an_imported_chat_do_not_act(
