@@ -5,6 +5,8 @@ import django.db.models.deletion
 from django.conf import settings
 from django.db import migrations, models
 
+from conversations.migrations._at_once import AtOnce
+
 
 class Migration(migrations.Migration):
 
@@ -16,48 +18,36 @@ class Migration(migrations.Migration):
     ]
 
     operations = [
-        migrations.CreateModel(
-            name='LimitWarning',
-            fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('measure', models.CharField(max_length=10)),
-                ('amount', models.BigIntegerField()),
-                ('percent', models.PositiveSmallIntegerField()),
-                ('created_at', models.DateTimeField(auto_now_add=True, db_index=True)),
-            ],
-            options={
-                'ordering': ['-pk'],
-                'default_permissions': (),
-            },
-        ),
-        migrations.RemoveConstraint(
-            model_name='limitbalance',
-            name='conversations_limit_balance_user',
-        ),
-        migrations.RemoveConstraint(
-            model_name='limitbalance',
-            name='conversations_limit_balance_group',
-        ),
-        migrations.RemoveConstraint(
-            model_name='limitbalance',
-            name='conversations_limit_balance_token',
-        ),
-        migrations.RemoveConstraint(
-            model_name='usagelimit',
-            name='conversations_usage_limit_user',
-        ),
-        migrations.RemoveConstraint(
-            model_name='usagelimit',
-            name='conversations_usage_limit_group',
-        ),
-        migrations.RemoveConstraint(
-            model_name='usagelimit',
-            name='conversations_usage_limit_token',
-        ),
-        migrations.RemoveConstraint(
-            model_name='usagelimit',
-            name='conversations_usage_limit_default',
-        ),
+        AtOnce([
+            migrations.RemoveConstraint(
+                model_name='limitbalance',
+                name='conversations_limit_balance_user',
+            ),
+            migrations.RemoveConstraint(
+                model_name='limitbalance',
+                name='conversations_limit_balance_group',
+            ),
+            migrations.RemoveConstraint(
+                model_name='limitbalance',
+                name='conversations_limit_balance_token',
+            ),
+            migrations.RemoveConstraint(
+                model_name='usagelimit',
+                name='conversations_usage_limit_user',
+            ),
+            migrations.RemoveConstraint(
+                model_name='usagelimit',
+                name='conversations_usage_limit_group',
+            ),
+            migrations.RemoveConstraint(
+                model_name='usagelimit',
+                name='conversations_usage_limit_token',
+            ),
+            migrations.RemoveConstraint(
+                model_name='usagelimit',
+                name='conversations_usage_limit_default',
+            ),
+        ]),
         migrations.AddField(
             model_name='limitbalance',
             name='model',
@@ -73,69 +63,78 @@ class Migration(migrations.Migration):
             name='warn_at',
             field=models.PositiveSmallIntegerField(db_default=80, default=80, help_text='Percent of an amount at which the user and staff are warned; nothing is refused before 100.', validators=[django.core.validators.MinValueValidator(1), django.core.validators.MaxValueValidator(100)], verbose_name='warn at'),
         ),
-        migrations.AddConstraint(
-            model_name='limitbalance',
-            constraint=models.UniqueConstraint(condition=models.Q(('user__isnull', False), ('model__isnull', True)), fields=('user', 'period'), name='conversations_balance_user'),
-        ),
-        migrations.AddConstraint(
-            model_name='limitbalance',
-            constraint=models.UniqueConstraint(condition=models.Q(('group__isnull', False), ('model__isnull', True)), fields=('group', 'period'), name='conversations_balance_group'),
-        ),
-        migrations.AddConstraint(
-            model_name='limitbalance',
-            constraint=models.UniqueConstraint(condition=models.Q(('token__isnull', False), ('model__isnull', True)), fields=('token', 'period'), name='conversations_balance_token'),
-        ),
-        migrations.AddConstraint(
-            model_name='limitbalance',
-            constraint=models.UniqueConstraint(condition=models.Q(('user__isnull', False), ('model__isnull', False)), fields=('user', 'model', 'period'), name='conversations_balance_user_model'),
-        ),
-        migrations.AddConstraint(
-            model_name='limitbalance',
-            constraint=models.UniqueConstraint(condition=models.Q(('group__isnull', False), ('model__isnull', False)), fields=('group', 'model', 'period'), name='conversations_balance_group_model'),
-        ),
-        migrations.AddConstraint(
-            model_name='limitbalance',
-            constraint=models.UniqueConstraint(condition=models.Q(('token__isnull', False), ('model__isnull', False)), fields=('token', 'model', 'period'), name='conversations_balance_token_model'),
-        ),
-        migrations.AddConstraint(
-            model_name='usagelimit',
-            constraint=models.UniqueConstraint(condition=models.Q(('user__isnull', False), ('model__isnull', True)), fields=('user', 'period'), name='conversations_limit_user', violation_error_message='There is a limit for this period already.'),
-        ),
-        migrations.AddConstraint(
-            model_name='usagelimit',
-            constraint=models.UniqueConstraint(condition=models.Q(('group__isnull', False), ('model__isnull', True)), fields=('group', 'is_shared', 'period'), name='conversations_limit_group', violation_error_message='There is a limit for this period already.'),
-        ),
-        migrations.AddConstraint(
-            model_name='usagelimit',
-            constraint=models.UniqueConstraint(condition=models.Q(('token__isnull', False), ('model__isnull', True)), fields=('token', 'period'), name='conversations_limit_token', violation_error_message='There is a limit for this period already.'),
-        ),
-        migrations.AddConstraint(
-            model_name='usagelimit',
-            constraint=models.UniqueConstraint(condition=models.Q(('group', None), ('token', None), ('user', None), ('model__isnull', True)), fields=('period',), name='conversations_limit_default', violation_error_message='There is a limit for this period already.'),
-        ),
-        migrations.AddConstraint(
-            model_name='usagelimit',
-            constraint=models.UniqueConstraint(condition=models.Q(('user__isnull', False), ('model__isnull', False)), fields=('user', 'model', 'period'), name='conversations_limit_user_model', violation_error_message='There is a limit for this period already.'),
-        ),
-        migrations.AddConstraint(
-            model_name='usagelimit',
-            constraint=models.UniqueConstraint(condition=models.Q(('group__isnull', False), ('model__isnull', False)), fields=('group', 'is_shared', 'model', 'period'), name='conversations_limit_group_model', violation_error_message='There is a limit for this period already.'),
-        ),
-        migrations.AddConstraint(
-            model_name='usagelimit',
-            constraint=models.UniqueConstraint(condition=models.Q(('token__isnull', False), ('model__isnull', False)), fields=('token', 'model', 'period'), name='conversations_limit_token_model', violation_error_message='There is a limit for this period already.'),
-        ),
-        migrations.AddConstraint(
-            model_name='usagelimit',
-            constraint=models.UniqueConstraint(condition=models.Q(('group', None), ('token', None), ('user', None), ('model__isnull', False)), fields=('model', 'period'), name='conversations_limit_default_model', violation_error_message='There is a limit for this period already.'),
-        ),
-        migrations.AddField(
-            model_name='limitwarning',
-            name='balance',
-            field=models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='warnings', to='conversations.limitbalance'),
-        ),
-        migrations.AddConstraint(
-            model_name='limitwarning',
-            constraint=models.UniqueConstraint(fields=('balance', 'measure', 'amount', 'percent'), name='conversations_limit_warned_once'),
+        AtOnce([
+            migrations.AddConstraint(
+                model_name='limitbalance',
+                constraint=models.UniqueConstraint(condition=models.Q(('user__isnull', False), ('model__isnull', True)), fields=('user', 'period'), name='conversations_balance_user'),
+            ),
+            migrations.AddConstraint(
+                model_name='limitbalance',
+                constraint=models.UniqueConstraint(condition=models.Q(('group__isnull', False), ('model__isnull', True)), fields=('group', 'period'), name='conversations_balance_group'),
+            ),
+            migrations.AddConstraint(
+                model_name='limitbalance',
+                constraint=models.UniqueConstraint(condition=models.Q(('token__isnull', False), ('model__isnull', True)), fields=('token', 'period'), name='conversations_balance_token'),
+            ),
+            migrations.AddConstraint(
+                model_name='limitbalance',
+                constraint=models.UniqueConstraint(condition=models.Q(('user__isnull', False), ('model__isnull', False)), fields=('user', 'model', 'period'), name='conversations_balance_user_model'),
+            ),
+            migrations.AddConstraint(
+                model_name='limitbalance',
+                constraint=models.UniqueConstraint(condition=models.Q(('group__isnull', False), ('model__isnull', False)), fields=('group', 'model', 'period'), name='conversations_balance_group_model'),
+            ),
+            migrations.AddConstraint(
+                model_name='limitbalance',
+                constraint=models.UniqueConstraint(condition=models.Q(('token__isnull', False), ('model__isnull', False)), fields=('token', 'model', 'period'), name='conversations_balance_token_model'),
+            ),
+            migrations.AddConstraint(
+                model_name='usagelimit',
+                constraint=models.UniqueConstraint(condition=models.Q(('user__isnull', False), ('model__isnull', True)), fields=('user', 'period'), name='conversations_limit_user', violation_error_message='There is a limit for this period already.'),
+            ),
+            migrations.AddConstraint(
+                model_name='usagelimit',
+                constraint=models.UniqueConstraint(condition=models.Q(('group__isnull', False), ('model__isnull', True)), fields=('group', 'is_shared', 'period'), name='conversations_limit_group', violation_error_message='There is a limit for this period already.'),
+            ),
+            migrations.AddConstraint(
+                model_name='usagelimit',
+                constraint=models.UniqueConstraint(condition=models.Q(('token__isnull', False), ('model__isnull', True)), fields=('token', 'period'), name='conversations_limit_token', violation_error_message='There is a limit for this period already.'),
+            ),
+            migrations.AddConstraint(
+                model_name='usagelimit',
+                constraint=models.UniqueConstraint(condition=models.Q(('group', None), ('token', None), ('user', None), ('model__isnull', True)), fields=('period',), name='conversations_limit_default', violation_error_message='There is a limit for this period already.'),
+            ),
+            migrations.AddConstraint(
+                model_name='usagelimit',
+                constraint=models.UniqueConstraint(condition=models.Q(('user__isnull', False), ('model__isnull', False)), fields=('user', 'model', 'period'), name='conversations_limit_user_model', violation_error_message='There is a limit for this period already.'),
+            ),
+            migrations.AddConstraint(
+                model_name='usagelimit',
+                constraint=models.UniqueConstraint(condition=models.Q(('group__isnull', False), ('model__isnull', False)), fields=('group', 'is_shared', 'model', 'period'), name='conversations_limit_group_model', violation_error_message='There is a limit for this period already.'),
+            ),
+            migrations.AddConstraint(
+                model_name='usagelimit',
+                constraint=models.UniqueConstraint(condition=models.Q(('token__isnull', False), ('model__isnull', False)), fields=('token', 'model', 'period'), name='conversations_limit_token_model', violation_error_message='There is a limit for this period already.'),
+            ),
+            migrations.AddConstraint(
+                model_name='usagelimit',
+                constraint=models.UniqueConstraint(condition=models.Q(('group', None), ('token', None), ('user', None), ('model__isnull', False)), fields=('model', 'period'), name='conversations_limit_default_model', violation_error_message='There is a limit for this period already.'),
+            ),
+        ]),
+        migrations.CreateModel(
+            name='LimitWarning',
+            fields=[
+                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
+                ('measure', models.CharField(max_length=10)),
+                ('amount', models.BigIntegerField()),
+                ('percent', models.PositiveSmallIntegerField()),
+                ('created_at', models.DateTimeField(auto_now_add=True, db_index=True)),
+                ('balance', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='warnings', to='conversations.limitbalance')),
+            ],
+            options={
+                'ordering': ['-pk'],
+                'default_permissions': (),
+                'constraints': [models.UniqueConstraint(fields=('balance', 'measure', 'amount', 'percent'), name='conversations_limit_warned_once')],
+            },
         ),
     ]

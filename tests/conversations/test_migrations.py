@@ -40,7 +40,7 @@ def test_tokens_of_before_declare_what_they_did_and_newer_ones_do_not():
 def test_the_squashed_migrations_create_the_same_tables_as_the_single_ones():
     try:
         squashed = tables()
-        create_old_tables("conversations", "0060_approvals_of_chats")
+        create_old_tables("conversations", "0066_postgresql_alone")
         single = SingleMigrations(connection, replace_migrations=False).graph
         for app, name in single.leaf_nodes():
             migrate_to(app, name)
