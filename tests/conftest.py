@@ -18,6 +18,7 @@ from tests import (
     mocked_transport,  # noqa: F401 - respx knows it then
     thread_connections,
 )
+from tests.migrated import make_migrated_data
 from tests.programs import need_program
 from tests.recording import Recording, recording_server
 from tests.rows import thin_tables
@@ -111,6 +112,18 @@ def _fixtures_of(item: pytest.Item) -> list[str]:
 
 
 @pytest.fixture(scope="session")
+def django_db_keepdb(django_db_modify_db_settings: None) -> bool:
+    """Whether the database has its tables already, as each SQLite has, from a copy."""
+    from django.db import connection
+
+    if connection.vendor != "sqlite":
+        return False
+    copied = connection.settings_dict["TEST"]["NAME"]
+    shutil.copy(make_migrated_data() / "parley.sqlite3", copied)
+    return True
+
+
+@pytest.fixture(scope="session")
 def django_db_setup(
     django_db_setup: None, django_db_blocker: pytest_django.DjangoDbBlocker
 ) -> Iterator[None]:
@@ -120,6 +133,9 @@ def django_db_setup(
 
     from conversations.access import rate_limits
 
+    if connection.vendor == "sqlite":  # which pytest-django keeps
+        connection.close()
+        Path(connection.settings_dict["NAME"]).unlink()
     if connection.vendor == "postgresql":
         asyncio.run(rate_limits.aclose())
         with django_db_blocker.unblock(), connection.cursor() as cursor:
@@ -136,11 +152,9 @@ def chromium() -> str:
 
 
 @pytest.fixture(scope="session")
-def migrated_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A data folder after its first start, to be copied: tables take a second."""
-    data = tmp_path_factory.mktemp("migrated") / "data"
-    ServerProcess(data).manage("migrate", "--skip-checks", "--verbosity=0")
-    return data
+def migrated_data() -> Path:
+    """A data folder after its first start, to be copied."""
+    return make_migrated_data()
 
 
 @pytest.fixture
