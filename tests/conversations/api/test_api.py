@@ -278,9 +278,9 @@ def test_an_output_of_the_clients_own_tool_is_taken(
 @pytest.mark.parametrize(
     ("query", "header", "followed"),
     [
-        ("", None, [None, "events"]),
-        ("?after=1-7", None, ["1-7", "events"]),
         ("?after=1-7", "2-3", ["2-3", "events"]),
+        ("?after=1-7", None, ["1-7", "events"]),
+        ("", None, [None, "events"]),
         ("?format=text", None, [None, "text"]),
         ("?format=events&after=1-0", None, ["1-0", "events"]),
     ],

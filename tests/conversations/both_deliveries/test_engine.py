@@ -495,7 +495,7 @@ async def test_another_answer_does_not_wipe_out_the_first(conversation, say, run
 
 @pytest.mark.parametrize(
     ("replay", "runs", "state"),
-    [("safe", 1, "completed"), ("idempotent", 1, "completed"), ("once", 0, "unknown")],
+    [("once", 0, "unknown"), ("idempotent", 1, "completed"), ("safe", 1, "completed")],
 )
 async def test_an_interrupted_call_runs_again_only_if_it_may(
     conversation, say, counter, replay, runs, state, settings
