@@ -370,7 +370,7 @@ async def test_a_packed_body_is_unpacked_as_it_comes(encoding: bytes, size: int)
         (b"br", b"x", 415),
         (b"gzip", b"x", 400),
         (b"gzip", gzip.compress(b"x", mtime=0)[:-2], 400),
-        (b"gzip", gzip.compress(b"x" * 50_000_000), 413),
+        (b"gzip", gzip.compress(b"x" * 5_000_000), 413),
         (b"gzip", gzip.compress(b"x" * 600_000) * 2, 413),
     ],
 )
