@@ -13,6 +13,9 @@ export PYTHONDONTWRITEBYTECODE =  # a start that compiles everything takes twice
 PYTEST := .venv/bin/python -m pytest -q
 UNITS := $(PYTEST) -n auto --ignore=tests/integration
 QUICK := --hypothesis-profile=quick --rows  # 10 examples of a property instead of 30, N rows of a table
+# No test that costs more than so many seconds of CPU by tests/costs.txt, except the cheapest
+# of its file. Fails if a test turns out to cost far more.
+BUDGET := --budget
 # Each test worker that starts processes waits more than it computes: more of them than cores.
 # What a browser, a killed process, a thread or a server of this machine did wrong once is
 # run once more, and both are reported: one such test in 13,000 would refuse a good change.
@@ -30,13 +33,13 @@ ALONE := tests/conversations/both_deliveries tests/conversations/access/test_rat
 
 COMPILE := pip compile $(UV_FLAGS) --universal --generate-hashes --no-emit-index-url --no-annotate --no-header --python-version 3.11 pyproject.toml
 
-.PHONY: run test test-all test-fast test-nightly scaled lint lock sbom messages bench bench-check chaos
+.PHONY: run test test-all test-fast costs test-nightly scaled lint lock sbom messages bench bench-check chaos
 
 run: .venv/run.stamp
 	@exec .venv/bin/python manage.py serve
 
 test: .venv/dev.stamp  # at most six minutes on two cores
-	$(UNITS) $(QUICK) 2 -m "smoke or not slow"
+	$(UNITS) $(QUICK) 2 $(BUDGET) 1 -m "smoke or not slow"
 	$(INTEGRATION) $(QUICK) 2 -m "not scaled and (smoke or not slow)"
 
 test-all: .venv/dev.stamp  # everything: also every row, crashes, storms, and the scaled delivery
@@ -46,7 +49,10 @@ test-all: .venv/dev.stamp  # everything: also every row, crashes, storms, and th
 	$(PYTEST) -n 3 $(TWICE) --ds=tests.settings_postgresql $(ALONE)
 
 test-fast: .venv/dev.stamp  # at most 90 seconds: no browser, no server processes, no PostgreSQL or Redis
-	$(UNITS) $(QUICK) 1 -m "not server and not slow"
+	$(UNITS) $(QUICK) 1 $(BUDGET) 0.15 -m "not server and not slow"
+
+costs: .venv/dev.stamp  # measure the tests again that `make test` and `make test-fast` may choose
+	$(UNITS) $(QUICK) 2 --write-costs -m "smoke or not slow"
 
 test-nightly: .venv/dev.stamp  # properties with 400 examples instead of 30, and axe on every page
 	$(UNITS) --hypothesis-profile=nightly

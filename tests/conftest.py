@@ -14,6 +14,7 @@ from django.db.backends.signals import connection_created
 from django.utils import translation
 
 from tests import (
+    costs,
     forking,
     mocked_transport,  # noqa: F401 - respx knows it then
     thread_connections,
@@ -47,11 +48,21 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--rows", type=int, metavar="N", help="at most N rows of each test's table"
     )
+    parser.addoption(
+        "--budget",
+        type=float,
+        metavar="SECONDS",
+        help="no test that costs more, except the cheapest of its file",
+    )
+    parser.addoption(
+        "--write-costs", action="store_true", help=f"write {costs.FILE.name} anew"
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
     ServerProcess.is_forked = True
     connection_created.connect(thread_connections.note)
+    config.pluginmanager.register(costs.Meter(), "costs")
     gc.disable()  # until the tests are collected, which makes millions of objects
     config.addinivalue_line(
         "markers", "needs_program(name): skipped without it, failed under CI=true"
@@ -60,6 +71,42 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_unconfigure() -> None:
     forking.kill_all()
+
+
+@pytest.hookimpl(tryfirst=True)  # before the summary is printed
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    """Write the costs, and fail a run in which a test is too dear."""
+    if hasattr(session.config, "workerinput"):  # the process that xdist started
+        return
+    measured = session.config.pluginmanager.get_plugin("costs").costs
+    if session.config.option.write_costs:
+        costs.write_costs(measured)
+    if _list_dear(session.config) and exitstatus == pytest.ExitCode.OK:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def pytest_terminal_summary(
+    terminalreporter: pytest.TerminalReporter, config: pytest.Config
+) -> None:
+    if dear := _list_dear(config):
+        terminalreporter.section(
+            "too dear for this run: make them cheap, or `make costs`"
+        )
+        for name, cost in dear.items():
+            terminalreporter.line(f"{cost:.2f} s of CPU  {name}")
+
+
+def _list_dear(config: pytest.Config) -> dict[str, float]:
+    """The tests of a run with a budget that cost far more, by name."""
+    if not config.option.budget:
+        return {}
+    limit = max(costs.LIMIT, 2 * config.option.budget)
+    measured, known = config.pluginmanager.get_plugin("costs").costs, costs.read_costs()
+    return {
+        name: cost
+        for name, cost in measured.items()
+        if cost > limit and cost > 2 * known.get(name, 0.0)
+    }
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
@@ -96,10 +143,16 @@ def pytest_collection_modifyitems(
     items.sort(key=lambda item: item.get_closest_marker("slow") is None)
     yield
     if rows := config.option.rows:  # of what `-m` has left
-        names = thin_tables((item.nodeid for item in items), rows)
-        out = [item for item in items if item.nodeid not in names]
-        config.hook.pytest_deselected(items=out)
-        items[:] = [item for item in items if item.nodeid in names]
+        _keep(config, items, thin_tables((item.nodeid for item in items), rows))
+    if budget := config.option.budget:
+        names = (item.nodeid for item in items)
+        _keep(config, items, costs.choose_cheap(names, budget, costs.read_costs()))
+
+
+def _keep(config: pytest.Config, items: list[pytest.Item], names: set[str]) -> None:
+    out = [item for item in items if item.nodeid not in names]
+    config.hook.pytest_deselected(items=out)
+    items[:] = [item for item in items if item.nodeid in names]
 
 
 def pytest_collection_finish() -> None:
