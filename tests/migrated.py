@@ -36,19 +36,19 @@ def make_migrated_data() -> Path:
     return data
 
 
-def fingerprint() -> str:
+def fingerprint(base: Path = BASE) -> str:
     """Of the migrations, models and pinned packages."""
-    found = hashlib.sha256((BASE / "requirements-dev.txt").read_bytes())
-    for path in _sources():
-        found.update(str(path.relative_to(BASE)).encode())
+    found = hashlib.sha256((base / "requirements-dev.txt").read_bytes())
+    for path in _list_sources(base):
+        found.update(str(path.relative_to(base)).encode())
         found.update(path.read_bytes())
     return found.hexdigest()[:16]
 
 
-def _sources() -> Iterator[Path]:
+def _list_sources(base: Path) -> Iterator[Path]:
     for app in APPS:
         for pattern in SOURCES:
-            yield from sorted((BASE / app).glob(f"**/{pattern}"))
+            yield from sorted((base / app).glob(f"**/{pattern}"))
 
 
 def _remove_all_but_the_newest() -> None:
