@@ -1,5 +1,12 @@
-// Sends a message for which Enter is pressed before the page's modules have loaded: the
-// form works without them. No module, as those wait until the page is read.
+// What must not wait for the page's modules, which are loaded when the page is read: a
+// hidden sidebar stays hidden from the first picture on, and Enter sends the message.
+
+try {
+  const isHidden = localStorage.getItem("parley:sidebar") === "hidden";
+  document.documentElement.classList.toggle("has-no-sidebar", isHidden);
+} catch {
+  // No storage available: the sidebar shows.
+}
 
 document.addEventListener("keydown", (event) => {
   const { target, key, shiftKey, isComposing, keyCode } = event;

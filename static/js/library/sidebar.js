@@ -1,6 +1,7 @@
 // The sidebar's list: shows more of it when the reader scrolls to its end, and remembers
 // whether the folders are open.
 
+import { hideSidebar } from "./hiding.js";
 import { renew } from "./renew.js";
 
 const list = document.getElementById("list");
@@ -64,10 +65,11 @@ list.addEventListener(
   },
   true,
 );
+
 /** Hides or shows the list on a wide page, and moves the focus to the button in sight. */
 document.addEventListener("click", ({ target }) => {
   if (!target.closest?.("[data-sidebar]")) return;
-  document.body.classList.toggle("has-no-sidebar");
+  hideSidebar();
   const buttons = [...document.querySelectorAll("[data-sidebar]")];
   buttons.find((button) => button.checkVisibility())?.focus();
 });

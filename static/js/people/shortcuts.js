@@ -1,6 +1,7 @@
 // Keyboard shortcuts; the user's settings name the keys.
 
 import { $, announce, cloned } from "../dom.js";
+import { hideSidebar } from "../library/hiding.js";
 
 /** Show the list of shortcuts also while somebody types, when its usual key is text. */
 const LIST_KEYS = ["Ctrl+/", "Meta+/"];
@@ -46,7 +47,7 @@ const ACTIONS = {
   new: () => $(".new-chat").click(),
   search: () => {
     const sidebar = $("#sidebar");
-    document.body.classList.remove("has-no-sidebar");
+    hideSidebar(false);
     if (!sidebar.checkVisibility()) sidebar.showPopover();
     $("#search").focus();
   },
@@ -82,7 +83,7 @@ function showList(keys) {
 function toggleSidebar() {
   const sidebar = $("#sidebar");
   if (getComputedStyle($(".bar [popovertarget=sidebar]")).display === "none") {
-    document.body.classList.toggle("has-no-sidebar");
+    hideSidebar();
   } else {
     sidebar.togglePopover();
   }

@@ -58,3 +58,37 @@ def test_the_tools_of_the_message_box_stand_in_one_row(open_page: Open, width: i
             assert box_of(page.locator(".picker"))["width"] > 95
     page.keyboard.press("Escape")
     expect(page.locator("#stop")).to_be_hidden()
+
+
+#: Whether a sidebar that is hidden now was drawn at any moment since the page began.
+DRAWN = """
+window.drawn = false;
+(function look() {
+  if (document.querySelector("#sidebar")?.checkVisibility()) drawn = true;
+  requestAnimationFrame(look);
+})();
+"""
+
+
+@pytest.mark.slow
+def test_a_hidden_sidebar_stays_hidden_after_a_reload(open_page: Open):
+    page = open_page(script=DRAWN)
+    sidebar = page.locator("#sidebar")
+    page.locator("#sidebar [data-sidebar]").click()
+    expect(sidebar).to_be_hidden()
+    page.reload()
+    expect(page.locator(".bar [data-sidebar]")).to_be_visible()
+    expect(page.locator("#text")).to_be_focused()  # the modules have run
+    expect(sidebar).to_be_hidden()
+    assert page.evaluate("drawn") is False
+    page.locator(".bar [data-sidebar]").click()
+    expect(sidebar).to_be_visible()
+    page.reload()
+    expect(sidebar).to_be_visible()
+
+
+@pytest.mark.slow
+def test_a_hidden_sidebar_shows_on_pages_without_a_script(open_page: Open):
+    page = open_page(java_script_enabled=False)
+    expect(page.locator("#sidebar")).to_be_visible()
+    expect(page.locator("[data-sidebar]").first).to_be_hidden()
