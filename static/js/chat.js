@@ -2,6 +2,7 @@
 
 import { cancelCall, refreshBackground, watchBackground } from "./background.js";
 import { Branch } from "./branches/branch.js";
+import { editInPlace } from "./branches/edit-in-place.js";
 import { Composer, forgetOnSignOut } from "./composer.js";
 import { Refused, connect } from "./connection.js";
 import { refreshContext } from "./context.js";
@@ -78,6 +79,7 @@ function start() {
   forgetOnSignOut();
   addPartsOnClick();
   openInDialog(savedInPlace);
+  if (isLive) editInPlace(showEdited);
   answerOnSubmit();
   chooseTools(tools);
   choosePreset(() => composer.showDemo());
@@ -268,6 +270,13 @@ async function showVersion(button) {
   await openTurn(button, body, gettext("The version could not be shown. Try again."));
   document.getElementById(`turn-${turnId}`)?.scrollIntoView({ block: "nearest" });
   branch.focus(turnId);
+}
+
+async function showEdited() {
+  await branch.showChosen();
+  toEnd();
+  composer.focus();
+  refreshList();
 }
 
 function goOn(button) {

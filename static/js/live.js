@@ -262,8 +262,10 @@ async function unselected(article) {
   }
 }
 
-/** Copies open details and the focus from the old element. */
+/** Copies open details, an open editor and the focus from the old element. */
 function keepState(from, to) {
+  const edited = from.querySelector(".asked.is-edited");
+  if (edited) to.querySelector(".asked:not(.is-note)").replaceWith(edited);
   const focused = document.activeElement.closest("summary")?.parentElement;
   for (const old of from.querySelectorAll("details[data-key]")) {
     const fresh = to.querySelector(`details[data-key="${old.dataset.key}"]`);

@@ -2,18 +2,31 @@
 
 import { replaceText } from "./completions.js";
 
-const EDIT = '[data-action="edit"], .turn-edit';
+const QUEUED = "#queue .queued[data-turn]:has(textarea) .queued-edit";
 
 export function editLastOnUp(box) {
   box.addEventListener("keydown", (event) => {
     if (event.key !== "ArrowUp" || box.value || event.isComposing) return;
     if (event.shiftKey || event.ctrlKey || event.metaKey || event.altKey) return;
-    const asked = [...document.querySelectorAll("#transcript .asked:not(.is-note)")];
-    const last = asked.at(-1);
-    if (!last) return;
-    event.preventDefault();
-    const edit = (last.closest(".turn") ?? last).querySelector(EDIT);
-    if (edit) edit.click();
-    else replaceText(box, 0, 0, last.querySelector(".asked-text")?.textContent ?? "");
+    if (editQueued() || editLast(box)) event.preventDefault();
   });
+}
+
+/** Opens the message that waits for its turn, the last of several. */
+function editQueued() {
+  const last = [...document.querySelectorAll(QUEUED)].at(-1);
+  if (!last) return false;
+  last.open = true;
+  last.querySelector("textarea").focus();
+  return true;
+}
+
+function editLast(box) {
+  const all = document.querySelectorAll("#transcript .turn:not([hidden]) .asked:not(.is-note)");
+  const last = [...all].at(-1);
+  if (!last) return false;
+  const edit = (last.closest(".turn") ?? last).querySelector(".turn-edit");
+  if (edit?.checkVisibility()) edit.click();
+  else replaceText(box, 0, 0, last.querySelector(".asked-text")?.textContent ?? "");
+  return true;
 }

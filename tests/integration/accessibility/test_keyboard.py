@@ -70,10 +70,10 @@ def begin(page: Page, text: str = "/echo one") -> str:
 def test_messages_are_sent_edited_answered_again_and_stopped(page: Page):
     begin(page)
     press(page, page.get_by_role("link", name="Edit the message"))
-    go(page, page.get_by_label("Message"))
+    expect(page.locator(".edit-message textarea")).to_be_focused()
     page.keyboard.press("Control+a")
     page.keyboard.type("/echo two")
-    go(page, page.get_by_role("button", name="Send"))
+    go(page, page.get_by_role("button", name="Save and send"))
     page.keyboard.press("Enter")
     expect_end(page)
     expect(answer(page)).to_have_text("two")

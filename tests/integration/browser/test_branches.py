@@ -27,6 +27,10 @@ def menu(page: Page) -> Locator:
     return page.locator("summary[aria-label='More for this answer']").last
 
 
+def editor(page: Page) -> Locator:
+    return page.get_by_role("form", name="Edit the message")
+
+
 @pytest.mark.smoke
 def test_a_message_is_edited_and_both_versions_show_in_two_tabs(open_page: Open):
     page = open_page("/")
@@ -36,8 +40,8 @@ def test_a_message_is_edited_and_both_versions_show_in_two_tabs(open_page: Open)
     other = open_page(address)
     expect(answer(other)).to_have_text("one")
     page.get_by_role("link", name="Edit the message").click()
-    page.get_by_label("Message").fill("/echo two")
-    page.get_by_role("button", name="Send").click()
+    editor(page).get_by_label("Message").fill("/echo two")
+    editor(page).get_by_role("button", name="Save and send").click()
     expect_end(page)
     expect(answer(page)).to_have_text("two")
     switch = page.locator(".branch-switch")
@@ -79,3 +83,78 @@ def test_a_deletion_is_undone_without_a_script(open_page: Open):
     plain.get_by_role("button", name="Undo").click()
     expect(plain).to_have_url(re.compile("#turn-"))
     expect(plain.locator(".turn")).to_have_count(1)
+
+
+def test_up_edits_the_last_message_where_it_stands(open_page: Open):
+    page = open_page("/")
+    send_message(page, "/echo one")
+    expect_end(page)
+    address = chat_address(page)
+    page.keyboard.press("ArrowUp")
+    words = editor(page).get_by_label("Message")
+    expect(words).to_be_focused()
+    expect(words).to_have_value("/echo one")
+    page.keyboard.type(" and more")
+    page.keyboard.press("Escape")
+    expect(editor(page)).to_have_count(0)
+    expect(page.locator(".asked-text")).to_have_text("/echo one")
+    expect(page.locator("#text")).to_be_focused()
+
+    page.keyboard.press("ArrowUp")
+    expect(words).to_have_value("/echo one")
+    words.fill(" ")
+    page.keyboard.press("Enter")
+    expect(words).to_be_focused()
+    words.fill("/echo two")
+    page.keyboard.press("Enter")
+    expect(answer(page)).to_have_text("two")
+    expect_end(page)
+    expect(page.locator(".branch-switch")).to_contain_text("2/2")
+    expect(page.locator("#text")).to_be_focused()
+    assert chat_address(page) == address
+
+
+def test_escape_closes_the_editor_and_leaves_the_running_answer(open_page: Open):
+    page = open_page("/")
+    send_message(page, "/echo one")
+    expect_end(page)
+    send_message(page, "/long 400")
+    expect(page.locator(".turn").last).to_contain_text("3 4 5")
+    page.get_by_role("link", name="Edit the message").first.click()
+    editor(page).get_by_role("link", name="Cancel").click()
+    expect(editor(page)).to_have_count(0)
+    page.get_by_role("link", name="Edit the message").first.click()
+    expect(editor(page).get_by_label("Message")).to_be_focused()
+    page.keyboard.press("Escape")
+    expect(editor(page)).to_have_count(0)
+    expect(page.locator("#stop")).to_be_visible()
+    page.keyboard.press("Escape")
+    expect(page.locator(".turn .ending").last).to_contain_text("Stopped")
+
+
+def test_up_edits_a_message_that_waits(open_page: Open):
+    page = open_page("/")
+    send_message(page, "/long 400")
+    expect(page.locator(".turn").last).to_contain_text("3 4 5")
+    send_message(page, "/echo later")
+    waiting = page.locator("#queue .queued[data-turn]")
+    expect(waiting).to_have_count(1)
+    page.keyboard.press("ArrowUp")
+    expect(waiting.locator("textarea")).to_be_focused()
+    expect(page.locator("#text")).to_have_value("")
+    page.keyboard.press("Escape")
+    page.keyboard.press("Escape")
+    expect(page.locator(".turn .ending").first).to_contain_text("Stopped")
+
+
+def test_a_message_is_edited_on_its_page_without_a_script(open_page: Open):
+    page = open_page("/")
+    send_message(page, "/echo one")
+    expect_end(page)
+    plain = open_page(chat_address(page), java_script_enabled=False)
+    plain.get_by_role("link", name="Edit the message").click()
+    expect(plain).to_have_url(re.compile("/edit/$"))
+    plain.get_by_label("Message").fill("/echo two")
+    plain.get_by_role("button", name="Save and send").click()
+    expect(plain).to_have_url(re.compile("#turn-"))
+    expect(page.locator(".branch-switch")).to_contain_text("1/2")

@@ -1,0 +1,98 @@
+// Edits a message where it stands, with the form of the page that its link leads to.
+
+import { $, fetched } from "../dom.js";
+
+const LINK = ".turn-edit";
+const FORM = "form.edit-message";
+
+/** `onSaved` is called, and awaited, once the server has the new version. */
+export function editInPlace(onSaved) {
+  document.addEventListener("click", (event) => {
+    const link = event.target.closest(LINK);
+    if (!link || !isPlain(event)) return;
+    event.preventDefault();
+    open(link, onSaved);
+  });
+}
+
+async function open(link, onSaved) {
+  const message = link.closest(".asked");
+  if (link.ariaDisabled || $(FORM, message)) return;
+  const back = document.activeElement;
+  link.ariaDisabled = "true";
+  try {
+    show(message, await fetched(link.href, `main ${FORM}`), { back, onSaved });
+  } catch {
+    location.assign(link.href);
+  }
+  link.ariaDisabled = null;
+}
+
+function show(message, form, { back, onSaved }) {
+  const title = $("h1", form);
+  form.setAttribute("aria-label", title.textContent);
+  title.remove();
+  const close = () => {
+    form.remove();
+    message.classList.remove("is-edited");
+    back.focus({ preventScroll: true });
+  };
+  form.addEventListener("keydown", (event) => onKey(event, close));
+  form.addEventListener("click", (event) => {
+    if (!event.target.closest("[data-cancel]")) return;
+    event.preventDefault();
+    close();
+  });
+  form.addEventListener("submit", (event) => {
+    event.preventDefault();
+    save(message, form, { back, onSaved });
+  });
+  $(FORM, message)?.remove();
+  message.append(form);
+  message.classList.add("is-edited");
+  const text = $("textarea", form);
+  text.focus({ preventScroll: true });
+  text.setSelectionRange(text.value.length, text.value.length);
+  form.scrollIntoView({ block: "nearest", behavior: "instant" });
+}
+
+/** Esc closes the editor and no more; Enter sends, where it sends in the message box. */
+function onKey(event, close) {
+  if (event.isComposing || event.keyCode === 229) return;
+  if (event.key === "Escape") {
+    event.preventDefault();
+    close();
+  } else if (event.key === "Enter" && event.target.matches("textarea")) {
+    const isPhone = matchMedia("(pointer: coarse)").matches;
+    const hasModifier = event.ctrlKey || event.metaKey;
+    if (event.shiftKey || (isPhone && !hasModifier)) return;
+    event.preventDefault();
+    event.currentTarget.requestSubmit();
+  }
+}
+
+/** Shows what the server finds wrong in the form; if the request fails, opens its page. */
+async function save(message, form, { back, onSaved }) {
+  const button = $("button", form);
+  const text = $("textarea", form);
+  if (button.disabled) return;
+  if (!text.value.trim() && !$("[name=keep]:checked", form)) return text.focus();
+  button.disabled = true;
+  try {
+    const options = { method: "POST", body: new FormData(form), redirect: "manual" };
+    const response = await fetch(form.action, options);
+    if (response.type === "opaqueredirect") {
+      form.remove();
+      message.classList.remove("is-edited");
+      await onSaved();
+    } else {
+      const page = new DOMParser().parseFromString(await response.text(), "text/html");
+      show(message, document.adoptNode($(`main ${FORM}`, page)), { back, onSaved });
+    }
+  } catch {
+    form.submit();
+  }
+}
+
+const isPlain = ({ ctrlKey, metaKey, shiftKey, button }) =>
+  !(ctrlKey || metaKey || shiftKey || button);
