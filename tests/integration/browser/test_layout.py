@@ -92,3 +92,13 @@ def test_a_hidden_sidebar_shows_on_pages_without_a_script(open_page: Open):
     page = open_page(java_script_enabled=False)
     expect(page.locator("#sidebar")).to_be_visible()
     expect(page.locator("[data-sidebar]").first).to_be_hidden()
+
+
+@pytest.mark.slow
+def test_foreign_text_is_not_kerned(open_page: Open):
+    """With kerning, Chromium takes 30 seconds for a word of 50,000 letters."""
+    page = open_page()
+    send_message(page, "/echo WWW")
+    expect_end(page)
+    for place in (".asked-text", ".said p", "#text", ".bar-title", ".row-link"):
+        expect(page.locator(place).first).to_have_css("font-kerning", "none")
