@@ -1,0 +1,48 @@
+"""The page that finds and selects conversations."""
+
+from __future__ import annotations
+
+import pytest
+from playwright.sync_api import expect
+
+from tests.integration.browser.test_chat import (
+    Open,
+    browser,
+    expect_end,
+    open_page,
+    send_message,
+)
+
+__all__ = ["browser", "open_page"]
+
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
+
+
+def test_a_long_title_breaks_on_a_narrow_page(open_page: Open):
+    page = open_page(viewport={"width": 390, "height": 844})
+    send_message(page, "/echo " + "W" * 400)
+    expect_end(page)
+    page.goto("/library/")
+    expect(page.locator(".is-found").first).to_contain_text("WWW")
+    assert page.evaluate("document.documentElement.scrollWidth") == 390
+
+
+def test_all_conversations_of_the_page_are_selected_at_once(open_page: Open):
+    page = open_page()
+    for text in ("/echo one", "/echo two"):
+        page.goto("/")
+        send_message(page, text)
+        expect_end(page)
+    page.goto("/library/")
+    boxes = page.locator("input[name=ids]")
+    every = page.get_by_label("Select all on this page")
+    every.check()
+    expect(page.locator("input[name=ids]:checked")).to_have_count(boxes.count())
+    boxes.first.uncheck()
+    expect(every).not_to_be_checked()
+    boxes.first.check()
+    expect(every).to_be_checked()
+    every.uncheck()
+    expect(page.locator("input[name=ids]:checked")).to_have_count(0)
+    plain = open_page("/library/", java_script_enabled=False)
+    expect(plain.locator("#select-all")).to_be_hidden()
