@@ -13,6 +13,7 @@ from tests.integration.browser.test_chat import (
     chat_address,
     expect_end,
     open_page,
+    send_message,
 )
 
 __all__ = ["browser", "open_page"]
@@ -42,3 +43,15 @@ def test_a_long_answer_becomes_a_pdf_of_many_pages(open_page: Open):
     document = plain.pdf(format="A4")
     assert document.startswith(b"%PDF-")
     assert len(re.findall(rb"/Type /Page\b", document)) > LINES // 50
+
+
+def test_a_chat_in_the_dark_theme_is_printed_dark_on_light(open_page: Open):
+    page = open_page(color_scheme="dark")
+    send_message(page, "/markdown")
+    expect_end(page)
+    ink = "getComputedStyle(document.documentElement).getPropertyValue('--ink')"
+    on_screen = page.evaluate(ink)
+    page.emulate_media(media="print")
+    on_paper = page.evaluate(ink)
+    page.emulate_media(media="screen", color_scheme="light")
+    assert on_screen != on_paper == page.evaluate(ink)

@@ -45,7 +45,7 @@ def test_a_theme_reaches_every_page_from_the_server(web: Client):
         assert '<html lang="de"' in page
         assert 'class="theme-dark size-large"' in page
         assert "css/dark.css" in page
-        assert 'media="(prefers-color-scheme: dark)"' not in page
+        assert 'media="screen and (prefers-color-scheme: dark)"' not in page
 
 
 def test_a_light_page_loads_no_dark_colours(web: Client):
