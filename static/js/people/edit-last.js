@@ -21,11 +21,12 @@ function editQueued() {
   return true;
 }
 
+/** Of answers side by side, the question that stands above them is the one shown. */
 function editLast(box) {
-  const all = document.querySelectorAll("#transcript .turn:not([hidden]) .asked:not(.is-note)");
-  const last = [...all].at(-1);
+  const all = document.querySelectorAll("#transcript .asked:not(.is-note)");
+  const last = [...all].filter((message) => message.checkVisibility()).at(-1);
   if (!last) return false;
-  const edit = (last.closest(".turn") ?? last).querySelector(".turn-edit");
+  const edit = last.querySelector(".turn-edit");
   if (edit?.checkVisibility()) edit.click();
   else replaceText(box, 0, 0, last.querySelector(".asked-text")?.textContent ?? "");
   return true;
