@@ -1,16 +1,14 @@
 """PostgreSQL publisher for the events of this process's runs.
 
-Runs append and continue. One task writes what all of them have appended in one
-statement, which also announces their turns, then waits for 40 ms. A crash of PostgreSQL
-empties the table, so this process has the events of a run in memory until its end and
-can write them again.
+One task writes what all runs have appended in one statement, which also announces their
+turns, then waits for 40 ms. A crash of PostgreSQL empties the table.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -24,6 +22,11 @@ from conversations.engine.postgresql.connection import POSTGRES_ERRORS
 from conversations.engine.process import crash_points
 from conversations.engine.process.task_shutdown import cancel_and_wait
 from conversations.engine.shared_log.batches import Batch
+from conversations.engine.shared_log.publisher import (
+    BACKOFF,
+    FIRST_PAUSE,
+    LogPublisher,
+)
 from conversations.engine.shared_log.run_log import RunLog, limit_memory
 from conversations.throttled_warning import ThrottledWarning
 
@@ -31,8 +34,6 @@ logger = logging.getLogger(__name__)
 
 PAUSE = 0.04  # seconds for which events are collected between two writes
 MAX_WRITE_SIZE = 1024 * 1024  # bytes of one write, unless one batch is larger
-FIRST_PAUSE, BACKOFF = 0.1, 1.0  # seconds between two attempts, at first and at most
-UNSENT_RETENTION = 60.0  # seconds for which a finished log waits for PostgreSQL
 DELETE_INTERVAL = 10.0  # seconds between deletions of finished turns
 
 
@@ -42,12 +43,10 @@ class _Row(NamedTuple):
     batch: Batch
 
 
-class PostgresPublisher:
+class PostgresPublisher(LogPublisher):
     def __init__(self, bus: PostgresBus) -> None:
+        super().__init__()
         self._bus = bus
-        self._logs: dict[str, RunLog] = {}
-        self._changed: set[RunLog] = set()
-        self._work = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
         self._connected = 0
         self._expired: list[str] = []  # turns whose events are to be deleted
@@ -73,34 +72,15 @@ class PostgresPublisher:
                 type(exc).__name__,
             )
 
-    def open(self, turn_id: str, on_fenced: Callable[[], None]) -> RunLog:
-        log = self._logs[turn_id] = RunLog(turn_id, self._on_change, on_fenced)
-        return log
-
-    def list_open(self) -> list[RunLog]:
-        return [log for log in list(self._logs.values()) if not log.closed]
-
     def end(self, turn_id: str) -> None:
-        if log := self._logs.get(turn_id):
-            log.closed = True
-            self._on_change(log)
+        super().end(turn_id)
+        if (log := self._logs.get(turn_id)) and log.ended:
             loop = asyncio.get_running_loop()
-            loop.call_later(UNSENT_RETENTION, self._forget, log)
-            if log.ended:
-                loop.call_later(tables.FINISHED_EXPIRY, self._expired.append, turn_id)
+            loop.call_later(tables.FINISHED_EXPIRY, self._expired.append, turn_id)
 
     async def delete(self, turn_id: str) -> None:
         with suppress(*POSTGRES_ERRORS):  # `tables.delete_old` deletes them later
             await self._bus.statements.fetch(tables.DELETE, {"turns": [turn_id]})
-
-    def _forget(self, log: RunLog) -> None:
-        self._changed.discard(log)
-        if self._logs.get(log.turn_id) is log:
-            del self._logs[log.turn_id]
-
-    def _on_change(self, log: RunLog) -> None:
-        self._changed.add(log)
-        self._work.set()
 
     # Writing
 
@@ -130,9 +110,7 @@ class PostgresPublisher:
         except BaseException:
             self._changed |= changed
             raise
-        for log in changed:
-            if log.closed and log.is_sent:
-                self._forget(log)
+        self._forget_sent(changed)
 
     def _split_into_writes(self, changed: Iterable[RunLog]) -> Iterator[list[_Row]]:
         logs = [log for log in changed if not log.is_fenced]

@@ -1,11 +1,10 @@
 """Redis Streams publisher for the events of this process's runs.
 
-Runs append and continue. One task sends what all of them have appended since its last
-write, in one write, and does not wait for the reply. After each write it pauses for
-twice the CPU time that this thread has used, so batches grow when this process is busy.
-A machine busy with other processes or a slow Redis does not lengthen the pause, until
-too many writes are in flight. Redis may become unavailable and come back empty, so the
-events of a run are kept until its end and can be sent again.
+One task sends what all runs have appended since its last write, in one write, and does
+not wait for the reply. After each write it pauses for twice the CPU time that this
+thread has used, so batches grow when this process is busy. A machine busy with other
+processes or a slow Redis does not lengthen the pause, until too many writes are in
+flight.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from contextlib import suppress
 from functools import partial
 
@@ -33,6 +32,11 @@ from conversations.engine.redis.large_events import store_large_event
 from conversations.engine.redis.pubsub import REDIS_ERRORS, Bus
 from conversations.engine.redis.resp import Command, Reply
 from conversations.engine.redis.stream_repair import verify
+from conversations.engine.shared_log.publisher import (
+    BACKOFF,
+    FIRST_PAUSE,
+    LogPublisher,
+)
 from conversations.engine.shared_log.run_log import RunLog, limit_memory
 from conversations.throttled_warning import ThrottledWarning
 
@@ -40,8 +44,6 @@ logger = logging.getLogger(__name__)
 
 SHORTEST, LONGEST = 0.005, 0.05  # seconds of pause between two writes
 MAX_IN_FLIGHT = 16  # unanswered writes at most
-FIRST_PAUSE, BACKOFF = 0.1, 1.0  # seconds between two attempts, at first and at most
-UNSENT_RETENTION = 60.0  # seconds for which a finished log waits for Redis
 
 _REFUSED = "equal or smaller"
 #: Append a batch and publish it to subscribers; a refused batch is not published.
@@ -51,12 +53,12 @@ redis.call('PUBLISH', ARGV[1], ARGV[2] .. ' ' .. ARGV[4])
 """
 
 
-class RedisPublisher:
+class RedisPublisher(LogPublisher):
+    largest = LARGE
+
     def __init__(self, bus: Bus) -> None:
+        super().__init__()
         self._bus = bus
-        self._logs: dict[str, RunLog] = {}
-        self._changed: set[RunLog] = set()
-        self._work = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._storing: dict[RunLog, asyncio.Task[None]] = {}
         self._connected = 0
@@ -86,38 +88,16 @@ class RedisPublisher:
                 "the last events could not be written to Redis: %s", type(exc).__name__
             )
 
-    def open(self, turn_id: str, on_fenced: Callable[[], None]) -> RunLog:
-        log = RunLog(turn_id, self._on_change, on_fenced, largest=LARGE)
-        self._logs[turn_id] = log
-        return log
-
-    def list_open(self) -> list[RunLog]:
-        return [log for log in list(self._logs.values()) if not log.closed]
-
-    def end(self, turn_id: str) -> None:
-        """The run is over; its remaining events are still sent."""
-        if log := self._logs.get(turn_id):
-            log.closed = True
-            self._on_change(log)
-            asyncio.get_running_loop().call_later(UNSENT_RETENTION, self._forget, log)
-
     async def delete(self, turn_id: str) -> None:
         with suppress(*REDIS_ERRORS):  # the stream expires by itself
             await self._bus.redis.delete(stream_key(turn_id))
 
-    def _forget(self, log: RunLog) -> None:
-        self._changed.discard(log)
-        log.large.clear()
-        if self._logs.get(log.turn_id) is log:
-            del self._logs[log.turn_id]
-
     def _on_change(self, log: RunLog) -> None:
-        self._changed.add(log)
+        super()._on_change(log)
         if log.large and log not in self._storing:
             task = asyncio.ensure_future(self._store(log))
             self._storing[log] = task
             task.add_done_callback(lambda _: self._storing.pop(log))
-        self._work.set()
 
     # Sending
 
@@ -242,11 +222,6 @@ class RedisPublisher:
             keys = [key, *log.stored]
             commands += [("EXPIRE", name, FINISHED_EXPIRY) for name in keys]
         sent_batches += [(log, 0)] * (len(commands) - len(sent_batches))
-
-    def _forget_sent(self, logs: Iterable[RunLog]) -> None:
-        for log in logs:
-            if log.closed and log.is_sent:
-                self._forget(log)
 
     async def _verify_all(self, logs: list[RunLog]) -> None:
         if logs:

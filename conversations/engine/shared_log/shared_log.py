@@ -3,30 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
 
 from conversations.engine.event_log import OpenLog, TurnLog
+from conversations.engine.shared_log.publisher import LogPublisher
 from conversations.engine.shared_log.run_log import RunLog
 from conversations.engine.shared_log.subscriber import LogSubscriber, SharedTurnLog
-
-
-class LogPublisher(Protocol):
-    """Writes the events of this process's runs."""
-
-    def start(self) -> None: ...
-
-    async def close(self) -> None:
-        """Write what is left, if the storage is available."""
-
-    def open(self, turn_id: str, on_fenced: Callable[[], None]) -> RunLog: ...
-
-    def list_open(self) -> list[RunLog]: ...
-
-    def end(self, turn_id: str) -> None:
-        """The run is over; its remaining events are still written."""
-
-    async def delete(self, turn_id: str) -> None:
-        """Delete the turn's events, if the storage is available."""
 
 
 class SharedLog:
