@@ -21,7 +21,7 @@ logger = logging.getLogger(__name__)
 
 LIMIT = 0.1  # seconds; a longer delay is a stall
 PAUSE = 60.0  # seconds between two log lines
-_INTERVAL = 0.02  # seconds between two checks
+INTERVAL = 0.02  # seconds between two checks
 
 
 @dataclass(slots=True)
@@ -55,9 +55,9 @@ class Watchdog:
             self._timer = None
 
     def _set_timer(self) -> None:
-        self._due = self._loop.time() + _INTERVAL
+        self._due = self._loop.time() + INTERVAL
         self._cpu_before = self._cpu_time()
-        self._timer = self._loop.call_later(_INTERVAL, self._check_delay)
+        self._timer = self._loop.call_later(INTERVAL, self._check_delay)
 
     def _check_delay(self) -> None:
         delay = self._loop.time() - self._due

@@ -9,7 +9,8 @@ Comprehensions and generator expressions are parts of the function that contains
 lambdas are functions. A coroutine or generator that continues is entered again.
 
 A warm server has read its keys less than `MAX_AGE` ago; here they are never read again,
-as a slow machine would do so for each request.
+as a slow machine would do so for each request. The watchdog's timer, which belongs to
+no request and fires fifty times a second, does not fire either.
 """
 
 from __future__ import annotations
@@ -86,9 +87,10 @@ def main() -> None:
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "project.settings")
     django.setup(set_prefix=False)
     from llm.keys import pool
-    from project.server import lifespan
+    from project.server import lifespan, watchdog
 
     pool.MAX_AGE = math.inf
+    watchdog.INTERVAL = 3600.0
     counting, start = Counting(Path(os.environ["CALLS_FILE"])), lifespan.start
 
     async def start_and_count() -> None:
