@@ -130,16 +130,13 @@ def submit(
     """
     if _engine is None:
         return
-    if _running_loop() is _engine.loop:
+    running: asyncio.AbstractEventLoop | None = None
+    with suppress(RuntimeError):
+        running = asyncio.get_running_loop()
+    if running is _engine.loop:
         _engine.submit(turn_id, conversation_id, opened)
         return
     _engine.loop.call_soon_threadsafe(_engine.submit, turn_id, conversation_id, opened)
-
-
-def _running_loop() -> asyncio.AbstractEventLoop | None:
-    with suppress(RuntimeError):
-        return asyncio.get_running_loop()
-    return None
 
 
 async def open(open_turn: Callable[[], OpenedTurn], owner: int | None = None) -> Turn:

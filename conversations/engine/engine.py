@@ -133,7 +133,7 @@ class Engine:
         if open_pages[conversation_id]:  # all pages belong to this process
             self.put_and_announce(turn_id, conversation_id, opened)
         else:
-            self.put(turn_id, opened)
+            self.dispatcher.put(turn_id, opened)
 
     def put(self, turn_id: str, opened: OpenedTurn | None = None) -> None:
         """Run the turn as soon as there is room. A second call does nothing."""

@@ -278,7 +278,8 @@ class Conversation(models.Model):
         Raises CallAlreadyAnswered and the errors of
         `conversations.input.client_outputs`.
         """
-        self._lock()
+        if connection.features.has_select_for_update:
+            self._lock()
         author = fields.get("author")
         if author is not None and author.pk == self.owner_id:
             author = fields["author"] = None
@@ -288,9 +289,11 @@ class Conversation(models.Model):
         is_placed = parent is not None or fields.get("is_first", False)
         if not is_placed:
             parent = self._last_shown(last, viewer)
-        items, answered_turn = _new_items(items, parent)
-        if answered_turn is not None:
-            return OpenedTurn(turn=answered_turn)
+        has_outputs = any(item["type"] in OUTPUT_TYPES for item in items)
+        if has_outputs and parent is not None:
+            items, answered_turn = _new_items(items, parent)
+            if answered_turn is not None:
+                return OpenedTurn(turn=answered_turn)
         turn = self._new_turn(items, parent, last, fields)
         rows = self._write(turn, items)
         if is_placed and turn.caused_by_id is None and "gateway" not in turn.options:
@@ -301,9 +304,8 @@ class Conversation(models.Model):
     def _lock(self) -> None:
         """Turns run in the order of `created_at`. The lock makes the order of creation
         independent of the clocks of several machines."""
-        if connection.features.has_select_for_update:
-            same = Conversation.objects.filter(pk=self.pk)
-            same.select_for_update(no_key=True).values_list("pk").first()
+        same = Conversation.objects.filter(pk=self.pk)
+        same.select_for_update(no_key=True).values_list("pk").first()
 
     def _new_turn(
         self,
@@ -342,7 +344,13 @@ class Conversation(models.Model):
         """Write the turn with its items, and the conversation's title and time."""
         sync_on_commit()
         rows = [
-            Item.of(turn, position, payload, origin=Item.Origin.INPUT)
+            Item(
+                turn=turn,
+                position=position,
+                origin=Item.Origin.INPUT,
+                type=payload["type"],
+                payload=payload,
+            )
             for position, payload in enumerate(items)
         ]
         if not self.title:
@@ -442,16 +450,11 @@ def _title_of(items: Sequence[ItemPayload]) -> str:
 
 
 def _new_items(
-    items: Sequence[ItemPayload], parent: Turn | None
+    items: Sequence[ItemPayload], parent: Turn
 ) -> tuple[Sequence[ItemPayload], Turn | None]:
     """The items that the turns up to `parent` do not have yet, and None; or, if they
-    have all of them, the turn that has the last answer.
-
-    Without outputs among the items no query is made.
-    """
+    have all of them, the turn that has the last of the outputs among them."""
     answers = [item for item in items if item["type"] in OUTPUT_TYPES]
-    if not answers or parent is None:
-        return items, None
     turns = Turn.objects.lineage_of(parent)
     items_by_turn, server_calls = _items_by_turn(turns), _server_calls_by_turn(turns)
     line = ClientCalls()

@@ -52,8 +52,6 @@ class AvailableTools:
 
     def adapt_routes(self, routes: Sequence[Route]) -> Sequence[Route]:
         """The routes, each fallback model with the hosted tools that it supports."""
-        if not self.hosted_candidates:
-            return routes
         first, *others = routes
         beside = [*(tool.definition for tool in self.tools.values()), *self.declared]
         return [

@@ -63,7 +63,8 @@ class Row(NamedTuple):
     @property
     def item(self) -> ItemPayload:
         """The payload with its proof, which only its issuer receives."""
-        return _with_proof(self.payload, self.provider_data)
+        proof = self.provider_data
+        return _with_proof(self.payload, proof) if proof else self.payload
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +125,7 @@ def output_rows(turn: Turn) -> Sequence[Row]:
     found = sorted(row for row in rows if row[2] == Item.Origin.OUTPUT)
     payloads = _read(",".join([row[5] for row in found]), found)
     return [
-        Row._make((*row[:5], payload, _proof(row)))
+        Row._make((*row[:5], payload, json.loads(row[6]) if row[6] else None))
         for row, payload in zip(found, payloads, strict=True)
     ]
 
@@ -187,16 +188,17 @@ def _read_items(
     payloads = _read(text, found)
     own = next((n for n, row in enumerate(found) if row[0] == turn.pk), len(found))
     rows = [
-        Row._make((*row[:5], payload, _proof(row)))
+        Row._make((*row[:5], payload, json.loads(row[6]) if row[6] else None))
         for row, payload in zip(found[own:], payloads[own:], strict=True)
     ]
     before = [
-        _with_proof(payload, _proof(row)) if row[6] else payload
+        _with_proof(payload, json.loads(row[6])) if row[6] else payload
         for row, payload in zip(found[:own], payloads, strict=False)
     ]
-    entries = _entries(found[:own], before)
-    before = [entry.item for entry in entries]
-    if compaction is not None:
+    if compaction is None:
+        before = [item for item in before if not is_compaction(item)]
+    else:
+        entries = _entries(found[:own], before)
         before = apply_compaction(entries, compaction, ancestry)
     may_have_files = '"file_id"' in text
     if cached is not None:
@@ -263,10 +265,6 @@ def _read(text: str, rows: Sequence[tuple[Any, ...]]) -> list[Any]:
     except orjson.JSONDecodeError:  # an unpaired surrogate; Python's json accepts it
         return [json.loads(row[5]) for row in rows]
     return read
-
-
-def _proof(row: tuple[Any, ...]) -> Any:
-    return json.loads(row[6]) if row[6] else None
 
 
 def _with_proof(payload: ItemPayload, proof: Any) -> ItemPayload:

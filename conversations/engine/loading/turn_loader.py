@@ -13,7 +13,8 @@ from django.conf import settings
 from django.db import transaction
 
 from conversations.access.admission import check_model, user_bucket_owner
-from conversations.access.limits.applicable import limits_of
+from conversations.access.limits import applicable
+from conversations.access.limits.applicable import Applied, limits_of
 from conversations.access.participation import check_author
 from conversations.engine import background_store, claim_store, message_bounds
 from conversations.engine.claim_store import Claim
@@ -49,6 +50,7 @@ from conversations.engine.process import crash_points
 from conversations.models import OpenedTurn, Turn
 from conversations.models.item import CONTINUES
 from conversations.models.preset import Preset, PresetNotAvailable
+from conversations.models.turn import POOL
 from conversations.turns.attachments import attachment_ids, inline_files, load_contents
 from conversations.turns.compactor import WindowCompactor
 from conversations.turns.folder_files import files_message, files_of, text_blocks
@@ -193,7 +195,9 @@ def load(claim: Claim, opened: OpenedTurn | None = None) -> Work:
     turn_context = load_turn_context(turn, setup.preset, again=claim.epoch > 1)
     prepare = _prepare(turn, setup, history, turn_context)
     decisions = _decisions(turn, setup, history, turn_context)
-    pending = _pending_response(turn, len(committed))
+    pending = None
+    if turn.provider_response:
+        pending = _pending_response(turn.provider_response, len(committed))
     preset, left = setup.preset, message_bounds.cost_left(turn)
     return Work(
         task=_task(
@@ -201,7 +205,14 @@ def load(claim: Claim, opened: OpenedTurn | None = None) -> Work:
             setup,
             decisions,
             prepare=partial(prepare, context=turn_context.blocks),
-            stream=_stream(turn, setup, turn_context),
+            stream=stream_of(
+                turn.conversation_id,
+                setup.routes,
+                setup.options,
+                setup.meter,
+                cache_scope(turn, setup.options, setup.available, turn_context),
+                is_gateway="gateway" in turn.options,
+            ),
             answer_size=AnswerSize(settings.MAX_ANSWER_SIZE, size_of(committed)),
             background_response=pending.response if pending else None,
         ),
@@ -227,7 +238,11 @@ def load(claim: Claim, opened: OpenedTurn | None = None) -> Work:
             number: Position(row.epoch, row.sequence)
             for number, row in enumerate(items.outputs)
         },
-        ended_output=_find_ended_output(turn, items.outputs),
+        ended_output=(
+            turn.ended_output
+            if turn.ended_output is not None or not items.outputs
+            else _find_ended_output(items.outputs)
+        ),
         pending=pending,
         usage=turn.usage,
         inputs=len(items.inputs),
@@ -318,7 +333,9 @@ def _set_up(
     change_tools: Callable[[AvailableTools], AvailableTools] | None = None,
 ) -> _Setup:
     """Raises LLMError."""
-    preset, pooled = _preset(turn), pooled_routes.find(turn)
+    chosen = turn.conversation.preset_id
+    preset = None if chosen is None else _preset(turn, chosen)
+    pooled = pooled_routes.find(turn) if POOL in turn.options else []
     route = pooled[0] if pooled else resolved_route or route_of_turn(turn)
     token = turn.access_token
     options = {
@@ -339,6 +356,10 @@ def _set_up(
         template = preset_limits.limit_output(preset, template)
         if change_tools is None:  # staff replay turns with any model
             routes = preset_limits.filter_routes(preset, routes)
+    limits: Applied = ()
+    if applicable.state.exists is not False:
+        limits = limits_of(turn.actor_id, token.pk if token else None)
+    is_metered = bool(limits) or (token is not None and token.is_metered)
     return _Setup(
         preset=preset,
         route=route,
@@ -347,9 +368,7 @@ def _set_up(
         wishes=wishes,
         available=available,
         template=template,
-        meter=Meter.of(
-            token, route, limits_of(turn.actor_id, token.pk if token else None)
-        ),
+        meter=Meter(token, route, limits) if is_metered else None,
     )
 
 
@@ -377,22 +396,12 @@ def _prepare(
     )
 
 
-def _stream(turn: Turn, setup: _Setup, turn_context: TurnContext) -> Stream:
-    return stream_of(
-        turn.conversation_id,
-        setup.routes,
-        setup.options,
-        setup.meter,
-        cache_scope(turn, setup.options, setup.available, turn_context),
-        is_gateway="gateway" in turn.options,
-    )
-
-
 def _decisions(
     turn: Turn, setup: _Setup, history: History, turn_context: TurnContext
 ) -> Decisions:
     tools = filter_tools(setup.available, setup.template.tool_choice)
-    runnable = _runnable(turn, tools)
+    gateway = turn.options.get("gateway")
+    runnable = tools if gateway is None else _runnable(gateway, tools)
     asks = any(tool.approval or tool.own_sign_in for tool in runnable.values())
     if turn.epoch == 1 and not asks:
         decisions = Decisions(runnable)
@@ -428,12 +437,10 @@ def _has_words_of_others(turn: Turn) -> bool:
     )
 
 
-def _pending_response(turn: Turn, committed: int) -> ProviderResponse | None:
+def _pending_response(stored: Any, committed: int) -> ProviderResponse | None:
     """The response that the provider may still have, if it continues the items that
     are committed."""
-    if not turn.provider_response:
-        return None
-    pending = ProviderResponse.from_dict(turn.provider_response)
+    pending = ProviderResponse.from_dict(stored)
     return pending if pending.after == committed else None
 
 
@@ -446,14 +453,13 @@ def _history_of(turn: Turn, items: Items) -> History:
     return History(before or (), question, prefix, items.covered)
 
 
-def _find_ended_output(turn: Turn, outputs: Sequence[Row]) -> int | None:
-    """The number of items up to the end of the last finished provider call.
+def _find_ended_output(outputs: Sequence[Row]) -> int | None:
+    """The number of items up to the end of the last finished provider call, for rows of
+    an older version, which do not store it.
 
-    Rows of an older version do not store it. There the items of a provider call were
-    written when it ended, together with its tool calls; other items mark no end.
+    There the items of a provider call were written when it ended, together with its
+    tool calls; other items mark no end.
     """
-    if turn.ended_output is not None:
-        return turn.ended_output
     calls = [
         n for n, row in enumerate(outputs) if row.payload["type"] == "function_call"
     ]
@@ -493,16 +499,15 @@ def _routes(
     if (token := turn.access_token) is not None and token.model_ids:
         check_model(token, route.model_id, route.name)
         routes = [each for each in routes if token.may_use_model(each.model_id)]
-    return available.adapt_routes(routes)
+    return available.adapt_routes(routes) if available.hosted_candidates else routes
 
 
 def _runnable(
-    turn: Turn, tools: Mapping[str, RuntimeTool]
+    gateway: Mapping[str, Any], tools: Mapping[str, RuntimeTool]
 ) -> Mapping[str, RuntimeTool]:
-    """The tools of a turn. A program waits for a gateway turn and cannot wait for a
-    person too, so calls that need approval are refused, except in a background turn."""
-    gateway = turn.options.get("gateway")
-    if gateway is None or gateway["echo"].get("background") is True:
+    """The tools of a gateway turn. A program waits for it and cannot wait for a person
+    too, so calls that need approval are refused, except in a background turn."""
+    if gateway["echo"].get("background") is True:
         return tools
     return {name: without_approval(tool) for name, tool in tools.items()}
 
@@ -552,11 +557,8 @@ def _with_files(
     return [inline_files(items, files) for items in parts]
 
 
-def _preset(turn: Turn) -> Preset | None:
+def _preset(turn: Turn, chosen: int) -> Preset:
     """Raises PresetNotAvailable: without the preset its restrictions would be lost."""
-    chosen = turn.conversation.preset_id
-    if chosen is None:
-        return None
     permitted = Preset.objects.available_to(turn.actor)
     preset = permitted.filter(pk=chosen).first()
     if preset is None:

@@ -1,4 +1,5 @@
-"""The stored record of a run: writes of its calls, outcomes, suspension and end."""
+"""What a run writes: its events into the log, and the rows of its calls, outcomes,
+suspension and end."""
 
 from __future__ import annotations
 
@@ -13,9 +14,11 @@ from conversations.access.admission import charge_user_tokens
 from conversations.context import Rendering
 from conversations.engine import background_store, question_store, turn_store
 from conversations.engine.database.executor import Database
+from conversations.engine.event_log import Position, Publisher
 from conversations.engine.lease_store import ProviderResponse
 from conversations.engine.loading import turn_context
 from conversations.engine.loading.approvals import question_of, question_payload
+from conversations.engine.process import crash_points
 from conversations.engine.process.turn_metrics import count_turn
 from conversations.engine.runs.clock import TurnClock
 from conversations.engine.runs.large_answer_limits import LargeAnswer
@@ -29,6 +32,30 @@ from llm.wire.facades.errors import error_to_store
 from llm.wire.items import Event, Item
 from tools.execute import CallOutcome
 from tools.loop.late_results import LateResult, SteeringMessage
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class RunEvents:
+    state: RunState
+    log: Publisher
+
+    def publish(
+        self,
+        events: list[Event],
+        earlier_positions: Mapping[int, Position] | None = None,
+    ) -> None:
+        """Append the events to the log, unless another run has claimed the turn."""
+        if self.state.stop == "fenced":
+            return
+        if crash_points.IS_ARMED:
+            crash_points.reach("append:before")
+        self.log.append(self.state.claim.epoch, events, earlier_positions)
+        if crash_points.IS_ARMED:
+            crash_points.reach("append:after")
+
+    def publish_ending(self, events: list[Event]) -> None:
+        """Append the last events, whose rows are stored."""
+        self.log.append(self.state.claim.epoch, events)
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -96,8 +123,9 @@ class RunRecord:
         return [question_payload(row, by_id[row.tool_call.call_id]) for row in found]
 
     def begin_model_call(self, call: ProviderCall) -> None:
-        self.large_answer.release()
-        self.state.begin_model_call(call)
+        if self.large_answer.is_noted:
+            self.large_answer.release()
+        self.state.call, self.state.call_after = call, self.state.committed
 
     def record_model_call(self, call: ProviderCall) -> None:
         self._charge(self.state.end_model_call(call))

@@ -24,10 +24,9 @@ from conversations.engine.loading.context_use import (
 from conversations.engine.loading.turn_context import TurnContext
 from conversations.engine.loading.turn_loader import Work, load_history
 from conversations.engine.runs.clock import TurnClock
-from conversations.engine.runs.events import RunEvents
 from conversations.engine.runs.large_answer_limits import LargeAnswer, LargeAnswers
 from conversations.engine.runs.questions import RunQuestions
-from conversations.engine.runs.record import RunRecord
+from conversations.engine.runs.record import RunEvents, RunRecord
 from conversations.engine.runs.snapshots import Snapshots
 from conversations.engine.runs.state import RunState
 from conversations.engine.runs.writes import RunWrites

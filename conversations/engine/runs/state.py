@@ -114,7 +114,8 @@ class RunState:
         self.model, self.inputs = work.route, work.inputs
         self.cost_left, self.pending = work.cost_left, work.pending
         self.tokens_left, self.preset_version = work.tokens_left, work.preset_version
-        self.resumed_length = length_of(work.task.partial)
+        if work.task.partial:
+            self.resumed_length = length_of(work.task.partial)
         self.tools = work.task.tools
         self.builder = ResponseBuilder(
             id=self.claim.turn_id,
@@ -149,9 +150,6 @@ class RunState:
         self.abandoned |= {call_id}
 
     # Model calls
-
-    def begin_model_call(self, call: ProviderCall) -> None:
-        self.call, self.call_after = call, self.committed
 
     def end_model_call(self, call: ProviderCall) -> Sequence[FinishedModelCall]:
         """Note the calls that were made for it, and return them."""
