@@ -7,6 +7,7 @@ from typing import Any
 
 from django.http import HttpRequest, HttpResponse
 from django.template.loader import render_to_string
+from django.utils.deprecation import MiddlewareMixin
 
 from conversations.models.policy.legal_hold import (
     UnderLegalHold,
@@ -46,14 +47,8 @@ RECEIVERS: dict[str, Callable[..., None]] = {
 }
 
 
-class HeldRowsMiddleware:
+class HeldRowsMiddleware(MiddlewareMixin):
     """A page, of the chat or of the admin, that would delete such a row is 409."""
-
-    def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
-        self._get_response = get_response
-
-    def __call__(self, request: HttpRequest) -> HttpResponse:
-        return self._get_response(request)
 
     def process_exception(
         self, request: HttpRequest, exception: Exception

@@ -3,8 +3,6 @@ password, use a second factor, or accept the terms of use."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from allauth.mfa.models import Authenticator
 from allauth.mfa.utils import is_mfa_enabled
 from django.conf import settings
@@ -13,6 +11,7 @@ from django.contrib.auth import SESSION_KEY
 from django.http import HttpRequest, HttpResponseBase, JsonResponse
 from django.shortcuts import redirect
 from django.urls import ResolverMatch, reverse
+from django.utils.deprecation import MiddlewareMixin
 from django.utils.http import urlencode
 from django.utils.translation import gettext as _
 
@@ -46,15 +45,9 @@ _BEFORE_TERMS = {
 _ADMIN_NEEDS_TERMS = {"conversations_accesstoken_add"}
 
 
-class RequiredSteps:
+class RequiredSteps(MiddlewareMixin):
     """Such a session gets the page for the step, programs and scripts an error with
     status 403."""
-
-    def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
-        self.get_response = get_response
-
-    def __call__(self, request: HttpRequest) -> HttpResponseBase:
-        return self.get_response(request)
 
     def process_view(
         self, request: HttpRequest, view: object, args: object, kwargs: object

@@ -6,7 +6,6 @@ sessions, with the same limits for every user.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from rest_framework.authentication import BaseAuthentication, get_authorization_header
@@ -18,10 +17,9 @@ from rest_framework.throttling import BaseThrottle
 from conversations.access import admission
 from conversations.access.errors import Forbidden, TooFast
 from conversations.access.policy import terms
-from conversations.access.rate_limits import Verdict
 from conversations.models.access_token import AccessToken, Scope
 
-_VERDICT = "parley.limits"  # in a request's META: the verdict of its rate limit
+VERDICT = "parley.limits"  # in a request's META: the verdict of its rate limit
 
 
 class TokenAuthentication(BaseAuthentication):
@@ -93,18 +91,12 @@ class TokenThrottle(BaseThrottle):
                 size = admission.request_size(request)
                 verdict = admission.take_user_request(request.user, size)
         except TooFast as exc:
-            request.META[_VERDICT] = exc.verdict
+            request.META[VERDICT] = exc.verdict
             raise
-        request.META[_VERDICT] = verdict
+        request.META[VERDICT] = verdict
         return True
 
 
 def token_of(request: Request) -> AccessToken | None:
     """The token of a request; None for a browser session."""
     return request.auth if isinstance(request.auth, AccessToken) else None
-
-
-def limit_headers(request: Request) -> Mapping[str, str]:
-    """The rate limit headers of the answer."""
-    verdict: Verdict | None = request.META.get(_VERDICT)
-    return admission.rate_limit_headers(verdict) if verdict else {}

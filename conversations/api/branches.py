@@ -30,7 +30,7 @@ from conversations.requests.errors import (
     NothingToContinueConflict,
 )
 from conversations.requests.fields import StrictSerializer, TextField
-from conversations.requests.turn_request import idempotency_key
+from conversations.requests.turn_request import check_key
 
 
 class BranchSerializer(StrictSerializer):
@@ -85,9 +85,11 @@ class ForkView(ApiView):
     def post(self, request: Request, pk: str) -> Response:
         """Copy the conversation up to this turn into a new conversation."""
         found = _turn(request, pk)
-        key = idempotency_key(request.headers.get("Idempotency-Key"))
+        key = request.headers.get("Idempotency-Key")
         try:
-            copy = branches.fork_once(request.user, found, key or "")
+            copy = branches.fork_once(
+                request.user, found, "" if key is None else check_key(key)
+            )
         except KeyReused as exc:
             raise IdempotencyKeyConflict from exc
         shown = ConversationSerializer(

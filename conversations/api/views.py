@@ -17,8 +17,9 @@ from rest_framework.response import Response
 
 from conversations import engine
 from conversations.access import overload
+from conversations.access.admission import rate_limit_headers
 from conversations.api import schema
-from conversations.api.authentication import limit_headers, token_of
+from conversations.api.authentication import VERDICT, token_of
 from conversations.api.errors import REQUEST_ID, request_id
 from conversations.api.filters import limit_by, limit_conversations
 from conversations.api.pagination import NewestFirst, OldestFirst, list_rows
@@ -72,7 +73,8 @@ class ApiView(generics.GenericAPIView[Any]):
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
         super().initial(request, *args, **kwargs)
-        self._check_query(request)
+        if request.query_params:
+            self._check_query(request)
 
     def _check_query(self, request: Request) -> None:
         """Refuse a parameter that has no effect, so that no filter is lost in
@@ -89,10 +91,6 @@ class ApiView(generics.GenericAPIView[Any]):
                 refused = InputError(name[:100], problem, code="unknown_parameter")
                 raise InvalidInput(refused)
 
-    def _note_joined(self, conversation: Conversation) -> None:
-        if conversation.owner_id != self.request.user.pk:
-            self._joined_conversation = conversation.pk
-
     def get_serializer_context(self) -> dict[str, Any]:
         extra = {"user": self.request.user, "token": token_of(self.request)}
         return {**super().get_serializer_context(), **extra}
@@ -101,8 +99,9 @@ class ApiView(generics.GenericAPIView[Any]):
         self, request: Request, response: Any, *args: Any, **kwargs: Any
     ) -> Response:
         response[REQUEST_ID] = request_id(request)
-        for name, value in limit_headers(request).items():
-            response[name] = value
+        if verdict := request.META.get(VERDICT):
+            for name, value in rate_limit_headers(verdict).items():
+                response[name] = value
         if isinstance(response, TurnStreamResponse):
             _pass_credential(request, self._joined_conversation)
         elif isinstance(response, Response):
@@ -246,7 +245,8 @@ class TurnsView(ApiView, generics.ListAPIView[Turn]):
         found = find(self.request.user, self.kwargs["pk"])
         if found is None:
             raise Http404
-        self._note_joined(found)
+        if found.owner_id != self.request.user.pk:
+            self._joined_conversation = found.pk
         return found
 
     def _context(self) -> dict[str, Any]:
@@ -305,7 +305,8 @@ class EventsView(ApiView):
         """The turn's events after a position; 204 where nothing more is to come."""
         turns = Turn.objects.visible_to(request.user).select_related("conversation")
         turn = get_object_or_404(turns, pk=pk)
-        self._note_joined(turn.conversation)
+        if turn.conversation.owner_id != request.user.pk:
+            self._joined_conversation = turn.conversation_id
         return TurnStreamResponse(turn.pk, _position(request), _form(request))
 
 

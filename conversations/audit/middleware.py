@@ -22,19 +22,15 @@ def note_requests(
     """What a request does is the act of its user."""
 
     def respond(request: HttpRequest) -> HttpResponseBase:
-        act = Act(channel=_channel_of(request.path_info), request=request)
+        path = request.path_info
+        named = (channel for prefix, channel in _PREFIXES if path.startswith(prefix))
+        act = Act(channel=next(named, Channel.PAGE), request=request)
         if act.channel == Channel.ADMIN and request.method == "POST":
             act.waiting = {}
         with acting(act):
             response = get_response(request)
-            record_rest(act)
+            if act.waiting:
+                record_rest(act)
         return response
 
     return respond
-
-
-def _channel_of(path: str) -> str:
-    for prefix, channel in _PREFIXES:
-        if path.startswith(prefix):
-            return channel
-    return Channel.PAGE

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Mapping
-from typing import Any
+from typing import Any, NoReturn
 
 from conversations.input import tool_declarations
 from conversations.input.checks import (
@@ -64,14 +64,13 @@ def items_of(value: Any, *, max_size: int, param: str = "input") -> list[Item]:
         ]
     else:
         raise InputError(param, "expected a string or a list.", code="invalid_type")
-    check_size(items, sum(map(message_size, items)), max_size, param)
+    if (size := sum(map(message_size, items))) > max_size:
+        _refuse_size(items, size, max_size, param)
     return items
 
 
-def check_size(items: Any, size: int, max_size: int, param: str = "input") -> None:
+def _refuse_size(items: Any, size: int, max_size: int, param: str) -> NoReturn:
     """Raises InputSizeError."""
-    if size <= max_size:
-        return
     problem = f"this is {size} bytes long; the limit is {max_size} bytes."
     if inline_size(items):
         problem += " Upload the file and refer to it by its 'file_id'."

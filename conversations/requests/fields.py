@@ -65,28 +65,26 @@ class StrictBooleanField(serializers.BooleanField):
 
 
 @extend_schema_field(schemas.MODEL_NAME)
-class ModelField(serializers.Field[Any, Any, Any, Any]):
-    """A model that the user may use, by any of its names; null is the default model."""
+class ResolvedModelField(serializers.Field[Any, Any, Any, Any]):
+    """A model with its route, for what is sent to it at once."""
 
     default_error_messages = {"invalid": "Not a valid string."}
 
-    def to_internal_value(self, data: Any) -> LanguageModel:
-        return self.resolve(data).model
-
-    def resolve(self, name: Any) -> ResolvedModel:
-        if not isinstance(name, str):
+    def to_internal_value(self, data: Any) -> Any:
+        if not isinstance(data, str):
             self.fail("invalid")
-        return resolve_model(name, self.context["user"])
+        return resolve_model(data, self.context["user"])
+
+
+class ModelField(ResolvedModelField):
+    """A model that the user may use, by any of its names; null is the default model."""
+
+    def to_internal_value(self, data: Any) -> LanguageModel:
+        model: LanguageModel = super().to_internal_value(data).model
+        return model
 
     def to_representation(self, value: LanguageModel) -> str:
         return value.public_name
-
-
-class ResolvedModelField(ModelField):
-    """A model with its route, for what is sent to it at once."""
-
-    def to_internal_value(self, data: Any) -> Any:
-        return self.resolve(data)
 
 
 @extend_schema_field(schemas.PRESET_NAME)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import orjson
@@ -14,6 +15,7 @@ from rest_framework import serializers
 from conversations.access import admission, budget, maintenance
 from conversations.access.admission import check_user_tokens_available
 from conversations.access.declared_tools import check_declared_kinds
+from conversations.access.limits import applicable
 from conversations.access.limits.admission import admit_message
 from conversations.engine.loading.preset_limits import check_model
 from conversations.input.checks import InputError, InputSizeError, short_repr
@@ -121,15 +123,19 @@ class TurnRequestSerializer(StrictSerializer):
             attrs["model"] = self._usual_model()
         if (preset := self.context["conversation"].preset) is not None:
             check_model(preset, attrs["model"].model.pk)
-        attrs["place"] = self._place(attrs)
+        attrs["place"] = {}
+        if named := [name for name in _PLACES if name in attrs]:
+            attrs["place"] = self._place(attrs, named)
         # A text has no files and answers no call.
         self._is_text = isinstance(self.initial_data.get("input"), str)
         if not self._is_text:
             self._check_outputs(attrs["input"])
             attrs["input"] = self._with_files(attrs["input"])
-        self._check_declared(attrs["model"].route, attrs.get("options") or {})
+        options = attrs.get("options") or {}
+        if options.get("tools") and not options.get("ignore_invalid_options"):
+            self._check_declared(attrs["model"].route, options["tools"])
         set_before = self.context["conversation"].options_for(self.context["user"])
-        if "tools" in set_before and "tools" not in (attrs.get("options") or {}):
+        if "tools" in set_before and "tools" not in options:
             # They were permitted when they were set, perhaps long ago.
             check_declared_kinds(
                 set_before, self.context["user"], self.context.get("token")
@@ -155,9 +161,11 @@ class TurnRequestSerializer(StrictSerializer):
 
         def open_turn() -> Turn:
             nonlocal opened
-            maintenance.check_open()
+            if maintenance.state.notice.refuses_messages:
+                maintenance.check_open()
             items = validated_data["input"]
-            admit_message(self.context["user"].pk, token, items)
+            if applicable.state.exists is not False:
+                admit_message(self.context["user"].pk, token, items)
             if token is not None:
                 _admit_turn(token, resolved.model, items)
             else:
@@ -168,10 +176,11 @@ class TurnRequestSerializer(StrictSerializer):
             with transaction.atomic(savepoint=False):
                 if not self._is_text:
                     self._check_quota(conversation, validated_data["input"])
-                opened = queue.open_message(
-                    conversation,
+                write: Callable[..., OpenedTurn] = conversation.open_turn
+                if (when := validated_data["when"]) != "queue":
+                    write = partial(queue.open_message, conversation, when=when)
+                opened = write(
                     validated_data["input"],
-                    validated_data["when"],
                     language_model=resolved.model,
                     options=self._options(validated_data),
                     access_token=token,
@@ -182,8 +191,8 @@ class TurnRequestSerializer(StrictSerializer):
                     notify_running_turn(opened)
             return opened.turn
 
-        key = idempotency_key(self.context.get("idempotency_key"))
-        turn = self._once(key, open_turn) if key else open_turn()
+        key = self.context.get("idempotency_key")
+        turn = open_turn() if key is None else self._once(check_key(key), open_turn)
         if opened is None or opened.turn is not turn:
             return OpenedTurn(turn=turn)
         return replace(opened, route=resolved.route)
@@ -199,14 +208,11 @@ class TurnRequestSerializer(StrictSerializer):
         options: dict[str, Any] | None = validated_data.get("options")
         return {**(options or {}), CALLER: said} if said else options
 
-    def _place(self, attrs: dict[str, Any]) -> dict[str, Any]:
+    def _place(self, attrs: dict[str, Any], named: list[str]) -> dict[str, Any]:
         """Where the turn goes in the tree, as arguments of `open_turn`."""
-        named = [name for name in _PLACES if name in attrs]
         if len(named) > 1:
             problem = f"send {named[0]!r} or {named[1]!r}, not both."
             raise InvalidInput(InputError(named[1], problem))
-        if not named:
-            return {}
         turn_id = attrs[named[0]]
         if turn_id is None:
             return {"is_first": True}
@@ -286,11 +292,8 @@ class TurnRequestSerializer(StrictSerializer):
                     )
                 )
 
-    def _check_declared(self, route: Route, options: dict[str, Any]) -> None:
+    def _check_declared(self, route: Route, declared: list[Any]) -> None:
         """Refuse tools that the model's provider would run but does not support."""
-        declared = options.get("tools") or []
-        if options.get("ignore_invalid_options"):
-            return
         if not (hosted_tools := [each for each in declared if hosted.is_hosted(each)]):
             return
         functions = [each for each in declared if each not in hosted_tools]
@@ -319,10 +322,8 @@ def _admit_turn(
         budget.check_budget(token)
 
 
-def idempotency_key(key: Any) -> str | None:
-    """The request's key, checked; None if it has none. Raises InvalidInput."""
-    if key is None:
-        return None
+def check_key(key: Any) -> str:
+    """The request's idempotency key. Raises InvalidInput."""
     if not isinstance(key, str) or not key.isprintable() or not key.strip():
         problem = "expected a text of printable characters."
     elif len(key) > KEY_LENGTH:
