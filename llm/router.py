@@ -395,9 +395,10 @@ def _find_by_name(name: str, user: Any) -> LanguageModel:
     for row in rows:
         if row.alias == name:
             return row
-    for row in rows:
-        if row.full_name == name:
-            return row
+    if rest:
+        for row in rows:
+            if row.full_name == name:
+                return row
     if not rows and (pool := find_pool(name, user)) is not None:
         return choose_model(pool)
     return _choose_usable(rows, name)

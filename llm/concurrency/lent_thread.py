@@ -18,24 +18,20 @@ from llm.errors import RateLimited
 #: Yields whether the place was lent. False: too many wait already.
 Lend = Callable[[], AbstractContextManager[bool]]
 
-_lend: ContextVar[Lend | None] = ContextVar("lend", default=None)
-
-
-def set_lend(lend: Lend) -> None:
-    """For the requests that begin in this context."""
-    _lend.set(lend)
+#: Set by the server, for the requests that begin in a context.
+lend_of_server: ContextVar[Lend | None] = ContextVar("lend", default=None)
 
 
 @contextmanager
 def lend_thread() -> Iterator[bool]:
     """Wait for a host inside. Inside another one it lends nothing more."""
-    lend = _lend.get() or (lambda: nullcontext(True))
-    token = _lend.set(None)
+    lend = lend_of_server.get() or (lambda: nullcontext(True))
+    token = lend_of_server.set(None)
     try:
         with lend() as is_lent:
             yield is_lent
     finally:
-        _lend.reset(token)
+        lend_of_server.reset(token)
 
 
 @contextmanager

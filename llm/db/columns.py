@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import UTC
-from functools import cache
+from functools import cache, partial
+from operator import methodcaller
 from typing import Any
 
 from django.db import connection, models
@@ -24,8 +25,8 @@ def find_primary_key(model: type[models.Model]) -> Any:
 def find_converter(field: Any) -> Callable[[Any], Any] | None:
     """Converts a column's value, if it is not None, to that of the field."""
     if (from_db_value := getattr(field, "from_db_value", None)) is not None:
-        return lambda value: from_db_value(value, None, connection)
+        return partial(from_db_value, expression=None, connection=connection)
     if connection.vendor == "sqlite" and isinstance(field, models.DateTimeField):
-        return lambda value: value.replace(tzinfo=UTC)
+        return methodcaller("replace", tzinfo=UTC)
     is_text = isinstance(field, models.DecimalField | models.UUIDField)
     return field.to_python if is_text and connection.vendor == "sqlite" else None

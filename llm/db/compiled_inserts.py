@@ -56,15 +56,12 @@ class CompiledInsert(Generic[M]):
         return f'{self._sql} RETURNING "{find_primary_key(self._model).column}"'
 
     def __call__(self, *rows: M) -> None:
-        self.prepare(*rows)()
+        self._write(rows, [self._encode(row) for row in rows])
 
     def prepare(self, *rows: M) -> Callable[[], None]:
         """Encode the rows now, and write them when the result is called: so no
         transaction has to wait for the encoding."""
-        values = [self._encode(row) for row in rows]
-        if len(rows) != 1:
-            return partial(self._write_many, rows, values)
-        return partial(self._write_one, rows[0], values[0])
+        return partial(self._write, rows, [self._encode(row) for row in rows])
 
     def statement(self, row: M) -> Statement:
         """The insert of one row, which returns its primary key."""
@@ -74,12 +71,10 @@ class CompiledInsert(Generic[M]):
         database = connections[DEFAULT_DB_ALIAS]
         return [_value(field, row, database) for field in self._fields]
 
-    def _write_one(self, row: M, values: Sequence[Any]) -> None:
-        ((key,),) = fetch_rows(self._returning, values)
-        _mark_stored(row, key)
-
-    def _write_many(self, rows: Sequence[M], values: list[list[Any]]) -> None:
-        if values:
+    def _write(self, rows: Sequence[M], values: list[list[Any]]) -> None:
+        if len(rows) == 1:
+            ((rows[0].pk,),) = fetch_rows(self._returning, values[0])
+        elif rows:
             with prepared_cursor() as cursor:
                 cursor.executemany(self._sql, values)
         for row in rows:
@@ -100,12 +95,8 @@ def insert_together(
     values = [value for _, values in statements for value in values]
     (found,) = fetch_rows(f"WITH {parts} SELECT {keys}", values)
     for (_, row), key in zip(inserts, found, strict=True):
-        _mark_stored(row, key)
-
-
-def _mark_stored(row: models.Model, key: Any) -> None:
-    row.pk = key
-    row._state.adding, row._state.db = False, DEFAULT_DB_ALIAS
+        row.pk = key
+        row._state.adding, row._state.db = False, DEFAULT_DB_ALIAS
 
 
 def _value(field: models.Field[Any, Any], row: models.Model, database: Any) -> Any:

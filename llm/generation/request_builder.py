@@ -56,10 +56,9 @@ class RequestBuilder:
         the limit of output tokens stays. Other names in `options` are ignored.
         """
         chosen = {name: options[name] for name in options if name in OPTIONS}
-        chosen = {
-            **self._drop_refused(self.defaults, chosen.get("reasoning")),
-            **chosen,
-        }
+        if defaults := self.defaults:
+            defaults = self._drop_refused(defaults, chosen.get("reasoning"))
+            chosen = {**defaults, **chosen}
         known = {name: value for name, value in chosen.items() if value is not None}
         known.setdefault("max_output_tokens", self.route.max_output_tokens)
         route = self.route

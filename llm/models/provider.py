@@ -279,7 +279,7 @@ class Provider(SecretHeaders):
             return f"its provider {self.name!r} is switched off"
         if self.host is None:
             return f"its provider's kind {self.kind!r} is unknown"
-        return self.why_disabled
+        return self.why_disabled if is_disabled(self.kind) else ""
 
     @property
     def why_disabled(self) -> str:

@@ -45,6 +45,8 @@ from project.server.request_threads import RequestThreads
 
 FILE_PIECE = 2**16  # bytes of a file that are sent at once
 
+#: Not `run_in_executor`: `async_to_sync` in a view uses the server's event loop.
+_in_thread: Callable[..., Any] = partial(sync_to_async, thread_sensitive=False)
 _Application = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
 
 
@@ -79,7 +81,7 @@ class Handler:
                 await _refuse(scope, send, 507, server_errors.disk_full)
                 return
             async with self._threads.take() as thread:
-                respond = _in_thread(self._respond, thread.executor)
+                respond = _in_thread(self._respond, executor=thread.executor)
                 response = await respond(_describe_body(scope, body), body)
                 thread.streams += response.rest is not None
             if response.rest is None:
@@ -123,7 +125,7 @@ async def _stream(
         for task in (sending, watching):
             task.cancel()
         await asyncio.gather(sending, watching, return_exceptions=True)
-        await _in_thread(response.close, thread)()
+        await _in_thread(response.close, executor=thread)()
 
 
 async def _send_pieces(
@@ -132,17 +134,12 @@ async def _send_pieces(
     assert response.rest is not None
     await send(response.start)
     piece: bytes | None = response.first
-    read_next = _in_thread(next, thread)
+    read_next = _in_thread(next, executor=thread)
     while piece is not None:
         body = {"type": "http.response.body", "body": piece, "more_body": True}
         await send(body)
         piece = await read_next(response.rest, None)
     await send({"type": "http.response.body", "body": b""})
-
-
-def _in_thread(function: Any, thread: ThreadPoolExecutor) -> Any:
-    """Not `run_in_executor`: `async_to_sync` in a view uses the server's event loop."""
-    return sync_to_async(function, thread_sensitive=False, executor=thread)
 
 
 async def _wait_for_disconnect(receive: Any) -> None:
@@ -187,8 +184,9 @@ def build_environ(scope: Any, body: IO[bytes]) -> dict[str, Any]:
     host, port = scope.get("server") or ("unknown", 0)
     environ = {
         "REQUEST_METHOD": scope["method"],
-        "SCRIPT_NAME": _to_latin1(root),
-        "PATH_INFO": _to_latin1(path.removeprefix(root)),
+        # The bytes of the texts, as WSGI wants them: one character each.
+        "SCRIPT_NAME": root.encode().decode("latin-1"),
+        "PATH_INFO": path.removeprefix(root).encode().decode("latin-1"),
         "QUERY_STRING": scope["query_string"].decode("latin-1"),
         "SERVER_NAME": host,
         "SERVER_PORT": str(port),
@@ -205,11 +203,6 @@ def build_environ(scope: Any, body: IO[bytes]) -> dict[str, Any]:
     if client := scope.get("client"):
         environ["REMOTE_ADDR"], environ["REMOTE_PORT"] = client
     return environ | _build_headers(scope["headers"])
-
-
-def _to_latin1(text: str) -> str:
-    """The bytes of `text`, as WSGI wants them: one character each."""
-    return text.encode().decode("latin-1")
 
 
 def _build_headers(headers: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:

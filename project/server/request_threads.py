@@ -18,7 +18,7 @@ from threading import Lock
 
 from django.db import connections
 
-from llm.concurrency.lent_thread import set_lend
+from llm.concurrency.lent_thread import lend_of_server
 
 THREADS = 8
 MOST_LENT = 32  # requests that wait for hosts without a permit; more keep theirs
@@ -52,8 +52,11 @@ class RequestThreads:
     @asynccontextmanager
     async def take(self) -> AsyncGenerator[RequestThread]:
         """A thread for one request."""
-        await self._take_permit()
-        set_lend(partial(self._lend, asyncio.get_running_loop()))
+        if self._free:
+            self._free -= 1
+        else:
+            await self._wait_for_permit()
+        lend_of_server.set(partial(self._lend, asyncio.get_running_loop()))
         thread = self._take_thread()
         try:
             yield thread
@@ -79,10 +82,7 @@ class RequestThreads:
 
     # Permits
 
-    async def _take_permit(self) -> None:
-        if self._free:
-            self._free -= 1
-            return
+    async def _wait_for_permit(self) -> None:
         permit = asyncio.get_running_loop().create_future()
         self._waiting.append(permit)
         try:
