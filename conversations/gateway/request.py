@@ -110,15 +110,8 @@ async def read_request(
     is then a `forwarding.answer.ForwardedResponse`.
     """
     named = _own_names(body["tools"]) if body.get("tools") else ()
-    name = body.get("model")
     try:
-        if not name or not isinstance(name, str):
-            raise BadRequest("model: missing.", param="model")
-        chain = await model_resolution.find_chain(name, token, database)
-        if chain.pool is not None:
-            chain = model_resolution.choose_host(chain.pool, token, body)
-        if token.model_ids:
-            chain = token_access.restrict_chain(token, name, chain)
+        chain = await _find_chain(body, token, database)
     except LLMError:
         dialect.check(body, server_tools=named)  # says first what else is wrong
         raise
@@ -163,26 +156,67 @@ async def read_request(
         convert = partial(_convert, body, model_body, dialect, token.user_id)
         forwarded = forwarded_body(sent, dialect, route, headers, convert)
         if forwarded and not (_names_own(body) or parley_options.changes_answers):
-            if isinstance(body.get("input"), list) or not DECLARING_FIELDS.isdisjoint(
-                body
-            ):
-                await _check_kinds(body, None, token, database)
-            request = Request(
-                model=route.model,
-                items=(),
-                stream=body.get("stream") is True,
-                issuer=route.issuer,
-                forwarded=forwarded,
+            return await _forward_whole(
+                gateway_request, body, forwarded, skipped, database
             )
-            return replace(gateway_request, request=request, skipped_tools=skipped)
-    if forwarded is None:
-        dialect.check(body, server_tools=named)
-        if dialect.is_open_responses:
-            refuse_foreign(body.get("input"))
-        if dialect.wants_older_version(body, headers):
-            chain = model_resolution.use_older_version(chain)
-            route = chain.routes[0]
-    else:
+    if forwarded is not None:
+        return await _read_for_loop(gateway_request, body, forwarded, database)
+    dialect.check(body, server_tools=named)
+    if dialect.is_open_responses:
+        refuse_foreign(body.get("input"))
+    if dialect.wants_older_version(body, headers):
+        chain = model_resolution.use_older_version(chain)
+        gateway_request = replace(gateway_request, chain=chain, route=chain.routes[0])
+    return await _read_for_loop(gateway_request, body, None, database)
+
+
+async def _find_chain(
+    body: dict[str, Any], token: AccessToken, database: Database
+) -> model_resolution.ModelChain:
+    """The models that may answer, first the one that `body` names. Raises LLMError."""
+    name = body.get("model")
+    if not name or not isinstance(name, str):
+        raise BadRequest("model: missing.", param="model")
+    chain = await model_resolution.find_chain(name, token, database)
+    if chain.pool is not None:
+        chain = model_resolution.choose_host(chain.pool, token, body)
+    if token.model_ids:
+        chain = token_access.restrict_chain(token, name, chain)
+    return chain
+
+
+async def _forward_whole(
+    gateway_request: GatewayRequest,
+    body: Mapping[str, Any],
+    forwarded: ForwardedBody,
+    skipped: Sequence[str],
+    database: Database,
+) -> GatewayRequest:
+    """The request of a body that is sent as it is: the host reads all of it."""
+    if isinstance(body.get("input"), list) or not DECLARING_FIELDS.isdisjoint(body):
+        await _check_kinds(body, None, gateway_request.token, database)
+    request = Request(
+        model=gateway_request.route.model,
+        items=(),
+        stream=body.get("stream") is True,
+        issuer=gateway_request.route.issuer,
+        forwarded=forwarded,
+    )
+    return replace(gateway_request, request=request, skipped_tools=skipped)
+
+
+async def _read_for_loop(
+    gateway_request: GatewayRequest,
+    body: dict[str, Any],
+    forwarded: ForwardedBody | None,
+    database: Database,
+) -> GatewayRequest:
+    """The request in canonical form, with our tools. Of a body that is `forwarded`, it
+    has what concerns the loop; the host reads the rest."""
+    dialect, token = gateway_request.dialect, gateway_request.token
+    chain, route = gateway_request.chain, gateway_request.route
+    model_body = dict(gateway_request.body)
+    if forwarded is not None:
         model_body = _only_tools(model_body)
     tools = _NO_TOOLS
     if body.get("tools"):
@@ -215,8 +249,7 @@ async def read_request(
         request = replace(request, forwarded=forwarded)
     return replace(
         gateway_request,
-        chain=chain,
-        route=route,
+        body=model_body if forwarded is None else gateway_request.body,
         request=request,
         own_tools=own_tools,
         skipped_tools=tools.skipped,

@@ -38,9 +38,9 @@ GATEWAY = {
 }
 #: Functions and files, by path.
 BOUNDS = {
-    "/v1/chat/completions": (143, 35),
-    "/v1/messages": (148, 35),
-    "/v1/responses": (99, 32),
+    "/v1/chat/completions": (145, 35),
+    "/v1/messages": (150, 35),
+    "/v1/responses": (101, 32),
     "/api/conversations/": (357, 90),
 }
 #: Requests that are counted. The smallest count holds: in the others the server also
