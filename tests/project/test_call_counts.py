@@ -3,7 +3,7 @@
 The bounds are for a reader: they limit how many functions, in how many files, lie
 between a request and the provider's bytes. `counting_server` defines what is counted.
 The plan's aim is 150 functions in 35 files for the gateway, which is reached, and 300
-in 60 for REST; its bounds are what was reached: 332 functions in 88 files, and the wait
+in 60 for REST; its bounds are what was reached: 332 functions in 89 files, and the wait
 for the answer, if that begins before the provider is called (23 functions in 2 more
 files), with two to spare. Lower them when a change allows it.
 """
@@ -41,7 +41,7 @@ BOUNDS = {
     "/v1/chat/completions": (145, 35),
     "/v1/messages": (150, 35),
     "/v1/responses": (101, 32),
-    "/api/conversations/": (357, 90),
+    "/api/conversations/": (357, 91),
 }
 #: Requests that are counted. The smallest count holds: in the others the server also
 #: ends the request before, or renews leases.

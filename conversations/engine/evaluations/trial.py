@@ -27,7 +27,7 @@ from conversations.engine.loading.request_template import (
 )
 from conversations.engine.loading.streams import stream_of
 from conversations.engine.loading.turn_context import TurnContext, load_turn_context
-from conversations.engine.loading.turn_loader import route_of_turn
+from conversations.engine.loading.turn_setup import route_of_turn
 from conversations.engine.metering import max_cost
 from conversations.engine.replays.replay_record import ReplayRecord
 from conversations.models import Conversation, Turn

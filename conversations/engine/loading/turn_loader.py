@@ -12,32 +12,26 @@ from typing import Any
 from django.conf import settings
 from django.db import transaction
 
-from conversations.access.admission import check_model, user_bucket_owner
-from conversations.access.limits import applicable
-from conversations.access.limits.applicable import Applied, limits_of
+from conversations.access.admission import user_bucket_owner
 from conversations.access.participation import check_author
 from conversations.engine import background_store, claim_store, message_bounds
 from conversations.engine.claim_store import Claim
 from conversations.engine.event_log import Position
 from conversations.engine.lease_store import ProviderResponse
-from conversations.engine.loading import pooled_routes, preset_limits
+from conversations.engine.loading import preset_limits
 from conversations.engine.loading.approvals import Decisions, load_decisions
 from conversations.engine.loading.available_tools import (
     AvailableTools,
     client_tools,
     filter_tools,
-    load_available_tools,
 )
 from conversations.engine.loading.earlier_outcomes import earlier_outcomes
 from conversations.engine.loading.item_loader import Items, Row, items_of
 from conversations.engine.loading.request_template import (
-    UserWishes,
     echo_of,
     instructions_of,
-    load_user_wishes,
     on_demand_block,
     prepare_request,
-    request_template,
 )
 from conversations.engine.loading.streams import (
     cache_scope,
@@ -45,23 +39,17 @@ from conversations.engine.loading.streams import (
     stream_of,
 )
 from conversations.engine.loading.turn_context import TurnContext, load_turn_context
+from conversations.engine.loading.turn_setup import Setup, set_up
 from conversations.engine.metering import Meter
 from conversations.engine.process import crash_points
 from conversations.models import OpenedTurn, Turn
-from conversations.models.item import CONTINUES
-from conversations.models.preset import Preset, PresetNotAvailable
-from conversations.models.turn import POOL
 from conversations.turns.attachments import attachment_ids, inline_files, load_contents
 from conversations.turns.compactor import WindowCompactor
 from conversations.turns.folder_files import files_message, files_of, text_blocks
 from conversations.turns.history import ContextBlock, History
-from llm import policy, router
 from llm.cache.cached_stream import CacheScope
-from llm.db.compiled_queries import CompiledQuery, CompiledRows
-from llm.db.regular_user import RegularUser
-from llm.errors import ModelNotAvailable
+from llm.db.compiled_queries import CompiledQuery
 from llm.http.client import Stream
-from llm.models import LanguageModel
 from llm.pricing.caller import Caller
 from llm.provider import Route
 from llm.wire.items import Item as ItemPayload
@@ -83,15 +71,6 @@ _TURN = CompiledQuery[Turn](
         "access_token",
         "author",
     ),
-)
-_PERMITTED = CompiledRows(
-    lambda pk, user: (
-        LanguageModel.objects.available_to(RegularUser(user))
-        .filter(pk=pk)
-        .values_list("pk")
-    ),
-    -1,
-    -2,
 )
 
 
@@ -188,7 +167,7 @@ def load(claim: Claim, opened: OpenedTurn | None = None) -> Work:
     turn, resolved_route = _as_opened(claim, opened) or (_turn(claim), None)
     if turn.author_id is not None or turn.author_name:
         check_author(turn)
-    setup = _set_up(turn, resolved_route)
+    setup = set_up(turn, resolved_route)
     items = items_of(turn)
     committed = [row.payload for row in items.outputs]
     history = _history_of(turn, items)
@@ -278,7 +257,7 @@ def rebuild(
 ) -> Rebuilt:
     """The requests of a turn anew, by this route and without its fallbacks. It reads
     rows and writes none. Raises LLMError."""
-    setup = _set_up(turn, route, change_tools)
+    setup = set_up(turn, route, change_tools)
     history = _history_of(turn, items)
     context = load_turn_context(turn, setup.preset, again=True)
     choice = setup.template.tool_choice
@@ -313,67 +292,8 @@ def _turn(claim: Claim) -> Turn:
     return turn
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Setup:
-    """What the turn's model, preset, conversation and user determine."""
-
-    preset: Preset | None
-    route: Route
-    routes: Sequence[Route]  # the route, and those to its fallbacks
-    options: Mapping[str, Any]
-    wishes: UserWishes
-    available: AvailableTools
-    template: Request
-    meter: Meter | None
-
-
-def _set_up(
-    turn: Turn,
-    resolved_route: Route | None,
-    change_tools: Callable[[AvailableTools], AvailableTools] | None = None,
-) -> _Setup:
-    """Raises LLMError."""
-    chosen = turn.conversation.preset_id
-    preset = None if chosen is None else _preset(turn, chosen)
-    pooled = pooled_routes.find(turn) if POOL in turn.options else []
-    route = pooled[0] if pooled else resolved_route or route_of_turn(turn)
-    token = turn.access_token
-    options = {
-        **route.defaults,
-        **(preset.options if preset else {}),
-        **turn.conversation.options_for(turn.author),
-        **turn.options,
-    }
-    wishes = load_user_wishes(turn)
-    available = load_available_tools(
-        turn, options, preset, route, wishes.unwanted_tools
-    )
-    if change_tools is not None:
-        available = change_tools(available)
-    template = request_template(route, options, available)
-    routes = _routes(turn, pooled or [route], available, template)
-    if preset is not None:
-        template = preset_limits.limit_output(preset, template)
-        if change_tools is None:  # staff replay turns with any model
-            routes = preset_limits.filter_routes(preset, routes)
-    limits: Applied = ()
-    if applicable.state.exists is not False:
-        limits = limits_of(turn.actor_id, token.pk if token else None)
-    is_metered = bool(limits) or (token is not None and token.is_metered)
-    return _Setup(
-        preset=preset,
-        route=route,
-        routes=routes,
-        options=options,
-        wishes=wishes,
-        available=available,
-        template=template,
-        meter=Meter(token, route, limits) if is_metered else None,
-    )
-
-
 def _prepare(
-    turn: Turn, setup: _Setup, history: History, turn_context: TurnContext
+    turn: Turn, setup: Setup, history: History, turn_context: TurnContext
 ) -> Callable[..., Request]:
     blocks: list[ContextBlock] = []
     first: list[ItemPayload] = []
@@ -397,7 +317,7 @@ def _prepare(
 
 
 def _decisions(
-    turn: Turn, setup: _Setup, history: History, turn_context: TurnContext
+    turn: Turn, setup: Setup, history: History, turn_context: TurnContext
 ) -> Decisions:
     tools = filter_tools(setup.available, setup.template.tool_choice)
     gateway = turn.options.get("gateway")
@@ -477,31 +397,6 @@ def _as_opened(claim: Claim, opened: OpenedTurn | None) -> tuple[Turn, Route] | 
     return opened.turn, opened.route
 
 
-def _routes(
-    turn: Turn, hosts: Sequence[Route], available: AvailableTools, template: Request
-) -> Sequence[Route]:
-    """The routes to the hosts, and to the fallbacks of the first, without those that
-    the turn's token does not permit now; this may have changed since the request. Only
-    models that go on behind a given text continue an answer: others would write all of
-    it anew.
-
-    Raises ModelNotAvailable.
-    """
-    route, *others = hosts
-    own, *fallbacks = policy.routes_of(route, user=turn.actor)
-    known = {each.model_id for each in hosts}
-    fallbacks = [each for each in fallbacks if each.model_id not in known]
-    routes: Sequence[Route] = [own, *others, *fallbacks]
-    if CONTINUES in turn.options:
-        effort = (template.reasoning or {}).get("effort")
-        fallbacks = [each for each in routes[1:] if each.takes_prefill(effort)]
-        routes = [*routes[:1], *fallbacks]
-    if (token := turn.access_token) is not None and token.model_ids:
-        check_model(token, route.model_id, route.name)
-        routes = [each for each in routes if token.may_use_model(each.model_id)]
-    return available.adapt_routes(routes) if available.hosted_candidates else routes
-
-
 def _runnable(
     gateway: Mapping[str, Any], tools: Mapping[str, RuntimeTool]
 ) -> Mapping[str, RuntimeTool]:
@@ -512,7 +407,7 @@ def _runnable(
     return {name: without_approval(tool) for name, tool in tools.items()}
 
 
-def _task(turn: Turn, setup: _Setup, decisions: Decisions, **fields: Any) -> Task:
+def _task(turn: Turn, setup: Setup, decisions: Decisions, **fields: Any) -> Task:
     """The task, with what an earlier run and people's decisions have left."""
     left = (
         {**earlier_outcomes(turn, decisions.tools), **decisions.outcomes}
@@ -555,24 +450,3 @@ def _with_files(
         return list(parts)
     files = load_contents(conversation_id, named)
     return [inline_files(items, files) for items in parts]
-
-
-def _preset(turn: Turn, chosen: int) -> Preset:
-    """Raises PresetNotAvailable: without the preset its restrictions would be lost."""
-    permitted = Preset.objects.available_to(turn.actor)
-    preset = permitted.filter(pk=chosen).first()
-    if preset is None:
-        raise PresetNotAvailable
-    turn.conversation.preset = preset  # its model may be the one of the turn
-    return preset
-
-
-def route_of_turn(turn: Turn) -> Route:
-    """Checks the permission again, which may have been withdrawn since the turn was
-    opened."""
-    model, user = turn.language_model or turn.conversation.usual_model, turn.actor
-    if model is None:
-        return router.resolve(None, user=user)
-    if not user.is_superuser and not _PERMITTED.rows(model.pk, user.pk):
-        raise ModelNotAvailable
-    return router.route_of(model, user=user)

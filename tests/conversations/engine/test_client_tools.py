@@ -9,7 +9,7 @@ import pytest
 from asgiref.sync import sync_to_async
 
 from conversations import engine
-from conversations.engine.loading import turn_loader
+from conversations.engine.loading import turn_setup
 from conversations.engine.loading.available_tools import (
     AvailableTools,
     load_available_tools,
@@ -243,7 +243,7 @@ async def test_staffs_hosted_tools_are_left_out_where_the_model_has_none(
 
 def tools_of(conversation: Conversation, **options: Any) -> AvailableTools:
     row = conversation.open_turn([user_message("Hi")]).turn
-    return load_available_tools(row, options, None, turn_loader.route_of_turn(row))
+    return load_available_tools(row, options, None, turn_setup.route_of_turn(row))
 
 
 def test_staffs_hosted_tools_go_to_a_model_that_has_them(conversation, search):
