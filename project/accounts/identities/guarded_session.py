@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 
 import requests
 from requests.adapters import HTTPAdapter
+from urllib3.exceptions import ConnectTimeoutError, NewConnectionError
 
 from llm.http.addresses import METADATA, is_public, parse_address
 from llm.http.outbound import is_listed
@@ -37,16 +38,30 @@ class GuardedSession(requests.Session):
 
 
 class _GuardedAdapter(HTTPAdapter):
+    """Sends a request to one of the addresses that its host had when it was checked."""
+
     def __init__(self, private_hosts: frozenset[str]) -> None:
         super().__init__()
         self._private_hosts = private_hosts
+        self._address = ""  # that is tried now
 
     def send(self, request: Any, *args: Any, **kwargs: Any) -> requests.Response:
         url = urlsplit(request.url)
         host = url.hostname or ""
         if url.scheme != "https" and host not in self._private_hosts:
             raise AddressRefused("plain http")
+        addresses = check_host(host, allow_private=host in self._private_hosts)
+        # The session reads its own request for the cookies and headers of a redirect.
+        request = request.copy()
         request.headers["Host"] = url.netloc.rpartition("@")[2]
+        for address in addresses[:-1]:
+            self._address = address
+            try:
+                return super().send(request, *args, **kwargs)
+            except requests.exceptions.ConnectionError as exc:
+                if not _is_before_connection(exc):
+                    raise
+        self._address = addresses[-1]
         return super().send(request, *args, **kwargs)
 
     def build_connection_pool_key_attributes(
@@ -55,22 +70,26 @@ class _GuardedAdapter(HTTPAdapter):
         """Of the checked address: the host's name would be resolved once more, perhaps
         to another one. TLS is with the name.
 
-        https://requests.readthedocs.io/en/latest/api/#requests.adapters.HTTPAdapter
+        https://requests.readthedocs.io/en/latest/api/#requests.adapters.HTTPAdapter.build_connection_pool_key_attributes
+        https://urllib3.readthedocs.io/en/stable/advanced-usage.html#custom-sni-hostname
         """
         host_parameters, pool_options = super().build_connection_pool_key_attributes(
             request, verify, cert
         )
-        host = urlsplit(request.url).hostname or ""
-        address = check_host(host, allow_private=host in self._private_hosts)
-        host_parameters["host"] = address
+        host_parameters["host"] = self._address
         if host_parameters["scheme"] == "https":
-            pool_options |= {"server_hostname": host, "assert_hostname": host}
+            pool_options["server_hostname"] = urlsplit(request.url).hostname
         return host_parameters, pool_options
 
 
-def check_host(host: str, *, allow_private: bool) -> str:
-    """The first of the host's addresses, all of which are allowed. Raises
-    AddressRefused."""
+def _is_before_connection(error: requests.exceptions.ConnectionError) -> bool:
+    """Whether nothing was sent, because no connection stood."""
+    reason = getattr(error.args[0] if error.args else None, "reason", None)
+    return isinstance(reason, NewConnectionError | ConnectTimeoutError)
+
+
+def check_host(host: str, *, allow_private: bool) -> list[str]:
+    """The host's addresses, all of which are allowed. Raises AddressRefused."""
     if not is_listed(host):
         raise AddressRefused("host that OUTBOUND_HOSTS does not name")
     try:
@@ -81,4 +100,4 @@ def check_host(host: str, *, allow_private: bool) -> str:
         parsed = parse_address(str(address[0]))
         if parsed in METADATA or not (allow_private or (parsed and is_public(parsed))):
             raise AddressRefused("private address")
-    return str(found[0][4][0])
+    return [str(address[0]) for *_, address in found]

@@ -14,6 +14,7 @@ import requests
 
 from project.accounts.identities.guarded_session import AddressRefused, GuardedSession
 from tests.tools.http.test_guard import certificate
+from tests.tools.servers import answer as plain
 from tests.tools.servers import ok, redirect, serving
 
 NAME = "identity.test"
@@ -24,9 +25,13 @@ class Resolver:
 
     def __init__(self) -> None:
         self.answers: dict[str, Iterator[str]] = {}
+        self.several: dict[str, list[str]] = {}  # all of them at each look-up
         self._system = socket.getaddrinfo
 
     def __call__(self, host: Any, port: Any, *args: Any, **options: Any) -> Any:
+        if host in self.several:
+            found = self.several[host]
+            return [self._system(each, port, *args, **options)[0] for each in found]
         if host in self.answers:
             host = next(self.answers[host])
         return self._system(host, port, *args, **options)
@@ -85,6 +90,35 @@ async def test_a_redirect_is_checked_anew(resolver: Resolver):
             session = GuardedSession(frozenset({"127.0.0.1"}))
             with pytest.raises(AddressRefused):
                 await get(session, server.url())
+
+
+async def test_a_redirect_takes_no_cookie_to_another_host(resolver: Resolver):
+    for name in (NAME, "other.test"):
+        resolver.answers[name] = iter(["127.0.0.1"])
+    async with serving(ok(b"there")) as there:
+        target = there.url("/there", host="other.test")
+        cookie = f"Location: {target}\r\nSet-Cookie: session=secret"
+        async with serving(plain("302 Found", b"", cookie)) as here:
+            session = GuardedSession(frozenset({NAME, "other.test"}))
+            await get(session, here.url(host=NAME))
+    assert session.cookies["session"] == "secret"
+    assert "secret" not in there.requests[0]
+
+
+async def test_the_next_address_is_tried_where_none_listens_at_the_first(
+    resolver: Resolver,
+):
+    resolver.several[NAME] = ["127.0.0.99", "127.0.0.1"]
+    async with serving(ok(b"keys")) as server:
+        session = GuardedSession(frozenset({NAME}))
+        answer = await get(session, server.url(host=NAME))
+    assert answer.content == b"keys"
+
+
+async def test_one_private_address_among_public_ones_is_refused(resolver: Resolver):
+    resolver.several[NAME] = ["93.184.215.14", "10.0.0.1"]
+    with pytest.raises(AddressRefused, match="private"):
+        await get(GuardedSession(frozenset()), f"https://{NAME}/")
 
 
 async def test_a_redirect_to_another_host_names_that_host(resolver: Resolver):
