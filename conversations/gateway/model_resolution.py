@@ -41,6 +41,7 @@ from tools.models import Tool as ToolRow
 from tools.models.declared_tool import ALL_KINDS, DeclaredTool
 from tools.registry import RuntimeTool
 
+MAX_NAME = 300  # characters; no model's name is longer
 MAX_ALTERNATIVES = 50  # names in `models`
 _PREFIX_LENGTH = 500  # characters
 _OLDER_CODECS = {"anthropic": "anthropic_2023"}  # codecs
@@ -67,7 +68,7 @@ class ModelChain:
 
 async def find_chain(model: str, token: AccessToken, database: Database) -> ModelChain:
     """Raises ModelNotAvailable, InvalidKey."""
-    if len(model) > 300:  # longer than any name; limits the cache's keys
+    if len(model) > MAX_NAME:  # limits the cache's keys
         raise ModelNotAvailable("There is no model of this name.", param="model")
     return await _chains.get((token.user_id, model), database)
 
@@ -75,23 +76,26 @@ async def find_chain(model: str, token: AccessToken, database: Database) -> Mode
 async def check_alternatives(
     names: object, token: AccessToken, chain: ModelChain, database: Database
 ) -> None:
-    """Refuse `models`, which a host calls instead of `model`, if one of them is
-    switched off, reserved for others, or not one of the token's models. Raises
-    BadRequest, ModelNotAvailable.
+    """Refuse `models`, from which a host chooses if `model` fails, where the token or
+    its user may not use one of them. Raises BadRequest, ModelNotAvailable.
 
     https://openrouter.ai/docs/features/model-routing
     """
+    if names is None:
+        return
     if not isinstance(names, list) or len(names) > MAX_ALTERNATIVES:
         text = f"models: expected a list of at most {MAX_ALTERNATIVES} names."
         raise BadRequest(text, param="models")
     for index, name in enumerate(names):
-        if not isinstance(name, str):
-            raise BadRequest("A model's name is a text.", param=f"models[{index}]")
+        if not isinstance(name, str) or len(name) > MAX_NAME:
+            where = f"models[{index}]"
+            text = f"{where}: expected a string of at most {MAX_NAME} characters."
+            raise BadRequest(text, param=where)
     providers = {route.provider_id for route in chain.routes}
     find = partial(_find_refused, names, token, providers)
     if (refused := await database.read(find)) is not None:
         raise ModelNotAvailable(
-            f"There is no model {names[refused]!r}; choose another one.",
+            f"There is no model {names[refused][:64]!r}; choose another one.",
             param=f"models[{refused}]",
         )
 
@@ -99,22 +103,27 @@ async def check_alternatives(
 def _find_refused(
     names: Sequence[str], token: AccessToken, providers: Collection[int | None]
 ) -> int | None:
-    """The index of the first name that is refused. A name without a row is the host's
-    matter, unless the token has a list of models."""
-    bare = [name.partition(":")[0] for name in names]  # without ":free", ":online"
+    """The index of the first name that is refused: because one of the providers has a
+    row of this name that may not be used, or because none has one and the token has a
+    list of models."""
+    bare = {name: name.partition(":")[0] for name in names}  # without ":free"
     rows = LanguageModel.objects.filter(
-        provider__in=providers, name__in=[*names, *bare]
+        provider__in=providers, name__in=[*bare, *bare.values()]
     )
-    user = get_user_model()._default_manager.get(pk=token.user_id)
-    allowed = {
-        row.name
-        for row in rows.usable().available_to(user)
-        if token.may_use_model(row.pk)
+    known: dict[tuple[int | None, str], int] = {
+        (row.provider_id, row.name): row.pk for row in rows
     }
-    known = {row.name for row in rows}
-    for index, pair in enumerate(zip(names, bare, strict=True)):
-        found = known.intersection(pair)
-        if found - allowed or (not found and token.model_ids):
+    user = _user(token.user_id)
+    usable = set(rows.usable().available_to(user).values_list("pk", flat=True))
+    for index, name in enumerate(names):
+        found = [
+            known.get((provider, name)) or known.get((provider, bare[name]))
+            for provider in providers
+        ]
+        keys = [key for key in found if key is not None]
+        if any(key not in usable or not token.may_use_model(key) for key in keys):
+            return index
+        if not keys and token.model_ids:
             return index
     return None
 

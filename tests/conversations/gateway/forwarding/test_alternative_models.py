@@ -98,7 +98,27 @@ async def test_a_model_that_the_user_may_not_use_is_no_alternative(
         assert (answer.status, got) == (404, [])
 
 
-@pytest.mark.parametrize("models", ["second", {"a": 1}, [7], [None], 51 * ["a"]])
+async def test_a_variant_with_a_row_of_its_own_is_judged_by_that_row(
+    client: Client, host: Host
+):
+    await User.objects.aupdate(is_superuser=False, is_staff=False)
+    await store(["second:free"])
+    await store(["second"], enabled=False)
+    answer, got = await ask(client, host, ["second:free"])
+    assert (answer.status, got) == (200, [["second:free"]])
+    answer, got = await ask(client, host, ["second:floor"])
+    assert (answer.status, got) == (404, [])
+
+
+async def test_null_is_as_if_there_were_no_list(client: Client, host: Host):
+    await allow_only("first")
+    answer, got = await ask(client, host, None)
+    assert (answer.status, got) == (200, [None])
+
+
+@pytest.mark.parametrize(
+    "models", ["second", {"a": 1}, [7], [None], 51 * ["a"], [301 * "a"]]
+)
 async def test_anything_but_a_short_list_of_names_is_refused(
     client: Client, host: Host, models: object
 ):
