@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 from django.db.migrations.operations.base import Operation
@@ -19,9 +20,10 @@ class AtOnce(Operation):
 
     def __init__(self, operations: Sequence[Operation]) -> None:
         self.operations = operations
+        self.reversible = all(operation.reversible for operation in operations)
 
     def state_forwards(self, app_label: str, state: Any) -> None:
-        if "apps" in vars(state):
+        with suppress(AttributeError):  # it was not computed yet
             del state.apps  # a cached property, which is computed again when needed
         for operation in self.operations:
             operation.state_forwards(app_label, state)
@@ -39,4 +41,4 @@ class AtOnce(Operation):
             operation.database_backwards(app_label, editor, from_state, to_state)
 
     def describe(self) -> str:
-        return f"{len(self.operations)} operations at once"
+        return "; ".join(operation.describe() for operation in self.operations)
