@@ -275,7 +275,7 @@ async function showVersion(button) {
 async function showEdited() {
   await branch.showChosen();
   toEnd();
-  composer.focus();
+  if (matchMedia("(pointer: fine)").matches) composer.focus();
   refreshList();
 }
 

@@ -52,10 +52,11 @@ export async function problemIn(response) {
 }
 
 /** Whether the session has ended, tested with a page that needs one; if so, opens the sign-in. */
-export async function checkSession(url) {
+export async function checkSession(url, beforeSignIn = () => {}) {
   const options = { headers: { Accept: "text/html" } };
   const response = await fetch(url, options).catch(() => null);
   if (!response || !isSignIn(response)) return false;
+  beforeSignIn();
   signIn();
   return true;
 }

@@ -1,4 +1,4 @@
-// What must not wait for the page's modules, which are loaded when the page is read: a
+// What cannot wait for the page's modules, which run once the page is read: a
 // hidden sidebar stays hidden from the first picture on, and Enter sends the message.
 
 try {

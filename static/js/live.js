@@ -238,10 +238,10 @@ export class LiveTurns {
     if (state?.status === "failed") sayWhy(rendered);
     await loadParts(rendered).catch(() => {}); // else what was read would be missing
     await unselected(article);
+    const focused = article.contains(document.activeElement) && document.activeElement;
     keepState(article, rendered);
-    const hadFocus = article.contains(document.activeElement);
     article.replaceChildren(...rendered.children);
-    if (hadFocus && document.activeElement === document.body) focusOn(article);
+    if (focused) restoreFocus(focused, article);
     article.dataset.status = rendered.dataset.status;
     article.hidden = rendered.hidden; // it came to nothing
     article.classList.remove("is-live");
@@ -262,10 +262,20 @@ async function unselected(article) {
   }
 }
 
+/** Of what has moved or gone with its element. */
+function restoreFocus(focused, article) {
+  if (document.activeElement !== document.body) return;
+  if (focused.isConnected) focused.focus({ preventScroll: true });
+  else focusOn(article);
+}
+
+const messagesOf = (article) => [...article.querySelectorAll(".asked:not(.is-note)")];
+
 /** Copies open details, an open editor and the focus from the old element. */
 function keepState(from, to) {
-  const edited = from.querySelector(".asked.is-edited");
-  if (edited) to.querySelector(".asked:not(.is-note)").replaceWith(edited);
+  const messages = messagesOf(from);
+  const edited = messages.findIndex((message) => message.matches(".is-edited"));
+  if (edited >= 0) messagesOf(to)[edited]?.replaceWith(messages[edited]);
   const focused = document.activeElement.closest("summary")?.parentElement;
   for (const old of from.querySelectorAll("details[data-key]")) {
     const fresh = to.querySelector(`details[data-key="${old.dataset.key}"]`);

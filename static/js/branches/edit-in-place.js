@@ -1,6 +1,7 @@
 // Edits a message where it stands, with the form of the page that its link leads to.
 
-import { $, fetched } from "../dom.js";
+import { $, checkSession, fetched } from "../dom.js";
+import { replaceText } from "../people/completions.js";
 
 const LINK = ".turn-edit";
 const FORM = "form.edit-message";
@@ -21,7 +22,9 @@ async function open(link, onSaved) {
   const back = document.activeElement;
   link.ariaDisabled = "true";
   try {
-    show(message, await fetched(link.href, `main ${FORM}`), { back, onSaved });
+    const form = await fetched(link.href, `main ${FORM}`);
+    if (!message.isConnected) throw new Error("the turn was drawn anew");
+    show(message, form, { back: back === document.body ? link : back, onSaved });
   } catch {
     location.assign(link.href);
   }
@@ -81,10 +84,14 @@ async function save(message, form, { back, onSaved }) {
   try {
     const options = { method: "POST", body: new FormData(form), redirect: "manual" };
     const response = await fetch(form.action, options);
-    if (response.type === "opaqueredirect") {
+    const isSaved = response.type === "opaqueredirect"; // or it leads to the sign-in
+    if (isSaved || response.status === 403) {
+      if (await checkSession($("#list").dataset.url, () => storeText(text.value))) return;
+    }
+    if (isSaved) {
       form.remove();
       message.classList.remove("is-edited");
-      await onSaved();
+      await onSaved().catch(() => location.reload()); // the server has the new version
     } else {
       const page = new DOMParser().parseFromString(await response.text(), "text/html");
       show(message, document.adoptNode($(`main ${FORM}`, page)), { back, onSaved });
@@ -94,5 +101,11 @@ async function save(message, form, { back, onSaved }) {
   }
 }
 
-const isPlain = ({ ctrlKey, metaKey, shiftKey, button }) =>
-  !(ctrlKey || metaKey || shiftKey || button);
+/** As the draft of the message box, which the user finds after signing in again. */
+function storeText(text) {
+  const box = $("#text");
+  if (!box.value) replaceText(box, 0, 0, text);
+}
+
+const isPlain = ({ ctrlKey, metaKey, shiftKey, altKey, button }) =>
+  !(ctrlKey || metaKey || shiftKey || altKey || button);

@@ -14,4 +14,9 @@ export function hideSidebar(isHidden = !isSidebarHidden()) {
   }
 }
 
+/** On this page only. */
+export function showSidebar() {
+  document.documentElement.classList.remove(CLASS);
+}
+
 const isSidebarHidden = () => document.documentElement.classList.contains(CLASS);

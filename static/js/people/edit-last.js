@@ -21,13 +21,15 @@ function editQueued() {
   return true;
 }
 
-/** Of answers side by side, the question that stands above them is the one shown. */
+/** Of compared answers only the question above them is visible. */
 function editLast(box) {
-  const all = document.querySelectorAll("#transcript .asked:not(.is-note)");
+  const all = document.querySelectorAll("#transcript .asked:not(.is-note, .is-steering)");
   const last = [...all].filter((message) => message.checkVisibility()).at(-1);
   if (!last) return false;
+  const open = last.querySelector(".edit-message textarea");
   const edit = last.querySelector(".turn-edit");
-  if (edit?.checkVisibility()) edit.click();
+  if (open) open.focus();
+  else if (edit?.checkVisibility()) edit.click();
   else replaceText(box, 0, 0, last.querySelector(".asked-text")?.textContent ?? "");
   return true;
 }

@@ -1,7 +1,7 @@
 // Keyboard shortcuts; the user's settings name the keys.
 
 import { $, announce, cloned } from "../dom.js";
-import { hideSidebar } from "../library/hiding.js";
+import { hideSidebar, showSidebar } from "../library/hiding.js";
 
 /** Show the list of shortcuts also while somebody types, when its usual key is text. */
 const LIST_KEYS = ["Ctrl+/", "Meta+/"];
@@ -47,7 +47,7 @@ const ACTIONS = {
   new: () => $(".new-chat").click(),
   search: () => {
     const sidebar = $("#sidebar");
-    hideSidebar(false);
+    showSidebar();
     if (!sidebar.checkVisibility()) sidebar.showPopover();
     $("#search").focus();
   },

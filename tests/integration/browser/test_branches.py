@@ -132,6 +132,35 @@ def test_escape_closes_the_editor_and_leaves_the_running_answer(open_page: Open)
     expect(page.locator(".turn .ending").last).to_contain_text("Stopped")
 
 
+def test_an_edit_outlives_the_end_of_the_session(open_page: Open):
+    page = open_page("/")
+    send_message(page, "/echo one")
+    expect_end(page)
+    address = chat_address(page)
+    page.keyboard.press("ArrowUp")
+    editor(page).get_by_label("Message").fill("/echo a long text")
+    cookies = page.context.cookies()
+    page.context.clear_cookies(name="sessionid")
+    page.keyboard.press("Enter")
+    expect(page.get_by_label("Password")).to_be_visible()
+    page.context.add_cookies(cookies)  # as after a sign-in
+    page.goto(address)
+    expect(page.locator("#text")).to_have_value("/echo a long text")
+    expect(page.locator(".asked-text")).to_have_text("/echo one")
+
+
+def test_up_returns_to_the_editor_that_is_open(open_page: Open):
+    page = open_page("/")
+    send_message(page, "/echo one")
+    expect_end(page)
+    page.keyboard.press("ArrowUp")
+    expect(editor(page).get_by_label("Message")).to_be_focused()
+    page.locator("#text").click()
+    page.keyboard.press("ArrowUp")
+    expect(editor(page).get_by_label("Message")).to_be_focused()
+    expect(page.locator("#text")).to_have_value("")
+
+
 def test_up_edits_a_message_that_waits(open_page: Open):
     page = open_page("/")
     send_message(page, "/long 400")
