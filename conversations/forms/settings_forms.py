@@ -44,6 +44,7 @@ class GeneralForm(_SettingsForm):
         models: Any = self.fields["default_model"]
         models.queryset = router.available(self.instance.user)
         models.empty_label = _("The model used last")
+        models.help_text = ""  # it explains the empty value, which has a label here
         if not (settings.SENDS_MAIL and self.instance.user.email):
             del self.fields["email_after_minutes"]
 
