@@ -30,7 +30,7 @@ from conversations.requests.errors import (
     NothingToContinueConflict,
 )
 from conversations.requests.fields import StrictSerializer, TextField
-from conversations.requests.turn_request import check_key
+from conversations.requests.turn_request import check_idempotency_key
 
 
 class BranchSerializer(StrictSerializer):
@@ -88,7 +88,7 @@ class ForkView(ApiView):
         key = request.headers.get("Idempotency-Key")
         try:
             copy = branches.fork_once(
-                request.user, found, "" if key is None else check_key(key)
+                request.user, found, "" if key is None else check_idempotency_key(key)
             )
         except KeyReused as exc:
             raise IdempotencyKeyConflict from exc

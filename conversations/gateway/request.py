@@ -160,14 +160,14 @@ async def read_request(
                 gateway_request, body, forwarded, skipped, database
             )
     if forwarded is not None:
-        return await _read_for_loop(gateway_request, body, forwarded, database)
+        return await _read_for_tool_loop(gateway_request, body, forwarded, database)
     dialect.check(body, server_tools=named)
     if dialect.is_open_responses:
         refuse_foreign(body.get("input"))
     if dialect.wants_older_version(body, headers):
         chain = model_resolution.use_older_version(chain)
         gateway_request = replace(gateway_request, chain=chain, route=chain.routes[0])
-    return await _read_for_loop(gateway_request, body, None, database)
+    return await _read_for_tool_loop(gateway_request, body, None, database)
 
 
 async def _find_chain(
@@ -205,7 +205,7 @@ async def _forward_whole(
     return replace(gateway_request, request=request, skipped_tools=skipped)
 
 
-async def _read_for_loop(
+async def _read_for_tool_loop(
     gateway_request: GatewayRequest,
     body: dict[str, Any],
     forwarded: ForwardedBody | None,

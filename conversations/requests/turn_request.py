@@ -192,7 +192,11 @@ class TurnRequestSerializer(StrictSerializer):
             return opened.turn
 
         key = self.context.get("idempotency_key")
-        turn = open_turn() if key is None else self._once(check_key(key), open_turn)
+        turn = (
+            open_turn()
+            if key is None
+            else self._once(check_idempotency_key(key), open_turn)
+        )
         if opened is None or opened.turn is not turn:
             return OpenedTurn(turn=turn)
         return replace(opened, route=resolved.route)
@@ -322,7 +326,7 @@ def _admit_turn(
         budget.check_budget(token)
 
 
-def check_key(key: Any) -> str:
+def check_idempotency_key(key: Any) -> str:
     """The request's idempotency key. Raises InvalidInput."""
     if not isinstance(key, str) or not key.isprintable() or not key.strip():
         problem = "expected a text of printable characters."

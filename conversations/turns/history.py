@@ -216,7 +216,9 @@ def repair_history(items: Iterable[Item]) -> list[Item]:
         elif kind == "reasoning" and item.get("status") == "incomplete":
             continue
         history.append(item)
-    return history + _close_open_calls(open_calls) if open_calls else history
+    if open_calls:
+        history += _close_open_calls(open_calls)
+    return history
 
 
 def _close_open_calls(open_calls: dict[str, Item]) -> list[Item]:

@@ -19,19 +19,19 @@ from llm.errors import RateLimited
 Lend = Callable[[], AbstractContextManager[bool]]
 
 #: Set by the server, for the requests that begin in a context.
-lend_of_server: ContextVar[Lend | None] = ContextVar("lend", default=None)
+server_lend: ContextVar[Lend | None] = ContextVar("lend", default=None)
 
 
 @contextmanager
 def lend_thread() -> Iterator[bool]:
     """Wait for a host inside. Inside another one it lends nothing more."""
-    lend = lend_of_server.get() or (lambda: nullcontext(True))
-    token = lend_of_server.set(None)
+    lend = server_lend.get() or (lambda: nullcontext(True))
+    token = server_lend.set(None)
     try:
         with lend() as is_lent:
             yield is_lent
     finally:
-        lend_of_server.reset(token)
+        server_lend.reset(token)
 
 
 @contextmanager

@@ -18,7 +18,7 @@ from threading import Lock
 
 from django.db import connections
 
-from llm.concurrency.lent_thread import lend_of_server
+from llm.concurrency.lent_thread import server_lend
 
 THREADS = 8
 MOST_LENT = 32  # requests that wait for hosts without a permit; more keep theirs
@@ -56,7 +56,7 @@ class RequestThreads:
             self._free -= 1
         else:
             await self._wait_for_permit()
-        lend_of_server.set(partial(self._lend, asyncio.get_running_loop()))
+        server_lend.set(partial(self._lend, asyncio.get_running_loop()))
         thread = self._take_thread()
         try:
             yield thread

@@ -39,7 +39,7 @@ from conversations.engine.loading.streams import (
     stream_of,
 )
 from conversations.engine.loading.turn_context import TurnContext, load_turn_context
-from conversations.engine.loading.turn_setup import Setup, set_up
+from conversations.engine.loading.turn_setup import Setup, determine_setup
 from conversations.engine.metering import Meter
 from conversations.engine.process import crash_points
 from conversations.models import OpenedTurn, Turn
@@ -167,7 +167,7 @@ def load(claim: Claim, opened: OpenedTurn | None = None) -> Work:
     turn, resolved_route = _as_opened(claim, opened) or (_turn(claim), None)
     if turn.author_id is not None or turn.author_name:
         check_author(turn)
-    setup = set_up(turn, resolved_route)
+    setup = determine_setup(turn, resolved_route)
     items = items_of(turn)
     committed = [row.payload for row in items.outputs]
     history = _history_of(turn, items)
@@ -257,7 +257,7 @@ def rebuild(
 ) -> Rebuilt:
     """The requests of a turn anew, by this route and without its fallbacks. It reads
     rows and writes none. Raises LLMError."""
-    setup = set_up(turn, route, change_tools)
+    setup = determine_setup(turn, route, change_tools)
     history = _history_of(turn, items)
     context = load_turn_context(turn, setup.preset, again=True)
     choice = setup.template.tool_choice

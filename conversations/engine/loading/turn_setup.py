@@ -58,12 +58,13 @@ class Setup:
     meter: Meter | None
 
 
-def set_up(
+def determine_setup(
     turn: Turn,
     resolved_route: Route | None,
     change_tools: Callable[[AvailableTools], AvailableTools] | None = None,
 ) -> Setup:
-    """Raises LLMError."""
+    """What the turn's model, preset and settings decide before its history is read.
+    Raises LLMError."""
     chosen = turn.conversation.preset_id
     preset = None if chosen is None else _preset(turn, chosen)
     pooled = pooled_routes.find(turn) if POOL in turn.options else []

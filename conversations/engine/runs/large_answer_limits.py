@@ -50,25 +50,25 @@ class LargeAnswer:
     written."""
 
     all_answers: LargeAnswers
-    is_noted: bool = False  # there is something to release
+    needs_release: bool = False
     _is_held: bool = False
 
     async def wait_for_room(self, length: int) -> None:
         """Called when the answer has grown, to so many characters."""
-        self.is_noted = True
+        self.needs_release = True
         self.all_answers.note(self, length)
         await self.all_answers.wait_for_room(self)
 
     async def acquire(self) -> None:
         """Wait for the slot."""
-        self.is_noted = True
+        self.needs_release = True
         if not self._is_held:
             await self.all_answers.slot.acquire()
             self._is_held = True
 
     def release(self) -> None:
         """The answer has been written, or will not be."""
-        self.is_noted = False
+        self.needs_release = False
         self.all_answers.forget(self)
         if self._is_held:
             self._is_held = False

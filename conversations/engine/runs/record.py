@@ -36,6 +36,8 @@ from tools.loop.late_results import LateResult, SteeringMessage
 
 @dataclass(slots=True, eq=False, repr=False)
 class RunEvents:
+    """Appends a run's events to the log."""
+
     state: RunState
     log: Publisher
 
@@ -123,7 +125,7 @@ class RunRecord:
         return [question_payload(row, by_id[row.tool_call.call_id]) for row in found]
 
     def begin_model_call(self, call: ProviderCall) -> None:
-        if self.large_answer.is_noted:
+        if self.large_answer.needs_release:
             self.large_answer.release()
         self.state.call, self.state.call_after = call, self.state.committed
 

@@ -27,9 +27,9 @@ from django.urls import path
 
 from conversations.access.admission import request_size
 from llm.concurrency.lent_thread import (
-    lend_of_server,
     lend_thread,
     lend_thread_or_refuse,
+    server_lend,
 )
 from llm.errors import RateLimited
 from project.server.django_handler import Handler
@@ -213,12 +213,12 @@ async def test_a_request_stands_behind_whichever_ends_first() -> None:
 
 async def test_more_than_may_wait_for_hosts_are_refused_or_keep_their_place() -> None:
     def find_place() -> bool:
-        lend_of_server.set(lambda: nullcontext(False))
+        server_lend.set(lambda: nullcontext(False))
         with lend_thread() as is_lent:
             return is_lent
 
     def ask() -> None:
-        lend_of_server.set(lambda: nullcontext(False))
+        server_lend.set(lambda: nullcontext(False))
         with lend_thread_or_refuse():
             raise AssertionError
 
