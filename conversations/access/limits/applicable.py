@@ -36,6 +36,8 @@ from conversations.models.limits.usage_limit import (
     period_name,
 )
 
+#: Sums by "user" or "group", its key, the period and the key of a model, or None.
+Raises = dict[tuple[str, int, str, int | None], Amounts]
 SECONDS = 5.0  # until a cached look-up expires; as for tokens of the gateway
 MAX_ENTRIES = 10_000  # a full cache is cleared
 
@@ -128,29 +130,37 @@ def _look_up(user_id: int, token_id: int | None) -> Applied:
     raises = _raises(user_id, group_ids)
     found: list[AppliedLimit] = []
     for period in LimitPeriod.values:
-        found += _of_period(user_id, period, by_period.pop((period, None), []), raises)
+        rows_of_all = by_period.pop((period, None), [])
+        found += _of_period(user_id, period, None, rows_of_all, raises)
     for (period, model_id), limits in by_period.items():
         name = limits[0].model.public_name if limits[0].model else ""
-        for each in _of_period(user_id, period, limits, {}):
-            key = replace(each.key, model_id=model_id)
-            found.append(replace(each, key=key, model_name=name))
+        for each in _of_period(user_id, period, model_id, limits, raises):
+            found.append(replace(each, model_name=name))
     return tuple(found)
 
 
 def _of_period(
     user_id: int,
     period: str,
+    model_id: int | None,
     rows: list[UsageLimit],
-    raises: dict[tuple[str, int, str], Amounts],
+    raises: Raises,
 ) -> Iterable[AppliedLimit]:
+    """The limits of one model, or of all together."""
+
+    def apply(kind: str, owner_id: int, caps: Caps) -> AppliedLimit:
+        more = raises.get((kind, owner_id, period, model_id))
+        key = BalanceKey(kind, owner_id, period_name(period), model_id)
+        return AppliedLimit(key, period, caps.raised(more) if more else caps)
+
     personal = _personal_caps(rows)
     if personal != Caps():
-        yield _applied("user", user_id, period, personal, raises)
+        yield apply("user", user_id, personal)
     for row in rows:
         if row.is_shared and row.group_id is not None:
-            yield _applied("group", row.group_id, period, caps_of(row), raises)
+            yield apply("group", row.group_id, caps_of(row))
         elif row.token_id is not None:
-            yield _applied("token", row.token_id, period, caps_of(row), raises)
+            yield apply("token", row.token_id, caps_of(row))
 
 
 def _personal_caps(rows: list[UsageLimit]) -> Caps:
@@ -182,30 +192,18 @@ def caps_of(row: LimitedAmounts) -> Caps:
     )
 
 
-def _applied(
-    kind: str,
-    owner_id: int,
-    period: str,
-    caps: Caps,
-    raises: dict[tuple[str, int, str], Amounts],
-) -> AppliedLimit:
-    more = raises.get((kind, owner_id, period))
-    key = BalanceKey(kind, owner_id, period_name(period))
-    return AppliedLimit(key, period, caps.raised(more) if more else caps)
-
-
-def _raises(user_id: int, group_ids: list[int]) -> dict[tuple[str, int, str], Amounts]:
+def _raises(user_id: int, group_ids: list[int]) -> Raises:
     now = timezone.now()
     rows = LimitRaise.objects.filter(
         Q(user_id=user_id) | Q(group_id__in=group_ids),
         created_at__lte=now,
         ends_at__gt=now,
     )
-    sums: dict[tuple[str, int, str], Amounts] = defaultdict(Amounts)
+    sums: Raises = defaultdict(Amounts)
     for row in rows:
         kind = "user" if row.user_id is not None else "group"
         owner_id: Any = row.user_id if row.user_id is not None else row.group_id
-        sums[kind, owner_id, row.period] += Amounts(
+        sums[kind, owner_id, row.period, row.model_id] += Amounts(
             requests=row.requests or 0,
             tokens=row.tokens or 0,
             cost=row.cost_nanos or 0,

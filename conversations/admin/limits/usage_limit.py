@@ -38,6 +38,13 @@ class _AmountsAdmin(LargeTableAdmin):
 
     autocomplete_fields = ["user", "group"]
 
+    def formfield_for_foreignkey(
+        self, db_field: Any, request: HttpRequest, **kwargs: Any
+    ) -> Any:
+        if db_field.name == "model":  # whose names contain those of providers
+            kwargs["queryset"] = LanguageModel.objects.select_related("provider")
+        return super().formfield_for_foreignkey(db_field, request, **kwargs)
+
     @admin.display(description=_("requests"))
     def shown_requests(self, row: LimitedAmounts) -> str:
         return _in_words("requests", row.requests)
@@ -105,13 +112,6 @@ class UsageLimitAdmin(_AmountsAdmin):
         (_("What the user has left"), {"fields": ["left"]}),
     ]
 
-    def formfield_for_foreignkey(
-        self, db_field: Any, request: HttpRequest, **kwargs: Any
-    ) -> Any:
-        if db_field.name == "model":  # whose names contain those of providers
-            kwargs["queryset"] = LanguageModel.objects.select_related("provider")
-        return super().formfield_for_foreignkey(db_field, request, **kwargs)
-
     def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> Any:
         extra_context = {**(extra_context or {}), "warnings": list_current_warnings()}
         return super().changelist_view(request, extra_context)
@@ -178,11 +178,11 @@ class LimitRaiseAdmin(_AmountsAdmin):
 
     list_display = ["__str__", *_SHOWN, "reason", "granted_by", "ends_at"]
     list_filter = [RunningFilter, "period"]
-    list_select_related = ["user", "group", "granted_by"]
+    list_select_related = ["user", "group", "granted_by", "model__provider"]
     search_fields = ["=user__username", "=group__name"]
     search_help_text = _("The name of a user or group.")
     fields = [
-        *("user", "group", "period", *_AMOUNTS, "reason", "ends_at"),
+        *("user", "group", "model", "period", *_AMOUNTS, "reason", "ends_at"),
         *("granted_by", "created_at"),
     ]
     readonly_fields = ["granted_by", "created_at"]
@@ -190,7 +190,7 @@ class LimitRaiseAdmin(_AmountsAdmin):
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> list[str]:
         if obj is None:
             return ["granted_by", "created_at"]
-        names = ["user", "group", "period", *_AMOUNTS, "reason"]
+        names = ["user", "group", "model", "period", *_AMOUNTS, "reason"]
         return [*names, "granted_by", "created_at"]
 
     def save_model(

@@ -86,6 +86,13 @@ class LimitedAmounts(models.Model):
         return any(amount is not None for amount in amounts)
 
 
+def check_model_amounts(row: LimitedAmounts, model_id: int | None) -> None:
+    """Raises ValidationError where the row is of one model and has amounts that are
+    counted for all models together."""
+    if model_id is not None and (row.requests, row.size) != (None, None):
+        raise ValidationError(_("Of one model only tokens and cost can be limited."))
+
+
 class UsageLimit(LimitedAmounts):
     """What a user, each member of a group, a group together, a token, or everybody
     without a limit of their own may use in a period: of all models, or of one."""
@@ -175,10 +182,7 @@ class UsageLimit(LimitedAmounts):
             raise ValidationError({"is_shared": _("Only a group's members share.")})
         if not self.has_amount:
             raise ValidationError(_("Enter at least one amount."))
-        if self.model_id is not None and (self.requests, self.size) != (None, None):
-            raise ValidationError(
-                _("Of one model only tokens and cost can be limited.")
-            )
+        check_model_amounts(self, self.model_id)
 
 
 class LimitRaise(LimitedAmounts):
@@ -198,6 +202,18 @@ class LimitRaise(LimitedAmounts):
         blank=True,
         related_name="limit_raises",
         help_text=_("For the amounts that the group's members share."),
+    )
+    model = models.ForeignKey(
+        LanguageModel,
+        models.CASCADE,
+        null=True,
+        blank=True,
+        verbose_name=_("only of the model"),
+        related_name="limit_raises",
+        help_text=_(
+            "Empty: added to the limit of all models together, otherwise to that of the"
+            " model."
+        ),
     )
     period = models.CharField(
         _("added to the limit for"),
@@ -225,12 +241,14 @@ class LimitRaise(LimitedAmounts):
         ]
 
     def __str__(self) -> str:
-        return f"{self.user or self.group}, {self.get_period_display()}"
+        of_model = f", {self.model}" if self.model else ""
+        return f"{self.user or self.group}, {self.get_period_display()}{of_model}"
 
     def clean(self) -> None:
         if (self.user_id is None) == (self.group_id is None):
             raise ValidationError(_("Choose a user or a group."))
         if not self.has_amount:
             raise ValidationError(_("Enter at least one amount."))
+        check_model_amounts(self, self.model_id)
         if self.ends_at is not None and self.ends_at <= timezone.now():
             raise ValidationError({"ends_at": _("The end must lie in the future.")})

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from datetime import timedelta
 from decimal import Decimal
 from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
 from django.core.exceptions import ValidationError
+from django.utils import timezone
 
 from conversations.access.errors import UsageLimitReached
 from conversations.access.limits.admission import admit_message, find_limits_left
@@ -17,7 +19,8 @@ from conversations.access.limits.applicable import clear_cache, limits_of
 from conversations.access.limits.upkeep import update_limits
 from conversations.engine.database.executor import Database
 from conversations.engine.metering import Meter
-from conversations.models import AccessToken, LimitWarning, UsageLimit
+from conversations.models import AccessToken, LimitRaise, LimitWarning, UsageLimit
+from conversations.models.access_token import NANOS_PER_DOLLAR
 from llm.models import LanguageModel
 from llm.provider import Route
 from tests.conversations.access.test_metering import REQUEST, a_route
@@ -113,6 +116,51 @@ def test_a_subject_has_one_limit_for_each_model_and_period(ada, large):
     limit(user=ada, tokens=5, model=LanguageModel.objects.get(name="small"))
     with pytest.raises(ValidationError, match="already"):
         limit(user=ada, tokens=9, model=large)
+
+
+# Raises
+
+
+def grant(user: User, **fields: Any) -> LimitRaise:
+    ends = timezone.now() + timedelta(hours=1)
+    row = LimitRaise(user=user, reason="A long report", ends_at=ends, **fields)
+    row.full_clean()
+    row.save()
+    return row
+
+
+async def test_a_raise_of_one_model_adds_to_its_limit_alone(ada, large, database):
+    await database.write(lambda _: limit(user=ada, tokens=9 * NEEDED), 0)
+    await database.write(lambda _: limit(user=ada, tokens=NEEDED, model=large), 0)
+    await ask(ada, database, route_to(large))
+    with pytest.raises(UsageLimitReached, match="big"):
+        await ask(ada, database, route_to(large))
+    await database.write(lambda _: grant(ada, tokens=5 * NEEDED), 0)
+    with pytest.raises(UsageLimitReached, match="big"):
+        await ask(ada, database, route_to(large))
+    await database.write(lambda _: grant(ada, tokens=NEEDED, model=large), 0)
+    await ask(ada, database, route_to(large))
+    left = {e.model_name: e.left for e in await database.read(find_limits_left, ada.pk)}
+    assert left == {"": 12 * NEEDED, "big": 0}
+
+
+@pytest.mark.parametrize("fields", [{"requests": 5}, {"size": 5, "cost": 1}])
+def test_of_a_model_only_tokens_and_cost_are_raised(ada, large, fields):
+    with pytest.raises(ValidationError, match="only tokens and cost"):
+        grant(ada, model=large, **fields)
+
+
+def test_staff_grant_a_raise_of_one_model(ada, large):
+    limit(user=ada, cost=1, model=large)
+    root = signed_in(a_user("root", is_staff=True, is_superuser=True))
+    ends = {"ends_at_0": "2099-01-01", "ends_at_1": "00:00"}
+    form = {"user": ada.pk, "period": "month", "cost": 2, "reason": "A report", **ends}
+    page = "/admin/conversations/limitraise/add/"
+    assert str(large) in root.get(page).content.decode()
+    assert root.post(page, {**form, "model": large.pk}).status_code == 302
+    (left,) = find_limits_left(ada.pk)
+    assert (left.model_name, left.limit) == ("big", 3 * NANOS_PER_DOLLAR)
+    assert str(large) in root.get("/admin/conversations/limitraise/").content.decode()
 
 
 # Warnings
