@@ -185,22 +185,49 @@ def _events_beyond(
     beginning = builder.start()
     if not published.is_begun:
         yield beginning, None
-    items = [*turn.done, *turn.open[:1]]  # the others come later
+    items = [*turn.done, *turn.open][: _count_publishable(turn)]
     ends = [*turn.ends, *(turn.sequence for _ in turn.open)]
     builder.restore(items[: published.done], None)
+    interleaved: list[Event] = []
     for index, item in enumerate(items[published.done :], published.done):
         is_done = index < len(turn.done)
-        if (begun := published.open.get(index)) is not None:
+        begun = published.open.get(index)
+        if is_done and begun is None:
+            more: list[Event] | None = builder.add(item)
+        else:
             more = _continue_item(builder, item, begun, is_done=is_done)
-            if more is None:
+        if more is None:
+            if begun is not None or interleaved:
                 return
-            yield more, ends[index]
-        elif is_done:
-            yield builder.add(item), ends[index]
-        elif (more := _continue_item(builder, item, None, is_done=False)) is not None:
-            yield more, ends[index]
+            continue
+        interleaved += more
+        if not _is_interleaved(turn, index) or index == len(items) - 1:
+            yield interleaved, ends[index]
+            interleaved = []
     if question_events := _questions(builder, published, turn):
         yield question_events, None
+
+
+def _count_publishable(turn: StoredTurn) -> int:
+    """The number of items after which the log can continue without a loss.
+
+    Of several open items the rows do not say which text was published when. They come
+    from the log, or when at most one is open.
+    """
+    count = len(turn.done)
+    if len(turn.open) <= 1:
+        return count + len(turn.open)
+    while count and _is_interleaved(turn, count - 1):
+        count -= 1
+    return count
+
+
+def _is_interleaved(turn: StoredTurn, index: int) -> bool:
+    """Whether this run has taken the item over and interrupted it: then it has ended
+    after items behind it had begun."""
+    if index >= len(turn.done) or turn.ends[index] is None:
+        return False
+    return bool(turn.done[index].get("parley:interrupted"))
 
 
 def _questions(

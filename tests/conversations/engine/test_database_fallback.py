@@ -26,6 +26,7 @@ from llm.wire.deltas import ItemDelta, ReasoningDelta, TextDelta, ToolCallDelta
 from llm.wire.items import message, user_message
 from llm.wire.response import ResponseBuilder
 
+REASONING = {"type": "reasoning", "id": "rs_1", "summary": [], "content": []}
 TEXTS = ["One", " and", " two", " and three."]
 
 
@@ -113,13 +114,13 @@ def test_after_a_fallback_cut_anywhere_the_log_continues(standing):
         _assert_log_goes_on(known, standing)
 
 
-def _assert_log_goes_on(known, standing):
+def _assert_log_goes_on(known, standing, events=EVENTS, *, is_cut=True):
     log, whole = TurnLog("resp_1"), TurnLog("resp_1")
-    log.append(1, EVENTS[:known])
-    whole.append(1, EVENTS)
+    log.append(1, events[:known])
+    whole.append(1, events)
     extend_fallback(log, standing)
     beyond = fallback_entries_after(log)
-    for cut in range(len(beyond) + 1):
+    for cut in range(0 if is_cut else len(beyond), len(beyond) + 1):
         received = [*log.entries, *beyond[:cut]]
         last = received[-1].sequence if received else -1
         received += [entry for entry in whole.entries if entry.sequence > last]
@@ -229,6 +230,35 @@ def test_delivered_parts_are_not_repeated_when_the_item_is_done():
         received = [*log.entries, *fallback_entries_after(log)]
         assert [entry.type for entry in received] == whole
         assert received[-1].event["item"] == builder.output[0]
+
+
+def several_open_items():
+    """The events of a run that takes over three open items, how its rows stood before
+    they ended, and at the end."""
+    builder = ResponseBuilder(id="resp_1", model="m", created_at=1)
+    events = builder.start()
+    kept = {
+        "r": {**REASONING, "content": [{"type": "reasoning_text", "text": "Hm."}]},
+        "m": message("assistant", "First"),
+        "n": message("assistant", "Second"),
+    }
+    for key, item in kept.items():
+        events += builder.reopen(key, item)
+    standings = [standing_of(builder)]
+    events += builder.feed([TextDelta("n", " and more")])
+    standings.append(standing_of(builder))
+    for key in kept:
+        events += builder.interrupt(key)
+        standings.append(standing_of(builder))
+    return events, standings
+
+
+@pytest.mark.parametrize("number", range(5))
+def test_after_a_fallback_with_several_open_items_the_log_continues(number: int):
+    """All that the rows have is sent at once, so nothing is cut inside."""
+    events, standings = several_open_items()
+    for known in range(len(events)):
+        _assert_log_goes_on(known, standings[number], events, is_cut=False)
 
 
 def test_a_run_that_took_over_is_delivered_from_rows_too():
