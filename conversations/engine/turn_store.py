@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
 
@@ -180,7 +181,7 @@ def _finish(claim: Claim, ending: Ending, write: Callable[[], None]) -> list[str
             "partial": None,
             "provider_response": None,
             "lease_until": None,
-            "finished_at": timezone.now(),
+            "finished_at": _finish_time(response.get("completed_at")),
         },
     )
     write()
@@ -202,6 +203,16 @@ def _finish(claim: Claim, ending: Ending, write: Callable[[], None]) -> list[str
     # Turns of other branches may end at this moment too: none waits for another.
     opened = background.open_turn_for_results(claim.conversation_id, is_ending=True)
     return [*next_turns, opened] if opened else next_turns
+
+
+def _finish_time(completed_at: int | None) -> datetime:
+    """Now, but within the second in which the response says that it was completed: read
+    again, it has the time from the row."""
+    now = timezone.now()
+    if completed_at is None:
+        return now
+    end = datetime.fromtimestamp(completed_at, UTC) + timedelta(microseconds=999_999)
+    return min(now, end)
 
 
 _ABANDONED = (

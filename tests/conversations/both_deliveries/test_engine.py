@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 
 import pytest
 from asgiref.sync import sync_to_async
@@ -129,6 +131,19 @@ async def test_a_subscriber_on_rows_continues_while_the_log_remains(
         rest = over.entries[number + 1 :]
         assert await follow(turn, entry.position) == rest
         assert await engine.is_at_end(turn.pk, entry.position) == (not rest)
+
+
+async def test_replayed_from_rows_it_was_completed_at_the_same_second(
+    conversation, say, running, monkeypatch
+):
+    """However long the write of the end took."""
+    early = SimpleNamespace(time=lambda: time.time() - 7, monotonic=time.monotonic)
+    monkeypatch.setattr("llm.wire.response.time", early)
+    say(ANSWER)
+    turn, live = await answer(conversation)
+    over = await sync_to_async(replay)(turn.pk)
+    ended, again = live[-1].event["response"], over.entries[-1].event["response"]
+    assert again["completed_at"] == ended["completed_at"]
 
 
 async def test_replayed_from_rows_the_items_are_the_same(conversation, say, running):

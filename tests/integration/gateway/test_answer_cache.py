@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import threading
+import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -194,8 +195,9 @@ def test_answers_are_not_shared_or_stored_where_they_must_not_be(wordy: Gateway)
 
 
 def test_a_stored_response_read_again_equals_the_one_at_its_creation(wordy: Gateway):
+    text = f"Read me again. {time.time_ns()}"  # another in a second try
     for fields in (CACHED, CACHED, {}):
-        created = respond(wordy, "Read me again.", store=True, **fields)
+        created = respond(wordy, text, store=True, **fields)
         read = wordy.get(f"/responses/{created['id']}").json()
         assert read == created
         assert read.get("parley:cache") == created.get("parley:cache")
