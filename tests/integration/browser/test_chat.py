@@ -646,8 +646,9 @@ def test_files_need_no_javascript(open_page: Open):
 
 def test_a_tool_that_is_ticked_off_is_not_used(page: Page):
     page.locator("#tools summary").click()
+    ticked = page.get_by_role("checkbox", checked=True).filter(visible=True).count()
     page.get_by_role("checkbox", name="Calculator").uncheck()
-    expect(page.locator(".tools-count")).to_have_text("2")
+    expect(page.locator(".tools-count")).to_have_text(str(ticked - 1))
     send_message(page, "/tool calculator {}")
     expect_end(page)
     expect(answer(page)).to_contain_text("I was not offered that tool")
