@@ -26,9 +26,11 @@ import llm.db.secret_rows
 import tools.validators
 import uuid
 from decimal import Decimal
+from typing import Any
 from django.conf import settings
 from django.db import migrations, models
 
+from conversations.migrations import _unlogged_tables
 from conversations.migrations._at_once import AtOnce
 from conversations.migrations._rights import (
     add_rights,
@@ -41,7 +43,22 @@ from conversations.migrations._search_index import (
     drop_entries,
     drop_index,
 )
-from conversations.migrations._unlogged_tables import create, drop
+
+
+def complete(apps: Any, editor: Any) -> None:
+    """Create the tables that have no model, and the rows of a new database."""
+    create_index(apps, editor)
+    create_entries(apps, editor)
+    create_groups(apps, editor)
+    add_rights(apps, editor)
+    add_webhook_rights(apps, editor)
+    _unlogged_tables.create(apps, editor)
+
+
+def reduce(apps: Any, editor: Any) -> None:
+    _unlogged_tables.drop(apps, editor)
+    drop_entries(apps, editor)
+    drop_index(apps, editor)
 
 
 class Migration(migrations.Migration):
@@ -120,6 +137,10 @@ class Migration(migrations.Migration):
         ('auth', '0012_alter_user_first_name_max_length'),
         ('contenttypes', '0002_remove_content_type_name'),
         ('llm', '0027_model_pools'),
+        # Django renders all models with a reference to a user again for each of these:
+        # before the tables of this app there are few.
+        ('mfa', '0003_authenticator_type_uniq'),
+        ('socialaccount', '0006_alter_socialaccount_extra_data'),
         ('tools', '0020_users_sign_in'),
         migrations.swappable_dependency(settings.AUTH_USER_MODEL),
     ]
@@ -1280,10 +1301,6 @@ class Migration(migrations.Migration):
             name='sources',
             field=models.ManyToManyField(blank=True, related_name='presets', through='conversations.PresetSource', to='conversations.contextsource'),
         ),
-        migrations.RunPython(create_index, drop_index, elidable=False),
-        migrations.RunPython(create_entries, drop_entries, elidable=False),
-        migrations.RunPython(create_groups, migrations.RunPython.noop),
-        migrations.RunPython(add_rights, migrations.RunPython.noop),
-        migrations.RunPython(add_webhook_rights, migrations.RunPython.noop),
-        migrations.RunPython(create, drop),
+        # One operation, because Django renders all models again for each.
+        migrations.RunPython(complete, reduce),
     ]

@@ -47,23 +47,23 @@ class Migration(migrations.Migration):
                 model_name='usagelimit',
                 name='conversations_usage_limit_default',
             ),
+            migrations.AddField(
+                model_name='limitbalance',
+                name='model',
+                field=models.ForeignKey(null=True, on_delete=django.db.models.deletion.CASCADE, related_name='+', to='llm.languagemodel'),
+            ),
+            migrations.AddField(
+                model_name='usagelimit',
+                name='model',
+                field=models.ForeignKey(blank=True, help_text='Empty: of all models together. The limit of a model is of tokens or cost and applies besides those.', null=True, on_delete=django.db.models.deletion.CASCADE, related_name='usage_limits', to='llm.languagemodel', verbose_name='only of the model'),
+            ),
         ]),
-        migrations.AddField(
-            model_name='limitbalance',
-            name='model',
-            field=models.ForeignKey(null=True, on_delete=django.db.models.deletion.CASCADE, related_name='+', to='llm.languagemodel'),
-        ),
-        migrations.AddField(
-            model_name='usagelimit',
-            name='model',
-            field=models.ForeignKey(blank=True, help_text='Empty: of all models together. The limit of a model is of tokens or cost and applies besides those.', null=True, on_delete=django.db.models.deletion.CASCADE, related_name='usage_limits', to='llm.languagemodel', verbose_name='only of the model'),
-        ),
-        migrations.AddField(
-            model_name='usagelimit',
-            name='warn_at',
-            field=models.PositiveSmallIntegerField(db_default=80, default=80, help_text='Percent of an amount at which the user and staff are warned; nothing is refused before 100.', validators=[django.core.validators.MinValueValidator(1), django.core.validators.MaxValueValidator(100)], verbose_name='warn at'),
-        ),
         AtOnce([
+            migrations.AddField(
+                model_name='usagelimit',
+                name='warn_at',
+                field=models.PositiveSmallIntegerField(db_default=80, default=80, help_text='Percent of an amount at which the user and staff are warned; nothing is refused before 100.', validators=[django.core.validators.MinValueValidator(1), django.core.validators.MaxValueValidator(100)], verbose_name='warn at'),
+            ),
             migrations.AddConstraint(
                 model_name='limitbalance',
                 constraint=models.UniqueConstraint(condition=models.Q(('user__isnull', False), ('model__isnull', True)), fields=('user', 'period'), name='conversations_balance_user'),
@@ -120,21 +120,21 @@ class Migration(migrations.Migration):
                 model_name='usagelimit',
                 constraint=models.UniqueConstraint(condition=models.Q(('group', None), ('token', None), ('user', None), ('model__isnull', False)), fields=('model', 'period'), name='conversations_limit_default_model', violation_error_message='There is a limit for this period already.'),
             ),
+            migrations.CreateModel(
+                name='LimitWarning',
+                fields=[
+                    ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
+                    ('measure', models.CharField(max_length=10)),
+                    ('amount', models.BigIntegerField()),
+                    ('percent', models.PositiveSmallIntegerField()),
+                    ('created_at', models.DateTimeField(auto_now_add=True, db_index=True)),
+                    ('balance', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='warnings', to='conversations.limitbalance')),
+                ],
+                options={
+                    'ordering': ['-pk'],
+                    'default_permissions': (),
+                    'constraints': [models.UniqueConstraint(fields=('balance', 'measure', 'amount', 'percent'), name='conversations_limit_warned_once')],
+                },
+            ),
         ]),
-        migrations.CreateModel(
-            name='LimitWarning',
-            fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('measure', models.CharField(max_length=10)),
-                ('amount', models.BigIntegerField()),
-                ('percent', models.PositiveSmallIntegerField()),
-                ('created_at', models.DateTimeField(auto_now_add=True, db_index=True)),
-                ('balance', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='warnings', to='conversations.limitbalance')),
-            ],
-            options={
-                'ordering': ['-pk'],
-                'default_permissions': (),
-                'constraints': [models.UniqueConstraint(fields=('balance', 'measure', 'amount', 'percent'), name='conversations_limit_warned_once')],
-            },
-        ),
     ]

@@ -14,8 +14,9 @@ class AtOnce(Operation):
 
     Django renders all related models again after each operation: for sixty models that
     takes seconds. Each operation sees the tables of before the first one and those of
-    after the last one: it may create a model, and remove or add a constraint with a
-    condition, for which SQLite does not copy the table.
+    after the last one: it may create a model, remove or add a constraint with a
+    condition, and add a field that may be null, because SQLite copies the table for
+    none of these. One field for which it does may come first of the table's operations.
     """
 
     def __init__(self, operations: Sequence[Operation]) -> None:

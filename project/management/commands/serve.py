@@ -20,6 +20,7 @@ from project.startup.preparation import lock_data_folder, prepare
 if TYPE_CHECKING:
     from project.server.uvicorn_server import Server
 
+_SERVER = ("project.server.lifespan", "project.server.uvicorn_server")
 QUESTION = "What is the weather in Paris, and what time is it there?"
 
 
@@ -48,9 +49,9 @@ class Command(BaseCommand):
         # Listen before the first start: if that failed after it, the new password,
         # which is shown only once, would be lost.
         with lock_data_folder(), address.listen() as listening:
-            server = _create_server()
-            outcome = prepare()
+            outcome = prepare(_import_server)
             connection.close()  # the server's threads have their own
+            server = _create_server()
             server.serve_at(listening, lambda: self._print_address(address, outcome))
 
     def _print_address(self, address: Address, outcome: Outcome) -> None:
@@ -77,9 +78,14 @@ def _apply_address(address: Address) -> None:
         settings.ALLOWED_HOSTS = [*settings.ALLOWED_HOSTS, *address.names()]
 
 
+def _import_server() -> None:
+    """Import the modules that requests need; the first one would wait for them."""
+    for name in (settings.ROOT_URLCONF, "project.asgi", *_SERVER):
+        import_module(name)
+
+
 def _create_server() -> Server:
     # Imported here, because these modules read the settings.
-    import_module(settings.ROOT_URLCONF)  # otherwise the first request imports it
     from project.asgi import application
     from project.server import lifespan
     from project.server.uvicorn_server import Hooks, Server
