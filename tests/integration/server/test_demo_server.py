@@ -111,10 +111,10 @@ async def test_a_client_that_leaves_during_its_request_gets_no_answer():
 
 
 @pytest.fixture(scope="module")
-def daphne() -> Iterator[str]:
+def demo_server() -> Iterator[str]:
     """The demo in a server process of its own; its address."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "daphne", "-p", "0", "llm.demo.app:application"],
+        [sys.executable, "-m", "uvicorn", "--port", "0", "llm.demo.app:application"],
         env={**os.environ, "DJANGO_SETTINGS_MODULE": "tests.settings"},
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
@@ -122,15 +122,15 @@ def daphne() -> Iterator[str]:
     )
     assert process.stderr is not None
     with process:
-        address = re.compile(r"Listening on TCP address (\S+)")
+        address = re.compile(r"running on http://(\S+)")
         found = (address.search(line) for line in process.stderr)
         yield f"http://{next(filter(None, found))[1]}"
         process.kill()
 
 
 @pytest.fixture
-async def endpoint(daphne, settings, request):
-    settings.SELF_URL = daphne
+async def endpoint(demo_server, settings, request):
+    settings.SELF_URL = demo_server
     yield Endpoint(
         provider=PROVIDER, codec=PROVIDER.codec(request.param), api_key=demo_key()
     )
