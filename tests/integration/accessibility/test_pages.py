@@ -120,6 +120,7 @@ def test_a_page_read_from_right_to_left_fits_as_well(site: Site, name: str):
         assert find_faults(page, is_touched=True) == []
 
 
+@pytest.mark.slow
 def test_the_drawer_of_a_narrow_screen_is_checked_as_well(site: Site):
     with site.open("approval", **PHONE, reduced_motion="reduce") as page:
         page.get_by_role("button", name="Conversations").tap()
@@ -134,6 +135,7 @@ def test_the_drawer_of_a_narrow_screen_is_checked_as_well(site: Site):
         expect(drawer).to_be_hidden()
 
 
+@pytest.mark.slow
 def test_the_message_box_stays_above_the_keyboard_of_the_screen(site: Site):
     """`interactive-widget=resizes-content`: the keyboard makes the page lower."""
     with site.open("formula and table", **PHONE) as page:
@@ -149,6 +151,7 @@ def test_the_message_box_stays_above_the_keyboard_of_the_screen(site: Site):
         assert box["y"] + box["height"] <= 480
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("screen", ["wide", "narrow"])
 def test_the_list_of_models_is_checked_as_well(site: Site, screen: str):
     with site.open("new chat", **SCREENS[screen], reduced_motion="reduce") as page:

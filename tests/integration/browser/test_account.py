@@ -74,7 +74,6 @@ def test_a_draft_belongs_to_its_author_and_is_removed_at_sign_out(
 
 
 @pytest.mark.parametrize("script", ["", NO_SOCKETS], ids=["socket", "fallback"])
-@pytest.mark.smoke
 def test_a_page_whose_session_has_ended_goes_to_the_sign_in(
     browser: Any, start_server: StartServer, script: str
 ):

@@ -55,6 +55,7 @@ ORDER = """([selector, ...parts]) => {
 }"""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("zone", ["America/St_Johns", "Asia/Kathmandu"])
 def test_a_list_shows_times_in_the_zone_of_its_reader(open_page: Open, zone: str):
     page = open_page("/account/", timezone_id=zone)
@@ -90,6 +91,7 @@ def test_scripts_speak_the_readers_language(open_page: Open):
     assert not re.search(r"\b(?:Waiting|Executing|Completed|Done|Running)\b", heard)
 
 
+@pytest.mark.slow
 def test_a_button_made_by_a_script_is_translated(open_page: Open):
     page = open_page("/", locale="de-DE")
     begin(page)
@@ -103,6 +105,7 @@ def test_a_button_made_by_a_script_is_translated(open_page: Open):
     expect(page.locator("#attached [data-slot=size]")).to_have_text("1,5 kB")
 
 
+@pytest.mark.slow
 def test_complaints_of_scripts_are_translated(open_page: Open):
     page = open_page("/", locale="de-DE")
     begin(page)
@@ -134,6 +137,7 @@ def test_times_are_written_as_the_language_does(
     expect(page.locator(".turn-foot time").first).to_have_text(re.compile(date))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("width", [390, 1280])
 def test_what_scripts_make_fits_a_page_from_right_to_left(open_page: Open, width: int):
     size = {"width": width, "height": 800}

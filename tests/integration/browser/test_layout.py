@@ -40,6 +40,7 @@ def test_a_message_has_its_pencil_beside_it(open_page: Open, width: int):
     assert pencil["x"] + pencil["width"] <= message["x"] + 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("width", [390, 720, 1440])
 def test_the_tools_of_the_message_box_stand_in_one_row(open_page: Open, width: int):
     page = open_page(viewport={"width": width, "height": 844})

@@ -54,6 +54,7 @@ def test_code_is_highlighted_while_it_streams(page: Page):
     assert answer(page).locator("code").first.text_content() == f"{CODE}\n"
 
 
+@pytest.mark.slow
 def test_a_page_behind_a_link_can_be_read_as_the_chat(open_page: Open):
     page = open_page(permissions=["clipboard-read", "clipboard-write"])
     send_message(page, f"/echo {SHARED}")
@@ -73,6 +74,7 @@ def test_a_page_behind_a_link_can_be_read_as_the_chat(open_page: Open):
     assert page.evaluate("navigator.clipboard.readText()") == "x = 1\n"
 
 
+@pytest.mark.slow
 def test_a_narrow_header_has_room_for_the_title(open_page: Open):
     page = open_page(viewport={"width": 390, "height": 844})
     send_message(page, "/echo Keeping bread fresh")
@@ -83,6 +85,7 @@ def test_a_narrow_header_has_room_for_the_title(open_page: Open):
     expect(last(page)).to_be_visible()
 
 
+@pytest.mark.slow
 def test_paper_has_the_conversation_without_controls(page: Page):
     send_message(page, f"/echo {SHARED}")
     expect_end(page)
@@ -100,6 +103,7 @@ def test_paper_has_the_conversation_without_controls(page: Page):
     assert page.pdf()[:4] == b"%PDF"
 
 
+@pytest.mark.slow
 def test_nothing_moves_for_who_wants_it_so(open_page: Open):
     page = open_page(reduced_motion="reduce")
     send_message(page, f"/long {NUMBERS}")
@@ -112,6 +116,7 @@ def test_nothing_moves_for_who_wants_it_so(open_page: Open):
     expect_end(page)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lost", ["katex.min.js", "katex.min.css", "mermaid.min.js"])
 def test_a_library_that_is_lost_once_is_loaded_again(
     browser: Browser, shared_server: ServerProcess, lost: str
@@ -187,6 +192,7 @@ def test_a_long_answer_stays_whole_and_is_read_from_its_question_on(
         expect(answer(page).filter(has=end)).to_have_count(1)
 
 
+@pytest.mark.slow
 def test_earlier_messages_come_when_their_reader_is_near(open_page: Open):
     page = open_page()
     send_message(page, "/echo Question 0")

@@ -92,7 +92,6 @@ def chat(page: Page, url: str) -> Page:
 # From the admin into the chat
 
 
-@pytest.mark.smoke
 def test_texts_pictures_structures_and_errors_are_shown(chat: Page):
     page = chat
     send_message(page, '/tool shop__greet {"name": "Ada"}')

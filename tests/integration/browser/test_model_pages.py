@@ -57,6 +57,7 @@ def page(browser: Browser, server: ServerProcess) -> Iterator[Page]:
         yield page
 
 
+@pytest.mark.slow
 def test_two_models_answer_a_test_prompt_side_by_side(page: Page):
     page.get_by_role("link", name="Test prompt").click()
     page.get_by_label("Models").select_option(index=[0, 1])
@@ -69,6 +70,7 @@ def test_two_models_answer_a_test_prompt_side_by_side(page: Page):
         expect(answers.nth(number).locator(".tool-text")).not_to_be_empty()
 
 
+@pytest.mark.slow
 def test_the_path_leads_from_the_name_to_the_fallback(page: Page):
     page.get_by_role("link", name="Fallback paths").click()
     boxes = page.locator(".model-path li")
@@ -79,6 +81,7 @@ def test_the_path_leads_from_the_name_to_the_fallback(page: Page):
     expect(boxes.last).to_contain_text("fallback 1")
 
 
+@pytest.mark.slow
 def test_a_capability_is_overridden_and_returns_to_its_default(page: Page):
     page.get_by_role("link", name="demo-fast").first.click()
     page.get_by_role("link", name="Capabilities").click()

@@ -180,7 +180,6 @@ def rename(page: Page, old: str, new: str) -> None:
     expect(page.locator(".row-link", has_text=new)).to_be_visible()
 
 
-@pytest.mark.smoke
 def test_an_open_menu_of_the_sidebar_survives_a_rename_in_another_tab(open_page: Open):
     page = open_page("/")
     send_message(page, "/echo first of two tabs")

@@ -155,6 +155,7 @@ def test_rest_uses_a_model_for_its_groups_only(ann: Program, bob: Program):
     assert bob.post("/api/conversations/", **fields).status_code == 404
 
 
+@pytest.mark.slow
 async def test_pages_offer_and_use_a_model_for_its_groups_only(ann, bob):
     assert 'value="closed"' in await ann.page("/")
     assert "closed" not in await bob.page("/")
@@ -199,6 +200,7 @@ def test_rest_and_the_rows_name_the_replacement(server, bob: Program):
     assert found.strip() == "new ['model (old → new, retired)']"
 
 
+@pytest.mark.slow
 async def test_the_page_says_who_answers_for_a_retired_model(server, bob: Program):
     """Of a conversation whose model is retired, and of a page opened before."""
     row = bob.conversation()

@@ -169,6 +169,7 @@ def test_a_budget_is_spent_to_its_end_and_no_further(gateway: Gateway, path: str
     assert streamed.status_code == 429, "before the first byte it is a status"
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("priced")
 def test_so_is_a_client_of_stored_responses(gateway: Gateway):
     holder = Holder(gateway, "--budget", "0.000200")
@@ -199,6 +200,7 @@ def test_a_model_without_a_price_is_not_for_a_budget(gateway: Gateway):
     assert refusal(answer, "") == (403, "model_without_price")
 
 
+@pytest.mark.slow
 def test_a_token_without_a_budget_leaves_no_rows(gateway: Gateway):
     holder = Holder(gateway)
     assert holder.post("/responses").status_code == 200

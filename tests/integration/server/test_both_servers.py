@@ -71,7 +71,6 @@ async def test_a_client_that_disconnects_leaves_its_turn_running(
     assert server.stop() == 0
 
 
-@pytest.mark.smoke
 async def test_a_drain_closes_sockets_and_resumes_the_turn(
     server: ServerProcess,
 ):

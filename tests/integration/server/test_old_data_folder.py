@@ -53,6 +53,7 @@ def _split_parts(sql: str) -> list[str]:
     return [head, *body.removesuffix(")").split(", ")] if bracket else [head]
 
 
+@pytest.mark.slow
 @pytest.mark.server
 def test_data_of_an_old_version_is_migrated_and_usable(
     server: ServerProcess, migrated_data: Path
