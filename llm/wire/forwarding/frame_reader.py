@@ -3,7 +3,8 @@
 In: bytes as they come from the network, cut anywhere. Out: as `delta_reader`, with a
 `FrameDelta` in front of the deltas of a read: the whole frames of this read. Left out
 are the frame of an error, because the caller reports errors itself, and a frame that
-holds nothing but the usage, where the client has not asked for it.
+holds nothing but the usage, where the client has not asked for it. A surrogate pair
+that is split over two frames is joined.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from llm.errors import LLMError
 from llm.wire.codec import Decoder
 from llm.wire.delta_reader import DeltaReader
 from llm.wire.deltas import Delta, FrameDelta
+from llm.wire.forwarding.surrogate_pairs import SurrogatePairs
 
 _END = re.compile(rb"\n\n|\r\n\r\n|\r\r")
 _USAGE = re.compile(rb'"usage":\s*\{')
@@ -26,11 +28,12 @@ _ENDING = b"\n\n"
 class FrameReader:
     """The interface is that of `DeltaReader`."""
 
-    __slots__ = ("_hides_usage", "_reader", "_tail")
+    __slots__ = ("_hides_usage", "_pairs", "_reader", "_tail")
 
     def __init__(self, decoder: Decoder, *, hides_usage: bool) -> None:
         self._reader = DeltaReader(decoder)
         self._hides_usage = hides_usage
+        self._pairs = SurrogatePairs()
         self._tail: list[bytes] = []  # of a frame that is not complete yet
 
     @property
@@ -46,7 +49,11 @@ class FrameReader:
             chunk = self._take_whole(chunk)
             if not chunk:
                 return []
-        if b"error" in chunk or (self._hides_usage and _USAGE.search(chunk)):
+        if (
+            b"error" in chunk
+            or (rb"\ud" in chunk or rb"\uD" in chunk)  # of a surrogate pair
+            or (self._hides_usage and _USAGE.search(chunk))
+        ):
             return self._feed_one_by_one(chunk)
         deltas = self._reader.feed(chunk)
         if self._reader.error is None:
@@ -86,7 +93,7 @@ class FrameReader:
             if self._reader.error is not None:
                 break
             if not (self._hides_usage and _is_usage_only(frame)):
-                frames.append(frame)
+                frames.append(self._pairs.join(frame))
         return [FrameDelta(b"".join(frames)), *deltas] if frames else deltas
 
 

@@ -21,3 +21,48 @@ def test_each_frame_is_there_once_its_last_byte_has_come(end: bytes, size: int):
             for delta in reader.feed(whole[start : start + size]):
                 frame += delta.data if isinstance(delta, FrameDelta) else b""
         assert frame == whole * number
+
+
+def frame(text: str, index: int = 0) -> bytes:
+    return rb'data: {"choices":[{"index":%d,"delta":{"content":"%s"}}]}' % (
+        index,
+        text.encode(),
+    )
+
+
+@pytest.mark.parametrize(
+    ("texts", "found"),
+    [
+        ([R"a\ud83d", R"\udc67b"], ["a", R"\ud83d\udc67b"]),
+        (
+            [R"\uD83D", R"\uDC67\uD83D", R"\uDC68"],
+            ["", R"\uD83D\uDC67", R"\uD83D\uDC68"],
+        ),
+        ([R"\ud83d", "between", R"\udc67"], ["", "between", R"\ud83d\udc67"]),
+        ([R"\ud83d\udc67", R"\u00e9"], [R"\ud83d\udc67", R"\u00e9"]),
+        ([R"a\udc67", R"\udc67"], [R"a\udc67", ""]),
+        # Arguments are JSON inside of JSON, and a backslash may stand before an escape.
+        ([R"\\ud83d", R"\\udc67"], [R"\\ud83d", R"\\udc67"]),
+        ([R"\\\ud83d", R"\udc67"], [R"\\", R"\ud83d\udc67"]),
+        ([R"\"\ud83d", R"\udc67\""], [R"\"", R"\ud83d\udc67\""]),
+    ],
+)
+def test_a_surrogate_pair_in_two_frames_comes_in_one(
+    texts: list[str], found: list[str]
+):
+    reader, frames = FrameReader(OpenAIChatCodec().decoder(), hides_usage=False), b""
+    for text in texts:
+        for delta in reader.feed(frame(text) + b"\n\n"):
+            frames += delta.data if isinstance(delta, FrameDelta) else b""
+    assert frames == b"".join(frame(text) + b"\n\n" for text in found)
+
+
+def test_pairs_of_two_choices_at_once_are_not_mixed():
+    reader, frames = FrameReader(OpenAIChatCodec().decoder(), hides_usage=False), b""
+    halves = [(R"\ud83d", 0), (R"\ud83e", 1), (R"\udc67", 0), (R"\udd14", 1)]
+    for text, index in halves:
+        for delta in reader.feed(frame(text, index) + b"\n\n"):
+            frames += delta.data if isinstance(delta, FrameDelta) else b""
+    assert frames.count(b"content") == 4
+    assert rb"\ud83d\udc67" in frames
+    assert rb"\ud83e\udd14" in frames
