@@ -7,6 +7,7 @@ from typing import Any, ClassVar, Protocol
 
 from conversations.gateway import encrypted_reasoning
 from conversations.gateway.encrypted_reasoning import ProvenAnswer
+from conversations.gateway.proofs.sealed_answers import AnswerSealing
 from conversations.models.access_token import AccessToken
 from conversations.turns.history import estimate_tokens
 from llm.errors import BadRequest, LLMError
@@ -22,6 +23,7 @@ from llm.wire.facades import (
 from llm.wire.facades.chat_writer import ChatWriter, chat_completion_of
 from llm.wire.facades.common_shape import SERVER_TOOLS, parley, server_tool
 from llm.wire.facades.messages_writer import MessagesWriter, message_of
+from llm.wire.facades.proof_entries import OpenSeal
 from llm.wire.facades.responses_writer import ResponsesWriter
 from llm.wire.items import Event, Issuer
 from llm.wire.request import Request
@@ -107,6 +109,7 @@ class Dialect:
     """Base class with OpenAI's error format."""
 
     name = ""
+    proof_field = ""  # in which a client returns proofs, for `x-parley-degraded`
     codec_prefix = ""  # the beginning of the names of this API's codecs
     errors: errors.Dialect = "openai"
     is_open_responses = False  # tools and items already have the canonical shape
@@ -136,8 +139,10 @@ class Dialect:
             if isinstance(tool, dict) and tool.get("type") == SERVER_TOOLS:
                 server_tool(tool, f"tools[{number}]")
 
-    def request_of(self, body: dict[str, Any], route: Route) -> Request:
-        """Raises BadRequest."""
+    def request_of(
+        self, body: dict[str, Any], route: Route, open_seal: OpenSeal
+    ) -> Request:
+        """`open_seal` reads the proofs that a client returns. Raises BadRequest."""
         raise NotImplementedError
 
     def writer(
@@ -161,10 +166,13 @@ class Chat(Dialect):
     """Chat Completions."""
 
     name, codec_prefix = "chat", "openai_chat"
+    proof_field = chat_request.PROOF_FIELD
     check = staticmethod(body_checks.check_chat)
 
-    def request_of(self, body: dict[str, Any], route: Route) -> Request:
-        return chat_request.request_of(body)
+    def request_of(
+        self, body: dict[str, Any], route: Route, open_seal: OpenSeal
+    ) -> Request:
+        return chat_request.request_of(body, open_seal=open_seal)
 
     def writer(
         self,
@@ -183,6 +191,7 @@ class Chat(Dialect):
             server_tools=gateway_request.server_tools,
             custom_tools=gateway_request.custom_tools,
             receipts=gateway_request.parley_options.receipts,
+            sealing=_sealing(gateway_request, answer),
         )
 
     def response_body(
@@ -195,6 +204,7 @@ class Chat(Dialect):
             server_tools=gateway_request.server_tools,
             custom_tools=gateway_request.custom_tools,
             receipts=gateway_request.parley_options.receipts,
+            sealing=_sealing(gateway_request, answer),
         )
 
 
@@ -202,6 +212,7 @@ class Messages(Dialect):
     """Anthropic's Messages."""
 
     name, codec_prefix, reports_stop_sequence = "messages", "anthropic", True
+    proof_field = messages_request.PROOF_FIELD
     errors = "anthropic"
 
     @staticmethod
@@ -223,12 +234,14 @@ class Messages(Dialect):
             body.get(name) is not None for name in ("temperature", "top_k", "top_p")
         )
 
-    def request_of(self, body: dict[str, Any], route: Route) -> Request:
+    def request_of(
+        self, body: dict[str, Any], route: Route, open_seal: OpenSeal
+    ) -> Request:
         issuer: Issuer | None = None
         if route.endpoint.codec.name.startswith(self.codec_prefix):
             has_key = route.key_id is not None
             issuer = route.endpoint.issuer(route.model, any_key=has_key)
-        return messages_request.request_of(body, issuer=issuer)
+        return messages_request.request_of(body, issuer=issuer, open_seal=open_seal)
 
     def writer(
         self,
@@ -251,6 +264,8 @@ class Messages(Dialect):
             server_tools=gateway_request.server_tools,
             custom_tools=gateway_request.custom_tools,
             receipts=gateway_request.parley_options.receipts,
+            sealing=_sealing(gateway_request, answer),
+            wants_thinking=_wants_thinking(gateway_request),
         )
 
     def response_body(
@@ -267,6 +282,8 @@ class Messages(Dialect):
             custom_tools=gateway_request.custom_tools,
             receipts=gateway_request.parley_options.receipts,
             stop_sequence=answer.stop_sequence,
+            sealing=_sealing(gateway_request, answer),
+            wants_thinking=_wants_thinking(gateway_request),
         )
 
     def error(self, exc: LLMError, request_id: str) -> dict[str, Any]:
@@ -283,7 +300,9 @@ class Responses(Dialect):
     returns_failed_output = True
     check = staticmethod(body_checks.check_responses)
 
-    def request_of(self, body: dict[str, Any], route: Route) -> Request:
+    def request_of(
+        self, body: dict[str, Any], route: Route, open_seal: OpenSeal
+    ) -> Request:
         is_native = route.endpoint.codec.name.startswith(self.codec_prefix)
         issuer = route.issuer if is_native else None
         return responses_request.request_of(body, issuer=issuer)
@@ -318,6 +337,19 @@ class Responses(Dialect):
 
 
 CHAT, MESSAGES, RESPONSES = Chat(), Messages(), Responses()
+
+
+def _sealing(gateway_request: ClientRequest, answer: Answer) -> AnswerSealing | None:
+    """None for a host of the client's API, whose proofs have fields of their own."""
+    if gateway_request.host_speaks_dialect:
+        return None
+    return AnswerSealing(answer, gateway_request.token.user_id)
+
+
+def _wants_thinking(gateway_request: ClientRequest) -> bool:
+    thinking = gateway_request.body.get("thinking")
+    kind = thinking.get("type") if isinstance(thinking, dict) else None
+    return kind in ("adaptive", "enabled")
 
 
 def _chat_id(response_id: str) -> str:

@@ -19,7 +19,7 @@ from llm.pricing.caller import Caller, cut_name, join_tags
 from llm.provider import Route
 from llm.telemetry import tracing
 from llm.wire.facades.common_shape import MAX_CACHE_SECONDS
-from llm.wire.facades.losses import find_losses, short_names
+from llm.wire.facades.losses import find_losses, has_seals, short_names
 from llm.wire.request import Request
 from tools.loop.steps import is_allowed, is_limited
 from tools.runtime_tool import RuntimeTool
@@ -184,6 +184,8 @@ class GatewayRequest:
         if not self.host_speaks_dialect:
             found = find_losses(self.dialect.name, self.body)
             lost = short_names([*lost, *found])
+        elif self.request.forwarded and has_seals(self.dialect.name, self.body):
+            lost = [*lost, self.dialect.proof_field]
         return list(dict.fromkeys([*self.skipped_tools, *lost, *options]))
 
     @property

@@ -26,6 +26,7 @@ from conversations.gateway.gateway_request import (
 )
 from conversations.gateway.input_references import refuse_foreign
 from conversations.gateway.preset_models import PresetUse
+from conversations.gateway.proofs.sealed_answers import open_seal
 from conversations.models import AccessToken
 from conversations.turns.name_sets import AllExcept
 from llm.adaptation import hosted_tools
@@ -286,8 +287,10 @@ def _parse(
 ) -> tuple[Request, list[str]]:
     """The request, and the fields that a host of another API cannot be told. Raises
     BadRequest."""
+    lost: list[str] = []
+    opener = partial(open_seal, user_id, lost, dialect.proof_field)
     try:
-        request = dialect.request_of(model_body, route)
+        request = dialect.request_of(model_body, route, opener)
     except (LookupError, TypeError, ValueError, AttributeError) as exc:
         raise unreadable_body(exc) from exc
     if dialect.is_open_responses and any(
@@ -295,11 +298,11 @@ def _parse(
     ):
         items = restore_proofs(request.items, model_body.get("input"), user_id)
         request = replace(request, items=items)
-    lost: list[str] = []
     if not speaks_dialect(dialect, route) and (
         request.tools or request.extra or request.reasoning
     ):
-        request, lost = portable(request, hosted_tools=_ANY)  # already removed
+        request, options = portable(request, hosted_tools=_ANY)  # already removed
+        lost += options
     if route.endpoint.codec.name.startswith("openai_chat"):
         items = [_join_text_parts(item) for item in request.items]
         request = replace(request, items=items)

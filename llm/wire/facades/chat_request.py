@@ -9,10 +9,12 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from llm.wire.codecs.openai_chat.codec import OpenAIChatCodec
+from llm.wire.facades.proof_entries import OpenSeal, restore
 from llm.wire.facades.request_reading import (
     assistant_items,
     unknown_value,
 )
+from llm.wire.forwarding.sealed_text import is_sealed
 from llm.wire.items import Issuer, Item, function_call_output, message
 from llm.wire.request import Request
 
@@ -31,6 +33,8 @@ _SAME = (
     "top_logprobs",
     "top_p",
 )
+#: Where a client returns proofs.
+PROOF_FIELD = "messages.reasoning_details"
 _CODEC = OpenAIChatCodec()
 _READ = frozenset(
     {
@@ -59,8 +63,10 @@ def request_of(
     body: Mapping[str, Any],
     codec: OpenAIChatCodec | None = None,
     issuer: Issuer | None = None,
+    open_seal: OpenSeal | None = None,
 ) -> Request:
-    """`codec` knows the host's fields for reasoning. Raises BadRequest."""
+    """`codec` knows the host's fields for reasoning; `open_seal` reads those of this
+    server. Raises BadRequest."""
     codec = codec or _CODEC
     stop = body.get("stop") or ()
     effort, seed = body.get("reasoning_effort"), body.get("seed")
@@ -70,7 +76,7 @@ def request_of(
         items=[
             item
             for chat_message in body["messages"]
-            for item in _items(chat_message, codec, issuer)
+            for item in _items(chat_message, codec, issuer, open_seal)
         ],
         tools=[
             _flatten_tool(t) for t in body.get("tools") or () if t["type"] in _TOOLS
@@ -96,15 +102,21 @@ def request_of(
 
 
 def _items(
-    chat_message: Mapping[str, Any], codec: OpenAIChatCodec, issuer: Issuer | None
+    chat_message: Mapping[str, Any],
+    codec: OpenAIChatCodec,
+    issuer: Issuer | None,
+    open_seal: OpenSeal | None,
 ) -> Iterator[Item]:
     content = chat_message.get("content")
     match chat_message["role"]:
         case "assistant":
             choice = {"message": chat_message, "finish_reason": _finish(chat_message)}
-            yield from assistant_items(
+            items = assistant_items(
                 codec.decoder().answer({"choices": [choice]}), issuer
             )
+            if open_seal is not None and chat_message.get("reasoning_details"):
+                items = restore(items, map(open_seal, sealed_texts(chat_message)))
+            yield from items
         case "tool":
             yield function_call_output(
                 chat_message["tool_call_id"], _convert_content(content)
@@ -115,6 +127,16 @@ def _items(
             yield message(role, converted) if plain else _message(role, converted)
         case role:
             raise unknown_value(f"the role {role!r}", "messages")
+
+
+def sealed_texts(chat_message: Mapping[str, Any]) -> list[str]:
+    """What this server has sealed of an assistant's message."""
+    details = chat_message.get("reasoning_details")
+    return [
+        detail["data"]
+        for detail in (details if isinstance(details, list) else ())
+        if isinstance(detail, dict) and is_sealed(detail.get("data"))
+    ]
 
 
 def _finish(chat_message: Mapping[str, Any]) -> str:

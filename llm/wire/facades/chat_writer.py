@@ -8,7 +8,8 @@ an error before it can still become an HTTP status.
 Content that this API does not have is left out. With `receipts` it is sent in an
 extension field, `parley`: in a chunk a canonical or `parley:` event, in a complete
 answer the items (`{"output": [...]}`). Calls that are held back are announced in the
-same field.
+same field. With `sealing` the proofs of a host of another API are in
+`reasoning_details`, which clients return.
 
 Source: https://platform.openai.com/docs/api-reference/chat/streaming
 """
@@ -29,6 +30,7 @@ from llm.wire.facades.client_visibility import (
     thought_of,
 )
 from llm.wire.facades.errors import openai_error_of
+from llm.wire.facades.proof_entries import FORMAT, Sealing
 from llm.wire.facades.sse_frames import DONE, data_frame, dumps
 from llm.wire.items import Event, Item
 
@@ -84,8 +86,10 @@ class ChatWriter:
         server_tools: Container[str] = (),
         custom_tools: Container[str] = (),
         receipts: bool = False,
+        sealing: Sealing | None = None,
     ) -> None:
         self.ended = False
+        self._sealing = sealing
         self._head: Chunk = {
             "id": id,
             "object": "chat.completion.chunk",
@@ -227,10 +231,16 @@ class ChatWriter:
         why = ending(response, len(self._calls), len(whole))
         if self._buffer and why == "tool_calls":
             self._write_calls()
+        if self._sealing is not None:
+            self._write_sealed(self._sealing.seal(response["output"], self._audience))
         self._write({}, _FINISH[why])
         if self._include_usage and (usage := response.get("usage")):
             self._out.append({**self._head, "choices": [], "usage": usage_of(usage)})
         self._explain(response)
+
+    def _write_sealed(self, text: str) -> None:
+        if text:
+            self._write({"reasoning_details": [_sealed_detail(text)]})
 
     def _explain(self, response: Mapping[str, Any]) -> None:
         """A last chunk without choices, if the client wants the answer explained."""
@@ -293,6 +303,7 @@ def chat_completion_of(
     server_tools: Container[str] = (),
     custom_tools: Container[str] = (),
     receipts: bool = False,
+    sealing: Sealing | None = None,
 ) -> dict[str, Any]:
     """A `chat.completion`. Raises ValueError for a failed response, which must be sent
     as an error."""
@@ -303,9 +314,12 @@ def chat_completion_of(
     for item in response["output"]:
         message.add(item)
     why = ending(response, len(message.calls), message.whole_calls)
+    fields = message.message()
+    if sealing and (text := sealing.seal(response["output"], audience)):
+        fields["reasoning_details"] = [_sealed_detail(text)]
     choice = {
         "index": 0,
-        "message": message.message(),
+        "message": fields,
         "logprobs": None,
         "finish_reason": _FINISH[why],
     }
@@ -396,6 +410,11 @@ def usage_of(usage: Mapping[str, Any]) -> dict[str, Any]:
             "reasoning_tokens": written.get("reasoning_tokens") or 0
         },
     }
+
+
+def _sealed_detail(text: str) -> dict[str, Any]:
+    # OpenAI's SDK merges lists by `index`.
+    return {"type": "reasoning.encrypted", "index": 0, "format": FORMAT, "data": text}
 
 
 def _entry(item: Item) -> dict[str, Any]:

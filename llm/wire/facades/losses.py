@@ -9,8 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from llm.wire.facades import chat_request, messages_request
+from llm.wire.forwarding.sealed_text import is_sealed
+
 MAX_NAMES = 30  # that are reported
 _MAX_NAME = 40  # characters
+_THOUGHTS = ("redacted_thinking", "thinking")
 _PROOFS = "reasoning.encrypted_content"  # which the server makes itself
 
 
@@ -24,12 +28,34 @@ def short_names(names: Iterator[str] | list[str]) -> list[str]:
     return [name[:_MAX_NAME] for name in names][:MAX_NAMES]
 
 
+def has_seals(api: str, body: Mapping[str, Any]) -> bool:
+    """Whether a client returns proofs that this server has sealed for it."""
+    for message in _objects(body.get("messages")):
+        if message.get("role") == "assistant":
+            blocks = "reasoning_details" if api == "chat" else "content"
+            if any(map(_is_sealed, _objects(message.get(blocks)))):
+                return True
+    return False
+
+
+def _is_sealed(block: Mapping[str, Any]) -> bool:
+    return is_sealed(block.get("data")) or is_sealed(block.get("signature"))
+
+
+def _is_foreign_proof(block: Mapping[str, Any]) -> bool:
+    """Whether a host has proven a thought, without this server."""
+    proof = block.get("data") or block.get("signature")
+    return bool(proof) and not is_sealed(proof)
+
+
 def _in_chat(body: Mapping[str, Any]) -> Iterator[str]:
     for message in _objects(body.get("messages")):
         if message.get("name"):
             yield "messages.name"
         if message.get("audio"):
             yield "messages.audio"
+        if any(map(_is_foreign_proof, _objects(message.get("reasoning_details")))):
+            yield chat_request.PROOF_FIELD
         if any("cache_control" in part for part in _objects(message.get("content"))):
             yield "cache_control"
 
@@ -50,6 +76,8 @@ def _in_messages(body: Mapping[str, Any]) -> Iterator[str]:
 def _in_block(block: Mapping[str, Any]) -> Iterator[str]:
     if block.get("cache_control"):
         yield "cache_control"
+    if block.get("type") in _THOUGHTS and _is_foreign_proof(block):
+        yield messages_request.PROOF_FIELD
     if block.get("type") == "document":
         if (block.get("citations") or {}).get("enabled"):
             yield "messages.citations"

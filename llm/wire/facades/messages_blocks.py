@@ -72,6 +72,11 @@ def own_blocks(proofs: Proofs, item_id: str) -> list[Block]:
     return list(raw.get("content") or ()) if isinstance(raw, dict) else []
 
 
+def sealed_block(text: str) -> Block:
+    """What this server has sealed, in a block that clients return unread."""
+    return {"type": "redacted_thinking", "data": text}
+
+
 def tool_use(call: Item, arguments: dict[str, Any]) -> Block:
     return {
         "type": "tool_use",

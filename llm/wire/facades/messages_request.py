@@ -14,10 +14,12 @@ from urllib.parse import quote
 import orjson
 
 from llm.wire.codecs.anthropic.codec import AnthropicCodec
+from llm.wire.facades.proof_entries import OpenSeal, restore
 from llm.wire.facades.request_reading import (
     assistant_items,
     unknown_value,
 )
+from llm.wire.forwarding.sealed_text import is_sealed
 from llm.wire.items import Issuer, Item, function_call_output, message
 from llm.wire.request import Request
 
@@ -41,6 +43,8 @@ _READ = frozenset(
 )
 #: Fields that a function can express; a tool with more fields stays unchanged.
 _OF_FUNCTIONS = frozenset({"cache_control", "description", "input_schema", "name"})
+#: Where a client returns proofs.
+PROOF_FIELD = "messages.thinking"
 _CHOICES = {"any": "required"}
 
 
@@ -48,13 +52,15 @@ def request_of(
     body: Mapping[str, Any],
     codec: AnthropicCodec | None = None,
     issuer: Issuer | None = None,
+    open_seal: OpenSeal | None = None,
 ) -> Request:
-    """Raises BadRequest for content that no item can hold."""
+    """`open_seal` reads what this server has sealed. Raises BadRequest for content that
+    no item can hold."""
     codec = codec or AnthropicCodec()
     choice = body.get("tool_choice") or {}
     items = [message("system", block["text"]) for block in _blocks(body.get("system"))]
     for turn in body["messages"]:
-        items += _items(turn, codec, issuer)
+        items += _items(turn, codec, issuer, open_seal)
     return Request(
         model=body["model"],
         items=items,
@@ -84,17 +90,44 @@ def request_of(
 
 
 def _items(
-    turn: Mapping[str, Any], codec: AnthropicCodec, issuer: Issuer | None
+    turn: Mapping[str, Any],
+    codec: AnthropicCodec,
+    issuer: Issuer | None,
+    open_seal: OpenSeal | None,
 ) -> Iterator[Item]:
     blocks = _blocks(turn["content"])
     if turn["role"] == "assistant":
-        blocks = [_without_our_citations(block) for block in blocks]
+        sealed = sealed_texts(blocks)
+        blocks = [
+            _without_our_citations(block) for block in blocks if not _is_sealed(block)
+        ]
         answer = orjson.dumps({"content": blocks, "stop_reason": "end_turn"})
-        yield from assistant_items(codec.decode(answer), issuer)
+        answered = assistant_items(codec.decode(answer), issuer)
+        if open_seal is not None and sealed:
+            answered = restore(answered, map(open_seal, sealed))
+        yield from answered
     elif turn["role"] == "system":
         yield message("system", "\n\n".join(block["text"] for block in blocks))
     else:
         yield from _user_items(blocks)
+
+
+def sealed_texts(blocks: Sequence[Block]) -> list[str]:
+    """What this server has sealed of an assistant's message."""
+    return [_sealed_text(block) for block in blocks if _is_sealed(block)]
+
+
+def _is_sealed(block: Block) -> bool:
+    return is_sealed(_sealed_text(block))
+
+
+def _sealed_text(block: Block) -> Any:
+    match block["type"]:
+        case "thinking":
+            return block.get("signature")
+        case "redacted_thinking":
+            return block.get("data")
+    return None
 
 
 def _without_our_citations(block: dict[str, Any]) -> dict[str, Any]:

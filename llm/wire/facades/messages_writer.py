@@ -12,6 +12,10 @@ of its hosted tools are sent unchanged. Without a proof, thinking has an empty
 signature, which no provider accepts. A signature covers everything before it: once a
 call has been hidden from the client, no more signatures are sent.
 
+With `sealing` the proofs of a host of another API are in the signatures of thinking
+that the client is shown, and the rest in `redacted_thinking` at the end, for clients
+that look for such blocks: of answers with calls, or if the client wants thinking.
+
 Content that this API does not have is left out. With `receipts` it is sent in the field
 `parley` of a `ping`, which clients skip: a canonical or `parley:` event. Calls that are
 held back are announced in the same field. In a complete answer the field `parley` has
@@ -28,7 +32,13 @@ from typing import Any
 import orjson
 
 from llm.wire.facades.chat_writer import announcement
-from llm.wire.facades.client_visibility import Arguments, Audience, ending, thought_of
+from llm.wire.facades.client_visibility import (
+    Arguments,
+    Audience,
+    Ending,
+    ending,
+    thought_of,
+)
 from llm.wire.facades.errors import anthropic_error_of
 from llm.wire.facades.messages_blocks import (
     Block,
@@ -41,10 +51,12 @@ from llm.wire.facades.messages_blocks import (
     is_whole,
     json_text,
     own_blocks,
+    sealed_block,
     stop_of,
     tool_use,
     usage_of,
 )
+from llm.wire.facades.proof_entries import Sealing
 from llm.wire.facades.sse_frames import dumps, event_frame
 from llm.wire.items import Event, Item
 
@@ -74,9 +86,14 @@ class MessagesWriter:
         server_tools: Container[str] = (),
         custom_tools: Container[str] = (),
         receipts: bool = False,
+        sealing: Sealing | None = None,
+        wants_thinking: bool = False,
     ) -> None:
         self.ended = False
         self.stop_sequence: str | None = None
+        self._sealing = sealing
+        self._wants_thinking = wants_thinking
+        self._sealed: list[str] = []  # ids of items whose proofs were sent
         self._message = empty_message(id, model, input_tokens)
         self._request_id = request_id
         self._buffer = buffer_tool_calls
@@ -245,6 +262,7 @@ class MessagesWriter:
         match item["type"]:
             case "reasoning":
                 self._write_signatures(item)
+                self._seal_thinking(item, event["output_index"])
             case "function_call":
                 self._calls.append(item)
             case "custom_tool_call" if self._audience.kind(item):
@@ -268,6 +286,22 @@ class MessagesWriter:
                 if "".join(self._block_text) == block.get("thinking", ""):
                     signature = block["signature"]
                     self._delta({"type": "signature_delta", "signature": signature})
+
+    def _seal_thinking(self, item: Item, at: int) -> None:
+        if self._sealing is None or self._block != "thinking":
+            return
+        if self._sends_proofs and (
+            text := self._sealing.seal_item(at, item, self._audience)
+        ):
+            self._sealed.append(item["id"])
+            self._delta({"type": "signature_delta", "signature": text})
+
+    def _seal_rest(self, output: list[Item], why: Ending) -> None:
+        if self._sealing is None or not (self._wants_thinking or why == "tool_calls"):
+            return
+        if text := self._sealing.seal(output, self._audience, skipped=self._sealed):
+            self._open(sealed_block(text))
+            self._close()
 
     def _whole_blocks(self, blocks: Iterable[Block]) -> None:
         for block in blocks:
@@ -311,6 +345,7 @@ class MessagesWriter:
             self._open(tool_use(call, {}))
             self._input(arguments_of(call))
             self._close()
+        self._seal_rest(response["output"], why)
         self._out += (
             {
                 "type": "message_delta",
@@ -371,16 +406,20 @@ def message_of(
     custom_tools: Container[str] = (),
     receipts: bool = False,
     stop_sequence: str | None = None,
+    sealing: Sealing | None = None,
+    wants_thinking: bool = False,
 ) -> dict[str, Any]:
     """A complete message. Raises ValueError for a failed response, which must be sent
     as an error."""
     if response["status"] == "failed":
         raise ValueError("A failed response must be sent as an error.")
     audience = Audience(server_tools=server_tools, custom_tools=custom_tools)
-    content = _Content(audience, proofs)
-    for item in response["output"]:
-        content.add(item)
+    content = _Content(audience, proofs, sealing)
+    for at, item in enumerate(response["output"]):
+        content.add(at, item)
     why = ending(response, len(content.calls), sum(map(is_whole, content.calls)))
+    if wants_thinking or why == "tool_calls":
+        content.seal_rest(response["output"])
     message = {
         **empty_message(
             id or f"msg_{response['id'].partition('_')[2]}",
@@ -400,7 +439,9 @@ def message_of(
 class _Content:
     """The blocks of a complete answer; those of this same API are unchanged."""
 
-    def __init__(self, audience: Audience, proofs: Proofs | None) -> None:
+    def __init__(
+        self, audience: Audience, proofs: Proofs | None, sealing: Sealing | None
+    ) -> None:
         self.blocks: list[Block] = []
         self.calls: list[Item] = []
         self.hidden: list[Item] = []
@@ -408,16 +449,19 @@ class _Content:
         self._audience = audience
         self._proofs = proofs or {}
         self._sends_proofs = True
+        self._sealing = sealing
+        self._sealed: list[str] = []  # ids of items whose proofs are in the blocks
 
-    def add(self, item: Item) -> None:
+    def add(self, at: int, item: Item) -> None:
         own = own_blocks(self._proofs, item["id"]) if self._sends_proofs else []
         match self._audience.kind(item):
             case "message":
                 self.blocks += own or self._texts(item)
             case "reasoning":
                 if text := thought_of(item):
-                    unsigned = {"thinking": text, "signature": ""}
-                    own = own or [{"type": "thinking", **unsigned}]
+                    signature = "" if own else self._seal_item(at, item)
+                    thinking = {"thinking": text, "signature": signature}
+                    own = own or [{"type": "thinking", **thinking}]
                 self.blocks += own
             case "":
                 self._hide(item, own)
@@ -426,6 +470,19 @@ class _Content:
                 if (arguments := input_of(item)) is not None:
                     same = any(b.get("id") == item["call_id"] for b in own)
                     self.blocks += own if same else [tool_use(item, arguments)]
+
+    def _seal_item(self, at: int, item: Item) -> str:
+        if self._sealing is None or not self._sends_proofs:
+            return ""
+        if text := self._sealing.seal_item(at, item, self._audience):
+            self._sealed.append(item["id"])
+        return text
+
+    def seal_rest(self, output: list[Item]) -> None:
+        if self._sealing is None:
+            return
+        if text := self._sealing.seal(output, self._audience, skipped=self._sealed):
+            self.blocks.append(sealed_block(text))
 
     def _hide(self, item: Item, own: list[Block]) -> None:
         self._sends_proofs &= item["type"] != "function_call"

@@ -130,7 +130,8 @@ def _stream(message: dict[str, Any], finish: str, issuer: Issuer) -> Iterator[by
 
 def _chunk(delta: dict[str, Any], issuer: Issuer, finish: str | None = None) -> bytes:
     choice = {"index": 0, "delta": delta, "finish_reason": finish}
-    chunk = {"id": "c1", "model": issuer["model"], "choices": [choice]}
+    head = {"id": "c1", "object": "chat.completion.chunk", "created": 1}
+    chunk = {**head, "model": issuer["model"], "choices": [choice]}
     return b"data: %b\n\n" % orjson.dumps(chunk)
 
 

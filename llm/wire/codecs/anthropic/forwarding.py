@@ -2,7 +2,7 @@
 
 In: the client's own JSON, whose history may have blocks that this server made from
 another host's answer. Out: the same without them: thinking without a signature,
-citations without an index, and ids that Anthropic refuses.
+or with one of this server, citations without an index, and ids that Anthropic refuses.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any
 
 from llm.wire.forwarding.codec import change_objects
+from llm.wire.forwarding.sealed_text import is_sealed
 from llm.wire.items import is_portable_call_id
 
 
@@ -51,7 +52,13 @@ def _blocks(message: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _is_foreign_thinking(block: dict[str, Any]) -> bool:
-    return block.get("type") == "thinking" and not block.get("signature")
+    match block.get("type"):
+        case "thinking":
+            signature = block.get("signature")
+            return not signature or is_sealed(signature)
+        case "redacted_thinking":
+            return is_sealed(block.get("data"))
+    return False
 
 
 def _fit_message(message: dict[str, Any]) -> dict[str, Any] | None:
@@ -66,7 +73,9 @@ def _fit_message(message: dict[str, Any]) -> dict[str, Any] | None:
 def _fit_block(block: dict[str, Any], *, is_answer: bool) -> dict[str, Any] | None:
     changed: dict[str, Any] = {}
     match block.get("type"):
-        case "thinking" if is_answer and not block.get("signature"):
+        case "thinking" | "redacted_thinking" if is_answer and _is_foreign_thinking(
+            block
+        ):
             return None
         case "text" if is_answer and block.get("citations"):
             cited = change_objects(block["citations"], _fit_citation)

@@ -14,6 +14,7 @@ from typing import Any
 from llm.wire.codecs.openai_chat.host_options import HostOptions
 from llm.wire.codecs.openai_chat.messages import wire_call_id
 from llm.wire.forwarding.codec import change_objects
+from llm.wire.forwarding.sealed_text import is_sealed
 
 #: Fields of an assistant message that hold reasoning, or the proof of it.
 REASONING_FIELDS = frozenset(
@@ -86,6 +87,8 @@ def _fit_message(
     message: dict[str, Any], *, codec: HostOptions, body: Mapping[str, Any]
 ) -> dict[str, Any]:
     changed: dict[str, Any] = {}
+    if "reasoning_details" in message:
+        message = _without_seals(message)
     match message.get("role"):
         case "developer" if codec.system_role == "system":
             changed["role"] = "system"
@@ -96,6 +99,20 @@ def _fit_message(
         case "assistant" if codec.reasoning_fields is not None:
             return _fit_assistant(message, body, codec)
     return {**message, **changed} if changed else message
+
+
+def _without_seals(message: dict[str, Any]) -> dict[str, Any]:
+    """Without what this server has sealed of another host's answer."""
+    details = message["reasoning_details"]
+    own = change_objects(details, _unless_sealed)
+    if own is details:
+        return message
+    rest = {n: value for n, value in message.items() if n != "reasoning_details"}
+    return {**rest, "reasoning_details": own} if own else rest
+
+
+def _unless_sealed(detail: dict[str, Any]) -> dict[str, Any] | None:
+    return None if is_sealed(detail.get("data")) else detail
 
 
 def _fit_assistant(

@@ -15,8 +15,6 @@ from typing import Any
 import orjson
 import pytest
 
-from llm.provider import Endpoint
-from llm.providers import all_providers
 from tests.conversations.gateway.forwarding.hosts import (
     PATHS,
     Client,
@@ -25,46 +23,12 @@ from tests.conversations.gateway.forwarding.hosts import (
     Reply,
     add_model,
 )
-from tests.llm.strict import chat, gemini, messages, responses
-from tests.llm.strict.rules import PLACES, TOOL, Refusal
+from tests.conversations.gateway.forwarding.strict_hosts import MODELS, strict_reply
+from tests.llm.strict.rules import PLACES, TOOL
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.slow]
 
 PNG = "iVBORw0KGgo="
-#: The provider's kind, the wire format, the model, and the host.
-MODELS: list[tuple[str, str, str, Any]] = [
-    ("openai", "openai_responses", "gpt-6-luna", responses),
-    ("xai", "openai_responses", "grok-4.7", responses),
-    ("openai", "openai_chat", "gpt-6-luna", chat),
-    ("deepseek", "openai_chat", "deepseek-v4-pro", chat),
-    ("anthropic", "anthropic", "claude-sonnet-5-5", messages),
-    ("anthropic", "anthropic", "claude-haiku-4-5", messages),
-    ("gemini", "gemini", "gemini-3.8-flash", gemini),
-]
-
-
-def strict_reply(kind: str, codec: str, fake: Any, received: Received) -> Reply:
-    body = received.body
-    provider = all_providers()[kind]
-    endpoint = Endpoint(provider=provider, codec=provider.codec(codec), route="1:1")
-    model = body.get("model") or received.path.rpartition("/")[2].partition(":")[0]
-    answered = fake.answer(_usual(body), endpoint.issuer(model))
-    if isinstance(answered, Refusal):
-        error = {"message": answered.message, "type": "invalid_request_error"}
-        text = json.dumps({"type": "error", "error": error})
-        return answered.status, "application/json", text.encode()
-    return 200, "text/event-stream", answered
-
-
-def _usual(body: dict[str, Any]) -> dict[str, Any]:
-    """With the short forms written out, which the fakes do not read."""
-    body = json.loads(json.dumps(body))
-    if isinstance(body.get("input"), str):
-        body["input"] = [{"role": "user", "content": body["input"]}]
-    for message in body.get("messages", ()) if "max_tokens" in body else ():
-        if isinstance(message["content"], str):
-            message["content"] = [{"type": "text", "text": message["content"]}]
-    return body
 
 
 class Talk:
@@ -204,12 +168,11 @@ def hosts() -> Iterator[tuple[str, str, str, Host]]:
 
 
 def pairs(api: str) -> Iterator[tuple[int, int]]:
-    """All ordered pairs, without three gaps: Chat Completions carries no signatures of
-    Claude's; those of two models of one account cannot be told apart; and OpenAI waits
-    for the outputs of xAI's own tools, when it gets xAI's items after its own."""
+    """All ordered pairs, without two gaps: models of one account of Anthropic's cannot
+    be told apart; and OpenAI waits for the outputs of xAI's own tools."""
     for first, second in itertools.product(range(len(MODELS)), repeat=2):
         claudes = [MODELS[n][0] for n in (first, second)].count("anthropic")
-        if (api == "chat" and claudes) or (claudes == 2 and first != second):
+        if api == "messages" and claudes == 2 and first != second:
             continue
         if api == "responses" and {first, second} == {0, 1}:
             continue

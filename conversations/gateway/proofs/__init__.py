@@ -1,0 +1,1 @@
+"""Proofs of hosts, sealed for clients whose API has no field for them."""

@@ -1,0 +1,222 @@
+"""Proofs of a host's items in an answer of an API that has no fields for them.
+
+In: the items of an answer and their proofs. Out: entries that say to which item each
+proof belongs; the caller seals them into a text, which a client stores and returns. And
+back: the items of an assistant's message that a client returns, and the entries that
+came with it, become the host's own items, in their order and with their proofs. A text
+or a call that the client has changed loses its proof; reasoning, which a client need
+not return, is restored from its entry alone.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Protocol, TypedDict
+
+import orjson
+
+from llm.wire.facades.client_visibility import Audience
+from llm.wire.items import Issuer, Item, new_id, text_of
+
+#: What a sealed text is called in `reasoning_details`.
+FORMAT = "parley"
+
+_CALLS = frozenset({"function_call", "custom_tool_call"})
+_SHOWN = _CALLS | {"message"}
+#: Fields of a raw block that its host wants back unchanged.
+_OPAQUE = frozenset(
+    {
+        "encrypted_content",
+        "reasoning_encrypted",
+        "reasoning_opaque",
+        "signature",
+        "thoughtSignature",
+        "thought_signature",
+    }
+)
+
+
+class Entry(TypedDict):
+    """One item of an answer."""
+
+    at: int  # its place in the output
+    type: str
+    of: str  # names what the client returns of it; "" for nothing
+    length: int  # of a message's text
+    raw: Any  # the proof
+
+
+class Sealed(TypedDict):
+    """What is sealed: entries of one answer."""
+
+    answer: str  # its id
+    issuer: Issuer
+    entries: list[Entry]
+
+
+class Sealing(Protocol):
+    """Seals the proofs of one answer."""
+
+    def seal(
+        self,
+        output: Sequence[Item],
+        audience: Audience,
+        *,
+        skipped: Iterable[str] = (),
+    ) -> str:
+        """The sealed text of `entries_of`; "" if there is nothing to seal."""
+        ...
+
+    def seal_item(self, at: int, item: Item, audience: Audience) -> str:
+        """The same for one item of the output, which is number `at`."""
+        ...
+
+
+#: The entries in a text; None if it is not one of this server for this user.
+OpenSeal = Callable[[str], Sealed | None]
+
+
+def entries_of(
+    output: Sequence[Item],
+    proofs: Mapping[str, Any],
+    audience: Audience,
+    *,
+    skipped: Iterable[str] = (),
+) -> list[Entry]:
+    """One for each item, if its host wants any of them back; `skipped` are the ids of
+    items whose entries the client has already.
+
+    None after a call of this server's own tools, which the client does not see.
+    """
+    seen = set(skipped)
+    if any(item["type"] == "function_call_output" for item in output):
+        return []
+    if not any(_is_wanted(item, proofs.get(item["id"])) for item in output):
+        return []
+    entries = [
+        entry_of(at, item, proofs.get(item["id"]), audience)
+        for at, item in enumerate(output)
+        if item["id"] not in seen
+    ]
+    return entries if any(entry["raw"] is not None for entry in entries) else []
+
+
+def _is_wanted(item: Item, raw: Any) -> bool:
+    if raw is None:
+        return False
+    return item["type"] not in _SHOWN or _has_opaque(raw)
+
+
+def _has_opaque(raw: Any) -> bool:
+    pending = [raw]
+    while pending:
+        value = pending.pop()
+        if isinstance(value, dict):
+            if not _OPAQUE.isdisjoint(value):
+                return True
+            pending += value.values()
+        elif isinstance(value, list):
+            pending += value
+    return False
+
+
+def entry_of(at: int, item: Item, raw: Any, audience: Audience) -> Entry:
+    kind = item["type"]
+    named: Entry = {"at": at, "type": kind, "of": "", "length": 0, "raw": raw}
+    if kind == "message":
+        text = text_of(item)
+        return {**named, "of": _digest(text), "length": len(text)}
+    is_hidden = kind == "custom_tool_call" and not audience.kind(item)  # xAI's own
+    return {**named, "of": _name_of(item) if kind in _CALLS and not is_hidden else ""}
+
+
+def _name_of(call: Item) -> str:
+    """The call as the client knows it, whatever spaces its arguments have."""
+    text = call.get("arguments") or call.get("input") or ""
+    named = [call["call_id"], call["name"]]
+    try:
+        return _digest([*named, orjson.loads(text)])
+    except (orjson.JSONDecodeError, orjson.JSONEncodeError):  # free, or too deep
+        return _digest([*named, text])
+
+
+def _digest(value: Any) -> str:
+    encoded = orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
+    return hashlib.blake2s(encoded, digest_size=12).hexdigest()
+
+
+# Back
+
+
+def restore(items: Sequence[Item], seals: Iterable[Sealed | None]) -> list[Item]:
+    """`items` of one message, with what `seals` have of it."""
+    found = [
+        (seal["answer"], entry["at"], seal["issuer"], entry)
+        for seal in seals
+        if seal is not None
+        for entry in seal["entries"]
+    ]
+    if not found:
+        return list(items)
+    order = {answer: number for number, (answer, *_) in reversed([*enumerate(found)])}
+    found.sort(key=lambda each: (order[each[0]], each[1]))
+    entries = [entry for *_, entry in found]
+    shown = _split_text([i for i in items if i["type"] != "reasoning"], entries)
+    rest = {_seen(item): item for item in shown}
+    restored: list[Item] = []
+    for _, _, issuer, entry in found:
+        known = (entry["type"], entry["of"])
+        item = rest.pop(known, None) if entry["of"] else _hidden(entry)
+        if item is None:  # the client has changed it, or left it out
+            continue
+        if entry["raw"] is not None:
+            item = {**item, "provider_data": {"issuer": issuer, "raw": entry["raw"]}}
+        restored.append(item)
+    return [*restored, *rest.values()]
+
+
+def _seen(item: Item) -> tuple[str, str]:
+    kind = item["type"]
+    if kind == "message":
+        return kind, _digest(text_of(item))
+    return kind, _name_of(item) if kind in _CALLS else item["id"]
+
+
+def _hidden(entry: Entry) -> Item | None:
+    """An item that its host reads from the proof alone."""
+    item: Item = {"type": entry["type"], "id": new_id("rs"), "status": "completed"}
+    match entry:
+        case {"type": "custom_tool_call", "raw": {"call_id": _} as raw}:
+            return {**raw, **item}
+        case {"type": "custom_tool_call"}:
+            return None
+        case {"type": "reasoning"}:
+            return {**item, "summary": []}
+    return item
+
+
+def _split_text(items: list[Item], entries: Sequence[Entry]) -> list[Item]:
+    """`items` with a text that was several messages split into them again."""
+    wanted = [entry for entry in entries if entry["type"] == "message"]
+    messages = [item for item in items if item["type"] == "message"]
+    if len(wanted) < 2 or len(messages) != 1:
+        return items
+    pieces = list(_pieces(text_of(messages[0]), wanted))
+    if [_digest(piece) for piece in pieces] != [entry["of"] for entry in wanted]:
+        return items
+    whole = messages[0]
+    part = whole["content"][0]
+    split = [
+        {**whole, "id": new_id("msg"), "content": [{**part, "text": piece}]}
+        for piece in pieces
+    ]
+    at = items.index(whole)
+    return [*items[:at], *split, *items[at + 1 :]]
+
+
+def _pieces(text: str, entries: Sequence[Entry]) -> Iterator[str]:
+    for entry in entries[:-1]:
+        yield text[: entry["length"]]
+        text = text[entry["length"] :]
+    yield text

@@ -1,0 +1,281 @@
+"""Hosts get their proofs of reasoning back from clients of another API.
+
+The vendors' own SDKs keep and return an answer as they do it for anybody, and the hosts
+refuse what the real ones refuse (`tests.llm.strict`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import anthropic
+import httpx2
+import openai
+import orjson
+import pytest
+from asgiref.sync import sync_to_async
+from django.contrib.auth.models import User
+
+from conversations.gateway.app import Gateway
+from conversations.models import AccessToken
+from conversations.models.access_token import Scope
+from tests.conversations.gateway.forwarding.hosts import (
+    CODECS,
+    Client,
+    Host,
+    Received,
+    Reply,
+    add_model,
+)
+from tests.conversations.gateway.forwarding.strict_hosts import (
+    MODELS,
+    strict_reply,
+)
+from tests.llm.strict import chat, gemini, messages, responses
+from tests.llm.strict.rules import TOOL
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+FUNCTION = {n: TOOL[n] for n in ("name", "description", "parameters")}
+
+
+class Conversation:
+    """A program that uses an SDK. `turn` runs the tools until the model is done."""
+
+    def __init__(self, http: httpx2.AsyncClient, secret: str, model: str) -> None:
+        self.http, self.secret, self.model = http, secret, model
+        self.history: list[Any] = []
+        self.degraded: list[str] = []  # names in the headers of the latest turn
+
+    async def turn(self, text: str, *, stream: bool) -> None:
+        self.history.append({"role": "user", "content": text})
+        self.degraded = []
+        self.http.event_hooks["response"] = [self._note]
+        while await self._answer(stream=stream):
+            pass
+
+    async def _note(self, response: httpx2.Response) -> None:
+        if named := response.headers.get("x-parley-degraded"):
+            self.degraded = named.split(", ")
+
+    async def _answer(self, *, stream: bool) -> bool:
+        """Whether the model has called tools."""
+        raise NotImplementedError
+
+
+class ChatProgram(Conversation):
+    async def _answer(self, *, stream: bool) -> bool:
+        client = openai.AsyncOpenAI(
+            api_key=self.secret,
+            base_url="http://parley.test/v1",
+            http_client=self.http,
+            max_retries=0,
+        )
+        tools: Any = [{"type": "function", "function": FUNCTION}]
+        body = {"model": self.model, "messages": self.history, "tools": tools}
+        if stream:
+            async with client.chat.completions.stream(**body) as events:
+                async for _ in events:
+                    pass
+                answer = await events.get_final_completion()
+        else:
+            answer = await client.chat.completions.create(**body)
+        message = answer.choices[0].message
+        self.history.append(message.model_dump(exclude_none=True))
+        calls = message.tool_calls or ()
+        self.history += [
+            {"role": "tool", "tool_call_id": call.id, "content": "3 °C"}
+            for call in calls
+        ]
+        return bool(calls)
+
+
+class MessagesProgram(Conversation):
+    async def _answer(self, *, stream: bool) -> bool:
+        client = anthropic.AsyncAnthropic(
+            api_key=self.secret,
+            base_url="http://parley.test",
+            http_client=self.http,
+            max_retries=0,
+        )
+        schema = {"input_schema": FUNCTION["parameters"]}
+        named = {n: FUNCTION[n] for n in ("name", "description")}
+        body: Any = {
+            "model": self.model,
+            "messages": self.history,
+            "tools": [{**named, **schema}],
+            "max_tokens": 9000,
+            "thinking": {"type": "adaptive"},
+        }
+        if stream:
+            async with client.messages.stream(**body) as events:
+                answer = await events.get_final_message()
+        else:
+            answer = await client.messages.create(**body)
+        self.history.append({"role": "assistant", "content": answer.content})
+        calls = [block for block in answer.content if block.type == "tool_use"]
+        results = [
+            {"type": "tool_result", "tool_use_id": call.id, "content": "3 °C"}
+            for call in calls
+        ]
+        if results:
+            self.history.append({"role": "user", "content": results})
+        return bool(calls)
+
+
+PROGRAMS = {"chat": ChatProgram, "messages": MessagesProgram}
+
+
+@pytest.fixture
+async def client() -> AsyncIterator[Client]:
+    client = await Client().open()
+    yield client
+    await client.close()
+
+
+@pytest.fixture
+async def http(client: Client) -> AsyncIterator[httpx2.AsyncClient]:
+    app: Any = Gateway(app=None)  # type: ignore[arg-type]
+    async with httpx2.AsyncClient(transport=httpx2.ASGITransport(app)) as http:
+        yield http
+
+
+def foreign_hosts() -> Iterator[Any]:
+    for api in PROGRAMS:
+        for kind, codec, model, fake in MODELS:
+            if codec != CODECS[api]:
+                yield pytest.param(api, kind, codec, model, fake, id=f"{api}-{model}")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("stream", [True, False])
+@pytest.mark.parametrize(("api", "kind", "codec", "model", "fake"), [*foreign_hosts()])
+async def test_a_host_gets_back_what_it_has_issued(
+    api: str,
+    kind: str,
+    codec: str,
+    model: str,
+    fake: Any,
+    stream: bool,
+    client: Client,
+    http: httpx2.AsyncClient,
+):
+    answers: list[bytes] = []
+
+    def reply(received: Received) -> Reply:
+        status, content_type, data = strict_reply(kind, codec, fake, received)
+        answers.append(data)
+        return status, content_type, data
+
+    with Host(reply) as host:
+        name = await add_model(kind, codec, host.url, model)
+        program = PROGRAMS[api](http, client.secret, name)
+        await program.turn("wish: steps", stream=stream)
+        await program.turn("wish: tools", stream=stream)
+    assert len(host.received) == 5
+    issued: list[Any] = []
+    for number, received in enumerate(host.received):
+        assert own(fake, received.body) == issued, number
+        issued += issued_by(fake, answers[number])
+
+
+def own(fake: Any, body: dict[str, Any]) -> list[Any]:
+    """What a body has of the model's earlier answers."""
+    found = fake.assistant_content(body)
+    if fake is responses:
+        kept = ("reasoning", "function_call", "custom_tool_call", "web_search_call")
+        return [
+            item
+            for item in found
+            if item.get("type") in kept or item.get("role") == "assistant"
+        ]
+    return flat(found)
+
+
+def issued_by(fake: Any, stream: bytes) -> list[Any]:
+    return flat(fake.issued(stream))
+
+
+def flat(found: list[Any]) -> list[Any]:
+    if any(isinstance(each, list) for each in found):
+        return [block for blocks in found for block in blocks]
+    return list(found)
+
+
+GEMINI = ("gemini", "gemini", "gemini-3.8-flash", gemini)
+CLAUDE = ("anthropic", "anthropic", "claude-sonnet-5-5", messages)
+DEEPSEEK = ("deepseek", "openai_chat", "deepseek-v4-pro", chat)
+
+
+def strict_host(kind: str, codec: str, fake: Any) -> Host:
+    return Host(lambda received: strict_reply(kind, codec, fake, received))
+
+
+@pytest.mark.parametrize("stranger", ["altered", "another host", "another user"])
+@pytest.mark.parametrize("api", PROGRAMS)
+async def test_a_foreign_seal_is_left_out_and_named(
+    api: str, stranger: str, client: Client, http: httpx2.AsyncClient
+):
+    kind, codec, model, fake = GEMINI
+    with strict_host(kind, codec, fake) as host:
+        name = await add_model(kind, codec, host.url, model)
+        program = PROGRAMS[api](http, client.secret, name)
+        await program.turn("wish: tools", stream=False)
+        assert program.degraded == []
+        match stranger:
+            case "altered":
+                program.history = altered(program.history)
+            case "another host":
+                other = "gemini-3.9-pro"
+                program.model = await add_model(kind, codec, host.url, other)
+            case "another user":
+                program.secret = await other_secret()
+        await program.turn("Hi", stream=True)
+    is_known = stranger == "another host"
+    name = "input (reasoning of another model)" if is_known else FIELDS[api]
+    assert program.degraded == [name]
+    assert b"FAKE" not in orjson.dumps(host.received[-1].body)
+
+
+@pytest.mark.parametrize("native", [CLAUDE, DEEPSEEK], ids=["messages", "chat"])
+async def test_a_host_of_the_clients_api_gets_no_seal(
+    native: Any, client: Client, http: httpx2.AsyncClient
+):
+    kind, codec, model, fake = native
+    api = "messages" if codec == "anthropic" else "chat"
+    with (
+        strict_host(*GEMINI[:2], gemini) as host,
+        strict_host(kind, codec, fake) as other,
+    ):
+        name = await add_model(*GEMINI[:2], host.url, GEMINI[2])
+        program = PROGRAMS[api](http, client.secret, name)
+        await program.turn("wish: tools", stream=True)
+        program.model = await add_model(kind, codec, other.url, model)
+        await program.turn("Hi", stream=True)
+    assert b"parley" not in orjson.dumps([each.body for each in other.received])
+    assert program.degraded == [FIELDS[api]]
+
+
+FIELDS = {"chat": "messages.reasoning_details", "messages": "messages.thinking"}
+
+
+def altered(history: list[Any]) -> list[Any]:
+    plain = [
+        {**each, "content": [block.model_dump() for block in each["content"]]}
+        if isinstance(each.get("content"), list) and each["role"] == "assistant"
+        else each
+        for each in history
+    ]
+    text = json.dumps(plain)
+    assert "parley:proofs:f1:gAAAA" in text
+    return list(
+        json.loads(text.replace("parley:proofs:f1:gAAAA", "parley:proofs:f1:x"))
+    )
+
+
+async def other_secret() -> str:
+    other = await User.objects.acreate(username="ada", is_superuser=True)
+    _, secret = await sync_to_async(AccessToken.issue)(other, "t", scopes=Scope.values)
+    return str(secret)
