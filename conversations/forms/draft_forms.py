@@ -143,7 +143,7 @@ class EvaluationSetForm(forms.ModelForm):
         return name
 
 
-class SchemaField(forms.JSONField):
+class OptionalSchemaField(forms.JSONField):
     """Empty where there is no schema, instead of `null`."""
 
     def prepare_value(self, value: Any) -> Any:
@@ -154,7 +154,7 @@ class EvaluationCaseForm(forms.ModelForm):
     class Meta:
         model = EvaluationCase
         fields = ["input", "contains", "pattern", "schema", "rubric"]
-        field_classes = {"schema": SchemaField}
+        field_classes = {"schema": OptionalSchemaField}
         widgets = {
             "input": forms.Textarea({"rows": 3, "cols": 60}),
             "contains": forms.Textarea({"rows": 2, "cols": 60}),

@@ -22,7 +22,7 @@ MAX_RESULTS = 50  # of one card
 LONGEST_TEXT = 2000  # characters of one result
 
 
-class Result(TypedDict, total=False):
+class CardResult(TypedDict, total=False):
     """One result of a hosted tool; each field may be missing."""
 
     title: str
@@ -39,7 +39,7 @@ class Card(TypedDict):
     state: str
     query: str  # the query, search or action, on one line; "" for none
     code: str  # the code that ran, or arguments as indented JSON
-    results: list[Result]
+    results: list[CardResult]
     more: int  # number of results that are left out
     error: str
 
@@ -121,7 +121,7 @@ def _code(item: Item) -> CardFields:
     return {"title": _("Ran code"), "code": str(code or ""), "results": outputs}
 
 
-def _code_output(output: Mapping[str, Any]) -> Result:
+def _code_output(output: Mapping[str, Any]) -> CardResult:
     if output.get("type") == "image":
         return _image(output.get("url"))
     return {"text": _truncate(output.get("logs"))}
@@ -270,7 +270,7 @@ def _records(values: Any) -> Iterable[Mapping[str, Any]]:
     return [value for value in sequence if isinstance(value, Mapping)]
 
 
-def _page(found: Mapping[str, Any]) -> Result:
+def _page(found: Mapping[str, Any]) -> CardResult:
     url = _safe_url(found.get("url"))
     return {"title": _one_line(found.get("title") or url), "url": url}
 
@@ -293,14 +293,14 @@ _PICTURES = {
 }
 
 
-def _image(url: Any) -> Result:
+def _image(url: Any) -> CardResult:
     """An embedded picture is shown; one that would have to be fetched is linked."""
     if not isinstance(url, str) or not url.startswith("data:"):
         return {"title": _("An image"), "url": _safe_url(url)} if _safe_url(url) else {}
     return _inline_image(url.partition(",")[2], None)
 
 
-def _inline_image(data: Any, declared: Any) -> Result:
+def _inline_image(data: Any, declared: Any) -> CardResult:
     """Detects the format from the bytes; the declared one (`form`) is not trusted."""
     if not isinstance(data, str) or not data:
         return {}

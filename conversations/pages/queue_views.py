@@ -53,7 +53,7 @@ class QueuedMessage:
         return self.is_mine and not self.is_taken
 
 
-class Refused(Exception):
+class QueueChangeRefused(Exception):
     """A change that was not made; the text says why and what to do."""
 
 
@@ -78,7 +78,7 @@ def change_waiting(
     turn = get_object_or_404(rows, pk=turn_id, conversation_id=conversation_id)
     try:
         _act(turn, request.POST.get("act", ""), request.POST.get("text", ""))
-    except (APIException, Refused) as exc:
+    except (APIException, QueueChangeRefused) as exc:
         text = request.POST.get("text", "")
         context = {
             **queue_context(turn.conversation, request.user),
@@ -103,7 +103,7 @@ def _act(turn: Turn, act: str, text: str) -> None:
         case "queue" | "steer" | "interrupt":
             send_when(turn, act)
         case _:
-            raise Refused(_("Choose what to do with the message."))
+            raise QueueChangeRefused(_("Choose what to do with the message."))
 
 
 def _with_text(turn: Turn, text: str) -> Sequence[ItemPayload]:
@@ -111,10 +111,10 @@ def _with_text(turn: Turn, text: str) -> Sequence[ItemPayload]:
     text = text.replace("\r\n", "\n").replace("\0", "\N{REPLACEMENT CHARACTER}")
     items = [row.payload for row in turn.items.order_by("position")]
     if len(text.encode()) > settings.MAX_INPUT_SIZE:
-        raise Refused(_TOO_LONG)
+        raise QueueChangeRefused(_TOO_LONG)
     files = [part for item in items for part in _files_of(item)]
     if not text.strip() and not files:
-        raise Refused(_EMPTY)
+        raise QueueChangeRefused(_EMPTY)
     words = [{"type": "input_text", "text": text}] if text.strip() else []
     return [{**items[0], "content": [*files, *words]}] if items else []
 

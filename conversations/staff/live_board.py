@@ -65,7 +65,7 @@ class ProviderLine:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KeyLine:
+class UnavailableKey:
     pk: int
     name: str
     provider: str
@@ -80,7 +80,7 @@ class LiveBoard:
     processes: Sequence[ProcessLine]
     providers: Sequence[ProviderLine]
     is_cut: bool  # more calls were made than were read
-    keys: Sequence[KeyLine]
+    keys: Sequence[UnavailableKey]
     maintenance: Maintenance
 
 
@@ -151,13 +151,13 @@ def nearest_rank(values: Sequence[float], percent: int) -> float | None:
     return sorted(values)[max(0, rank - 1)]
 
 
-def _keys(now: datetime) -> list[KeyLine]:
+def _keys(now: datetime) -> list[UnavailableKey]:
     State = ApiKey.State
     resting = Q(state=State.RESTING, rest_until__gt=now)
     failed = Q(state=State.DISABLED) & ~Q(state_reason="")
     rows = ApiKey.objects.filter(resting | failed).select_related("provider")
     return [
-        KeyLine(
+        UnavailableKey(
             pk=row.pk,
             name=row.label,
             provider=row.provider.name,

@@ -52,7 +52,7 @@ class ImaginedRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
+class RequestCheck:
     name: str
     outcome: Outcome
     text: str = ""
@@ -60,7 +60,7 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class RequestReport:
-    checks: list[Check]
+    checks: list[RequestCheck]
     #: The models that would answer in turn, first the one that is asked.
     models: list[str]
 
@@ -90,40 +90,46 @@ def check_request(request: ImaginedRequest) -> RequestReport:
 # The caller
 
 
-def _checks_of_caller(request: ImaginedRequest) -> Iterator[Check]:
+def _checks_of_caller(request: ImaginedRequest) -> Iterator[RequestCheck]:
     yield _try(_("Maintenance"), maintenance.check_open, _("Messages are accepted."))
     is_active = request.user.is_active
     text = _("May sign in.") if is_active else _("The account is deactivated.")
-    yield Check(_("User"), "passes" if is_active else "refuses", text)
+    yield RequestCheck(_("User"), "passes" if is_active else "refuses", text)
     if request.token is not None:
         yield from _checks_of_token(request, request.token)
     yield from _rate_checks(request)
 
 
-def _checks_of_token(request: ImaginedRequest, token: AccessToken) -> Iterator[Check]:
+def _checks_of_token(
+    request: ImaginedRequest, token: AccessToken
+) -> Iterator[RequestCheck]:
     if token.is_live:
-        yield Check(_("Access token"), "passes", _("It is valid."))
+        yield RequestCheck(_("Access token"), "passes", _("It is valid."))
     else:
-        yield Check(_("Access token"), "refuses", _("It has expired or was revoked."))
+        yield RequestCheck(
+            _("Access token"), "refuses", _("It has expired or was revoked.")
+        )
     scope = SCOPES.get(request.door)
     if scope is None:
         text = _("The pages take no access tokens.")
-        yield Check(_("Scope"), "refuses", text)
+        yield RequestCheck(_("Scope"), "refuses", text)
     elif token.has_scope(scope):
-        yield Check(_("Scope"), "passes", str(scope.value))
+        yield RequestCheck(_("Scope"), "passes", str(scope.value))
     else:
-        yield Check(_("Scope"), "refuses", str(admission.scope_missing(token, scope)))
+        yield RequestCheck(
+            _("Scope"), "refuses", str(admission.scope_missing(token, scope))
+        )
     if not token.networks:
-        yield Check(_("Address"), "unlimited")
+        yield RequestCheck(_("Address"), "unlimited")
     elif is_within(request.address, token.networks):
-        yield Check(_("Address"), "passes", request.address)
+        yield RequestCheck(_("Address"), "passes", request.address)
     else:
         text = _("The token is valid at %(networks)s only.")
         networks = ", ".join(token.networks)
-        yield Check(_("Address"), "refuses", text % {"networks": networks})
+        yield RequestCheck(_("Address"), "refuses", text % {"networks": networks})
 
 
-def _rate_checks(request: ImaginedRequest) -> Iterator[Check]:
+def _rate_checks(request: ImaginedRequest) -> Iterator[RequestCheck]:
     owner, requests, tokens = admission.charges_of_request(
         request.user, request.token, request.prompt_tokens
     )
@@ -131,9 +137,9 @@ def _rate_checks(request: ImaginedRequest) -> Iterator[Check]:
     yield _rate_check(_("Tokens a minute"), owner, tokens)
 
 
-def _rate_check(name: str, owner: str, charges: list[Charge]) -> Check:
+def _rate_check(name: str, owner: str, charges: list[Charge]) -> RequestCheck:
     if not charges:
-        return Check(name, "unlimited")
+        return RequestCheck(name, "unlimited")
     looked_at = [replace(each, is_taken=False) for each in charges]
     verdict = rate_limits.take(owner, looked_at)
     text = "; ".join(
@@ -145,26 +151,26 @@ def _rate_check(name: str, owner: str, charges: list[Charge]) -> Check:
         }
         for bucket in verdict.buckets
     )
-    return Check(name, "passes" if verdict.is_allowed else "refuses", text)
+    return RequestCheck(name, "passes" if verdict.is_allowed else "refuses", text)
 
 
 # The model
 
 
-def _find_route(request: ImaginedRequest) -> tuple[Route | None, Check]:
+def _find_route(request: ImaginedRequest) -> tuple[Route | None, RequestCheck]:
     name = _("Model")
     try:
         model = router.find_model(request.model or None, user=request.user)
         route = router.route_of(model, user=request.user)
     except LLMError as exc:
-        return None, Check(name, "refuses", str(exc))
-    return route, Check(name, "passes", route.name)
+        return None, RequestCheck(name, "refuses", str(exc))
+    return route, RequestCheck(name, "passes", route.name)
 
 
-def _checks_of_model(request: ImaginedRequest, route: Route) -> Iterator[Check]:
+def _checks_of_model(request: ImaginedRequest, route: Route) -> Iterator[RequestCheck]:
     token = request.token
     if token is not None and not token.model_ids:
-        yield Check(_("Models of the token"), "unlimited")
+        yield RequestCheck(_("Models of the token"), "unlimited")
     elif token is not None:
         yield _try(
             _("Models of the token"),
@@ -205,23 +211,25 @@ def _reserved(request: ImaginedRequest) -> int:
     return request.max_output_tokens or RESERVED_OUTPUT
 
 
-def _limit_check(limit: LimitLeft, needed: int | None) -> Check:
+def _limit_check(limit: LimitLeft, needed: int | None) -> RequestCheck:
     """As `Meter.admit` and `admit_message` decide, at this moment."""
     values = {"period": limit.period_label, "whose": limit.kind_label}
     name = _("Limit %(period)s (%(whose)s)") % values
     name += f", {limit.model_name}" if limit.model_name else ""
     if needed is None:
-        return Check(name, "refuses", str(PriceUnknown.__doc__ or ""))
-    return Check(name, "passes" if needed <= limit.left else "refuses", limit.words)
+        return RequestCheck(name, "refuses", str(PriceUnknown.__doc__ or ""))
+    return RequestCheck(
+        name, "passes" if needed <= limit.left else "refuses", limit.words
+    )
 
 
-def _budget_check(token: AccessToken, amount: int | None) -> Check:
+def _budget_check(token: AccessToken, amount: int | None) -> RequestCheck:
     """As `budget.reserve` decides, at this moment."""
     name, limit = _("Budget"), token.budget_nanos
     if limit is None:
-        return Check(name, "unlimited")
+        return RequestCheck(name, "unlimited")
     if amount is None:
-        return Check(name, "refuses", str(PriceUnknown.__doc__ or ""))
+        return RequestCheck(name, "refuses", str(PriceUnknown.__doc__ or ""))
     spent, reserved = budget.balance_of(token)
     text = _("It may cost %(cost)s; %(left)s of %(budget)s are left.") % {
         "cost": _dollars(amount),
@@ -229,16 +237,16 @@ def _budget_check(token: AccessToken, amount: int | None) -> Check:
         "budget": _dollars(limit),
     }
     fits = spent + reserved + amount <= limit
-    return Check(name, "passes" if fits else "refuses", text)
+    return RequestCheck(name, "passes" if fits else "refuses", text)
 
 
 def _dollars(nanos: int) -> str:
     return f"${nanos / NANOS_PER_DOLLAR:,.6f}"
 
 
-def _try(name: str, check: Callable[[], Any], text: str) -> Check:
+def _try(name: str, check: Callable[[], Any], text: str) -> RequestCheck:
     try:
         check()
     except (LLMError, UnderMaintenance) as exc:
-        return Check(name, "refuses", str(exc))
-    return Check(name, "passes", text)
+        return RequestCheck(name, "refuses", str(exc))
+    return RequestCheck(name, "passes", text)

@@ -30,9 +30,9 @@ def _drop(share: float) -> None:
     """Drop some announcements of Redis and PostgreSQL to this process, and write their
     kinds into the file `dropped`."""
     from conversations.engine.postgresql.bus import EVENTS, PostgresBus
-    from conversations.engine.redis.pubsub import Bus
+    from conversations.engine.redis.pubsub import RedisBus
 
-    take, dice = Bus.dispatch, random.Random(7)
+    take, dice = RedisBus.dispatch, random.Random(7)
     take_notice = PostgresBus.dispatch
 
     def sometimes(bus, reply) -> None:
@@ -51,5 +51,5 @@ def _drop(share: float) -> None:
         with (Path(settings.DATA) / "dropped").open("a") as dropped:
             dropped.write(f"{kind}\n")
 
-    Bus.dispatch = sometimes
+    RedisBus.dispatch = sometimes
     PostgresBus.dispatch = sometimes_a_notice

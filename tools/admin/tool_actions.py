@@ -23,7 +23,7 @@ from llm.admin import (
 from tools.models import Tool, ToolVersion
 
 
-class ApprovalForm(forms.Form):
+class ApprovalSettingForm(forms.Form):
     approval = forms.ChoiceField(
         label=gettext_lazy("Approval"),
         required=False,
@@ -89,7 +89,7 @@ class ToolActionsMixin(GroupRightsMixin):
     def set_approval(
         self, request: HttpRequest, rows: QuerySet[Tool]
     ) -> HttpResponse | None:
-        form = filled_form(request, ApprovalForm)
+        form = filled_form(request, ApprovalSettingForm)
         if not form.is_bound or not form.is_valid():
             return ask_about_rows(
                 self,

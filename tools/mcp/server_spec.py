@@ -33,7 +33,7 @@ class TokenStore(Protocol):
     async def release(self) -> None: ...
 
 
-class Notice(Protocol):
+class SessionObserver(Protocol):
     """Receives listings and errors of sessions, so that staff can see them."""
 
     async def report_listing(
@@ -174,7 +174,7 @@ class ServerSpec:
     allowed_tools: frozenset[str] | None = None  # by the server's names; None for all
     networks: tuple[Network, ...] = ()  # private networks that it may be in
     timeout: float = DEFAULT_TIMEOUT  # seconds, for connecting and for listing
-    notice: Notice | None = field(default=None, repr=False)
+    notice: SessionObserver | None = field(default=None, repr=False)
 
     @property
     def title(self) -> str:

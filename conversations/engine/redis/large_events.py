@@ -5,10 +5,10 @@ from __future__ import annotations
 from redis.exceptions import ConnectionError as RedisConnectionError
 
 from conversations.engine.redis.encoding import CHUNK_SIZE, UNFINISHED_EXPIRY
-from conversations.engine.redis.pubsub import Bus
+from conversations.engine.redis.pubsub import RedisBus
 
 
-async def store_large_event(bus: Bus, key: str, data: bytes) -> None:
+async def store_large_event(bus: RedisBus, key: str, data: bytes) -> None:
     """Write an event in chunks, so that Redis replies in time to other commands too.
 
     Raises redis' ConnectionError if Redis has lost the earlier chunks.

@@ -29,7 +29,7 @@ from conversations.engine.redis.encoding import (
     stream_key,
 )
 from conversations.engine.redis.large_events import store_large_event
-from conversations.engine.redis.pubsub import REDIS_ERRORS, Bus
+from conversations.engine.redis.pubsub import REDIS_ERRORS, RedisBus
 from conversations.engine.redis.resp import Command, Reply
 from conversations.engine.redis.stream_repair import verify
 from conversations.engine.shared_log.publisher import (
@@ -56,7 +56,7 @@ redis.call('PUBLISH', ARGV[1], ARGV[2] .. ' ' .. ARGV[4])
 class RedisPublisher(LogPublisher):
     largest = LARGE
 
-    def __init__(self, bus: Bus) -> None:
+    def __init__(self, bus: RedisBus) -> None:
         super().__init__()
         self._bus = bus
         self._task: asyncio.Task[None] | None = None

@@ -36,7 +36,7 @@ BACKOFF = 1.0  # seconds; longest pause between two attempts
 OnNotification = Callable[[str, list[str]], None]
 
 
-class Bus:
+class RedisBus:
     """Calls `on_notification` for every notification received."""
 
     def __init__(self, url: str, on_notification: OnNotification) -> None:

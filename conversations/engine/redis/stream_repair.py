@@ -11,7 +11,7 @@ from conversations.engine.redis.encoding import (
     UNFINISHED_EXPIRY,
     stream_key,
 )
-from conversations.engine.redis.pubsub import Bus
+from conversations.engine.redis.pubsub import RedisBus
 from conversations.engine.shared_log.run_log import RunLog
 
 #: Write a whole log again, unless a later epoch has begun.
@@ -29,7 +29,7 @@ return 1
 """
 
 
-async def verify(bus: Bus, log: RunLog) -> None:
+async def verify(bus: RedisBus, log: RunLog) -> None:
     """Make Redis hold all batches up to `sent`, and none of another epoch."""
     key = stream_key(log.turn_id)
     async with bus.redis.pipeline(transaction=False) as pipeline:
@@ -50,7 +50,7 @@ async def verify(bus: Bus, log: RunLog) -> None:
     log.is_verified = True
 
 
-async def _restore(bus: Bus, key: str, log: RunLog) -> None:
+async def _restore(bus: RedisBus, key: str, log: RunLog) -> None:
     whole = [part for batch in log.batches for part in batch]
     expiry = FINISHED_EXPIRY if log.ended else UNFINISHED_EXPIRY
     done: Any = bus.redis.eval(

@@ -20,7 +20,7 @@ from conversations.engine.redis.encoding import (
     large_event_key,
     stream_key,
 )
-from conversations.engine.redis.pubsub import REDIS_ERRORS, Bus
+from conversations.engine.redis.pubsub import REDIS_ERRORS, RedisBus
 from conversations.engine.redis.resp import Command
 from conversations.engine.shared_log.batches import STORED_SEPARATELY
 from conversations.engine.shared_log.subscriber import (
@@ -33,7 +33,7 @@ from conversations.engine.shared_log.subscriber import (
 
 
 class RedisSubscriber(LogSubscriber):
-    def __init__(self, bus: Bus) -> None:
+    def __init__(self, bus: RedisBus) -> None:
         super().__init__(REDIS_ERRORS, "Redis")
         self._bus = bus
         self._fetching: set[asyncio.Task[None]] = set()

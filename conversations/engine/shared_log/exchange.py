@@ -16,7 +16,7 @@ def open_exchange(on_notification: OnNotification) -> tuple[Bus, SharedLog]:
     if settings.REDIS_URL:
         from conversations.engine.redis import event_log, pubsub
 
-        redis_bus = pubsub.Bus(settings.REDIS_URL, on_notification)
+        redis_bus = pubsub.RedisBus(settings.REDIS_URL, on_notification)
         return redis_bus, event_log.RedisLog(redis_bus)
     from conversations.engine.postgresql.bus import PostgresBus
     from conversations.engine.postgresql.event_log import PostgresLog

@@ -14,7 +14,7 @@ from collections import Counter
 from conversations.engine.database.executor import Database
 from conversations.engine.process.engine_tasks import EngineTasks
 from conversations.engine.webhooks import delivery_store
-from conversations.engine.webhooks.delivery_store import Outcome
+from conversations.engine.webhooks.delivery_store import DeliveryOutcome
 from conversations.engine.webhooks.mail import send_mail, write_mail
 from conversations.engine.webhooks.sending import send
 from conversations.models.webhooks.delivery import Delivery
@@ -79,17 +79,17 @@ class Deliveries:
             del self._in_flight[pk]
         await self.run_due()
 
-    async def _attempt(self, delivery: Delivery) -> Outcome:
+    async def _attempt(self, delivery: Delivery) -> DeliveryOutcome:
         try:
             if delivery.endpoint is not None:
                 return await send(delivery, delivery.endpoint)
             mail = await self._database.read(write_mail, delivery)
             if mail is None:
-                return Outcome(is_skipped=True)
+                return DeliveryOutcome(is_skipped=True)
             return await asyncio.to_thread(send_mail, mail)
         except asyncio.CancelledError:  # the process drains
             await self._database.write(delivery_store.give_back, delivery)
             raise
         except Exception as exc:
             logger.error("delivery %s failed: %s", delivery.pk, format_trace(exc))
-            return Outcome(error=_FAULT)
+            return DeliveryOutcome(error=_FAULT)

@@ -33,7 +33,7 @@ LONGEST_FAILING = timedelta(days=5)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class DeliveryOutcome:
     """What came of an attempt; without an error it was delivered."""
 
     status: int | None = None
@@ -82,7 +82,7 @@ def _same_attempt(delivery: Delivery) -> Any:
 
 
 @transaction.atomic
-def record(delivery: Delivery, outcome: Outcome) -> None:
+def record(delivery: Delivery, outcome: DeliveryOutcome) -> None:
     """Store the outcome, with the delivery's next attempt and its endpoint's state."""
     now = timezone.now()
     changed: dict[str, Any] = {
@@ -102,7 +102,7 @@ def record(delivery: Delivery, outcome: Outcome) -> None:
 
 
 def _after_failure(
-    delivery: Delivery, outcome: Outcome, now: datetime
+    delivery: Delivery, outcome: DeliveryOutcome, now: datetime
 ) -> dict[str, Any]:
     wanted = now + max(delay_after(delivery.attempts), outcome.retry_after)
     if outcome.is_final or wanted > delivery.expires_at:
@@ -119,7 +119,7 @@ def delay_after(attempts: int) -> timedelta:
 
 
 def _record_at_endpoint(
-    endpoint: WebhookEndpoint, outcome: Outcome, now: datetime
+    endpoint: WebhookEndpoint, outcome: DeliveryOutcome, now: datetime
 ) -> None:
     rows = WebhookEndpoint.objects.filter(pk=endpoint.pk)
     if not outcome.error:

@@ -15,7 +15,7 @@ from django.utils import translation
 from django.utils.translation import gettext as _
 
 from conversations.access.webhooks.outbox import MAIL_OF_TURN
-from conversations.engine.webhooks.delivery_store import Outcome
+from conversations.engine.webhooks.delivery_store import DeliveryOutcome
 from conversations.models import Conversation, LastSeen, TitleSource, Turn
 from conversations.models.user_settings import UserSettings
 from conversations.models.webhooks.delivery import Delivery
@@ -38,14 +38,16 @@ def write_mail(delivery: Delivery) -> EmailMessage | None:
     return EmailMessage(f"Parley: {subject}", body, to=[user.email])
 
 
-def send_mail(mail: EmailMessage) -> Outcome:
+def send_mail(mail: EmailMessage) -> DeliveryOutcome:
     """Without the database."""
     try:
         mail.send()
     except (SMTPException, OSError) as exc:
         # Its text may have the address.
-        return Outcome(error=f"The mail server refused it ({type(exc).__name__}).")
-    return Outcome()
+        return DeliveryOutcome(
+            error=f"The mail server refused it ({type(exc).__name__})."
+        )
+    return DeliveryOutcome()
 
 
 def _write(delivery: Delivery, user: Any) -> tuple[str, list[str]] | None:

@@ -10,7 +10,7 @@ from http import HTTPStatus
 
 import orjson
 
-from conversations.engine.webhooks.delivery_store import Outcome
+from conversations.engine.webhooks.delivery_store import DeliveryOutcome
 from conversations.models.webhooks.delivery import Delivery
 from conversations.models.webhooks.endpoint import WebhookEndpoint
 from conversations.models.webhooks.signature import sign
@@ -24,15 +24,15 @@ LIMITS = Limits(size=64 * 1024, connect=10, total=20, redirects=0)
 LONGEST_WAIT = timedelta(days=1)  # that a receiver may ask for
 
 
-async def send(delivery: Delivery, endpoint: WebhookEndpoint) -> Outcome:
+async def send(delivery: Delivery, endpoint: WebhookEndpoint) -> DeliveryOutcome:
     """Raises nothing but CancelledError."""
     try:
         request = build_request(delivery, endpoint)
         answer = await fetch(request, allow=endpoint.allowed_networks, limits=LIMITS)
     except SecretUnavailable:
-        return Outcome(error="Its secret cannot be decrypted; make a new one.")
+        return DeliveryOutcome(error="Its secret cannot be decrypted; make a new one.")
     except FetchError as exc:
-        return Outcome(error=_sentence(str(exc)))
+        return DeliveryOutcome(error=_sentence(str(exc)))
     return judge_answer(answer)
 
 
@@ -56,14 +56,14 @@ def build_request(delivery: Delivery, endpoint: WebhookEndpoint) -> OutgoingRequ
     )
 
 
-def judge_answer(answer: FetchedResponse) -> Outcome:
+def judge_answer(answer: FetchedResponse) -> DeliveryOutcome:
     status = answer.status
     if 200 <= status < 300:
-        return Outcome(status=status)
+        return DeliveryOutcome(status=status)
     if 300 <= status < 400:
         error = f"The receiver redirects ({status}); enter its final address."
-        return Outcome(status=status, error=error)
-    return Outcome(
+        return DeliveryOutcome(status=status, error=error)
+    return DeliveryOutcome(
         status=status,
         error=f"The receiver answered {status}.",
         retry_after=_read_retry_after(answer.headers),

@@ -73,7 +73,7 @@ class IdentityAdapter(DefaultSocialAccountAdapter):
                 sociallogin.connect(request, owner)
         except OtherPerson:
             _refuse(request, provider, _MIXED_UP)
-        except admission.Refused as exc:
+        except admission.SignInRefused as exc:
             _refuse(request, provider, exc.why)
 
     def is_open_for_signup(

@@ -33,38 +33,38 @@ _NO_ACCOUNT = _(
 )
 
 
-class Refused(Exception):
+class SignInRefused(Exception):
     def __init__(self, why: str | Promise) -> None:
         super().__init__()
         self.why = why
 
 
 def check_known(provider: IdentityProvider, verified_email: str, user: Any) -> None:
-    """Of an identity that has its account. Raises Refused."""
+    """Of an identity that has its account. Raises SignInRefused."""
     check_domain(provider, verified_email)
     if not user.is_active:
-        raise Refused(_INACTIVE)
+        raise SignInRefused(_INACTIVE)
 
 
 def check_domain(provider: IdentityProvider, verified_email: str) -> None:
-    """Raises Refused."""
+    """Raises SignInRefused."""
     if not is_in_domains(provider, verified_email):
-        raise Refused(_WRONG_DOMAIN)
+        raise SignInRefused(_WRONG_DOMAIN)
 
 
 def find_account(provider: IdentityProvider, verified_email: str) -> Any:
     """The account to connect a new identity to; None if it gets a new one. Raises
-    Refused."""
+    SignInRefused."""
     check_domain(provider, verified_email)
     owners = _find_owners(verified_email)
     if owners:
         if not _may_connect(provider, owners):
-            raise Refused(_ADDRESS_TAKEN)
+            raise SignInRefused(_ADDRESS_TAKEN)
         check_known(provider, verified_email, owners[0])
         return owners[0]
     if not may_make_account(provider, verified_email):
         is_by_invitation = provider.new_accounts == provider.NewAccounts.INVITED
-        raise Refused(_NOT_INVITED if is_by_invitation else _NO_ACCOUNT)
+        raise SignInRefused(_NOT_INVITED if is_by_invitation else _NO_ACCOUNT)
     return None
 
 

@@ -62,7 +62,7 @@ def _find_user(provider: IdentityProvider, person: directory.Person) -> Any:
         with transaction.atomic():
             user = _find_or_make_account(provider, person, email)
             sync_groups(provider, user, person.attributes)
-    except admission.Refused as exc:
+    except admission.SignInRefused as exc:
         logger.warning("sign-in by %s refused: %.60s", provider.slug, exc.why)
         return None
     return user
@@ -71,7 +71,7 @@ def _find_user(provider: IdentityProvider, person: directory.Person) -> Any:
 def _find_or_make_account(
     provider: IdentityProvider, person: directory.Person, email: str
 ) -> Any:
-    """Raises Refused."""
+    """Raises SignInRefused."""
     known = SocialAccount.objects.filter(provider=provider.slug, uid=person.uid)
     if identity := known.select_related("user").first():
         admission.check_known(provider, email, identity.user)

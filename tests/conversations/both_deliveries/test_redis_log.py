@@ -16,7 +16,7 @@ from conversations.engine.redis import large_events
 from conversations.engine.redis import subscriber as mirrors
 from conversations.engine.redis.encoding import LARGE, large_event_key, stream_key
 from conversations.engine.redis.event_log import RedisLog
-from conversations.engine.redis.pubsub import Bus
+from conversations.engine.redis.pubsub import RedisBus
 from conversations.engine.shared_log import run_log
 from conversations.engine.shared_log.batches import encode_line, pack, unpack
 from llm.wire.deltas import CloseDelta, TextDelta
@@ -34,7 +34,7 @@ class Process:
     """What of the engine has to do with Redis, as each process has it."""
 
     def __init__(self, url: str, *, deaf: bool = False) -> None:
-        self.bus = Bus(url, lambda kind, ids: None)
+        self.bus = RedisBus(url, lambda kind, ids: None)
         self.log = RedisLog(self.bus)
         if deaf:  # to all that is published
             self.bus.subscribe = lambda turn_id, subscriber: None

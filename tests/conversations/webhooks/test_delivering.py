@@ -284,8 +284,8 @@ async def test_an_older_attempt_changes_nothing_of_a_newer_one(make_endpoint):
     await Delivery.objects.aupdate(lease_until=None)
     newer = await sync_to_async(delivery_store.claim)(row.pk)
     record = sync_to_async(delivery_store.record)
-    await record(newer, delivery_store.Outcome(status=200))
-    await record(older, delivery_store.Outcome(status=500, error="It failed."))
+    await record(newer, delivery_store.DeliveryOutcome(status=200))
+    await record(older, delivery_store.DeliveryOutcome(status=500, error="It failed."))
     assert (await reload(row)).state == "delivered"
 
 
