@@ -173,12 +173,14 @@ class GatewayRequest:
     def dropped_names(self, degraded: Iterable[str]) -> list[str]:
         """What was dropped or changed: tools, fields that the host's API does not have,
         and the options in `degraded`. A client of the host's own API is told only of
-        those that it lets the server drop."""
+        those that it lets the server drop, and of proofs."""
         droppable = self.droppable
         options = [
             each
             for each in degraded
-            if not self.host_speaks_dialect or _option_of(each) in droppable
+            if not self.host_speaks_dialect
+            or _option_of(each) in droppable
+            or each.startswith("input (")  # proofs that the host has refused
         ]
         lost: Sequence[str] = self.lost_options
         if not self.host_speaks_dialect:

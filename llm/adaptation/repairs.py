@@ -19,6 +19,7 @@ from typing import Any
 
 from llm.errors import BadRequest, LLMError
 from llm.wire.codec import Codec
+from llm.wire.codecs.anthropic.forwarding import without_thinking
 from llm.wire.codecs.openai_chat.codec import OpenAIChatCodec
 from llm.wire.codecs.openai_responses.codec import OpenAIResponsesCodec
 from llm.wire.items import Item
@@ -47,6 +48,19 @@ def find(
         for repair in rule(_Refusal(error, request, codec, ignore_invalid)):
             return repair
     return None
+
+
+def find_in_body(error: LLMError, request: Request) -> Repair | None:
+    """The repair of a client's own body: without the thinking of the turn that the
+    host names, which another of its models has written."""
+    body = request.forwarded
+    found = _REFUSED_MESSAGE.search(error.detail)
+    if body is None or body.api != "anthropic" or found is None:
+        return None
+    if (fields := without_thinking(body.fields, int(found[1]))) is None:
+        return None
+    less = replace(request, forwarded=replace(body, fields=fields))
+    return Repair(_UNTHOUGHT, lambda request: less)
 
 
 def concerns_proofs(error: LLMError) -> bool:
@@ -89,6 +103,8 @@ _REASONING = re.compile(
     r"|encrypted content.{0,80}could not be",
     re.IGNORECASE | re.DOTALL,
 )
+_REFUSED_MESSAGE = re.compile(r"messages\.(\d{1,6})\.content\.")
+_UNTHOUGHT = "input (without reasoning)"
 _THOUGHTS = frozenset({"thinking", "redacted_thinking"})
 
 
@@ -97,7 +113,7 @@ def _repair_proofs(refusal: _Refusal) -> Iterator[Repair]:
     if not any(request.proof(item) is not None for item in request.items):
         return
     if refusal.matches(_THINKING) and _without_thinking(request) != request:
-        yield Repair("input (without reasoning)", _without_thinking)
+        yield Repair(_UNTHOUGHT, _without_thinking)
     elif refusal.matches(_SIGNATURES) or refusal.matches(_REASONING):
         yield Repair("input (without proofs)", _without_proofs)
 

@@ -40,6 +40,7 @@ from llm.wire.request import Request
 
 logger = logging.getLogger(__name__)
 
+_MAX_REPAIRED_TURNS = 4  # of a client's body; each is a call
 _START_OVER = Repair("background_resume", lambda r: replace(r, resumes=None))
 
 
@@ -162,6 +163,7 @@ class RetryState:
     _attempts: int = 1  # of this route
     _corrections: int = 0  # requests that correct an answer
     _is_repaired: bool = False
+    _repaired_turns: int = 0
 
     async def start(self) -> None:
         """Begin the first attempt. Raises LLMError."""
@@ -298,12 +300,18 @@ class RetryState:
         return self._adaptation
 
     def _repair_forwarded(self, error: LLMError) -> Adaptation | None:
-        """The client's request in canonical form, without the proofs that the host did
-        not accept: those of the model that the client used before."""
+        """The client's request without the proofs that the host did not accept: those
+        of the model that the client used before. Turn by turn if the host names them,
+        else all of them, in canonical form."""
         route, body = self.route, self._adaptation.request.forwarded
         assert body is not None, "the caller has checked"
         if self._is_repaired or not repairs.concerns_proofs(error):
             return None
+        if self._repaired_turns < _MAX_REPAIRED_TURNS:
+            self._repaired_turns += 1
+            if less := repairs.find_in_body(error, self._adaptation.request):
+                self._adaptation = self._adaptation.with_repair(less, route)
+                return self._adaptation
         try:
             request = convert(body, route)
             repair = repairs.find(error, request, route.endpoint.codec)
@@ -327,6 +335,7 @@ class RetryState:
             except LLMError:
                 continue  # this model cannot take the request, or not now
             self.route, self._attempts, self._is_repaired = route, 1, False
+            self._repaired_turns = 0
             return self._adaptation
         return None
 

@@ -8,12 +8,15 @@ or with one of this server, citations without an index, and ids that Anthropic r
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
 from llm.wire.forwarding.codec import change_objects
 from llm.wire.forwarding.sealed_text import is_sealed
 from llm.wire.items import is_portable_call_id
+
+_THOUGHTS = ("redacted_thinking", "thinking")
 
 
 def fit_body(body: dict[str, Any]) -> dict[str, Any]:
@@ -41,6 +44,41 @@ def has_lost_thinking(body: Any) -> bool:
         elif any(block.get("type") != "tool_result" for block in blocks):
             return False
     return False
+
+
+def without_thinking(body: Mapping[str, Any], number: int) -> dict[str, Any] | None:
+    """`body` without the thinking of the turn that message `number` belongs to, as
+    Anthropic counts them: one model has written all of it. None if there is none."""
+    messages = change_objects(body.get("messages"), _fit_message)
+    if not isinstance(messages, list) or number >= len(messages):
+        return None
+    begin = end = number
+    while begin > 0 and not _is_question(messages[begin]):
+        begin -= 1
+    while end < len(messages) and (end == number or not _is_question(messages[end])):
+        end += 1
+    turn = change_objects(messages[begin:end], _without_thoughts)
+    rest = [*messages[:begin], *turn, *messages[end:]]
+    return None if rest == messages else {**body, "messages": rest}
+
+
+def _is_question(message: Any) -> bool:
+    """Whether a user says something, rather than giving results of tools."""
+    if not isinstance(message, dict) or message.get("role") == "assistant":
+        return False
+    return any(block.get("type") != "tool_result" for block in _blocks(message))
+
+
+def _without_thoughts(message: dict[str, Any]) -> dict[str, Any] | None:
+    content = message.get("content")
+    if message.get("role") != "assistant" or not isinstance(content, list):
+        return message
+    rest = change_objects(content, _unless_thought)
+    return {**message, "content": rest} if rest else None
+
+
+def _unless_thought(block: dict[str, Any]) -> dict[str, Any] | None:
+    return None if block.get("type") in _THOUGHTS else block
 
 
 def _blocks(message: dict[str, Any]) -> list[dict[str, Any]]:

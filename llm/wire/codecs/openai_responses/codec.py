@@ -154,6 +154,7 @@ class OpenAIResponsesCodec:
             body,
             developer_role=self.developer_role,
             strict_schemas=self.strict_schemas,
+            reports_own_calls=self.hosted_tools == "xai",
         )
 
     def degraded(self, request: Request) -> list[str]:
@@ -206,8 +207,10 @@ class OpenAIResponsesCodec:
         )
         return wire
 
-    def _encode_prefix(self, request: Request) -> EncodedPrefix:
+    def _encode_prefix(self, request: Request) -> EncodedPrefix | None:
         wire = self._build_input(request)
+        if wire.is_cut:  # its output may be among the next items
+            return None
         notes = frozenset({"reasoned"} if wire.has_encrypted_reasoning else ())
         return EncodedPrefix(
             encode_messages(wire.items[:-1]), frozenset(wire.used_call_ids), notes
@@ -218,6 +221,7 @@ class OpenAIResponsesCodec:
             request,
             developer_role=self.developer_role,
             phases="phase" in self.options,
+            reports_own_calls=self.hosted_tools == "xai",
         )
 
     def _tools(self, request: Request) -> dict[str, Any]:

@@ -16,17 +16,24 @@ from llm.wire.forwarding.codec import change_objects
 
 #: Ids that `items.new_id` makes: 12 hexadecimal digits of the time, and 20 more.
 _OWN_ID = re.compile(r"[a-z]+_01[89a-f][0-9a-f]{29}")
+_CUSTOM_CALL, _CUSTOM_OUTPUT = "custom_tool_call", "custom_tool_call_output"
 #: Fields that this server serves from its own database.
 SERVED = frozenset({"background", "conversation", "previous_response_id"})
 
 
 def fit_body(
-    body: dict[str, Any], *, developer_role: bool, strict_schemas: bool
+    body: dict[str, Any],
+    *,
+    developer_role: bool,
+    strict_schemas: bool,
+    reports_own_calls: bool,
 ) -> dict[str, Any]:
     """Change `body` in place, and none of its values."""
     for name in SERVED.intersection(body):
         del body[name]
     body["store"] = False
+    if not reports_own_calls and isinstance(items := body.get("input"), list):
+        body["input"] = _without_xai_calls(items, body.get("tools"))
     if not developer_role:
         body["input"] = change_objects(body.get("input"), _as_system)
     if not strict_schemas:
@@ -54,6 +61,22 @@ def _is_own(item: dict[str, Any]) -> bool:
     if isinstance(kind, str) and kind.startswith("parley:"):
         return True
     return any(name.startswith("parley:") for name in item)
+
+
+def _without_xai_calls(items: list[Any], tools: Any) -> Any:
+    """Without calls of xAI's own tools, for whose outputs other hosts wait."""
+    objects = [item for item in items if isinstance(item, dict)]
+    if not any(item.get("type") == _CUSTOM_CALL for item in objects):
+        return items
+    answered = [i.get("call_id") for i in objects if i.get("type") == _CUSTOM_OUTPUT]
+    offered = tools if isinstance(tools, list) else ()
+    own = [tool.get("name") for tool in offered if isinstance(tool, dict)]
+
+    def unless_xais(item: dict[str, Any]) -> dict[str, Any] | None:
+        is_call = item.get("type") == _CUSTOM_CALL and item.get("name") not in own
+        return None if is_call and item.get("call_id") not in answered else item
+
+    return change_objects(items, unless_xais)
 
 
 def _as_system(item: dict[str, Any]) -> dict[str, Any]:

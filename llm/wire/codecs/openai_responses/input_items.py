@@ -40,13 +40,22 @@ class ResponsesInput:
     receipts, which cannot, are left out.
     """
 
-    def __init__(self, request: Request, *, developer_role: bool, phases: bool) -> None:
+    def __init__(
+        self,
+        request: Request,
+        *,
+        developer_role: bool,
+        phases: bool,
+        reports_own_calls: bool,
+    ) -> None:
         self.items: list[dict[str, Any]] = []
         self.has_encrypted_reasoning = False  # the items contain encrypted reasoning
         self.used_call_ids: set[str] = set()  # call ids that the items use
+        self.is_cut = False  # a call without an output was left out
         self._request = request
         self._developer_role = developer_role
         self._phases = phases
+        self._reports_own_calls = reports_own_calls
         self._call_ids: dict[str, str] = {}  # canonical to the wire's
         self._answered = call_ids_with_output(request.items)
         #: Approval requests, our ids to the wire's.
@@ -69,12 +78,21 @@ class ResponsesInput:
                 self.has_encrypted_reasoning |= bool(raw.get("encrypted_content"))
                 self.items.append(raw)
         elif raw is not None:
+            if self._is_xais_call(item):
+                self.is_cut = True
+                return
             if self._ids_are_valid or kind not in _RECEIPTS:
                 self.items.append(self._replay(kind, item, raw))
                 self._remember_id(kind, item, raw)
         else:
             self._ids_are_valid = True  # not the assistant's: a new answer follows
             self._rebuild(kind, item)
+
+    def _is_xais_call(self, item: Item) -> bool:
+        """Whether it is a call of a tool of xAI's own: others wait for its output."""
+        if self._reports_own_calls or item.get("type") != "custom_tool_call":
+            return False
+        return item["call_id"] not in self._answered
 
     def _is_replayable(self, raw: Any, following: Item | None) -> bool:
         if not raw or not (raw.get("encrypted_content") or raw.get("content")):
