@@ -44,6 +44,7 @@ __all__ = [
     "TurnDeleted",
     "Write",
     "announce_branches",
+    "announce_decision",
     "announce_queue",
     "announce_rename",
     "cancel",
@@ -195,6 +196,14 @@ def notify_decision(question: Question) -> None:
     turn_id = question.tool_call.turn_id
     if _engine is not None:
         _engine.loop.call_soon_threadsafe(_engine.notify_decision, turn_id, question.pk)
+
+
+def announce_decision(question: Question) -> None:
+    """Show in the conversation's open pages that a person has answered a question."""
+    conversation_id = question.tool_call.turn.conversation_id
+    if _engine is not None:
+        announce = _engine.announce_decision
+        _engine.loop.call_soon_threadsafe(announce, conversation_id, question.pk)
 
 
 def cancel_call(call: ToolCall) -> None:

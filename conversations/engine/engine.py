@@ -28,6 +28,7 @@ from conversations.engine.heartbeat import Heartbeat
 from conversations.engine.maintenance.schedule import CHECK_INTERVAL, Schedule
 from conversations.engine.notifications import (
     announce_branches,
+    announce_decision,
     announce_queue,
     announce_title,
     announce_turn,
@@ -184,6 +185,10 @@ class Engine:
 
     def announce_queue(self, conversation_id: str) -> None:
         self.tasks.create(announce_queue(conversation_id), name="notify")
+
+    def announce_decision(self, conversation_id: str, question_id: str) -> None:
+        announcing = announce_decision(conversation_id, question_id)
+        self.tasks.create(announcing, name="notify")
 
     def announce_branches(self, conversation_id: str) -> None:
         self.tasks.create(announce_branches(conversation_id), name="notify")

@@ -56,6 +56,16 @@ async def announce_queue(conversation_id: str) -> None:
         await layer.group_send(group_of(conversation_id), {"type": "queue.changed"})
 
 
+async def announce_decision(conversation_id: str, question_id: str) -> None:
+    """Tell the conversation's open pages that a person has answered a question. The
+    turn may wait for more answers, and has no events until then."""
+    layer = get_channel_layer()
+    if layer is not None:
+        await layer.group_send(
+            group_of(conversation_id), {"type": "question.decided", "id": question_id}
+        )
+
+
 async def announce_branches(conversation_id: str) -> None:
     """Tell the conversation's open pages that its branches have changed."""
     layer = get_channel_layer()

@@ -198,10 +198,13 @@ class Question(models.Model):
 
     @property
     def is_edited(self) -> bool:
-        return self.kind == self.Kind.APPROVAL and self.answer not in (
-            None,
-            self.arguments,
-        )
+        is_approved = self.kind == self.Kind.APPROVAL and self.answer is not None
+        return is_approved and self.answer != (self.arguments or {})
+
+    @property
+    def given_arguments(self) -> Any:
+        """Of an approval: what the tool runs with; a person may have changed it."""
+        return self.answer if self.is_edited else self.arguments
 
     @property
     def sign_in_url(self) -> str:

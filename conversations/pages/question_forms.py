@@ -18,6 +18,7 @@ from typing import Any, cast
 from django import forms
 from django.conf import settings
 from django.core.exceptions import ValidationError
+from django.utils.text import capfirst
 from django.utils.translation import gettext
 
 from conversations import engine
@@ -61,12 +62,13 @@ class QuestionForm(forms.Form):
                 user, action, note=self.cleaned_data["note"], **answer
             )
         except ValidationError as exc:
-            self.add_error(None, exc.messages)
+            self.add_error(None, [capfirst(words) for words in exc.messages])
             return False
         if is_turn_ready:
             turn = self.question.tool_call.turn
             engine.submit(turn.pk, turn.conversation_id)
         engine.notify_decision(self.question)
+        engine.announce_decision(self.question)
         return True
 
     def _is_declined(self) -> bool:

@@ -54,3 +54,4 @@ def answer_question(
         call = question.tool_call
         engine.submit(call.turn_id, call.turn.conversation_id)
     engine.notify_decision(question)
+    engine.announce_decision(question)

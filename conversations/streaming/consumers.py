@@ -356,6 +356,10 @@ class ConversationConsumer(AsyncJsonWebsocketConsumer):
         """Channel-layer hint: the messages that wait in this conversation changed."""
         await self.send_json({"type": "parley:queue.changed"})
 
+    async def question_decided(self, hint: dict[str, Any]) -> None:
+        """Channel-layer hint: a person has answered a question of this conversation."""
+        await self.send_json({"type": "parley:question.decided", "id": hint["id"]})
+
     async def branches_changed(self, hint: dict[str, Any]) -> None:
         """Channel-layer hint: branches were deleted, or a viewer chose another."""
         await self.send_json({"type": "parley:branches.changed"})

@@ -166,6 +166,8 @@ def describe_decision(question: Question) -> str:
             return gettext("Waiting for its owner to decide.")
         case Question.State.ACCEPTED if question.always:
             return _describe_decider(question, *_APPROVED_ALWAYS)
+        case Question.State.ACCEPTED if question.is_edited:
+            return _describe_decider(question, *_APPROVED_CHANGED)
         case Question.State.ACCEPTED if question.kind == Question.Kind.APPROVAL:
             return _describe_decider(question, *_APPROVED)
         case Question.State.ACCEPTED if question.kind == Question.Kind.SIGN_IN:
@@ -183,6 +185,10 @@ def describe_decision(question: Question) -> str:
 
 #: With and without the name of the person.
 _APPROVED = _("Approved by %(person)s"), _("Approved")
+_APPROVED_CHANGED = (
+    _("Approved by %(person)s with other arguments"),
+    _("Approved with other arguments"),
+)
 _APPROVED_ALWAYS = (
     _("Approved by %(person)s, always in this chat"),
     _("Approved, always in this chat"),

@@ -16,7 +16,7 @@ import { notifyOf, watchAbsence } from "./notify/notify.js";
 import { Waiting } from "./people/waiting.js";
 import { choosePreset } from "./presets.js";
 import { Queue } from "./queue/queue.js";
-import { answerOnSubmit } from "./questions.js";
+import { answerOnSubmit, showDecided } from "./questions.js";
 import { startReading } from "./reading/reading.js";
 import { keepAtEnd, toEnd } from "./scroll.js";
 import { searchOnInput } from "./search.js";
@@ -135,6 +135,7 @@ function open() {
       onState: showState,
       onRenamed: renamed,
       onQueue: () => queue?.refresh(),
+      onDecided: showDecided,
       onBranches: () => branch.sync().catch(() => {}),
       checkSession: () => checkSession($("#list").dataset.url),
     },

@@ -25,9 +25,8 @@ export class Refused extends Error {}
 
 /**
  * `listener` has onEvent(turnId, event, position), onTurn(turnId), onState(isConnected),
- * onRenamed(conversationId), onQueue(), onBranches() and checkSession(), a promise of
- * whether the session has
- * ended; the page is then left.
+ * onRenamed(conversationId), onQueue(), onBranches(), onDecided(questionId) and
+ * checkSession(), a promise of whether the session has ended; the page is then left.
  */
 export function connect({ socketURL, turnsURL, csrfToken, listener }) {
   return new Connection({ socketURL, turnsURL, csrfToken, listener });
@@ -91,6 +90,7 @@ class Connection {
       onRenamed: listener.onRenamed,
       onQueue: listener.onQueue,
       onBranches: listener.onBranches,
+      onDecided: listener.onDecided,
       checkSession: listener.checkSession,
       onEvent: (turnId, event, position) => {
         if (TERMINAL.has(event.type)) this.#following.delete(turnId);
@@ -231,6 +231,9 @@ class SocketWay {
         return;
       case "parley:queue.changed":
         this.#shared.onQueue();
+        return;
+      case "parley:question.decided":
+        this.#shared.onDecided(message.id);
         return;
       case "parley:branches.changed":
         this.#shared.onBranches?.();

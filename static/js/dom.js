@@ -10,6 +10,12 @@ export function cloned(name) {
   return $(`#${name}-template`).content.firstElementChild.cloneNode(true);
 }
 
+/** `root`, if it matches, and what matches in it. */
+export function matching(root, selector) {
+  const found = [...root.querySelectorAll(selector)];
+  return root.matches(selector) ? [root, ...found] : found;
+}
+
 export function element(tag, properties = {}, ...children) {
   const made = Object.assign(document.createElement(tag), properties);
   made.append(...children);

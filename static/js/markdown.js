@@ -14,6 +14,10 @@ import { gettext } from "./texts.js";
 const LONGEST_RUN = 1000; // characters
 const RUN = new RegExp(`([\`*_~])\\1{${LONGEST_RUN - 1}}`);
 const STEP = 2000; // characters between two looks at the clock
+/** Characters of a part of a long text, as conversations/pages/markdown.py has it. */
+const PART = 8000;
+const ROWS = 100; // lines of code, or rows of a table, that the browser lays out by themselves
+const LINE_PIECE = /[^\n]*\n|[^\n]+/g;
 const DEEPEST = 24; // tokens in one another, as many as the parser remembers
 const { Token, Attr } = smd;
 const ALLOWED = new Set(["http:", "https:", "mailto:"]);
@@ -77,6 +81,8 @@ export function allowedURL(address) {
  */
 export class MarkdownStream {
   #root;
+  #part; // the element that gets the next top-level block
+  #partEnd; // characters after which a new part begins
   #parser;
   #written = 0; // characters
   #given = ""; // what was to be shown last
@@ -121,7 +127,16 @@ export class MarkdownStream {
     if (this.#written < border || !this.#borders.length) return;
     this.#borders.shift();
     this.#endParser();
-    this.#parser = smd.parser(renderer(this.#root, this.#headings));
+    if (this.#written >= this.#partEnd) this.#beginPart();
+    this.#parser = smd.parser(renderer(this.#part, this.#headings));
+  }
+
+  /** The browser lays out a part by itself, so that a long text grows as fast as a short
+   *  one. What is shown already stays where it is: a reader may have selected it. */
+  #beginPart() {
+    this.#part = this.#root.appendChild(make("div"));
+    this.#part.className = "prose prose-part";
+    this.#partEnd = this.#written + PART;
   }
 
   /** The text is complete: show characters that were held back. */
@@ -136,8 +151,13 @@ export class MarkdownStream {
 
   #begin() {
     this.#root.replaceChildren();
+    // Blocks have their own directions. The browser would look for the direction of them
+    // all again with each element: in a table of 3,000 rows for 20 ms a frame.
+    this.#root.dir = "ltr";
+    this.#part = this.#root;
+    this.#partEnd = PART;
     this.#headings = [];
-    this.#parser = smd.parser(renderer(this.#root, this.#headings));
+    this.#parser = smd.parser(renderer(this.#part, this.#headings));
     this.#formulas = new FormulaGuard();
     this.#given = this.#text = "";
     this.#written = this.#line = 0;
@@ -181,6 +201,7 @@ export class MarkdownStream {
   #showPlain() {
     const plain = make("p");
     plain.className = "plain";
+    plain.dir = "auto";
     plain.append(unguarded(this.#text.slice(0, this.#written)));
     this.#root.replaceChildren(plain);
   }
@@ -279,9 +300,12 @@ function codeBlock(parent) {
 
 const growing = new WeakMap(); // code -> GrowingCode
 
-/** Highlights each line when it is whole; the one that grows is plain. */
+/** Highlights each line when it is whole; the one that grows is plain. So many lines are
+ *  an element, which the browser lays out by itself. */
 class GrowingCode {
   #code;
+  #part = null;
+  #lines = 0; // of the part
   #highlighter = null;
   #line = null; // the text node of the line that grows
 
@@ -295,25 +319,31 @@ class GrowingCode {
   }
 
   add(text) {
-    if (!this.#highlighter) return appendPlain(this.#code, text);
-    const lines = text.split("\n");
-    lines.forEach((part, number) => {
-      const isLast = number === lines.length - 1;
-      this.#grow(isLast ? part : `${part}\n`);
-      if (!isLast) this.#end();
-    });
+    for (const piece of text.match(LINE_PIECE) ?? []) {
+      if (!this.#part || this.#lines === ROWS) this.#beginPart();
+      this.#grow(piece);
+      if (piece.endsWith("\n")) this.#end();
+    }
+  }
+
+  #beginPart() {
+    this.#part = this.#code.appendChild(make("span"));
+    this.#part.className = "code-part";
+    this.#lines = 0;
   }
 
   #grow(text) {
-    if (!text) return;
+    if (!this.#highlighter) return appendPlain(this.#part, text);
     if (this.#line) return this.#line.appendData(text);
     this.#line = document.createTextNode(text);
-    this.#code.append(this.#line);
+    this.#part.append(this.#line);
   }
 
   #end() {
+    this.#lines += 1;
     const line = this.#line;
     this.#line = null;
+    if (!line) return;
     const tokens = this.#highlighter.tokens(line.data);
     if (tokens.some(([kind]) => kind)) line.replaceWith(...tokens.map(span));
   }
@@ -351,8 +381,9 @@ function table(parent) {
 }
 
 function row(parent) {
-  const section = parent.tHead ? "tbody" : "thead";
-  const group = parent.tBodies?.[0] ?? parent.appendChild(make(section));
+  const last = parent.lastElementChild; // the head, or rows
+  const isFull = last?.tagName === "THEAD" || last?.childElementCount >= ROWS;
+  const group = last && !isFull ? last : parent.appendChild(make(last ? "tbody" : "thead"));
   return group.appendChild(make("tr"));
 }
 

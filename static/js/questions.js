@@ -20,6 +20,12 @@ export function showQuestions(place, questions) {
   }
 }
 
+/** A person has answered the question; its turn may wait for answers to others. */
+export function showDecided(id) {
+  const card = document.querySelector(`[data-question="${CSS.escape(id)}"]`);
+  if (card?.dataset.state === "open") refresh(card.parentElement, id, card);
+}
+
 async function refresh(place, id, card) {
   if (underWay.has(id)) return;
   underWay.add(id);

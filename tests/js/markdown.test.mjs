@@ -6,12 +6,28 @@ class Element {
   constructor(tag) {
     this.tag = tag;
     this.children = [];
+    this.dataset = {};
   }
   get lastChild() {
     return this.children.at(-1);
   }
   get childNodes() {
     return this.children;
+  }
+  get tagName() {
+    return this.tag.toUpperCase();
+  }
+  get lastElementChild() {
+    return this.children.findLast((each) => each instanceof Element);
+  }
+  get childElementCount() {
+    return this.children.filter((each) => each instanceof Element).length;
+  }
+  matches() {
+    return false; // it is no formula
+  }
+  closest(tag) {
+    return this.tag === tag ? this : (this.parent?.closest(tag) ?? null);
   }
   append(...added) {
     for (const each of added) if (each instanceof Element) each.parent = this;
@@ -96,8 +112,47 @@ test("a long text is shown in as many calls as there is time for", () => {
   assert.equal(root.textContent, "");
   assert.equal(stream.update(text), true);
   stream.end();
-  assert.deepEqual(root.children.map((each) => each.tag), ["p", "p"]);
+  assert.equal(root.children.length, 2);
   assert.equal(root.children[1].textContent, "Last");
+});
+
+/** The most children, or lines of its own text, that an element of `root` has. */
+function heaviest(root) {
+  const below = root.children.filter((each) => each instanceof Element);
+  const lines = root.children.filter((each) => !below.includes(each)).join("").split("\n");
+  return Math.max(below.length, lines.length, ...below.map(heaviest));
+}
+
+const LONG = {
+  prose: "## A\n\nWords.\n\n- b\n- c\n\n",
+  code: "let a = 1;\n",
+  table: "| some | words |\n",
+};
+const BEGINNINGS = { prose: "", code: "```\n", table: "| a | b |\n|---|---|\n" };
+
+for (const [name, unit] of Object.entries(LONG)) {
+  test(`a browser lays out a long text piece by piece: ${name}`, () => {
+    const root = new Element("div");
+    const stream = new MarkdownStream(root);
+    let text = BEGINNINGS[name];
+    for (let count = 0; count < 5000; count += 1) {
+      text += unit;
+      if (count % 100 === 0) stream.update(text);
+    }
+    stream.update(text);
+    stream.end();
+    assert.ok(heaviest(root) <= 1500, `${heaviest(root)} children`);
+  });
+}
+
+test("only blocks have their direction sought, not the whole text", () => {
+  const root = new Element("div");
+  root.dir = "auto";
+  const stream = new MarkdownStream(root);
+  stream.update("Words.\n\nאבג\n");
+  stream.end();
+  assert.equal(root.dir, "ltr");
+  assert.deepEqual(root.children.map((each) => each.dir), ["auto", "auto"]);
 });
 
 test("a text reads the same in however many calls it is shown", (t) => {

@@ -225,7 +225,7 @@ class _StandingApproval:
 
 
 def _outcome(row: Question) -> CallOutcome:
-    note = f": {row.note}" if row.note else ""
+    note = f": {row.note.rstrip('.')}" if row.note else ""  # a period follows
     is_sign_in = row.kind == Question.Kind.SIGN_IN
     if is_sign_in and row.state == Question.State.DECLINED:
         server = row.server or "the tool's server"

@@ -1,5 +1,7 @@
 // Which parts of a streaming answer are complete.
 
+import { matching } from "../dom.js";
+
 /** A part of an answer that may still grow. */
 export const GROWING =
   '.turn:is([data-status="queued"], [data-status="in_progress"], [data-status="waiting"])';
@@ -15,7 +17,7 @@ export function isComplete(block) {
 
 /** Elements that match and have not been seen under this name; marks them as seen. */
 export function* fresh(root, selector, name) {
-  for (const found of root.querySelectorAll(`${selector}:not([data-${name}])`)) {
+  for (const found of matching(root, `${selector}:not([data-${name}])`)) {
     if (!isComplete(found)) continue;
     found.setAttribute(`data-${name}`, "");
     yield found;

@@ -9,7 +9,7 @@
 // forbids. It is parsed under another attribute's name, and each style is then set by
 // script, which the policy permits.
 
-import { element } from "../dom.js";
+import { element, matching } from "../dom.js";
 import { GROWING } from "./complete.js";
 import { Library } from "./library.js";
 
@@ -40,7 +40,7 @@ globalThis.addEventListener("beforeprint", typesetUnseen);
 
 /** Typesets the new formulas of `root`: each when it is near, or all at once. */
 export function typesetFormulas(root, { isAll = !near } = {}) {
-  for (const node of root.querySelectorAll(".math:not([data-tex])")) {
+  for (const node of matching(root, ".math:not([data-tex])")) {
     if (node.closest(GROWING) && !("whole" in node.dataset)) continue;
     node.dataset.tex = node.textContent;
     if (node.textContent.length > LONGEST) continue;

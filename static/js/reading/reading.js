@@ -20,6 +20,7 @@ import { readAloudOnClick, showSpeechButtons } from "./speech.js";
 import { addTableTools, onTableTool } from "./tables.js";
 
 const PAUSE = 80; // milliseconds between two looks at a page that changes
+const BLOCK = ".prose > *"; // or a part of a long text
 
 export function startReading() {
   document.addEventListener("click", onCodeTool);
@@ -49,10 +50,10 @@ export function startReading() {
   whenIdle(look);
 }
 
-/** What a change may have completed: the text it is in, else what was added. */
+/** What a change may have completed: the block it is in, else what is before and in it. */
 function rootsOf({ target, addedNodes, previousSibling }) {
-  const text = target.closest(".said");
-  const found = text ? [text] : [...addedNodes, previousSibling];
+  const block = target.closest(BLOCK);
+  const found = block ? [block] : [...addedNodes, previousSibling];
   return found.filter((node) => node?.nodeType === Node.ELEMENT_NODE);
 }
 

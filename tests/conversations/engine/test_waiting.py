@@ -236,13 +236,14 @@ async def test_arguments_that_do_not_fit_leave_the_question_open(
     assert question.state == Question.State.OPEN
 
 
+@pytest.mark.parametrize("note", ["not him", "not him."])
 async def test_a_declined_call_never_runs_and_the_model_goes_on(
-    conversation, say, offer, running
+    conversation, say, offer, running, note
 ):
     say(calling(), ANSWER)
     runs = offer(approval=Approval(policy="always"))
     question = await wait_for_question(turn := await submit_turn(conversation))
-    await decide(question, "decline", note="not him")
+    await decide(question, "decline", note=note)
     await ended(turn)
     assert not runs
     assert await outputs(turn) == ["Error: a person declined this call: not him."]

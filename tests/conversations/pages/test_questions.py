@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from datetime import timedelta
 from typing import Any
@@ -154,6 +155,30 @@ def test_the_call_shows_the_decision_later(web: Client, turn: Turn):
     assert "Approved by ada with other arguments: Nearer" in read(shown(web, turn))
 
 
+@pytest.mark.parametrize(
+    ("arguments", "given", "words"),
+    [
+        ({"city": "Oslo"}, '"Oslo"', "Approved by ada with other arguments."),
+        ({"city": "Paris"}, '"Paris"', "Approved by ada."),
+    ],
+)
+def test_the_card_shows_what_the_tool_runs_with(
+    web: Client, turn: Turn, arguments: Any, given: str, words: str
+):
+    question = create_question(turn)
+    sent = {"action": "accept", "arguments": json.dumps(arguments)}
+    response = web.post(url_of(question), sent, headers=SCRIPT)
+    assert given in read(response)
+    assert words in read(response)
+    assert ('"Paris"' in read(response)) == (given == '"Paris"')
+
+
+def test_a_call_without_arguments_is_approved_as_it_is(web: Client, turn: Turn):
+    question = create_question(turn, arguments=None, schema=None)
+    response = web.post(url_of(question), {"action": "accept"}, headers=SCRIPT)
+    assert "Approved by ada." in read(response)
+
+
 def test_a_form_is_answered(web: Client, turn: Turn, notified: list[str]):
     question = create_question(turn, "form")
     web.post(url_of(question), {"action": "accept", "content-city": "Rome"})
@@ -168,6 +193,7 @@ def test_a_form_is_answered(web: Client, turn: Turn, notified: list[str]):
         ("approval", {"arguments": "{"}, "The arguments are not valid JSON (line 1)."),
         ("approval", {"arguments": "[]"}, "The arguments must be a JSON object."),
         ("approval", {"arguments": '{"city": "X"}'}, "shorter than 2"),
+        ("approval", {"arguments": "{}"}, "The arguments do not fit:"),
         ("form", {"content-city": "X"}, "at least 2 characters"),
         ("form", {}, "This field is required."),
     ],

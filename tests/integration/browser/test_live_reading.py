@@ -211,3 +211,33 @@ def test_earlier_messages_come_when_their_reader_is_near(open_page: Open):
     expect(later.locator("[data-earlier]")).to_have_count(0)
     times = later.locator("time:not([data-local])")
     expect(times).to_have_count(0)
+
+
+#: Shows a text as it streams, in a turn that runs.
+STREAM = """async (text) => {
+  const links = [...document.querySelectorAll("link[rel=modulepreload]")];
+  const { href } = links.find(({ href }) => href.includes("/markdown"));
+  const { MarkdownStream } = await import(href);
+  const turn = document.querySelector("#turn-template").content.cloneNode(true);
+  const said = document.querySelector("#said-template").content.cloneNode(true);
+  document.querySelector("#transcript").append(turn);
+  const answer = [...document.querySelectorAll('[data-slot="answer"]')].at(-1);
+  answer.append(said);
+  const stream = new MarkdownStream(answer.querySelector(".said"));
+  for (let end = 500; end < text.length + 500; end += 500) {
+    stream.update(text.slice(0, end));
+    await new Promise(requestAnimationFrame);
+  }
+}"""
+PIECES = "# A\n\n| a | b |\n|---|---|\n| 1 | 2 |\n\n"
+PIECES += "```python\nx = 1\n```\n\nSo $x^2$ is.\n\n"
+
+
+def test_every_block_of_a_long_answer_gets_its_tools_while_it_is_written(page: Page):
+    page.evaluate(STREAM, PIECES * 300)
+    said = last(page).locator(".said")
+    expect(said.locator(".table-tools")).to_have_count(300)
+    expect(said.locator(".code-head[data-tools]")).to_have_count(300)
+    expect(said.locator(".math[data-tex]")).to_have_count(300)
+    assert said.locator(".prose-part").count() > 1
+    expect(said.locator("td").last).to_be_in_viewport()
