@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
@@ -26,7 +27,11 @@ def need_program(name: str) -> str:
     """Its path; else the test is skipped, and under CI=true fails."""
     if path := find_program(name):
         return path
-    reason = f"{name} is not installed"
+    unavailable(f"{name} is not installed")
+
+
+def unavailable(reason: str) -> NoReturn:
+    """Skip the test; under CI=true fail it."""
     if os.environ.get("CI", "").lower() == "true":
         pytest.fail(f"{reason}; under CI=true nothing is skipped for that")
     pytest.skip(reason)

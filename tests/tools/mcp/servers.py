@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import httpx
-import pytest
 import uvicorn
 from mcp.server import MCPServer
 from mcp.server.mcpserver import Context, Image
@@ -27,7 +26,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from tests.programs import need_program
+from tests.programs import need_program, unavailable
 from tests.serving import BASE, Deadline, free_port
 from tools.mcp.server_spec import Program, ServerSpec
 
@@ -315,12 +314,6 @@ def _install(npm: str, folder: Path, missing: list[str]) -> None:
         )
         if done.returncode:
             unavailable(f"npm cannot install {', '.join(missing)}")
-
-
-def unavailable(reason: str) -> None:
-    if os.environ.get("CI", "").lower() == "true":
-        pytest.fail(f"{reason}; under CI=true nothing is skipped for that")
-    pytest.skip(reason)
 
 
 def javascript() -> str:
