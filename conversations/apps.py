@@ -8,6 +8,8 @@ from django.contrib.auth.signals import user_logged_out
 from django.core import checks
 from django.db.models.signals import post_delete, pre_delete
 
+from llm.db.compiled_inserts import Statement
+
 
 class ConversationsConfig(AppConfig):
     name = "conversations"
@@ -30,10 +32,19 @@ class ConversationsConfig(AppConfig):
         for model, receiver in held_rows.RECEIVERS.items():
             pre_delete.connect(receiver, sender=model)
         pre_delete.connect(end_temporary_chats, sender="conversations.SignedInSession")
-        turn_queue.fill(_notify_workers if settings.IS_SCALED else None)
+        if settings.IS_SCALED:
+            turn_queue.fill(_notify_workers, _notice_call)
+        else:
+            turn_queue.fill(None)
 
 
 def _notify_workers(turn_id: str) -> None:
     from conversations.engine.database import turn_notices  # needs all apps to be ready
 
     turn_notices.enqueue(turn_id)
+
+
+def _notice_call(turn_id: str, conversation_id: str, is_first: bool) -> Statement:
+    from conversations.engine.database import turn_notices
+
+    return turn_notices.notice_call(turn_id, conversation_id, is_first)

@@ -7,19 +7,37 @@ another run has claimed the turn.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
 from django.conf import settings
+from django.db import connection
 from django.db.models import QuerySet
+from django.db.models.functions import Now
 from django.utils import timezone
 
 from conversations.engine.database import sql
 from conversations.engine.database.sql import LAPSED, Moment
 from conversations.engine.event_log import StaleEpoch
 from conversations.models import Turn
+from llm.db.compiled_inserts import Statement
+from llm.db.compiled_queries import CompiledQuery
+
+#: The rows that nearly every turn needs; a preset and its model are further rows. And
+#: the time by the database's clock.
+CLAIMED_TURN = CompiledQuery[Turn](
+    lambda pk: Turn.objects.filter(pk=pk).annotate(now=Now()),
+    "a turn",
+    related=(
+        "conversation__owner",
+        "language_model__provider",
+        "access_token",
+        "author",
+    ),
+    beside=("now",),
+)
 
 #: Turns that are queued when a turn ends; the sweep finds further ones.
 MAX_NEXT = 8
@@ -41,18 +59,39 @@ class Claim:
 def claim(turn_id: str, *, alone: bool = False) -> Claim | None:
     """Claim the turn. None if another process has claimed it, it is over or must wait
     for an earlier turn, or it is a suspect and `alone` is not set."""
-    time, now = Moment(settings.TURN_DEADLINE), Moment()
-    values = [lease_end(), timezone.now(), time, turn_id, now, now]
-    row = sql.first(sql.CLAIM_ALONE if alone else sql.CLAIM, values)
+    return claim_and_read(turn_id, alone=alone)[0]
+
+
+def claim_and_read(
+    turn_id: str, *, alone: bool = False
+) -> tuple[Claim | None, Turn | None]:
+    """As `claim`. On PostgreSQL the same statement also reads the turn, with what it
+    refers to.
+
+    If it waits for a change of this turn's row, what the turn refers to is read as it
+    was before that.
+    """
+    time, now, turn = Moment(settings.TURN_DEADLINE), Moment(), None
+    values = [lease_end(), timezone.now(), time, turn_id, now]
+    if connection.vendor == "postgresql":
+        claiming = sql.CLAIM_ALONE_AND_READ if alone else sql.CLAIM_AND_READ
+        query, own_values = CLAIMED_TURN.statement(turn_id)
+        row = sql.first(f"{claiming} {query}", [*values, *own_values])
+        if row is not None:
+            turn, read_at = CLAIMED_TURN.create_instance(row), row[-1]
+            row = *(getattr(turn, name) for name in sql.CLAIMED_COLUMNS), read_at
+    else:
+        row = sql.first(sql.CLAIM_ALONE if alone else sql.CLAIM, [*values, now])
     if row is None:
-        return None
-    conversation_id, epoch, claims, fruitless, left, *times = row
+        return None, None
+    conversation_id, epoch, claims, useful, left, *times = row
     if left is None:
         left = _seconds(*times)
     else:  # the turn has waited for a person
         started = {"deadline_at": Moment(left), "seconds_left": None}
         sql.update_running(turn_id, epoch, started)
-    return Claim(turn_id, conversation_id, epoch, fruitless, claims, left)
+    claimed = Claim(turn_id, conversation_id, epoch, claims - useful, claims, left)
+    return claimed, turn
 
 
 def _seconds(until: Any, now: Any) -> float:
@@ -74,9 +113,13 @@ def turn_query(claim: Claim) -> QuerySet[Turn]:
     )
 
 
-def update_turn(claim: Claim, changed: Mapping[str, Any]) -> None:
-    """Change columns of the claimed turn. Raises StaleEpoch."""
-    if sql.update_running(claim.turn_id, claim.epoch, changed) is None:
+def update_turn(
+    claim: Claim, changed: Mapping[str, Any], dependent: Sequence[Statement] = ()
+) -> None:
+    """Change columns of the claimed turn, and then execute the `dependent` statements.
+    Raises StaleEpoch."""
+    found = sql.update_running(claim.turn_id, claim.epoch, changed, dependent)
+    if found is None:
         raise StaleEpoch
 
 

@@ -6,7 +6,7 @@ Synchronous; called through `database.executor.Database`. Writes of a claimed tu
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
@@ -22,6 +22,7 @@ from conversations.engine.claim_store import Claim, turn_query, update_turn
 from conversations.engine.database.sql import Moment
 from conversations.engine.event_log import StaleEpoch
 from conversations.engine.turn_store import (
+    PreparedWrite,
     TurnProgress,
     prepare_write,
     write_transaction,
@@ -69,7 +70,7 @@ def _suspend(
     claim: Claim,
     progress: TurnProgress,
     new_questions: Sequence[tuple[ItemPayload, NewQuestion]],
-    write: Callable[[], None],
+    write: PreparedWrite,
     seconds_left: float | None,
 ) -> list[Question]:
     changed: dict[str, Any] = {
@@ -86,8 +87,7 @@ def _suspend(
     }
     if progress.items:
         changed["usage"] = progress.usage
-    update_turn(claim, changed)
-    write()
+    write.change_turn(changed)
     questions = [_question(claim, call, question) for call, question in new_questions]
     still_open = [q for q in questions if q.state == Question.State.OPEN]
     prefetch_related_objects(still_open, "server")  # the run may not query for it

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from functools import partial
+from itertools import chain
 from typing import Any
 
 from django.db import connection, transaction
@@ -42,17 +42,22 @@ from conversations.models import (
 from conversations.models.turn import increment_rewritten
 from conversations.turns import queue
 from conversations.turns.attachments import store_text
-from llm.db.compiled_inserts import CompiledInsert
+from llm.db.compiled_inserts import CompiledInsert, Statement
 from llm.db.durable_commit import sync_on_commit
 from llm.http.client import ProviderCall
 from llm.models import ModelCall
+from llm.models.call_statements import call_statements
 from llm.pricing.caller import Caller
 from llm.provider import Route
+from llm.telemetry.call_metrics import count_call
 from llm.wire.items import Item as ItemPayload
 from llm.wire.items import ProviderData, is_compaction
 from tools.execute import CallOutcome
 
 SLOW_WRITE = 1.0  # seconds; a write that takes longer renews the lease
+#: Items that are written by the statement that changes their turn. More would make
+#: statements of many lengths, of each of which PostgreSQL stores a plan.
+MAX_DEPENDENT = 4
 LARGE_WRITE = 1_000_000  # characters; a larger write may idle longer in its transaction
 
 
@@ -146,8 +151,7 @@ def advance(claim: Claim, progress: TurnProgress) -> None:
     with write_transaction(progress.items):
         if progress.is_durable:
             sync_on_commit()
-        update_turn(claim, changed)
-        write()
+        write.change_turn(changed)
         if time.monotonic() - began > SLOW_WRITE:  # little of the lease would be left
             update_turn(claim, {"lease_until": lease_end()})
 
@@ -165,11 +169,10 @@ def finish(claim: Claim, ending: Ending) -> list[str]:
         return _finish(claim, ending, write)
 
 
-def _finish(claim: Claim, ending: Ending, write: Callable[[], None]) -> list[str]:
+def _finish(claim: Claim, ending: Ending, write: PreparedWrite) -> list[str]:
     response = ending.response
     details = response["incomplete_details"] or {}
-    update_turn(
-        claim,
+    write.change_turn(
         {
             "status": ending.status,
             "usage": response["usage"],
@@ -182,9 +185,8 @@ def _finish(claim: Claim, ending: Ending, write: Callable[[], None]) -> list[str
             "provider_response": None,
             "lease_until": None,
             "finished_at": _finish_time(response.get("completed_at")),
-        },
+        }
     )
-    write()
     outbox.note_end(
         claim.turn_id,
         ending.status,
@@ -242,53 +244,101 @@ def _cancel_open_calls(claim: Claim, abandoned: Collection[str]) -> None:
 _write_items = CompiledInsert(Item)
 
 
-def prepare_write(claim: Claim, progress: TurnProgress) -> Callable[[], None]:
-    """Encode what is new, and return a function that writes it. Done before the
-    transaction, which locks the turn and which PostgreSQL ends when it is idle, so that
-    it does not wait while a long item is encoded."""
-    for made in progress.calls_made:
-        if made.call.recording is not None:
-            made.call.recording.pack()
-    return partial(_write, claim, progress, _prepare_items(claim, progress))
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PreparedWrite:
+    """The rows of what is new, encoded."""
+
+    claim: Claim
+    progress: TurnProgress
+    calls: Sequence[ModelCall]
+    dependent: Sequence[Statement] = ()  # the statements of items and calls, if few
+    write_items: Callable[[], None] | None = None  # if many
+
+    def change_turn(self, changed: Mapping[str, Any]) -> None:
+        """Change columns of the claimed turn, and write what is new. Raises
+        StaleEpoch."""
+        update_turn(self.claim, changed, self.dependent)
+        self.write()
+
+    def write(self) -> None:
+        """Write what no dependent statement has written."""
+        if self.write_items is not None:
+            self.write_items()
+            for call in self.calls:
+                ModelCall.objects.record_row(call)
+        else:
+            for call in self.calls:
+                count_call(call)
+        _write(self.claim, self.progress)
 
 
-def _prepare_items(claim: Claim, progress: TurnProgress) -> Callable[[], None]:
-    return _write_items.prepare(
-        *(
-            Item(
-                turn_id=claim.turn_id,
-                position=progress.first_position + number,
-                origin=Item.Origin.OUTPUT,
-                type=payload["type"],
-                payload=payload,
-                provider_data=proof,
-                epoch=claim.epoch,
-                sequence=sequence,
-            )
-            for number, (payload, proof, sequence) in enumerate(progress.items)
-        )
+def prepare_write(
+    claim: Claim, progress: TurnProgress, *, changes_turn: bool = True
+) -> PreparedWrite:
+    """Encode what is new, for `change_turn`, or for `write` without `changes_turn`.
+    Done before the transaction, which locks the turn and which PostgreSQL ends when it
+    is idle, so that it does not wait while a long item is encoded.
+
+    Where it can, PostgreSQL writes a few rows in the statement that changes the turn.
+    """
+    calls = [_call_row(claim, made) for made in progress.calls_made]
+    items = _item_rows(claim, progress)
+    dependent: list[Statement] = []
+    if (
+        changes_turn
+        and connection.vendor == "postgresql"
+        and len(items) <= MAX_DEPENDENT
+        and len(calls) < 2  # their ids would come in any order
+        and all(call.recording is None for call in calls)
+    ):
+        dependent = [_write_items.dependent_statement(item) for item in items]
+        dependent += chain.from_iterable(map(call_statements, calls))
+    for call in calls:
+        if call.recording is not None:
+            call.recording.pack()
+    return PreparedWrite(
+        claim=claim,
+        progress=progress,
+        calls=calls,
+        dependent=dependent,
+        write_items=None if dependent else _write_items.prepare(*items),
     )
 
 
-def _write(
-    claim: Claim, progress: TurnProgress, write_items: Callable[[], None]
-) -> None:
-    write_items()
+def _item_rows(claim: Claim, progress: TurnProgress) -> list[Item]:
+    return [
+        Item(
+            turn_id=claim.turn_id,
+            position=progress.first_position + number,
+            origin=Item.Origin.OUTPUT,
+            type=payload["type"],
+            payload=payload,
+            provider_data=proof,
+            epoch=claim.epoch,
+            sequence=sequence,
+        )
+        for number, (payload, proof, sequence) in enumerate(progress.items)
+    ]
+
+
+def _call_row(claim: Claim, made: FinishedModelCall) -> ModelCall:
+    row = ModelCall.of(
+        made.call,
+        made.route,
+        attempt=made.call.attempt,
+        start=made.call.start,
+        usage=made.call.usage,
+        finish=made.call.finish,
+        cancelled=made.cancelled,
+        caller=made.caller,
+    )
+    row.turn_id, row.step = claim.turn_id, made.step
+    return row
+
+
+def _write(claim: Claim, progress: TurnProgress) -> None:
     if any(is_compaction(payload) for payload, _, _ in progress.items):
         increment_rewritten(claim.conversation_id)  # other processes cache the history
-    for made in progress.calls_made:
-        ModelCall.objects.record(
-            made.call,
-            made.route,
-            turn_id=claim.turn_id,
-            step=made.step,
-            attempt=made.call.attempt,
-            start=made.call.start,
-            usage=made.call.usage,
-            finish=made.call.finish,
-            cancelled=made.cancelled,
-            caller=made.caller,
-        )
     if progress.absorbed:
         queue.absorb(progress.absorbed, claim.turn_id, claim.conversation_id)
     if progress.executing or progress.outcomes or progress.delivered:
@@ -352,4 +402,5 @@ def release(
             claims=F("claims") - 1,
         ):
             turn_queue.enqueue(claim.turn_id)
-        prepare_write(claim, TurnProgress(calls_made=made))()
+        progress = TurnProgress(calls_made=made)
+        prepare_write(claim, progress, changes_turn=False).write()

@@ -10,7 +10,7 @@ from django.conf import settings
 from django.db import models
 
 from conversations.models.turn import Turn
-from llm.db.compiled_queries import CompiledRows
+from llm.db.compiled_queries import CompiledQuery, CompiledRows
 
 
 class TreeTurn(NamedTuple):
@@ -112,6 +112,35 @@ _TREE = CompiledRows(
     ),
     "a conversation",
 )
+
+
+#: The newest turn of a conversation, and the one that a viewer chose last, if any.
+_LAST = CompiledQuery[Turn](
+    lambda conversation, user: (
+        Turn.objects.filter(conversation_id=conversation)
+        .annotate(
+            chosen=models.Subquery(
+                BranchChoice.objects.filter(
+                    conversation_id=models.OuterRef("conversation_id"), user_id=user
+                ).values("leaf_id")
+            )
+        )
+        .order_by("-created_at", "-id")[:1]
+    ),
+    "a conversation",
+    -1,
+    columns=("id", "created_at", "conversation_id", "parent_id", "deleted_at"),
+    beside=("chosen",),
+)
+
+
+def find_last_and_chosen(
+    conversation_id: str, user_id: int
+) -> tuple[Turn | None, str | None]:
+    """The newest turn of the conversation, and the id of the one that the viewer chose
+    last."""
+    rows = _LAST.rows(conversation_id, user_id)
+    return (_LAST.create_instance(rows[0]), rows[0][-1]) if rows else (None, None)
 
 
 class BranchChoiceQuerySet(models.QuerySet["BranchChoice"]):

@@ -22,7 +22,11 @@ from conversations.input.client_outputs import (
 )
 from conversations.input.inline_files import inline_size
 from conversations.models.access_token import AccessToken
-from conversations.models.branch_choice import BranchChoice
+from conversations.models.branch_choice import (
+    BranchChoice,
+    Tree,
+    find_last_and_chosen,
+)
 from conversations.models.folder import Folder, Tag
 from conversations.models.item import Item
 from conversations.models.opened_turn import OpenedTurn
@@ -284,11 +288,11 @@ class Conversation(models.Model):
         if author is not None and author.pk == self.owner_id:
             author = fields["author"] = None
         viewer = self.owner_id if author is None else author.pk
-        last = _LAST_TURN.first(self.pk)
+        last, chosen = find_last_and_chosen(self.pk, viewer)
         parent = fields.get("parent")
         is_placed = parent is not None or fields.get("is_first", False)
         if not is_placed:
-            parent = self._last_shown(last, viewer)
+            parent = self._last_shown(last, chosen)
         has_outputs = any(item["type"] in OUTPUT_TYPES for item in items)
         if has_outputs and parent is not None:
             items, answered_turn = _new_items(items, parent)
@@ -297,8 +301,7 @@ class Conversation(models.Model):
         turn = self._new_turn(items, parent, last, fields)
         rows = self._write(turn, items)
         if is_placed and turn.caused_by_id is None and "gateway" not in turn.options:
-            self._show_branch_of(turn, last, viewer)
-        turn_queue.enqueue(turn.pk)
+            self._show_branch_of(turn, last, chosen, viewer)
         return OpenedTurn(turn=turn, items=rows)
 
     def _lock(self) -> None:
@@ -361,28 +364,33 @@ class Conversation(models.Model):
         touched = [self.title, adapt_value(self.updated_at), self.pk]
         if connection.vendor == "postgresql" and len(rows) == 1:
             inserts = (_write_turn, turn), (_write_items, rows[0])
-            insert_together(inserts, (_TOUCH, touched))
+            is_first = turn.parent_id is None
+            queueing = turn_queue.find_call(turn.pk, self.pk, is_first=is_first)
+            insert_together(inserts, (_TOUCH, touched), queueing)
             return rows
         _write_turn(turn)
         _write_items(*rows)
         with connection.cursor() as cursor:
             cursor.execute(_TOUCH, touched)
+        turn_queue.enqueue(turn.pk)
         return rows
 
-    def _last_shown(self, last: Turn | None, viewer: int) -> Turn | None:
-        """The last turn of the branch that the viewer looks at; `last` is the newest of
-        the conversation, which it is unless there are branches."""
-        chosen = BranchChoice.objects.chosen(self.pk, viewer)
+    def _last_shown(self, last: Turn | None, chosen: str | None) -> Turn | None:
+        """The last turn of the branch that a viewer looks at who has `chosen`;
+        `last` is the newest of the conversation, which it is unless there are
+        branches."""
         if last is None or (chosen is None and last.deleted_at is None):
             return last
-        shown = BranchChoice.objects.shown_leaf(self.pk, viewer)
+        shown = Tree.of(self.pk).shown_leaf(chosen)
         return self.turns.get(pk=shown) if shown else None
 
-    def _show_branch_of(self, turn: Turn, last: Turn | None, viewer: int) -> None:
+    def _show_branch_of(
+        self, turn: Turn, last: Turn | None, chosen: str | None, viewer: int
+    ) -> None:
         """Let the viewer look at the branch of a new turn, unless it continues the only
         branch."""
         is_only = last is None or turn.parent_id == last.pk
-        if is_only and BranchChoice.objects.chosen(self.pk, viewer) is None:
+        if is_only and chosen is None:
             return
         BranchChoice.objects.choose(self.pk, viewer, turn.pk)
 
@@ -434,13 +442,6 @@ _BY_OWNER = CompiledQuery[Conversation](
     -1,
     "a conversation",
     related=("owner",),
-)
-_LAST_TURN = CompiledQuery[Turn](
-    lambda conversation: Turn.objects.filter(conversation_id=conversation).order_by(
-        "-created_at", "-id"
-    )[:1],
-    "a conversation",
-    columns=("id", "created_at", "conversation_id", "parent_id", "deleted_at"),
 )
 
 

@@ -27,6 +27,8 @@ _UNCHANGED = (
 _PLAIN = (str, int, float)
 
 Statement = tuple[str, Sequence[Any]]  # and its values
+#: Condition of the statements that `execute_after` executes after the first one.
+IS_CHANGED = "EXISTS (SELECT FROM changed)"
 
 
 class CompiledInsert(Generic[M]):
@@ -55,6 +57,11 @@ class CompiledInsert(Generic[M]):
     def _returning(self) -> str:
         return f'{self._sql} RETURNING "{find_primary_key(self._model).column}"'
 
+    @cached_property
+    def _dependent(self) -> str:
+        values, placeholders = self._sql.rsplit("VALUES", 1)
+        return f"{values}SELECT {placeholders.strip(' ()')} WHERE {IS_CHANGED}"
+
     def __call__(self, *rows: M) -> None:
         self._write(rows, [self._encode(row) for row in rows])
 
@@ -66,6 +73,10 @@ class CompiledInsert(Generic[M]):
     def statement(self, row: M) -> Statement:
         """The insert of one row, which returns its primary key."""
         return self._returning, self._encode(row)
+
+    def dependent_statement(self, row: M) -> Statement:
+        """The insert of one row, for `execute_after`."""
+        return self._dependent, self._encode(row)
 
     def _encode(self, row: M) -> list[Any]:
         database = connections[DEFAULT_DB_ALIAS]
@@ -82,21 +93,44 @@ class CompiledInsert(Generic[M]):
 
 
 def insert_together(
-    inserts: Sequence[tuple[CompiledInsert[Any], models.Model]], change: Statement
+    inserts: Sequence[tuple[CompiledInsert[Any], models.Model]],
+    change: Statement,
+    call: Statement | None = None,
 ) -> None:
     """Insert rows and execute `change` in one statement, which saves round trips.
+    `call` is an expression to evaluate beside them.
 
     For PostgreSQL: SQLite has no `INSERT` within `WITH`. No part sees what another
     writes; foreign keys among the rows are checked afterwards.
     """
     statements = [*(insert.statement(row) for insert, row in inserts), change]
     parts = ", ".join(f"s{n} AS ({sql})" for n, (sql, _) in enumerate(statements))
-    keys = ", ".join(f"(SELECT * FROM s{n})" for n in range(len(inserts)))
+    keys = [f"(SELECT * FROM s{n})" for n in range(len(inserts))]
     values = [value for _, values in statements for value in values]
-    (found,) = fetch_rows(f"WITH {parts} SELECT {keys}", values)
-    for (_, row), key in zip(inserts, found, strict=True):
+    if call is not None:
+        keys.append(call[0])
+        values += call[1]
+    (found,) = fetch_rows(f"WITH {parts} SELECT {', '.join(keys)}", values)
+    for (_, row), key in zip(inserts, found, strict=False):
         row.pk = key
         row._state.adding, row._state.db = False, DEFAULT_DB_ALIAS
+
+
+def execute_after(
+    change: Statement, dependent: Sequence[Statement]
+) -> list[tuple[Any, ...]]:
+    """Execute `change`, which returns rows, and the `dependent` statements, whose
+    condition is `IS_CHANGED`, in one statement. Returns the rows of `change`: without
+    one, nothing is written.
+
+    For PostgreSQL, as `insert_together`. The dependent ones see the rows of before.
+    """
+    sql, values = change[0], list(change[1])
+    parts = [f"changed AS ({sql})"]
+    for number, (text, more) in enumerate(dependent):
+        parts.append(f"s{number} AS ({text})")
+        values += more
+    return fetch_rows(f"WITH {', '.join(parts)} SELECT * FROM changed", values)
 
 
 def _value(field: models.Field[Any, Any], row: models.Model, database: Any) -> Any:

@@ -57,11 +57,15 @@ class CompiledRows:
 
     def rows(self, *values: Any) -> list[tuple[Any, ...]]:
         """The rows as the database returns them."""
+        return fetch_rows(*self.statement(*values))
+
+    def statement(self, *values: Any) -> tuple[str, list[Any]]:
+        """The SQL and its parameters."""
         compiled = self._by_vendor.get(connection.vendor) or self._compile()
         sql, parameters, positions = compiled[0], list(compiled[1]), compiled[2]
         for position, number in positions:
             parameters[position] = adapt_value(values[number])
-        return fetch_rows(sql, parameters)
+        return sql, parameters
 
     def _compile(self) -> _Compiled:
         sql, parameters = _capture_sql(self._query())
@@ -79,7 +83,8 @@ class CompiledRows:
 
 class CompiledQuery(CompiledRows, Generic[M]):
     """A compiled query for instances with all or these `columns`, and with the rows at
-    the paths `related`, as for `select_related`."""
+    the paths `related`, as for `select_related`. The values of the annotations `beside`
+    end each row."""
 
     def __init__(
         self,
@@ -87,13 +92,14 @@ class CompiledQuery(CompiledRows, Generic[M]):
         *sample_values: Any,
         columns: Sequence[str] = (),
         related: Sequence[str] = (),
+        beside: Sequence[str] = (),
     ) -> None:
         super().__init__(build_query, *sample_values)
-        self._columns, self._related = columns, related
+        self._columns, self._related, self._beside = columns, related, beside
         self._parts: list[_Part] = []
 
     def all(self, *values: Any) -> list[M]:
-        return [self._create_instance(row) for row in self.rows(*values)]
+        return [self.create_instance(row) for row in self.rows(*values)]
 
     def first(self, *values: Any) -> M | None:
         return next(iter(self.all(*values)), None)
@@ -103,16 +109,19 @@ class CompiledQuery(CompiledRows, Generic[M]):
         paths = (accumulate(p.split("__"), "{}__{}".format) for p in self._related)
         parts = [_Part(query.model, p) for p in dict.fromkeys(chain(*paths))]
         self._parts = [_Part(query.model, "", self._columns), *parts]
-        return query.values_list(*(name for part in self._parts for name in part.paths))
+        names = [name for part in self._parts for name in part.paths]
+        return query.values_list(*names, *self._beside)
 
-    def _create_instance(self, row: Row) -> Any:
+    def create_instance(self, row: Row) -> M:
+        """The instance of a row, with the related ones."""
         columns, found = iter(row), dict[str, Any]()
         for part in self._parts:
             instance = part.create([*islice(columns, len(part.names))])
             found[part.path] = instance
             if part.path and (parent := found[part.parent]) is not None:
                 part.link(parent, instance)
-        return found[""]
+        found_instance: M = found[""]
+        return found_instance
 
 
 class _Part:

@@ -61,12 +61,15 @@ class ModelCallQuerySet(models.QuerySet["ModelCall"]):
             caller=caller,
         )
         row.turn_id, row.step = turn_id, step
+        self.record_row(row)
+        return row
+
+    def record_row(self, row: ModelCall) -> None:
         _write(row)
         if row.recording is not None:
             ModelExchange.store([row])
         self._note_key(row)
         count_call(row)
-        return row
 
     @transaction.atomic
     def record_all(self, rows: Sequence[ModelCall]) -> None:

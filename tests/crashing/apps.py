@@ -13,10 +13,11 @@ class CrashingConfig(AppConfig):
     def ready(self) -> None:
         from conversations import turn_queue
         from conversations.engine import dispatcher
+        from conversations.models import conversation
 
-        _crash_after(
-            turn_queue, "enqueue", "accept:inside"
-        )  # the last of opening a turn
+        # The last of opening a turn: in PostgreSQL the insert queues it as well.
+        _crash_after(turn_queue, "enqueue", "accept:inside")
+        _crash_after(conversation, "insert_together", "accept:inside")
         _crash_after(dispatcher, "open_and_claim", "socket.accept:after")
 
 

@@ -42,7 +42,7 @@ RUNS = {  # where a process crashes that runs turns, and at what question
             (
                 ACT,
                 (
-                    "claim_store.claim",
+                    "claim_store.claim_and_read",
                     "turn_loader.load",
                     "turn_store.advance",
                     "turn_store.advance#2",

@@ -18,6 +18,7 @@ from django.db import connection, models
 from django.db.models.functions import Now
 from django.utils import timezone
 
+from llm.db.compiled_inserts import Statement, execute_after
 from llm.db.statements import adapt_value, fetch_rows, prepared_cursor
 from llm.wire.sanitize import replace_nul, sanitize_json
 
@@ -91,7 +92,7 @@ AND (t.cancel_requested OR NOT {_WAITS})
 """
 
 
-def _claim(condition: str) -> str:
+def _claim(condition: str, returned: str) -> str:
     return f"""
     UPDATE conversations_turn AS t
     SET epoch = epoch + 1, claims = claims + 1, status = 'in_progress',
@@ -99,14 +100,27 @@ def _claim(condition: str) -> str:
         started_at = COALESCE(started_at, %s),
         deadline_at = COALESCE(deadline_at, {_MOMENT})
     WHERE t.id = %s AND {condition}
-    RETURNING conversation_id, epoch, claims, claims - claims_until_progress,
-        seconds_left, deadline_at, {_MOMENT}
+    RETURNING {returned}
     """
 
 
+def _claim_and_read(condition: str) -> str:
+    """Before a query for turns: lets it read the claimed turn alone, in the same
+    statement. A part of WITH hides the table of its name, but not from itself."""
+    return f'WITH "conversations_turn" AS ({_claim(condition, "t.*")})'
+
+
 #: A turn that runs alone may be a suspect.
-CLAIM_ALONE = _claim(_CLAIMABLE)
-CLAIM = _claim(f"{_CLAIMABLE} AND NOT {_SUSPECT}")
+_TRUSTED = f"{_CLAIMABLE} AND NOT {_SUSPECT}"
+CLAIMED_COLUMNS = (
+    *("conversation_id", "epoch", "claims", "claims_until_progress"),
+    *("seconds_left", "deadline_at"),
+)
+_COLUMNS = f"{', '.join(CLAIMED_COLUMNS)}, {_MOMENT}"
+CLAIM_ALONE, CLAIM = _claim(_CLAIMABLE, _COLUMNS), _claim(_TRUSTED, _COLUMNS)
+#: For PostgreSQL: SQLite has no `UPDATE` within `WITH`.
+CLAIM_ALONE_AND_READ = _claim_and_read(_CLAIMABLE)
+CLAIM_AND_READ = _claim_and_read(_TRUSTED)
 
 
 _TO_SWEEP = f"""
@@ -179,8 +193,14 @@ _JSON = frozenset({"partial", "provider_response", "usage", "error"})
 _JSON_FIELD = models.JSONField()
 
 
-def update_running(turn_id: str, epoch: int, changed: Mapping[str, Any]) -> bool | None:
-    """Write columns of a turn if it is running in this epoch.
+def update_running(
+    turn_id: str,
+    epoch: int,
+    changed: Mapping[str, Any],
+    dependent: Sequence[Statement] = (),
+) -> bool | None:
+    """Write columns of a turn if it is running in this epoch, and then execute the
+    `dependent` statements (`execute_after`) with it.
 
     Returns whether it is to be stopped; None if another run has claimed it.
     """
@@ -188,12 +208,13 @@ def update_running(turn_id: str, epoch: int, changed: Mapping[str, Any]) -> bool
         f"{name} = {_MOMENT if isinstance(value, Moment) else '%s'}"
         for name, value in changed.items()
     )
-    found = rows(
+    update = (
         f"UPDATE conversations_turn SET {columns}"
         " WHERE id = %s AND epoch = %s AND status = 'in_progress'"
-        " RETURNING cancel_requested",
-        [*(_column(name, changed[name]) for name in changed), turn_id, epoch],
+        " RETURNING cancel_requested"
     )
+    values = [_column(name, changed[name]) for name in changed]
+    found = rows(update, [*values, turn_id, epoch], dependent)
     return bool(found[0][0]) if found else None
 
 
@@ -309,12 +330,17 @@ def first(sql: str, values: Sequence[Any]) -> tuple[Any, ...] | None:
     return found[0] if found else None
 
 
-def rows(sql: str, values: Sequence[Any]) -> list[tuple[Any, ...]]:
-    """JSON is returned as text by both databases."""
+def rows(
+    sql: str, values: Sequence[Any], dependent: Sequence[Statement] = ()
+) -> list[tuple[Any, ...]]:
+    """JSON is returned as text by both databases. `dependent`: as `execute_after` has
+    it."""
     adapted = [
         value.value if isinstance(value, Moment) else adapt_value(value)
         for value in values
     ]
+    if dependent:
+        return execute_after((_with_clock(sql), adapted), dependent)
     return fetch_rows(_with_clock(sql), adapted)
 
 

@@ -21,6 +21,7 @@ from django.utils import timezone
 from psycopg import AsyncConnection
 
 from conversations.engine.process.task_shutdown import cancel_and_wait
+from llm.db.compiled_inserts import Statement
 from llm.db.connection_parameters import connection_parameters
 from llm.db.statements import fetch_rows
 from tools.execute import format_trace
@@ -48,10 +49,21 @@ class TurnNotice:
         turn_id, conversation_id, is_first = payload.split()
         return cls(turn_id, conversation_id, is_first == "t")
 
+    @property
+    def payload(self) -> str:
+        flag = "t" if self.is_first else "f"
+        return f"{self.turn_id} {self.conversation_id} {flag}"
+
 
 def enqueue(turn_id: str) -> None:
     """Wake the workers for the turn after the caller's transaction is committed."""
     fetch_rows(_NOTIFY, [CHANNEL, turn_id])
+
+
+def notice_call(turn_id: str, conversation_id: str, is_first: bool) -> Statement:
+    """What `enqueue` does, as an expression for the statement that inserts the turn."""
+    notice = TurnNotice(turn_id, conversation_id, is_first)
+    return "pg_notify(%s, %s)", [CHANNEL, notice.payload]
 
 
 def clean_up() -> None:

@@ -48,7 +48,6 @@ from conversations.turns.compactor import WindowCompactor
 from conversations.turns.folder_files import files_message, files_of, text_blocks
 from conversations.turns.history import ContextBlock, History
 from llm.cache.cached_stream import CacheScope
-from llm.db.compiled_queries import CompiledQuery
 from llm.http.client import Stream
 from llm.pricing.caller import Caller
 from llm.provider import Route
@@ -60,18 +59,6 @@ from tools.loop.answer_size import AnswerSize, size_of
 from tools.loop.task import Task
 from tools.loop.untrusted_content import has_untrusted_content
 from tools.registry import Context, RuntimeTool
-
-#: The rows that nearly every turn needs; a preset and its model are further rows.
-_TURN = CompiledQuery[Turn](
-    lambda pk: Turn.objects.filter(pk=pk),
-    "a turn",
-    related=(
-        "conversation__owner",
-        "language_model__provider",
-        "access_token",
-        "author",
-    ),
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,6 +107,7 @@ class ClaimAttempt:
     opened: OpenedTurn | None = None  # if it was opened just now, in this process
     is_alone: bool = False  # no other turn starts beside it
     owner: int | None = None  # the user whose other turns it waits behind, if known
+    turn: Turn | None = None  # if the claim has read it
 
 
 def claim_and_load(attempt: ClaimAttempt) -> Work | None:
@@ -128,10 +116,12 @@ def claim_and_load(attempt: ClaimAttempt) -> Work | None:
     Raises what `load` raises; the turn is then claimed all the same.
     """
     turn_id, alone = attempt.turn_id, attempt.is_alone
-    if crash_points.IS_ARMED:
-        attempt.claim = crash_points.around(claim_store.claim, turn_id, alone=alone)
-    else:
-        attempt.claim = claim_store.claim(turn_id, alone=alone)
+    claim = claim_store.claim_and_read
+    attempt.claim, attempt.turn = (
+        crash_points.around(claim, turn_id, alone=alone)
+        if crash_points.IS_ARMED
+        else claim(turn_id, alone=alone)
+    )
     return load_claimed(attempt)
 
 
@@ -139,9 +129,10 @@ def load_claimed(attempt: ClaimAttempt) -> Work | None:
     if attempt.claim is None:
         return None
     opened, attempt.opened = attempt.opened, None  # the run refers to `attempt`
+    turn, attempt.turn = attempt.turn, None
     if crash_points.IS_ARMED:
-        return crash_points.around(load, attempt.claim, opened)
-    return load(attempt.claim, opened)
+        return crash_points.around(load, attempt.claim, opened, turn)
+    return load(attempt.claim, opened, turn)
 
 
 def open_and_claim(
@@ -161,10 +152,14 @@ def open_and_claim(
     return turn
 
 
-def load(claim: Claim, opened: OpenedTurn | None = None) -> Work:
-    """Load a claimed turn, which may have been `opened` just now. Raises LLMError if
-    the turn cannot run: no model, no key, input too long."""
-    turn, resolved_route = _as_opened(claim, opened) or (_turn(claim), None)
+def load(
+    claim: Claim, opened: OpenedTurn | None = None, turn: Turn | None = None
+) -> Work:
+    """Load a claimed turn, which may have been `opened` just now, or whose row the
+    claim has read. Raises LLMError if the turn cannot run: no model, no key, input too
+    long."""
+    known = _as_opened(claim, opened)
+    turn, resolved_route = known or (turn or _turn(claim), None)
     if turn.author_id is not None or turn.author_name:
         check_author(turn)
     setup = determine_setup(turn, resolved_route)
@@ -287,7 +282,7 @@ def load_history(claim: Claim) -> History:
 
 
 def _turn(claim: Claim) -> Turn:
-    turn = _TURN.first(claim.turn_id)
+    turn = claim_store.CLAIMED_TURN.first(claim.turn_id)
     assert turn is not None, "a claimed turn has a row"
     return turn
 

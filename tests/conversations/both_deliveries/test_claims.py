@@ -70,6 +70,18 @@ def came_further(claim: Claim) -> None:
     )
 
 
+def test_a_claim_reads_the_turn_as_it_leaves_it(conversation):
+    claim, turn = claim_store.claim_and_read(opened(conversation).pk)
+    assert claim is not None
+    assert claim_store.claim_and_read(claim.turn_id) == (None, None)
+    stored = Turn.objects.get(pk=claim.turn_id)
+    read = turn or stored  # SQLite's is read later
+    names = [field.attname for field in Turn._meta.concrete_fields]
+    assert [getattr(read, n) for n in names] == [getattr(stored, n) for n in names]
+    assert (read.epoch, read.status) == (claim.epoch, Turn.Status.RUNNING)
+    assert read.conversation.owner == conversation.owner
+
+
 # Time
 
 

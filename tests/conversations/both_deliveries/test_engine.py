@@ -283,8 +283,8 @@ async def test_stop_ends_a_turn_whose_rows_have_just_been_read_to_run_it(
 ):
     script, read, loop = say([HANG]), turn_loader.load, asyncio.get_running_loop()
 
-    def read_and_stopped(claim, opened=None):
-        work = read(claim, opened)
+    def read_and_stopped(claim, opened, turn):
+        work = read(claim, opened, turn)
         engine.cancel(Turn(pk=claim.turn_id))
         heard = threading.Event()
         loop.call_soon_threadsafe(heard.set)  # behind the engine's own
@@ -347,9 +347,9 @@ async def test_a_turn_that_waited_for_room_is_read_when_it_has_some(
 ):
     seen, read = [], turn_loader.load
 
-    def noted(claim, opened=None):
+    def noted(claim, opened, turn):
         seen.append(opened)
-        return read(claim, opened)
+        return read(claim, opened, turn)
 
     monkeypatch.setattr(turn_loader, "load", noted)
     say(ANSWER, ANSWER)

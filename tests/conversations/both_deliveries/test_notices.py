@@ -25,6 +25,7 @@ ANSWER = [TextDelta(0, "Hello."), FinishDelta("stop")]
 def unnoticed(monkeypatch):
     """Turns are opened without a notice."""
     monkeypatch.setattr(turn_queue, "enqueue", lambda turn_id: None)
+    monkeypatch.setattr(turn_queue, "find_call", lambda *ids, is_first: None)
 
 
 async def opened(conversation: Any) -> Turn:
@@ -103,4 +104,5 @@ async def test_the_notice_says_what_the_worker_needs(conversation, say, running)
 def test_a_notice_is_read():
     notice = TurnNotice.parse("resp_1 conv_1 t")
     assert notice == TurnNotice("resp_1", "conv_1", True)
+    assert notice.payload == "resp_1 conv_1 t"
     assert not TurnNotice.parse("resp_2 conv_1 f").is_first

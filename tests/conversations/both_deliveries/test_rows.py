@@ -216,7 +216,7 @@ def limits_of_writes():
     limits = []
 
     def look(execute, sql, params, many, context):
-        if sql.startswith(("UPDATE", "INSERT")):
+        if sql.startswith(("UPDATE", "INSERT", "WITH changed")):
             limits.append(limit_now())
         return execute(sql, params, many, context)
 

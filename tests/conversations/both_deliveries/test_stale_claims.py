@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -23,9 +24,18 @@ from conversations.engine.event_log import StaleEpoch
 from conversations.engine.lease_store import Snapshot
 from conversations.engine.loading import turn_context
 from conversations.engine.question_store import NewQuestion
-from conversations.engine.turn_store import Claim, Ending, TurnProgress
+from conversations.engine.turn_store import (
+    Claim,
+    Ending,
+    FinishedModelCall,
+    TurnProgress,
+)
 from conversations.models import Conversation, Item, Question, ToolCall, Turn
 from conversations.models.preset import GatheredContext
+from llm import router
+from llm.http.client import ProviderCall
+from llm.models import ModelCall
+from llm.pricing.caller import UNKNOWN_CALLER
 from llm.wire.items import message, user_message
 from tools.execute import CallOutcome
 from tools.registry import Accepted
@@ -99,6 +109,51 @@ def test_a_run_with_an_older_claim_writes_nothing(
     with pytest.raises(StaleEpoch):
         write(claim)
     assert rows() == before
+
+
+@pytest.mark.parametrize("name", ["advance", "finish", "suspend"])
+def test_a_run_with_an_older_claim_hears_so_where_its_items_are_written_already(
+    conversation: Conversation, name: str
+):
+    stale = a_stale_claim(conversation)
+    turn_store.advance(replace(stale, epoch=stale.epoch + 1), PROGRESS)
+    before = rows()
+    with pytest.raises(StaleEpoch):
+        WRITES[name](stale)
+    assert rows() == before
+
+
+@pytest.mark.parametrize("calls", [1, 3])  # in one statement, and in several
+def test_items_and_calls_are_written_with_the_turn_or_not_at_all(
+    conversation: Conversation, calls: int
+):
+    model = conversation.language_model
+    assert model is not None
+    key, route = model.provider.keys.get(), router.route_of(model)
+    made = [
+        FinishedModelCall(
+            route=route,
+            call=ProviderCall(),
+            caller=UNKNOWN_CALLER,
+            step=step,
+            cancelled=False,
+        )
+        for step in range(calls)
+    ]
+    progress = replace(PROGRESS, calls_made=made, outcomes=(), executing=())
+    claim = a_running_turn(conversation)
+    stale = replace(claim, epoch=claim.epoch - 1)
+    with pytest.raises(StaleEpoch):
+        turn_store.advance(stale, progress)
+    key.refresh_from_db()
+    assert (ModelCall.objects.count(), key.last_used_at) == (0, None)
+    turn_store.advance(claim, progress)
+    key.refresh_from_db()
+    steps = ModelCall.objects.filter(turn_id=claim.turn_id).values_list("step")
+    assert sorted(steps) == [(step,) for step in range(calls)]
+    assert key.last_used_at is not None
+    item = Item.objects.get(turn=claim.turn_id, origin=Item.Origin.OUTPUT)
+    assert (item.payload, item.sequence) == (PROGRESS.items[0][0], 5)
 
 
 def test_a_run_with_an_older_claim_releases_nothing(conversation: Conversation):
