@@ -21,6 +21,7 @@ from django.utils import timezone
 from conversations.engine.database import sql
 from conversations.engine.database.sql import LAPSED, Moment
 from conversations.engine.event_log import StaleEpoch
+from conversations.engine.process.fair_turns import ClaimableTurn
 from conversations.models import Turn
 from llm.db.compiled_inserts import Statement
 from llm.db.compiled_queries import CompiledQuery
@@ -139,8 +140,9 @@ def find_queued(turn_ids: Collection[str]) -> list[str]:
     return list(queued.values_list("pk", flat=True))
 
 
-def to_sweep(limit: int) -> list[str]:
-    """Claimable turns, oldest first."""
+def to_sweep(limit: int) -> list[ClaimableTurn]:
+    """Claimable turns, by their place among those of their author, then by age. Turns
+    that run count as their author's."""
     return sql.to_sweep(limit)
 
 

@@ -35,6 +35,7 @@ from conversations.engine.notifications import (
     open_pages,
 )
 from conversations.engine.process.engine_tasks import EngineTasks
+from conversations.engine.process.fair_turns import FairTurns
 from conversations.engine.process.status_report import REPORT_INTERVAL, StatusReport
 from conversations.engine.replays.replaying import REPLAY_INTERVAL, Replays
 from conversations.engine.subscriptions import Subscriptions
@@ -45,6 +46,7 @@ from llm.db.outages import UNREACHABLE
 BEAT = 0.9  # seconds between snapshots; with jitter, below one
 SWEEP = 2.0  # seconds between sweeps for turns that no process runs
 SWEEP_LIMIT = 500  # turns that one sweep takes up
+MIN_CHOICE = 32  # turns among which a sweep chooses, however few it takes up
 
 
 class Engine:
@@ -69,6 +71,7 @@ class Engine:
         )
         self.subscribe = self.subscriptions.subscribe
         self.is_at_end = self.subscriptions.is_at_end
+        self._fair_turns = FairTurns()
         self._schedule = Schedule(database)
         self.replays = Replays(self.tasks, database)
         self.evaluations = Evaluations(self.tasks, database)
@@ -233,14 +236,18 @@ class Engine:
         await self.database.write(budget.release_expired)
         await self.background.sweep()
 
-    async def _put_claimable(self, room: int) -> None:
-        for turn_id in await self.database.read(claim_store.to_sweep, room):
+    async def _put_claimable(self, room: int) -> bool:
+        """Whether there may be more turns than there is room."""
+        limit = max(room, MIN_CHOICE)
+        found = await self.database.read(claim_store.to_sweep, limit)
+        for turn_id in self._fair_turns.choose(found, room):
             self.put(turn_id)
         suspects = await self.database.read(claim_store.suspects, 1)
         if not suspects:
             self.dispatcher.gate.forget_waiting()
         for turn_id, is_repeated in suspects:
             self.dispatcher.put_alone(turn_id, is_repeated=is_repeated)
+        return len(found) >= room
 
     def _room(self) -> int:
         """The number of turns that a sweep may take up now."""

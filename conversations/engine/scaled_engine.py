@@ -99,12 +99,13 @@ class ScaledEngine(Engine):
             self.tasks.create(self._enqueue(turn_id), name="enqueue")
 
     def receive_notice(self, notice: TurnNotice) -> None:
-        """Run the turn if there is room; otherwise another worker may have some.
+        """Run the turn if there is room; otherwise another worker may have some. While
+        turns wait for room, it takes its place among them.
 
         A worker that has not run the conversation of late gives others, which may have
         its history in memory, a moment to claim the turn.
         """
-        if self._room() <= 0:
+        if self._room() <= 0 or self._has_left_turns:
             self._has_left_turns = True
         elif notice.is_first or self.dispatcher.has_run(notice.conversation_id):
             super().put(notice.turn_id)
@@ -125,10 +126,12 @@ class ScaledEngine(Engine):
                 super().put(turn_id)
 
     async def _take_left_turns(self) -> None:
-        """Look for the turns that were left as soon as there is room."""
+        """Look for the turns that were left as soon as there is room, until all have
+        some."""
         if self._has_left_turns and (room := self._room()) > 0:
             self._has_left_turns = False
-            await self._put_claimable(room)
+            if await self._put_claimable(room):
+                self._has_left_turns = True
 
     async def _enqueue(self, turn_id: str) -> None:
         try:

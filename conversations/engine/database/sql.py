@@ -18,6 +18,7 @@ from django.db import connection, models
 from django.db.models.functions import Now
 from django.utils import timezone
 
+from conversations.engine.process.fair_turns import ClaimableTurn
 from llm.db.compiled_inserts import Statement, execute_after
 from llm.db.statements import adapt_value, fetch_rows, prepared_cursor
 from llm.wire.sanitize import replace_nul, sanitize_json
@@ -123,10 +124,21 @@ CLAIM_ALONE_AND_READ = _claim_and_read(_CLAIMABLE)
 CLAIM_AND_READ = _claim_and_read(_TRUSTED)
 
 
+#: Of each turn that is queued or runs, its place among those of its author.
+_PLACES = """
+SELECT u.id, row_number() OVER (
+    PARTITION BY COALESCE(u.author_id, c.owner_id) ORDER BY u.created_at, u.id
+) AS place
+FROM conversations_turn u JOIN conversations_conversation c ON c.id = u.conversation_id
+WHERE u.status IN ('queued', 'in_progress')
+"""
 _TO_SWEEP = f"""
-SELECT t.id FROM conversations_turn t
+SELECT t.id, COALESCE(t.author_id, c.owner_id), COALESCE(places.place, 0)
+FROM conversations_turn t
+JOIN conversations_conversation c ON c.id = t.conversation_id
+LEFT JOIN ({_PLACES}) AS places ON places.id = t.id
 WHERE t.status IN {_UNFINISHED} AND {_CLAIMABLE} AND NOT {_SUSPECT}
-ORDER BY t.created_at, t.id LIMIT %s
+ORDER BY COALESCE(places.place, 0), t.created_at, t.id LIMIT %s
 """
 #: Turns with fewer dead processes first: most of them were only running beside the
 #: cause.
@@ -137,9 +149,10 @@ ORDER BY {_FRUITLESS}, t.created_at, t.id LIMIT %s
 """
 
 
-def to_sweep(limit: int) -> list[str]:
+def to_sweep(limit: int) -> list[ClaimableTurn]:
     """Skips turns whose row is locked: a claim would wait for it."""
-    return column(f"{_TO_SWEEP} {_skip_locked()}", [Moment(), limit])
+    found = rows(f"{_TO_SWEEP} {_skip_locked()}", [Moment(), limit])
+    return [ClaimableTurn._make(row) for row in found]
 
 
 def suspects(limit: int) -> list[tuple[str, bool]]:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from asgiref.sync import sync_to_async
+from django.contrib.auth.models import User
 from django.db import transaction
 from django.utils import timezone
 
@@ -44,12 +45,18 @@ PAST = timedelta(minutes=-1)
 
 
 @transaction.atomic
-def opened(conversation: Conversation, **fields: Any) -> Turn:
+def opened(
+    conversation: Conversation, *, author: User | None = None, **fields: Any
+) -> Turn:
     """In one transaction: a worker runs the turn as soon as its row is there."""
-    turn = conversation.open_turn([user_message("Hi")]).turn
+    turn = conversation.open_turn([user_message("Hi")], author=author).turn
     if fields:
         Turn.objects.filter(pk=turn.pk).update(**fields)
     return turn
+
+
+def to_sweep(limit: int) -> list[str]:
+    return [turn.turn_id for turn in claim_store.to_sweep(limit)]
 
 
 def claimed(turn: Turn, **how: Any) -> Claim:
@@ -80,6 +87,27 @@ def test_a_claim_reads_the_turn_as_it_leaves_it(conversation):
     assert [getattr(read, n) for n in names] == [getattr(stored, n) for n in names]
     assert (read.epoch, read.status) == (claim.epoch, Turn.Status.RUNNING)
     assert read.conversation.owner == conversation.owner
+
+
+def test_authors_are_served_in_turn(conversation):
+    bob = User.objects.create_user("bob")
+    own = Conversation.objects.create(
+        owner=bob, language_model=conversation.language_model
+    )
+    many = [opened(another_of(conversation)).pk for _ in range(4)]
+    one = opened(own).pk
+    assert to_sweep(9) == [many[0], one, *many[1:]]
+    for turn_id in many[:2]:
+        assert claim_store.claim(turn_id)
+    assert to_sweep(1) == [one]  # two run already of the other author
+    guest = opened(another_of(conversation), author=bob).pk  # counts as bob's
+    assert to_sweep(9) == [one, guest, *many[2:]]
+
+
+def another_of(conversation: Conversation) -> Conversation:
+    return Conversation.objects.create(
+        owner=conversation.owner, language_model=conversation.language_model
+    )
 
 
 # Time
@@ -187,7 +215,7 @@ def test_a_turn_that_comes_no_further_is_to_run_alone(conversation):
         assert claim_store.claim(turn.pk) is None
         crashed(turn)
     assert claim_store.claim(turn.pk) is None
-    assert (claim_store.to_sweep(9), claim_store.suspects(9)) == (
+    assert (to_sweep(9), claim_store.suspects(9)) == (
         [],
         [(turn.pk, False)],
     )
@@ -223,16 +251,16 @@ def test_a_turn_that_was_taken_up_too_often_or_is_to_stop_is_ended_by_anybody(
 ):
     turn = opened(conversation)
     Turn.objects.filter(pk=turn.pk).update(claims=settings.TURN_MAX_CLAIMS)
-    assert claim_store.to_sweep(9) == [turn.pk]
+    assert to_sweep(9) == [turn.pk]
     Turn.objects.filter(pk=turn.pk).update(claims=3, cancel_requested=True)
-    assert claim_store.to_sweep(9) == [turn.pk]
+    assert to_sweep(9) == [turn.pk]
 
 
 def test_an_orderly_handover_makes_no_suspect(conversation):
     turn = opened(conversation)
     for _ in range(9):
         turn_store.release(claimed(turn), [], [])
-    assert claim_store.to_sweep(9) == [turn.pk]
+    assert to_sweep(9) == [turn.pk]
 
 
 def test_staff_have_a_suspect_begun_anew(conversation):

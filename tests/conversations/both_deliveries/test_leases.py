@@ -49,7 +49,7 @@ def claimed(turn: Turn) -> Claim:
 
 
 def is_lapsed(turn: Turn) -> bool:
-    return claim_store.to_sweep(100) == [turn.pk]
+    return [each.turn_id for each in claim_store.to_sweep(100)] == [turn.pk]
 
 
 def left(row: Turn | ToolCall) -> float:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
 from asgiref.sync import sync_to_async
 from django.conf import settings
+from django.contrib.auth.models import User
 
 from conversations import engine, turn_queue
 from conversations.engine import claim_store
@@ -87,9 +89,56 @@ async def test_a_turn_that_was_claimed_meanwhile_is_left_alone(
     assert len(script.requests) == 1
 
 
-def another(conversation: Any) -> Any:
+@pytest.fixture
+def has_one_place(settings):
+    settings.TURN_CONCURRENCY = 1
+
+
+async def test_a_flood_of_one_user_delays_another_by_his_share(
+    conversation, say, unnoticed, has_one_place, running
+):
+    """Of turns for which no worker had room when they were announced."""
+    is_announced = asyncio.Event()
+    script = say([is_announced, *ANSWER], ANSWER)
+    bob = await sync_to_async(User.objects.create_user)("bob")
+    flood = [await sync_to_async(another)(conversation) for _ in range(6)]
+    his = await sync_to_async(another)(conversation, bob)
+    turns = [await opened(each) for each in [*flood, his]]
+    for turn in turns:
+        is_taken_at_once(turn, is_first=True)
+    late = await opened(await sync_to_async(another)(conversation))
+    assert not is_taken_at_once(late, is_first=True)
+    is_announced.set()
+    for turn in [*turns, late]:
+        assert await status_at_the_end(turn) == Turn.Status.COMPLETED
+    begun = Turn.objects.order_by("started_at").values_list("pk", flat=True)
+    order = await sync_to_async(list)(begun)
+    # One of the flood runs; at most one more began before.
+    assert order.index(turns[-1].pk) <= 2
+    assert len(script.requests) == len(order)
+
+
+async def test_a_new_turn_takes_no_room_from_turns_that_wait_for_it(
+    conversation, say, unnoticed, has_one_place, running
+):
+    ends = asyncio.Event()
+    say([ends, *ANSWER], ANSWER)
+    turns = [await opened(await sync_to_async(another)(conversation)) for _ in range(3)]
+    first, waiting, new = turns
+    assert is_taken_at_once(first, is_first=True)
+    assert not is_taken_at_once(waiting, is_first=True)
+    ends.set()
+    dispatcher = engine.require_engine().dispatcher
+    while first.pk in dispatcher.active_turns:
+        await asyncio.sleep(0)
+    assert not is_taken_at_once(new, is_first=True)
+    for turn in turns:
+        assert await status_at_the_end(turn) == Turn.Status.COMPLETED
+
+
+def another(conversation: Any, owner: Any = None) -> Any:
     return type(conversation).objects.create(
-        owner=conversation.owner, language_model=conversation.language_model
+        owner=owner or conversation.owner, language_model=conversation.language_model
     )
 
 

@@ -105,7 +105,8 @@ async def test_a_drain_leaves_turns_that_wait_to_start_to_the_next_process(
     statuses = [turn.status async for turn in Turn.objects.order_by("created_at")]
     assert statuses.count("queued") == TURNS - MAX_STARTS
     claimable = await sync_to_async(claim_store.to_sweep)(TURNS)
-    assert sorted(claimable) == sorted(turn.pk for turn in turns)
+    found = sorted(each.turn_id for each in claimable)
+    assert found == sorted(turn.pk for turn in turns)
 
 
 def _opener_with_items(
