@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from typing import Any
@@ -20,7 +20,7 @@ from conversations.access import budget, rate_limits
 from conversations.access.admission import token_bucket_owner
 from conversations.access.errors import PriceUnknown
 from conversations.access.limits import admission as usage_limits
-from conversations.access.limits.amounts import Amounts, limits_of_model
+from conversations.access.limits.amounts import Amounts, limits_of_models
 from conversations.access.limits.applicable import Applied
 from conversations.access.limits.leases import Reservation, leases
 from conversations.access.rate_limits import Charge
@@ -45,6 +45,7 @@ from llm.wire.request import Request
 
 logger = logging.getLogger(__name__)
 
+_NO_ALTERNATIVES: Mapping[str, int] = {}
 #: Tokens of an answer where the caller sets no limit.
 DEFAULT_MAX_OUTPUT = 16_384
 #: Tokens of an answer that are reserved of a limit where the caller sets no limit.
@@ -65,10 +66,13 @@ class Meter:
         limits: Applied = (),
         *,
         taken: int = 0,
+        alternatives: Mapping[str, int] = _NO_ALTERNATIVES,
     ) -> None:
         """`limits`: those of use that apply to the caller. `taken`: tokens already
-        charged to the rate limit on admission."""
+        charged to the rate limit on admission. `alternatives`: models that the host may
+        call instead, by their names there."""
         self._token = token
+        self._alternatives = alternatives
         self._limits = limits
         self._taken = taken
         limit = route.capabilities.max_output_tokens or DEFAULT_MAX_OUTPUT
@@ -86,17 +90,21 @@ class Meter:
         limits: Applied = (),
         *,
         taken: int = 0,
+        alternatives: Mapping[str, int] = _NO_ALTERNATIVES,
     ) -> Meter | None:
         if not limits and (token is None or not token.is_metered):
             return None
-        return cls(token, route, limits, taken=taken)
+        return cls(token, route, limits, taken=taken, alternatives=alternatives)
 
     async def admit(self, request: Request, route: Route) -> None:
         """Reserve the maximum cost; called before each request to a provider.
 
         Raises BudgetExhausted, PriceUnknown, Unauthorized, UsageLimitReached.
         """
-        limits = limits_of_model(self._limits, route.model_id) if self._limits else ()
+        limits = self._limits
+        if limits:
+            others = self._alternatives.values()
+            limits = limits_of_models(limits, route.model_id, *others)
         amount = self._max_cost(request, route, limits)
         if limits:
             await self._reserve_limits(limits, request, amount)
@@ -180,12 +188,14 @@ class Meter:
             charged = amount if cost is None else cost
             self._run_in_background(self.database.write(budget.settle, entry, charged))
         for number, reservation in enumerate(self._limit_reservations):
-            used = Amounts()
+            used, skipped = Amounts(), frozenset[int]()
             if number < len(costs):
                 cost, tokens = costs[number], _tokens(whole[number])
                 reserved = reservation.reserved_cost
                 used = Amounts(tokens=tokens, cost=reserved if cost is None else cost)
-            leases.settle(reservation, used)
+                if self._alternatives:
+                    skipped = self._silent_models(whole[number], totals)
+            leases.settle(reservation, used, skipped=skipped)
         token = self._token
         if token is not None and (limit := token.tokens_per_minute):
             total = sum(map(_tokens, whole)) - self._taken
@@ -198,6 +208,19 @@ class Meter:
                 )
             else:
                 rate_limits.charge(owner, charge)
+
+    def _silent_models(
+        self, call: ProviderCall, totals: _StreamTotals
+    ) -> frozenset[int]:
+        """The models that might have answered this call, and have not."""
+        name = totals.start.model if totals.start else ""
+        called = call.route.model_id if call.route else None
+        bare = name.partition(":")[0]  # without ":free"
+        answered = self._alternatives.get(
+            name, self._alternatives.get(bare, called or 0)
+        )
+        models = {*self._alternatives.values(), called}
+        return frozenset(each for each in models if each and each != answered)
 
     def _run_in_background(self, write: Awaitable[Any]) -> None:
         asyncio.ensure_future(write).add_done_callback(_log_failure)

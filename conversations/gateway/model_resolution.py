@@ -73,16 +73,17 @@ async def find_chain(model: str, token: AccessToken, database: Database) -> Mode
     return await _chains.get((token.user_id, model), database)
 
 
-async def check_alternatives(
+async def find_alternatives(
     names: object, token: AccessToken, chain: ModelChain, database: Database
-) -> None:
-    """Refuse `models`, from which a host chooses if `model` fails, where the token or
-    its user may not use one of them. Raises BadRequest, ModelNotAvailable.
+) -> Mapping[str, int]:
+    """The rows of `models`, from which a host chooses if `model` fails, by their names
+    at the host. Raises BadRequest, and ModelNotAvailable if the token or its user may
+    not use one of them.
 
     https://openrouter.ai/docs/features/model-routing
     """
     if names is None:
-        return
+        return {}
     if not isinstance(names, list) or len(names) > MAX_ALTERNATIVES:
         text = f"models: expected a list of at most {MAX_ALTERNATIVES} names."
         raise BadRequest(text, param="models")
@@ -92,20 +93,23 @@ async def check_alternatives(
             text = f"{where}: expected a string of at most {MAX_NAME} characters."
             raise BadRequest(text, param=where)
     providers = {route.provider_id for route in chain.routes}
-    find = partial(_find_refused, names, token, providers)
-    if (refused := await database.read(find)) is not None:
+    refused, found = await database.read(
+        partial(_find_refused, names, token, providers)
+    )
+    if refused is not None:
         raise ModelNotAvailable(
             f"There is no model {names[refused][:64]!r}; choose another one.",
             param=f"models[{refused}]",
         )
+    return found
 
 
 def _find_refused(
     names: Sequence[str], token: AccessToken, providers: Collection[int | None]
-) -> int | None:
+) -> tuple[int | None, dict[str, int]]:
     """The index of the first name that is refused: because one of the providers has a
     row of this name that may not be used, or because none has one and the token has a
-    list of models."""
+    list of models. And the row of each name that has one."""
     bare = {name: name.partition(":")[0] for name in names}  # without ":free"
     rows = LanguageModel.objects.filter(
         provider__in=providers, name__in=[*bare, *bare.values()]
@@ -115,6 +119,7 @@ def _find_refused(
     }
     user = _user(token.user_id)
     usable = set(rows.usable().available_to(user).values_list("pk", flat=True))
+    rows_by_name: dict[str, int] = {}
     for index, name in enumerate(names):
         found = [
             known.get((provider, name)) or known.get((provider, bare[name]))
@@ -122,10 +127,13 @@ def _find_refused(
         ]
         keys = [key for key in found if key is not None]
         if any(key not in usable or not token.may_use_model(key) for key in keys):
-            return index
+            return index, {}
         if not keys and token.model_ids:
-            return index
-    return None
+            return index, {}
+        if keys:
+            rows_by_name[name] = keys[0]
+            rows_by_name.setdefault(bare[name], keys[0])
+    return None, rows_by_name
 
 
 def choose_host(

@@ -123,8 +123,9 @@ async def read_request(
     if len(model_body) < len(body) or _names_own(body):
         dialect.check_own_fields(body)
         parley_options = ParleyOptions.of(body)
+    alternatives: Mapping[str, int] = {}
     if "models" in body:
-        await model_resolution.check_alternatives(
+        alternatives = await model_resolution.find_alternatives(
             body["models"], token, chain, database
         )
     route = chain.routes[0]
@@ -139,6 +140,7 @@ async def read_request(
         route=route,
         host_speaks_dialect=speaks_dialect(dialect, route),
         request=_NO_REQUEST,
+        alternatives=alternatives,
         request_id=request_id,
         client_request_id=headers.get(b"x-request-id", b"").decode("latin-1"),
         tags=_tags(parley_options, headers)

@@ -132,7 +132,14 @@ async def apply_limits(
         headers = dict(admission.rate_limit_headers(verdict, anthropic=anthropic))
     if is_stored:
         return replace(gateway_request, limits=headers)
-    if meter := Meter.of(token, gateway_request.route, applied, taken=taken):
+    meter = Meter.of(
+        token,
+        gateway_request.route,
+        applied,
+        taken=taken,
+        alternatives=gateway_request.alternatives,
+    )
+    if meter:
         meter.database = database
     return replace(gateway_request, limits=headers, meter=meter)
 

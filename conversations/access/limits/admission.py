@@ -24,7 +24,7 @@ from conversations.access.limits.amounts import (
     Amounts,
     AppliedLimit,
     limits_of_all_models,
-    limits_of_model,
+    limits_of_models,
 )
 from conversations.access.limits.applicable import Applied, limits_of
 from conversations.access.limits.leases import (
@@ -85,7 +85,7 @@ def charge_call(applied: Applied, call: ProviderCall, route: Route) -> None:
     cost, usage = cost_of(call, route), call.usage or UsageDelta()
     tokens = (usage.input_tokens or 0) + (usage.output_tokens or 0)
     used = Amounts(tokens=tokens, cost=nanos(cost) if cost is not None else 0)
-    leases.charge(limits_of_model(applied, route.model_id), used)
+    leases.charge(limits_of_models(applied, route.model_id), used)
 
 
 def limit_error(limit: AppliedLimit, measure: str) -> UsageLimitReached:

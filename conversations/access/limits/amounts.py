@@ -122,8 +122,8 @@ def limits_of_all_models(
     return tuple(each for each in limits if each.key.model_id is None)
 
 
-def limits_of_model(
-    limits: tuple[AppliedLimit, ...], model_id: int | None
+def limits_of_models(
+    limits: tuple[AppliedLimit, ...], *model_ids: int | None
 ) -> tuple[AppliedLimit, ...]:
-    """The limits to which a call of this model is charged."""
-    return tuple(each for each in limits if each.key.model_id in (None, model_id))
+    """The limits to which a call of one of these models is charged."""
+    return tuple(each for each in limits if each.key.model_id in (None, *model_ids))

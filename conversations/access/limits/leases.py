@@ -15,7 +15,7 @@ from __future__ import annotations
 import logging
 import threading
 import uuid
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
@@ -112,8 +112,13 @@ class Leases:
                     self._enlarge(each, each.caps.limited(amounts))
         return found
 
-    def settle(self, reservation: Reservation, used: Amounts) -> None:
-        """Replace the reserved amounts by those used. A second call does nothing."""
+    def settle(
+        self, reservation: Reservation, used: Amounts, *, skipped: Container[int] = ()
+    ) -> None:
+        """Replace the reserved amounts by those used. A second call does nothing.
+
+        `skipped`: models whose own limits nothing was used of.
+        """
         with self._lock:
             if reservation.is_settled:
                 return
@@ -121,7 +126,8 @@ class Leases:
             for key, caps, reserved in reservation.parts:
                 block = self._blocks.setdefault(key, _Block())
                 block.reserved -= reserved
-                block.spent += caps.limited(used)
+                if key.model_id is None or key.model_id not in skipped:
+                    block.spent += caps.limited(used)
                 block.is_used, block.caps = True, caps
 
     def charge(self, limits: Sequence[AppliedLimit], used: Amounts) -> None:

@@ -10,13 +10,17 @@ import pytest
 from asgiref.sync import sync_to_async
 from django.contrib.auth.models import Group, User
 
-from conversations.models import AccessToken
+from conversations.access.limits.admission import find_limits_left
+from conversations.access.limits.applicable import clear_cache
+from conversations.models import AccessToken, UsageLimit
 from llm.models import LanguageModel, Provider
 from tests.conversations.gateway.forwarding.hosts import (
     PATHS,
     Answer,
     Client,
     Host,
+    Received,
+    Reply,
     add_model,
     canned_reply,
 )
@@ -125,3 +129,54 @@ async def test_anything_but_a_short_list_of_names_is_refused(
     answer, got = await ask(client, host, models)
     assert (answer.status, got) == (400, [])
     assert json.loads(answer.body)["error"]["param"].startswith("models")
+
+
+NEEDED = 4096  # tokens: more than a question and its answer reserve
+
+
+@sync_to_async
+def limit_model(name: str, tokens: int) -> None:
+    row = LanguageModel.objects.get(name=name)
+    UsageLimit.objects.create(
+        user=User.objects.get(), model=row, tokens=tokens, period="month"
+    )
+    clear_cache()
+
+
+@sync_to_async
+def left_of(name: str) -> int | None:
+    """Tokens that the model's limit leaves."""
+    left = find_limits_left(User.objects.get().pk)
+    return next(each.left for each in left if name in each.model_name)
+
+
+async def test_the_limit_of_an_alternative_refuses_the_request(
+    client: Client, host: Host
+):
+    await store(["second"])
+    await limit_model("second", 1)
+    answer, got = await ask(client, host, ["second"])
+    assert (answer.status, got) == (429, [])
+    answer, got = await ask(client, host, None)
+    assert answer.status == 200
+
+
+@pytest.mark.parametrize("answering", ["first", "second", "second:free"])
+async def test_an_answer_counts_for_the_model_that_gave_it(
+    client: Client, answering: str
+):
+    def reply(received: Received) -> Reply:
+        status, kind, data = canned_reply("chat", received)
+        return status, kind, data.replace(b"first-0926", answering.encode())
+
+    with Host(reply) as host:
+        await add_model("openai", "openai_chat", host.url, "first")
+        await store(["second"])
+        await limit_model("first", NEEDED)
+        await limit_model("second", NEEDED)
+        answer, _ = await ask(client, host, ["second"])
+    assert answer.status == 200
+    used = NEEDED - 11
+    is_first = answering == "first"
+    assert await left_of("first") == (used if is_first else NEEDED)
+    assert await left_of("second") == (NEEDED if is_first else used)
