@@ -13,6 +13,7 @@ from conversations.turns.history import estimate_tokens
 from llm.errors import BadRequest, LLMError
 from llm.provider import Route
 from llm.wire.codecs.anthropic.codec import VERSION_WITH_SAMPLING
+from llm.wire.codecs.openai_chat.codec import OpenAIChatCodec
 from llm.wire.facades import (
     body_checks,
     chat_request,
@@ -27,6 +28,8 @@ from llm.wire.facades.proof_entries import OpenSeal
 from llm.wire.facades.responses_writer import ResponsesWriter
 from llm.wire.items import Event, Issuer
 from llm.wire.request import Request
+
+_NO_FIELDS: frozenset[str] = frozenset()
 
 
 class ThreadNotFound(BadRequest):
@@ -172,7 +175,14 @@ class Chat(Dialect):
     def request_of(
         self, body: dict[str, Any], route: Route, open_seal: OpenSeal
     ) -> Request:
-        return chat_request.request_of(body, open_seal=open_seal)
+        codec, issuer = route.endpoint.codec, None
+        if not isinstance(codec, OpenAIChatCodec):
+            return chat_request.request_of(body, open_seal=open_seal)
+        if codec.reasoning_fields != _NO_FIELDS:
+            issuer = route.endpoint.issuer(
+                route.model, any_key=route.key_id is not None
+            )
+        return chat_request.request_of(body, codec, issuer, open_seal)
 
     def writer(
         self,
@@ -192,6 +202,7 @@ class Chat(Dialect):
             custom_tools=gateway_request.custom_tools,
             receipts=gateway_request.parley_options.receipts,
             sealing=_sealing(gateway_request, answer),
+            proofs=_open_proofs(gateway_request, answer),
         )
 
     def response_body(
@@ -205,6 +216,7 @@ class Chat(Dialect):
             custom_tools=gateway_request.custom_tools,
             receipts=gateway_request.parley_options.receipts,
             sealing=_sealing(gateway_request, answer),
+            proofs=_open_proofs(gateway_request, answer),
         )
 
 
@@ -258,9 +270,7 @@ class Messages(Dialect):
             input_tokens=tokens,
             request_id=request_id,
             buffer_tool_calls=gateway_request.parley_options.buffer_tool_calls,
-            proofs=answer.builder.proofs
-            if gateway_request.host_speaks_dialect
-            else None,
+            proofs=_open_proofs(gateway_request, answer),
             server_tools=gateway_request.server_tools,
             custom_tools=gateway_request.custom_tools,
             receipts=gateway_request.parley_options.receipts,
@@ -275,9 +285,7 @@ class Messages(Dialect):
         return message_of(
             response,
             id=_message_id(response["id"]),
-            proofs=answer.builder.proofs
-            if gateway_request.host_speaks_dialect
-            else None,
+            proofs=_open_proofs(gateway_request, answer),
             server_tools=gateway_request.server_tools,
             custom_tools=gateway_request.custom_tools,
             receipts=gateway_request.parley_options.receipts,
@@ -344,6 +352,13 @@ def _sealing(gateway_request: ClientRequest, answer: Answer) -> AnswerSealing | 
     if gateway_request.host_speaks_dialect:
         return None
     return AnswerSealing(answer, gateway_request.token.user_id)
+
+
+def _open_proofs(
+    gateway_request: ClientRequest, answer: Answer
+) -> Mapping[str, Any] | None:
+    """Those that a client gets as they are, filled while the answer arrives."""
+    return answer.builder.proofs if gateway_request.host_speaks_dialect else None
 
 
 def _wants_thinking(gateway_request: ClientRequest) -> bool:

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from llm.wire.codecs.openai_chat.codec import OpenAIChatCodec
+from llm.wire.facades.chat_proofs import known_fields
 from llm.wire.facades.proof_entries import OpenSeal, restore
 from llm.wire.facades.request_reading import (
     assistant_items,
@@ -110,7 +111,8 @@ def _items(
     content = chat_message.get("content")
     match chat_message["role"]:
         case "assistant":
-            choice = {"message": chat_message, "finish_reason": _finish(chat_message)}
+            known = known_fields(chat_message, codec.reasoning_fields)
+            choice = {"message": known, "finish_reason": _finish(chat_message)}
             items = assistant_items(
                 codec.decoder().answer({"choices": [choice]}), issuer
             )

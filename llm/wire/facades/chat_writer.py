@@ -9,7 +9,8 @@ Content that this API does not have is left out. With `receipts` it is sent in a
 extension field, `parley`: in a chunk a canonical or `parley:` event, in a complete
 answer the items (`{"output": [...]}`). Calls that are held back are announced in the
 same field. With `sealing` the proofs of a host of another API are in
-`reasoning_details`, which clients return.
+`reasoning_details`, which clients return; `proofs` are those of a host of this same
+API (`ResponseBuilder.proofs`), which are sent as they are until a call is hidden.
 
 Source: https://platform.openai.com/docs/api-reference/chat/streaming
 """
@@ -21,6 +22,7 @@ from typing import Any
 
 import orjson
 
+from llm.wire.facades.chat_proofs import merge, number, open_fields, sealed_detail
 from llm.wire.facades.client_visibility import (
     ANNOUNCED,
     Arguments,
@@ -30,7 +32,7 @@ from llm.wire.facades.client_visibility import (
     thought_of,
 )
 from llm.wire.facades.errors import openai_error_of
-from llm.wire.facades.proof_entries import FORMAT, Sealing
+from llm.wire.facades.proof_entries import Sealing
 from llm.wire.facades.sse_frames import DONE, data_frame, dumps
 from llm.wire.items import Event, Item
 
@@ -87,9 +89,12 @@ class ChatWriter:
         custom_tools: Container[str] = (),
         receipts: bool = False,
         sealing: Sealing | None = None,
+        proofs: Mapping[str, Any] | None = None,
     ) -> None:
         self.ended = False
         self._sealing = sealing
+        self._proofs = proofs  # filled during the stream; None: none are sent
+        self._numbers: set[int] = set()  # of blocks of proofs
         self._head: Chunk = {
             "id": id,
             "object": "chat.completion.chunk",
@@ -177,6 +182,7 @@ class ChatWriter:
         item = event["item"]
         if item["type"] == "function_call_output":
             self._gap = True
+            self._proofs = None  # they cover the hidden call too
             return
         kind = self._audience.kind(item)
         if kind not in ("function_call", "custom_tool_call"):
@@ -214,6 +220,18 @@ class ChatWriter:
                 self._lengthen(call, item.get("input") or "", "input")
         elif self._receipts and not self._audience.kind(item):
             self._extension(event)
+        if self._proofs:
+            self._write_proof(item, call)
+
+    def _write_proof(self, item: Item, call: _Call | None) -> None:
+        fields = open_fields(self._proofs or {}, item["id"])
+        if not fields or (call is not None and self._buffer):
+            return
+        if call is not None:
+            same: dict[str, Any] = {"index": call.index, call.kind: {}}
+            self._write({"tool_calls": [{**same, **fields}]})
+        else:
+            self._write(number(fields, self._numbers))
 
     def _on_error(self, event: Event) -> None:
         self._error = event["error"]
@@ -240,7 +258,7 @@ class ChatWriter:
 
     def _write_sealed(self, text: str) -> None:
         if text:
-            self._write({"reasoning_details": [_sealed_detail(text)]})
+            self._write({"reasoning_details": [sealed_detail(text)]})
 
     def _explain(self, response: Mapping[str, Any]) -> None:
         """A last chunk without choices, if the client wants the answer explained."""
@@ -251,7 +269,8 @@ class ChatWriter:
         """Send the complete calls, numbered without those that were cut off."""
         items = [item for _, item in sorted(self._items.items()) if _is_whole(item)]
         for index, item in enumerate(items):
-            self._write({"tool_calls": [{"index": index, **_entry(item)}]})
+            entry = {**_entry(item), **open_fields(self._proofs or {}, item["id"])}
+            self._write({"tool_calls": [{"index": index, **entry}]})
 
     _HANDLERS: dict[str, Callable[[ChatWriter, Event], None]] = {
         _TEXT: _text,
@@ -304,19 +323,20 @@ def chat_completion_of(
     custom_tools: Container[str] = (),
     receipts: bool = False,
     sealing: Sealing | None = None,
+    proofs: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """A `chat.completion`. Raises ValueError for a failed response, which must be sent
     as an error."""
     if response["status"] == "failed":
         raise ValueError("A failed response must be sent as an error.")
     audience = Audience(server_tools=server_tools, custom_tools=custom_tools)
-    message = _Message(audience)
+    message = _Message(audience, proofs or {})
     for item in response["output"]:
         message.add(item)
     why = ending(response, len(message.calls), message.whole_calls)
     fields = message.message()
     if sealing and (text := sealing.seal(response["output"], audience)):
-        fields["reasoning_details"] = [_sealed_detail(text)]
+        fields["reasoning_details"] = [sealed_detail(text)]
     choice = {
         "index": 0,
         "message": fields,
@@ -342,11 +362,13 @@ def chat_completion_of(
 class _Message:
     """Collects a whole response as the one message of this API."""
 
-    def __init__(self, audience: Audience) -> None:
+    def __init__(self, audience: Audience, proofs: Mapping[str, Any]) -> None:
         self.calls: list[dict[str, Any]] = []
         self.whole_calls = 0
         self.hidden: list[Item] = []
         self._audience = audience
+        self._proofs = proofs
+        self._proven: dict[str, Any] = {}  # fields of the message
         self._text = ""
         self._refusals: list[str] = []
         self._thoughts: list[str] = []
@@ -354,7 +376,11 @@ class _Message:
         self._gap = False
 
     def add(self, item: Item) -> None:
-        match self._audience.kind(item):
+        proven = open_fields(self._proofs, item["id"]) if self._proofs else {}
+        kind = self._audience.kind(item)
+        if kind in ("message", "reasoning"):
+            merge(self._proven, proven)
+        match kind:
             case "message":
                 for part in item["content"]:
                     self._part(part)
@@ -362,9 +388,10 @@ class _Message:
                 self._thoughts.append(thought_of(item))
             case "":
                 self.hidden.append(item)
-                self._gap |= item["type"] == "function_call_output"
+                if item["type"] == "function_call_output":
+                    self._gap, self._proofs = True, {}
             case _:
-                self.calls.append(_entry(item))
+                self.calls.append({**_entry(item), **proven})
                 self.whole_calls += _is_whole(item)
 
     def _part(self, part: Mapping[str, Any]) -> None:
@@ -389,6 +416,7 @@ class _Message:
         }
         if thought := _GAP.join(filter(None, self._thoughts)):
             message["reasoning_content"] = thought
+        message |= self._proven
         return {**message, "tool_calls": self.calls} if self.calls else message
 
 
@@ -410,11 +438,6 @@ def usage_of(usage: Mapping[str, Any]) -> dict[str, Any]:
             "reasoning_tokens": written.get("reasoning_tokens") or 0
         },
     }
-
-
-def _sealed_detail(text: str) -> dict[str, Any]:
-    # OpenAI's SDK merges lists by `index`.
-    return {"type": "reasoning.encrypted", "index": 0, "format": FORMAT, "data": text}
 
 
 def _entry(item: Item) -> dict[str, Any]:

@@ -19,9 +19,6 @@ import orjson
 from llm.wire.facades.client_visibility import Audience
 from llm.wire.items import Issuer, Item, new_id, text_of
 
-#: What a sealed text is called in `reasoning_details`.
-FORMAT = "parley"
-
 _CALLS = frozenset({"function_call", "custom_tool_call"})
 _SHOWN = _CALLS | {"message"}
 #: Fields of a raw block that its host wants back unchanged.
