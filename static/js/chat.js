@@ -17,6 +17,7 @@ import { Waiting } from "./people/waiting.js";
 import { choosePreset } from "./presets.js";
 import { Queue } from "./queue/queue.js";
 import { answerOnSubmit, showDecided } from "./questions.js";
+import { markFound } from "./reading/found.js";
 import { startReading } from "./reading/reading.js";
 import { keepAtEnd, toEnd } from "./scroll.js";
 import { searchOnInput } from "./search.js";
@@ -95,6 +96,7 @@ function start() {
   setInterval(refreshUnfinished, ELSEWHERE);
   goOnLive();
   isStarting = false;
+  setTimeout(markFound);
   setTimeout(startReading);
   setTimeout(() => localiseTimes(document));
 }

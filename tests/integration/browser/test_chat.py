@@ -47,6 +47,16 @@ new MutationObserver(() => {
 }).observe(document, { subtree: true, childList: true, attributes: true });
 """
 
+#: The words that the page paints as found, once there are any.
+PAINTED = """() => new Promise((resolve) => {
+  const look = () => {
+    const found = CSS.highlights.get("found");
+    if (found) resolve([...found].map(String));
+    else requestAnimationFrame(look);
+  };
+  look();
+})"""
+
 Open = Callable[..., Page]
 
 
@@ -484,6 +494,7 @@ def test_the_list_shows_matches_while_the_user_types(page: Page):
     expect(found.locator("mark").first).to_have_text("quokka")
     found.first.click()
     expect(page.locator("#transcript")).to_contain_text("Speak of the quokka")
+    assert set(page.evaluate(PAINTED)) == {"quokka"}
     expect(field).to_have_value("quokka")  # to go through all that is found
     expect(found.locator("mark").first).to_have_text("quokka")
 
