@@ -275,7 +275,6 @@ class Messages(Dialect):
             custom_tools=gateway_request.custom_tools,
             receipts=gateway_request.parley_options.receipts,
             sealing=_sealing(gateway_request, answer),
-            wants_thinking=_wants_thinking(gateway_request),
         )
 
     def response_body(
@@ -291,7 +290,6 @@ class Messages(Dialect):
             receipts=gateway_request.parley_options.receipts,
             stop_sequence=answer.stop_sequence,
             sealing=_sealing(gateway_request, answer),
-            wants_thinking=_wants_thinking(gateway_request),
         )
 
     def error(self, exc: LLMError, request_id: str) -> dict[str, Any]:
@@ -359,12 +357,6 @@ def _open_proofs(
 ) -> Mapping[str, Any] | None:
     """Those that a client gets as they are, filled while the answer arrives."""
     return answer.builder.proofs if gateway_request.host_speaks_dialect else None
-
-
-def _wants_thinking(gateway_request: ClientRequest) -> bool:
-    thinking = gateway_request.body.get("thinking")
-    kind = thinking.get("type") if isinstance(thinking, dict) else None
-    return kind in ("adaptive", "enabled")
 
 
 def _chat_id(response_id: str) -> str:

@@ -13,8 +13,8 @@ signature, which no provider accepts. A signature covers everything before it: o
 call has been hidden from the client, no more signatures are sent.
 
 With `sealing` the proofs of a host of another API are in the signatures of thinking
-that the client is shown, and the rest in `redacted_thinking` at the end, for clients
-that look for such blocks: of answers with calls, or if the client wants thinking.
+that the client is shown, and the rest in `redacted_thinking` at the end of answers with
+calls. Others end with their text, as simple clients expect.
 
 Content that this API does not have is left out. With `receipts` it is sent in the field
 `parley` of a `ping`, which clients skip: a canonical or `parley:` event. Calls that are
@@ -87,12 +87,10 @@ class MessagesWriter:
         custom_tools: Container[str] = (),
         receipts: bool = False,
         sealing: Sealing | None = None,
-        wants_thinking: bool = False,
     ) -> None:
         self.ended = False
         self.stop_sequence: str | None = None
         self._sealing = sealing
-        self._wants_thinking = wants_thinking
         self._sealed: list[str] = []  # ids of items whose proofs were sent
         self._message = empty_message(id, model, input_tokens)
         self._request_id = request_id
@@ -297,7 +295,7 @@ class MessagesWriter:
             self._delta({"type": "signature_delta", "signature": text})
 
     def _seal_rest(self, output: list[Item], why: Ending) -> None:
-        if self._sealing is None or not (self._wants_thinking or why == "tool_calls"):
+        if self._sealing is None or why != "tool_calls":
             return
         if text := self._sealing.seal(output, self._audience, skipped=self._sealed):
             self._open(sealed_block(text))
@@ -407,7 +405,6 @@ def message_of(
     receipts: bool = False,
     stop_sequence: str | None = None,
     sealing: Sealing | None = None,
-    wants_thinking: bool = False,
 ) -> dict[str, Any]:
     """A complete message. Raises ValueError for a failed response, which must be sent
     as an error."""
@@ -418,7 +415,7 @@ def message_of(
     for at, item in enumerate(response["output"]):
         content.add(at, item)
     why = ending(response, len(content.calls), sum(map(is_whole, content.calls)))
-    if wants_thinking or why == "tool_calls":
+    if why == "tool_calls":
         content.seal_rest(response["output"])
     message = {
         **empty_message(
