@@ -135,7 +135,7 @@ export class MarkdownStream {
    *  one. What is shown already stays where it is: a reader may have selected it. */
   #beginPart() {
     this.#part = this.#root.appendChild(make("div"));
-    this.#part.className = "prose prose-part";
+    this.#part.classList.add("prose", "prose-part");
     this.#partEnd = this.#written + PART;
   }
 

@@ -7,6 +7,7 @@ class Element {
     this.tag = tag;
     this.children = [];
     this.dataset = {};
+    this.classList = { add() {} };
   }
   get lastChild() {
     return this.children.at(-1);

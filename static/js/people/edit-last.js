@@ -2,6 +2,7 @@
 
 import { replaceText } from "./completions.js";
 
+const OTHERS = ".is-note, .is-steering, .is-of-another";
 const QUEUED = "#queue .queued[data-turn]:has(textarea) .queued-edit";
 
 export function editLastOnUp(box) {
@@ -21,9 +22,9 @@ function editQueued() {
   return true;
 }
 
-/** Of compared answers only the question above them is visible. */
+/** The reader's own. Of compared answers only the question above them is visible. */
 function editLast(box) {
-  const all = document.querySelectorAll("#transcript .asked:not(.is-note, .is-steering)");
+  const all = document.querySelectorAll(`#transcript .asked:not(${OTHERS})`);
   const last = [...all].filter((message) => message.checkVisibility()).at(-1);
   if (!last) return false;
   const open = last.querySelector(".edit-message textarea");

@@ -345,6 +345,9 @@ def test_a_turn_has_its_author_and_the_page_shows_who_wrote(
     shown = read(web.get(page_of(conversation)))
     assert "ada Hi" in shown
     assert "bob From me" in shown
+    for reader, others in ((web, 2), (signed_in(bob), 1)):
+        page = reader.get(page_of(conversation)).content.decode()
+        assert page.count("is-of-another") == others
 
 
 def test_no_names_are_shown_to_one_who_is_alone(

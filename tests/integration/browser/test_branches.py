@@ -85,6 +85,17 @@ def test_a_deletion_is_undone_without_a_script(open_page: Open):
     expect(plain.locator(".turn")).to_have_count(1)
 
 
+def test_up_edits_the_last_message_of_the_reader_not_of_another(open_page: Open):
+    page = open_page("/")
+    for text in ("/echo mine", "/echo of another"):
+        send_message(page, text)
+        expect_end(page)
+    another = "(message) => message.classList.add('is-of-another')"
+    page.locator(".asked").last.evaluate(another)
+    page.keyboard.press("ArrowUp")
+    expect(editor(page).get_by_label("Message")).to_have_value("/echo mine")
+
+
 def test_up_edits_the_last_message_where_it_stands(open_page: Open):
     page = open_page("/")
     send_message(page, "/echo one")
