@@ -379,9 +379,19 @@ async function refreshList() {
   try {
     const fresh = await fetched(`${list.dataset.url}?${query}`);
     // The reader may search for something else now.
-    if (number === refreshes && location.search === search) renew(list, fresh);
+    if (number !== refreshes || location.search !== search) return;
+    renew(list, fresh);
+    showOpenQuestions($("#open-questions").value);
   } catch {
     // The next change tries again.
+  }
+}
+
+/** At the foot of the sidebar, beside the user's name and in the menu. */
+function showOpenQuestions(number) {
+  for (const count of document.querySelectorAll("[data-open-questions]")) {
+    count.textContent = number;
+    (count.closest("a") ?? count).hidden = number === "0";
   }
 }
 

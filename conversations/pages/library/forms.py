@@ -132,6 +132,9 @@ class FolderForm(forms.ModelForm):
         assert isinstance(field, forms.ModelChoiceField)
         field.queryset = router.available(user).order_by("provider__name", "name")
         field.empty_label = str(_("The usual model"))
+        field.help_text = _(
+            "The usual model is the preset's, or else the default model."
+        )
 
     def clean_name(self) -> str:
         name: str = self.cleaned_data["name"]

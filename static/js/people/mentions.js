@@ -4,7 +4,7 @@ import { $, announce, cloned, slot } from "../dom.js";
 import { complete, matching, replaceText } from "./completions.js";
 
 /** "/" at the start of the box. Anything but a name after it is plain text. */
-export function completePrompts(box, { prompts, promptChosen }) {
+export function completePrompts(box, { prompts, promptsPage, promptChosen, ...words }) {
   let loaded = null;
   const load = async () => {
     const response = await fetch(prompts, { headers: { Accept: "application/json" } });
@@ -16,6 +16,11 @@ export function completePrompts(box, { prompts, promptChosen }) {
     if (typed === undefined || text.length > caret) return null;
     loaded ??= load().catch(() => (loaded = null));
     const rows = (await loaded) ?? [];
+    if (loaded && !rows.length && !typed) {
+      const choose = () => location.assign(promptsPage);
+      const first = { name: words.noPrompts, about: words.writeOne, choose };
+      return { label: "promptsLabel", options: [first] };
+    }
     const options = rows.map((row) => ({
       name: `/${row.name}`,
       about: row.title || row.text.slice(0, 80),

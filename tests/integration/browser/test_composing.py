@@ -134,3 +134,16 @@ def test_a_chat_gets_instructions_and_an_effort(open_page: Open, script: bool):
     row.locator("summary").click()
     row.get_by_role("link", name="Instructions and effort").click()
     expect(instructions).to_have_value("Answer in prose.")
+
+
+def test_a_slash_without_saved_prompts_leads_to_their_page(open_page: Open):
+    page = open_page()
+    box = page.get_by_label("Message", exact=True)
+    box.press_sequentially("/")
+    option = page.get_by_role("option", name="No saved prompts yet")
+    expect(option).to_be_visible()
+    box.press_sequentially("e")
+    expect(option).to_have_count(0)
+    box.press("Backspace")
+    option.click()
+    expect(page.get_by_role("heading", name="Saved prompts", level=1)).to_be_visible()

@@ -265,10 +265,16 @@ def test_a_row_shows_at_once_that_its_chat_waits(
     with signed_in(browser, asking) as context:
         page = watched(context, asking.url, faults := [])
         page.goto("/")
+        count = page.locator(".user-menu > summary > .count")
+        before = int(count.inner_text() or 0)  # other tests may leave questions
         send_message(page, CALCULATION)
         mark = page.locator(".row.is-current").get_by_label("Waiting for a decision")
         expect(mark).to_be_visible()
+        expect(count).to_have_text(f"{before + 1}")
+        expect(count).to_be_visible()
         page.locator(".question").get_by_role("button", name="Approve").click()
         expect_end(page)
         expect(mark).to_be_hidden()
+        expect(count).to_have_text(f"{before}")
+        expect(count).to_be_visible(visible=before > 0)
         assert faults == []
