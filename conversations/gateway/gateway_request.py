@@ -11,6 +11,7 @@ from conversations.gateway.dialects import Dialect
 from conversations.gateway.model_resolution import ModelChain
 from conversations.models import AccessToken
 from conversations.turns.name_sets import AllExcept
+from llm.adaptation.repairs import REFUSED_PROOFS
 from llm.cache.cache_seconds import are_valid_seconds
 from llm.cache.cached_stream import CacheScope, describe_leniency
 from llm.errors import BadRequest
@@ -182,12 +183,12 @@ class GatewayRequest:
             for each in degraded
             if not self.host_speaks_dialect
             or _option_of(each) in droppable
-            or each.startswith("input (")  # proofs that the host has refused
+            or each.startswith(REFUSED_PROOFS)
         ]
         lost: Sequence[str] = self.lost_options
         if not self.host_speaks_dialect:
             found = find_losses(self.dialect.name, self.body)
-            lost = short_names([*lost, *found])
+            lost = short_names(list(dict.fromkeys([*lost, *found])))
         elif self.request.forwarded and has_seals(self.dialect.name, self.body):
             lost = [*lost, self.dialect.proof_field]
         return list(dict.fromkeys([*self.skipped_tools, *lost, *options]))

@@ -12,7 +12,7 @@ import orjson
 
 from llm.db.encrypted_field import SecretUnavailable, decrypt, encrypt
 
-Kind = Literal["compaction", "proof", "proofs"]
+Kind = Literal["compaction", "proof", "answer_proofs"]
 
 
 def seal(kind: Kind, user_id: int, value: Any) -> str:

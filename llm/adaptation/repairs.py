@@ -50,17 +50,22 @@ def find(
     return None
 
 
-def find_in_body(error: LLMError, request: Request) -> Repair | None:
+def find_in_body(
+    error: LLMError, request: Request, *, is_first: bool = True
+) -> Repair | None:
     """The repair of a client's own body: without the thinking of the turn that the
-    host names, which another of its models has written."""
+    host names, which another of its models has written. If that was not the only one,
+    without that of the turns after it too: each would cost a call."""
     body = request.forwarded
     found = _REFUSED_MESSAGE.search(error.detail)
     if body is None or body.api != "anthropic" or found is None:
         return None
-    if (fields := without_thinking(body.fields, int(found[1]))) is None:
+    fields = without_thinking(body.fields, int(found[1]), and_later=not is_first)
+    if fields is None:
         return None
     less = replace(request, forwarded=replace(body, fields=fields))
-    return Repair(_UNTHOUGHT, lambda request: less)
+    is_off = "thinking" in body.fields and "thinking" not in fields
+    return Repair(_OFF if is_off else _UNTHOUGHT, lambda request: less)
 
 
 def concerns_proofs(error: LLMError) -> bool:
@@ -105,6 +110,9 @@ _REASONING = re.compile(
 )
 _REFUSED_MESSAGE = re.compile(r"messages\.(\d{1,6})\.content\.")
 _UNTHOUGHT = "input (without reasoning)"
+_OFF = "thinking (another model began the turn)"
+#: How the losses begin that follow from proofs that a host has refused.
+REFUSED_PROOFS = ("input (", _OFF)
 _THOUGHTS = frozenset({"thinking", "redacted_thinking"})
 
 

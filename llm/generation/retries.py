@@ -40,7 +40,9 @@ from llm.wire.request import Request
 
 logger = logging.getLogger(__name__)
 
-_MAX_REPAIRED_TURNS = 4  # of a client's body; each is a call
+#: Repairs of a client's body that leave it in its form: of the turn that the host
+#: names, of all later ones, and of one that goes on.
+_MAX_REPAIRED_TURNS = 3
 _START_OVER = Repair("background_resume", lambda r: replace(r, resumes=None))
 
 
@@ -301,15 +303,20 @@ class RetryState:
 
     def _repair_forwarded(self, error: LLMError) -> Adaptation | None:
         """The client's request without the proofs that the host did not accept: those
-        of the model that the client used before. Turn by turn if the host names them,
-        else all of them, in canonical form."""
+        of the model that the client used before. Of the turns that the host names, if
+        it does, else all of them, in canonical form."""
         route, body = self.route, self._adaptation.request.forwarded
         assert body is not None, "the caller has checked"
         if self._is_repaired or not repairs.concerns_proofs(error):
             return None
         if self._repaired_turns < _MAX_REPAIRED_TURNS:
             self._repaired_turns += 1
-            if less := repairs.find_in_body(error, self._adaptation.request):
+            less = repairs.find_in_body(
+                error,
+                self._adaptation.request,
+                is_first=self._repaired_turns == 1,
+            )
+            if less is not None:
                 self._adaptation = self._adaptation.with_repair(less, route)
                 return self._adaptation
         try:

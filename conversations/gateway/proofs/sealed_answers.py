@@ -5,6 +5,7 @@ A seal is bound to the user. Its proofs go only to the host and model that made 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -21,6 +22,8 @@ from llm.wire.facades.proof_entries import (
 )
 from llm.wire.forwarding.sealed_text import PREFIX
 from llm.wire.items import Item
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +56,11 @@ class AnswerSealing:
             "entries": entries,
         }
         try:
-            return PREFIX + seal("proofs", self.user_id, value)
-        except orjson.JSONEncodeError:  # arguments nested too deeply: sent as they are
+            return PREFIX + seal("answer_proofs", self.user_id, value)
+        except orjson.JSONEncodeError:  # nested too deeply; the answer is whole
+            logger.warning(
+                "the proofs of response %s cannot be sealed", value["answer"]
+            )
             return ""
 
 
@@ -64,7 +70,7 @@ def open_seal(user_id: int, lost: list[str], field: str, text: str) -> Sealed | 
     What the model that is called will not get, as another one has made it, is found
     later (`llm.adaptation`).
     """
-    sealed: Sealed | None = unseal("proofs", user_id, text.removeprefix(PREFIX))
+    sealed: Sealed | None = unseal("answer_proofs", user_id, text.removeprefix(PREFIX))
     if sealed is None:
         lost.append(field)
     return sealed

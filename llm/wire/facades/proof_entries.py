@@ -11,6 +11,7 @@ not return, is restored from its entry alone.
 from __future__ import annotations
 
 import hashlib
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol, TypedDict
 
@@ -160,24 +161,31 @@ def restore(items: Sequence[Item], seals: Iterable[Sealed | None]) -> list[Item]
     found.sort(key=lambda each: (order[each[0]], each[1]))
     entries = [entry for *_, entry in found]
     shown = _split_text([i for i in items if i["type"] != "reasoning"], entries)
-    rest = {_seen(item): item for item in shown}
+    left = dict(enumerate(shown))
+    numbers: defaultdict[tuple[str, str], deque[int]] = defaultdict(deque)
+    for number, item in left.items():
+        numbers[item["type"], _seen(item)].append(number)
     restored: list[Item] = []
     for _, _, issuer, entry in found:
-        known = (entry["type"], entry["of"])
-        item = rest.pop(known, None) if entry["of"] else _hidden(entry)
-        if item is None:  # the client has changed it, or left it out
+        if not entry["of"]:
+            own = _hidden(entry)
+        elif equal := numbers[entry["type"], entry["of"]]:
+            own = left.pop(equal.popleft())
+        else:
+            own = None  # the client has changed it, or left it out
+        if own is None:
             continue
         if entry["raw"] is not None:
-            item = {**item, "provider_data": {"issuer": issuer, "raw": entry["raw"]}}
-        restored.append(item)
-    return [*restored, *rest.values()]
+            own = {**own, "provider_data": {"issuer": issuer, "raw": entry["raw"]}}
+        restored.append(own)
+    return [*restored, *left.values()]
 
 
-def _seen(item: Item) -> tuple[str, str]:
-    kind = item["type"]
-    if kind == "message":
-        return kind, _digest(text_of(item))
-    return kind, _name_of(item) if kind in _CALLS else item["id"]
+def _seen(item: Item) -> str:
+    """What an entry of the item has as `of`."""
+    if item["type"] == "message":
+        return _digest(text_of(item))
+    return _name_of(item) if item["type"] in _CALLS else item["id"]
 
 
 def _hidden(entry: Entry) -> Item | None:
@@ -190,6 +198,8 @@ def _hidden(entry: Entry) -> Item | None:
             return None
         case {"type": "reasoning"}:
             return {**item, "summary": []}
+        case {"raw": None}:  # without its proof nothing is known of it
+            return None
     return item
 
 

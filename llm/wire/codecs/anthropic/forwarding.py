@@ -46,20 +46,58 @@ def has_lost_thinking(body: Any) -> bool:
     return False
 
 
-def without_thinking(body: Mapping[str, Any], number: int) -> dict[str, Any] | None:
+def without_thinking(
+    body: Mapping[str, Any], number: int, *, and_later: bool = False
+) -> dict[str, Any] | None:
     """`body` without the thinking of the turn that message `number` belongs to, as
-    Anthropic counts them: one model has written all of it. None if there is none."""
+    Anthropic counts them: one model has written all of it.
+
+    `and_later`: also without that of later turns, but for one that still goes on. A
+    turn that goes on with a budget would have to begin with a thought, so the model
+    goes on without thinking. None if there is nothing to leave out.
+    """
     messages = change_objects(body.get("messages"), _fit_message)
     if not isinstance(messages, list) or number >= len(messages):
         return None
+    begin, end = _find_turn(messages, number)
+    goes_on = end == len(messages)
+    if and_later:
+        end = max(end, _find_turn(messages, len(messages) - 1)[0])
+    turns = change_objects(messages[begin:end], _without_thoughts)
+    rest = [*messages[:begin], *turns, *messages[end:]]
+    if rest == messages:
+        return None
+    less = {**body, "messages": rest}
+    return _stop_thinking(less) if goes_on and _has_budget(body) else less
+
+
+def _find_turn(messages: list[Any], number: int) -> tuple[int, int]:
+    """Where the turn of message `number` begins and ends."""
     begin = end = number
     while begin > 0 and not _is_question(messages[begin]):
         begin -= 1
     while end < len(messages) and (end == number or not _is_question(messages[end])):
         end += 1
-    turn = change_objects(messages[begin:end], _without_thoughts)
-    rest = [*messages[:begin], *turn, *messages[end:]]
-    return None if rest == messages else {**body, "messages": rest}
+    return begin, end
+
+
+def _stop_thinking(body: dict[str, Any]) -> dict[str, Any]:
+    less = {name: value for name, value in body.items() if name != "thinking"}
+    management = body.get("context_management")
+    if isinstance(management, dict) and isinstance(management.get("edits"), list):
+        edits = change_objects(management["edits"], _unless_for_thinking)
+        less["context_management"] = {**management, "edits": edits}
+    return less
+
+
+def _unless_for_thinking(edit: dict[str, Any]) -> dict[str, Any] | None:
+    """Anthropic refuses to clear thinking where there is none."""
+    return None if "thinking" in str(edit.get("type")) else edit
+
+
+def _has_budget(body: Mapping[str, Any]) -> bool:
+    thinking = body.get("thinking")
+    return isinstance(thinking, dict) and thinking.get("type") == "enabled"
 
 
 def _is_question(message: Any) -> bool:

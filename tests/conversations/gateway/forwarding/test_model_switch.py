@@ -219,3 +219,46 @@ async def test_only_the_thinking_of_another_claude_is_left_out(client: Client):
     assert [first, own, second] == talk.entries[:3]
     assert [block["type"] for block in others["content"]] == ["text", "text"]
     assert third == talk.entries[4]
+
+
+@pytest.fixture
+async def claudes() -> AsyncIterator[tuple[Host, str, str]]:
+    """The host of two models, and their names."""
+    kind, codec, fake = "anthropic", "anthropic", messages
+    with Host(lambda received: strict_reply(kind, codec, fake, received)) as host:
+        models = ("claude-sonnet-5-5", "claude-haiku-4-5")
+        sonnet, haiku = [
+            await add_model(kind, codec, host.url, name) for name in models
+        ]
+        yield host, sonnet, haiku
+
+
+async def test_another_claude_goes_on_with_calls_that_began_with_a_thought(
+    client: Client, claudes: tuple[Host, str, str]
+):
+    _, sonnet, haiku = claudes
+    talk = Talk("messages")
+    budget = {"thinking": {"type": "enabled", "budget_tokens": 2000}}
+    talk.ask("wish: tools", image=False)
+    answer = await client.post(PATHS["messages"], talk.body(sonnet) | budget)
+    talk.give(talk.take(answer.body))
+    answer = await client.post(PATHS["messages"], talk.body(haiku) | budget)
+    assert answer.status == 200, answer.body
+    lost = answer.headers["x-parley-degraded"]
+    assert lost == "thinking (another model began the turn)"
+
+
+async def test_many_turns_of_another_claude_cost_one_more_call_than_one(
+    client: Client, claudes: tuple[Host, str, str]
+):
+    host, sonnet, haiku = claudes
+    talk = Talk("messages")
+    for _ in range(6):
+        talk.ask("wish: words", image=False)
+        answer = await client.post(PATHS["messages"], talk.body(sonnet))
+        talk.take(answer.body)
+    talk.ask("wish: words", image=False)
+    before = len(host.received)
+    answer = await client.post(PATHS["messages"], talk.body(haiku))
+    assert answer.status == 200, answer.body
+    assert len(host.received) - before <= 3

@@ -101,3 +101,18 @@ def test_arguments_of_any_depth_can_be_named():
 def test_without_a_readable_seal_items_stay_as_they_are():
     returned = [thought(1), call(1)]
     assert restore(returned, [None]) == returned
+
+
+def test_equal_texts_come_back_as_often_as_they_were_said():
+    output = [said("OK.", "msg_1"), thought(1), said("OK.", "msg_2")]
+    items = restore([said("OK.", "msg_8"), said("OK.", "msg_9")], [seal(output)])
+    assert proven(items) == ["msg_1", "rs_1", "msg_2"]
+
+
+def test_a_hosts_own_item_without_a_proof_is_left_out():
+    search = {"type": "web_search_call", "id": "ws_1", "status": "completed"}
+    proofs = {"rs_1": {"signature": "rs_1"}}
+    entries = entries_of([thought(1), search], proofs, EVERYTHING)
+    sealed: Sealed = {"answer": "resp_1", "issuer": ISSUER, "entries": entries}
+    items = restore([], [sealed])
+    assert [item["type"] for item in items] == ["reasoning"]
