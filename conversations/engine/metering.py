@@ -213,17 +213,26 @@ class Meter:
         self, call: ProviderCall, totals: _StreamTotals
     ) -> frozenset[int]:
         """The models that might have answered this call, and have not."""
-        name = totals.start.model if totals.start else ""
-        called = call.route.model_id if call.route else None
-        bare = name.partition(":")[0]  # without ":free"
-        answered = self._alternatives.get(
-            name, self._alternatives.get(bare, called or 0)
-        )
-        models = {*self._alternatives.values(), called}
-        return frozenset(each for each in models if each and each != answered)
+        route = call.route
+        named = dict(self._alternatives)
+        if route is not None and route.model_id is not None:
+            named[route.model] = route.model_id
+        answered = _find_model(totals.start.model if totals.start else "", named)
+        if answered is None:  # each of them may have been the one
+            return frozenset()
+        return frozenset(named.values()) - {answered}
 
     def _run_in_background(self, write: Awaitable[Any]) -> None:
         asyncio.ensure_future(write).add_done_callback(_log_failure)
+
+
+def _find_model(name: str, named: Mapping[str, int]) -> int | None:
+    """The model that a host calls `name`: maybe with a suffix as in ":free", or the
+    date of its version. None if that is none of the `named` ones."""
+    for known in sorted(named, key=len, reverse=True):
+        if name == known or name.startswith((f"{known}:", f"{known}-", f"{known}@")):
+            return named[known]
+    return None
 
 
 @dataclass(slots=True)

@@ -32,6 +32,7 @@ from conversations.gateway.write_behind import WriteBehindQueue
 from conversations.input.inline_files import find_oversize
 from conversations.models.access_token import USE_INTERVAL, AccessToken, Scope
 from conversations.turns.history import BYTES_A_TOKEN, estimate_prompt
+from llm.errors import BadRequest
 from llm.wire.items import Item
 
 
@@ -96,6 +97,16 @@ def restrict_chain(token: AccessToken, name: str, chain: ModelChain) -> ModelCha
     )
 
 
+def _refuse_unlimited(applied: Applied) -> None:
+    """A stored response would be charged to the first model, whichever answered.
+    Raises BadRequest."""
+    if any(each.key.model_id is not None for each in applied):
+        raise BadRequest(
+            'models: add "store": false, as there are limits of single models.',
+            param="models",
+        )
+
+
 async def apply_limits(
     gateway_request: GatewayRequest,
     database: Database,
@@ -103,8 +114,8 @@ async def apply_limits(
     is_stored: bool = False,
     body_size: float = math.inf,
 ) -> GatewayRequest:
-    """The request with its token's limits applied. Raises InputTooLarge, TooFast,
-    UnderMaintenance, UsageLimitReached.
+    """The request with its token's limits applied. Raises BadRequest, InputTooLarge,
+    TooFast, UnderMaintenance, UsageLimitReached.
 
     A stored response gets no meter here, because the engine adds one. `body_size`:
     bytes of the body that all of its messages are part of, if there is one.
@@ -124,6 +135,8 @@ async def apply_limits(
     if token.budget is None and not token.tokens_per_minute and not applied:
         return gateway_request
     if applied:
+        if is_stored and gateway_request.alternatives:
+            _refuse_unlimited(applied)
         await _count_request(gateway_request, applied, database)
     if token.tokens_per_minute:
         taken = estimate_prompt(gateway_request.request)

@@ -161,7 +161,9 @@ async def test_the_limit_of_an_alternative_refuses_the_request(
     assert answer.status == 200
 
 
-@pytest.mark.parametrize("answering", ["first", "second", "second:free"])
+@pytest.mark.parametrize(
+    "answering", ["first", "first-0926", "second", "second:free", "second-0926"]
+)
 async def test_an_answer_counts_for_the_model_that_gave_it(
     client: Client, answering: str
 ):
@@ -177,6 +179,21 @@ async def test_an_answer_counts_for_the_model_that_gave_it(
         answer, _ = await ask(client, host, ["second"])
     assert answer.status == 200
     used = NEEDED - 11
-    is_first = answering == "first"
+    is_first = answering.startswith("first")
     assert await left_of("first") == (used if is_first else NEEDED)
     assert await left_of("second") == (NEEDED if is_first else used)
+
+
+@pytest.mark.parametrize("stored", [True, False])
+async def test_a_stored_response_needs_one_model_where_models_are_limited(
+    client: Client, stored: bool
+):
+    with Host(lambda received: canned_reply("responses", received)) as host:
+        await add_model("openai", "openai_responses", host.url, "first")
+        await store(["second"])
+        await limit_model("second", NEEDED)
+        body = {"model": "first", "models": ["second"], "input": "Hi", "store": stored}
+        answer = await client.post("/v1/responses", body)
+    assert answer.status == (400 if stored else 200), answer.body
+    if stored:
+        assert json.loads(answer.body)["error"]["param"] == "models"
