@@ -132,13 +132,21 @@ SELECT u.id, row_number() OVER (
 FROM conversations_turn u JOIN conversations_conversation c ON c.id = u.conversation_id
 WHERE u.status IN ('queued', 'in_progress')
 """
+#: Seconds of waiting that count as much as a place: without it a turn whose author has
+#: others would wait for ever while turns of new authors come.
+_STEP = 30
+_AGE = {
+    "postgresql": "EXTRACT(EPOCH FROM statement_timestamp() - t.created_at)",
+    "sqlite": "(julianday('now') - julianday(t.created_at)) * 86400",
+}
 _TO_SWEEP = f"""
-SELECT t.id, COALESCE(t.author_id, c.owner_id), COALESCE(places.place, 0)
+SELECT t.id, COALESCE(t.author_id, c.owner_id),
+    COALESCE(places.place, 0) - CAST({{age}} / {_STEP} AS INTEGER) AS rank
 FROM conversations_turn t
 JOIN conversations_conversation c ON c.id = t.conversation_id
 LEFT JOIN ({_PLACES}) AS places ON places.id = t.id
 WHERE t.status IN {_UNFINISHED} AND {_CLAIMABLE} AND NOT {_SUSPECT}
-ORDER BY COALESCE(places.place, 0), t.created_at, t.id LIMIT %s
+ORDER BY rank, t.created_at, t.id LIMIT %s
 """
 #: Turns with fewer dead processes first: most of them were only running beside the
 #: cause.
@@ -151,7 +159,8 @@ ORDER BY {_FRUITLESS}, t.created_at, t.id LIMIT %s
 
 def to_sweep(limit: int) -> list[ClaimableTurn]:
     """Skips turns whose row is locked: a claim would wait for it."""
-    found = rows(f"{_TO_SWEEP} {_skip_locked()}", [Moment(), limit])
+    query = _TO_SWEEP.format(age=_AGE[connection.vendor])
+    found = rows(f"{query} {_skip_locked()}", [Moment(), limit])
     return [ClaimableTurn._make(row) for row in found]
 
 

@@ -11,7 +11,7 @@ MAX_AUTHORS = 10_000  # that are remembered
 class ClaimableTurn(NamedTuple):
     turn_id: str
     author_id: int
-    place: int  # among the author's turns that are queued or run; 0 to end it
+    place: int  # among the author's unfinished turns, less one for each 30 s of waiting
 
 
 class FairTurns:

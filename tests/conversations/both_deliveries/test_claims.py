@@ -104,6 +104,20 @@ def test_authors_are_served_in_turn(conversation):
     assert to_sweep(9) == [one, guest, *many[2:]]
 
 
+def test_a_turn_that_waits_long_comes_before_new_ones_of_others(conversation):
+    bob = User.objects.create_user("bob")
+    own = Conversation.objects.create(
+        owner=bob, language_model=conversation.language_model
+    )
+    assert claim_store.claim(opened(another_of(conversation)).pk)
+    second, one = opened(another_of(conversation)).pk, opened(own).pk
+    assert to_sweep(9) == [one, second]
+    Turn.objects.filter(pk=second).update(
+        created_at=timezone.now() - timedelta(minutes=2)
+    )
+    assert to_sweep(9) == [second, one]
+
+
 def another_of(conversation: Conversation) -> Conversation:
     return Conversation.objects.create(
         owner=conversation.owner, language_model=conversation.language_model
