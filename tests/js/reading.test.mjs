@@ -7,6 +7,7 @@ globalThis.matchMedia = () => ({ matches: false, addEventListener() {} });
 globalThis.addEventListener = () => {};
 const { endingOf } = await import("../../static/js/reading/code-tools.js");
 const { quoted } = await import("../../static/js/reading/tables.js");
+const { placesOf, wordsOf } = await import("../../static/js/reading/found.js");
 const { sentences } = await import("../../static/js/reading/speech.js");
 
 test("a file ends as its language's files do, and never in what a model made up", () => {
@@ -49,4 +50,16 @@ test("what is read aloud is cut at sentences, and nothing is lost", () => {
   assert.equal(joined, text.replaceAll(" ", ""));
   assert.ok(pieces[0].endsWith("."));
   assert.deepEqual(sentences("  "), []);
+});
+
+test("found words are marked as the server has found them", () => {
+  const marked = (text, query) =>
+    placesOf(text, wordsOf(query)).map(([start, end]) => text.slice(start, end));
+  assert.deepEqual(marked("Un Café, deux cafés", "cafe"), ["Café", "cafés"]);
+  assert.deepEqual(marked("Un cafe\u0301 noir", "CAFÉ"), ["cafe\u0301"]);
+  assert.deepEqual(marked("a test of a contest", "test"), ["test"]);
+  assert.deepEqual(marked("हिन्दी में लिखो", "हिन्दी"), ["हिन्दी"]);
+  assert.deepEqual(marked("今天天气很好", "天气"), ["天气"]);
+  assert.deepEqual(marked("한국어를 배운다", "한국어"), ["한국어를"]);
+  assert.deepEqual(marked("nothing (here)", "[.*"), []);
 });
