@@ -83,7 +83,7 @@ async def client() -> AsyncIterator[Client]:
 @pytest.mark.parametrize(
     "options",
     [{}, {"explain": True}, {"cache_seconds": 60}, {"buffer_tool_calls": True}],
-    ids=["forwarded", "explained", "cached", "buffered"],
+    ids=["forwarded", "explained", "may be cached", "buffered"],
 )
 async def test_proofs_stay_open(options: Any, stream: bool, client: Client):
     app: Any = Gateway(app=None)  # type: ignore[arg-type]

@@ -184,6 +184,7 @@ async def test_a_host_gets_back_what_it_has_issued(
             found = own(fake, received.body)
             assert found[len(found) - len(issued) :] == issued, number
         issued += issued_by(fake, answers[number])
+        assert issued, number
 
 
 def own(fake: Any, body: dict[str, Any]) -> list[Any]:
@@ -229,6 +230,7 @@ async def test_a_foreign_seal_is_left_out_and_named(
         program = PROGRAMS[api](http, client.secret, name)
         await program.turn("wish: tools", stream=False)
         assert program.degraded == []
+        assert b"FAKE" in orjson.dumps(host.received[-1].body)
         match stranger:
             case "altered":
                 program.history = altered(program.history)
