@@ -39,7 +39,7 @@ run: .venv/run.stamp
 	@exec .venv/bin/python manage.py serve
 
 test: .venv/dev.stamp  # at most six minutes on two cores
-	$(UNITS) $(QUICK) 2 $(BUDGET) 0.5 -m "smoke or not slow"
+	$(UNITS) $(QUICK) 1 $(BUDGET) 0.25 -m "smoke or not slow"
 	$(INTEGRATION) $(QUICK) 2 -m "not scaled and (smoke or not slow)"
 
 test-all: .venv/dev.stamp  # everything: also every row, crashes, storms, and the scaled delivery

@@ -95,6 +95,7 @@ def test_messages_are_sent_edited_answered_again_and_stopped(page: Page):
     expect(page.locator(".turn .ending").last).to_contain_text("Stopped")
 
 
+@pytest.mark.slow
 def test_a_chat_is_renamed_and_deleted_and_the_deletion_undone(page: Page):
     begin(page, "/echo to be renamed")
     menu = page.locator(".row.is-current .row-menu summary")
@@ -171,6 +172,7 @@ def test_chats_are_selected_and_archived(page: Page):
     expect(page.locator(".found-list li", has_text="for the archive")).to_have_count(0)
 
 
+@pytest.mark.slow
 def test_a_chat_is_shared(page: Page):
     begin(page, "/echo to be shared")
     press(page, page.get_by_role("banner").get_by_role("link", name="Share"))

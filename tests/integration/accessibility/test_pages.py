@@ -112,6 +112,7 @@ def spoil(page: Page, tag: str, width: str) -> None:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["approval", "formula and table", "settings"])
 def test_a_page_read_from_right_to_left_fits_as_well(site: Site, name: str):
     """As a language that is written so lays it out."""

@@ -191,7 +191,6 @@ def test_the_message_is_seen_before_the_server_knows_of_it(page: Page):
     expect(page.locator(".turn")).to_have_count(2)
 
 
-@pytest.mark.smoke
 def test_a_reload_in_the_middle_loses_nothing(page: Page):
     send_message(page, f"/long {NUMBERS}")
     expect(answer(page)).to_contain_text("20 21")

@@ -72,7 +72,6 @@ def ask(walker: Walker) -> None:
     expect(turn).to_contain_text("OK")
 
 
-@pytest.mark.smoke
 def test_a_host_with_one_model_answers_after_five_interactions(walker: Walker):
     host = ProbedHost("ignores tools", models=["orchard-7b"])
     with host.listening() as url:

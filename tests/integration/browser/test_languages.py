@@ -78,6 +78,7 @@ def begin(page: Page) -> None:
     expect(page.locator(".turn-foot")).to_have_count(1)
 
 
+@pytest.mark.slow
 def test_scripts_speak_the_readers_language(open_page: Open):
     page = open_page("/", LISTEN, locale="de-DE")
     begin(page)

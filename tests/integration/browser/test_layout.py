@@ -26,6 +26,7 @@ def box_of(found: Locator) -> FloatRect:
     return box
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("width", [390, 1440])
 def test_a_message_has_its_pencil_beside_it(open_page: Open, width: int):
     page = open_page(viewport={"width": width, "height": 844})

@@ -171,6 +171,7 @@ LanguageModel.objects.filter(name="demo").update(name="demo-fast")
 """
 
 
+@pytest.mark.slow
 def test_a_long_answer_stays_whole_and_is_read_from_its_question_on(
     browser: Browser, server: ServerProcess
 ):

@@ -55,7 +55,6 @@ def open_app(browser: Any, server: Any) -> tuple[BrowserContext, Page]:
     return context, page
 
 
-@pytest.mark.smoke
 def test_a_first_message_written_offline_is_sent_once(
     browser: Any, start_server: StartServer
 ):

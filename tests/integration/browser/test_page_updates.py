@@ -80,7 +80,6 @@ def test_formulas_stay_as_they_are_written_while_they_stream_and_after(open_page
         assert SHOWN.startswith(text), text
 
 
-@pytest.mark.smoke
 def test_another_chat_is_renamed_without_leaving_this_one(open_page: Open):
     page = open_page("/")
     send_message(page, "/echo first chat of two")

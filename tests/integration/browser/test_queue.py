@@ -72,7 +72,6 @@ def test_waiting_messages_are_the_same_on_two_devices(open_page: Open, script: s
     expect(said).to_have_text(["Hi", LONG, "Now", "Third", "Second, better"])
 
 
-@pytest.mark.smoke
 def test_a_steering_message_appears_inside_the_answer(open_page: Open):
     page = open_page()
     begin(page, f"/long {NUMBERS}")

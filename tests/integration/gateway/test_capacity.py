@@ -38,6 +38,7 @@ def full(start_server: StartServer, upstream: Upstream) -> Gateway:
     )
 
 
+@pytest.mark.slow
 def test_no_connection_is_a_status_before_any_byte(full: Gateway, upstream: Upstream):
     with full.http() as http:
         request_body = {"model": "slow", "stream": True}

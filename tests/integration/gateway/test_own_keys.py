@@ -117,7 +117,6 @@ def store(gateway: Gateway, secret: Any) -> httpx.Response:
     return answer
 
 
-@pytest.mark.smoke
 def test_each_person_s_calls_use_the_nearest_key_and_nobody_else_s(
     people: dict[str, Gateway],
 ):

@@ -154,7 +154,6 @@ def test_bare_daphne_refuses_requests_while_another_process_has_the_folder(
                 each.kill()
 
 
-@pytest.mark.smoke
 async def test_bare_daphne_starts_the_engine_with_the_first_request(
     migrated_data: Path, tmp_path: Path
 ):
