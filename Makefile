@@ -38,7 +38,7 @@ COMPILE := pip compile $(UV_FLAGS) --universal --generate-hashes --no-emit-index
 run: .venv/run.stamp
 	@exec .venv/bin/python manage.py serve
 
-test: .venv/dev.stamp  # at most six minutes on two cores
+test: .venv/dev.stamp  # some eight minutes on two cores
 	$(UNITS) $(QUICK) 1 $(BUDGET) 0.25 -m "smoke or not slow"
 	$(INTEGRATION) $(QUICK) 2 -m "not scaled and (smoke or not slow)"
 
