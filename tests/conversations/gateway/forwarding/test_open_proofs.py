@@ -12,6 +12,7 @@ import openai
 import pytest
 
 from conversations.gateway.app import Gateway
+from project.asgi import application
 from tests.conversations.gateway.forwarding.hosts import (
     Client,
     Host,
@@ -86,7 +87,7 @@ async def client() -> AsyncIterator[Client]:
     ids=["forwarded", "explained", "may be cached", "buffered"],
 )
 async def test_proofs_stay_open(options: Any, stream: bool, client: Client):
-    app: Any = Gateway(app=None)  # type: ignore[arg-type]
+    app: Any = Gateway(app=application)
     history: list[Any] = [{"role": "user", "content": "Hi"}]
     with Host(reply) as host:
         model = await add_model("openrouter", "openai_chat", host.url, "new")

@@ -21,6 +21,7 @@ from django.contrib.auth.models import User
 from conversations.gateway.app import Gateway
 from conversations.models import AccessToken
 from conversations.models.access_token import Scope
+from project.asgi import application
 from tests.conversations.gateway.forwarding.hosts import (
     CODECS,
     Client,
@@ -138,7 +139,7 @@ async def client() -> AsyncIterator[Client]:
 
 @pytest.fixture
 async def http(client: Client) -> AsyncIterator[httpx2.AsyncClient]:
-    app: Any = Gateway(app=None)  # type: ignore[arg-type]
+    app: Any = Gateway(app=application)
     async with httpx2.AsyncClient(transport=httpx2.ASGITransport(app)) as http:
         yield http
 
