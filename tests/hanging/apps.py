@@ -39,13 +39,13 @@ def _drop(share: float) -> None:
         if reply[0] != b"message" or dice.random() >= share:
             take(bus, reply)
             return
-        drop("told" if b":told:" in reply[1] else reply[2].decode().split(" ")[0])
+        drop("event" if b":told:" in reply[1] else reply[2].decode().split(" ")[0])
 
     def sometimes_a_notice(bus, channel, payload) -> None:
         if dice.random() >= share:
             take_notice(bus, channel, payload)
         else:
-            drop("told" if channel == EVENTS else payload.split(" ")[0])
+            drop("event" if channel == EVENTS else payload.split(" ")[0])
 
     def drop(kind: str) -> None:
         with (Path(settings.DATA) / "dropped").open("a") as dropped:
