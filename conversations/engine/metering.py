@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from typing import Any
@@ -45,7 +45,6 @@ from llm.wire.request import Request
 
 logger = logging.getLogger(__name__)
 
-_NO_ALTERNATIVES: Mapping[str, int] = {}
 #: Tokens of an answer where the caller sets no limit.
 DEFAULT_MAX_OUTPUT = 16_384
 #: Tokens of an answer that are reserved of a limit where the caller sets no limit.
@@ -66,11 +65,11 @@ class Meter:
         limits: Applied = (),
         *,
         taken: int = 0,
-        alternatives: Mapping[str, int] = _NO_ALTERNATIVES,
+        alternatives: Sequence[Route] = (),
     ) -> None:
         """`limits`: those of use that apply to the caller. `taken`: tokens already
-        charged to the rate limit on admission. `alternatives`: models that the host may
-        call instead, by their names there."""
+        charged to the rate limit on admission. `alternatives`: models that hosts of the
+        call may choose instead."""
         self._token = token
         self._alternatives = alternatives
         self._limits = limits
@@ -90,7 +89,7 @@ class Meter:
         limits: Applied = (),
         *,
         taken: int = 0,
-        alternatives: Mapping[str, int] = _NO_ALTERNATIVES,
+        alternatives: Sequence[Route] = (),
     ) -> Meter | None:
         if not limits and (token is None or not token.is_metered):
             return None
@@ -102,10 +101,10 @@ class Meter:
         Raises BudgetExhausted, PriceUnknown, Unauthorized, UsageLimitReached.
         """
         limits = self._limits
+        choices = self._choices(route)
         if limits:
-            others = self._alternatives.values()
-            limits = limits_of_models(limits, route.model_id, *others)
-        amount = self._max_cost(request, route, limits)
+            limits = limits_of_models(limits, *(each.model_id for each in choices))
+        amount = max(self._max_cost(request, each, limits) for each in choices)
         if limits:
             await self._reserve_limits(limits, request, amount)
         else:  # `_settle` finds a request's reservation by the request's number
@@ -118,6 +117,11 @@ class Meter:
         # All writes go through one thread, so that the entry is settled after it is
         # reserved, even if this coroutine is cancelled here.
         await self.database.write(budget.reserve, entry, self._token.pk, amount)
+
+    def _choices(self, route: Route) -> Sequence[Route]:
+        """`route`, and the models that its provider may choose instead."""
+        others = self._alternatives
+        return route, *(o for o in others if o.provider_id == route.provider_id)
 
     def _max_cost(self, request: Request, route: Route, limits: Applied) -> int:
         """Billionths of a USD; 0 where neither budget nor limit asks. Raises
@@ -213,26 +217,28 @@ class Meter:
         self, call: ProviderCall, totals: _StreamTotals
     ) -> frozenset[int]:
         """The models that might have answered this call, and have not."""
-        route = call.route
-        named = dict(self._alternatives)
-        if route is not None and route.model_id is not None:
-            named[route.model] = route.model_id
-        answered = _find_model(totals.start.model if totals.start else "", named)
+        if call.route is None:
+            return frozenset()
+        choices = self._choices(call.route)
+        answered = _find_model(totals.start.model if totals.start else "", choices)
         if answered is None:  # each of them may have been the one
             return frozenset()
-        return frozenset(named.values()) - {answered}
+        keys = {each.model_id for each in choices if each.model_id is not None}
+        return frozenset(keys - {answered.model_id})
 
     def _run_in_background(self, write: Awaitable[Any]) -> None:
         asyncio.ensure_future(write).add_done_callback(_log_failure)
 
 
-def _find_model(name: str, named: Mapping[str, int]) -> int | None:
-    """The model that a host calls `name`: maybe with a suffix as in ":free", or the
-    date of its version. None if that is none of the `named` ones."""
-    for known in sorted(named, key=len, reverse=True):
+def _find_model(name: str, routes: Sequence[Route]) -> Route | None:
+    """The model that a host calls `name`: maybe with or without a suffix as in ":free",
+    or with the date of its version. None if that is none of the `routes`."""
+    for route in sorted(routes, key=lambda each: len(each.model), reverse=True):
+        known = route.model
         if name == known or name.startswith((f"{known}:", f"{known}-", f"{known}@")):
-            return named[known]
-    return None
+            return route
+    bare = (each for each in routes if each.model.partition(":")[0] == name)
+    return next(bare, None)
 
 
 @dataclass(slots=True)

@@ -113,8 +113,8 @@ class GatewayRequest:
     host_speaks_dialect: bool  # the model's host speaks the client's own API
     request: Request
     own_tools: Mapping[str, RuntimeTool] = field(default_factory=dict)
-    #: Models that the host may call instead (`models`), by their names there.
-    alternatives: Mapping[str, int] = field(default_factory=dict)
+    #: Models that the hosts of the chain may call instead (`models`).
+    alternatives: Sequence[Route] = ()
     meter: Meter | None = None  # counts what the request costs the token
     limits: Mapping[str, str] = field(default_factory=dict)  # rate limit headers
     lost_options: Sequence[str] = ()  # those that the host's API does not have

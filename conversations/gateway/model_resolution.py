@@ -75,15 +75,15 @@ async def find_chain(model: str, token: AccessToken, database: Database) -> Mode
 
 async def find_alternatives(
     names: object, token: AccessToken, chain: ModelChain, database: Database
-) -> Mapping[str, int]:
-    """The rows of `models`, from which a host chooses if `model` fails, by their names
-    at the host. Raises BadRequest, and ModelNotAvailable if the token or its user may
-    not use one of them.
+) -> Sequence[Route]:
+    """The models of `models` that have rows, from which a host chooses if `model`
+    fails: of each provider of the chain, without keys. Raises BadRequest, and
+    ModelNotAvailable if the token or its user may not use one of them.
 
     https://openrouter.ai/docs/features/model-routing
     """
     if names is None:
-        return {}
+        return ()
     if not isinstance(names, list) or len(names) > MAX_ALTERNATIVES:
         text = f"models: expected a list of at most {MAX_ALTERNATIVES} names."
         raise BadRequest(text, param="models")
@@ -106,34 +106,32 @@ async def find_alternatives(
 
 def _find_refused(
     names: Sequence[str], token: AccessToken, providers: Collection[int | None]
-) -> tuple[int | None, dict[str, int]]:
+) -> tuple[int | None, Sequence[Route]]:
     """The index of the first name that is refused: because one of the providers has a
     row of this name that may not be used, or because none has one and the token has a
-    list of models. And the row of each name that has one."""
+    list of models. And the routes of all names that have rows."""
     bare = {name: name.partition(":")[0] for name in names}  # without ":free"
     rows = LanguageModel.objects.filter(
         provider__in=providers, name__in=[*bare, *bare.values()]
     )
-    known: dict[tuple[int | None, str], int] = {
-        (row.provider_id, row.name): row.pk for row in rows
+    known: dict[tuple[int | None, str], LanguageModel] = {
+        (row.provider_id, row.name): row for row in rows.select_related("provider")
     }
     user = _user(token.user_id)
     usable = set(rows.usable().available_to(user).values_list("pk", flat=True))
-    rows_by_name: dict[str, int] = {}
+    chosen: dict[int, LanguageModel] = {}
     for index, name in enumerate(names):
         found = [
             known.get((provider, name)) or known.get((provider, bare[name]))
             for provider in providers
         ]
-        keys = [key for key in found if key is not None]
-        if any(key not in usable or not token.may_use_model(key) for key in keys):
-            return index, {}
-        if not keys and token.model_ids:
-            return index, {}
-        if keys:
-            rows_by_name[name] = keys[0]
-            rows_by_name.setdefault(bare[name], keys[0])
-    return None, rows_by_name
+        models = {row.pk: row for row in found if row is not None}
+        if any(key not in usable or not token.may_use_model(key) for key in models):
+            return index, ()
+        if not models and token.model_ids:
+            return index, ()
+        chosen |= models
+    return None, [router.route_by(model, None) for model in chosen.values()]
 
 
 def choose_host(

@@ -123,7 +123,7 @@ async def read_request(
     if len(model_body) < len(body) or _names_own(body):
         dialect.check_own_fields(body)
         parley_options = ParleyOptions.of(body)
-    alternatives: Mapping[str, int] = {}
+    alternatives: Sequence[Route] = ()
     if "models" in body:
         alternatives = await model_resolution.find_alternatives(
             body["models"], token, chain, database

@@ -197,3 +197,60 @@ async def test_a_stored_response_needs_one_model_where_models_are_limited(
     assert answer.status == (400 if stored else 200), answer.body
     if stored:
         assert json.loads(answer.body)["error"]["param"] == "models"
+
+
+async def test_a_budget_reserves_the_dearest_of_the_models(client: Client, host: Host):
+    cheap, dear = {"input": 0.1, "output": 0.1}, {"input": 10, "output": 1000}
+    await LanguageModel.objects.aupdate(prices=cheap)
+    await store(["second"], prices=dear)
+    await AccessToken.objects.aupdate(budget=1)
+    answer, got = await ask(client, host, None)
+    assert (answer.status, got) == (200, [None])
+    answer, got = await ask(client, host, ["second"])
+    assert (answer.status, got) == (429, [])
+    await LanguageModel.objects.filter(name="second").aupdate(prices=cheap)
+    answer, got = await ask(client, host, ["second"])
+    assert (answer.status, got) == (200, [["second"]])
+
+
+async def test_models_of_one_name_at_two_providers_are_counted_apart(client: Client):
+    """The first provider fails, so that the second one chooses."""
+
+    def choose_second(received: Received) -> Reply:
+        status, kind, data = canned_reply("chat", received)
+        return status, kind, data.replace(b"other-0926", b"second")
+
+    def fail(_: Received) -> Reply:
+        return 503, "application/json", b'{"error": {"message": "down"}}'
+
+    with Host(fail) as down, Host(choose_second) as up:
+        await add_model("openai", "openai_chat", down.url, "first")
+        await add_model("openai_compatible", "openai_chat", up.url, "other")
+        await store(["second"])
+        await prepare_fallback()
+        answer, _ = await ask(client, up, ["second"])
+    assert answer.status == 200, answer.body
+    assert await left_by_provider() == {
+        "openai-openai_chat": NEEDED,
+        "openai_compatible-openai_chat": NEEDED - 11,
+    }
+
+
+@sync_to_async
+def prepare_fallback() -> None:
+    """The model `other` of the second provider replaces `first` where that fails, and
+    each provider has a model `second` with a limit."""
+    other = LanguageModel.objects.get(name="other")
+    LanguageModel.objects.get(name="first").fallbacks.add(other)
+    LanguageModel.objects.create(provider=other.provider, name="second")
+    for row in LanguageModel.objects.filter(name="second"):
+        UsageLimit.objects.create(
+            user=User.objects.get(), model=row, tokens=NEEDED, period="month"
+        )
+    clear_cache()
+
+
+@sync_to_async
+def left_by_provider() -> dict[str, int]:
+    left = find_limits_left(User.objects.get().pk)
+    return {each.model_name.partition("/")[0]: each.left for each in left}
