@@ -82,6 +82,7 @@ async def test_a_token_is_stored_only_as_its_digest(server):
             assert token.encode() not in path.read_bytes(), path.name
 
 
+@pytest.mark.smoke
 async def test_keys_are_encrypted_in_the_file(planted):
     planted.stop()
     for path in planted.data.glob("*.sqlite3*"):

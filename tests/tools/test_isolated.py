@@ -96,6 +96,7 @@ async def test_errors_in_the_child_process_are_reported_as_local_ones(
         assert "isolated_tools.py" in caplog.text  # where it went wrong
 
 
+@pytest.mark.smoke
 async def test_a_text_comes_back_as_a_function_of_ours_would_give_it():
     result = await outcome(made.fail, how="surrogate")
     assert result.output == "half \N{REPLACEMENT CHARACTER} an emoji"

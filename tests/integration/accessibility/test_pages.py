@@ -87,6 +87,7 @@ def test_no_list_or_form_of_the_admin_has_a_fault(site: Site, theme: str):
     assert faults_of(site, names, "wide", theme) == {}
 
 
+@pytest.mark.slow
 def test_the_checks_find_what_is_wrong(site: Site):
     """Otherwise the tests above would pass with broken checks."""
     with site.open("settings", **PHONE) as page:

@@ -102,6 +102,7 @@ def test_responses_match_the_openapi_document(
     assert not wrong, "\n\n".join(wrong)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("undocumented", ["a status", "a header", "a field"])
 def test_an_undocumented_response_is_found(server_rows: ServerRows, undocumented: str):
     documented = read_document(server_rows.gateway, "/api/schema/gateway/")

@@ -170,6 +170,7 @@ def test_a_second_signal_ends_it_at_once(run: Run):
     assert small.end() == (128 + signal.SIGINT, [])
 
 
+@pytest.mark.smoke
 def test_new_connections_are_refused_while_it_drains(run: Run):
     small = run("stuck")
     small.process.send_signal(signal.SIGTERM)

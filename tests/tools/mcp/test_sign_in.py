@@ -99,6 +99,7 @@ def expire(row: McpServer) -> None:
 # Signing in
 
 
+@pytest.mark.smoke
 def test_after_a_sign_in_the_tools_are_listed(
     admin_client: Client, row: McpServer, server: SignInServer
 ):
