@@ -25,6 +25,7 @@ from conversations.api import (
 )
 from conversations.api.library import transfer
 from conversations.api.library import views as library
+from conversations.api.reading.changes import ChangesView
 from conversations.api.reading.dictation import DictationView
 from conversations.api.reading.ratings import DetailsView, RatingView
 from conversations.api.settings import limits, mcp_sign_ins, notices, usage, webhooks
@@ -134,6 +135,11 @@ urlpatterns = [
     path("attachments/<slug:pk>/", files.AttachmentView.as_view(), name="attachment"),
     path("conversations/<slug:pk>/queue/", queue.QueueView.as_view(), name="queue"),
     path("conversations/<slug:pk>/seen/", seen.SeenView.as_view(), name="seen"),
+    path(
+        "conversations/<slug:pk>/changes/",
+        ChangesView.as_view(),
+        name="changes",
+    ),
     path("turns/<slug:pk>/", queue.ChangeableTurnView.as_view(), name="turn"),
     path("turns/<slug:pk>/cancel/", views.CancelView.as_view(), name="cancel"),
     path("turns/<slug:pk>/rating/", RatingView.as_view(), name="rating"),

@@ -16,7 +16,7 @@ import { notifyOf, watchAbsence } from "./notify/notify.js";
 import { Waiting } from "./people/waiting.js";
 import { choosePreset } from "./presets.js";
 import { Queue } from "./queue/queue.js";
-import { answerOnSubmit, showDecided } from "./questions.js";
+import { answerOnSubmit, showAllDecided, showDecided } from "./questions.js";
 import { markFound } from "./reading/found.js";
 import { startReading } from "./reading/reading.js";
 import { keepAtEnd, toEnd } from "./scroll.js";
@@ -33,7 +33,7 @@ const ELSEWHERE = 5000; // milliseconds between looks at conversations that run 
 const PATIENCE = 2000; // milliseconds without a connection before the page says so
 
 const main = $("#conversation");
-const { conversation, page, socket, api, uploads, tools, seen } = main.dataset;
+const { conversation, page, socket, api, changes, uploads, tools, seen } = main.dataset;
 const isLive = conversation !== undefined && "latest" in main.dataset;
 
 const turns = new LiveTurns({
@@ -128,8 +128,10 @@ function open() {
   const url = new URL(socket, location.href);
   url.protocol = url.protocol.replace("http", "ws");
   return connect({
+    conversation,
     socketURL: url.href,
     turnsURL: api,
+    changesURL: changes,
     csrfToken: $("[name=csrfmiddlewaretoken]", $("#composer")).value,
     listener: {
       onEvent: (turnId, event, position) => turns.receive(turnId, event, position),
@@ -138,6 +140,7 @@ function open() {
       onRenamed: renamed,
       onQueue: () => queue?.refresh(),
       onDecided: showDecided,
+      onOpenQuestions: showAllDecided,
       onBranches: () => branch.sync().catch(() => {}),
       checkSession: () => checkSession($("#list").dataset.url),
     },

@@ -13,23 +13,27 @@ import { EVENT_TYPES, TERMINAL } from "./turn-state.js";
 const FIRST_DELAY = 400; // milliseconds before the first new attempt
 const LONGEST_DELAY = 8000;
 const ATTEMPTS = 2; // failed WebSockets before we check the session, and fall back
+const REFUSALS = 4; // failed WebSockets, once they worked, while other requests succeed
 const REMOVED = 4404; // close code; the conversation is no longer shared with the user
 const SIGNED_OUT = 4401; // close code; where a handshake is refused there is only 1006
 const MAINTENANCE = "maintenance"; // code of an error that a person is to see at once
 const BUSY = "server_busy"; // code of an error after which a message is sent again
 const ACKNOWLEDGED_IN = 10_000; // milliseconds for a message posted
 const EVENT_IN = 25_000; // milliseconds without an event after which a stream is renewed
+const LOOK_EVERY = 3000; // milliseconds between two looks at what others have changed
 
 /** The server refused a message; the text is the server's error message. */
 export class Refused extends Error {}
 
 /**
  * `listener` has onEvent(turnId, event, position), onTurn(turnId), onState(isConnected),
- * onRenamed(conversationId), onQueue(), onBranches(), onDecided(questionId) and
- * checkSession(), a promise of whether the session has ended; the page is then left.
+ * onRenamed(conversationId), onQueue(), onBranches(), onDecided(questionId),
+ * onOpenQuestions(questionIds) and checkSession(), a promise of whether the session has
+ * ended; the page is then left. `changesURL` answers what others have changed.
  */
-export function connect({ socketURL, turnsURL, csrfToken, listener }) {
-  return new Connection({ socketURL, turnsURL, csrfToken, listener });
+export function connect({ conversation, socketURL, turnsURL, changesURL, csrfToken, listener }) {
+  const urls = { socketURL, turnsURL, changesURL };
+  return new Connection({ conversation, ...urls, csrfToken, listener });
 }
 
 class Connection {
@@ -91,6 +95,7 @@ class Connection {
       onQueue: listener.onQueue,
       onBranches: listener.onBranches,
       onDecided: listener.onDecided,
+      onOpenQuestions: listener.onOpenQuestions,
       checkSession: listener.checkSession,
       onEvent: (turnId, event, position) => {
         if (TERMINAL.has(event.type)) this.#following.delete(turnId);
@@ -120,6 +125,7 @@ class SocketWay {
   #socket = null;
   #failures = 0;
   #wasOpen = false;
+  #refusals = 0; // since the last frame
   #timer = 0;
   #liveness = new Liveness({
     ping: () => this.#sendFrame({ type: "ping" }),
@@ -185,7 +191,6 @@ class SocketWay {
   }
 
   #opened() {
-    this.#failures = 0;
     this.#wasOpen = true;
     this.#liveness.received();
     this.#shared.onState(true);
@@ -204,8 +209,25 @@ class SocketWay {
     if (code === SIGNED_OUT || this.#failures % ATTEMPTS === 0) {
       this.#shared.checkSession();
     }
-    if (!this.#wasOpen && this.#failures >= ATTEMPTS) this.#giveUp();
-    else this.#timer = setTimeout(() => this.open(), delay(this.#failures));
+    if (!this.#wasOpen && this.#failures >= ATTEMPTS) {
+      this.#giveUp();
+      return;
+    }
+    this.#timer = setTimeout(() => this.open(), delay(this.#failures));
+    if (this.#failures >= ATTEMPTS) this.#checkRefused();
+  }
+
+  /** Falls back on a network that has come to carry requests but no WebSockets. */
+  async #checkRefused() {
+    const response = await fetch(this.#options.changesURL).catch(() => null);
+    this.#refusals = response?.ok ? this.#refusals + 1 : 0;
+    if (this.#refusals < REFUSALS) return;
+    clearTimeout(this.#timer);
+    this.#liveness.closed();
+    const socket = this.#socket;
+    this.#socket = null;
+    socket?.close();
+    this.#giveUp();
   }
 
   /** Sends a message again for which the server was too busy, with the same key. */
@@ -219,6 +241,7 @@ class SocketWay {
 
   #received(message) {
     this.#liveness.received();
+    this.#failures = this.#refusals = 0;
     if (message.key) this.#liveness.acknowledged(message.key);
     switch (message.type) {
       case "parley:pong":
@@ -261,11 +284,41 @@ class StreamWay {
   #failures = 0;
   #sending = false;
   #heardAt = 0;
+  #seen = {}; // what others may change, as it was at the last look
 
   constructor(options, shared) {
     this.#options = options;
     this.#shared = shared;
     setInterval(() => this.#renewSilent(), TICK);
+    this.#lookAgain();
+  }
+
+  /** Looks at intervals for what a WebSocket would have told. */
+  async #lookAgain() {
+    if (navigator.onLine) await this.#look();
+    setTimeout(() => this.#lookAgain(), LOOK_EVERY);
+  }
+
+  async #look() {
+    const signal = AbortSignal.timeout(ACKNOWLEDGED_IN);
+    const response = await fetch(this.#options.changesURL, { signal }).catch(() => null);
+    if (response?.ok) this.#compare(await response.json());
+    else if (response?.status === 404) location.reload(); // the draft stays in the browser
+    else if ([401, 403].includes(response?.status)) this.#shared.checkSession();
+    else if (!this.#source) this.#shared.onState(false); // else the stream reports it
+  }
+
+  #compare(now) {
+    const before = this.#seen;
+    this.#seen = now;
+    if (!this.#source) this.#shared.onState(true);
+    const { title, titles, branches, queue } = before;
+    const { conversation } = this.#options;
+    if (now.title !== title) this.#shared.onRenamed(conversation);
+    else if (now.titles !== titles) this.#shared.onRenamed(null);
+    if (now.branches !== branches) this.#shared.onBranches();
+    if (now.queue !== queue) this.#shared.onQueue();
+    this.#shared.onOpenQuestions(now.open_questions);
   }
 
   /** Opens a silent stream again, because it may be half open. */

@@ -8,6 +8,7 @@ import { gettext, interpolate } from "./texts.js";
 
 const SCRIPT = { "X-Requested-With": "fetch" };
 const GIVEN = new Set(["accept", "always"]); // actions that need valid fields
+const OPEN_CARD = '[data-question][data-state="open"]';
 const underWay = new Set(); // ids of cards being fetched
 
 /** Updates the cards in `place` to the states of `questions`, by id. */
@@ -24,6 +25,13 @@ export function showQuestions(place, questions) {
 export function showDecided(id) {
   const card = document.querySelector(`[data-question="${CSS.escape(id)}"]`);
   if (card?.dataset.state === "open") refresh(card.parentElement, id, card);
+}
+
+/** All questions of the conversation that nobody has answered yet have these `ids`. */
+export function showAllDecided(ids) {
+  for (const { dataset } of document.querySelectorAll(OPEN_CARD)) {
+    if (!ids.includes(dataset.question)) showDecided(dataset.question);
+  }
 }
 
 async function refresh(place, id, card) {

@@ -60,8 +60,7 @@ def test_waiting_messages_are_the_same_on_two_devices(open_page: Open, script: s
     other.get_by_label("Waiting message").last.fill("Second, better")
     other.get_by_role("button", name="Save").last.click()
     expect(waiting(other)).to_have_text(["Third", "Second, better"])
-    if not script:  # without a socket a page learns of it at its next own change
-        expect(waiting(page)).to_have_text(["Third", "Second, better"])
+    expect(waiting(page)).to_have_text(["Third", "Second, better"])
     choose(page, "Now", "Interrupt")
     said = page.locator(".turn:visible .asked-text")
     expect(said.nth(2)).to_have_text("Now")

@@ -1,0 +1,71 @@
+"""API view with which a page that has no WebSocket notices what others change."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+from django.http import Http404
+from rest_framework import serializers
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from conversations.api import schema
+from conversations.api.views import ApiView
+from conversations.models import BranchChoice, Conversation, Item, Question, Tree, Turn
+from conversations.turns import queue
+
+NEWEST = 50  # conversations whose titles count
+
+
+class ChangesSerializer(serializers.Serializer[Any]):
+    """Values to compare with those read before; the digests say nothing else."""
+
+    title = serializers.CharField(allow_blank=True)
+    titles = serializers.CharField(
+        help_text="Digest of the user's newest conversations and their titles."
+    )
+    branches = serializers.CharField(
+        help_text="Digest of the turns and of the branch that the user looks at."
+    )
+    queue = serializers.CharField(help_text="Digest of the messages that wait.")
+    open_questions = serializers.ListField(
+        child=serializers.CharField(), help_text="Ids of questions without an answer."
+    )
+
+
+class ChangesView(ApiView):
+    serializer_class = ChangesSerializer
+
+    @schema.describe(responses={200: ChangesSerializer, **schema.errors(404)})
+    def get(self, request: Request, pk: str) -> Response:
+        """What differs once the conversation has changed. Read it at intervals where a
+        WebSocket is not possible."""
+        found = Conversation.objects.find_visible(request.user, pk)
+        if found is None:
+            raise Http404
+        return Response(ChangesSerializer(_values(found, request.user)).data)
+
+
+def _values(row: Conversation, user: Any) -> dict[str, Any]:
+    visible = Conversation.objects.visible_to(user).order_by("-updated_at", "-pk")
+    chosen = BranchChoice.objects.chosen(row.pk, user.pk)
+    questions = Question.objects.open().filter(tool_call__turn__conversation=row)
+    return {
+        "title": row.title,
+        "titles": _digest(sorted(visible.values_list("pk", "title")[:NEWEST])),
+        "branches": _digest([chosen, *Tree.of(row.pk).turns.values()]),
+        "queue": _digest(_waiting(row)),
+        "open_questions": list(questions.order_by("pk").values_list("pk", flat=True)),
+    }
+
+
+def _waiting(row: Conversation) -> list[Any]:
+    turns: list[Turn] = queue.waiting_messages(row.pk)
+    items = Item.objects.filter(turn__in=[turn.pk for turn in turns])
+    words = items.order_by("pk").values_list("turn_id", "payload")
+    return [[(turn.pk, turn.steering) for turn in turns], list(words)]
+
+
+def _digest(values: Any) -> str:
+    return hashlib.sha256(repr(values).encode()).hexdigest()[:16]
