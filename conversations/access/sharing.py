@@ -33,7 +33,9 @@ from conversations.models.share_link import Audience
 
 MAX_LINKS = 200  # of one person, unrevoked
 LONGEST = 3650  # days until a link expires
-VIEWS_PER_MINUTE = 240  # pages and files, of one address that is not signed in
+#: Of one address that is not signed in: pages and files; and as many looks of open
+#: pages for what is new.
+VIEWS_PER_MINUTE = 240
 
 #: From the narrowest to the widest.
 _ORDER = ["off", Audience.GROUP, Audience.SIGNED_IN, Audience.PUBLIC]
@@ -149,13 +151,15 @@ def _is_in_audience(link: ShareLink, user: Any) -> bool:
     return group is not None and group.user_set.filter(pk__in=both).count() == len(both)
 
 
-def take_view(user: Any, address: str) -> None:
-    """Count a view against a limit a minute. Raises TooFast."""
+def take_view(user: Any, address: str, *, follows: bool = False) -> None:
+    """Count a view against a limit a minute; if it `follows`, an open page's look for
+    what is new, which takes nothing from those who open a link. Raises TooFast."""
     if user.is_authenticated:
         admission.take_user_request(user, 0)
         return
     verdict = rate_limits.take(
-        f"shared:{address}", [Charge("views", VIEWS_PER_MINUTE, 1)]
+        f"shared{'-looks' if follows else ''}:{address}",
+        [Charge("views", VIEWS_PER_MINUTE, 1)],
     )
     if not verdict.is_allowed:
         wait = verdict.retry_after

@@ -126,7 +126,8 @@ def _behind_link(view: View) -> View:
     @wraps(view)
     def respond(request: HttpRequest, token: str, **kwargs: Any) -> HttpResponse:
         try:
-            take_view(request.user, sign_in_address(request))
+            follows = "state" in request.GET
+            take_view(request.user, sign_in_address(request), follows=follows)
         except TooFast as exc:
             return _finish(_too_fast(request, exc))
         if link := find_open_link(token, request.user):
@@ -144,14 +145,19 @@ def _behind_link(view: View) -> View:
 @require_safe
 @_behind_link
 def shared(request: HttpRequest, link: ShareLink, token: str) -> HttpResponse:
-    """What the link shows, read-only."""
+    """What the link shows, read-only. With the `state` that a page has: nothing, if
+    that is what the link still shows."""
     number = request.GET.get("page", "")
     is_number = number.isascii() and number.isdecimal()
     page = int(number[:6]) if is_number else 1
-    if request.user.pk != link.owner_id and request.method == "GET" and page == 1:
+    window, titles = shared_transcript(link, token, page), find_titles(link)
+    state, known = window.state(titles), request.GET.get("state")
+    if known == state:
+        return HttpResponse(status=204)
+    is_view = known is None and request.method == "GET" and page == 1
+    if is_view and request.user.pk != link.owner_id:
         link.count_view()
-    window = shared_transcript(link, token, page)
-    context = {"link": link, "token": token, "window": window, **find_titles(link)}
+    context = {"link": link, "token": token, "window": window, "state": state, **titles}
     return render(request, "conversations/sharing/shared.html", context)
 
 

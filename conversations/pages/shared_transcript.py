@@ -7,7 +7,8 @@ arguments and results of tools over the owner's memories and chats are not.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, assert_never
 
@@ -70,6 +71,12 @@ class SharedTurn:
     blocks: Sequence[Block]
     note: str | Promise  # why the answer is not complete; "" if it is
 
+    @property
+    def version(self) -> str:
+        """A digest of what is shown; without anything that is not."""
+        model = self.turn.language_model
+        return _digest(self.messages, self.blocks, str(self.note), str(model))
+
 
 @dataclass(frozen=True, slots=True)
 class SharedTranscript:
@@ -78,6 +85,15 @@ class SharedTranscript:
     turns: Sequence[SharedTurn]
     page: int  # from 1
     pages: int
+
+    def state(self, titles: Mapping[str, Any]) -> str:
+        """A digest that differs once a reader would see something else."""
+        versions = [(seen.turn.pk, seen.version) for seen in self.turns]
+        return _digest(self.page, self.pages, versions, sorted(titles.items()))
+
+
+def _digest(*values: Any) -> str:
+    return hashlib.sha256(repr(values).encode()).hexdigest()[:16]
 
 
 def shared_transcript(link: ShareLink, token: str, page: int) -> SharedTranscript:

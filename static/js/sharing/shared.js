@@ -3,7 +3,9 @@
 import { copyOnClick } from "../copy.js";
 import { startReading } from "../reading/reading.js";
 import { localiseTimes } from "../times.js";
+import { followShared } from "./follow.js";
 
 copyOnClick();
 startReading();
 localiseTimes(document);
+followShared();

@@ -1,0 +1,154 @@
+"""The page behind a live link, while the conversation goes on, in a real browser."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from tests.conftest import StartServer
+from tests.integration.browser.test_chat import (
+    browser,
+    chat_address,
+    expect_end,
+    last,
+    send_message,
+    signed_in,
+    watched,
+)
+from tests.integration.browser.thinking_host import ROWS, ThinkingHost
+from tests.serving import ServerProcess
+
+__all__ = ["browser"]
+
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
+
+END = """
+from datetime import timedelta
+from django.utils import timezone
+from conversations.models import ShareLink
+ShareLink.objects.update(expires_at=timezone.now() - timedelta(seconds=1))
+"""
+
+
+@dataclass
+class Scene:
+    """A conversation with one answer, and a stranger who reads it behind a link."""
+
+    writer: Page
+    reader: Page
+    host: ThinkingHost
+    server: ServerProcess
+    faults: list[str]
+
+
+def share(page: Page, kind: str, *shown: str) -> str:
+    """The address of a new public link to the open chat."""
+    address = chat_address(page)
+    page.goto(address.rstrip("/") + "/share/")
+    page.get_by_label("everybody who has the link").check()
+    page.get_by_label(kind).check()
+    for label in shown:
+        page.get_by_label(label).check()
+    page.get_by_role("button", name="Create the link").click()
+    link = page.locator(".secret code").inner_text()
+    page.goto(address)
+    return link
+
+
+@pytest.fixture
+def scene(browser: Browser, start_server: StartServer) -> Iterator[Scene]:
+    server = start_server(SHARE_LINKS="public")
+    with (
+        ThinkingHost() as host,
+        signed_in(browser, server) as context,
+    ):
+        server.manage("shell", "-c", ROWS.replace("{url}", host.url))
+        faults: list[str] = []
+        writer = watched(context, server.url, faults)
+        writer.goto("/")
+        send_message(writer, "begin")
+        expect_end(writer)
+        stranger = browser.new_context(base_url=server.url)
+        reader = watched(stranger, server.url, faults)
+        yield Scene(writer, reader, host, server, faults)
+        stranger.close()
+
+
+def test_what_follows_appears_as_the_link_shows_it(scene: Scene):
+    writer, reader = scene.writer, scene.reader
+    reader.goto(share(writer, "also what follows"))
+    expect(reader.locator(".turn")).to_have_count(1)
+    reader.evaluate("document.querySelector('.turn').dataset.mark = 1")
+    send_message(writer, "hold it at length 30")
+    expect(last(reader).locator(".asked-text")).to_have_text("hold it at length 30")
+    expect(last(reader).locator(".said")).to_contain_text("-2")  # its partial words
+    expect(last(reader)).to_contain_text("Answering…")
+    assert "-" in last(reader).locator(".said").inner_text()
+    scene.host.go_on.set()
+    expect_end(writer)
+    expect(last(reader)).not_to_contain_text("Answering…")
+    text = last(writer).locator(".said").inner_text()
+    expect(last(reader).locator(".said")).to_have_text(text)
+    # What did not change stays, and thoughts, which the link does not show, stay away.
+    expect(reader.locator(".turn").first).to_have_attribute("data-mark", "1")
+    assert "Let me think" not in reader.content()
+    assert scene.faults == []
+
+
+def test_a_call_and_a_title_appear_and_what_was_opened_stays_open(scene: Scene):
+    writer, reader = scene.writer, scene.reader
+    link = share(
+        writer, "also what follows", "results of tools", "the model's thoughts"
+    )
+    reader.goto(link)
+    send_message(writer, "calculate 6 * 7; 6 * 8")
+    card = last(reader).locator(".called").first
+    expect(card).to_contain_text("calculator")
+    card.locator("summary").click()
+    expect(card).to_contain_text("42")
+    expect_end(writer)
+    expect(last(reader).locator(".said")).to_contain_text("-3")
+    send_message(writer, "and on")
+    expect(reader.locator(".turn")).to_have_count(3)
+    expect(reader.locator(".called").first).to_have_attribute("open", "")
+    row = writer.locator(".row.is-current")
+    row.locator("summary").click()
+    row.get_by_role("link", name="Rename", exact=True).click()
+    writer.get_by_role("dialog").get_by_label("Title").fill("A title of now")
+    writer.get_by_role("dialog").get_by_role("button", name="Save").click()
+    expect(
+        reader.get_by_role("heading", name="A title of now", level=1)
+    ).to_be_visible()
+    assert scene.faults == []
+
+
+@pytest.mark.parametrize("ending", ["expired", "revoked"])
+def test_an_open_page_ends_with_its_link(scene: Scene, ending: str):
+    writer, reader = scene.writer, scene.reader
+    reader.goto(share(writer, "also what follows"))
+    expect(reader.locator(".turn")).to_have_count(1)
+    if ending == "expired":
+        scene.server.manage("shell", "-c", END)
+    else:
+        writer.goto("/shares/")
+        writer.get_by_role("button", name="Revoke").click()
+    expect(
+        reader.get_by_role("heading", name="This link does not open")
+    ).to_be_visible()
+    expect(reader.locator(".turn")).to_have_count(0)
+
+
+def test_a_snapshot_never_shows_what_follows(scene: Scene):
+    writer, reader = scene.writer, scene.reader
+    link = share(writer, "what is there now")
+    reader.clock.install()
+    reader.goto(link)
+    send_message(writer, "not for others")
+    expect_end(writer)
+    with reader.expect_response(lambda answered: "state=" in answered.url) as looked:
+        reader.clock.fast_forward("01:00")
+    assert looked.value.status == 204
+    expect(reader.locator(".turn")).to_have_count(1)
