@@ -335,10 +335,12 @@ class ProviderAdmin(UsedByAdmin, ProbeMixin, SecretFormAdmin):
         except LLMError as exc:
             self.message_user(request, f"{provider}: {exc}", messages.ERROR)
             return None
-        if request.POST.keys() & {"_apply", "_apply_on", "_apply_all"}:
-            self._apply(request, provider, comparison)
-            return None
-        return self._show_comparison(request, provider, comparison)
+        if not request.POST.keys() & {"_apply", "_apply_on", "_apply_all", "_chat"}:
+            return self._show_comparison(request, provider, comparison)
+        added = self._apply(request, provider, comparison)
+        if added and "_chat" in request.POST:
+            return redirect(self.admin_site.each_context(request)["site_url"])
+        return None
 
     def has_sync_permission(self, request: HttpRequest) -> bool:
         needed = ["llm.add_languagemodel", "llm.change_languagemodel"]
@@ -357,12 +359,14 @@ class ProviderAdmin(UsedByAdmin, ProbeMixin, SecretFormAdmin):
             "opts": self.opts,
             "provider": provider,
             "comparison": comparison,
+            "has_only_demo": not usable_beside_demo().exists(),
         }
         return TemplateResponse(request, "admin/llm/provider/sync_models.html", context)
 
     def _apply(
         self, request: HttpRequest, provider: Provider, comparison: ModelListComparison
-    ) -> None:
+    ) -> int:
+        """Returns how many models were added."""
         from llm.sync import model_list
 
         if "_apply_all" in request.POST:
@@ -370,7 +374,7 @@ class ProviderAdmin(UsedByAdmin, ProbeMixin, SecretFormAdmin):
         else:
             kinds = ("new", "changed", "gone")
             chosen = {kind: request.POST.getlist(kind) for kind in kinds}
-        is_on = "_apply_on" in request.POST
+        is_on = bool(request.POST.keys() & {"_apply_on", "_chat"})
         done = model_list.apply(
             provider, comparison, **chosen, enables_new=is_on, user=request.user
         )
@@ -384,6 +388,7 @@ class ProviderAdmin(UsedByAdmin, ProbeMixin, SecretFormAdmin):
         text = _("%(added)d added, %(changed)d changed, %(off)d switched off.") % counts
         self.log_change(request, provider, f"Synced models: {text}")
         self.message_user(request, text, messages.SUCCESS)
+        return done.added
 
     def _test(
         self, request: HttpRequest, provider: Provider, added: str = ""
@@ -480,9 +485,9 @@ class ProviderAdmin(UsedByAdmin, ProbeMixin, SecretFormAdmin):
         self, request: HttpRequest, provider: Provider
     ) -> None:
         """The first model that is no demo becomes the default of new chats."""
-        usable = LanguageModel.objects.usable()
-        if usable.filter(is_default=True).exclude(provider__kind=DEMO.name).exists():
+        if usable_beside_demo().filter(is_default=True).exists():
             return
+        usable = LanguageModel.objects.usable()
         model = usable.filter(provider=provider).order_by("pk").first()
         if model is None or provider.kind == DEMO.name:
             return
@@ -490,6 +495,10 @@ class ProviderAdmin(UsedByAdmin, ProbeMixin, SecretFormAdmin):
         self.log_change(request, provider, f"Made {model.name} the default model")
         text = _("%(model)s is the default model of new chats now.")
         self.message_user(request, text % {"model": model}, messages.SUCCESS)
+
+
+def usable_beside_demo() -> QuerySet[LanguageModel]:
+    return LanguageModel.objects.usable().exclude(provider__kind=DEMO.name)
 
 
 def _describe_options() -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 from playwright.sync_api import Browser, Locator, Page, expect
@@ -11,13 +12,14 @@ from playwright.sync_api import Browser, Locator, Page, expect
 from tests.conftest import StartServer
 from tests.integration.browser.test_chat import browser, watched
 from tests.llm.probing.host import ProbedHost
-from tests.serving import PASSWORD
+from tests.serving import PASSWORD, ServerProcess
 
 __all__ = ["browser"]
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
 MOST = 6  # clicks and submits
+OWN = "Kestrels-at-dusk-91"  # a password
 
 
 class Walker:
@@ -38,7 +40,12 @@ class Walker:
 
 @pytest.fixture
 def walker(browser: Browser, start_server: StartServer) -> Iterator[Walker]:
-    server = start_server()
+    with walking(browser, start_server()) as walker:
+        yield walker
+
+
+@contextmanager
+def walking(browser: Browser, server: ServerProcess) -> Iterator[Walker]:
     context = browser.new_context(base_url=server.url)
     page = watched(context, server.url, faults := [])
     page.goto("/")  # the address that the server prints
@@ -52,6 +59,19 @@ def sign_in(walker: Walker) -> None:
     walker.page.get_by_label("Password").fill(PASSWORD)
     name = re.compile("^(Sign in|Log in)$")  # of the chat, of the admin
     walker.click(walker.page.get_by_role("button", name=name))
+
+
+def sign_in_as_printed(walker: Walker, banner: str) -> None:
+    """With the password that the first start prints; then choose another one."""
+    page = walker.page
+    [printed] = re.findall(r"with the password (\S+)", banner)
+    page.get_by_label("Username").fill("admin")
+    page.get_by_label("Password").fill(printed)
+    walker.click(page.get_by_role("button", name="Sign in", exact=True))
+    page.get_by_label("Old password").fill(printed)
+    page.get_by_label("New password", exact=True).fill(OWN)
+    page.get_by_label("New password confirmation").fill(OWN)
+    walker.click(page.get_by_role("button", name="Change the password"))
 
 
 def fill_in_provider(walker: Walker, url: str) -> None:
@@ -98,6 +118,24 @@ def test_a_host_with_several_models_answers_after_six_interactions(walker: Walke
         walker.click(walker.page.get_by_role("link", name="View site"))
         ask(walker)
     assert walker.interactions <= MOST
+    assert host.requests[-1]["model"] == "orchard-32b"
+
+
+def test_a_bare_server_needs_six_with_the_choice_of_a_password_and_of_a_model(
+    browser: Browser, start_server: StartServer
+):
+    server = start_server(PARLEY_ADMIN_PASSWORD="")
+    host = ProbedHost(
+        "thinks first", "ignores tools", models=["orchard-7b", "orchard-32b"]
+    )
+    with host.listening() as url, walking(browser, server) as walker:
+        sign_in_as_printed(walker, "\n".join(server.banner))
+        walker.click(walker.page.get_by_role("link", name="Add a provider"))
+        fill_in_provider(walker, url)
+        walker.page.get_by_label("orchard-32b").check()
+        walker.click(walker.page.get_by_role("button", name="open the chat"))
+        ask(walker)
+        assert walker.interactions <= MOST
     assert host.requests[-1]["model"] == "orchard-32b"
 
 
