@@ -14,9 +14,12 @@ from django.shortcuts import redirect
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path
 from django.utils import timezone
+from django.utils.formats import localize
 from django.utils.translation import gettext_lazy as _
 
+from llm.db.encrypted_field import Secret
 from llm.forms.secret_filter import hide_secrets
+from llm.keys.references import fingerprint_of
 from llm.models import ApiKey
 
 MAX_OVERLAP = 24 * 90  # hours
@@ -55,7 +58,18 @@ class RotationForm(forms.ModelForm):
         label, provider = cleaned.get("label"), self.instance.provider
         if ApiKey.every.filter(provider=provider, label=label).exists():
             raise ValidationError({"label": _("Another key has this label.")})
+        if same := self._find_same(cleaned.get("secret")):
+            words = _("The provider has this key already: %(key)s.") % {"key": same}
+            raise ValidationError({"secret": words})
         return cleaned
+
+    def _find_same(self, secret: Any) -> ApiKey | None:
+        """Short keys have no fingerprint, so they are not recognised."""
+        if not isinstance(secret, Secret):
+            return None
+        digest = fingerprint_of(secret.reveal())
+        present = ApiKey.every.filter(provider=self.instance.provider)
+        return present.filter(fingerprint=digest).first() if digest else None
 
 
 class RotationMixin(admin.ModelAdmin):
@@ -98,5 +112,9 @@ class RotationMixin(admin.ModelAdmin):
         self.log_addition(request, new, f"Replaces {old.label}.")
         self.log_change(request, old, f"Replaced by {new.label}.")
         text = _("Calls use %(new)s from now on; %(old)s drains.")
-        self.message_user(request, text % {"new": new, "old": old}, messages.SUCCESS)
+        if hours:
+            text = _("Calls use %(new)s from now on, and also %(old)s until %(time)s.")
+        until = localize(timezone.localtime(old.drains_at))
+        words = text % {"new": new, "old": old, "time": until}
+        self.message_user(request, words, messages.SUCCESS)
         return redirect(f"{self.admin_site.name}:llm_apikey_changelist")

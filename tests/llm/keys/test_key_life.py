@@ -123,6 +123,43 @@ def test_rotation_refuses_a_label_twice_and_shows_no_secret(
     assert provider.keys.count() == 1
 
 
+@pytest.mark.parametrize("entered", ["the old one", "another one", "with spaces"])
+def test_rotation_refuses_a_key_that_the_provider_has(
+    admin_client: Client, provider: Provider, entered: str
+):
+    old = provider.keys.create(secret=PLANTED)
+    provider.keys.create(label="spare", secret="sk-spare-0123456789-wxyz")
+    secret = "sk-spare-0123456789-wxyz" if entered == "another one" else PLANTED
+    secret = f" {secret} " if entered == "with spaces" else secret
+    form = {"label": "second", "secret": secret, "overlap": 24}
+    answer = admin_client.post(url("rotate", old.pk), form)
+    label = "spare" if entered == "another one" else "default"
+    assert f"The provider has this key already: {label}" in answer.text
+    assert secret.strip() not in answer.text
+    old.refresh_from_db()
+    assert (provider.keys.count(), old.drains_at) == (2, None)
+
+
+def test_a_short_key_is_not_recognised(admin_client: Client, provider: Provider):
+    old = provider.keys.create(secret="hunter2")
+    form = {"label": "second", "secret": "hunter2", "overlap": 0}
+    admin_client.post(url("rotate", old.pk), form)
+    assert provider.keys.count() == 2
+
+
+@pytest.mark.parametrize(
+    ("overlap", "said"), [(0, "; default "), (24, ", and also default ")]
+)
+def test_after_a_rotation_the_page_says_which_keys_calls_use(
+    admin_client: Client, provider: Provider, overlap: int, said: str
+):
+    old = provider.keys.create(secret=PLANTED)
+    secret = "sk-new-0123456789-wxyz"
+    form = {"label": "second", "secret": secret, "overlap": overlap}
+    answer = admin_client.post(url("rotate", old.pk), form, follow=True)
+    assert f"from now on{said}" in answer.text
+
+
 def test_rotation_takes_the_rights_to_add_and_to_change(
     client: Client, provider: Provider
 ):
