@@ -45,15 +45,15 @@ r AS (SELECT i, (i * 2654435761) % 4294967296 AS h FROM n)
 INSERT INTO llm_modelcall (turn_id, purpose, step, attempt, key_source, user_id,
     token_id, token_label, end_user, tags, our_request_id, client_request_id,
     provider_name, model_name, status, error_code, error_detail, finish_reason,
-    input_tokens, cached_tokens, cache_write_tokens, output_tokens, reasoning_tokens,
-    is_estimated, cost, is_cached, ttft, latency, request_id, response_id, degraded,
-    is_counted, created_at)
+    input_tokens, cached_tokens, cache_write_tokens, cache_write_1h_tokens,
+    output_tokens, reasoning_tokens, is_estimated, cost, is_cached, ttft, latency,
+    request_id, response_id, degraded, is_counted, created_at)
 SELECT '', CASE WHEN h % 9 = 0 THEN 'title' ELSE 'answer' END, 0, 1, 'shared',
     1 + h % {USERS}, CASE WHEN h % 3 = 0 THEN 1 + h % 100 END, '', '',
     CASE WHEN h % 4 = 0 THEN 'team:' || (h % 40) ELSE '' END, '', '',
     'Host ' || (h % 12 % 4), 'model-' || (h % 12),
     CASE WHEN h % 50 = 0 THEN 'failed' ELSE 'completed' END, '', '', 'stop',
-    h % 20000, h % 5000, h % 300, h % 2000, h % 700, h % 97 = 0,
+    h % 20000, h % 5000, h % 300, h % 90, h % 2000, h % 700, h % 97 = 0,
     (h % 1000003) / 100000000.0, 0, 0.1 + (h % 4000) / 1000.0, 5.0, '', '', '[]', 0,
     strftime('%Y-%m-%d %H:%M:%f', 'now',
              '-' || (({CALLS} - i) * {DAYS * 86400} / {CALLS}) || ' seconds')
