@@ -127,6 +127,33 @@ def test_no_list_counts_or_sorts_a_whole_table(
             assert "LIMIT" in query["sql"], query["sql"]
 
 
+def test_a_filter_for_few_rows_reads_and_sorts_only_those(root: Client, turn: Turn):
+    """An unbounded query in the list's order reads the whole table by its time."""
+    turn.tool_calls.create(call_id="call_2", name="clock", state="failed")
+    for model in (ModelCall, ToolCall):
+        field = "status" if model is ModelCall else "state"
+        value = "completed" if model is ModelCall else "failed"
+        table = f'FROM "{model._meta.db_table}"'
+        with CaptureQueriesContext(connection) as queries:
+            page = root.get(list_url(model), {f"{field}__exact": value})
+        read = [each["sql"] for each in queries if table in each["sql"]]
+        unbounded = [sql for sql in read if "ORDER BY" in sql and " IN (" not in sql]
+        assert not [sql for sql in unbounded if "LIMIT" not in sql]
+        assert len(page.context["cl"].result_list) == 1
+
+
+def test_all_rows_of_a_short_list_are_shown_in_its_order(root: Client, turn: Turn):
+    copies = [turn.conversation.turns.get() for _ in range(120)]
+    for number, copy in enumerate(copies):
+        copy.pk = f"resp_{number:03}"
+        copy.save()
+    page = root.get(list_url(Turn), {"all": "", "status__exact": turn.status})
+    shown = [row.pk for row in page.context["cl"].result_list]
+    rows = Turn.objects.filter(status=turn.status).order_by("-created_at", "-id")
+    assert shown == list(rows.values_list("pk", flat=True))
+    assert len(shown) > 120
+
+
 @pytest.mark.parametrize("name", IDS)
 @pytest.mark.parametrize("model", [Conversation, Turn, Item, ToolCall])
 def test_any_id_finds_what_belongs_to_it(
