@@ -88,9 +88,9 @@ messages: .venv/dev.stamp  # collects the texts of pages and scripts and compile
 	.venv/bin/python manage.py compilemessages --ignore .venv
 
 lock: | $(UV)  # pins with hashes, and no index named in the files
-	$(UV) $(COMPILE) -o requirements.txt
-	$(UV) $(COMPILE) --extra otel -o requirements-image.txt
-	$(UV) $(COMPILE) --group test --group lint -o requirements-dev.txt
+	$(UV) $(COMPILE) --extra otel --extra s3 -o requirements-image.txt
+	$(UV) $(COMPILE) -c requirements-image.txt -o requirements.txt
+	$(UV) $(COMPILE) -c requirements-image.txt --group test --group lint -o requirements-dev.txt
 
 sbom: .venv/run.stamp  # dist/parley.cdx.json: what a release consists of, as CycloneDX
 	.venv/bin/python deploy/sbom.py

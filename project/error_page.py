@@ -13,9 +13,18 @@ def wants_page(accept: str) -> bool:
 
 
 def render_error_page(
-    status: int, limit: int | None = None, *, is_running: bool = True
+    status: int,
+    limit: int | None = None,
+    *,
+    is_running: bool = True,
+    unavailable: str = "database",
 ) -> str:
-    context = {"status": status, "limit": limit, "is_running": is_running}
+    context = {
+        "status": status,
+        "limit": limit,
+        "is_running": is_running,
+        "unavailable": unavailable,
+    }
     return render_to_string("unavailable.html", context)
 
 

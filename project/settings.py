@@ -11,6 +11,7 @@ from project.environment.added_apps import (
     read_added_apps,
 )
 from project.environment.address import Address
+from project.environment.file_storage import read_file_storage
 from project.environment.locations import find_locations
 from project.environment.monitoring import read_monitoring, read_tracing
 from project.environment.provider_accounts import read_accounts, read_disabled_providers
@@ -245,6 +246,10 @@ STATIC_URL = "static/"
 STATICFILES_DIRS = [LOCATIONS.files / "static"]
 WHITENOISE_USE_FINDERS = True  # makes collectstatic unnecessary
 MEDIA_ROOT = DATA / "media"
+STORAGES = {
+    "default": read_file_storage(env),  # of uploaded files
+    "staticfiles": {"BACKEND": "django.contrib.staticfiles.storage.StaticFilesStorage"},
+}
 CLAMD_ADDRESS = env.scanner("CLAMD_ADDRESS")
 ISOLATED_HIDDEN_PATHS = [DATA, LOCATIONS.base / ".env"]
 

@@ -33,7 +33,7 @@ from conversations.models import (
     Turn,
 )
 from conversations.turns import queue
-from conversations.turns.attachments import store_text
+from conversations.turns.attachments import discard, store_texts
 from llm.db.durable_commit import sync_on_commit
 from llm.wire.items import Item as ItemPayload
 from tools.execute import CallOutcome
@@ -280,11 +280,24 @@ def deliver(pk: int, output: Output, *, error: str = "") -> ConcludedCall:
     return concluded
 
 
-@transaction.atomic
 def _conclude(
     calls: QuerySet[ToolCall], pk: int, outcome: CallOutcome
 ) -> ConcludedCall | None:
     conversation = Conversation.objects.get(turns__tool_calls=pk)
+    texts = store_texts(conversation.pk, [outcome])
+    with transaction.atomic():
+        concluded = _write_outcome(calls, conversation, outcome)
+        if concluded is not None:
+            for text in texts:
+                text.save(force_insert=True)
+    if concluded is None:
+        discard(texts)
+    return concluded
+
+
+def _write_outcome(
+    calls: QuerySet[ToolCall], conversation: Conversation, outcome: CallOutcome
+) -> ConcludedCall | None:
     late = None
     if conversation.deleted_at and outcome.state in ("completed", "failed"):
         text = "The conversation was deleted before the result arrived."
@@ -302,8 +315,6 @@ def _conclude(
     if not changed:
         return None
     sync_on_commit()
-    if outcome.full_text is not None:
-        store_text(conversation.pk, f"{outcome.call_id}.txt", outcome.full_text)
     return ConcludedCall(conversation.pk, open_turn_for_results(conversation.pk))
 
 

@@ -30,10 +30,10 @@ from conversations.engine.claim_store import (
     turn_query,
     update_turn,
 )
-from conversations.engine.database import sql
 from conversations.engine.database.sql import LAPSED
 from conversations.engine.lease_store import ProviderResponse
 from conversations.models import (
+    Attachment,
     Item,
     Question,
     ToolCall,
@@ -41,9 +41,10 @@ from conversations.models import (
 )
 from conversations.models.turn import increment_rewritten
 from conversations.turns import queue
-from conversations.turns.attachments import store_text
+from conversations.turns.attachments import store_texts
 from llm.db.compiled_inserts import CompiledInsert, Statement
 from llm.db.durable_commit import sync_on_commit
+from llm.db.statements import allow_long_idle
 from llm.http.client import ProviderCall
 from llm.models import ModelCall
 from llm.models.call_statements import call_statements
@@ -115,7 +116,7 @@ def write_transaction(written: object) -> Iterator[None]:
     and ends it after a few seconds: too early for tens of megabytes."""
     with transaction.atomic():
         if connection.vendor == "postgresql" and _length(written) > LARGE_WRITE:
-            sql.allow_long_idle()
+            allow_long_idle()
         yield
 
 
@@ -251,6 +252,7 @@ class PreparedWrite:
     claim: Claim
     progress: TurnProgress
     calls: Sequence[ModelCall]
+    texts: Sequence[Attachment] = ()  # full outputs of calls, whose files are stored
     dependent: Sequence[Statement] = ()  # the statements of items and calls, if few
     write_items: Callable[[], None] | None = None  # if many
 
@@ -270,6 +272,8 @@ class PreparedWrite:
             for call in self.calls:
                 count_call(call)
         _write(self.claim, self.progress)
+        for text in self.texts:
+            text.save(force_insert=True)
 
 
 def prepare_write(
@@ -300,6 +304,7 @@ def prepare_write(
         claim=claim,
         progress=progress,
         calls=calls,
+        texts=store_texts(claim.conversation_id, progress.outcomes),
         dependent=dependent,
         write_items=None if dependent else _write_items.prepare(*items),
     )
@@ -375,10 +380,6 @@ def _write_calls(claim: Claim, progress: TurnProgress) -> None:
             error=outcome.error[:500],
             ended_at=now,
         )
-        if outcome.full_text is not None:
-            store_text(
-                claim.conversation_id, f"{outcome.call_id}.txt", outcome.full_text
-            )
     if progress.delivered:
         delivered = ToolCall.objects.awaiting_delivery().filter(
             pk__in=progress.delivered

@@ -33,15 +33,16 @@ def add_folder_file(folder: Folder, file: File[bytes]) -> FolderFile:
     row = _row(folder, validated)
     with ExitStack() as rollback:
         rollback.callback(discard, [row])
+        if row.content_type != TEXT:
+            # Before the transaction: a slow storage would hold its locks.
+            file.seek(0)
+            store(row, uuid4().hex, file)
         with transaction.atomic():
             users = get_user_model()._default_manager.select_for_update()
             # The row lock serializes the user's uploads.
             users.get(pk=folder.owner_id)
             check_quota(folder.owner_id, row.size)
             _check_room(row)
-            if row.content_type != TEXT:
-                file.seek(0)
-                store(row, uuid4().hex, file)
             row.save(force_insert=True)
         rollback.pop_all()
     return row

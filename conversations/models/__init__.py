@@ -65,6 +65,7 @@ from conversations.models.staff.evaluation import (
     PresetDraft,
     PreviewChat,
 )
+from conversations.models.staff.file_deletion import FileDeletion
 from conversations.models.staff.process_status import Maintenance, ProcessStatus
 from conversations.models.staff.replay import Replay, ReplayedTurn, ReplaySet
 from conversations.models.staff.saved_filter import SavedFilter
@@ -96,6 +97,7 @@ __all__ = [
     "EvaluationRun",
     "EvaluationSet",
     "EventType",
+    "FileDeletion",
     "Folder",
     "FolderFile",
     "GatheredContext",

@@ -33,6 +33,7 @@ from conversations.transfer.parley_format import (
     rename_files,
     write_time,
 )
+from conversations.turns.file_storage import FilesUnavailable
 from llm.wire.items import text_of
 
 PIECE = 3 * 64 * 1024  # bytes of a file that are encoded at once; divisible by three
@@ -256,6 +257,8 @@ def _attachment(file: Attachment, id: str) -> Iterator[bytes]:
 def _data_of(file: Attachment) -> Iterator[bytes]:
     try:
         content = file.file.open("rb")
+    except FilesUnavailable:
+        raise  # else the export would lack what exists
     except (OSError, ValueError):
         yield b"null"
         return

@@ -16,10 +16,12 @@ import tempfile
 import time
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
 from datetime import timedelta
 from functools import partial
 from threading import Thread
 from typing import IO, Any
+from uuid import uuid4
 
 from django.conf import settings
 from django.core.files.base import File
@@ -51,7 +53,10 @@ from conversations.transfer.writing import (
     write_document,
     write_source,
 )
+from conversations.turns.attachments import discard, store
+from conversations.turns.file_deletion import delete_later
 from conversations.turns.file_kinds import TEXT, clean_name, format_size
+from conversations.turns.file_storage import FilesUnavailable
 from llm.wire.delta_reader import DECODE_ERRORS
 
 logger = logging.getLogger(__name__)
@@ -92,7 +97,6 @@ class ImportRefused(Exception):
     """The file cannot be accepted; the message says why and what to do."""
 
 
-@transaction.atomic
 def accept(user: Any, file: File[bytes]) -> ConversationImport:
     """Store an uploaded file, to be read by `start`. Raises ImportRefused."""
     size = file.size or 0
@@ -114,8 +118,12 @@ def accept(user: Any, file: File[bytes]) -> ConversationImport:
         size=size,
         language=get_language() or "",
     )
-    row.file.save(f"{user.pk}.import", file, save=False)
-    row.save()
+    # Before the row is inserted: a slow storage would hold a transaction open.
+    store(row, f"{user.pk}-{uuid4().hex}.import", file)
+    with ExitStack() as rollback:
+        rollback.callback(discard, [row])
+        row.save()
+        rollback.pop_all()
     return row
 
 
@@ -167,6 +175,8 @@ def _read_to_end(row: ConversationImport) -> None:
         run.end(ConversationImport.State.COMPLETED)
     except NotReadable as exc:
         run.end(ConversationImport.State.FAILED, str(exc))
+    except FilesUnavailable:
+        logger.warning("import %s waits for the storage of files", row.pk)
     except _FAULTS as exc:
         # The type alone: the message may quote the conversation.
         logger.error("import %s failed: %s", row.pk, type(exc).__name__)
@@ -195,9 +205,12 @@ class _Run:
         self._saved_reasons = len(row.reasons)
 
     def read(self) -> None:
-        """Raises NotReadable, after what is before the fault was imported."""
+        """Raises NotReadable, after what is before the fault was imported, and
+        FilesUnavailable."""
         try:
             file = self._row.file.open("rb")
+        except FilesUnavailable:
+            raise
         except (OSError, ValueError) as exc:
             raise NotReadable(_("The uploaded file is not stored any more.")) from exc
         with file:
@@ -216,11 +229,13 @@ class _Run:
                 )
             )
 
+    @transaction.atomic
     def end(self, state: str, error: str = "") -> None:
         row = self._row
         row.state, row.error = state, error[:500]
         row.finished_at = timezone.now()
-        row.file.delete(save=False)
+        delete_later([row.file.name or ""])
+        row.file = ""
         self._save()
         row.save(update_fields=["state", "error", "finished_at", "file"])
 

@@ -11,16 +11,18 @@ turn is loaded: a picture or PDF as a `data:` URL, a text file as text with its 
 from __future__ import annotations
 
 import hashlib
+import logging
 from base64 import b64encode
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from typing import Any
 
 from django.conf import settings
 from django.contrib.auth import get_user_model
 from django.core.files.base import ContentFile, File
-from django.db import transaction
+from django.core.files.storage import default_storage
+from django.db import DatabaseError, transaction
 from django.db.models import Q, Sum
 from django.utils.translation import gettext as _
 
@@ -28,11 +30,13 @@ from conversations.input.inline_files import inline_contents, inline_size
 from conversations.models import (
     Attachment,
     Conversation,
+    ConversationImport,
     FolderFile,
     Item,
     Participant,
     Turn,
 )
+from conversations.turns.file_deletion import delete_later
 from conversations.turns.file_kinds import (
     IMAGES,
     TEXT,
@@ -41,9 +45,16 @@ from conversations.turns.file_kinds import (
     decode_text,
     format_size,
 )
+from conversations.turns.file_storage import FilesUnavailable
 from conversations.turns.virus_scan import scan
+from llm.db.statements import allow_long_idle
 from llm.wire.items import Item as ItemPayload
+from tools.execute import CallOutcome
 
+logger = logging.getLogger(__name__)
+
+#: Rows that name a stored file.
+StoredRow = Attachment | FolderFile | ConversationImport
 _ID_PREFIX = "file_"  # prefix of our file ids; other ids are a provider's and pass
 _FILE_PARTS = ("input_image", "input_file")
 _MISSING_FILE_NOTE = "[A file stood here that is no longer kept.]"
@@ -117,43 +128,61 @@ def save_attachments(
     user_id = owner_id if user is None else user.pk
     with ExitStack() as rollback:
         rollback.callback(discard, rows)
+        # Before the transaction: a slow storage would hold its locks.
+        allow_long_idle()  # of a transaction of the caller
+        for file in files:
+            rows.append(row := _row(conversation, file))
+            row.uploaded_by_id = None if user_id == owner_id else user_id
+            file.file.seek(0)
+            store(row, row.pk, file.file)
         with transaction.atomic():
             users = get_user_model().objects.select_for_update()
             # The row lock serializes the user's uploads.
             users.get(pk=user_id)
             check_quota(user_id, sum(file.size for file in files))
-            for file in files:
-                rows.append(row := _row(conversation, file))
-                row.uploaded_by_id = None if user_id == owner_id else user_id
-                file.file.seek(0)
-                store(row, row.pk, file.file)
+            for row in rows:
                 row.save(force_insert=True)
         rollback.pop_all()
     return rows
 
 
-def store(row: Attachment | FolderFile, name: str, content: File[bytes]) -> None:
+def store(row: StoredRow, name: str, content: File[bytes]) -> None:
     """Write the bytes of a new row. On failure (a full disk) the partial file is
     deleted, as nothing else would delete it."""
     try:
         row.file.save(name, content, save=False)
     except OSError:
-        row.file.storage.delete(row.file.field.generate_filename(row, name))
+        _delete_now(row.file.field.generate_filename(row, name))
         raise
 
 
-def store_text(conversation_id: str, name: str, text: str) -> None:
-    """Store a text as a file of the conversation: the full output of a call, of which
-    the model reads only the beginning."""
-    content = text.encode()
-    row = Attachment(
-        conversation_id=conversation_id,
-        name=name,
-        content_type=TEXT,
-        size=len(content),
-    )
-    store(row, f"{row.pk}.txt", ContentFile(content))
-    row.save()
+def store_texts(
+    conversation_id: str, outcomes: Iterable[CallOutcome]
+) -> list[Attachment]:
+    """Store the full outputs of calls, of which the model reads only the beginning, as
+    files of the conversation. Returns their rows, which are to be saved.
+
+    Called before the transaction, which a slow storage would hold open. A result is
+    not lost because its file cannot be stored.
+    """
+    rows = []
+    for outcome in outcomes:
+        if outcome.full_text is None or outcome.state == "background":
+            continue
+        content = outcome.full_text.encode()
+        row = Attachment(
+            conversation_id=conversation_id,
+            name=f"{outcome.call_id}.txt",
+            content_type=TEXT,
+            size=len(content),
+        )
+        try:
+            store(row, f"{row.pk}.txt", ContentFile(content))
+        except FilesUnavailable:
+            logger.warning("the full output of %s is not stored", outcome.call_id)
+        else:
+            rows.append(row)
+    return rows
 
 
 def check_inline_quota(owner_id: Any, items: Iterable[ItemPayload]) -> None:
@@ -170,11 +199,20 @@ def check_inline_quota(owner_id: Any, items: Iterable[ItemPayload]) -> None:
     check_quota(owner_id, size)
 
 
-def discard(rows: Iterable[Attachment | FolderFile]) -> None:
+def discard(rows: Iterable[StoredRow]) -> None:
     """Delete the files of rows that were never committed."""
     for row in rows:
         if row.file.name:
-            row.file.storage.delete(row.file.name)
+            _delete_now(row.file.name)
+
+
+def _delete_now(name: str) -> None:
+    """While another error is on its way; what a bucket does not delete is noted."""
+    try:
+        default_storage.delete(name)
+    except FilesUnavailable:
+        with suppress(DatabaseError):  # of a transaction that has failed
+            delete_later([name])
 
 
 def is_used(attachment: Attachment) -> bool:
@@ -186,16 +224,14 @@ def is_used(attachment: Attachment) -> bool:
 def delete_file(instance: Attachment, **_: Any) -> None:
     """`post_delete` receiver: deletes the row's file once the transaction commits,
     unless a copy of the conversation names it too."""
-    storage, name = instance.file.storage, instance.file.name
+    name = instance.file.name
     if name and not Attachment.objects.filter(file=name).exists():
-        transaction.on_commit(lambda: storage.delete(name))
+        delete_later([name])
 
 
 def delete_folder_file(instance: FolderFile, **_: Any) -> None:
     """`post_delete` receiver: deletes the row's file once the transaction commits."""
-    storage, name = instance.file.storage, instance.file.name
-    if name:
-        transaction.on_commit(lambda: storage.delete(name))
+    delete_later([instance.file.name or ""])
 
 
 def _validate_file(file: File[bytes]) -> ValidatedFile:
@@ -367,7 +403,7 @@ def inline_files(
 
 
 def read_content(row: Attachment | FolderFile) -> FileContent | None:
-    """None if the file itself no longer exists."""
+    """None if the file itself no longer exists. Raises FilesUnavailable."""
     try:
         with row.file.open("rb") as file:
             return FileContent(row.name, row.content_type, file.read())

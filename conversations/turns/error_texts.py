@@ -121,6 +121,9 @@ TEXTS = (
     gettext_noop("There is no such turn in this conversation."),
     gettext_noop("There is no such question that you may answer."),
     gettext_noop("There is no model %(name)s; choose another one."),
+    gettext_noop(
+        "Stored files cannot be reached; nothing was lost. Try again in a moment."
+    ),
     gettext_noop("The database cannot be reached; try again in a moment."),
     gettext_noop("The server's storage is full; nothing was saved. Try again later."),
     gettext_noop(

@@ -31,3 +31,13 @@ def adapt_value(value: Any) -> Any:
     if not isinstance(value, datetime):
         return value
     return _DATETIME.get_db_prep_value(value, connections[DEFAULT_DB_ALIAS])
+
+
+def allow_long_idle() -> None:
+    """Let PostgreSQL's current transaction, if there is one, idle longer. All others
+    keep the few seconds of `project.environment.scaled`, after which PostgreSQL frees
+    the locks of a process that hangs."""
+    database = connections[DEFAULT_DB_ALIAS]
+    if database.vendor == "postgresql" and database.in_atomic_block:
+        with database.cursor() as cursor:
+            cursor.execute("SET LOCAL idle_in_transaction_session_timeout = '60s'")

@@ -15,14 +15,18 @@ from datetime import datetime
 from pathlib import Path
 from typing import Literal
 from urllib.parse import urlsplit
+from uuid import uuid4
 
 import psycopg
 from django.conf import settings
+from django.core.files.base import ContentFile
+from django.core.files.storage import default_storage
 from django.core.mail import get_connection
 from django.db import DatabaseError, connection
 from django.utils import timezone
 
 from conversations.engine.database import disk_space
+from conversations.turns.file_storage import FilesUnavailable
 from llm.checks import check_secrets
 from llm.db.connection_parameters import connection_parameters
 from llm.http.outbound import is_listed
@@ -56,6 +60,8 @@ def diagnose() -> Iterator[Diagnosis]:
     elif settings.IS_SCALED:
         yield _examine_notifications()
     yield _examine_mail()
+    if settings.STORAGES["default"].get("OPTIONS"):
+        yield _examine_bucket()
 
 
 def _examine_machine() -> Iterator[Diagnosis]:
@@ -286,6 +292,51 @@ def _examine_mail() -> Diagnosis:
         advice = "Check MAIL_HOST, MAIL_PORT and MAIL_SECURITY, and the firewall."
         return Diagnosis("mail", "error", text, advice)
     return Diagnosis("mail", "ok", "Fine.")
+
+
+def _examine_bucket() -> Diagnosis:
+    """Writes, reads and deletes a small file."""
+    name, content = f"doctor/{uuid4().hex}", b"written by parley doctor"
+    act, bucket = "write", settings.STORAGES["default"]["OPTIONS"]["bucket_name"]
+    try:
+        default_storage.save(name, ContentFile(content))
+        act = "read"
+        with default_storage.open(name) as file:
+            is_same = file.read() == content
+        act = "list"
+        default_storage.listdir("doctor")
+        act = "delete"
+        default_storage.delete(name)
+        is_consistent = is_same and not default_storage.exists(name)
+    except (FilesUnavailable, FileNotFoundError) as exc:
+        return Diagnosis("bucket", "error", *_explain_bucket(exc, act, bucket))
+    return _judge(
+        "bucket",
+        is_consistent,
+        f"The bucket {bucket} returns other bytes than were written, or deleted files.",
+        "Use a storage that reads what was last written.",
+    )
+
+
+_REFUSED_KEYS = ("InvalidAccessKeyId", "SignatureDoesNotMatch", "NoCredentialsError")
+
+
+def _explain_bucket(exc: OSError, act: str, bucket: str) -> tuple[str, str]:
+    """What is wrong, and what to do."""
+    reason = getattr(exc, "reason", "not found")
+    if reason == "NoSuchBucket":
+        return f"There is no bucket {bucket}.", "Create it, or correct S3_BUCKET."
+    if reason in _REFUSED_KEYS:
+        text = f"The host of the bucket {bucket} refuses the key, or there is none."
+        return text, "Check AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY."
+    if reason in ("AccessDenied", "403"):
+        text = f"The key may not {act} files in the bucket {bucket}."
+        return text, "Allow s3:PutObject, GetObject, DeleteObject and ListBucket."
+    if reason.endswith("Error"):  # a class, and no answer of the host
+        text = f"The host of the bucket {bucket} does not answer ({reason})."
+        return text, "Check S3_ENDPOINT_URL, its certificate and the firewall."
+    text = f"The bucket {bucket} fails to {act} files ({reason})."
+    return text, "Check the S3_ variables and the host's own log."
 
 
 def _judge(

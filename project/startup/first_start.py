@@ -18,8 +18,8 @@ from django.contrib.auth.password_validation import validate_password
 from django.core.exceptions import ValidationError
 from django.db import connection, transaction
 
-from conversations.engine.database.sql import allow_long_idle
 from conversations.models.preset import Preset
+from llm.db.statements import allow_long_idle
 from llm.demo.key import demo_key
 from llm.models import ApiKey, LanguageModel, Provider, is_disabled
 from llm.providers import all_providers

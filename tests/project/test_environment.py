@@ -49,6 +49,10 @@ WRONG = [
     ("AUDIT_SYSLOG", "udp://h:99999", "'udp://h:99999' is no syslog server; write"),
     ("EXCHANGE_RETENTION_DAYS", "-1", "'-1' is not a whole number of days from 0 to"),
     ("EXCHANGE_MAX_SIZE", "1MB", "'1MB' is not a whole number above 0."),
+    ("S3_ADDRESSING_STYLE", "round", "'round' is not one of auto, path, virtual."),
+    ("S3_BUCKET", "a/b", "'a/b' is not a bucket's name."),
+    ("S3_ENDPOINT_URL", "minio:9000", "'minio:9000' is not a URL; write https://host"),
+    ("S3_PREFIX", "a/../b", "'a/../b' is not a prefix; write words/with/slashes."),
     ("DRAIN_GRACE", "10s", "'10s' is not a number of seconds above 0."),
     ("ENABLE_DEMO", "perhaps", "'perhaps' is neither true nor false."),
     ("ENABLE_GROQ", "2", "'2' is neither true nor false."),
@@ -166,6 +170,8 @@ WRONG = [
 # Any text will do; what `serve` makes of HOST and the password is tested there.
 FREE = {
     "AUDIT_KEYS",
+    "AWS_ACCESS_KEY_ID",  # both or none of them, with S3_BUCKET
+    "AWS_SECRET_ACCESS_KEY",
     "HOST",
     "KEY_FOLDERS",
     "KEY_VARIABLES",
@@ -175,6 +181,7 @@ FREE = {
     "OIDC_EMAIL_DOMAINS",
     "OIDC_LABEL",
     "PARLEY_ADMIN_PASSWORD",
+    "S3_REGION",
     "SECRET_KEY",
     "SYSTEM_PROMPT",
     "TITLE_MODEL",

@@ -10,6 +10,7 @@ import pytest
 from django.db import InterfaceError, OperationalError
 from django.test import RequestFactory
 
+from conversations.turns.file_storage import FilesUnavailable
 from project.exception_handler import RETRY_AFTER, server_error
 
 PAGE, PROGRAM = "text/html,*/*;q=0.8", "application/json"
@@ -39,6 +40,7 @@ def test_programs_receive_an_error_object(path: str, accept: str):
     ("exc", "status", "text"),
     [
         (LOCKED, 503, "The database cannot be reached; nothing was lost."),
+        (FilesUnavailable(), 503, "Stored files cannot be reached; nothing was lost."),
         (OSError(errno.EDQUOT, "x"), 507, "storage is full; nothing was saved."),
     ],
 )

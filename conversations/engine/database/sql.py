@@ -325,13 +325,6 @@ AND t.id IN (SELECT f.id FROM conversations_turn f WHERE f.id = ANY(%s::text[])
 _RUN = "t.epoch = v.epoch AND t.status = 'in_progress'"
 
 
-def allow_long_idle() -> None:
-    """Let the current transaction idle longer. All others keep the few seconds of
-    `project.environment.scaled`, after which PostgreSQL frees the locks of a process
-    that hangs."""
-    _execute("SET LOCAL idle_in_transaction_session_timeout = '60s'", [])
-
-
 def to_json(value: Any) -> str:
     """JSON that PostgreSQL accepts: one rejected beat would fail all of them."""
     try:

@@ -41,6 +41,7 @@ from conversations.models import (
     UnderLegalHold,
 )
 from conversations.models.policy.legal_hold import check_user_not_held
+from conversations.turns.file_deletion import delete_later
 from llm.models import ModelCall, ModelExchange, UsageSum
 from llm.wire.items import user_message
 
@@ -180,8 +181,7 @@ def _erase_files(user: Any) -> Counter[str]:
         row.delete()  # a receiver deletes the file
         count += 1
     for imported in ConversationImport.objects.filter(owner=user):
-        if imported.file.name:
-            imported.file.storage.delete(imported.file.name)
+        delete_later([imported.file.name or ""])
         imported.delete()
         count += 1
     return Counter({"files": count})

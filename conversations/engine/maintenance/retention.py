@@ -142,13 +142,8 @@ def _erase_branch_batch() -> Counter[str]:
 
 
 def erase_files(rows: list[Attachment]) -> int:
-    # Files before rows: after a crash in between, the rows still name the files.
-    pks = [row.pk for row in rows]
-    others = Attachment.objects.exclude(pk__in=pks)
-    for row in rows:
-        if row.file.name and not others.filter(file=row.file.name).exists():
-            row.file.storage.delete(row.file.name)
-    Attachment.objects.filter(pk__in=pks).delete()
+    # A receiver has the files deleted.
+    Attachment.objects.filter(pk__in=[row.pk for row in rows]).delete()
     return len(rows)
 
 

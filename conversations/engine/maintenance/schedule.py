@@ -62,6 +62,12 @@ def _erase_temporary() -> Iterator[Mapping[str, int]]:
     yield from erase_temporary()
 
 
+def _delete_files() -> Iterator[Mapping[str, int]]:
+    from conversations.turns.file_deletion import delete_noted
+
+    yield from delete_noted()
+
+
 def _resume_imports() -> Iterator[Mapping[str, int]]:
     from conversations.transfer.imports import resume_imports
 
@@ -158,6 +164,13 @@ JOBS = (
         name="erase_temporary",
         seconds=HOUR,
         steps=_erase_temporary,
+        is_frequent=True,
+    ),
+    Job(
+        name="delete_files",
+        seconds=CHECK_INTERVAL,
+        steps=_delete_files,
+        is_slow=True,
         is_frequent=True,
     ),
     Job(

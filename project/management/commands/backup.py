@@ -15,7 +15,7 @@ from django.utils import timezone
 
 from conversations.models import Backup
 from llm.db.command_errors import report_database_errors
-from project.backups import postgresql
+from project.backups import postgresql, stored_files
 from project.backups.manifest import DATABASES, SECRETS, BadBackup, describe
 from project.startup.preparation import has_pending_migrations
 
@@ -99,7 +99,9 @@ def _copy_database(folder: Path) -> None:
 
 def _copy_files(folder: Path, secrets: tuple[str, ...]) -> None:
     """After the database: no file is missing that a copied row names."""
-    if settings.MEDIA_ROOT.is_dir():
+    if not stored_files.are_local():
+        stored_files.download(stored_files.list_names(), folder / "media")
+    elif settings.MEDIA_ROOT.is_dir():
         shutil.copytree(settings.MEDIA_ROOT, folder / "media")
     for name in secrets:
         if (settings.DATA / name).is_file():  # not those of the environment

@@ -14,12 +14,13 @@ from pathlib import Path
 from typing import Any
 
 from django.conf import settings
+from django.core.files.storage import default_storage
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import connection
 from django.utils import timezone
 
 from llm.db.command_errors import report_database_errors
-from project.backups import postgresql
+from project.backups import postgresql, stored_files
 from project.backups.manifest import (
     DATABASES,
     KEYS,
@@ -104,7 +105,7 @@ def _find_keys(folder: Path, manifest: Manifest) -> list[str]:
 def _refuse_what_is_there(replace: bool) -> None:
     is_postgresql = connection.vendor == "postgresql"
     has_database = postgresql.has_tables() if is_postgresql else _has_sqlite()
-    has_files = settings.MEDIA_ROOT.is_dir() and any(settings.MEDIA_ROOT.iterdir())
+    has_files = next(_names_of_files(), None) is not None
     if not replace and (has_database or has_files):
         what = "a database" if has_database else "uploaded files"
         raise CommandError(
@@ -116,6 +117,12 @@ def _refuse_what_is_there(replace: bool) -> None:
             f"Not restored: {others} connections use the database; stop all web"
             " processes and workers."
         )
+
+
+def _names_of_files() -> Iterator[str]:
+    if stored_files.are_local() and not settings.MEDIA_ROOT.is_dir():
+        return iter(())
+    return stored_files.list_names()
 
 
 def _has_sqlite() -> bool:
@@ -160,11 +167,14 @@ def _exchange(staged: Path, sqlite: Path | None) -> None:
         moves.append((sqlite, target))
         for suffix in ("-wal", "-shm"):  # of the database that is replaced
             _set_aside(target.with_name(target.name + suffix), former)
-    # One by one: the folder of uploaded files may be a volume.
-    for path in [*settings.MEDIA_ROOT.glob("*")]:
-        _set_aside(path, former / "media")
-    for path in (staged / "media").glob("*"):
-        moves.append((path, settings.MEDIA_ROOT / path.name))
+    if stored_files.are_local():
+        # One by one: the folder of uploaded files may be a volume.
+        for path in [*settings.MEDIA_ROOT.glob("*")]:
+            _set_aside(path, former / "media")
+        for path in (staged / "media").glob("*"):
+            moves.append((path, settings.MEDIA_ROOT / path.name))
+    else:
+        _exchange_bucket(staged / "media", former / "media")
     for source, target in moves:
         if source.exists():
             _set_aside(target, former)
@@ -172,6 +182,17 @@ def _exchange(staged: Path, sqlite: Path | None) -> None:
             shutil.move(source, target)
     with suppress(OSError):  # it is not empty
         former.rmdir()
+
+
+def _exchange_bucket(staged: Path, former: Path) -> None:
+    """Copy first what is there, then what is staged, and delete the rest at last: the
+    command may be repeated after an outage."""
+    names = list(stored_files.list_names())
+    stored_files.download(names, former)
+    brought = {name for name, _ in stored_files.upload(staged)}
+    for name in names:
+        if name not in brought:
+            default_storage.delete(name)
 
 
 def _set_aside(path: Path, former: Path) -> None:

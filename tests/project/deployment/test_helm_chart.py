@@ -156,6 +156,17 @@ def test_files_may_lie_in_a_claim_of_your_own(helm: str):
         assert claims == ["files"]
 
 
+def test_files_in_a_bucket_need_no_claim(helm: str):
+    rows = render(helm, "settings.S3_BUCKET=parley-files")
+    assert find(rows, "PersistentVolumeClaim") == []
+    for row in find(rows, "Deployment"):
+        pod = row["spec"]["template"]["spec"]
+        volumes = {each["name"] for each in pod["volumes"]}
+        mounts = {each["name"] for each in pod["containers"][0]["volumeMounts"]}
+        assert mounts <= volumes
+        assert "media" not in volumes
+
+
 @pytest.mark.parametrize(
     ("value", "where"),
     [

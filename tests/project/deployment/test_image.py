@@ -108,13 +108,14 @@ def test_the_health_check_is_in_the_image():
     assert {program, "deploy"}.isdisjoint(ignored)
 
 
-def test_the_image_has_the_versions_of_the_server_and_the_extra_otel():
+def test_the_image_has_the_versions_of_the_server_and_its_extras():
     image, server = _pins("requirements-image.txt"), _pins("requirements.txt")
     assert server.items() <= image.items()
     extras = tomllib.loads((BASE / "pyproject.toml").read_text())["project"]
     wanted = {
         re.match(r"[\w-]+", each)[0]  # type: ignore[index]
-        for each in extras["optional-dependencies"]["otel"]
+        for extra in ("otel", "s3")
+        for each in extras["optional-dependencies"][extra]
     }
     assert wanted <= set(image)
     added = image.items() - server.items()

@@ -82,7 +82,9 @@ spec:
           volumeMounts:
             - {name: tmp, mountPath: /tmp}
             - {name: data, mountPath: /var/lib/parley}
+            {{- if not .root.Values.settings.S3_BUCKET }}
             - {name: media, mountPath: /var/lib/parley/media}
+            {{- end }}
       volumes:
         - name: tmp
           emptyDir: {sizeLimit: 5Gi}
@@ -90,8 +92,10 @@ spec:
         # media, may end with the pod.
         - name: data
           emptyDir: {sizeLimit: 100Mi}
+        {{- if not .root.Values.settings.S3_BUCKET }}
         - name: media
           persistentVolumeClaim: {claimName: {{ .root.Values.media.existingClaim | default (print .root.Release.Name "-media") }}}
+        {{- end }}
 ---
 # Maintenance of nodes leaves at least one, unless there is only one.
 apiVersion: policy/v1

@@ -1,0 +1,169 @@
+"""A server whose uploaded files are in a bucket: its start, its doctor, its backups."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests import s3
+from tests.s3 import Bucket, S3Server
+from tests.serving import BASE, ServerProcess, free_port, manage
+
+pytestmark = pytest.mark.server
+SECRET = s3.KEY["AWS_SECRET_ACCESS_KEY"]
+
+
+@pytest.fixture(scope="module")
+def s3_server() -> Iterator[S3Server]:
+    with s3.running() as server:
+        yield server
+
+
+@pytest.fixture
+def bucket(s3_server: S3Server) -> Iterator[Bucket]:
+    made = s3_server.make_bucket()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def stopped(tmp_path: Path, migrated_data: Path, bucket: Bucket) -> ServerProcess:
+    """A server that does not run, with an empty bucket."""
+    data = tmp_path / "data"
+    data.mkdir()
+    for path in migrated_data.iterdir():
+        if path.is_file():
+            (data / path.name).write_bytes(path.read_bytes())
+    return ServerProcess(data, bucket.environment)
+
+
+def run(
+    server: ServerProcess, *arguments: str, **environment: str
+) -> subprocess.CompletedProcess[str]:
+    done = subprocess.run(
+        manage(*arguments),
+        cwd=BASE,
+        env={**server.environment, **environment},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert SECRET not in done.stdout + done.stderr
+    assert "Traceback" not in done.stderr, done.stderr
+    return done
+
+
+def find_bucket(server: ServerProcess, **environment: str) -> dict[str, str]:
+    found = json.loads(run(server, "doctor", "--json", **environment).stdout)
+    return next(each for each in found if each["name"] == "bucket")
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({"S3_BUCKET": ""}, "S3_BUCKET: it is missing"),
+        ({"AWS_SECRET_ACCESS_KEY": ""}, "AWS_SECRET_ACCESS_KEY: it is missing"),
+        ({"AWS_ACCESS_KEY_ID": ""}, "AWS_ACCESS_KEY_ID: it is missing"),
+        ({"S3_BUCKET": "a/b"}, "'a/b' is not a bucket's name"),
+        ({"S3_ENDPOINT_URL": "minio:9000"}, "S3_ENDPOINT_URL"),
+        ({"S3_PREFIX": "a/../b"}, "S3_PREFIX"),
+        ({"S3_ADDRESSING_STYLE": "round"}, "S3_ADDRESSING_STYLE"),
+    ],
+)
+def test_half_a_configuration_stops_the_start_with_one_line(
+    stopped: ServerProcess, changed: dict[str, str], words: str
+):
+    done = run(stopped, "serve", **changed)
+    assert done.returncode != 0
+    assert words in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+
+
+def test_without_the_extra_one_line_names_it(stopped: ServerProcess, tmp_path: Path):
+    """A package that hides the installed one has no backend for S3."""
+    hidden = tmp_path / "sitecustomize.py"
+    hidden.write_text(
+        "import importlib.util as u\nfind = u.find_spec\n"
+        "u.find_spec = lambda n, p=None: None if n == 'storages' else find(n, p)\n"
+    )
+    done = run(stopped, "serve", PYTHONPATH=str(tmp_path))
+    assert done.returncode != 0
+    assert "pip install 'parley-server[s3]'" in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+
+
+def test_the_doctor_writes_reads_and_deletes(stopped: ServerProcess, bucket: Bucket):
+    assert find_bucket(stopped)["state"] == "ok"
+    assert bucket.files() == {}
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({"S3_BUCKET": "no-such-bucket"}, "There is no bucket no-such-bucket"),
+        ({"S3_ENDPOINT_URL": ""}, "does not answer"),
+    ],
+)
+def test_the_doctor_says_in_words_what_is_wrong(
+    stopped: ServerProcess, changed: dict[str, str], words: str
+):
+    if "S3_ENDPOINT_URL" in changed:
+        changed = {"S3_ENDPOINT_URL": f"http://127.0.0.1:{free_port()}"}
+    found = find_bucket(stopped, **changed)
+    assert found["state"] == "error"
+    assert words in found["text"]
+    assert found["advice"]
+
+
+def test_a_backup_has_the_files_and_a_restore_brings_them_back(
+    stopped: ServerProcess, bucket: Bucket, tmp_path: Path
+):
+    bucket.put("attachments/2026/11/file_1", b"picture")
+    bucket.put("folders/2026/11/file_2", b"%PDF")
+    before = bucket.files()
+    assert run(stopped, "backup", str(tmp_path / "backups")).returncode == 0
+    (made,) = (tmp_path / "backups").iterdir()
+    assert (made / "media/attachments/2026/11/file_1").read_bytes() == b"picture"
+    bucket.put("attachments/2026/12/file_3", b"later")
+    refused = run(stopped, "restore", str(made))
+    assert refused.returncode != 0
+    assert "--replace" in refused.stderr
+    done = run(stopped, "restore", "--replace", str(made))
+    assert done.returncode == 0, done.stderr
+    assert bucket.files() == before
+    (former,) = stopped.data.glob("replaced-*")
+    assert (former / "media/attachments/2026/12/file_3").read_bytes() == b"later"
+
+
+def test_a_backup_during_an_outage_says_that_it_failed(
+    stopped: ServerProcess, tmp_path: Path
+):
+    url = f"http://127.0.0.1:{free_port()}"
+    done = run(stopped, "backup", str(tmp_path / "b"), S3_ENDPOINT_URL=url)
+    assert done.returncode != 0
+    assert "incomplete" in done.stderr
+    assert [each.suffix for each in (tmp_path / "b").iterdir()] == [".partial"]
+
+
+def test_existing_files_move_into_the_bucket(stopped: ServerProcess, bucket: Bucket):
+    for name, content in (("attachments/a", b"one"), ("folders/2026/b", b"two")):
+        path = stopped.data / "media" / name
+        path.parent.mkdir(parents=True)
+        path.write_bytes(content)
+    url = f"http://127.0.0.1:{free_port()}"
+    failed = run(stopped, "upload_files", S3_ENDPOINT_URL=url)
+    assert failed.returncode != 0
+    assert "Run the command again" in failed.stderr
+    assert "Copied 2 files; 0 were" in run(stopped, "upload_files").stdout
+    assert bucket.files() == {"attachments/a": b"one", "folders/2026/b": b"two"}
+    assert "Copied 0 files; 2 were" in run(stopped, "upload_files").stdout
+    assert (stopped.data / "media/attachments/a").exists()
+    refused = run(
+        stopped, "upload_files", S3_BUCKET="", S3_ENDPOINT_URL="", S3_REGION=""
+    )
+    assert "S3_BUCKET is not set" in refused.stderr
