@@ -56,8 +56,10 @@ pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("scripted_host")]
 
 
 @pytest.fixture(autouse=True)
-def anything_goes(settings: Any) -> None:
+def anything_goes(settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     settings.SHARE_LINKS = "public"
+    # All tests of a process view from one address.
+    monkeypatch.setattr(sharing, "VIEWS_PER_MINUTE", 10_000)
 
 
 def a_link(conversation: Conversation, **fields: Any) -> ShareLink:
