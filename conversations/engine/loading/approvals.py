@@ -3,7 +3,14 @@ so far."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import (
+    Awaitable,
+    Callable,
+    Collection,
+    Iterable,
+    Mapping,
+    Sequence,
+)
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -13,6 +20,7 @@ from django.db import models
 from conversations.engine.question_store import NewQuestion
 from conversations.models import Question, Turn
 from llm.concurrency.database_thread import run_in_database_thread
+from llm.db.compiled_queries import CompiledRows
 from llm.errors import BadRequest
 from llm.wire.items import Item
 from llm.wire.response import arguments_of
@@ -89,12 +97,8 @@ class Decisions:
 def load_decisions(turn: Turn, tools: Mapping[str, RuntimeTool]) -> Decisions:
     """Load a turn's decisions: at most three queries. A new turn without tools that
     need approval or a sign-in has none."""
-    rows = Question.objects.filter(tool_call__turn=turn).exclude(
-        models.Q(kind=Question.Kind.FORM) | models.Q(state=Question.State.OPEN)
-    )
-    rows = rows.select_related("tool_call", "decided_by", "server")
     accepted, arguments, outcomes, expired = set(), {}, {}, set()
-    for row in rows:
+    for row in _decided_questions(turn):
         call_id = row.tool_call.call_id
         if row.state == Question.State.EXPIRED:
             expired.add(call_id)
@@ -119,6 +123,15 @@ def load_decisions(turn: Turn, tools: Mapping[str, RuntimeTool]) -> Decisions:
         trusted,
         expired,
     )
+
+
+def _decided_questions(turn: Turn) -> Iterable[Question]:
+    if turn.epoch == 1:  # nothing has run of it that could have asked
+        return ()
+    rows = Question.objects.filter(tool_call__turn=turn).exclude(
+        models.Q(kind=Question.Kind.FORM) | models.Q(state=Question.State.OPEN)
+    )
+    return rows.select_related("tool_call", "decided_by", "server")
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,12 +187,24 @@ def _load_trusted_tools(turn: Turn, tools: Mapping[str, RuntimeTool]) -> frozens
     waivable = {name for name, tool in tools.items() if tool.may_run_always}
     if not (first or waivable):
         return frozenset()
-    rows = Question.objects.standing_approvals().filter(
-        models.Q(tool_call__name__in=first)
-        | models.Q(tool_call__name__in=waivable, always=True, decided_by=turn.actor_id),
-        tool_call__turn__conversation_id=turn.conversation_id,
+    approvals = _STANDING_APPROVALS.rows(turn.conversation_id)
+    return frozenset(
+        name
+        for name, always, decided_by in approvals
+        if name in first
+        or (name in waivable and always and decided_by == turn.actor_id)
     )
-    return frozenset(rows.values_list("tool_call__name", flat=True).distinct())
+
+
+_STANDING_APPROVALS = CompiledRows(
+    lambda conversation_id: (
+        Question.objects.standing_approvals()
+        .filter(tool_call__turn__conversation_id=conversation_id)
+        .order_by()
+        .values_list("tool_call__name", "always", "decided_by")
+    ),
+    "conversation",
+)
 
 
 def _asks_once(tool: RuntimeTool) -> bool:

@@ -48,6 +48,7 @@ from conversations.turns.compactor import WindowCompactor
 from conversations.turns.folder_files import files_message, files_of, text_blocks
 from conversations.turns.history import ContextBlock, History
 from llm.cache.cached_stream import CacheScope
+from llm.db.compiled_queries import CompiledRows
 from llm.http.client import Stream
 from llm.pricing.caller import Caller
 from llm.provider import Route
@@ -347,9 +348,15 @@ def _has_words_of_others(turn: Turn) -> bool:
         return True  # which the owner wrote
     if turn.parent_id is None or conversation.is_from_api:
         return False
-    return (
-        turn.author_id is not None or Turn.objects.of_others(conversation.pk).exists()
-    )
+    return turn.author_id is not None or bool(_ANY_OF_OTHERS.rows(conversation.pk))
+
+
+_ANY_OF_OTHERS = CompiledRows(
+    lambda conversation_id: Turn.objects.of_others(conversation_id).values_list("pk")[
+        :1
+    ],
+    "conversation",
+)
 
 
 def _pending_response(stored: Any, committed: int) -> ProviderResponse | None:
