@@ -34,7 +34,7 @@ from conversations.models.signed_in_session import SignedInSession
 from conversations.models.tool_call import ToolCall
 from conversations.models.turn import POOL, Turn
 from llm.db.compiled_inserts import CompiledInsert, insert_together
-from llm.db.compiled_queries import CompiledQuery
+from llm.db.compiled_queries import CompiledQuery, CompiledRows
 from llm.db.durable_commit import sync_on_commit
 from llm.db.statements import adapt_value
 from llm.models import LanguageModel
@@ -307,8 +307,7 @@ class Conversation(models.Model):
     def _lock(self) -> None:
         """Turns run in the order of `created_at`. The lock makes the order of creation
         independent of the clocks of several machines."""
-        same = Conversation.objects.filter(pk=self.pk)
-        same.select_for_update(no_key=True).values_list("pk").first()
+        _LOCK.rows(self.pk)
 
     def _new_turn(
         self,
@@ -437,6 +436,15 @@ _TOUCH = (
     "UPDATE conversations_conversation SET title = %s, updated_at = %s WHERE id = %s"
 )
 _write_turn, _write_items = CompiledInsert(Turn), CompiledInsert(Item)
+_LOCK = CompiledRows(
+    lambda pk: (
+        Conversation.objects.filter(pk=pk)
+        .select_for_update(no_key=True)
+        .order_by()
+        .values_list("pk")
+    ),
+    "a conversation",
+)
 _BY_OWNER = CompiledQuery[Conversation](
     lambda user, pk: Conversation.objects.filter(owner_id=user, deleted_at=None, pk=pk),
     -1,
