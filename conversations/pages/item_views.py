@@ -63,7 +63,8 @@ def _changes(request: HttpRequest) -> dict[str, Any]:
 @require_GET
 def context_gauge(request: HttpRequest, conversation_id: str) -> HttpResponse:
     """The gauge as a fragment, which replaces the one on the page."""
-    row = _conversation(request, conversation_id)
+    visible = Conversation.objects.visible_to(request.user)
+    row = get_object_or_404(visible.select_related(*_PARTS), pk=conversation_id)
     context = {"conversation": row, "context_use": read_gauge(row)}
     return render(request, "conversations/_context.html", context)
 
@@ -73,6 +74,8 @@ def read_gauge(row: Conversation | None) -> ContextUse | None:
 
 
 def _conversation(request: HttpRequest, conversation_id: str) -> Conversation:
-    rows = Conversation.objects.of(request.user)
-    models = ("owner", "language_model__provider", "preset__language_model")
-    return get_object_or_404(rows.select_related(*models), pk=conversation_id)
+    rows = Conversation.objects.of(request.user).select_related(*_PARTS)
+    return get_object_or_404(rows, pk=conversation_id)
+
+
+_PARTS = ("owner", "language_model__provider", "preset__language_model")

@@ -131,14 +131,14 @@ def _may_answer(row: Question, user: Any, is_own: bool) -> bool:
 
 
 def _visible_questions(request: HttpRequest) -> Any:
-    """Questions that the user may answer, and all of the user's own conversations."""
-    own = Q(
-        tool_call__turn__conversation__owner_id=request.user.pk,
-        tool_call__turn__conversation__deleted_at=None,
-        tool_call__turn__deleted_at=None,
-    )
+    """Questions that the user may answer, and all of the conversations that the user
+    sees."""
+    turns = Turn.objects.visible_to(request.user).filter(deleted_at=None)
+    seen = Q(tool_call__turn__in=turns.values("pk"))
     answerable = Question.objects.answerable_by(request.user)
-    return _with_parts(Question.objects.filter(own | Q(pk__in=answerable.values("pk"))))
+    return _with_parts(
+        Question.objects.filter(seen | Q(pk__in=answerable.values("pk")))
+    )
 
 
 def _with_parts(rows: Any) -> Any:

@@ -257,7 +257,7 @@ const ACTIONS = {
 };
 
 function stop(turnId) {
-  if (!turnId) return;
+  if (!turnId || document.body.matches(".is-viewer")) return;
   connection.stop(turnId);
   turns.stopping(turnId);
 }
