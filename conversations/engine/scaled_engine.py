@@ -42,6 +42,7 @@ POLL_INTERVAL = 1.0  # seconds between reads of rows for subscribers of silent l
 CLEAN_UP = 6 * 3600  # seconds between deletions of jobs of earlier versions
 HEAD_START = 0.01  # seconds for a worker that ran the conversation of late
 TAKE_UP = 0.1  # seconds between two looks for room for turns that were left
+PAUSE_FACTOR = 4  # of the time of a look for these turns until the next one
 MARGIN = 1.0  # seconds before the end of a lease at which its run stops
 THREADS = 2  # of each kind; each thread has a connection
 
@@ -57,6 +58,7 @@ class ScaledEngine(Engine):
         self._is_worker = is_worker
         self._notices = TurnNotices(self.receive_notice)
         self._has_left_turns = False  # to other workers, for want of room
+        self._next_look = 0.0  # for them, by the loop's clock
         self._held_back: list[str] = []  # turns that others may claim first
         self._renewed: dict[str, float] = {}  # when the lease was last renewed for sure
         self._watched = self._watch_paused_until = self.loop.time()
@@ -127,11 +129,21 @@ class ScaledEngine(Engine):
 
     async def _take_left_turns(self) -> None:
         """Look for the turns that were left as soon as there is room, until all have
-        some."""
-        if self._has_left_turns and (room := self._room()) > 0:
-            self._has_left_turns = False
-            if await self._put_claimable(room):
-                self._has_left_turns = True
+        some. The more turns wait, the longer a look takes the database, and the longer
+        is the pause after it."""
+        began = self.loop.time()
+        if not self._has_left_turns or began < self._next_look:
+            return
+        if (room := self._room()) <= 0:
+            return
+        self._has_left_turns = False  # a notice that comes meanwhile sets it again
+        has_seen_all = False
+        try:
+            has_seen_all = not await self._put_claimable(room)
+        finally:
+            self._has_left_turns |= not has_seen_all
+            ended = self.loop.time()
+            self._next_look = ended + PAUSE_FACTOR * (ended - began)
 
     async def _enqueue(self, turn_id: str) -> None:
         try:

@@ -124,30 +124,35 @@ CLAIM_ALONE_AND_READ = _claim_and_read(_CLAIMABLE)
 CLAIM_AND_READ = _claim_and_read(_TRUSTED)
 
 
-#: Of each turn that is queued or runs, its place among those of its author.
-_PLACES = """
-SELECT u.id, row_number() OVER (
-    PARTITION BY COALESCE(u.author_id, c.owner_id) ORDER BY u.created_at, u.id
-) AS place
-FROM conversations_turn u JOIN conversations_conversation c ON c.id = u.conversation_id
-WHERE u.status IN ('queued', 'in_progress')
-"""
 #: Seconds of waiting that count as much as a place: without it a turn whose author has
 #: others would wait for ever while turns of new authors come.
 _STEP = 30
 _AGE = {
-    "postgresql": "EXTRACT(EPOCH FROM statement_timestamp() - t.created_at)",
-    "sqlite": "(julianday('now') - julianday(t.created_at)) * 86400",
+    "postgresql": "EXTRACT(EPOCH FROM statement_timestamp() - u.created_at)",
+    "sqlite": "(julianday('now') - julianday(u.created_at)) * 86400",
 }
-_TO_SWEEP = f"""
-SELECT t.id, COALESCE(t.author_id, c.owner_id),
-    COALESCE(places.place, 0) - CAST({{age}} / {_STEP} AS INTEGER) AS rank
-FROM conversations_turn t
-JOIN conversations_conversation c ON c.id = t.conversation_id
-LEFT JOIN ({_PLACES}) AS places ON places.id = t.id
-WHERE t.status IN {_UNFINISHED} AND {_CLAIMABLE} AND NOT {_SUSPECT}
-ORDER BY rank, t.created_at, t.id LIMIT %s
+#: Unfinished turns by their rank: the place among those of their author that are queued
+#: or run, less one for each step of waiting. One that waits for a person is here to be
+#: cancelled, and has the place 0.
+_RANKED = f"""
+SELECT u.id, u.parent_id, u.status, u.lease_until, u.cancel_requested, u.claims,
+    u.claims_until_progress, u.created_at, COALESCE(u.author_id, c.owner_id) AS author,
+    CASE WHEN u.status = 'waiting' THEN 0 ELSE row_number() OVER (
+        PARTITION BY u.status = 'waiting', COALESCE(u.author_id, c.owner_id)
+        ORDER BY u.created_at, u.id
+    ) END - CAST({{age}} / {_STEP} AS INTEGER) AS rank
+FROM conversations_turn u JOIN conversations_conversation c ON c.id = u.conversation_id
+WHERE u.status IN {_UNFINISHED} AND (u.status <> 'waiting' OR u.cancel_requested)
+ORDER BY rank, u.created_at, u.id
 """
+#: Sorted first, so that of thousands of waiting turns only the first are examined, each
+#: by a query of its own.
+_TO_SWEEP = f"""
+SELECT t.id, t.author, t.rank FROM ({_RANKED}) AS t {{locked}}
+WHERE {_CLAIMABLE} AND NOT {_SUSPECT}
+ORDER BY t.rank, t.created_at, t.id LIMIT %s
+"""
+_LOCKED = "JOIN conversations_turn locked ON locked.id = t.id"
 #: Turns with fewer dead processes first: most of them were only running beside the
 #: cause.
 _SUSPECTS = f"""
@@ -159,8 +164,11 @@ ORDER BY {_FRUITLESS}, t.created_at, t.id LIMIT %s
 
 def to_sweep(limit: int) -> list[ClaimableTurn]:
     """Skips turns whose row is locked: a claim would wait for it."""
-    query = _TO_SWEEP.format(age=_AGE[connection.vendor])
-    found = rows(f"{query} {_skip_locked()}", [Moment(), limit])
+    lock = _skip_locked("locked")
+    query = _TO_SWEEP.format(
+        age=_AGE[connection.vendor], locked=_LOCKED if lock else ""
+    )
+    found = rows(f"{query} {lock}", [Moment(), limit])
     return [ClaimableTurn._make(row) for row in found]
 
 
@@ -171,9 +179,9 @@ def suspects(limit: int) -> list[tuple[str, bool]]:
     return [(turn_id, bool(again)) for turn_id, again in found]
 
 
-def _skip_locked() -> str:
+def _skip_locked(table: str = "t") -> str:
     is_postgres = connection.vendor == "postgresql"
-    return "FOR NO KEY UPDATE OF t SKIP LOCKED" if is_postgres else ""
+    return f"FOR NO KEY UPDATE OF {table} SKIP LOCKED" if is_postgres else ""
 
 
 #: Results of background calls that were not delivered to the model.

@@ -9,10 +9,13 @@ import pytest
 from asgiref.sync import sync_to_async
 from django.conf import settings
 from django.contrib.auth.models import User
+from django.db import OperationalError
 
 from conversations import engine, turn_queue
 from conversations.engine import claim_store
+from conversations.engine import engine as engine_module
 from conversations.engine.database.turn_notices import TurnNotice
+from conversations.engine.process.fair_turns import ClaimableTurn
 from conversations.models import Turn
 from llm.wire.deltas import FinishDelta, TextDelta
 from llm.wire.items import user_message
@@ -28,6 +31,12 @@ def unnoticed(monkeypatch):
     """Turns are opened without a notice."""
     monkeypatch.setattr(turn_queue, "enqueue", lambda turn_id: None)
     monkeypatch.setattr(turn_queue, "find_call", lambda *ids, is_first: None)
+
+
+@pytest.fixture
+def unswept(monkeypatch):
+    """After its start the engine sweeps no more."""
+    monkeypatch.setattr(engine_module, "SWEEP", 3600.0)
 
 
 async def opened(conversation: Any) -> Turn:
@@ -74,6 +83,26 @@ async def test_another_worker_takes_it_a_moment_later(
     turn = await opened(conversation)
     assert not is_taken_at_once(turn, is_first=False)
     assert await status_at_the_end(turn) == Turn.Status.COMPLETED
+
+
+async def test_turns_left_for_want_of_room_outlast_an_error_of_the_database(
+    conversation, say, unswept, running, unnoticed, monkeypatch, settings
+):
+    say(ANSWER)
+    turn = await opened(conversation)
+    find, failures = claim_store.to_sweep, [OperationalError("gone"), ValueError("bug")]
+
+    def fail_first(limit: int) -> list[ClaimableTurn]:
+        if failures:
+            raise failures.pop()
+        return find(limit)
+
+    monkeypatch.setattr(claim_store, "to_sweep", fail_first)
+    room, settings.TURN_CONCURRENCY = settings.TURN_CONCURRENCY, 0
+    assert not is_taken_at_once(turn, is_first=True)
+    settings.TURN_CONCURRENCY = room
+    assert await status_at_the_end(turn) == Turn.Status.COMPLETED
+    assert not failures
 
 
 async def test_a_turn_that_was_claimed_meanwhile_is_left_alone(
