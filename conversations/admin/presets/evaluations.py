@@ -111,11 +111,13 @@ class EvaluationsAdmin(DraftsAdmin):
             messages.error(request, _("The budget is a number of at least 0."))
             return redirect(page, pk)
         given = form.cleaned_data
+        # Without a draft the live version is what is asked anyway.
+        both = given["with_live"] and find_draft(preset) is not None
         try:
             run = EvaluationRun.begin(
                 found,
                 draft_content(preset),
-                live_content=preset.content() if given["with_live"] else None,
+                live_content=preset.content() if both else None,
                 budget=given["budget"],
                 created_by=request.user,
             )

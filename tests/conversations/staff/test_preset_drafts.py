@@ -168,6 +168,7 @@ def test_a_set_is_made_run_read_and_cancelled(editor, preset):
     again = editor.post(add, case_form({"input": "Hi", "contains": "yes"}))
     assert "name" in again.context["form"].errors
     save_draft(editor, preset)
+    assert "with_live" in editor.get(page(preset, "evaluations")).text
     run_url = page(preset, "evaluations_run", made.pk)
     answer = editor.post(run_url, {"budget": "1", "with_live": "on"})
     run = EvaluationRun.objects.get()
@@ -190,6 +191,17 @@ def test_a_set_is_made_run_read_and_cancelled(editor, preset):
     editor.post(run_url, {"budget": "-1"})
     editor.post(run_url, {"budget": "lots"})
     assert EvaluationRun.objects.count() == 1
+
+
+def test_without_a_draft_the_live_preset_is_asked_once(editor, preset):
+    add = page(preset, "evaluations_add")
+    editor.post(add, case_form({"input": "Hi", "contains": "yes"}))
+    assert "with_live" not in editor.get(page(preset, "evaluations")).text
+    run_url = page(preset, "evaluations_run", EvaluationSet.objects.get().pk)
+    editor.post(run_url, {"budget": "1", "with_live": "on"})
+    run = EvaluationRun.objects.get()
+    assert run.content["instructions"] == "Live words."
+    assert run.live_content is None
 
 
 @pytest.mark.parametrize(
