@@ -14,6 +14,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Callable
+from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,7 @@ from tests.integration.accessibility.site import (
     Site,
 )
 from tests.integration.accessibility.texts import LEAVING
+from tests.llm.probing.host import ProbedHost
 from tests.serving import BASE, SpawnedProcess
 
 DOCS = BASE / "docs"
@@ -65,6 +67,8 @@ PICTURES: list[tuple[str, str, str, dict[str, Any], str]] = [
             "new replay",
             "key import",
             "rotation",
+            "sync of models",
+            "deletion",
             "capabilities",
             "test prompt",
             "import of tools",
@@ -105,8 +109,11 @@ PICTURES: list[tuple[str, str, str, dict[str, Any], str]] = [
 ]
 
 
+HOSTS = ExitStack()  # they answer until the pictures are taken
+
 #: Pages that an action of a list opens, by the list's path.
 PAGES_OF_ACTIONS = {
+    "admin sync of models": "/admin/llm/provider/add/",
     "admin question": "/admin/llm/apikey/",
     "admin erasure": f"/admin/auth/user/?q={LEAVING}",
 }
@@ -115,7 +122,7 @@ PAGES_OF_ACTIONS = {
 def main(*wanted: str) -> None:
     chromium = shutil.which("chromium")
     chosen = [each for each in PICTURES if not wanted or each[0] in wanted]
-    with tempfile.TemporaryDirectory(prefix="parley-pictures-") as folder:
+    with HOSTS, tempfile.TemporaryDirectory(prefix="parley-pictures-") as folder:
         server = SpawnedProcess(Path(folder) / "data", ENVIRONMENT)
         server.start()
         try:
@@ -209,6 +216,18 @@ def ask_about_erasure(page: Page) -> None:
     page.get_by_label("Reason").fill("Request of 26 November, ticket 4711")
 
 
+def list_models(page: Page) -> None:
+    host = ProbedHost(models=["orchard-7b", "orchard-32b", "orchard-7b-think"])
+    url = HOSTS.enter_context(host.listening())
+    page.get_by_label("Name:", exact=True).first.fill("Orchard")
+    page.get_by_label("Kind:").select_option("openai_compatible")
+    page.locator("#id_base_url").fill(url)
+    page.locator("#id_allow_private_network").check()
+    page.locator("#id_keys-0-secret").fill("ok-0123456789")
+    page.get_by_role("button", name="Save and test connection").click()
+    page.get_by_label("orchard-7b-think").check()
+
+
 #: What is done on a page before its picture is taken.
 ACTS: dict[str, Callable[[Page], None]] = {
     "admin configuration": show_differences,
@@ -219,6 +238,7 @@ ACTS: dict[str, Callable[[Page], None]] = {
     "admin test prompt": send_prompt,
     "admin question": ask_about_keys,
     "admin erasure": ask_about_erasure,
+    "admin sync of models": list_models,
 }
 
 

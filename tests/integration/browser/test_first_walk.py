@@ -5,11 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any, cast
 
 import pytest
 from playwright.sync_api import Browser, Locator, Page, expect
 
 from tests.conftest import StartServer
+from tests.integration.accessibility.checks import find_faults
+from tests.integration.accessibility.site import DESKTOP, PHONE
 from tests.integration.browser.test_chat import browser, watched
 from tests.llm.probing.host import ProbedHost
 from tests.serving import PASSWORD, ServerProcess
@@ -137,6 +140,35 @@ def test_a_bare_server_needs_six_with_the_choice_of_a_password_and_of_a_model(
         ask(walker)
         assert walker.interactions <= MOST
     assert host.requests[-1]["model"] == "orchard-32b"
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_the_list_of_a_hosts_models_has_no_faults(walker: Walker, theme: Any):
+    page = walker.page
+    page.emulate_media(color_scheme=theme, reduced_motion="reduce")
+    host = ProbedHost("ignores tools", models=["orchard-7b", "orchard-32b"])
+    with host.listening() as url:
+        sign_in(walker)
+        page.goto("/admin/llm/provider/add/")
+        fill_in_provider(walker, url)
+        assert faults_on_all_screens(page) == []
+        page.get_by_label("orchard-32b").check()
+        page.get_by_role("button", name="switch new models on").click()
+        host.models = ["orchard-7b", "orchard-90b"]
+        page.get_by_role("link", name="Workshop").click()
+        page.get_by_role("button", name="Save and choose models").click()
+        expect(page.get_by_role("heading", name="New (2)")).to_be_visible()
+        expect(page.get_by_role("heading", name="No longer listed (1)")).to_be_visible()
+        expect(page.get_by_role("button", name="open the chat")).to_have_count(0)
+        assert faults_on_all_screens(page) == []
+
+
+def faults_on_all_screens(page: Page) -> list[str]:
+    found: list[str] = []
+    for screen in (PHONE, DESKTOP):
+        page.set_viewport_size(cast(Any, screen["viewport"]))
+        found += find_faults(page)
+    return found
 
 
 def test_the_first_steps_lead_to_the_provider_and_tick_themselves(walker: Walker):
