@@ -171,6 +171,7 @@ VIEWER_MAY = {
     "page": ("get", "/chat/{c}/"),
     "turn": ("get", "/chat/{c}/turns/{t}/"),
     "background": ("get", "/chat/{c}/background/"),
+    "gauge": ("get", "/chat/{c}/context/"),
     "people": ("get", "/chat/{c}/people/"),
     "turns": ("get", "/api/conversations/{c}/turns/"),
     "one turn": ("get", "/api/turns/{t}/"),
@@ -194,7 +195,6 @@ OWNER_ONLY = {
     "see links": ("get", "/chat/{c}/share/"),
     "invite": ("post", "/chat/{c}/people/"),
     "pin": ("post", "/chat/{c}/items/{i}/"),
-    "gauge": ("get", "/chat/{c}/context/"),
     "API of it": ("get", "/api/conversations/{c}/"),
     "API delete": ("delete", "/api/conversations/{c}/"),
     "API item": ("get", "/api/conversations/{c}/items/{i}/"),
@@ -284,9 +284,15 @@ def test_only_owner_and_approver_decide(conversation: Conversation, bob: Any):
     for role in ("viewer", "writer"):
         row = join(conversation, bob, role)
         assert not Question.objects.answerable_by(bob).exists()
-        page = signed_in(bob).get(reverse("question", args=[question.pk]))
-        assert page.status_code == 404
+        path = reverse("question", args=[question.pk])
+        page = signed_in(bob).get(path)  # as the conversation's page shows it
+        assert page.status_code == 200
+        assert "<form" not in page.text
+        assert signed_in(bob).post(path, {"action": "decline"}).status_code == 403
+        question.refresh_from_db()
+        assert question.state == Question.State.OPEN
         remove(row)
+        assert signed_in(bob).get(path).status_code == 404
     join(conversation, bob, "approver")
     answer = signed_in(bob).post(
         reverse("question", args=[question.pk]), {"action": "decline"}
