@@ -285,7 +285,7 @@ class Called extends Block {
     this.#set("name", item.name, (name) => this.#text("name", name));
     this.#set("state", stateOf(item, call), (state) => this.#showState(state, call));
     this.#set("message", messageOf(call), (words) => this.#say("message", words));
-    this.#set("error", call?.error ?? "", (words) => this.#say("error", words));
+    this.#set("error", sentence(call?.error ?? ""), (words) => this.#say("error", words));
     this.#set("brief", inBrief(item, call), (words) => this.#text("preview", words));
     this.#set("arguments", item.arguments, (text) => {
       showPieces(slot(this.root, "arguments"), text);
@@ -431,6 +431,12 @@ class Group {
       .flatMap((state) => [stateLabel(state, counts[state]), " "]);
     slot(this.root, "states").replaceChildren(...labels);
   }
+}
+
+/** The words with their first letter as at the beginning of a sentence. */
+function sentence(words) {
+  const [first = ""] = words;
+  return first.toLocaleUpperCase() + words.slice(first.length);
 }
 
 function stateLabel(state, count) {
