@@ -47,7 +47,8 @@ def count_uses(
     for model, path in references:
         rows = model._base_manager.filter(**{f"{path}__in": keys}).order_by()
         if count := rows[:MAX_COUNTED].count():
-            found.append(Use(str(model._meta.verbose_name_plural).capitalize(), count))
+            label = capfirst(str(model._meta.verbose_name_plural))
+            found.append(Use(label, count))
     return found
 
 

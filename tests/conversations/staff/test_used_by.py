@@ -94,6 +94,12 @@ def test_links_of_many_to_many_tables_are_not_listed(
         assert "_groups object" not in page
 
 
+def test_a_name_with_capitals_stays_as_it_is(admin_client: Client, key: ApiKey):
+    page = confirm(admin_client, key.provider)
+    assert "<li>API keys: 1</li>" in page
+    assert "Api keys" not in page
+
+
 def test_parts_of_a_row_are_not_its_users(admin_client: Client, tool: Tool):
     ToolUse.objects.all().delete()
     assert "Nothing refers to it." in confirm(admin_client, tool)
