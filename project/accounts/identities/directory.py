@@ -7,13 +7,14 @@ The directory itself checks the password, by a bind as the person. Source: RFC 4
 from __future__ import annotations
 
 import logging
+import socket
 import ssl
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Any, Protocol
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from django.utils.functional import Promise
 from django.utils.translation import gettext_lazy as _
@@ -83,7 +84,6 @@ def find_person(provider: DirectoryRow, name: str, password: str) -> Person | No
     if not password or "\0" in name + password:
         return None  # an empty password is a bind as nobody, which succeeds
     try:
-        check_host(provider.host, allow_private=provider.allow_private_network)
         entry = _search(provider, name)
         if entry is None or not _may_bind(provider, entry["dn"], password):
             return None
@@ -120,20 +120,13 @@ def _may_bind(provider: DirectoryRow, dn: str, password: str) -> bool:
 
 @contextmanager
 def _connect(provider: DirectoryRow, dn: str, password: str) -> Iterator[Any]:
-    """An open connection, encrypted if the row says so, that is not bound yet."""
-    from ldap3 import Connection, Server, Tls
+    """An open connection to a checked address, encrypted if the row says so, that is
+    not bound yet. Raises AddressRefused."""
+    from ldap3 import Connection
 
     url = urlsplit(provider.issuer)
-    server = Server(
-        url.hostname or "",
-        port=url.port or (636 if url.scheme == "ldaps" else 389),
-        use_ssl=url.scheme == "ldaps",
-        tls=Tls(validate=ssl.CERT_REQUIRED),
-        connect_timeout=TIMEOUT,
-        get_info=None,
-    )
     connection = Connection(
-        server,
+        _server(url, allow_private=provider.allow_private_network),
         user=dn or None,
         password=password or None,
         receive_timeout=TIMEOUT,
@@ -148,6 +141,41 @@ def _connect(provider: DirectoryRow, dn: str, password: str) -> Iterator[Any]:
         yield connection
     finally:
         connection.unbind()
+
+
+def _server(url: SplitResult, *, allow_private: bool) -> Any:
+    """Has only the addresses that were checked: ldap3 would resolve the name once more,
+    perhaps to another one. Certificates are compared with the name."""
+    from ldap3 import Server, Tls
+
+    host = url.hostname or ""
+    port = url.port or (636 if url.scheme == "ldaps" else 389)
+    addresses = check_host(host, allow_private=allow_private)
+
+    class CheckedServer(Server):
+        @property
+        def address_info(self) -> list[list[Any]]:
+            found = [
+                each
+                for address in addresses
+                for each in socket.getaddrinfo(
+                    address,
+                    port,
+                    type=socket.SOCK_STREAM,
+                    flags=socket.AI_NUMERICHOST,
+                )
+            ]
+            # Whether one answers, and since when, is not known.
+            return [[*each, None, None] for each in found]
+
+    return CheckedServer(
+        host,
+        port=port,
+        use_ssl=url.scheme == "ldaps",
+        tls=Tls(validate=ssl.CERT_REQUIRED),
+        connect_timeout=TIMEOUT,
+        get_info=None,
+    )
 
 
 def _describe(entry: Any, name: str) -> Person:

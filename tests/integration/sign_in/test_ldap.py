@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import socket
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,6 +24,7 @@ from tests.integration.sign_in.slapd import (
     READER_PASSWORD,
     Directory,
 )
+from tests.project.accounts.identities.test_guarded_session import Resolver
 
 pytestmark = [
     pytest.mark.server,
@@ -98,6 +100,37 @@ def test_a_person_of_the_directory_comes_in_with_its_groups(
     assert user_from_session(client.cookies["sessionid"].value) == ada
     assert is_in("ada", "ada-there")
     assert User.objects.count() == 1
+
+
+@pytest.fixture
+def resolver(monkeypatch: pytest.MonkeyPatch) -> Resolver:
+    resolver = Resolver()
+    monkeypatch.setattr(socket, "getaddrinfo", resolver)
+    return resolver
+
+
+def test_connections_go_to_the_address_that_was_checked(
+    directory: Directory, acme: IdentityProvider, resolver: Resolver
+):
+    """DNS rebinding: the name leads elsewhere at the second look-up."""
+    acme.server_url = f"ldap://directory.test:{directory.port}"
+    acme.secret = READER_PASSWORD
+    acme.save()
+    # One look-up for the search, and one for the bind as the person.
+    resolver.answers["directory.test"] = iter(["127.0.0.1", "127.0.0.1"])
+    assert is_in("ada", "ada-there")
+    assert next(resolver.answers["directory.test"], None) is None
+
+
+def test_a_name_that_leads_to_a_private_address_is_refused_at_each_connection(
+    directory: Directory, acme: IdentityProvider, resolver: Resolver
+):
+    acme.server_url = f"ldap://directory.test:{directory.port}"
+    acme.secret, acme.allow_private_network = READER_PASSWORD, False
+    acme.save()
+    resolver.answers["directory.test"] = iter(["127.0.0.1"])
+    assert not is_in("ada", "ada-there")
+    assert next(resolver.answers["directory.test"], None) is None
 
 
 def test_wrong_empty_and_hostile_passwords_and_names_are_refused(
