@@ -43,9 +43,10 @@ def load_user_wishes(turn: Turn) -> UserWishes:
         return NO_WISHES
     found = UserSettings.objects.for_user(turn.actor_id)
     own = found.custom_instructions.strip()
+    remembers = found.memory_enabled and not turn.conversation.is_temporary
     return UserWishes(
         instructions=f"{_HEADING}\n{own}" if own else "",
-        unwanted_tools=frozenset() if found.memory_enabled else MEMORY_TOOLS,
+        unwanted_tools=frozenset() if remembers else MEMORY_TOOLS,
     )
 
 

@@ -163,6 +163,16 @@ def test_switched_off_memory_hides_its_tools_from_models(conversation, preset):
     assert with_memory - without == {"remember", "recall", "forget"}
 
 
+def test_a_temporary_chat_neither_reads_nor_writes_memories(conversation, preset):
+    for name in ("remember", "recall", "forget", "now"):
+        preset.tools.add(Tool.objects.get_or_create(name=name)[0])
+    with_memory = set(loaded(conversation).task.tools)
+    Conversation.objects.filter(pk=conversation.pk).update(is_temporary=True)
+    conversation.refresh_from_db()
+    without = set(loaded(conversation).task.tools)
+    assert with_memory - without == {"remember", "recall", "forget"}
+
+
 def test_the_presets_model_is_used_where_none_was_chosen(conversation, preset, model):
     other = model.provider.models.create(name="other")
     third = model.provider.models.create(name="third")
