@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 from collections.abc import Iterator
+from ipaddress import ip_address, ip_network
 from typing import Any
 
 import pytest
@@ -244,6 +245,13 @@ def test_selectors_match_their_pods():
 # The network
 
 
+#: Of pods and services, of metadata services, of this machine.
+PRIVATE = [
+    *("10.1.2.3", "100.64.0.1", "172.16.0.1", "192.168.1.1", "169.254.169.254"),
+    *("fc00::1", "fd12:3456::1", "fe80::1", "fd00:ec2::254", "::1"),
+]
+
+
 @pytest.mark.parametrize("name", DEPLOYMENTS)
 def test_a_pod_is_reached_at_its_port_only(name: str):
     [policy] = [row for row in _rows_for(name) if row["kind"] == "NetworkPolicy"]
@@ -264,9 +272,16 @@ def test_a_pod_reaches_no_metadata_service_nor_other_services_of_the_cluster():
     )
     inside, outside = policy["spec"]["egress"]
     assert 443 not in {each["port"] for each in inside["ports"]}
-    [block] = outside["to"]
-    private = {"10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "169.254.0.0/16"}
-    assert private <= set(block["ipBlock"]["except"])
+    allowed, left_out = [], []
+    for block in outside["to"]:
+        allowed.append(ip_network(block["ipBlock"]["cidr"]))
+        left_out += map(ip_network, block["ipBlock"].get("except", ()))
+    for address in PRIVATE:
+        reaching = [net for net in allowed if ip_address(address) in net]
+        refusing = [net for net in left_out if ip_address(address) in net]
+        assert len(reaching) == len(refusing), address
+    for address in ("1.1.1.1", "2606:4700::1111"):
+        assert any(ip_address(address) in net for net in allowed)
 
 
 # Rendered
