@@ -85,7 +85,7 @@ def _status(provider: Provider, call: Mapping[str, Any] | None) -> ProviderStatu
         return ProviderStatus("warning", text)
     if call is None:
         return ProviderStatus("unknown", "")
-    at = _format(call["created_at"])
+    at = _format(call["created_at"]).removesuffix(".")  # of "p.m."
     return ProviderStatus("works", _("Last answer at %(at)s.") % {"at": at})
 
 

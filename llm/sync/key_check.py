@@ -219,7 +219,8 @@ def _describe_state(key: ApiKey | None) -> str:
     if key is not None and key.state == ApiKey.State.DISABLED:
         return " " + _("It is disabled until you enable it.")
     if key is not None and key.state == ApiKey.State.RESTING and key.rest_until:
-        at = {"time": localize(timezone.localtime(key.rest_until))}
+        until = localize(timezone.localtime(key.rest_until))
+        at = {"time": until.removesuffix(".")}  # of "p.m."
         return " " + _("It rests until %(time)s.") % at
     return ""
 

@@ -456,6 +456,7 @@ def test_a_refusal_in_a_test_counts_for_the_key_as_in_traffic(
     groq.mock(return_value=answer)
     [text] = try_connection(admin_client, provider)
     assert words in text
+    assert ".." not in text
     key = ApiKey.objects.get()
     assert key.state == state
     assert key.state_reason.startswith("E_LLM_") is (state != "active")

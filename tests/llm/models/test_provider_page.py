@@ -102,6 +102,19 @@ def test_the_light_tells_that_a_provider_is_down(provider: Provider):
     assert "is down or overloaded" in light(provider)[1]
 
 
+@pytest.mark.parametrize("hour", [9, 12, 21])
+def test_a_sentence_that_ends_with_a_time_ends_with_one_full_stop(
+    provider: Provider, hour: int
+):
+    call = called(provider)
+    at = timezone.now().replace(hour=hour, minute=10)
+    ModelCall.objects.filter(pk=call.pk).update(created_at=at)
+    found, text = light(provider)
+    assert found == "works"
+    assert text.endswith(".")
+    assert not text.endswith("..")
+
+
 def test_an_answer_to_a_probe_shows_that_the_provider_works(provider: Provider):
     called(provider, status="failed", error_code="E_LLM_RATE_LIMIT")
     called(provider, purpose="probe")
