@@ -234,7 +234,7 @@ def test_what_uses_a_provider_is_counted_before_it_is_deleted(
     for _ in range(3):
         Conversation.objects.create(owner=admin_user, language_model=model)
     html = admin_client.get(url("delete", provider.pk)).text
-    for text in ("Language models: 1", "Api keys: 1", "Conversations: 3"):
+    for text in ("Language models: 1", "API keys: 1", "Conversations: 3"):
         assert text in html
     bare = Provider.objects.create(name="Bare", kind="groq")
     assert "Nothing uses this provider" in admin_client.get(url("delete", bare.pk)).text
