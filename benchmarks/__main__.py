@@ -8,7 +8,9 @@ messages; `failing` counts the errors that clients
 of a failing provider see; `hostile` measures how long hostile input stalls the event
 loop; `memory` measures the memory of large answers; `pages` measures long conversations
 in a browser; `admin_lists` measures every list of the admin; `usage` reports of a
-million model calls; `check` compares what this tree costs with committed figures.
+million model calls; `rotation` continues two hundred long conversations in turn;
+`overload` offers three times what a server can do; `check` compares what this tree
+costs with committed figures.
 Compare figures only within one table, which comes from one run.
 docs/performance.md has the results.
 """
@@ -41,6 +43,8 @@ def main() -> int:
             "pages",
             "admin_lists",
             "usage",
+            "rotation",
+            "overload",
             "check",
             "all",
         ],
@@ -61,7 +65,9 @@ def main() -> int:
             gateway,
             hostile,
             memory,
+            overload,
             pages,
+            rotation,
             scaled,
             search,
             tool_loop,
@@ -98,6 +104,10 @@ def main() -> int:
             admin_lists.main()
         if what in ("usage", "all"):
             usage.main()
+        if what in ("rotation", "all"):
+            rotation.main()
+        if what in ("overload", "all"):
+            overload.main()
     return 0
 
 

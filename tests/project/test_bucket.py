@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
+import socket
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import httpx
 import pytest
 
 from tests import s3
+from tests.conversations import files
 from tests.s3 import Bucket, S3Server
-from tests.serving import BASE, ServerProcess, free_port, manage
+from tests.serving import BASE, PATIENCE, ServerProcess, free_port, manage
 
 pytestmark = pytest.mark.server
 SECRET = s3.KEY["AWS_SECRET_ACCESS_KEY"]
@@ -95,6 +99,65 @@ def test_without_the_extra_one_line_names_it(stopped: ServerProcess, tmp_path: P
     assert done.returncode != 0
     assert "pip install 'parley-server[s3]'" in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1
+
+
+@pytest.fixture
+def program(stopped: ServerProcess) -> Iterator[Callable[..., httpx.Client]]:
+    """`program(S3_ENDPOINT_URL=…)`: a client of the started server."""
+    clients: list[httpx.Client] = []
+
+    def start(**environment: str) -> httpx.Client:
+        stopped.environment |= environment
+        stopped.start()
+        headers = {"Authorization": f"Bearer {stopped.create_token()}"}
+        clients.append(
+            httpx.Client(base_url=stopped.url, headers=headers, timeout=PATIENCE)
+        )
+        return clients[0]
+
+    yield start
+    for client in clients:
+        client.close()
+    stopped.kill()
+
+
+def upload(web: httpx.Client) -> httpx.Response:
+    conversation = web.post("/api/conversations/", json={}).json()["id"]
+    return web.post(
+        f"/api/conversations/{conversation}/attachments/",
+        files={"file": ("photo.png", files.PNG)},
+    )
+
+
+def test_a_running_server_stores_reads_and_sends_files(
+    program: Callable[..., httpx.Client], bucket: Bucket
+):
+    web = program()
+    [row] = upload(web).json()["data"]
+    assert list(bucket.files().values()) == [files.PNG]
+    assert web.get(f"/api/attachments/{row['id']}/").content == files.PNG
+    [conversation] = web.get("/api/conversations/").json()["results"]
+    part = {"type": "input_image", "file_id": row["id"]}
+    content = [part, {"type": "input_text", "text": "/echo seen"}]
+    turn = web.post(
+        f"/api/conversations/{conversation['id']}/turns/",
+        json={"input": [{"role": "user", "content": content}], "wait": True},
+    )
+    assert turn.json()["status"] == "completed", turn.text
+
+
+def test_a_silent_host_blocks_nobody_else(program: Callable[..., httpx.Client]):
+    with socket.create_server(("127.0.0.1", 0)) as silent, ThreadPoolExecutor() as pool:
+        web = program(S3_ENDPOINT_URL=f"http://127.0.0.1:{silent.getsockname()[1]}")
+        uploading = pool.submit(upload, web)
+        connection, _ = silent.accept()  # the server waits for its answer
+        with connection:
+            assert web.get("/healthz").status_code == 200
+            assert web.get("/api/conversations/").status_code == 200
+            assert not uploading.done()
+        answer = uploading.result()
+        assert answer.status_code == 503
+        assert answer.json()["error"]["code"] == "files_unavailable"
 
 
 def test_the_doctor_writes_reads_and_deletes(stopped: ServerProcess, bucket: Bucket):
