@@ -22,14 +22,16 @@ from conversations.engine.database import sql
 from conversations.engine.database.sql import LAPSED, Moment
 from conversations.engine.event_log import StaleEpoch
 from conversations.engine.process.fair_turns import ClaimableTurn
-from conversations.models import Turn
+from conversations.models import AccessToken, Turn
 from llm.db.compiled_inserts import Statement
 from llm.db.compiled_queries import CompiledQuery
 
 #: The rows that nearly every turn needs; a preset and its model are further rows. And
-#: the time by the database's clock.
+#: whether its token has a list of models, and the time by the database's clock.
 CLAIMED_TURN = CompiledQuery[Turn](
-    lambda pk: Turn.objects.filter(pk=pk).annotate(now=Now()),
+    lambda pk: Turn.objects.filter(pk=pk).annotate(
+        has_model_list=AccessToken.model_list_of("access_token_id"), now=Now()
+    ),
     "a turn",
     related=(
         "conversation__owner",
@@ -37,7 +39,7 @@ CLAIMED_TURN = CompiledQuery[Turn](
         "access_token",
         "author",
     ),
-    beside=("now",),
+    beside=("has_model_list", "now"),
 )
 
 #: Turns that are queued when a turn ends; the sweep finds further ones.
@@ -79,7 +81,10 @@ def claim_and_read(
         query, own_values = CLAIMED_TURN.statement(turn_id)
         row = sql.first(f"{claiming} {query}", [*values, *own_values])
         if row is not None:
-            turn, read_at = CLAIMED_TURN.create_instance(row), row[-1]
+            turn = CLAIMED_TURN.create_instance(row)
+            has_model_list, read_at = row[-2:]
+            if turn.access_token is not None:
+                turn.access_token.note_model_list(exists=has_model_list)
             row = *(getattr(turn, name) for name in sql.CLAIMED_COLUMNS), read_at
     else:
         row = sql.first(sql.CLAIM_ALONE if alone else sql.CLAIM, [*values, now])

@@ -89,7 +89,13 @@ def validate_origins(value: str) -> None:
 class AccessTokenQuerySet(models.QuerySet["AccessToken"]):
     def find(self, token: str) -> AccessToken | None:
         """The live token with this text, with its user."""
-        return _LIVE_TOKEN.first(AccessToken.digest_of(token), timezone.now())
+        rows = _LIVE_TOKEN.rows(AccessToken.digest_of(token), timezone.now())
+        if not rows:
+            return None
+        [row] = rows
+        found = _LIVE_TOKEN.create_instance(row)
+        found.note_model_list(exists=row[-1])
+        return found
 
     def live(self, now: datetime | None = None) -> AccessTokenQuerySet:
         """Tokens that are neither revoked nor expired, of active users."""
@@ -285,6 +291,19 @@ class AccessToken(models.Model):
         """Keys of the models that it may use; empty for all. One query, cached."""
         return frozenset(pk for (pk,) in _MODEL_IDS.rows(self.pk))
 
+    @staticmethod
+    def model_list_of(token_id: str) -> models.Exists:
+        """Whether a token has a list of models; `token_id`: the column with its key."""
+        listed = AccessToken.allowed_models.through.objects.filter(
+            accesstoken_id=models.OuterRef(token_id)
+        )
+        return models.Exists(listed)
+
+    def note_model_list(self, *, exists: bool) -> None:
+        """Most tokens have no list of models, so that there is none to read."""
+        if not exists:
+            self.model_ids = frozenset()
+
     def may_use_model(self, model_id: int | None) -> bool:
         return not self.model_ids or model_id in self.model_ids
 
@@ -322,10 +341,15 @@ def is_within(address: str, networks: Iterable[str]) -> bool:
 
 
 _LIVE_TOKEN = CompiledQuery[AccessToken](
-    lambda digest, now: AccessToken.objects.filter(digest=digest).live(now),
+    lambda digest, now: (
+        AccessToken.objects.filter(digest=digest)
+        .live(now)
+        .annotate(has_model_list=AccessToken.model_list_of("pk"))
+    ),
     "a digest",
     datetime(1970, 1, 2, tzinfo=UTC),
     related=("user",),
+    beside=("has_model_list",),
 )
 _MODEL_IDS = CompiledRows(
     lambda token: AccessToken.allowed_models.through.objects.filter(
