@@ -157,7 +157,7 @@ urlpatterns = [
         name="end-key-sign-in",
     ),
     path("memories/", memory_views.memories, name="memories"),
-    path("memories/<int:pk>/", memory_views.forget_memory, name="forget-memory"),
+    path("memories/<int:pk>/", memory_views.change_memory, name="change-memory"),
     path("manifest.webmanifest", pwa_views.manifest, name="manifest"),
     path("sw.js", pwa_views.service_worker, name="service-worker"),
     path("offline/", pwa_views.offline, name="offline"),

@@ -14,7 +14,15 @@ from rest_framework.response import Response
 from conversations.api import schema
 from conversations.api.pagination import PageSerializer, list_rows
 from conversations.api.views import ApiView
-from conversations.models.memory import Memory, TooManyMemories, forget, restore
+from conversations.models.memory import (
+    MAX_TEXT,
+    Memory,
+    TooManyMemories,
+    change,
+    forget,
+    restore,
+)
+from conversations.requests.fields import StrictSerializer
 
 
 class TooManyToRestore(APIException):
@@ -68,7 +76,26 @@ class MemoriesView(ApiView):
         )
 
 
+class MemoryChangeSerializer(StrictSerializer):
+    text = serializers.CharField(max_length=MAX_TEXT)
+
+
 class MemoryView(ApiView):
+    serializer_class = MemorySerializer
+
+    @schema.describe(
+        summary="Change a memory",
+        request=MemoryChangeSerializer,
+        responses={200: MemorySerializer, **schema.errors(404, *schema.BODY)},
+    )
+    def patch(self, request: Request, pk: int) -> Response:
+        """Replace its text."""
+        serializer = MemoryChangeSerializer(data=request.data)
+        serializer.is_valid(raise_exception=True)
+        if not change(request.user.pk or 0, pk, serializer.validated_data["text"]):
+            raise Http404
+        return Response(MemorySerializer(Memory.objects.get(pk=pk)).data)
+
     @schema.describe(
         summary="Forget a memory", responses={204: None, **schema.errors(404)}
     )

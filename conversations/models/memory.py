@@ -16,6 +16,10 @@ MAX_TEXT = 1000  # characters
 MAX_COUNT = 500  # of one user
 
 
+class UnusableText(Exception):
+    """A memory is a text of 1 to 1000 characters."""
+
+
 class TooManyMemories(Exception):
     """The limit of memories is reached; delete one first."""
 
@@ -127,6 +131,16 @@ def forget(user_id: int, pk: int, turn_id: str | None = None) -> bool:
         found.forget(turn_id)
         record_event("content.delete", target=found, subject=user_id)
     return found is not None
+
+
+def change(user_id: int, pk: int, text: str) -> bool:
+    """Replace the text of a memory. False where the user has no such memory. Raises
+    UnusableText."""
+    text = " ".join(text.replace("\0", "").split())
+    if not 0 < len(text) <= MAX_TEXT:
+        raise UnusableText
+    rows = Memory.objects.of(user_id).filter(pk=pk)
+    return bool(rows.update(text=text, updated_at=timezone.now()))
 
 
 def restore(user_id: int, pk: int) -> bool:

@@ -1,4 +1,4 @@
-"""Page on which users see and delete their memories."""
+"""Page on which users see, change and delete their memories."""
 
 from __future__ import annotations
 
@@ -10,23 +10,48 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_GET, require_POST
 
 from conversations.models import Turn
-from conversations.models.memory import Memory, TooManyMemories, forget, undo
+from conversations.models.memory import (
+    MAX_TEXT,
+    Memory,
+    TooManyMemories,
+    UnusableText,
+    change,
+    forget,
+    undo,
+)
 
 
 @login_required
 @never_cache
 @require_GET
 def memories(request: HttpRequest) -> HttpResponse:
-    rows = Memory.objects.of(request.user.pk).select_related("conversation")
-    return render(request, "conversations/memories.html", {"memories": rows})
+    return _page(request)
 
 
 @login_required
 @require_POST
-def forget_memory(request: HttpRequest, pk: int) -> HttpResponse:
-    if not forget(request.user.pk or 0, pk):
+def change_memory(request: HttpRequest, pk: int) -> HttpResponse:
+    """Save its new text, or delete it; the button says what."""
+    user_id, text = request.user.pk or 0, request.POST.get("text", "")
+    is_saved = request.POST.get("act") == "save"
+    try:
+        is_found = change(user_id, pk, text) if is_saved else forget(user_id, pk)
+    except UnusableText:
+        return _page(request, refused=pk, unsaved=text)
+    if not is_found:
         raise Http404
     return redirect("memories")
+
+
+def _page(
+    request: HttpRequest, refused: int | None = None, unsaved: str = ""
+) -> HttpResponse:
+    """`refused` is the memory whose new text, `unsaved`, is empty or too long."""
+    rows = Memory.objects.of(request.user.pk).select_related("conversation")
+    context = {"memories": rows, "refused": refused, "unsaved": unsaved}
+    context["longest"] = MAX_TEXT
+    status = 200 if refused is None else 400
+    return render(request, "conversations/memories.html", context, status=status)
 
 
 @login_required

@@ -43,7 +43,7 @@ PAGES = {
     "end-session": "session",
     "end-other-sessions": "sessions",
     "memories": "memories",
-    "forget-memory": "memory",
+    "change-memory": "memory",
     "tokens": "tokens",
     "revoke-token": "token",
     "token-settings": "token",

@@ -13,7 +13,7 @@ from django.utils import timezone
 from conversations import tools as ours
 from conversations.models import Conversation, Item
 from conversations.models import memory as memories
-from conversations.models.memory import Memory
+from conversations.models.memory import MAX_TEXT, Memory
 from conversations.models.preset import ContextSource, Preset
 from tests.conversations.scene import a_finished_turn, a_user, signed_in, staff
 from tests.tools.calls import call as a_call
@@ -252,16 +252,45 @@ def test_people_see_and_delete_their_own_memories(ada, eve):
     assert "About &lt;tea&gt;" in text
     assert "Eve" not in text
     mine, hers = Memory.objects.of(ada.pk).get(), Memory.objects.of(eve.pk).get()
-    assert web.post(reverse("forget-memory", args=[hers.pk])).status_code == 404
-    assert web.get(reverse("forget-memory", args=[mine.pk])).status_code == 405
-    answer = web.post(reverse("forget-memory", args=[mine.pk]), follow=True)
+    assert web.post(reverse("change-memory", args=[hers.pk])).status_code == 404
+    assert web.get(reverse("change-memory", args=[mine.pk])).status_code == 405
+    answer = web.post(reverse("change-memory", args=[mine.pk]), follow=True)
     assert "There are no memories." in answer.content.decode()
     assert Memory.objects.of(eve.pk).exists()
 
 
+def test_people_correct_their_own_memories(ada, eve):
+    mine = Memory.objects.remember(ada.pk, "Likes <b>tea</b>.")
+    hers = Memory.objects.remember(eve.pk, "Eve's own.")
+    web = signed_in(ada)
+    path = reverse("change-memory", args=[mine.pk])
+    answer = web.post(path, {"act": "save", "text": " Likes\r\ncoffee. "}, follow=True)
+    assert "Likes coffee." in answer.text
+    for wrong in (" ", "x" * (MAX_TEXT + 1)):
+        refused = web.post(path, {"act": "save", "text": wrong})
+        assert refused.status_code == 400
+        assert "Write 1 to 1000 characters" in refused.text
+        assert wrong.strip() in refused.text
+    other = reverse("change-memory", args=[hers.pk])
+    assert web.post(other, {"act": "save", "text": "Mine now."}).status_code == 404
+    api = f"/api/memories/{mine.pk}/"
+    changed = web.patch(api, {"text": "Likes water."}, content_type="application/json")
+    assert changed.json()["text"] == "Likes water."
+    for text in ("", " ", "x" * (MAX_TEXT + 1)):
+        wrong = web.patch(api, {"text": text}, content_type="application/json")
+        assert wrong.status_code == 400
+    theirs = f"/api/memories/{hers.pk}/"
+    body = {"text": "Mine now."}
+    assert web.patch(theirs, body, content_type="application/json").status_code == 404
+    assert set(Memory.objects.values_list("text", flat=True)) == {
+        "Likes water.",
+        "Eve's own.",
+    }
+
+
 def test_the_page_of_memories_requires_a_session(client):
     assert client.get(PAGE).status_code == 302
-    assert client.post(reverse("forget-memory", args=[1])).status_code == 302
+    assert client.post(reverse("change-memory", args=[1])).status_code == 302
 
 
 # Staff
