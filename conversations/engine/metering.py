@@ -104,7 +104,7 @@ class Meter:
         choices = self._choices(route)
         if limits:
             limits = limits_of_models(limits, *(each.model_id for each in choices))
-        amount = max(self._max_cost(request, each, limits) for each in choices)
+        amount = self._max_cost(request, choices, limits)
         if limits:
             await self._reserve_limits(limits, request, amount)
         else:  # `_settle` finds a request's reservation by the request's number
@@ -123,18 +123,22 @@ class Meter:
         others = self._alternatives
         return route, *(o for o in others if o.provider_id == route.provider_id)
 
-    def _max_cost(self, request: Request, route: Route, limits: Applied) -> int:
-        """Billionths of a USD; 0 where neither budget nor limit asks. Raises
-        PriceUnknown."""
+    def _max_cost(
+        self, request: Request, choices: Sequence[Route], limits: Applied
+    ) -> int:
+        """Billionths of a USD of the dearest model; 0 where neither budget nor limit
+        asks. Raises PriceUnknown."""
         if not self._has_budget and not _limits_cost(limits):
             return 0
-        amount = max_cost(request, route)
-        if amount is not None:
-            return amount
+        tokens, answer = _longest(request)
+        costs = [highest_cost(tokens, answer, each) for each in choices]
+        if None not in costs:
+            return max(cost for cost in costs if cost is not None)
+        unknown = choices[costs.index(None)]
         subject = "a token with a budget" if self._has_budget else "a limit of cost"
         verb = "use" if self._has_budget else "allow"
         raise PriceUnknown(
-            f"The price of the model {route.name!r} is unknown, so {subject} cannot"
+            f"The price of the model {unknown.name!r} is unknown, so {subject} cannot"
             f" {verb} it; ask the staff to enter its prices."
         )
 
@@ -186,7 +190,7 @@ class Meter:
     ) -> None:
         calls = [c for c in totals.calls(call) if c.started_at]
         whole = [_with_usage(each, request, totals) for each in calls]
-        costs = [_cost(each) for each in whole]
+        costs = [self._cost(each, totals) for each in whole]
         for number, (entry, amount) in enumerate(self.reservations):
             cost = costs[number] if number < len(costs) else 0
             charged = amount if cost is None else cost
@@ -213,16 +217,38 @@ class Meter:
             else:
                 rate_limits.charge(owner, charge)
 
+    def _cost(self, call: ProviderCall, totals: _StreamTotals) -> int | None:
+        """Billionths of a USD, by the prices of the model that answered; of the dearest
+        one that may have, if that is not known."""
+        route = call.route
+        assert route is not None, "llm.policy says whom it asks"
+        answered = self._find_answering(route, totals)
+        routes = self._choices(route) if answered is None else (answered,)
+        costs = [cost_of(call, each) for each in routes]
+        if None in costs:
+            return None
+        cost = max(each for each in costs if each is not None)
+        # An impossible cost comes from wrong data and is not charged.
+        return None if cost >= MAX_COST else budget.nanos(cost)
+
+    def _find_answering(self, route: Route, totals: _StreamTotals) -> Route | None:
+        """`route`, or the model that its provider chose instead; None if it names none
+        of them."""
+        choices = self._choices(route)
+        if len(choices) == 1:
+            return route
+        return _find_model(totals.start.model if totals.start else "", choices)
+
     def _silent_models(
         self, call: ProviderCall, totals: _StreamTotals
     ) -> frozenset[int]:
         """The models that might have answered this call, and have not."""
         if call.route is None:
             return frozenset()
-        choices = self._choices(call.route)
-        answered = _find_model(totals.start.model if totals.start else "", choices)
+        answered = self._find_answering(call.route, totals)
         if answered is None:  # each of them may have been the one
             return frozenset()
+        choices = self._choices(call.route)
         keys = {each.model_id for each in choices if each.model_id is not None}
         return frozenset(keys - {answered.model_id})
 
@@ -283,9 +309,13 @@ def max_cost(request: Request, route: Route) -> int | None:
 
     Assumes the estimated prompt times a safety factor, and the longest answer allowed.
     """
-    tokens = PROMPT_SAFETY_FACTOR * estimate_prompt(request)
+    return highest_cost(*_longest(request), route)
+
+
+def _longest(request: Request) -> tuple[int, int]:
+    """The tokens of a prompt and an answer that are as long as they can be."""
     answer = (_output_limit(request) or DEFAULT_MAX_OUTPUT) * _count_of_answers(request)
-    return highest_cost(tokens, answer, route)
+    return PROMPT_SAFETY_FACTOR * estimate_prompt(request), answer
 
 
 def highest_cost(tokens: int, answer: int, route: Route) -> int | None:
@@ -343,14 +373,6 @@ def _with_usage(
     return replace(
         call, usage=replace(usage, input_tokens=prompt, output_tokens=answer)
     )
-
-
-def _cost(call: ProviderCall) -> int | None:
-    """Billionths of a USD."""
-    assert call.route is not None, "llm.policy says whom it asks"
-    cost = cost_of(call, call.route)
-    # An impossible cost comes from wrong data and is not charged.
-    return None if cost is None or cost >= MAX_COST else budget.nanos(cost)
 
 
 def _tokens(call: ProviderCall) -> int:

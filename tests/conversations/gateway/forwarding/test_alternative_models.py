@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 from asgiref.sync import sync_to_async
 from django.contrib.auth.models import Group, User
 
+from conversations.access import budget
 from conversations.access.limits.admission import find_limits_left
 from conversations.access.limits.applicable import clear_cache
 from conversations.models import AccessToken, UsageLimit
@@ -211,6 +213,39 @@ async def test_a_budget_reserves_the_dearest_of_the_models(client: Client, host:
     await LanguageModel.objects.filter(name="second").aupdate(prices=cheap)
     answer, got = await ask(client, host, ["second"])
     assert (answer.status, got) == (200, [["second"]])
+
+
+@pytest.mark.parametrize(
+    ("answering", "cents"), [("first", 11), ("second", 110), ("a new name", 110)]
+)
+async def test_a_budget_is_charged_what_the_answering_model_costs(
+    client: Client, answering: str, cents: int
+):
+    """By a host that does not say what an answer cost."""
+
+    def reply(received: Received) -> Reply:
+        status, kind, data = canned_reply("chat", received)
+        return status, kind, data.replace(b"first-0926", answering.encode())
+
+    with Host(reply) as host:
+        await add_model("openai", "openai_chat", host.url, "first")
+        a_cent, ten_cents = 1e4, 1e5  # a token, as USD per million of them
+        await LanguageModel.objects.aupdate(prices={"input": a_cent, "output": a_cent})
+        await store(["second"], prices={"input": ten_cents, "output": ten_cents})
+        await AccessToken.objects.aupdate(budget=10_000)
+        answer, _ = await ask(client, host, ["second"])
+    assert answer.status == 200, answer.body
+    assert await spent_cents() == cents
+
+
+async def spent_cents() -> int:
+    """Once the call is settled, which the answer does not wait for."""
+    token = await AccessToken.objects.aget()
+    spent, reserved = 0, 1
+    async with asyncio.timeout(60):
+        while reserved:
+            spent, reserved = await sync_to_async(budget.balance_of)(token)
+    return round(spent / 1e7)  # of billionths of a USD
 
 
 async def test_models_of_one_name_at_two_providers_are_counted_apart(client: Client):
