@@ -114,7 +114,8 @@ class RotationMixin(admin.ModelAdmin):
         text = _("Calls use %(new)s from now on; %(old)s drains.")
         if hours:
             text = _("Calls use %(new)s from now on, and also %(old)s until %(time)s.")
-        until = localize(timezone.localtime(old.drains_at))
+        # A time ends with a stop in some languages ("9 p.m."), and so does the sentence.
+        until = localize(timezone.localtime(old.drains_at)).removesuffix(".")
         words = text % {"new": new, "old": old, "time": until}
         self.message_user(request, words, messages.SUCCESS)
         return redirect(f"{self.admin_site.name}:llm_apikey_changelist")

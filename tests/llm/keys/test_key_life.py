@@ -158,6 +158,7 @@ def test_after_a_rotation_the_page_says_which_keys_calls_use(
     form = {"label": "second", "secret": secret, "overlap": overlap}
     answer = admin_client.post(url("rotate", old.pk), form, follow=True)
     assert f"from now on{said}" in answer.text
+    assert "m.." not in answer.text  # "p.m." ends the sentence
 
 
 def test_rotation_takes_the_rights_to_add_and_to_change(

@@ -156,6 +156,13 @@ def test_files_may_lie_in_a_claim_of_your_own(helm: str):
         assert claims == ["files"]
 
 
+def test_pods_with_addresses_of_the_internet_reach_no_other_pods(helm: str):
+    rows = render(helm, "ipv6PodNetworks={2600:1f14:123::/56}")
+    [egress] = [row for row in find(rows, "NetworkPolicy") if "egress" in row["spec"]]
+    blocks = [each["ipBlock"] for each in egress["spec"]["egress"][1]["to"]]
+    assert blocks[1] == {"cidr": "2000::/3", "except": ["2600:1f14:123::/56"]}
+
+
 def test_files_in_a_bucket_need_no_claim(helm: str):
     rows = render(helm, "settings.S3_BUCKET=parley-files")
     assert find(rows, "PersistentVolumeClaim") == []
