@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from django.contrib.auth.decorators import login_required
-from django.http import Http404, HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.urls import reverse
 from django.views.decorators.cache import never_cache
@@ -31,15 +31,17 @@ def memories(request: HttpRequest) -> HttpResponse:
 @login_required
 @require_POST
 def change_memory(request: HttpRequest, pk: int) -> HttpResponse:
-    """Save its new text, or delete it; the button says what."""
+    """Delete it if the button says so, else save its new text. A form without either
+    is refused, because only the person's own choice may delete it."""
     user_id, text = request.user.pk or 0, request.POST.get("text", "")
-    is_saved = request.POST.get("act") == "save"
+    get_object_or_404(Memory.objects.of(user_id), pk=pk)
+    if request.POST.get("act") == "delete":
+        forget(user_id, pk)
+        return redirect("memories")
     try:
-        is_found = change(user_id, pk, text) if is_saved else forget(user_id, pk)
+        change(user_id, pk, text)
     except UnusableText:
         return _page(request, refused=pk, unsaved=text)
-    if not is_found:
-        raise Http404
     return redirect("memories")
 
 

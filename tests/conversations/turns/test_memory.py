@@ -254,7 +254,8 @@ def test_people_see_and_delete_their_own_memories(ada, eve):
     mine, hers = Memory.objects.of(ada.pk).get(), Memory.objects.of(eve.pk).get()
     assert web.post(reverse("change-memory", args=[hers.pk])).status_code == 404
     assert web.get(reverse("change-memory", args=[mine.pk])).status_code == 405
-    answer = web.post(reverse("change-memory", args=[mine.pk]), follow=True)
+    path = reverse("change-memory", args=[mine.pk])
+    answer = web.post(path, {"act": "delete"}, follow=True)
     assert "There are no memories." in answer.content.decode()
     assert Memory.objects.of(eve.pk).exists()
 
@@ -286,6 +287,16 @@ def test_people_correct_their_own_memories(ada, eve):
         "Likes water.",
         "Eve's own.",
     }
+
+
+@pytest.mark.parametrize("form", [{}, {"act": "save"}, {"act": "Delete", "text": " "}])
+def test_only_the_button_deletes_a_memory(ada, form):
+    row = Memory.objects.remember(ada.pk, "Likes tea.")
+    path = reverse("change-memory", args=[row.pk])
+    refused = signed_in(ada).post(path, form)
+    assert refused.status_code == 400
+    assert "or delete the memory" in refused.text
+    assert Memory.objects.of(ada.pk).get().text == "Likes tea."
 
 
 def test_the_page_of_memories_requires_a_session(client):
