@@ -433,10 +433,11 @@ class Group {
   }
 }
 
-/** The words with their first letter as at the beginning of a sentence. */
+/** The words with their first letter as at the beginning of a sentence. Errors are in
+ *  the language of the page, not in the browser's, by which Turkish makes "i" an "İ". */
 function sentence(words) {
   const [first = ""] = words;
-  return first.toLocaleUpperCase() + words.slice(first.length);
+  return first.toUpperCase() + words.slice(first.length);
 }
 
 function stateLabel(state, count) {
