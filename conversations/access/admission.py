@@ -110,6 +110,15 @@ def take_user_request(user: Any, size: int) -> Verdict:
     )
 
 
+def take_user_look(user: Any) -> Verdict:
+    """Count the look of an open page for what is new, up to as many a minute as
+    requests. Pages look by themselves, so looks take nothing from what the person
+    does. Raises TooFast."""
+    owner = f"{user_bucket_owner(user)}:looks"
+    verdict = rate_limits.take(owner, _user_request_charges(0))
+    return _require_allowed(verdict, "You may take")
+
+
 async def atake_user_request(owner: str, size: int) -> Verdict:
     """Like `take_user_request`, on an event loop; `owner`: `user_bucket_owner()`."""
     return _require_allowed(

@@ -155,7 +155,10 @@ def take_view(user: Any, address: str, *, follows: bool = False) -> None:
     """Count a view against a limit a minute; if it `follows`, an open page's look for
     what is new, which takes nothing from those who open a link. Raises TooFast."""
     if user.is_authenticated:
-        admission.take_user_request(user, 0)
+        if follows:
+            admission.take_user_look(user)
+        else:
+            admission.take_user_request(user, 0)
         return
     verdict = rate_limits.take(
         f"shared{'-looks' if follows else ''}:{address}",

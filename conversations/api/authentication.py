@@ -17,6 +17,7 @@ from rest_framework.throttling import BaseThrottle
 from conversations.access import admission
 from conversations.access.errors import Forbidden, TooFast
 from conversations.access.policy import terms
+from conversations.access.rate_limits import Verdict
 from conversations.models.access_token import AccessToken, Scope
 
 VERDICT = "parley.limits"  # in a request's META: the verdict of its rate limit
@@ -88,13 +89,23 @@ class TokenThrottle(BaseThrottle):
             if token is not None:
                 verdict = admission.take_request(token)
             else:
-                size = admission.request_size(request)
-                verdict = admission.take_user_request(request.user, size)
+                verdict = self._take_of_user(request)
         except TooFast as exc:
             request.META[VERDICT] = exc.verdict
             raise
         request.META[VERDICT] = verdict
         return True
+
+    def _take_of_user(self, request: Request) -> Verdict:
+        size = admission.request_size(request)
+        return admission.take_user_request(request.user, size)
+
+
+class LookThrottle(TokenThrottle):
+    """For what open pages read by themselves, beside the requests of their person."""
+
+    def _take_of_user(self, request: Request) -> Verdict:
+        return admission.take_user_look(request.user)
 
 
 def token_of(request: Request) -> AccessToken | None:

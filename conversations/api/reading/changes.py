@@ -5,14 +5,16 @@ from __future__ import annotations
 import hashlib
 from typing import Any
 
+from django.db.models import Count, Max, Q
 from django.http import Http404
 from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from conversations.api import schema
+from conversations.api.authentication import LookThrottle
 from conversations.api.views import ApiView
-from conversations.models import BranchChoice, Conversation, Item, Question, Tree, Turn
+from conversations.models import BranchChoice, Conversation, Item, Question, Turn
 from conversations.turns import queue
 
 NEWEST = 50  # conversations whose titles count
@@ -36,6 +38,7 @@ class ChangesSerializer(serializers.Serializer[Any]):
 
 class ChangesView(ApiView):
     serializer_class = ChangesSerializer
+    throttle_classes = [LookThrottle]
 
     @schema.describe(responses={200: ChangesSerializer, **schema.errors(404)})
     def get(self, request: Request, pk: str) -> Response:
@@ -54,10 +57,20 @@ def _values(row: Conversation, user: Any) -> dict[str, Any]:
     return {
         "title": row.title,
         "titles": _digest(sorted(visible.values_list("pk", "title")[:NEWEST])),
-        "branches": _digest([chosen, *Tree.of(row.pk).turns.values()]),
+        "branches": _digest([chosen, _turns(row)]),
         "queue": _digest(_waiting(row)),
         "open_questions": list(questions.order_by("pk").values_list("pk", flat=True)),
     }
+
+
+def _turns(row: Conversation) -> dict[str, Any]:
+    """Differs once a turn is added, deleted or restored. The database counts, because
+    a page looks every few seconds at a conversation of perhaps thousands of turns."""
+    return Turn.objects.filter(conversation=row).aggregate(
+        shown=Count("pk", filter=Q(deleted_at=None)),
+        newest=Max("created_at", filter=Q(deleted_at=None)),
+        deleted=Max("deleted_at"),
+    )
 
 
 def _waiting(row: Conversation) -> list[Any]:

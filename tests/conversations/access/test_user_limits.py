@@ -120,6 +120,20 @@ def test_all_entries_count_together_and_each_user_alone(ada: User, conversation:
     assert say(signed_in(grace), hers).status_code == 202
 
 
+def test_looks_of_open_pages_take_nothing_from_the_person(
+    ada: User, conversation: Conversation
+):
+    client = signed_in(ada)
+    path = f"/api/conversations/{conversation.pk}/changes/"
+    assert [client.get(path).status_code for _ in range(2)] == [200, 200]
+    refused = client.get(path)
+    assert refused.status_code == 429
+    assert 0 < int(refused["Retry-After"]) <= 30
+    for _ in range(2):
+        assert say(client, conversation).status_code == 202
+    assert say(client, conversation).status_code == 429
+
+
 def test_bytes_are_counted(ada: User, conversation: Any, settings: Any):
     settings.USER_REQUESTS_PER_MINUTE = 0
     settings.USER_BYTES_PER_MINUTE = 3000

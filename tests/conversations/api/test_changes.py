@@ -9,6 +9,7 @@ import pytest
 from django.urls import reverse
 from django.utils import timezone
 
+from conversations.access.participation import invite
 from conversations.models import Conversation, Question, Turn
 from tests.conversations.api.test_queue import line, patch, path_of, post, send, web
 from tests.conversations.scene import a_user, signed_in
@@ -61,10 +62,46 @@ def test_a_title_and_the_title_of_another_conversation_differ(web, conversation)
     assert differing(between, changes(web, conversation)) == {"title", "titles"}
 
 
-def test_a_turn_and_a_chosen_branch_make_the_branches_differ(web, conversation, line):
+def test_new_deleted_and_restored_turns_make_the_branches_differ(
+    web, conversation, line
+):
+    def set_deleted(*pks: str, at: Any) -> None:
+        Turn.objects.filter(pk__in=pks).update(deleted_at=at)
+
+    now = timezone.now()
+    acts = [
+        lambda: set_deleted(line[2], at=now),
+        lambda: set_deleted(line[2], at=None),
+        lambda: send(web, conversation, "d"),
+        # As many as before, but others:
+        lambda: [set_deleted(line[1], at=now), send(web, conversation, "e")],
+        lambda: [
+            set_deleted(line[1], at=None),
+            set_deleted(line[2], at=now + timedelta(seconds=1)),
+        ],
+        lambda: Turn.objects.filter(pk=line[2]).delete(),
+    ]
     before = changes(web, conversation)
-    Turn.objects.filter(pk=line[2]).update(deleted_at=timezone.now())
-    assert "branches" in differing(before, changes(web, conversation))
+    for act in acts:
+        act()
+        after = changes(web, conversation)
+        assert "branches" in differing(before, after)
+        before = after
+
+
+def test_a_chosen_branch_differs_for_who_chose_it(web, conversation):
+    first, second = [Turn.objects.create(conversation=conversation) for _ in range(2)]
+    invite(conversation, (bob := a_user("bob")).get_username(), "writer").accept()
+    other = signed_in(bob)
+    before, others = changes(web, conversation), changes(other, conversation)
+    for turn in (first, second):
+        path = path_of(conversation, "branch")
+        body = {"turn": turn.pk}
+        assert web.put(path, body, content_type="application/json").status_code == 200
+        after = changes(web, conversation)
+        assert differing(before, after) == {"branches"}
+        before = after
+    assert changes(other, conversation) == others
 
 
 def test_questions_are_listed_until_they_are_decided(web, conversation):

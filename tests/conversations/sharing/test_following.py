@@ -12,7 +12,7 @@ from conversations.access import sharing
 from conversations.models import Conversation, Item, ShareLink, Turn
 from llm.wire.items import message
 from tests.conversations.page_scene import THOUGHT, ada, conversation, model
-from tests.conversations.scene import a_finished_turn
+from tests.conversations.scene import a_finished_turn, a_user, signed_in
 from tests.conversations.sharing.test_links import (
     a_link,
     add,
@@ -89,6 +89,17 @@ def test_looks_are_no_views_and_take_none_from_others(turn, conversation, monkey
     assert far.get(address(link)).status_code == 200
     link.refresh_from_db()
     assert link.views == 2
+
+
+def test_looks_of_who_is_signed_in_take_nothing_from_them(turn, conversation, settings):
+    settings.USER_REQUESTS_PER_MINUTE = 2
+    link = a_link(conversation, kind="live")
+    state = state_of(opened(link))
+    web = signed_in(a_user("grace"))
+    looks = [web.get(address(link), {"state": state}) for _ in range(3)]
+    assert [look.status_code for look in looks] == [204, 204, 429]
+    assert 0 < int(looks[2]["Retry-After"]) <= 30
+    assert [web.get(address(link)).status_code for _ in range(3)] == [200, 200, 429]
 
 
 def test_an_ended_link_is_ended_for_open_pages(turn, conversation):
