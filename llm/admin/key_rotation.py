@@ -114,7 +114,7 @@ class RotationMixin(admin.ModelAdmin):
         text = _("Calls use %(new)s from now on; %(old)s drains.")
         if hours:
             text = _("Calls use %(new)s from now on, and also %(old)s until %(time)s.")
-        # A time ends with a stop in some languages ("9 p.m."), and so does the sentence.
+        # A time ends with a stop in some languages ("9 p.m."), as the sentence does.
         until = localize(timezone.localtime(old.drains_at)).removesuffix(".")
         words = text % {"new": new, "old": old, "time": until}
         self.message_user(request, words, messages.SUCCESS)
