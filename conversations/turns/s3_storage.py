@@ -10,9 +10,13 @@ from __future__ import annotations
 import logging
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
-from typing import IO, Any
+from contextvars import copy_context
+from functools import partial
+from threading import Thread
+from typing import IO, Any, TypeVar
 
 from boto3.exceptions import Boto3Error
 from boto3.s3.transfer import TransferConfig
@@ -20,6 +24,7 @@ from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 from django.core.files.base import File
 from storages.backends.s3 import S3Storage
+from storages.utils import clean_name, safe_join
 
 from conversations.throttled_warning import ThrottledWarning
 from conversations.turns.file_storage import FilesUnavailable
@@ -27,10 +32,16 @@ from conversations.turns.file_storage import FilesUnavailable
 CONNECT_TIMEOUT = 2  # seconds
 READ_TIMEOUT = 5  # seconds without a byte
 ATTEMPTS = 2
+#: Seconds that a request may take in all, with its second attempt. The timeouts above
+#: begin anew with each byte, so a host that trickles would never reach them.
+REQUEST_DEADLINE = 20.0
+TRANSFER_DEADLINE = 30.0  # of a small file
+MIN_RATE = 500_000  # bytes a second: what larger files have beside it
 #: Seconds for which a host that did not answer is left alone. Each thread would wait
 #: for its own timeout, and all of them are needed for other work.
 REST = 10.0
 IN_MEMORY = 2_500_000  # bytes of a file that is read; the rest is on the disk
+T = TypeVar("T")
 _WORD = re.compile(r"[A-Za-z0-9]{1,64}")
 
 _warning = ThrottledWarning(
@@ -67,43 +78,71 @@ class S3FileStorage(S3Storage):
     def open(self, name: str, mode: str = "rb") -> File[Any]:
         with self._as_os_errors():
             try:
-                file: File[Any] = super().open(name, mode)
-                if "r" not in mode:
-                    return file
-                copy = file.file  # downloads it
-                assert copy is not None, "it is open"
-                return DownloadedFile(copy, name, self)
+                file: File[Any] = call_within(
+                    REQUEST_DEADLINE, partial(super().open, name, mode)
+                )
             except FileNotFoundError:
-                # S3 does not say whether the file or the whole bucket is missing.
-                self.connection.meta.client.head_bucket(Bucket=self.bucket_name)
+                self._check_bucket()
                 raise
+            if "r" not in mode:
+                return file
+            with _closed_if_slow(file):
+                copy = call_within(_transfer_time(file), lambda: file.file)
+            assert copy is not None, "it is downloaded"
+            return DownloadedFile(copy, name, self)
 
     def save(
         self, name: str | None, content: Any, max_length: int | None = None
     ) -> str:
-        with self._as_os_errors():
-            saved: str = super().save(name, content, max_length)
+        save = partial(super().save, name, content, max_length)
+        with self._as_os_errors(), _closed_if_slow(content):
+            saved: str = call_within(_transfer_time(content), save)
         return saved
 
     def delete(self, name: str) -> None:
         with self._as_os_errors():
-            super().delete(name)
+            try:
+                call_within(REQUEST_DEADLINE, self._object(name).delete)
+            except ClientError as exc:
+                # A missing bucket is no deletion: its host may have lost it for now.
+                if _code_of(exc) != "NoSuchKey":
+                    raise
 
     def exists(self, name: str) -> bool:
+        try:
+            self.size(name)
+        except FileNotFoundError:
+            return False
+        return True
+
+    def size(self, name: str) -> int:
+        stored = self._object(name)
         with self._as_os_errors():
-            return bool(super().exists(name))
+            try:
+                call_within(REQUEST_DEADLINE, stored.load)
+            except ClientError as exc:
+                if _status_of(exc) != 404:
+                    raise
+                self._check_bucket()
+                raise FileNotFoundError(name) from None
+        return int(stored.content_length)
 
     def listdir(self, path: str) -> tuple[list[str], list[str]]:
         with self._as_os_errors():
             folders, files = super().listdir(path)
         return folders, files
 
-    def size(self, name: str) -> int:
-        with self._as_os_errors():
-            return int(super().size(name))
-
     def url(self, *_: Any, **__: Any) -> str:
         raise NotImplementedError("Files are read through views, which check rights.")
+
+    def _object(self, name: str) -> Any:
+        return self.bucket.Object(safe_join(self.location, clean_name(name)))
+
+    def _check_bucket(self) -> None:
+        """Raises ClientError if there is no bucket: an answer to HEAD does not say
+        whether the file or the whole bucket is missing."""
+        head = self.bucket.meta.client.head_bucket
+        call_within(REQUEST_DEADLINE, lambda: head(Bucket=self.bucket_name))
 
     @contextmanager
     def _as_os_errors(self) -> Iterator[None]:
@@ -111,7 +150,7 @@ class S3FileStorage(S3Storage):
             raise FilesUnavailable("resting")
         try:
             yield
-        except (BotoCoreError, ClientError, Boto3Error) as exc:
+        except (BotoCoreError, ClientError, Boto3Error, TransferTooSlow) as exc:
             reason = _describe(exc)
             _warning.log(reason)
             if _is_outage(exc):
@@ -135,17 +174,59 @@ class DownloadedFile(File):
         return self
 
 
+class TransferTooSlow(Exception):
+    """The host has sent or taken too little in the time it had."""
+
+
+def call_within(seconds: float, function: Callable[[], T]) -> T:
+    """What the function returns. Raises TransferTooSlow after `seconds`, and leaves its
+    thread to end by itself: botocore can end no request from outside."""
+    result: Future[T] = Future()
+
+    def call() -> None:
+        try:
+            result.set_result(function())
+        except BaseException as exc:
+            result.set_exception(exc)
+
+    run = copy_context().run  # for lines of the log
+    Thread(target=run, args=(call,), name="parley-s3", daemon=True).start()
+    try:
+        return result.result(seconds)
+    except TimeoutError:
+        if result.done():
+            raise  # its own
+        raise TransferTooSlow from None
+
+
+@contextmanager
+def _closed_if_slow(file: Any) -> Iterator[None]:
+    """So that the thread which still transfers it ends."""
+    try:
+        yield
+    except TransferTooSlow:
+        file.close()
+        raise
+
+
+def _transfer_time(file: Any) -> float:
+    return TRANSFER_DEADLINE + int(file.size or 0) / MIN_RATE
+
+
 def _is_outage(exc: Exception) -> bool:
     """Whether the host is down or ill, and has not just refused this request."""
-    if not isinstance(exc, ClientError):
-        return True
-    status = exc.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
-    return int(status) >= 500
+    return not isinstance(exc, ClientError) or _status_of(exc) >= 500
+
+
+def _status_of(exc: ClientError) -> int:
+    return int(exc.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
+
+
+def _code_of(exc: ClientError) -> str:
+    return str(exc.response.get("Error", {}).get("Code", ""))
 
 
 def _describe(exc: Exception) -> str:
     """A word: the error code of S3, or the class of the error."""
-    code = ""
-    if isinstance(exc, ClientError):
-        code = str(exc.response.get("Error", {}).get("Code", ""))
+    code = _code_of(exc) if isinstance(exc, ClientError) else ""
     return code if _WORD.fullmatch(code) else type(exc).__name__

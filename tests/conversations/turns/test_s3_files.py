@@ -6,10 +6,10 @@ from __future__ import annotations
 import json
 import logging
 import socket
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
+from threading import Event, Thread
 from typing import Any
 
 import pytest
@@ -126,6 +126,49 @@ def refusing_host(status: int, code: str) -> Iterator[tuple[str, list[str]]]:
     try:
         yield f"http://127.0.0.1:{server.server_port}", seen
     finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+@contextmanager
+def trickling_host() -> Iterator[str]:
+    """Answers each request with a byte now and then, and never reaches the end."""
+    is_over = Event()
+
+    class Handler(BaseHTTPRequestHandler):
+        def answer(self) -> None:
+            self.send_response(200)
+            self.send_header("Content-Length", "1000")
+            with suppress(OSError):
+                self.end_headers()
+                while not is_over.wait(0.05):
+                    self.wfile.write(b"x" if self.command == "GET" else b"")
+            self.close_connection = True
+
+        def trickle_headers(self) -> None:
+            with suppress(OSError):
+                while not is_over.wait(0.05):
+                    self.wfile.write(b"H")
+
+        do_GET = answer
+        do_PUT = do_DELETE = trickle_headers
+
+        def do_HEAD(self) -> None:
+            self.send_response(200)
+            self.send_header("Content-Length", "1000")
+            self.end_headers()
+
+        def log_message(self, *_: Any) -> None:
+            """Print nothing."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = Thread(target=server.serve_forever, args=(0.01,))
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        is_over.set()
         server.shutdown()
         thread.join()
         server.server_close()
@@ -262,6 +305,19 @@ def test_a_missing_file_is_missing_and_a_missing_bucket_an_outage(
     settings.STORAGES = s3.storages(bucket.url, "no-such-bucket")
     with pytest.raises(FilesUnavailable):
         default_storage.open("attachments/none")
+    for ask in (default_storage.exists, default_storage.size, default_storage.delete):
+        with pytest.raises(FilesUnavailable):
+            ask("attachments/none")
+
+
+def test_a_missing_file_is_no_outage(bucket: Bucket):
+    assert not default_storage.exists("attachments/none")
+    default_storage.delete("attachments/none")
+    with pytest.raises(FileNotFoundError):
+        default_storage.size("attachments/none")
+    bucket.put("attachments/a", b"abc")
+    assert default_storage.exists("attachments/a")
+    assert default_storage.size("attachments/a") == 3
 
 
 # While it does not
@@ -396,6 +452,28 @@ def test_a_host_that_is_ill_is_left_alone_for_a_while(settings: Any):
                 with pytest.raises(FilesUnavailable):
                     default_storage.exists("attachments/a")
             assert len(seen) == tries
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda name: default_storage.open(name),
+        lambda name: default_storage.delete(name),
+        lambda name: default_storage.save(name, ContentFile(b"x")),
+    ],
+    ids=["open", "delete", "save"],
+)
+def test_a_host_that_trickles_has_a_deadline(
+    settings: Any, monkeypatch: pytest.MonkeyPatch, ask: Callable[[str], Any]
+):
+    """Each byte begins the timeout anew."""
+    monkeypatch.setattr(s3_storage, "REQUEST_DEADLINE", 0.5)
+    monkeypatch.setattr(s3_storage, "TRANSFER_DEADLINE", 0.5)
+    with trickling_host() as url:
+        lose(settings, url)
+        with pytest.raises(FilesUnavailable) as caught:
+            ask("attachments/a")
+    assert caught.value.reason == "TransferTooSlow"
 
 
 def test_the_log_has_a_word_for_staff_and_no_secret(
