@@ -14,15 +14,14 @@ import hashlib
 import logging
 from base64 import b64encode
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
 from django.conf import settings
 from django.contrib.auth import get_user_model
 from django.core.files.base import ContentFile, File
-from django.core.files.storage import default_storage
-from django.db import DatabaseError, transaction
+from django.db import transaction
 from django.db.models import Q, Sum
 from django.utils.translation import gettext as _
 
@@ -36,7 +35,7 @@ from conversations.models import (
     Participant,
     Turn,
 )
-from conversations.turns.file_deletion import delete_later
+from conversations.turns.file_deletion import delete_later, delete_uncommitted
 from conversations.turns.file_kinds import (
     IMAGES,
     TEXT,
@@ -152,7 +151,7 @@ def store(row: StoredRow, name: str, content: File[bytes]) -> None:
     try:
         row.file.save(name, content, save=False)
     except OSError:
-        _delete_now(row.file.field.generate_filename(row, name))
+        delete_uncommitted([row.file.field.generate_filename(row, name)])
         raise
 
 
@@ -200,19 +199,8 @@ def check_inline_quota(owner_id: Any, items: Iterable[ItemPayload]) -> None:
 
 
 def discard(rows: Iterable[StoredRow]) -> None:
-    """Delete the files of rows that were never committed."""
-    for row in rows:
-        if row.file.name:
-            _delete_now(row.file.name)
-
-
-def _delete_now(name: str) -> None:
-    """While another error is on its way; what a bucket does not delete is noted."""
-    try:
-        default_storage.delete(name)
-    except FilesUnavailable:
-        with suppress(DatabaseError):  # of a transaction that has failed
-            delete_later([name])
+    """Delete the files of rows that were not committed, after their transaction."""
+    delete_uncommitted(row.file.name for row in rows if row.file.name)
 
 
 def is_used(attachment: Attachment) -> bool:
@@ -223,10 +211,8 @@ def is_used(attachment: Attachment) -> bool:
 
 def delete_file(instance: Attachment, **_: Any) -> None:
     """`post_delete` receiver: deletes the row's file once the transaction commits,
-    unless a copy of the conversation names it too."""
-    name = instance.file.name
-    if name and not Attachment.objects.filter(file=name).exists():
-        delete_later([name])
+    unless a copy of the conversation names it then."""
+    delete_later([instance.file.name or ""])
 
 
 def delete_folder_file(instance: FolderFile, **_: Any) -> None:

@@ -7,14 +7,17 @@ by the periodic job `delete_files`.
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
-from django.core.files.storage import FileSystemStorage, default_storage
-from django.db import transaction
+from django.core.files.storage import default_storage
+from django.db import DatabaseError, transaction
 
 from conversations.models import Attachment, FileDeletion
-from conversations.turns.file_storage import FilesUnavailable
+from conversations.turns.file_storage import FilesUnavailable, are_local
+
+logger = logging.getLogger(__name__)
 
 BATCH = 100
 
@@ -25,25 +28,77 @@ def delete_later(names: Iterable[str]) -> None:
     if not rows:
         return
     FileDeletion.objects.bulk_create(rows)
-    if isinstance(default_storage, FileSystemStorage):
-        transaction.on_commit(lambda: _delete(rows))
+    if are_local():
+        transaction.on_commit(lambda: _delete_all(rows), robust=True)
+
+
+def delete_uncommitted(names: Iterable[str]) -> None:
+    """Delete files whose rows were not committed, after their transaction: it would
+    take a note back with it. A commit that was lost on its way may have had effect, so
+    a file that a row names stays."""
+    for name in names:
+        try:
+            if are_local():
+                _delete_file(name)
+            else:
+                delete_later([name])
+        except OSError:
+            _note(name)
+        except DatabaseError as exc:
+            _warn_of_rest(name, exc)
 
 
 def delete_noted() -> Iterator[Counter[str]]:
-    """Delete what is noted, until the storage fails. One step for each batch."""
+    """Delete what is noted, until the storage rests. One step for each batch."""
     last = 0
     while rows := list(FileDeletion.objects.filter(pk__gt=last).order_by("pk")[:BATCH]):
         last = rows[-1].pk
         try:
-            _delete(rows)
+            deleted = _delete_all(rows)
         except FilesUnavailable:
             return  # the next run goes on
-        yield Counter({"files": len(rows)})
+        yield Counter({"files": deleted})
 
 
-def _delete(rows: Iterable[FileDeletion]) -> None:
-    for row in rows:
-        # A copy of a conversation names the same files.
-        if not Attachment.objects.filter(file=row.name).exists():
-            default_storage.delete(row.name)
-        FileDeletion.objects.filter(pk=row.pk).delete()
+def _delete_all(rows: Iterable[FileDeletion]) -> int:
+    """The number of deleted files. One that cannot be deleted is left to the job, and
+    stops no other. Raises FilesUnavailable while the storage rests."""
+    deleted, reasons = 0, Counter[str]()
+    try:
+        for row in rows:
+            try:
+                _delete_file(row.name)
+            except FilesUnavailable as exc:
+                if exc.is_resting:
+                    raise
+                reasons[exc.reason] += 1
+            except OSError as exc:
+                reasons[type(exc).__name__] += 1
+            else:
+                FileDeletion.objects.filter(pk=row.pk).delete()
+                deleted += 1
+    finally:
+        if reasons:
+            logger.warning(
+                "files that could not be deleted now: %d (%s)",
+                reasons.total(),
+                ", ".join(sorted(reasons)),
+            )
+    return deleted
+
+
+def _delete_file(name: str) -> None:
+    # A copy of a conversation names the same files.
+    if not Attachment.objects.filter(file=name).exists():
+        default_storage.delete(name)
+
+
+def _note(name: str) -> None:
+    try:
+        delete_later([name])
+    except DatabaseError as exc:
+        _warn_of_rest(name, exc)
+
+
+def _warn_of_rest(name: str, exc: DatabaseError) -> None:
+    logger.warning("the file %s is left over: %s", name, type(exc).__name__)

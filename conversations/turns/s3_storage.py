@@ -27,7 +27,7 @@ from storages.backends.s3 import S3Storage
 from storages.utils import clean_name, safe_join
 
 from conversations.throttled_warning import ThrottledWarning
-from conversations.turns.file_storage import FilesUnavailable
+from conversations.turns.file_storage import RESTING, FilesUnavailable
 
 CONNECT_TIMEOUT = 2  # seconds
 READ_TIMEOUT = 5  # seconds without a byte
@@ -147,7 +147,7 @@ class S3FileStorage(S3Storage):
     @contextmanager
     def _as_os_errors(self) -> Iterator[None]:
         if time.monotonic() < self._rests_until:
-            raise FilesUnavailable("resting")
+            raise FilesUnavailable(RESTING)
         try:
             yield
         except (BotoCoreError, ClientError, Boto3Error, TransferTooSlow) as exc:

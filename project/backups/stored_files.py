@@ -7,12 +7,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path, PurePosixPath
 
 from django.core.files.base import File
-from django.core.files.storage import FileSystemStorage, default_storage
-
-
-def are_local() -> bool:
-    """Whether the files are in MEDIA_ROOT."""
-    return isinstance(default_storage, FileSystemStorage)
+from django.core.files.storage import default_storage
 
 
 def list_names(folder: str = "") -> Iterator[str]:

@@ -14,6 +14,7 @@ from django.db import connection
 from django.utils import timezone
 
 from conversations.models import Backup
+from conversations.turns.file_storage import are_local
 from llm.db.command_errors import report_database_errors
 from project.backups import postgresql, stored_files
 from project.backups.manifest import DATABASES, SECRETS, BadBackup, describe
@@ -99,7 +100,7 @@ def _copy_database(folder: Path) -> None:
 
 def _copy_files(folder: Path, secrets: tuple[str, ...]) -> None:
     """After the database: no file is missing that a copied row names."""
-    if not stored_files.are_local():
+    if not are_local():
         stored_files.download(stored_files.list_names(), folder / "media")
     elif settings.MEDIA_ROOT.is_dir():
         shutil.copytree(settings.MEDIA_ROOT, folder / "media")

@@ -19,6 +19,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import connection
 from django.utils import timezone
 
+from conversations.turns.file_storage import are_local
 from llm.db.command_errors import report_database_errors
 from project.backups import postgresql, stored_files
 from project.backups.manifest import (
@@ -120,7 +121,7 @@ def _refuse_what_is_there(replace: bool) -> None:
 
 
 def _names_of_files() -> Iterator[str]:
-    if stored_files.are_local() and not settings.MEDIA_ROOT.is_dir():
+    if are_local() and not settings.MEDIA_ROOT.is_dir():
         return iter(())
     return stored_files.list_names()
 
@@ -167,7 +168,7 @@ def _exchange(staged: Path, sqlite: Path | None) -> None:
         moves.append((sqlite, target))
         for suffix in ("-wal", "-shm"):  # of the database that is replaced
             _set_aside(target.with_name(target.name + suffix), former)
-    if stored_files.are_local():
+    if are_local():
         # One by one: the folder of uploaded files may be a volume.
         for path in [*settings.MEDIA_ROOT.glob("*")]:
             _set_aside(path, former / "media")

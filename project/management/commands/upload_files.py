@@ -8,7 +8,7 @@ from typing import Any
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from conversations.turns.file_storage import FilesUnavailable
+from conversations.turns.file_storage import FilesUnavailable, are_local
 from project.backups import stored_files
 
 
@@ -29,7 +29,7 @@ class Command(BaseCommand):
         )
 
     def handle(self, *, folder: Path, **_: Any) -> None:
-        if stored_files.are_local():
+        if are_local():
             raise CommandError(
                 "S3_BUCKET is not set: the files are in the data folder."
             )

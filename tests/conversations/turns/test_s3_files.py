@@ -428,6 +428,28 @@ def test_deletion_is_made_up_for_after_the_outage(
     assert not FileDeletion.objects.exists()
 
 
+def test_one_file_that_is_refused_stops_no_other(
+    settings: Any, caplog: pytest.LogCaptureFixture
+):
+    """Its bucket may have a lock on it."""
+    FileDeletion.objects.bulk_create(FileDeletion(name=f"f/{n}") for n in range(3))
+    with refusing_host(403, "AccessDenied") as (url, seen):
+        lose(settings, url)
+        list(delete_noted())
+    assert seen == ["DELETE"] * 3
+    assert FileDeletion.objects.count() == 3
+    assert "could not be deleted now: 3 (AccessDenied)" in caplog.text
+
+
+def test_a_host_that_is_ill_is_sent_no_more_deletions(settings: Any):
+    FileDeletion.objects.bulk_create(FileDeletion(name=f"f/{n}") for n in range(3))
+    with refusing_host(503, "SlowDown") as (url, seen):
+        lose(settings, url)
+        list(delete_noted())
+    assert seen == ["DELETE"]
+    assert FileDeletion.objects.count() == 3
+
+
 def test_an_import_waits_for_the_end_of_the_outage(
     ada: Any, settings: Any, bucket: Bucket
 ):
