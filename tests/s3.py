@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from threading import Event, Semaphore, Thread
 from typing import Any
+from urllib.parse import urlsplit
 
 import boto3
 
@@ -81,6 +84,57 @@ class Bucket:
 
     def close(self) -> None:
         self._client.close()
+
+
+class Gate:
+    """A way to a server that can be shut: then it takes requests, and answers them when
+    it is opened again."""
+
+    def __init__(self, url: str) -> None:
+        self._target = ("127.0.0.1", urlsplit(url).port)
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._sockets: list[socket.socket] = []
+        self._is_open = Event()
+        self._is_open.set()
+        self._waiting = Semaphore(0)
+        self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
+        Thread(target=self._accept, daemon=True).start()
+
+    def shut(self) -> None:
+        self._is_open.clear()
+
+    def open(self) -> None:
+        self._is_open.set()
+
+    def await_request(self) -> None:
+        """Return once a request waits for the gate."""
+        assert self._waiting.acquire(timeout=60), "nobody has asked"
+
+    def close(self) -> None:
+        self.open()
+        for each in (self._listener, *self._sockets):
+            with suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
+            each.close()
+
+    def _accept(self) -> None:
+        with suppress(OSError):
+            while True:
+                client, _ = self._listener.accept()
+                server = socket.create_connection(self._target)
+                self._sockets += [client, server]
+                for pump in ((client, server), (server, client)):
+                    Thread(target=self._pump, args=pump, daemon=True).start()
+
+    def _pump(self, source: socket.socket, to: socket.socket) -> None:
+        with suppress(OSError):
+            while data := source.recv(65536):
+                if not self._is_open.is_set():
+                    self._waiting.release()
+                    self._is_open.wait()
+                to.sendall(data)
+        with suppress(OSError):
+            to.shutdown(socket.SHUT_WR)
 
 
 def storages(url: str, bucket: str, **options: Any) -> dict[str, Any]:

@@ -362,14 +362,17 @@ def _with_file_name(part: dict[str, Any], names: Mapping[str, str]) -> dict[str,
 # Content for providers
 
 
-def load_contents(conversation_id: str, ids: Collection[str]) -> dict[str, FileContent]:
-    """The files of a conversation by id; files that no longer exist are left out.
-
-    Makes one query, or none if `ids` is empty.
-    """
+def attachments_of(conversation_id: str, ids: Collection[str]) -> Sequence[Attachment]:
+    """The files of the conversation with these ids, in one query, or none without."""
     if not ids:
-        return {}
+        return ()
     rows = Attachment.objects.filter(conversation_id=conversation_id, pk__in=ids)
+    return list(rows)
+
+
+def load_contents(rows: Iterable[Attachment]) -> dict[str, FileContent]:
+    """The files by id; those that no longer exist are left out. Queries nothing. Raises
+    FilesUnavailable."""
     return {row.pk: content for row in rows if (content := read_content(row))}
 
 

@@ -27,12 +27,21 @@ def text_blocks(files: Sequence[FolderFile]) -> list[ContextBlock]:
 def files_message(files: Sequence[FolderFile], can: Capabilities) -> list[ItemPayload]:
     """A message with the pictures and documents; none if there are none. What the model
     is known not to read is named in it, so that the folder can be used nevertheless."""
-    others = [file for file in files if file.content_type != TEXT]
+    others = _documents(files)
     if not others:
         return []
     heading = {"type": "input_text", "text": _HEADING}
     content = [heading, *(_part(file, can) for file in others)]
     return [{**message("user", ""), "content": content}]
+
+
+def has_documents(files: Sequence[FolderFile]) -> bool:
+    """Whether `files_message` makes a message of them."""
+    return bool(_documents(files))
+
+
+def _documents(files: Sequence[FolderFile]) -> Sequence[FolderFile]:
+    return [file for file in files if file.content_type != TEXT]
 
 
 def files_of(folder: Folder) -> Sequence[FolderFile]:

@@ -42,10 +42,21 @@ from conversations.engine.loading.turn_context import TurnContext, load_turn_con
 from conversations.engine.loading.turn_setup import Setup, determine_setup
 from conversations.engine.metering import Meter
 from conversations.engine.process import crash_points
-from conversations.models import OpenedTurn, Turn
-from conversations.turns.attachments import attachment_ids, inline_files, load_contents
+from conversations.models import Attachment, OpenedTurn, Turn
+from conversations.turns.attachments import (
+    attachment_ids,
+    attachments_of,
+    inline_files,
+    load_contents,
+)
 from conversations.turns.compactor import WindowCompactor
-from conversations.turns.folder_files import files_message, files_of, text_blocks
+from conversations.turns.file_storage import are_local
+from conversations.turns.folder_files import (
+    files_message,
+    files_of,
+    has_documents,
+    text_blocks,
+)
 from conversations.turns.history import ContextBlock, History
 from llm.cache.cached_stream import CacheScope
 from llm.db.compiled_queries import CompiledRows
@@ -61,6 +72,8 @@ from tools.loop.task import Task
 from tools.loop.untrusted_content import has_untrusted_content
 from tools.registry import Context, RuntimeTool
 
+LoadFiles = Callable[[], None]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
@@ -70,6 +83,9 @@ class Work:
     history: History  # which `prepare` uses
     #: Makes the turn's compactor; None: its history must not be changed.
     build_compactor: Callable[..., WindowCompactor] | None
+    #: Puts the contents of files into the requests, where they are not on this machine.
+    #: It blocks for as long as their storage, and needs no database.
+    load_files: LoadFiles | None
     #: Like the task's `prepare`, but takes `context`, which is not known yet.
     prepare: Callable[..., Request]
     turn_context: TurnContext
@@ -166,9 +182,10 @@ def load(
     setup = determine_setup(turn, resolved_route)
     items = items_of(turn)
     committed = [row.payload for row in items.outputs]
-    history = _history_of(turn, items)
+    parts: list[LoadFiles] = []
+    history = _history_of(turn, items, parts)
     turn_context = load_turn_context(turn, setup.preset, again=claim.epoch > 1)
-    prepare = _prepare(turn, setup, history, turn_context)
+    prepare = _prepare(turn, setup, history, turn_context, parts)
     decisions = _decisions(turn, setup, history, turn_context)
     pending = None
     if turn.provider_response:
@@ -192,6 +209,7 @@ def load(
             background_response=pending.response if pending else None,
         ),
         history=history,
+        load_files=_load_or_defer(parts),
         build_compactor=compactor_builder(
             turn, setup.routes, setup.options, setup.meter
         ),
@@ -239,6 +257,7 @@ class Rebuilt:
 
     route: Route
     prepare: Callable[[Sequence[ItemPayload]], Request]  # from its output items so far
+    load_files: LoadFiles | None  # as `Work` has it
     tools: Mapping[str, RuntimeTool]
     client_tools: Collection[str]
     stream: Stream
@@ -254,14 +273,15 @@ def rebuild(
     """The requests of a turn anew, by this route and without its fallbacks. It reads
     rows and writes none. Raises LLMError."""
     setup = determine_setup(turn, route, change_tools)
-    history = _history_of(turn, items)
+    parts: list[LoadFiles] = []
+    history = _history_of(turn, items, parts)
     context = load_turn_context(turn, setup.preset, again=True)
+    prepare = _prepare(turn, setup, history, context, parts)
     choice = setup.template.tool_choice
     return Rebuilt(
         route=route,
-        prepare=partial(
-            _prepare(turn, setup, history, context), context=context.blocks
-        ),
+        prepare=partial(prepare, context=context.blocks),
+        load_files=_load_or_defer(parts),
         tools=filter_tools(setup.available, choice),
         client_tools=client_tools(turn, setup.available, choice),
         stream=stream_of(
@@ -276,10 +296,26 @@ def rebuild(
     )
 
 
-def load_history(claim: Claim) -> History:
-    """The history of a claimed turn, as its rows have it now."""
-    turn = _turn(claim)
-    return _history_of(turn, items_of(turn))
+def load_history(claim: Claim) -> tuple[History, LoadFiles | None]:
+    """The history of a claimed turn, as its rows have it now, and what reads its files
+    as `Work` has it."""
+    turn, parts = _turn(claim), list[LoadFiles]()
+    history = _history_of(turn, items_of(turn), parts)
+    return history, _load_or_defer(parts)
+
+
+def _load_or_defer(parts: Sequence[LoadFiles]) -> LoadFiles | None:
+    """A disk is read at once. A bucket may answer slowly or not at all, and the writes
+    of other turns wait for this thread."""
+
+    def load_files() -> None:
+        for load_part in parts:
+            load_part()
+
+    if parts and not are_local():
+        return load_files
+    load_files()
+    return None
 
 
 def _turn(claim: Claim) -> Turn:
@@ -289,7 +325,11 @@ def _turn(claim: Claim) -> Turn:
 
 
 def _prepare(
-    turn: Turn, setup: Setup, history: History, turn_context: TurnContext
+    turn: Turn,
+    setup: Setup,
+    history: History,
+    turn_context: TurnContext,
+    parts: list[LoadFiles],
 ) -> Callable[..., Request]:
     blocks: list[ContextBlock] = []
     first: list[ItemPayload] = []
@@ -298,7 +338,9 @@ def _prepare(
     if folder is not None:
         in_folder = files_of(folder)
         blocks += text_blocks(in_folder)
-        first += files_message(in_folder, setup.route.capabilities)
+        if has_documents(in_folder):
+            can = setup.route.capabilities
+            parts.append(lambda: first.extend(files_message(in_folder, can)))
     if turn_context.on_demand:
         blocks += on_demand_block(turn_context, setup.available)
     return partial(
@@ -366,13 +408,24 @@ def _pending_response(stored: Any, committed: int) -> ProviderResponse | None:
     return pending if pending.after == committed else None
 
 
-def _history_of(turn: Turn, items: Items) -> History:
+def _history_of(turn: Turn, items: Items, parts: list[LoadFiles]) -> History:
     question: Sequence[ItemPayload] = [row.item for row in items.inputs]
-    before = items.before
+    history = History(items.before or (), question, items.history_prefix, items.covered)
     if items.may_have_files:
-        question, before = _with_files(turn.conversation_id, question, before)
-    prefix = items.history_prefix if before is items.before else None
-    return History(before or (), question, prefix, items.covered)
+        named = attachment_ids([*history.before, *question])
+        if named:
+            files = attachments_of(turn.conversation_id, named)
+            parts.append(partial(_inline, history, files))
+    return history
+
+
+def _inline(history: History, files: Collection[Attachment]) -> None:
+    """Put the contents of attachments into the items that name them, as providers take
+    them."""
+    contents = load_contents(files)
+    history.before = inline_files(history.before, contents)
+    history.question = inline_files(history.question, contents)
+    history.prefix = None  # of the items as they were
 
 
 def _find_ended_output(outputs: Sequence[Row]) -> int | None:
@@ -440,15 +493,3 @@ def _task(turn: Turn, setup: Setup, decisions: Decisions, **fields: Any) -> Task
         partial=turn.partial or (),
         **fields,
     )
-
-
-def _with_files(
-    conversation_id: str, *parts: Sequence[ItemPayload]
-) -> list[Sequence[ItemPayload]]:
-    """The items with the content of the attachments that they name, as providers take
-    it."""
-    named = attachment_ids(item for items in parts for item in items)
-    if not named:
-        return list(parts)
-    files = load_contents(conversation_id, named)
-    return [inline_files(items, files) for items in parts]

@@ -28,6 +28,7 @@ from conversations.engine.process.cancellable_work import (
     run_cancellable,
 )
 from conversations.engine.process.engine_tasks import EngineTasks
+from conversations.engine.process.file_threads import run_on_file_thread
 from conversations.engine.replays.changed_turn import ChangedTurn, load_changed
 from conversations.engine.replays.replay_record import MOST, ReplayRecord
 from conversations.models.staff.replay import Replay, ReplayedTurn
@@ -107,6 +108,8 @@ class Replays:
     async def _replay(self, row: ReplayedTurn) -> None:
         """Fills in the row. Raises LLMError."""
         changed = await self._database.read(load_changed, row.turn_id, row.replay)
+        if changed.rebuilt.load_files is not None:
+            await run_on_file_thread(changed.rebuilt.load_files)
         route = changed.rebuilt.route
         id = f"replay_{uuid4().hex}"
         builder = ResponseBuilder(id=id, model=route.name)

@@ -22,7 +22,8 @@ from conversations.engine.loading.context_use import (
     measure_prompt,
 )
 from conversations.engine.loading.turn_context import TurnContext
-from conversations.engine.loading.turn_loader import Work, load_history
+from conversations.engine.loading.turn_loader import LoadFiles, Work, load_history
+from conversations.engine.process.file_threads import run_on_file_thread
 from conversations.engine.runs.clock import TurnClock
 from conversations.engine.runs.large_answer_limits import LargeAnswer, LargeAnswers
 from conversations.engine.runs.questions import RunQuestions
@@ -145,11 +146,14 @@ class Run:
         loading, self._loading = self._loading, None
         try:
             work = await loading
+            assert work is not None, "it is claimed"
+            # Before anything is published: a snapshot would replace the partial items.
+            if work.load_files is not None and not work.cancel_requested:
+                await self._load_files(work.load_files)
         except LLMError as exc:
             self._events.publish(state.builder.start())
             await self._finish(state.builder.fail(exc))
             return None
-        assert work is not None, "it is claimed"
         log_context.request_id.set(work.caller.request_id)
         if tracing.spans is not None:
             self._span = tracing.spans.start_turn(
@@ -175,6 +179,24 @@ class Run:
         else:
             return self._task(work)
         return None
+
+    async def _load_files(self, load_files: LoadFiles) -> None:
+        """Returns at once where the run is stopped, which then needs no files."""
+        state = self.state
+        if state.stop is not None:
+            return
+        task = state.in_loop = asyncio.current_task()
+        assert task is not None
+        try:
+            await run_on_file_thread(load_files)
+        except asyncio.CancelledError:
+            if state.stop is None:
+                raise
+            task.uncancel()
+        finally:
+            state.in_loop = None
+        if state.stop is not None:
+            await _absorb_late_cancel()
 
     def _describe(self, work: Work) -> dict[str, str | int]:
         """Attributes of the run's span."""
@@ -243,7 +265,9 @@ class Run:
 
     async def _reload_history(self, history: History) -> None:
         """Make further requests from the rows, as a run that takes over does."""
-        new = await self._database.read(load_history, self.claim)
+        new, load_files = await self._database.read(load_history, self.claim)
+        if load_files is not None:
+            await run_on_file_thread(load_files)
         history.replace(new)
 
     def _prepare(

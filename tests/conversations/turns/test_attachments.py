@@ -13,6 +13,7 @@ from conversations.turns.attachments import (
     UnknownFile,
     UploadRefused,
     attachment_ids,
+    attachments_of,
     inline_files,
     is_used,
     load_contents,
@@ -157,12 +158,16 @@ def test_a_large_file_is_not_taken_for_a_long_text():
 # Keeping
 
 
+def read(conversation: Conversation, *ids: str) -> dict[str, FileContent]:
+    return load_contents(attachments_of(conversation.pk, ids))
+
+
 def test_a_file_is_stored_under_its_id_and_read_again(conversation: Conversation):
     photo, notes = keep(conversation, upload("p.png", files.PNG), upload())
     assert (photo.name, photo.content_type) == ("p.png", "image/png")
     assert (notes.content_type, notes.size) == ("text/plain", len(files.TEXT))
     assert {name.partition(".")[0] for name in stored()} == {photo.pk, notes.pk}
-    found = load_contents(conversation.pk, [photo.pk, notes.pk, "file_none"])
+    found = read(conversation, photo.pk, notes.pk, "file_none")
     assert found[photo.pk] == FileContent("p.png", "image/png", files.PNG)
     assert found[notes.pk].data == files.TEXT
     assert [part["type"] for part in parts_for([photo, notes])] == [
@@ -174,18 +179,18 @@ def test_a_file_is_stored_under_its_id_and_read_again(conversation: Conversation
 def test_files_of_another_conversation_are_not_read(conversation: Conversation):
     [row] = keep(conversation, upload())
     other = Conversation.objects.create(owner=conversation.owner)
-    assert load_contents(other.pk, [row.pk]) == {}
+    assert read(other, row.pk) == {}
 
 
 def test_a_file_whose_bytes_are_missing_is_omitted(conversation: Conversation):
     [row] = keep(conversation, upload())
     row.file.storage.delete(row.file.name)
-    assert load_contents(conversation.pk, [row.pk]) == {}
+    assert read(conversation, row.pk) == {}
 
 
 def test_none_is_no_query(conversation: Conversation, django_assert_num_queries: Any):
     with django_assert_num_queries(0):
-        assert load_contents(conversation.pk, []) == {}
+        assert read(conversation) == {}
 
 
 @pytest.mark.parametrize(
