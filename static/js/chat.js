@@ -141,7 +141,7 @@ function open() {
       onQueue: () => queue?.refresh(),
       onDecided: showDecided,
       onOpenQuestions: showAllDecided,
-      onBranches: () => branch.sync().catch(() => {}),
+      onBranches: () => branch.sync().then(() => true, () => false),
       checkSession: () => checkSession($("#list").dataset.url),
     },
   });
@@ -351,14 +351,15 @@ function showState(isConnected) {
   lostTimer = clearTimeout(lostTimer) ?? 0;
 }
 
-/** A title was changed, here or in another tab. */
+/** A title was changed, here or in another tab. Whether the page shows it now. */
 async function renamed(id) {
-  refreshList();
-  if (id !== conversation) return;
+  const listed = refreshList();
+  if (id !== conversation) return listed;
   const fresh = await fetched(page, ".bar-title").catch(() => null);
-  if (!fresh) return;
+  if (!fresh) return false;
   $(".bar-title").textContent = fresh.textContent;
   document.title = `${fresh.textContent} – Parley`;
+  return listed;
 }
 
 /** Updates the page after a dialog's form was saved. */
@@ -371,9 +372,10 @@ async function savedInPlace() {
 
 let refreshes = 0;
 
-/** Requests the list and renders it in place; of several requests only the last counts. */
+/** Requests the list and renders it in place; of several requests only the last counts.
+ *  Whether that succeeded. */
 async function refreshList() {
-  if (!navigator.onLine) return;
+  if (!navigator.onLine) return false;
   const number = ++refreshes;
   const list = $("#list");
   const search = location.search;
@@ -382,11 +384,12 @@ async function refreshList() {
   try {
     const fresh = await fetched(`${list.dataset.url}?${query}`);
     // The reader may search for something else now.
-    if (number !== refreshes || location.search !== search) return;
+    if (number !== refreshes || location.search !== search) return true;
     renew(list, fresh);
     showOpenQuestions($("#open-questions").value);
+    return true;
   } catch {
-    // The next change tries again.
+    return false; // the next change tries again
   }
 }
 

@@ -6,6 +6,8 @@
 // the same key, so that each arrives once, and subscriptions continue at their position.
 
 import { Liveness, TICK } from "./liveness.js";
+import { Changes, readChanges } from "./polling/changes.js";
+import { SocketTrials } from "./polling/socket-trials.js";
 import { showPresent } from "./sharing/present.js";
 import { gettext } from "./texts.js";
 import { EVENT_TYPES, TERMINAL } from "./turn-state.js";
@@ -20,7 +22,6 @@ const MAINTENANCE = "maintenance"; // code of an error that a person is to see a
 const BUSY = "server_busy"; // code of an error after which a message is sent again
 const ACKNOWLEDGED_IN = 10_000; // milliseconds for a message posted
 const EVENT_IN = 25_000; // milliseconds without an event after which a stream is renewed
-const LOOK_EVERY = 3000; // milliseconds between two looks at what others have changed
 
 /** The server refused a message; the text is the server's error message. */
 export class Refused extends Error {}
@@ -29,7 +30,8 @@ export class Refused extends Error {}
  * `listener` has onEvent(turnId, event, position), onTurn(turnId), onState(isConnected),
  * onRenamed(conversationId), onQueue(), onBranches(), onDecided(questionId),
  * onOpenQuestions(questionIds) and checkSession(), a promise of whether the session has
- * ended; the page is then left. `changesURL` answers what others have changed.
+ * ended; the page is then left. `changesURL` answers what others have changed. What shows
+ * a change may return a promise of false where it did not succeed.
  */
 export function connect({ conversation, socketURL, turnsURL, changesURL, csrfToken, listener }) {
   const urls = { socketURL, turnsURL, changesURL };
@@ -44,7 +46,7 @@ class Connection {
 
   constructor(options) {
     this.#options = options;
-    this.#way = new SocketWay(options, this.#shared(), () => this.#fallBack());
+    this.#way = this.#socketWay();
     addEventListener("online", () => this.#way.wake());
     addEventListener("offline", () => options.listener.onState(false));
     this.#way.open();
@@ -79,9 +81,22 @@ class Connection {
     this.#way.arranged();
   }
 
+  #socketWay() {
+    return new SocketWay(this.#options, this.#shared(), () => this.#fallBack());
+  }
+
   #fallBack() {
     this.#way = new StreamWay(this.#options, this.#shared());
     this.#way.open();
+    const onOpen = (socket, data) => this.#goBack(socket, data);
+    new SocketTrials({ url: this.#options.socketURL, onOpen });
+  }
+
+  /** Goes on over a WebSocket that works again. */
+  #goBack(socket, data) {
+    this.#way.close();
+    this.#way = this.#socketWay();
+    this.#way.adopt(socket, data);
   }
 
   #shared() {
@@ -126,7 +141,9 @@ class SocketWay {
   #failures = 0;
   #wasOpen = false;
   #refusals = 0; // since the last frame
+  #isChecking = false;
   #timer = 0;
+  #ticking;
   #liveness = new Liveness({
     ping: () => this.#sendFrame({ type: "ping" }),
     lost: () => this.#dropped(),
@@ -136,13 +153,23 @@ class SocketWay {
     this.#options = options;
     this.#shared = shared;
     this.#giveUp = giveUp;
-    setInterval(() => this.#liveness.tick(), TICK);
+    this.#ticking = setInterval(() => this.#liveness.tick(), TICK);
   }
 
   open() {
     clearTimeout(this.#timer);
     this.#liveness.opening();
-    const socket = new WebSocket(this.#options.socketURL);
+    this.#use(new WebSocket(this.#options.socketURL));
+  }
+
+  /** Goes on with an open socket, of which this is the first frame. */
+  adopt(socket, data) {
+    this.#use(socket);
+    this.#opened();
+    this.#received(JSON.parse(data));
+  }
+
+  #use(socket) {
     this.#socket = socket;
     socket.onopen = () => socket === this.#socket && this.#opened();
     socket.onmessage = ({ data }) => {
@@ -210,7 +237,7 @@ class SocketWay {
       this.#shared.checkSession();
     }
     if (!this.#wasOpen && this.#failures >= ATTEMPTS) {
-      this.#giveUp();
+      this.#end();
       return;
     }
     this.#timer = setTimeout(() => this.open(), delay(this.#failures));
@@ -219,10 +246,18 @@ class SocketWay {
 
   /** Falls back on a network that has come to carry requests but no WebSockets. */
   async #checkRefused() {
-    const response = await fetch(this.#options.changesURL).catch(() => null);
-    this.#refusals = response?.ok ? this.#refusals + 1 : 0;
-    if (this.#refusals < REFUSALS) return;
+    if (this.#isChecking) return;
+    this.#isChecking = true;
+    const { values } = await readChanges(this.#options.changesURL);
+    this.#isChecking = false;
+    if (this.#socket?.readyState === WebSocket.OPEN) return;
+    this.#refusals = values ? this.#refusals + 1 : 0;
+    if (this.#refusals >= REFUSALS) this.#end();
+  }
+
+  #end() {
     clearTimeout(this.#timer);
+    clearInterval(this.#ticking);
     this.#liveness.closed();
     const socket = this.#socket;
     this.#socket = null;
@@ -284,41 +319,30 @@ class StreamWay {
   #failures = 0;
   #sending = false;
   #heardAt = 0;
-  #seen = {}; // what others may change, as it was at the last look
+  #isClosed = false;
+  #ticking;
+  #changes; // for what a WebSocket would have told
 
   constructor(options, shared) {
     this.#options = options;
     this.#shared = shared;
-    setInterval(() => this.#renewSilent(), TICK);
-    this.#lookAgain();
+    this.#ticking = setInterval(() => this.#renewSilent(), TICK);
+    const { changesURL: url, conversation } = options;
+    const onReached = (isReached) => this.#source || this.#report(isReached);
+    this.#changes = new Changes({ url, conversation, shared, onReached });
   }
 
-  /** Looks at intervals for what a WebSocket would have told. */
-  async #lookAgain() {
-    if (navigator.onLine) await this.#look();
-    setTimeout(() => this.#lookAgain(), LOOK_EVERY);
+  /** Another way goes on; what is being sent may end, for each message has its key. */
+  close() {
+    this.#isClosed = true;
+    clearInterval(this.#ticking);
+    this.#source?.close();
+    this.#source = null;
+    this.#changes.finish();
   }
 
-  async #look() {
-    const signal = AbortSignal.timeout(ACKNOWLEDGED_IN);
-    const response = await fetch(this.#options.changesURL, { signal }).catch(() => null);
-    if (response?.ok) this.#compare(await response.json());
-    else if (response?.status === 404) location.reload(); // the draft stays in the browser
-    else if ([401, 403].includes(response?.status)) this.#shared.checkSession();
-    else if (!this.#source) this.#shared.onState(false); // else the stream reports it
-  }
-
-  #compare(now) {
-    const before = this.#seen;
-    this.#seen = now;
-    if (!this.#source) this.#shared.onState(true);
-    const { title, titles, branches, queue } = before;
-    const { conversation } = this.#options;
-    if (now.title !== title) this.#shared.onRenamed(conversation);
-    else if (now.titles !== titles) this.#shared.onRenamed(null);
-    if (now.branches !== branches) this.#shared.onBranches();
-    if (now.queue !== queue) this.#shared.onQueue();
-    this.#shared.onOpenQuestions(now.open_questions);
+  #report(isConnected) {
+    if (!this.#isClosed) this.#shared.onState(isConnected);
   }
 
   /** Opens a silent stream again, because it may be half open. */
@@ -330,7 +354,7 @@ class StreamWay {
   }
 
   open() {
-    this.#shared.onState(navigator.onLine);
+    this.#report(navigator.onLine);
     this.#next();
     this.#sendAll();
   }
@@ -364,7 +388,7 @@ class StreamWay {
 
   /** One stream at a time: turns of a conversation run one after another. */
   #next() {
-    if (this.#source) return;
+    if (this.#source || this.#isClosed) return;
     const [first] = this.#shared.following;
     if (!first) return;
     const [turnId, after] = first;
@@ -381,11 +405,11 @@ class StreamWay {
 
   #opened() {
     this.#failures = 0;
-    this.#shared.onState(true);
+    this.#report(true);
   }
 
   #received({ data, lastEventId }) {
-    if (!data) return; // EventSource's own "error" carries none
+    if (!data || this.#isClosed) return; // EventSource's own "error" carries none
     this.#heardAt = performance.now();
     const event = JSON.parse(data);
     const turnId = this.#turnId;
@@ -400,11 +424,11 @@ class StreamWay {
   #lost() {
     if (!this.#source) return;
     if (this.#source.readyState !== EventSource.CLOSED) {
-      this.#shared.onState(false); // it tries again by itself
+      this.#report(false); // it tries again by itself
       return;
     }
     this.#source = null;
-    this.#shared.onState(false);
+    this.#report(false);
     this.#shared.checkSession();
     this.#forgetDeleted(this.#turnId);
     setTimeout(() => this.#next(), delay(++this.#failures));
@@ -421,13 +445,13 @@ class StreamWay {
   async #sendAll() {
     if (this.#sending) return;
     this.#sending = true;
-    while (this.#shared.unsent.size) {
+    while (this.#shared.unsent.size && !this.#isClosed) {
       const [{ message }] = this.#shared.unsent.values();
       try {
         await this.#create(message);
-        this.#shared.onState(true);
+        this.#report(true);
       } catch {
-        this.#shared.onState(false);
+        this.#report(false);
         await new Promise((resolve) => setTimeout(resolve, delay(++this.#failures)));
       }
     }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, Page, Route, expect
 
 from tests.integration.browser.test_chat import (
     NO_SOCKETS,
@@ -33,10 +33,12 @@ pytestmark = [pytest.mark.browser, pytest.mark.slow]
 BLOCKED_LATER = """
 const Real = window.WebSocket;
 window.isBlocked = false;
+window.refused = 0;
 window.sockets = [];
 window.WebSocket = new Proxy(Real, {
   construct(Socket, given) {
     if (window.isBlocked) {
+      window.refused += 1;
       const refused = { readyState: 3, close() {} };
       setTimeout(() => refused.onclose?.({ code: 1006 }), 0);
       return refused;
@@ -49,12 +51,33 @@ window.WebSocket = new Proxy(Real, {
 """
 
 
+#: `setHidden(true)` makes the page act as in a tab behind others.
+HIDEABLE = """
+window.setHidden = (isHidden) => {
+  const configurable = true;
+  Object.defineProperty(document, "hidden", { get: () => isHidden, configurable });
+  document.dispatchEvent(new Event("visibilitychange"));
+};
+"""
+LOOKS = re.compile(r"/changes/$")
+
+
 def blocked(open_page: Open) -> Page:
     """A chat with one answer, whose page gets no WebSocket."""
     page = open_page("/", NO_SOCKETS)
     send_message(page, "/echo one")
     expect_end(page)
     return page
+
+
+def wait_until(page: Page, condition: str) -> None:
+    """`Page.wait_for_function` needs eval, which the pages' policy forbids."""
+    page.evaluate(
+        f"""() => new Promise((resolve) => {{
+          const look = () => ({condition}) ? resolve() : setTimeout(look, 20);
+          look();
+        }})"""
+    )
 
 
 def test_messages_and_titles_of_another_device_arrive(open_page: Open):
@@ -132,7 +155,7 @@ def test_a_page_goes_on_when_its_network_begins_to_refuse_sockets(open_page: Ope
     send_message(page, "/echo one")
     expect_end(page)
     page.reload()
-    page.wait_for_function("sockets[0]?.readyState === 1")
+    wait_until(page, "sockets[0]?.readyState === 1")
     page.evaluate("isBlocked = true; sockets[0].close()")
     other = open_page(chat_address(page))
     send_message(other, "/echo from elsewhere")
@@ -140,3 +163,129 @@ def test_a_page_goes_on_when_its_network_begins_to_refuse_sockets(open_page: Ope
     expect(page.locator("#banner")).to_be_hidden()
     send_message(page, "/echo from here")
     expect(answer(page)).to_have_text("from here")
+
+
+def test_a_page_looks_on_after_answers_of_a_captive_portal(open_page: Open):
+    page = blocked(open_page)
+    portal = "<!doctype html><title>Sign in to this network</title>"
+    page.route(
+        LOOKS, lambda route: route.fulfill(content_type="text/html", body=portal)
+    )
+    with page.expect_response(LOOKS), page.expect_response(LOOKS):
+        pass
+    expect(page.locator("#banner")).to_be_visible()
+    page.unroute(LOOKS)
+    send_message(open_page(chat_address(page)), "/echo from elsewhere")
+    expect(answer(page)).to_have_text("from elsewhere")
+    expect(page.locator("#banner")).to_be_hidden()
+
+
+def test_a_change_that_could_not_be_shown_is_shown_later(open_page: Open):
+    page = blocked(open_page)
+    broken: list[str] = []
+
+    def break_first(route: Route) -> None:
+        if len(broken) == 2:
+            route.fallback()
+            return
+        broken.append(route.request.url)
+        route.fulfill(content_type="text/html", body="<p>Nothing here</p>")
+
+    page.route(re.compile(r"/chat/[^/]+/\?branch="), break_first)
+    send_message(open_page(chat_address(page)), "/echo from elsewhere")
+    expect(answer(page)).to_have_text("from elsewhere")
+    assert len(broken) == 2
+
+
+def test_a_page_obeys_who_wants_to_be_left_alone_and_shows_no_lost_connection(
+    browser: Browser, shared_server: ServerProcess
+):
+    with signed_in(browser, shared_server) as context:
+        page = watched(context, shared_server.url, [])
+        page.add_init_script(NO_SOCKETS)
+        page.goto("/")
+        send_message(page, "/echo one")
+        expect_end(page)
+        page.clock.install()
+        looks: list[str] = []
+
+        def refuse(route: Route) -> None:
+            looks.append(route.request.url)
+            route.fulfill(status=429, headers={"Retry-After": "120"}, json={})
+
+        with page.expect_response(lambda seen: seen.status == 429):
+            page.route(LOOKS, refuse)
+            page.clock.run_for(4_000)
+        page.clock.run_for(90_000)
+        page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
+        page.clock.run_for(20_000)
+        assert len(looks) == 1
+        expect(page.locator("#banner")).to_be_hidden()
+        with page.expect_response(LOOKS):
+            page.clock.run_for(20_000)
+
+
+def test_a_hidden_tab_looks_rarely_and_at_once_when_it_is_shown(open_page: Open):
+    page = open_page("/", NO_SOCKETS + HIDEABLE)
+    send_message(page, "/echo one")
+    expect_end(page)
+    page.clock.install()
+    page.evaluate("setHidden(true)")
+    page.clock.run_for(10_000)  # a look that was due
+    looks: list[str] = []
+    page.on("request", lambda sent: LOOKS.search(sent.url) and looks.append(sent.url))
+    page.clock.run_for(119_000)
+    assert len(looks) <= 2
+    with page.expect_response(LOOKS):
+        page.evaluate("setHidden(false)")
+        page.clock.run_for(100)
+
+
+def test_sockets_that_work_again_are_used_and_no_event_is_lost_or_doubled(
+    open_page: Open,
+):
+    page = open_page("/", BLOCKED_LATER)
+    send_message(page, "/echo one")
+    expect_end(page)
+    page.reload()
+    wait_until(page, "sockets[0]?.readyState === 1")
+    page.clock.install()
+    page.evaluate("isBlocked = true; sockets[0].close()")
+    other = open_page(chat_address(page))
+    send_message(other, f"/long {3 * NUMBERS}")
+    expect(answer(page)).to_contain_text("1 2 3")
+    page.evaluate("isBlocked = false")
+    page.clock.fast_forward("05:00")
+    wait_until(page, "sockets[1]?.readyState === 1")
+    expect(answer(page)).not_to_contain_text(str(3 * NUMBERS))  # the answer runs on
+    expect_end(page)
+    numbers = " ".join(str(number) for number in range(1, 3 * NUMBERS + 1))
+    expect(answer(page)).to_have_text(numbers)
+    page.route(LOOKS, lambda route: route.abort("internetdisconnected"))
+    send_message(other, "/echo over the socket")
+    expect(answer(page)).to_have_text("over the socket")
+    send_message(page, "/echo from here")
+    expect(answer(page)).to_have_text("from here")
+    expect(page.locator(".turn")).to_have_count(4)
+
+
+def test_a_page_checks_once_at_a_time_whether_its_network_refuses_sockets(
+    open_page: Open,
+):
+    page = open_page("/", BLOCKED_LATER)
+    send_message(page, "/echo one")
+    expect_end(page)
+    page.reload()
+    wait_until(page, "sockets[0]?.readyState === 1")
+    waiting_checks: list[Route] = []
+    page.route(LOOKS, lambda route: waiting_checks.append(route))
+    page.evaluate("isBlocked = true; sockets[0].close()")
+    wait_until(page, "refused >= 4")
+    assert len(waiting_checks) == 1
+    page.evaluate("isBlocked = false")
+    wait_until(page, "sockets[1]?.readyState === 1")
+    waiting_checks[0].continue_()
+    page.unroute(LOOKS)
+    send_message(page, "/echo from here")
+    expect(answer(page)).to_have_text("from here")
+    assert page.evaluate("sockets.length") == 2
