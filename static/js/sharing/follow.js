@@ -4,6 +4,7 @@
 // nothing while that is the newest. Turns that did not change stay as they are.
 
 import { $, announce } from "../dom.js";
+import { Rounds, restOf } from "../polling/rounds.js";
 import { gettext } from "../texts.js";
 import { localiseTimes } from "../times.js";
 
@@ -12,33 +13,32 @@ const LATER = 5000;
 const RARELY = 30_000; // for a snapshot, which can only end
 const NEAR = 96; // pixels from the end that count as being there
 
-let timer = 0;
+const ANSWERED_IN = 30_000; // milliseconds; a long conversation is a large page
+const REST = 30; // seconds after a refusal that names no time
 
 export function followShared() {
-  plan();
-  document.addEventListener("visibilitychange", () => document.hidden || look());
+  const every = "live" in main().dataset ? LATER : RARELY;
+  const rounds = new Rounds({ look: () => look(rounds), every });
+  rounds.plan();
 }
 
 const main = () => $("#conversation");
 
-function plan(wait = "live" in main().dataset ? LATER : RARELY) {
-  clearTimeout(timer);
-  timer = setTimeout(look, wait);
-}
-
-async function look() {
-  clearTimeout(timer);
-  if (document.hidden) return; // it looks when it is shown again
-  if (isSelecting()) return plan();
+/** Milliseconds until the next look, if they are unlike the usual ones. */
+async function look(rounds) {
+  if (document.hidden || isSelecting()) return;
   const url = new URL(location.href);
   url.searchParams.set("state", main().dataset.state);
-  const response = await fetch(url).catch(() => null);
+  const signal = AbortSignal.timeout(ANSWERED_IN);
+  const response = await fetch(url, { signal }).catch(() => null);
   if (response?.redirected || response?.status === 404) return location.reload();
-  if (response?.status === 429) return plan(1000 * (response.headers.get("Retry-After") || 30));
-  if (response?.status !== 200) return plan();
-  const page = new DOMParser().parseFromString(await response.text(), "text/html");
+  if (response?.status === 429) rounds.rest(restOf(response) || REST);
+  if (response?.status !== 200) return;
+  const text = await response.text().catch(() => ""); // the network breaks off
+  const page = new DOMParser().parseFromString(text, "text/html");
+  if (!$("#conversation", page) || !$("h1", page)) return; // that of a captive portal
   show(page);
-  plan(SOON);
+  return SOON;
 }
 
 function isSelecting() {

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, Page, Route, expect
 
 from tests.conftest import StartServer
 from tests.integration.browser.test_chat import (
@@ -152,3 +153,40 @@ def test_a_snapshot_never_shows_what_follows(scene: Scene):
         reader.clock.fast_forward("01:00")
     assert looked.value.status == 204
     expect(reader.locator(".turn")).to_have_count(1)
+
+
+def test_what_is_no_page_of_the_link_does_not_end_the_looks(scene: Scene):
+    writer, reader = scene.writer, scene.reader
+    reader.goto(share(writer, "also what follows"))
+    portal = "<!doctype html><h1>Sign in to this network</h1>"
+    looks = re.compile(r"state=")
+    reader.route(
+        looks, lambda route: route.fulfill(content_type="text/html", body=portal)
+    )
+    with reader.expect_response(looks), reader.expect_response(looks):
+        pass
+    expect(reader.locator(".turn")).to_have_count(1)
+    reader.unroute(looks)
+    send_message(writer, "and on")
+    expect(reader.locator(".turn")).to_have_count(2)
+    assert scene.faults == []
+
+
+def test_one_look_at_a_time_however_often_the_page_is_shown(scene: Scene):
+    writer, reader = scene.writer, scene.reader
+    reader.goto(share(writer, "also what follows"))
+    waiting_looks: list[Route] = []
+    looks = re.compile(r"state=")
+    reader.route(looks, lambda route: waiting_looks.append(route))
+    show = "document.dispatchEvent(new Event('visibilitychange'))"
+    with reader.expect_request(looks):
+        reader.evaluate(show)
+    reader.evaluate(show)
+    reader.evaluate(show)
+    send_message(writer, "and on")
+    expect_end(writer)
+    assert len(waiting_looks) == 1
+    waiting_looks[0].continue_()
+    reader.unroute(looks)
+    expect(reader.locator(".turn")).to_have_count(2)
+    assert scene.faults == []
