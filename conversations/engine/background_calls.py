@@ -20,6 +20,7 @@ from django.db import Error as DatabaseError
 from conversations.engine import background_store as rows
 from conversations.engine.background_store import CallClaim, CallWork, ConcludedCall
 from conversations.engine.database.executor import Database
+from conversations.engine.runs.full_texts import send_to_bucket
 from llm.telemetry import log_context
 from tools.execute import CallOutcome, CallProgress, execute, format_trace
 from tools.loop.late_results import poll_for
@@ -178,6 +179,7 @@ class BackgroundCalls:
         concluded = await self._write_with_retries(rows.conclude, claim, outcome)
         if concluded is not None:
             self.dispatch_result(concluded)
+            send_to_bucket(concluded.conversation_id, [outcome])
 
     def dispatch_result(self, concluded: ConcludedCall) -> None:
         """Deliver a stored result to the model. Call it on the engine's loop."""

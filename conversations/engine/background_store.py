@@ -8,6 +8,7 @@ conversation, or in a new one. Synchronous; each function is one transaction.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -34,6 +35,7 @@ from conversations.models import (
 )
 from conversations.turns import queue
 from conversations.turns.attachments import discard, store_texts
+from conversations.turns.file_storage import are_local
 from llm.db.durable_commit import sync_on_commit
 from llm.wire.items import Item as ItemPayload
 from tools.execute import CallOutcome
@@ -284,14 +286,16 @@ def _conclude(
     calls: QuerySet[ToolCall], pk: int, outcome: CallOutcome
 ) -> ConcludedCall | None:
     conversation = Conversation.objects.get(turns__tool_calls=pk)
-    texts = store_texts(conversation.pk, [outcome])
-    with transaction.atomic():
-        concluded = _write_outcome(calls, conversation, outcome)
-        if concluded is not None:
+    texts = store_texts(conversation.pk, [outcome]) if are_local() else []
+    with ExitStack() as rollback:
+        rollback.callback(discard, texts)
+        with transaction.atomic():
+            concluded = _write_outcome(calls, conversation, outcome)
+            if concluded is None:
+                return None
             for text in texts:
                 text.save(force_insert=True)
-    if concluded is None:
-        discard(texts)
+        rollback.pop_all()
     return concluded
 
 

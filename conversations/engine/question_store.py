@@ -25,7 +25,6 @@ from conversations.engine.turn_store import (
     PreparedWrite,
     TurnProgress,
     prepare_write,
-    write_transaction,
 )
 from conversations.models import AlreadyDecided, Question, ToolCall, Turn
 from llm.wire.items import Item as ItemPayload
@@ -62,7 +61,7 @@ def suspend(
     can continue at once. Raises StaleEpoch.
     """
     write = prepare_write(claim, progress)
-    with write_transaction(progress.items):
+    with write.transaction():
         return _suspend(claim, progress, new_questions, write, seconds_left)
 
 

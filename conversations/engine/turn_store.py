@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from itertools import chain
@@ -41,7 +41,8 @@ from conversations.models import (
 )
 from conversations.models.turn import increment_rewritten
 from conversations.turns import queue
-from conversations.turns.attachments import store_texts
+from conversations.turns.attachments import discard, store_texts
+from conversations.turns.file_storage import are_local
 from llm.db.compiled_inserts import CompiledInsert, Statement
 from llm.db.durable_commit import sync_on_commit
 from llm.db.statements import allow_long_idle
@@ -149,7 +150,7 @@ def advance(claim: Claim, progress: TurnProgress) -> None:
     if progress.items or progress.outcomes:
         changed["claims_until_progress"] = claim.claims
     began = time.monotonic()
-    with write_transaction(progress.items):
+    with write.transaction():
         if progress.is_durable:
             sync_on_commit()
         write.change_turn(changed)
@@ -166,7 +167,7 @@ def finish(claim: Claim, ending: Ending) -> list[str]:
     if ending.status == Turn.Status.COMPLETED and ending.progress.ended_output is None:
         raise NotEnded("its last provider call is not on record as ended")
     write = prepare_write(claim, ending.progress)
-    with write_transaction(ending.progress.items):
+    with write.transaction():
         return _finish(claim, ending, write)
 
 
@@ -252,9 +253,19 @@ class PreparedWrite:
     claim: Claim
     progress: TurnProgress
     calls: Sequence[ModelCall]
-    texts: Sequence[Attachment] = ()  # full outputs of calls, whose files are stored
+    #: Full outputs of calls, whose files are stored; those of a bucket come later.
+    texts: Sequence[Attachment] = ()
     dependent: Sequence[Statement] = ()  # the statements of items and calls, if few
     write_items: Callable[[], None] | None = None  # if many
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """The transaction of the write. If it fails, the files of texts are deleted."""
+        with ExitStack() as rollback:
+            rollback.callback(discard, self.texts)
+            with write_transaction(self.progress.items):
+                yield
+            rollback.pop_all()
 
     def change_turn(self, changed: Mapping[str, Any]) -> None:
         """Change columns of the claimed turn, and write what is new. Raises
@@ -300,13 +311,17 @@ def prepare_write(
     for call in calls:
         if call.recording is not None:
             call.recording.pack()
+    write_items = None if dependent else _write_items.prepare(*items)
+    texts: Sequence[Attachment] = ()
+    if progress.outcomes and are_local():
+        texts = store_texts(claim.conversation_id, progress.outcomes)
     return PreparedWrite(
         claim=claim,
         progress=progress,
         calls=calls,
-        texts=store_texts(claim.conversation_id, progress.outcomes),
+        texts=texts,
         dependent=dependent,
-        write_items=None if dependent else _write_items.prepare(*items),
+        write_items=write_items,
     )
 
 

@@ -21,7 +21,7 @@ from typing import Any
 from django.conf import settings
 from django.contrib.auth import get_user_model
 from django.core.files.base import ContentFile, File
-from django.db import transaction
+from django.db import DatabaseError, transaction
 from django.db.models import Q, Sum
 from django.utils.translation import gettext as _
 
@@ -164,24 +164,40 @@ def store_texts(
     Called before the transaction, which a slow storage would hold open. A result is
     not lost because its file cannot be stored.
     """
-    rows = []
-    for outcome in outcomes:
-        if outcome.full_text is None or outcome.state == "background":
-            continue
-        content = outcome.full_text.encode()
-        row = Attachment(
-            conversation_id=conversation_id,
-            name=f"{outcome.call_id}.txt",
-            content_type=TEXT,
-            size=len(content),
-        )
-        try:
-            store(row, f"{row.pk}.txt", ContentFile(content))
-        except FilesUnavailable:
-            logger.warning("the full output of %s is not stored", outcome.call_id)
-        else:
-            rows.append(row)
+    rows: list[Attachment] = []
+    with ExitStack() as rollback:
+        rollback.callback(discard, rows)
+        for outcome in outcomes:
+            if outcome.full_text is None or outcome.state == "background":
+                continue
+            content = outcome.full_text.encode()
+            row = Attachment(
+                conversation_id=conversation_id,
+                name=f"{outcome.call_id}.txt",
+                content_type=TEXT,
+                size=len(content),
+            )
+            try:
+                store(row, f"{row.pk}.txt", ContentFile(content))
+            except FilesUnavailable:
+                logger.warning("the full output of %s is not stored", outcome.call_id)
+            else:
+                rows.append(row)
+        rollback.pop_all()
     return rows
+
+
+def save_texts(conversation_id: str, outcomes: Iterable[CallOutcome]) -> None:
+    """Store the full outputs of calls whose results are committed, and their rows."""
+    rows = store_texts(conversation_id, outcomes)
+    try:
+        with transaction.atomic():
+            for row in rows:
+                row.save(force_insert=True)
+    except DatabaseError as exc:  # the conversation may be erased
+        text = "%d full outputs are not stored: %s"
+        logger.warning(text, len(rows), type(exc).__name__)
+        discard(rows)
 
 
 def check_inline_quota(owner_id: Any, items: Iterable[ItemPayload]) -> None:

@@ -6,6 +6,7 @@ They are no threads of the database, where other turns would wait behind them.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
@@ -13,6 +14,9 @@ from typing import ParamSpec, TypeVar
 
 from django.db import connections
 
+from tools.execute import format_trace
+
+logger = logging.getLogger(__name__)
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -29,6 +33,22 @@ def run_on_file_thread(
         try:
             return function(*args, **kwargs)
         finally:
-            connections.close_all()  # few calls open one: those that fail
+            connections.close_all()  # few calls open one
 
     return asyncio.wrap_future(_threads.submit(copy_context().run, call))
+
+
+def begin_on_file_thread(
+    function: Callable[P, object], *args: P.args, **kwargs: P.kwargs
+) -> None:
+    """For what nobody waits for; it is completed after the end of the event loop."""
+
+    def call() -> None:
+        try:
+            function(*args, **kwargs)
+        except Exception as exc:
+            logger.error("%s failed: %s", function.__name__, format_trace(exc))
+        finally:
+            connections.close_all()
+
+    _threads.submit(copy_context().run, call)

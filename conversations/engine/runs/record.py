@@ -21,6 +21,7 @@ from conversations.engine.loading.approvals import question_of, question_payload
 from conversations.engine.process import crash_points
 from conversations.engine.process.turn_metrics import count_turn
 from conversations.engine.runs.clock import TurnClock
+from conversations.engine.runs.full_texts import send_to_bucket
 from conversations.engine.runs.large_answer_limits import LargeAnswer
 from conversations.engine.runs.state import RunState
 from conversations.engine.runs.writes import RunWrites
@@ -86,7 +87,13 @@ class RunRecord:
     async def save_outcomes(
         self, outcomes: Sequence[CallOutcome], *, last: bool
     ) -> None:
-        await self._advance(outcomes=outcomes, items=last)
+        conversation_id = self.state.claim.conversation_id
+        try:
+            await self._advance(outcomes=outcomes, items=last)
+        except asyncio.CancelledError:  # the write continues
+            send_to_bucket(conversation_id, outcomes)
+            raise
+        send_to_bucket(conversation_id, outcomes)
         if any(outcome.accepted for outcome in outcomes):
             self.wake_background()
 

@@ -6,7 +6,7 @@ The bucket is moto's, over HTTP, behind a gate that can be shut.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
 import pytest
@@ -16,19 +16,30 @@ from django.db import transaction
 
 from conversations import engine
 from conversations.forms.folder_uploads import add_folder_file
-from conversations.models import Attachment, Conversation, Folder, Turn
+from conversations.models import (
+    Attachment,
+    Conversation,
+    FileDeletion,
+    Folder,
+    ToolCall,
+    Turn,
+)
 from conversations.turns import s3_storage
 from conversations.turns.attachments import (
     parts_for,
+    read_content,
     save_attachments,
+    save_texts,
     validate_files,
 )
-from llm.wire.deltas import FinishDelta, TextDelta
+from llm.wire.deltas import FinishDelta, TextDelta, ToolCallDelta
 from llm.wire.items import message, user_message
 from tests import s3
 from tests.conversations import files
 from tests.s3 import Gate, S3Server
 from tests.serving import free_port
+from tools.execute import CallOutcome
+from tools.execution.output import MAX_TEXT
 
 pytestmark = [
     pytest.mark.django_db(transaction=True),
@@ -169,3 +180,90 @@ async def test_without_its_file_a_turn_ends_with_a_clear_error(
     assert turn.error
     assert turn.error["code"] == "E_FILES_UNAVAILABLE"
     assert script.requests == []
+
+
+LONG = "x" * MAX_TEXT + "the end"
+CALL = [ToolCallDelta(0, "c1", "dig", "{}"), FinishDelta("tool_calls")]
+
+
+async def dig(context: Any, arguments: Any) -> str:
+    return LONG
+
+
+async def until(condition: Callable[[], Awaitable[bool]]) -> None:
+    while not await condition():
+        await asyncio.sleep(0)
+
+
+async def test_a_full_output_follows_its_result_into_the_bucket(
+    conversation: Conversation, gate: Gate, say: Any, offer: Any
+):
+    """Neither its turn nor another waits for the host."""
+    say(CALL, ANSWER)
+    offer(dig, blocking=True)
+    gate.shut()
+    turn = await begin(conversation, [])
+    assert (await end_of(turn)).status == "completed"
+    call = await ToolCall.objects.aget(turn=turn)
+    assert call.state == "completed"
+    assert call.output.startswith("xxx")
+    assert not await Attachment.objects.aexists()
+    await asyncio.to_thread(gate.await_request)
+    gate.open()
+    await until(Attachment.objects.aexists)
+    row = await Attachment.objects.aget()
+    assert (row.conversation_id, row.name) == (conversation.pk, "c1.txt")
+    content = await sync_to_async(read_content)(row)
+    assert content is not None
+    assert content.data.decode() == LONG
+
+
+async def test_that_of_a_call_in_the_background_does_too(
+    conversation: Conversation, gate: Gate, say: Any, offer: Any
+):
+    say(CALL, ANSWER)
+    offer(dig)
+    turn = await begin(conversation, [])
+    await end_of(turn)
+    await until(Attachment.objects.aexists)
+    row = await Attachment.objects.aget()
+    assert (row.conversation_id, row.name) == (conversation.pk, "c1.txt")
+    assert not await ToolCall.objects.in_background().aexists()
+
+
+async def test_a_result_is_not_lost_with_its_full_text(
+    conversation: Conversation,
+    gate: Gate,
+    settings: Any,
+    say: Any,
+    offer: Any,
+    caplog: pytest.LogCaptureFixture,
+):
+    script = say(CALL, ANSWER)
+    offer(dig, blocking=True)
+    settings.STORAGES = s3.storages(f"http://127.0.0.1:{free_port()}", "files")
+    turn = await begin(conversation, [])
+    assert (await end_of(turn)).status == "completed"
+    call = await ToolCall.objects.aget(turn=turn)
+    assert call.state == "completed"
+    assert "xxx" in str(script.requests[1].items)
+    await until(lambda: _is_logged(caplog, "the full output of c1 is not stored"))
+    assert not await Attachment.objects.aexists()
+
+
+async def _is_logged(caplog: pytest.LogCaptureFixture, words: str) -> bool:
+    return words in caplog.text
+
+
+@pytest.mark.parametrize("is_erased", [True, False])
+def test_a_text_without_its_conversation_leaves_no_file(
+    conversation: Conversation, gate: Gate, *, is_erased: bool
+):
+    """It was erased while the text was sent."""
+    pk = conversation.pk
+    if is_erased:
+        conversation.delete()
+    outcome = CallOutcome("c1", "completed", "be…", "", 0.0, "begin and end")
+    save_texts(pk, [outcome])
+    assert Attachment.objects.exists() is not is_erased
+    assert FileDeletion.objects.exists() is is_erased

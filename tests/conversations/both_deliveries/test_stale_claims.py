@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
+from django.conf import settings
 from django.db.models import Model
+from django.test import override_settings
 from django.utils import timezone
 
 from conversations.context import Rendering
@@ -30,7 +33,14 @@ from conversations.engine.turn_store import (
     FinishedModelCall,
     TurnProgress,
 )
-from conversations.models import Conversation, Item, Question, ToolCall, Turn
+from conversations.models import (
+    Attachment,
+    Conversation,
+    Item,
+    Question,
+    ToolCall,
+    Turn,
+)
 from conversations.models.preset import GatheredContext
 from llm import router
 from llm.http.client import ProviderCall
@@ -42,12 +52,13 @@ from tools.registry import Accepted
 
 pytestmark = pytest.mark.django_db
 
+LONG = CallOutcome("c1", "completed", "gold", "", 0.0, full_text="gold and more")
 PROGRESS = TurnProgress(
     items=[(message("assistant", "Too late"), None, 5)],
     first_position=1,
     last_sequence=5,
     executing=[{"type": "function_call", "call_id": "c2", "name": "dig"}],
-    outcomes=[CallOutcome("c1", "completed", "gold", "", 0.0)],
+    outcomes=[LONG],
     ended_output=1,
 )
 ENDING = Ending(
@@ -69,9 +80,21 @@ WRITES: dict[str, Callable[[Claim], object]] = {
 }
 
 
-def rows() -> list[dict[str, Any]]:
-    models: list[type[Model]] = [Turn, Item, ToolCall, Question, GatheredContext]
-    return [row for model in models for row in model._default_manager.values()]
+MODELS: list[type[Model]] = [
+    *(Turn, Item, ToolCall, Question, GatheredContext, Attachment)
+]
+
+
+@pytest.fixture(autouse=True)
+def media(tmp_path: Path) -> Iterator[None]:
+    with override_settings(MEDIA_ROOT=tmp_path):
+        yield
+
+
+def rows() -> list[Any]:
+    """And the stored files, which full outputs of calls are."""
+    found = [row for model in MODELS for row in model._default_manager.values()]
+    return [*found, *(path for path in settings.MEDIA_ROOT.rglob("*.txt"))]
 
 
 def a_running_turn(conversation: Conversation) -> Claim:
@@ -202,9 +225,7 @@ CALL_WRITES: dict[str, Callable[[CallClaim], object]] = {
     "renew": lambda claim: background_store.renew({claim: "half done"}),
     "accept": lambda claim: background_store.record_accepted(claim, Accepted("t")),
     "release": lambda claim: background_store.release([claim]),
-    "conclude": lambda claim: background_store.conclude(
-        claim, CallOutcome("c1", "completed", "gold", "", 0.0)
-    ),
+    "conclude": lambda claim: background_store.conclude(claim, LONG),
 }
 
 

@@ -36,7 +36,6 @@ from conversations.turns import s3_storage
 from conversations.turns.attachments import (
     read_content,
     save_attachments,
-    store_texts,
     validate_files,
 )
 from conversations.turns.file_deletion import delete_noted
@@ -46,7 +45,6 @@ from tests.conversations import files
 from tests.conversations.scene import a_model, a_user, program, signed_in
 from tests.s3 import Bucket, S3Server
 from tests.serving import free_port
-from tools.execute import CallOutcome
 
 pytestmark = [
     pytest.mark.django_db,
@@ -385,11 +383,6 @@ def test_a_page_says_so_in_words(outage: Attachment, ada: Any):
     assert answer.status_code == 503
     assert "Stored files cannot be reached" in answer.content.decode()
     assert outage.conversation.turns.count() == 0
-
-
-def test_a_result_is_not_lost_with_its_full_text(outage: Attachment):
-    outcome = CallOutcome("call_1", "completed", "be…", "", 0.0, "begin and end")
-    assert store_texts(outage.conversation_id, [outcome]) == []
 
 
 def test_an_export_breaks_off_rather_than_lack_a_file(outage: Attachment):
