@@ -96,11 +96,14 @@ class Gate:
         self._sockets: list[socket.socket] = []
         self._is_open = Event()
         self._is_open.set()
+        self._method = b""
         self._waiting = Semaphore(0)
         self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
         Thread(target=self._accept, daemon=True).start()
 
-    def shut(self) -> None:
+    def shut(self, method: str = "") -> None:
+        """For requests with this method only, if one is named."""
+        self._method = method.encode()
         self._is_open.clear()
 
     def open(self) -> None:
@@ -108,7 +111,7 @@ class Gate:
 
     def await_request(self) -> None:
         """Return once a request waits for the gate."""
-        assert self._waiting.acquire(timeout=60), "nobody has asked"
+        assert self._waiting.acquire(timeout=20), "nobody has asked"
 
     def close(self) -> None:
         self.open()
@@ -129,7 +132,7 @@ class Gate:
     def _pump(self, source: socket.socket, to: socket.socket) -> None:
         with suppress(OSError):
             while data := source.recv(65536):
-                if not self._is_open.is_set():
+                if not self._is_open.is_set() and data.startswith(self._method):
                     self._waiting.release()
                     self._is_open.wait()
                 to.sendall(data)

@@ -326,7 +326,13 @@ class _Run:
             document = parley.read(value)
             key, program = f"parley:{document.id}", "parley"
             id, left_out = document.id, document.left_out
-            write = partial(write_document, self._names, document, key)
+            write = partial(
+                write_document,
+                self._names,
+                document,
+                key,
+                note_progress=self._renew_sometimes,
+            )
         else:
             reader = next((each for each in _SOURCES if each.recognises(value)), None)
             if reader is None:
@@ -382,6 +388,13 @@ class _Run:
         """Save the progress, so that no other process takes the import over."""
         if time.monotonic() - self._saved_at >= SAVE_INTERVAL:
             self._save()
+
+    def _renew_sometimes(self) -> None:
+        """Like `_save_sometimes`, within a step, which the position would pass."""
+        if time.monotonic() - self._saved_at >= SAVE_INTERVAL:
+            self._saved_at = time.monotonic()
+            rows = ConversationImport.objects.filter(pk=self._row.pk)
+            rows.update(seen_at=timezone.now())
 
     def _save(self) -> None:
         row = self._row

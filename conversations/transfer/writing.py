@@ -26,6 +26,7 @@ from conversations.models.folder import MAX_FOLDERS, MAX_TAGS
 from conversations.models.preset import Preset
 from conversations.transfer.parley import (
     ReadConversation,
+    ReadFile,
     ReadTurn,
 )
 from conversations.transfer.parley_format import rename_files
@@ -182,12 +183,20 @@ def write_document(
     read: ReadConversation,
     key: str,
     note_written: Callable[[], None] = lambda: None,
+    note_progress: Callable[[], None] = lambda: None,
 ) -> None:
     """Like `write_source`, for a conversation of another Parley, or of another user.
-    Raises UploadRefused where its files exceed the user's quota."""
+    `note_progress` is called after each file. Raises UploadRefused where its files
+    exceed the user's quota, and FilesUnavailable."""
     stored: list[Attachment] = []
     with ExitStack() as rollback:
         rollback.callback(discard, stored)
+        _check_quota(names.owner, read)
+        # Before the transaction: PostgreSQL ends one that waits for a slow storage.
+        for file in read.files:
+            stored.append(row := _attachment(file))
+            store(row, row.pk, ContentFile(file.data))
+            note_progress()
         with transaction.atomic():
             _write_document(names, read, key, stored)
             note_written()
@@ -195,7 +204,7 @@ def write_document(
 
 
 def _write_document(
-    names: Names, read: ReadConversation, key: str, stored: list[Attachment]
+    names: Names, read: ReadConversation, key: str, stored: Sequence[Attachment]
 ) -> None:
     now = timezone.now()
     model = names.models.get(read.model or "")
@@ -212,7 +221,8 @@ def _write_document(
     )
     if read.tags:
         row.tags.set(names.tags(read.tags))
-    files = _write_files(row, read, stored)
+    _check_quota(names.owner, read)
+    files = _insert_files(row, read, stored)
     turns = list(_turn_rows(row, read.turns, names, read.at or now))
     _insert(_write_turn, turns)
     _insert(_write_item, _read_items(turns, read.turns, files))
@@ -234,23 +244,24 @@ def _missing_names(names: Names, read: ReadConversation) -> dict[str, Any] | Non
     return {**missing, **({"turns": turns} if turns else {})} or None
 
 
-def _write_files(
-    row: Conversation, read: ReadConversation, stored: list[Attachment]
+def _check_quota(owner: Any, read: ReadConversation) -> None:
+    if read.files:
+        check_quota(owner.pk, sum(len(file.data) for file in read.files))
+
+
+def _attachment(file: ReadFile) -> Attachment:
+    return Attachment(
+        name=file.name, content_type=file.content_type, size=len(file.data)
+    )
+
+
+def _insert_files(
+    row: Conversation, read: ReadConversation, stored: Sequence[Attachment]
 ) -> dict[str, str]:
     """New ids by the names in the document."""
-    if not read.files:
-        return {}
-    check_quota(row.owner_id, sum(len(file.data) for file in read.files))
     ids = {}
-    for file in read.files:
-        attachment = Attachment(
-            conversation=row,
-            name=file.name,
-            content_type=file.content_type,
-            size=len(file.data),
-        )
-        stored.append(attachment)
-        store(attachment, attachment.pk, ContentFile(file.data))
+    for file, attachment in zip(read.files, stored, strict=True):
+        attachment.conversation = row
         attachment.save(force_insert=True)
         if file.at:
             Attachment.objects.filter(pk=attachment.pk).update(created_at=file.at)

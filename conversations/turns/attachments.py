@@ -46,7 +46,6 @@ from conversations.turns.file_kinds import (
 )
 from conversations.turns.file_storage import FilesUnavailable
 from conversations.turns.virus_scan import scan
-from llm.db.statements import allow_long_idle
 from llm.wire.items import Item as ItemPayload
 from tools.execute import CallOutcome
 
@@ -122,27 +121,47 @@ def save_attachments(
     """Store the user's files in the conversation, by default those of its owner: rows
     and bytes of the files, or neither. Raises UploadRefused where other uploads have
     used up the quota since the files were validated."""
-    rows: list[Attachment] = []
-    owner_id = conversation.owner_id
-    user_id = owner_id if user is None else user.pk
     with ExitStack() as rollback:
+        rows = store_files(files)
         rollback.callback(discard, rows)
-        # Before the transaction: a slow storage would hold its locks.
-        allow_long_idle()  # of a transaction of the caller
-        for file in files:
-            rows.append(row := _row(conversation, file))
-            row.uploaded_by_id = None if user_id == owner_id else user_id
-            file.file.seek(0)
-            store(row, row.pk, file.file)
-        with transaction.atomic():
-            users = get_user_model().objects.select_for_update()
-            # The row lock serializes the user's uploads.
-            users.get(pk=user_id)
-            check_quota(user_id, sum(file.size for file in files))
-            for row in rows:
-                row.save(force_insert=True)
+        insert_stored(conversation, rows, user)
         rollback.pop_all()
     return rows
+
+
+def store_files(files: Sequence[ValidatedFile]) -> list[Attachment]:
+    """Write the bytes, all or none. Returns the rows for `insert_stored`, or to be
+    discarded. Not called within a transaction, whose locks a slow storage would
+    hold."""
+    rows: list[Attachment] = []
+    with ExitStack() as rollback:
+        rollback.callback(discard, rows)
+        for file in files:
+            row = Attachment(
+                name=file.name, content_type=file.content_type, size=file.size
+            )
+            rows.append(row)
+            file.file.seek(0)
+            store(row, row.pk, file.file)
+        rollback.pop_all()
+    return rows
+
+
+@transaction.atomic
+def insert_stored(
+    conversation: Conversation, rows: Sequence[Attachment], user: Any = None
+) -> None:
+    """Insert rows whose bytes are stored. Raises UploadRefused as `save_attachments`,
+    within a transaction that is then rolled back."""
+    owner_id = conversation.owner_id
+    user_id = owner_id if user is None else user.pk
+    users = get_user_model().objects.select_for_update()
+    users.get(pk=user_id)  # the row lock serializes the user's uploads
+    check_quota(user_id, sum(row.size for row in rows))
+    for row in rows:
+        row.conversation = conversation
+        row.uploaded_by_id = None if user_id == owner_id else user_id
+        row.save(force_insert=True)
 
 
 def store(row: StoredRow, name: str, content: File[bytes]) -> None:
@@ -312,15 +331,6 @@ def check_quota(owner_id: Any, more: int) -> None:
             "quota_exceeded",
             413,
         )
-
-
-def _row(conversation: Conversation, one: ValidatedFile) -> Attachment:
-    return Attachment(
-        conversation=conversation,
-        name=one.name,
-        content_type=one.content_type,
-        size=one.size,
-    )
 
 
 # File ids in items

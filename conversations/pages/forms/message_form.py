@@ -16,23 +16,26 @@ from django.utils.functional import cached_property
 from django.utils.translation import gettext_lazy as _
 
 from conversations import engine
+from conversations.access import maintenance, overload
 from conversations.models import (
     Attachment,
     BranchChoice,
     Conversation,
     Folder,
+    IdempotencyKey,
     SignedInSession,
     Turn,
 )
 from conversations.models.preset import Preset
 from conversations.pages.forms.chat_options_form import EFFORTS, with_effort
 from conversations.pages.forms.file_field import FilesField
-from conversations.pages.forms.turn_form import TurnForm, allowed_by
+from conversations.pages.forms.turn_form import KEY_FINGERPRINT, TurnForm, allowed_by
 from conversations.requests.branches import end_of_branch
 from conversations.turns.attachments import (
     discard,
+    insert_stored,
     parts_for,
-    save_attachments,
+    store_files,
 )
 from conversations.turns.branches import MAX_COMPARED, place_beside
 from conversations.turns.tool_choices import choose_tools
@@ -102,6 +105,7 @@ class MessageForm(TurnForm):
         self.folder_id = folder_id  # that the page's address names
         self.session_key = session_key
         self.files: Any = files or QueryDict()
+        self._stored: list[Attachment] = []  # not inserted yet
         field = self.fields["file"]
         assert isinstance(field, FilesField)
         field.owner_id = user.pk
@@ -248,24 +252,36 @@ class MessageForm(TurnForm):
         models = [model.pk for model in self.cleaned_data["compare"]]
         return [*super()._content_to_hash(items), *files, *models]
 
+    def _get_or_open(self, items: list[ItemPayload], key: str) -> tuple[Turn, bool]:
+        """Also stores the files: before the transaction, whose locks a slow storage
+        would hold."""
+        files = self.cleaned_data["file"]
+        keys = IdempotencyKey.objects
+        if not files or keys.find_turn(self.user, key, KEY_FINGERPRINT):
+            return super()._get_or_open(items, key)
+        overload.check_room()
+        maintenance.check_open()
+        with ExitStack() as rollback:
+            self._stored = store_files(files)
+            rollback.callback(discard, self._stored)
+            turn, is_new = super()._get_or_open(items, key)
+            if is_new:
+                rollback.pop_all()
+        return turn, is_new
+
     def _open_turn_in(
         self, conversation: Conversation, items: list[ItemPayload]
     ) -> Turn:
-        """Also stores the files, which must belong to a conversation."""
-        rows: list[Attachment] = []
-        with ExitStack() as rollback:
-            with transaction.atomic():
-                is_own = conversation.owner_id == self.user.pk
-                if self.cleaned_data["tools_shown"] and is_own:
-                    data: Any = self.data
-                    choose_tools(self.user, conversation, data.getlist("tool"))
-                if files := self.cleaned_data["file"]:
-                    rows = save_attachments(conversation, files, self.user)
-                    rollback.callback(discard, rows)
-                items = [_with_files(rows, item) for item in items]
-                turn = self._open_compared(conversation, items)
-            rollback.pop_all()
-        return turn
+        """Also inserts the files, which must belong to a conversation."""
+        with transaction.atomic():
+            is_own = conversation.owner_id == self.user.pk
+            if self.cleaned_data["tools_shown"] and is_own:
+                data: Any = self.data
+                choose_tools(self.user, conversation, data.getlist("tool"))
+            if self._stored:
+                insert_stored(conversation, self._stored, self.user)
+            items = [_with_files(self._stored, item) for item in items]
+            return self._open_compared(conversation, items)
 
     def _open_compared(
         self, conversation: Conversation, items: list[ItemPayload]

@@ -43,6 +43,8 @@ from llm.models import LanguageModel
 from llm.providers.demo import PROVIDER as DEMO
 from llm.wire.items import Item as ItemPayload
 
+KEY_FINGERPRINT = "page"  # a page's key has a hash of what is sent
+
 
 @dataclass(frozen=True, slots=True)
 class Retirement:
@@ -222,11 +224,15 @@ class TurnForm(forms.Form):
         where the message was sent and then removed from the queue.
         """
         items = self.items()
-        turn, _is_new = IdempotencyKey.objects.get_or_open(
-            self.user, self._key(items), "page", partial(self._open, items)
-        )
+        turn, _is_new = self._get_or_open(items, self._key(items))
         engine.submit(turn.pk, turn.conversation_id)
         return turn
+
+    def _get_or_open(self, items: list[ItemPayload], key: str) -> tuple[Turn, bool]:
+        """The turn with the key, and whether it is new."""
+        return IdempotencyKey.objects.get_or_open(
+            self.user, key, KEY_FINGERPRINT, partial(self._open, items)
+        )
 
     def _find_model(self, name: str) -> LanguageModel | None:
         known = next((m for m in self.models if m.public_name == name), None)

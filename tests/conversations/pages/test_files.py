@@ -108,11 +108,12 @@ def test_storage_that_runs_out_during_the_upload_is_reported(
     def full(*_: Any) -> None:
         raise UploadRefused("There is no more room.", "quota_exceeded", 413)
 
-    monkeypatch.setattr(message_form, "save_attachments", full)
+    monkeypatch.setattr(message_form, "insert_stored", full)
     response = web.post("/", form(("a.png", files.PNG)))
     assert response.status_code == 400
     assert "There is no more room." in read(response)
     assert not Conversation.objects.exists()
+    assert not stored_files(media)
 
 
 def test_a_failure_after_the_upload_leaves_no_files(
