@@ -111,13 +111,13 @@ class EvaluationsAdmin(DraftsAdmin):
             messages.error(request, _("The budget is a number of at least 0."))
             return redirect(page, pk)
         given = form.cleaned_data
-        # Without a draft the live version is what is asked anyway.
-        both = given["with_live"] and find_draft(preset) is not None
+        # Without a draft the live version is what is asked anyway, and only once.
+        names_live = given["with_live"] or find_draft(preset) is None
         try:
             run = EvaluationRun.begin(
                 found,
                 draft_content(preset),
-                live_content=preset.content() if both else None,
+                live_content=preset.content() if names_live else None,
                 budget=given["budget"],
                 created_by=request.user,
             )
@@ -139,7 +139,8 @@ class EvaluationsAdmin(DraftsAdmin):
                 (number, {row.side: row for row in rows})
                 for number, rows in groupby(answers, lambda row: row.number)
             ],
-            "has_live": run.live_content is not None,
+            "has_live": run.has_live,
+            "heading": _("Live version") if run.is_of_live else _("Draft"),
             "max_shown": MAX_SHOWN,
             "is_over": run.state not in EvaluationRun.UNFINISHED,
         }

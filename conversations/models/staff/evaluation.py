@@ -266,7 +266,7 @@ class EvaluationCase(models.Model):
 
 
 class EvaluationRun(models.Model):
-    """A set over a content, and over the live one beside it."""
+    """A set over a content, and over the live one beside it if that is another."""
 
     class State(models.TextChoices):
         QUEUED = "queued", _("queued")
@@ -319,6 +319,17 @@ class EvaluationRun(models.Model):
     def __str__(self) -> str:
         return f"{self.evaluation_set} {self.pk}"
 
+    @property
+    def is_of_live(self) -> bool:
+        """Whether the content was the live one: there was no draft, or an equal one."""
+        live = self.live_content
+        return live is not None and content_digest(live) == self.content_digest
+
+    @property
+    def has_live(self) -> bool:
+        """Whether the live version is asked beside the draft."""
+        return self.live_content is not None and not self.is_of_live
+
     @classmethod
     @transaction.atomic
     def begin(
@@ -342,7 +353,7 @@ class EvaluationRun(models.Model):
             judge=evaluation_set.judge,
             **fields,
         )
-        sides = ["draft", "live"] if run.live_content is not None else ["draft"]
+        sides = ["draft", "live"] if run.has_live else ["draft"]
         EvaluationAnswer.objects.bulk_create(
             EvaluationAnswer(run=run, number=number, case=case, side=side)
             for number, case in enumerate(cases, 1)

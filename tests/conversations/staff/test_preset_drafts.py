@@ -201,7 +201,13 @@ def test_without_a_draft_the_live_preset_is_asked_once(editor, preset):
     editor.post(run_url, {"budget": "1", "with_live": "on"})
     run = EvaluationRun.objects.get()
     assert run.content["instructions"] == "Live words."
-    assert run.live_content is None
+    assert [answer.side for answer in run.answers.all()] == ["draft"]
+    results = editor.get(page(preset, "runs_results", run.pk)).text
+    assert "Live version –" in results
+    assert "Draft –" not in results
+    EvaluationRun.objects.update(passed=False)
+    results = editor.get(page(preset, "runs_results", run.pk)).text
+    assert "The live version has not passed." in results
 
 
 @pytest.mark.parametrize(
