@@ -70,6 +70,7 @@ class SharedTurn:
     messages: Sequence[SharedMessage]
     blocks: Sequence[Block]
     note: str | Promise  # why the answer is not complete; "" if it is
+    is_growing: bool
 
     @property
     def version(self) -> str:
@@ -158,6 +159,7 @@ class _View:
             messages=[m for item in inputs if (m := self._message(item))],
             blocks=list(self._shown_blocks(blocks)),
             note=self._note(turn),
+            is_growing=not (self._link.is_snapshot or turn.is_finished),
         )
 
     def is_shown(self, item: Item) -> bool:

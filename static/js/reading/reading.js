@@ -64,7 +64,7 @@ function whenIdle(act) {
 }
 
 /** Improves what is complete in `root` and not improved yet. */
-function improve(root) {
+export function improve(root) {
   addCodeTools(root);
   addTableTools(root);
   typesetFormulas(root);

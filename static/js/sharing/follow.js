@@ -1,12 +1,13 @@
 // Follows a conversation behind a link: shows what is new, and leaves a link that ended.
 //
 // The page is fetched again with the state that it shows; the server answers with
-// nothing while that is the newest. Turns that did not change stay as they are.
+// nothing while that is the newest. What did not change stays as it is.
 
 import { $, announce } from "../dom.js";
 import { Rounds, restOf } from "../polling/rounds.js";
 import { gettext } from "../texts.js";
-import { localiseTimes } from "../times.js";
+import { improve } from "../reading/reading.js";
+import { showTurn } from "./turns.js";
 
 const SOON = 2000; // milliseconds after something new; more is likely to follow
 const LATER = 5000;
@@ -59,30 +60,13 @@ function show(page) {
 }
 
 function replaceTurns(transcript, fresh) {
-  const nodes = [...fresh.children].map((node) => unchanged(node) ?? adopted(node));
+  const nodes = [...fresh.children].map(showTurn);
   for (const node of [...transcript.children]) if (!nodes.includes(node)) node.remove();
   for (const [at, node] of nodes.entries()) {
     const there = transcript.children[at];
     if (there !== node) transcript.insertBefore(node, there ?? null);
   }
-}
-
-/** The turn that the page shows already, as the server has it now. */
-function unchanged({ id, dataset }) {
-  const shown = id && document.getElementById(id);
-  return shown && shown.dataset.version === dataset.version ? shown : null;
-}
-
-/** With the details open that the reader has opened. */
-function adopted(node) {
-  const shown = node.id && document.getElementById(node.id);
-  const made = document.adoptNode(node);
-  localiseTimes(made);
-  for (const old of shown ? shown.querySelectorAll("details[data-key][open]") : []) {
-    const same = made.querySelector(`details[data-key="${CSS.escape(old.dataset.key)}"]`);
-    if (same) same.open = true;
-  }
-  return made;
+  improve(transcript); // before it is painted
 }
 
 const turnsIn = (root) => root.querySelectorAll(".turn");

@@ -99,6 +99,57 @@ def test_what_follows_appears_as_the_link_shows_it(scene: Scene):
     assert scene.faults == []
 
 
+#: Counts code and formulas that leave the page.
+COUNT_LOST = """() => {
+  window.lost = 0;
+  new MutationObserver((records) => {
+    for (const node of records.flatMap((record) => [...record.removedNodes])) {
+      const isSeen = node.querySelector?.(".math, .code") ?? node.matches?.(".math");
+      if (isSeen) lost += 1;
+    }
+  }).observe(document.querySelector("#transcript"), { childList: true, subtree: true });
+}"""
+SAID = """spell First $a^2 + b^2$, then
+
+```python
+print("one")
+```
+
+{words}
+
+```mermaid
+graph TD; A-->B
+```
+
+At last $c_1$ and **done**."""
+
+
+def test_code_and_formulas_stay_while_the_answer_grows(scene: Scene):
+    writer, reader = scene.writer, scene.reader
+    scene.host.pause = 0.02
+    reader.goto(share(writer, "also what follows"))
+    expect(reader.locator(".turn")).to_have_count(1)
+    words = " ".join(f"word-{number}" for number in range(700))
+    send_message(writer, SAID.format(words=words))
+    shown = last(reader).locator(".answer")
+    shown.locator(".math").scroll_into_view_if_needed()
+    expect(shown.locator(".math.is-typeset")).to_have_count(1)
+    expect(shown.locator(".code-head [data-copy]")).to_have_count(1)
+    reader.evaluate(COUNT_LOST)
+    assert "word-699" not in shown.inner_text()
+    expect_end(writer)
+    expect(last(reader)).not_to_contain_text("Answering…")
+    shown.locator(".math").last.scroll_into_view_if_needed()
+    expect(shown.locator(".math").last).to_have_class(re.compile("is-typeset"))
+    expect(shown.locator("figure")).to_have_count(1)  # the diagram is drawn
+    expect(shown.locator(".code-head [data-copy]")).to_have_count(2)
+    expect(shown.locator("strong")).to_have_text("done")
+    assert shown.inner_text().count("word-") == 700
+    # The last block and the diagram's, each while it grew and once complete.
+    assert reader.evaluate("lost") <= 4
+    assert scene.faults == []
+
+
 def test_a_call_and_a_title_appear_and_what_was_opened_stays_open(scene: Scene):
     writer, reader = scene.writer, scene.reader
     link = share(

@@ -35,7 +35,8 @@ class ThinkingHost:
 
     A message with "calculate 1+1; 2+2" makes it call the calculator for each; one with
     "use NAME {…}" a tool of that name; "at length N" makes an answer of N words; "hold"
-    makes it stop in the middle of its answer until `go_on` is set.
+    makes it stop in the middle of its answer until `go_on` is set; "spell TEXT" makes
+    it say TEXT.
     """
 
     def __init__(self, pause: float = 0.01) -> None:
@@ -71,6 +72,10 @@ class ThinkingHost:
         if is_first and (calls := _calls(said, number)):
             for index, call in enumerate(calls):
                 yield {"tool_calls": [{"index": index, **call}]}
+            return
+        if spelled := re.search(r"spell (.+)", said, re.DOTALL):
+            for piece in re.findall(r"\s*\S+\s*", spelled[1]):
+                yield {"content": piece}
             return
         length = re.search(r"at length (\d+)", said)
         total = int(length[1]) if length else 12
