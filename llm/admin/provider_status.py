@@ -54,7 +54,9 @@ def statuses_of(providers: Iterable[Provider]) -> dict[int, ProviderStatus]:
 
 def _last_calls() -> Mapping[int, Mapping[str, Any]]:
     """The newest call of each provider that tells something, among the newest ones."""
-    columns = ["model__provider_id", "status", "error_code", "http_status"]
+    # A connection is tested before there are models; its call names the key alone.
+    columns = ["model__provider_id", "key__provider_id"]
+    columns += ["status", "error_code", "http_status"]
     rows: QuerySet[Any, Any] = ModelCall.objects.order_by("-id")
     rows = rows.values(*columns, "created_at", "purpose")[:NEWEST_CALLS]
     last: dict[int, Mapping[str, Any]] = {}
@@ -63,7 +65,8 @@ def _last_calls() -> Mapping[int, Mapping[str, Any]]:
         is_probe = row["purpose"] == ModelCall.Purpose.PROBE
         if row["status"] == "cancelled" or (is_probe and row["status"] == "failed"):
             continue
-        last.setdefault(row["model__provider_id"], row)
+        provider = row["model__provider_id"] or row["key__provider_id"]
+        last.setdefault(provider, row)
     return last
 
 

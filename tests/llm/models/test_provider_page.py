@@ -90,6 +90,22 @@ def test_the_light_tells_the_last_call_in_words(provider: Provider):
     assert light(provider)[0] == "works"
 
 
+def test_the_light_tells_a_test_before_there_are_models(provider: Provider):
+    provider.models.all().delete()
+    other = Provider.objects.create(name="Other", kind="groq")
+    other.keys.create(secret=PLANTED + "2")
+    for status, shown in (("failed", "fails"), ("completed", "works")):
+        ModelCall.objects.create(
+            key=provider.keys.get(),
+            provider_name=provider.name,
+            model_name="default",
+            status=status,
+            error_code="E_LLM_PROVIDER_DOWN" if status == "failed" else "",
+        )
+        assert light(provider)[0] == shown
+    assert light(other) == ("unknown", "")
+
+
 def test_a_failed_probe_and_a_cancelled_call_leave_the_light(provider: Provider):
     called(provider)
     called(provider, status="failed", purpose="probe", error_code="E_LLM_BAD_REQUEST")
