@@ -5,9 +5,12 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterable, Iterator
 from pathlib import Path, PurePosixPath
+from typing import Literal
 
+from django.apps import apps
 from django.core.files.base import File
 from django.core.files.storage import default_storage
+from django.db.models import FileField
 
 
 def list_names(folder: str = "") -> Iterator[str]:
@@ -42,20 +45,54 @@ def download(names: Iterable[str], folder: Path) -> int:
     return count
 
 
-def upload(folder: Path) -> Iterator[tuple[str, bool]]:
-    """Copy the folder's files into the storage; those that are there with the same size
-    are left as they are. Yields each name, and whether it was copied. Raises
-    OSError."""
+def upload(folder: Path) -> Iterator[str]:
+    """Copy the folder's files into the storage, over what is there. Yields each name.
+    Raises OSError."""
+    for path, name in _files_below(folder):
+        _save(path, name)
+        yield name
+
+
+def upload_missing(folder: Path) -> Iterator[Literal["copied", "known", "unnamed"]]:
+    """Copy those of the folder's files that a row names, unless the storage has them
+    with the same size. Yields what became of each file. Raises OSError.
+
+    It may run beside the server: a file that is erased during its copy is not brought
+    back. A row that is deleted after the second look has its file deleted too.
+    """
+    for path, name in _files_below(folder):
+        if not _is_named(name):
+            yield "unnamed"
+        elif _size_of(name) == path.stat().st_size:
+            yield "known"
+        else:
+            _save(path, name)
+            if _is_named(name):
+                yield "copied"
+            else:
+                default_storage.delete(name)
+                yield "unnamed"
+
+
+def _files_below(folder: Path) -> Iterator[tuple[Path, str]]:
     for path in sorted(folder.rglob("*")):
-        if not path.is_file() or path.is_symlink():
-            continue
-        name = path.relative_to(folder).as_posix()
-        if _size_of(name) == path.stat().st_size:
-            yield name, False
-            continue
-        with path.open("rb") as file:
-            default_storage.save(name, File(file, name))
-        yield name, True
+        if path.is_file() and not path.is_symlink():
+            yield path, path.relative_to(folder).as_posix()
+
+
+def _save(path: Path, name: str) -> None:
+    with path.open("rb") as file:
+        default_storage.save(name, File(file, name))
+
+
+def _is_named(name: str) -> bool:
+    """Whether a row of any model has the file."""
+    return any(
+        model._default_manager.filter(**{field.name: name}).exists()
+        for model in apps.get_models()
+        for field in model._meta.fields
+        if isinstance(field, FileField)
+    )
 
 
 def _size_of(name: str) -> int | None:

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import json
 import socket
+import sqlite3
 import subprocess
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
+from typing import Any
 
 import httpx
 import pytest
 
 from tests import s3
 from tests.conversations import files
-from tests.s3 import Bucket, S3Server
+from tests.s3 import Bucket, Gate, S3Server
 from tests.serving import BASE, PATIENCE, ServerProcess, free_port, manage
 
 pytestmark = pytest.mark.server
@@ -213,20 +218,166 @@ def test_a_backup_during_an_outage_says_that_it_failed(
     assert [each.suffix for each in (tmp_path / "b").iterdir()] == [".partial"]
 
 
-def test_existing_files_move_into_the_bucket(stopped: ServerProcess, bucket: Bucket):
-    for name, content in (("attachments/a", b"one"), ("folders/2026/b", b"two")):
+DATABASE = "parley.sqlite3"
+ROWS = """
+from conversations.models import *
+from django.contrib.auth.models import User
+ada = User.objects.create(username="ada")
+chat = Conversation.objects.create(owner=ada)
+folder = Folder.objects.create(owner=ada, name="Work")
+Attachment.objects.create(conversation=chat, name="a", size=3, file="attachments/a")
+FolderFile.objects.create(folder=folder, name="b", size=3, file="folders/2026/b")
+ConversationImport.objects.create(owner=ada, name="c", size=3, file="imports/c")
+"""
+
+
+@pytest.fixture
+def with_files(stopped: ServerProcess) -> ServerProcess:
+    """Files on the disk that rows name, and one that was erased."""
+    contents = ("one", "two", "and three", "erased")
+    names = ("attachments/a", "folders/2026/b", "imports/c", "attachments/erased")
+    for name, content in zip(names, contents, strict=True):
         path = stopped.data / "media" / name
-        path.parent.mkdir(parents=True)
-        path.write_bytes(content)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(content)
+    assert run(stopped, "shell", "-c", ROWS).returncode == 0
+    return stopped
+
+
+def test_existing_files_move_into_the_bucket(with_files: ServerProcess, bucket: Bucket):
     url = f"http://127.0.0.1:{free_port()}"
-    failed = run(stopped, "upload_files", S3_ENDPOINT_URL=url)
+    failed = run(with_files, "upload_files", S3_ENDPOINT_URL=url)
     assert failed.returncode != 0
     assert "Run the command again" in failed.stderr
-    assert "Copied 2 files; 0 were" in run(stopped, "upload_files").stdout
-    assert bucket.files() == {"attachments/a": b"one", "folders/2026/b": b"two"}
-    assert "Copied 0 files; 2 were" in run(stopped, "upload_files").stdout
-    assert (stopped.data / "media/attachments/a").exists()
+    done = run(with_files, "upload_files").stdout
+    assert "Copied 3 files; 0 were" in done
+    assert "1 files belong to nothing" in done
+    assert bucket.files() == {
+        "attachments/a": b"one",
+        "folders/2026/b": b"two",
+        "imports/c": b"and three",
+    }
+    assert "Copied 0 files; 3 were" in run(with_files, "upload_files").stdout
+    assert (with_files.data / "media/attachments/a").exists()
     refused = run(
-        stopped, "upload_files", S3_BUCKET="", S3_ENDPOINT_URL="", S3_REGION=""
+        with_files, "upload_files", S3_BUCKET="", S3_ENDPOINT_URL="", S3_REGION=""
     )
     assert "S3_BUCKET is not set" in refused.stderr
+
+
+def test_a_file_that_is_erased_during_its_copy_is_not_brought_back(
+    with_files: ServerProcess, bucket: Bucket, s3_server: S3Server
+):
+    gate = Gate(s3_server.url)
+    try:
+        gate.shut("PUT")
+        with ThreadPoolExecutor(1) as pool:
+            copying = pool.submit(
+                run, with_files, "upload_files", S3_ENDPOINT_URL=gate.url
+            )
+            gate.await_request()
+            with closing(sqlite3.connect(with_files.data / DATABASE)) as database:
+                database.execute("DELETE FROM conversations_attachment")
+                database.commit()
+            gate.open()
+            assert "Copied 2 files" in copying.result().stdout
+    finally:
+        gate.close()
+    assert sorted(bucket.files()) == ["folders/2026/b", "imports/c"]
+
+
+def test_a_restore_writes_each_file_whatever_its_size(
+    stopped: ServerProcess, bucket: Bucket, tmp_path: Path
+):
+    bucket.put("attachments/a", b"as it was")
+    assert run(stopped, "backup", str(tmp_path / "backups")).returncode == 0
+    (made,) = (tmp_path / "backups").iterdir()
+    bucket.put("attachments/a", b"damaged!!")
+    done = run(stopped, "restore", "--replace", str(made))
+    assert done.returncode == 0, done.stderr
+    assert bucket.files() == {"attachments/a": b"as it was"}
+
+
+def test_a_restore_that_the_bucket_stops_replaces_nothing(
+    stopped: ServerProcess, bucket: Bucket, tmp_path: Path
+):
+    """Not even the log of SQLite, in which the newest rows may be."""
+    bucket.put("attachments/a", b"one")
+    assert run(stopped, "backup", str(tmp_path / "backups")).returncode == 0
+    (made,) = (tmp_path / "backups").iterdir()
+    with closing(sqlite3.connect(stopped.data / DATABASE)) as database:
+        database.execute("PRAGMA journal_mode = WAL")
+        database.execute("CREATE TABLE newest (id)")
+        database.commit()
+        with refusing("PUT", bucket) as url:
+            failed = run(
+                stopped, "restore", "--replace", str(made), S3_ENDPOINT_URL=url
+            )
+        assert failed.returncode != 0
+        assert "The restore failed" in failed.stderr
+        with closing(sqlite3.connect(stopped.data / DATABASE)) as again:
+            assert again.execute("SELECT count(*) FROM newest").fetchone() == (0,)
+        assert (stopped.data / f"{DATABASE}-wal").exists()
+    assert bucket.files() == {"attachments/a": b"one"}
+
+
+def test_a_restore_says_what_the_bucket_did_not_delete(
+    stopped: ServerProcess, bucket: Bucket, tmp_path: Path
+):
+    bucket.put("attachments/a", b"one")
+    assert run(stopped, "backup", str(tmp_path / "backups")).returncode == 0
+    (made,) = (tmp_path / "backups").iterdir()
+    bucket.put("attachments/later", b"two")
+    with refusing("DELETE", bucket) as url:
+        done = run(stopped, "restore", "--replace", str(made), S3_ENDPOINT_URL=url)
+    assert done.returncode == 0, done.stderr
+    assert "still has 1 files" in done.stderr
+    assert run(stopped, "restore", "--replace", str(made)).returncode == 0
+    assert bucket.files() == {"attachments/a": b"one"}
+
+
+@contextmanager
+def refusing(method: str, bucket: Bucket) -> Iterator[str]:
+    """The way to the bucket of a key that lacks a right."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def answer(self) -> None:
+            body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            if self.command == method:
+                error = b"<Error><Code>AccessDenied</Code></Error>"
+                self._send(403, httpx.Headers(), error)
+                return
+            # Without "Host" of this server, and with the bytes as they were signed for.
+            found = httpx.request(
+                self.command,
+                bucket.url + self.path,
+                headers=dict(self.headers),
+                content=body,
+            )
+            self._send(found.status_code, found.headers, found.content)
+
+        def _send(self, status: int, headers: httpx.Headers, body: bytes) -> None:
+            self.send_response(status)
+            for name, value in headers.items():
+                if name.lower() not in ("connection", "server", "date"):
+                    self.send_header(name, value)
+            if "content-length" not in headers:
+                self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            if self.command != "HEAD":
+                self.wfile.write(body)
+
+        do_GET = do_PUT = do_HEAD = do_DELETE = do_POST = answer
+
+        def log_message(self, *_: Any) -> None:
+            """Print nothing."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = Thread(target=server.serve_forever, args=(0.01,))
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()

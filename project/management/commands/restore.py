@@ -8,7 +8,7 @@ import sqlite3
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
@@ -60,9 +60,14 @@ class Command(BaseCommand):
         with _report_refusals(), report_database_errors(), lock_data_folder():
             manifest = _check(folder)
             _refuse_what_is_there(replace)
-            _restore(folder, manifest)
+            left = _restore(folder, manifest)
             _migrate()
         self.stdout.write(f"Restored {folder}")
+        if left:
+            self.stderr.write(
+                f"The bucket still has {left} files of the server before, which could"
+                " not be deleted."
+            )
         if settings.REDIS_URL:
             self.stdout.write("Empty Redis (FLUSHDB) before you start the processes.")
 
@@ -135,7 +140,12 @@ def _sqlite_path() -> Path:
     return Path(connection.settings_dict["NAME"])
 
 
-def _restore(folder: Path, manifest: Manifest) -> None:
+def _restore(folder: Path, manifest: Manifest) -> int:
+    """The number of files of the server before that a bucket did not delete.
+
+    What may fail for a time comes before anything is replaced, so that the command may
+    be repeated: the bucket has the files of both until the database is exchanged.
+    """
     connection.close()
     with tempfile.TemporaryDirectory(prefix="restoring-", dir=settings.DATA) as name:
         staged = Path(name)
@@ -143,12 +153,21 @@ def _restore(folder: Path, manifest: Manifest) -> None:
         database = staged / DATABASES[manifest.vendor]
         if manifest.vendor == "sqlite":
             _check_sqlite(database)
-            _exchange(staged, database)
-            return
-        has_former = postgresql.has_tables()
-        with postgresql.setting_tables_aside() if has_former else nullcontext():
-            postgresql.restore_from(database)
-            _exchange(staged, None)
+        prefix = f"replaced-{timezone.now():%Y%m%d}-"
+        former = Path(tempfile.mkdtemp(prefix=prefix, dir=settings.DATA))
+        superseded: Sequence[str] = ()
+        if not are_local():
+            superseded = _fill_bucket(staged / "media", former / "media")
+        if manifest.vendor == "sqlite":
+            _exchange(staged, database, former)
+        else:
+            has_former = postgresql.has_tables()
+            with postgresql.setting_tables_aside() if has_former else nullcontext():
+                postgresql.restore_from(database)
+                _exchange(staged, None, former)
+        with suppress(OSError):  # it is not empty
+            former.rmdir()
+        return _delete(superseded)
 
 
 def _check_sqlite(path: Path) -> None:
@@ -158,42 +177,49 @@ def _check_sqlite(path: Path) -> None:
         raise BadBackup(f"its database is damaged: {result}")
 
 
-def _exchange(staged: Path, sqlite: Path | None) -> None:
-    """Move what is there into a new folder, and what is staged to where that was."""
-    prefix = f"replaced-{timezone.now():%Y%m%d}-"
-    former = Path(tempfile.mkdtemp(prefix=prefix, dir=settings.DATA))
+def _exchange(staged: Path, sqlite: Path | None, former: Path) -> None:
+    """Move what is there to `former`, and what is staged to where that was."""
     moves = [(staged / name, settings.DATA / name) for name in SECRETS]
-    if sqlite:
-        target = _sqlite_path()
-        moves.append((sqlite, target))
-        for suffix in ("-wal", "-shm"):  # of the database that is replaced
-            _set_aside(target.with_name(target.name + suffix), former)
     if are_local():
         # One by one: the folder of uploaded files may be a volume.
         for path in [*settings.MEDIA_ROOT.glob("*")]:
             _set_aside(path, former / "media")
         for path in (staged / "media").glob("*"):
             moves.append((path, settings.MEDIA_ROOT / path.name))
-    else:
-        _exchange_bucket(staged / "media", former / "media")
     for source, target in moves:
-        if source.exists():
-            _set_aside(target, former)
-            target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            shutil.move(source, target)
-    with suppress(OSError):  # it is not empty
-        former.rmdir()
+        _move(source, target, former)
+    if sqlite:
+        target = _sqlite_path()
+        for suffix in ("-wal", "-shm"):  # of the database that is replaced
+            _set_aside(target.with_name(target.name + suffix), former)
+        _move(sqlite, target, former)
 
 
-def _exchange_bucket(staged: Path, former: Path) -> None:
-    """Copy first what is there, then what is staged, and delete the rest at last: the
-    command may be repeated after an outage."""
+def _move(source: Path, target: Path, former: Path) -> None:
+    if source.exists():
+        _set_aside(target, former)
+        target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        shutil.move(source, target)
+
+
+def _fill_bucket(staged: Path, former: Path) -> Sequence[str]:
+    """Copy what is there to `former`, and what is staged into the bucket. Returns the
+    names of the other files there."""
     names = list(stored_files.list_names())
     stored_files.download(names, former)
-    brought = {name for name, _ in stored_files.upload(staged)}
+    brought = set(stored_files.upload(staged))
+    return [name for name in names if name not in brought]
+
+
+def _delete(names: Sequence[str]) -> int:
+    """The number of files that could not be deleted."""
+    left = 0
     for name in names:
-        if name not in brought:
+        try:
             default_storage.delete(name)
+        except OSError:
+            left += 1
+    return left
 
 
 def _set_aside(path: Path, former: Path) -> None:

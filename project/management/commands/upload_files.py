@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,8 @@ from project.backups import stored_files
 class Command(BaseCommand):
     help = (
         "Copy the uploaded files of the data folder into the bucket that S3_BUCKET"
-        " names. It may run beside the server and be repeated; it deletes nothing."
+        " names, those that a row names. It may run beside the server and be repeated;"
+        " it deletes nothing here."
     )
     requires_system_checks = []  # the test suite runs the checks
 
@@ -35,13 +37,19 @@ class Command(BaseCommand):
             )
         if not folder.is_dir():
             raise CommandError(f"There is no folder {folder}.")
-        copied = known = 0
+        count = Counter[str]()
         try:
-            for _name, is_new in stored_files.upload(folder):
-                copied, known = copied + is_new, known + (not is_new)
+            for outcome in stored_files.upload_missing(folder):
+                count[outcome] += 1
         except FilesUnavailable as exc:
             raise CommandError(
-                f"The bucket cannot be used ({exc.reason}), after {copied} files were"
-                " copied. Run the command again."
+                f"The bucket cannot be used ({exc.reason}), after {count['copied']}"
+                " files were copied. Run the command again."
             ) from exc
-        self.stdout.write(f"Copied {copied} files; {known} were there already.")
+        self.stdout.write(
+            f"Copied {count['copied']} files; {count['known']} were there already."
+        )
+        if count["unnamed"]:
+            self.stdout.write(
+                f"{count['unnamed']} files belong to nothing and were left out."
+            )
