@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import socket
 import sqlite3
 import subprocess
 from collections.abc import Callable, Iterator
@@ -143,26 +142,76 @@ def test_a_running_server_stores_reads_and_sends_files(
     assert web.get(f"/api/attachments/{row['id']}/").content == files.PNG
     [conversation] = web.get("/api/conversations/").json()["results"]
     part = {"type": "input_image", "file_id": row["id"]}
-    content = [part, {"type": "input_text", "text": "/echo seen"}]
-    turn = web.post(
-        f"/api/conversations/{conversation['id']}/turns/",
-        json={"input": [{"role": "user", "content": content}], "wait": True},
-    )
+    turn = ask(web, conversation["id"], part)
     assert turn.json()["status"] == "completed", turn.text
 
 
-def test_a_silent_host_blocks_nobody_else(program: Callable[..., httpx.Client]):
-    with socket.create_server(("127.0.0.1", 0)) as silent, ThreadPoolExecutor() as pool:
-        web = program(S3_ENDPOINT_URL=f"http://127.0.0.1:{silent.getsockname()[1]}")
-        uploading = pool.submit(upload, web)
-        connection, _ = silent.accept()  # the server waits for its answer
-        with connection:
-            assert web.get("/healthz").status_code == 200
-            assert web.get("/api/conversations/").status_code == 200
-            assert not uploading.done()
-        answer = uploading.result()
-        assert answer.status_code == 503
-        assert answer.json()["error"]["code"] == "files_unavailable"
+BO = """
+from django.contrib.auth.models import User
+User.objects.create_user("bo", password="bo-writes-too-1")
+"""
+
+
+def ask(web: httpx.Client, conversation: str, *parts: dict[str, str]) -> httpx.Response:
+    content = [*parts, {"type": "input_text", "text": "/echo seen"}]
+    body = {"input": [{"role": "user", "content": content}], "wait": True}
+    return web.post(f"/api/conversations/{conversation}/turns/", json=body)
+
+
+def send_form(page: httpx.Client) -> httpx.Response:
+    """A message with a picture, from the page of a new chat."""
+    token = page.cookies["csrftoken"]
+    fields = {"text": "/echo seen", "csrfmiddlewaretoken": token}
+    sent = {"file": ("photo.png", files.PNG)}
+    return page.post("/", data=fields, files=sent, headers={"Accept": "text/html"})
+
+
+def sign_in(server: ServerProcess) -> httpx.Client:
+    page = httpx.Client(base_url=server.url, timeout=PATIENCE)
+    page.get("/login/")
+    fields = {"username": "bo", "password": "bo-writes-too-1"}
+    fields["csrfmiddlewaretoken"] = page.cookies["csrftoken"]
+    assert page.post("/login/", data=fields).status_code == 302
+    return page
+
+
+def test_a_silent_host_blocks_nobody_else(
+    program: Callable[..., httpx.Client], stopped: ServerProcess, bucket: Bucket
+):
+    """An upload, a turn with a picture and a form wait for it; another person's turn
+    ends meanwhile."""
+    gate = Gate(bucket.url)
+    web = program(S3_ENDPOINT_URL=gate.url)
+    stopped.manage("shell", "-c", BO)
+    token = {"Authorization": f"Bearer {stopped.create_token('bo')}"}
+    bo = httpx.Client(base_url=stopped.url, headers=token, timeout=PATIENCE)
+    with (
+        closing(gate),
+        bo,
+        closing(sign_in(stopped)) as page,
+        ThreadPoolExecutor() as pool,
+    ):
+        [row] = upload(web).json()["data"]
+        [hers] = web.get("/api/conversations/").json()["results"]
+        his = bo.post("/api/conversations/", json={}).json()["id"]
+        picture = {"type": "input_image", "file_id": row["id"]}
+        gate.shut()
+        waiting = [
+            pool.submit(upload, web),
+            pool.submit(ask, web, hers["id"], picture),
+            pool.submit(send_form, page),
+        ]
+        for _ in waiting:
+            gate.await_request()
+        assert web.get("/healthz").status_code == 200
+        assert ask(bo, his).json()["status"] == "completed"
+        assert not any(each.done() for each in waiting)
+        uploaded, answered, sent = (each.result() for each in waiting)
+    assert uploaded.status_code == 503
+    assert uploaded.json()["error"]["code"] == "files_unavailable"
+    assert answered.json()["error"]["code"] == "E_FILES_UNAVAILABLE"
+    assert sent.status_code == 503
+    assert "Stored files cannot be reached" in sent.text
 
 
 def test_the_doctor_writes_reads_and_deletes(stopped: ServerProcess, bucket: Bucket):
