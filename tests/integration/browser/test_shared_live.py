@@ -99,15 +99,16 @@ def test_what_follows_appears_as_the_link_shows_it(scene: Scene):
     assert scene.faults == []
 
 
-#: Counts code and formulas that leave the page.
+#: Counts how often the code and the formula that are shown now leave the page.
 COUNT_LOST = """() => {
   window.lost = 0;
+  const shown = [...document.querySelectorAll(".turn:last-child :is(.math, .code)")];
   new MutationObserver((records) => {
     for (const node of records.flatMap((record) => [...record.removedNodes])) {
-      const isSeen = node.querySelector?.(".math, .code") ?? node.matches?.(".math");
-      if (isSeen) lost += 1;
+      lost += shown.filter((each) => node.contains(each)).length;
     }
   }).observe(document.querySelector("#transcript"), { childList: true, subtree: true });
+  return shown.length;
 }"""
 SAID = """spell First $a^2 + b^2$, then
 
@@ -135,7 +136,7 @@ def test_code_and_formulas_stay_while_the_answer_grows(scene: Scene):
     shown.locator(".math").scroll_into_view_if_needed()
     expect(shown.locator(".math.is-typeset")).to_have_count(1)
     expect(shown.locator(".code-head [data-copy]")).to_have_count(1)
-    reader.evaluate(COUNT_LOST)
+    assert reader.evaluate(COUNT_LOST) == 2
     assert "word-699" not in shown.inner_text()
     expect_end(writer)
     expect(last(reader)).not_to_contain_text("Answering…")
@@ -145,8 +146,7 @@ def test_code_and_formulas_stay_while_the_answer_grows(scene: Scene):
     expect(shown.locator(".code-head [data-copy]")).to_have_count(2)
     expect(shown.locator("strong")).to_have_text("done")
     assert shown.inner_text().count("word-") == 700
-    # The last block and the diagram's, each while it grew and once complete.
-    assert reader.evaluate("lost") <= 4
+    assert reader.evaluate("lost") == 0
     assert scene.faults == []
 
 
