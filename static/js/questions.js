@@ -13,11 +13,12 @@ const underWay = new Set(); // ids of cards being fetched
 
 /** Updates the cards in `place` to the states of `questions`, by id. */
 export function showQuestions(place, questions) {
+  const ids = Object.keys(questions); // in the order of the calls
   for (const [id, state] of Object.entries(questions)) {
     const card = place.querySelector(`[data-question="${CSS.escape(id)}"]`);
     const isNew = !card && state === "open";
     const isDecided = card?.dataset.state === "open" && state !== "open";
-    if (isNew || isDecided) refresh(place, id, card);
+    if (isNew || isDecided) refresh(place, id, card, ids);
   }
 }
 
@@ -34,23 +35,30 @@ export function showAllDecided(ids) {
   }
 }
 
-async function refresh(place, id, card) {
+async function refresh(place, id, card, ids = []) {
   if (underWay.has(id)) return;
   underWay.add(id);
   try {
     const response = await fetch(`/questions/${id}/`, { headers: SCRIPT });
-    if (response.ok) put(place, card, await cardIn(response));
+    if (response.ok) put(place, card, await cardIn(response), ids);
   } catch {
     // A reload shows it; so does the next event of the turn.
   }
   underWay.delete(id);
 }
 
-function put(place, card, fresh) {
+function put(place, card, fresh, ids) {
   const hadFocus = card?.contains(document.activeElement);
   if (card) card.replaceWith(fresh);
-  else place.append(fresh);
+  else place.insertBefore(fresh, laterCard(place, fresh, ids));
   if (hadFocus) focusOn(fresh);
+}
+
+/** The first card of a later question: cards may arrive in another order. */
+function laterCard(place, fresh, ids) {
+  const later = new Set(ids.slice(ids.indexOf(fresh.dataset.question) + 1));
+  const cards = [...place.querySelectorAll(":scope > [data-question]")];
+  return cards.find(({ dataset }) => later.has(dataset.question)) ?? null;
 }
 
 export function answerOnSubmit() {
