@@ -7,7 +7,7 @@ from datetime import timedelta
 from django.contrib.auth.models import User
 from django.utils import timezone
 
-from conversations.models import ReplaySet, ToolCall, Turn
+from conversations.models import Question, ReplaySet, ToolCall, Turn
 from tools.mcp.tool_definition import ToolDefinition
 from tools.models import McpServer, Tool
 
@@ -67,14 +67,17 @@ def store_grants(turn: Turn) -> dict[str, str]:
     """A tool that runs unasked in the turn's conversation."""
     Tool.objects.filter(name="calculator").update(approval="first")
     call = ToolCall.objects.create(turn=turn, call_id="call_grant", name="calculator")
-    now = timezone.now()
-    call.questions.create(
+    # While the turn ran, however long it has taken to store the rows since.
+    begin = turn.created_at
+    ToolCall.objects.filter(pk=call.pk).update(created_at=begin)
+    question = call.questions.create(
         kind="approval",
         state="accepted",
         decided_by=turn.conversation.owner,
-        decided_at=now,
-        expires_at=now + timedelta(hours=1),
+        decided_at=begin + timedelta(seconds=1),
+        expires_at=begin + timedelta(hours=1),
     )
+    Question.objects.filter(pk=question.pk).update(asked_at=begin)
     saved = ReplaySet.objects.create(name="Bills of the season")
     saved.turns.add(turn)
     return {
