@@ -3,6 +3,7 @@ and without the reads of the request that opens it."""
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import Iterator
 from functools import reduce
@@ -52,13 +53,14 @@ def statements() -> Iterator[Statements]:
 
 
 async def test_a_turn_takes_few_statements(statements, conversation, say, running):
-    say([TextDelta(0, "Hello."), FinishDelta("stop")])
+    gate = asyncio.Event()
+    say([gate, TextDelta(0, "Hello."), FinishDelta("stop")])
     # Connects all threads, and is the first turn of its conversation.
-    await answer(conversation, statements)
+    await answer(conversation, statements, gate)
     executed: list[Counter[str]] = []
     for _ in range(TURNS):
         before = len(statements.texts)
-        await answer(conversation, statements)
+        await answer(conversation, statements, gate)
         executed.append(Counter(statements.texts[before:]))
     common = reduce(and_, executed)
     assert any("pg_notify" in sql for sql in common), "it counts the opening"
@@ -67,11 +69,17 @@ async def test_a_turn_takes_few_statements(statements, conversation, say, runnin
     assert common.total() <= BOUND, common
 
 
-async def answer(conversation: Any, statements: Statements) -> None:
+async def answer(
+    conversation: Any, statements: Statements, gate: asyncio.Event
+) -> None:
+    """The host answers once there is a subscriber: one that comes when the turn is over
+    reads its rows."""
+    gate.clear()
     turn = await sync_to_async(_open)(conversation, statements)
     engine.submit(turn.pk, conversation.pk)
-    batches = engine.subscribe(turn.pk, None)
-    assert [entry async for batch in batches for entry in batch]
+    async for _ in engine.subscribe(turn.pk, None):
+        gate.set()
+    assert gate.is_set()
 
 
 def _open(conversation: Any, statements: Statements) -> Turn:
