@@ -83,8 +83,8 @@ def claim_and_read(
         if row is not None:
             turn = CLAIMED_TURN.create_instance(row)
             has_model_list, read_at = row[-2:]
-            if turn.access_token is not None:
-                turn.access_token.note_model_list(exists=has_model_list)
+            if turn.access_token is not None and not has_model_list:
+                turn.access_token.model_ids = frozenset()
             row = *(getattr(turn, name) for name in sql.CLAIMED_COLUMNS), read_at
     else:
         row = sql.first(sql.CLAIM_ALONE if alone else sql.CLAIM, [*values, now])

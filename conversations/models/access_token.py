@@ -94,7 +94,8 @@ class AccessTokenQuerySet(models.QuerySet["AccessToken"]):
             return None
         [row] = rows
         found = _LIVE_TOKEN.create_instance(row)
-        found.note_model_list(exists=row[-1])
+        if not row[-1]:  # it has no list of models, so there is none to read
+            found.model_ids = frozenset()
         return found
 
     def live(self, now: datetime | None = None) -> AccessTokenQuerySet:
@@ -298,11 +299,6 @@ class AccessToken(models.Model):
             accesstoken_id=models.OuterRef(token_id)
         )
         return models.Exists(listed)
-
-    def note_model_list(self, *, exists: bool) -> None:
-        """Most tokens have no list of models, so that there is none to read."""
-        if not exists:
-            self.model_ids = frozenset()
 
     def may_use_model(self, model_id: int | None) -> bool:
         return not self.model_ids or model_id in self.model_ids

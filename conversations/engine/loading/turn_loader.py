@@ -209,7 +209,7 @@ def load(
             background_response=pending.response if pending else None,
         ),
         history=history,
-        load_files=_load_or_defer(parts),
+        load_files=_load_or_defer(parts) if parts else None,
         build_compactor=compactor_builder(
             turn, setup.routes, setup.options, setup.meter
         ),
@@ -281,7 +281,7 @@ def rebuild(
     return Rebuilt(
         route=route,
         prepare=partial(prepare, context=context.blocks),
-        load_files=_load_or_defer(parts),
+        load_files=_load_or_defer(parts) if parts else None,
         tools=filter_tools(setup.available, choice),
         client_tools=client_tools(turn, setup.available, choice),
         stream=stream_of(
@@ -301,7 +301,7 @@ def load_history(claim: Claim) -> tuple[History, LoadFiles | None]:
     as `Work` has it."""
     turn, parts = _turn(claim), list[LoadFiles]()
     history = _history_of(turn, items_of(turn), parts)
-    return history, _load_or_defer(parts)
+    return history, _load_or_defer(parts) if parts else None
 
 
 def _load_or_defer(parts: Sequence[LoadFiles]) -> LoadFiles | None:
@@ -312,7 +312,7 @@ def _load_or_defer(parts: Sequence[LoadFiles]) -> LoadFiles | None:
         for load_part in parts:
             load_part()
 
-    if parts and not are_local():
+    if not are_local():
         return load_files
     load_files()
     return None
