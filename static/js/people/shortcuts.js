@@ -2,6 +2,7 @@
 
 import { $, announce, cloned } from "../dom.js";
 import { hideSidebar, showSidebar } from "../library/hiding.js";
+import { quoteSelection } from "../reading/quote.js";
 
 /** Show the list of shortcuts also while somebody types, when its usual key is text. */
 const LIST_KEYS = ["Ctrl+/", "Meta+/"];
@@ -59,9 +60,7 @@ const ACTIONS = {
     else announce(nothingToCopy);
   },
   quote: ({ nothingToQuote }) => {
-    const button = $("#quote"); // shown while there is a selection
-    if (button.hidden) announce(nothingToQuote);
-    else button.click();
+    if (!quoteSelection()) announce(nothingToQuote);
   },
   sidebar: toggleSidebar,
   previous: ({ noChat }) => openBeside(-1, noChat),

@@ -10,17 +10,24 @@ const MAX = 20_000; // characters
 
 export function quoteSelections() {
   const button = $("#quote");
-  const box = $("#text");
-  if (!button || !box?.checkVisibility()) return; // a reader who may not write
+  if (!button || !mayWrite()) return;
   // Pressing the button would end the selection.
   button.addEventListener("pointerdown", (event) => event.preventDefault());
-  button.addEventListener("click", quote);
+  button.addEventListener("click", quoteSelection);
   document.addEventListener("selectionchange", () => show(button));
 }
 
-function quote() {
-  const selected = selectedText();
-  if (!selected) return;
+const mayWrite = () => $("#text")?.checkVisibility();
+
+/**
+ * Writes the selection into the message box; false if nothing can be quoted.
+ *
+ * Reads the selection itself: the browser reports a change of it (`selectionchange`) some
+ * time later, so the button may still be hidden when the shortcut's key is pressed.
+ */
+export function quoteSelection() {
+  const selected = mayWrite() && selectedText();
+  if (!selected) return false;
   const box = $("#text");
   const lines = selected.split("\n").map((line) => `> ${line}`.trimEnd());
   const before = box.value.trim() ? `${box.value.trimEnd()}\n\n` : "";
@@ -29,6 +36,7 @@ function quote() {
   replaceText(box, 0, box.value.length, `${before}${lines.join("\n")}\n\n`);
   box.focus();
   announce(gettext("The quotation is in the message box."));
+  return true;
 }
 
 /** "" unless the selection lies within what was asked or answered. */
