@@ -10,15 +10,17 @@ const SCRIPT = { "X-Requested-With": "fetch" };
 const GIVEN = new Set(["accept", "always"]); // actions that need valid fields
 const OPEN_CARD = '[data-question][data-state="open"]';
 const underWay = new Set(); // ids of cards being fetched
+/** By place: ids of its questions, in the order of the calls, as last shown. */
+const orders = new WeakMap();
 
 /** Updates the cards in `place` to the states of `questions`, by id. */
 export function showQuestions(place, questions) {
-  const ids = Object.keys(questions); // in the order of the calls
+  orders.set(place, Object.keys(questions));
   for (const [id, state] of Object.entries(questions)) {
     const card = place.querySelector(`[data-question="${CSS.escape(id)}"]`);
     const isNew = !card && state === "open";
     const isDecided = card?.dataset.state === "open" && state !== "open";
-    if (isNew || isDecided) refresh(place, id, card, ids);
+    if (isNew || isDecided) refresh(place, id, card);
   }
 }
 
@@ -35,27 +37,28 @@ export function showAllDecided(ids) {
   }
 }
 
-async function refresh(place, id, card, ids = []) {
+async function refresh(place, id, card) {
   if (underWay.has(id)) return;
   underWay.add(id);
   try {
     const response = await fetch(`/questions/${id}/`, { headers: SCRIPT });
-    if (response.ok) put(place, card, await cardIn(response), ids);
+    if (response.ok) put(place, card, await cardIn(response));
   } catch {
     // A reload shows it; so does the next event of the turn.
   }
   underWay.delete(id);
 }
 
-function put(place, card, fresh, ids) {
+function put(place, card, fresh) {
   const hadFocus = card?.contains(document.activeElement);
   if (card) card.replaceWith(fresh);
-  else place.insertBefore(fresh, laterCard(place, fresh, ids));
+  else place.insertBefore(fresh, laterCard(place, fresh));
   if (hadFocus) focusOn(fresh);
 }
 
 /** The first card of a later question: cards may arrive in another order. */
-function laterCard(place, fresh, ids) {
+function laterCard(place, fresh) {
+  const ids = orders.get(place) ?? []; // of now: it may have grown during the request
   const later = new Set(ids.slice(ids.indexOf(fresh.dataset.question) + 1));
   const cards = [...place.querySelectorAll(":scope > [data-question]")];
   return cards.find(({ dataset }) => later.has(dataset.question)) ?? null;

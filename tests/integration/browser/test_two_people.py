@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, Page, Route, expect
 
 from tests.conftest import StartServer
 from tests.integration.browser.test_chat import (
@@ -173,6 +174,25 @@ def test_an_approver_decides_and_others_see_it(scene: Scene, script: str):
         expect(page.locator(".question")).to_have_count(0)
     last(owner).locator(".called > summary").first.click()
     expect(last(owner).locator(".called").first).to_contain_text("Approved by carol")
+
+
+def test_cards_stand_in_the_order_of_the_calls(scene: Scene):
+    """Whichever is answered first."""
+    owner = scene.owner
+    requests: list[Route] = []
+
+    def delay_first(route: Route) -> None:
+        requests.append(route)
+        if len(requests) > 1:
+            route.continue_()
+
+    owner.route(re.compile(r"/questions/[^/]+/$"), delay_first)
+    send_message(owner, "calculate 6 * 7; 6 * 8")
+    cards = owner.locator(".question")
+    expect(cards).to_have_count(1)
+    expect(cards).to_contain_text("6 * 8")
+    requests[0].continue_()
+    expect(cards).to_contain_text(["6 * 7", "6 * 8"])
 
 
 @pytest.mark.parametrize("way", ["button", "key"])
