@@ -6,14 +6,16 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from django.apps import apps
 from django.contrib import admin
 from django.contrib.admin.actions import delete_selected
-from django.contrib.admin.utils import unquote
-from django.db import models
+from django.contrib.admin.sites import AdminSite
+from django.contrib.admin.utils import NestedObjects, quote, unquote
+from django.db import models, router
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponseBase
 from django.template.response import TemplateResponse
+from django.urls import NoReverseMatch, reverse
+from django.utils.html import format_html
 from django.utils.text import capfirst
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
@@ -85,8 +87,7 @@ class UsedByAdmin(admin.ModelAdmin):
         return found
 
     def get_deleted_objects(self, objs: Any, request: HttpRequest) -> Any:
-        found: Any = super().get_deleted_objects(objs, request)
-        return _without_links(*found)
+        return _describe_deletion(list(objs), request, self.admin_site)
 
     def delete_view(
         self, request: HttpRequest, object_id: str, extra_context: Any = None
@@ -109,25 +110,73 @@ class UsedByAdmin(admin.ModelAdmin):
         return response
 
 
-def _without_links(
-    to_delete: list[Any], counts: dict[str, int], *problems: Any
-) -> tuple[Any, ...]:
-    """Without the rows of many-to-many tables, whose names say nothing to people."""
-    links = [m._meta for m in apps.get_models(include_auto_created=True)]
-    links = [meta for meta in links if meta.auto_created]
-    starts = tuple(f"{capfirst(meta.verbose_name)}: " for meta in links)
-    plurals = {str(meta.verbose_name_plural) for meta in links}
-    kept = {name: n for name, n in counts.items() if str(name) not in plurals}
-    return _drop(to_delete, starts), kept, *problems
+# What is deleted
 
 
-def _drop(entries: list[Any], starts: tuple[str, ...]) -> list[Any]:
-    """A list after a text has what goes with it; one that is left empty goes too."""
+def _is_link(model: type[models.Model]) -> bool:
+    """Whether it is a many-to-many table without a model of its own."""
+    return bool(model._meta.auto_created)
+
+
+def _describe_deletion(
+    rows: Sequence[Any], request: HttpRequest, site: AdminSite
+) -> tuple[list[Any], dict[str, int], set[str], list[str]]:
+    """What Django's `get_deleted_objects` returns, without the rows of many-to-many
+    tables, whose names say nothing to people."""
+    if not rows:
+        return [], {}, set(), []
+    found = NestedObjects(using=router.db_for_write(type(rows[0])), origin=rows)
+    found.collect(rows)
+    kinds = [
+        each for each in found.model_objs.values() if not _is_link(_model_of(each))
+    ]
+    counts = {str(_model_of(e)._meta.verbose_name_plural): len(e) for e in kinds}
+    lacking = {
+        str(_model_of(each)._meta.verbose_name)
+        for each in kinds
+        if not _may_delete_all(each, request, site)
+    }
+    protected = [_describe_row(row, site) for row in found.protected]
+    return _describe_rows(found.nested(), site), counts, lacking, protected
+
+
+def _model_of(rows: Collection[models.Model]) -> type[models.Model]:
+    return type(next(iter(rows)))
+
+
+def _may_delete_all(
+    rows: Collection[models.Model], request: HttpRequest, site: AdminSite
+) -> bool:
+    model = _model_of(rows)
+    if not site.is_registered(model):
+        return True
+    model_admin = site.get_model_admin(model)
+    return all(model_admin.has_delete_permission(request, row) for row in rows)
+
+
+def _describe_rows(entries: list[Any], site: AdminSite) -> list[Any]:
+    """A list after a row has what goes with it."""
     found: list[Any] = []
     for entry in entries:
         if isinstance(entry, list):
-            if inner := _drop(entry, starts):
+            if inner := _describe_rows(entry, site):
                 found.append(inner)
-        elif not str(entry).startswith(starts):
-            found.append(entry)
+        elif not _is_link(type(entry)):
+            found.append(_describe_row(entry, site))
     return found
+
+
+def _describe_row(row: models.Model, site: AdminSite) -> str:
+    """A link to the row's page, where it has one."""
+    meta = row._meta
+    kind = capfirst(str(meta.verbose_name))
+    name = f"{site.name}:{meta.app_label}_{meta.model_name}_change"
+    try:
+        url = (
+            reverse(name, args=[quote(row.pk)]) if site.is_registered(type(row)) else ""
+        )
+    except NoReverseMatch:
+        url = ""
+    if not url:
+        return f"{kind}: {row}"
+    return format_html('{}: <a href="{}">{}</a>', kind, url, row)

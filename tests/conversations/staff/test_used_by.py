@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from typing import Any
+from unittest import mock
 
 import pytest
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
@@ -92,6 +93,27 @@ def test_links_of_many_to_many_tables_are_not_listed(
         page = confirm(admin_client, row)
         assert "relationship" not in page
         assert "_groups object" not in page
+
+
+def test_a_row_whose_name_begins_like_a_link_is_listed_with_what_goes_with_it(
+    admin_client: Client, model: LanguageModel
+):
+    """Names of links are texts of Django, which a row's own name may be as well."""
+    links = LanguageModel.groups.through._meta
+    meta = Preset._meta
+    preset = Preset.objects.create(name="p", language_model=model)
+    preset.tools.add(Tool.objects.create(name="t", kind=Tool.Kind.HTTP))
+    with mock.patch.object(meta, "verbose_name", str(links.verbose_name)):
+        page = confirm(admin_client, preset)
+    assert f">{preset}</a>" in page[page.index("Objects") :]
+
+
+def test_a_kind_that_one_may_not_delete_is_named(model: LanguageModel, key: ApiKey):
+    few = signed_in(staff("dan", "view_provider", "delete_provider"))
+    page = confirm(few, key.provider)
+    assert "your account doesn" in page
+    for kind in ("API key", "language model"):
+        assert f"<li>{kind}</li>" in page
 
 
 def test_a_name_with_capitals_stays_as_it_is(admin_client: Client, key: ApiKey):
