@@ -6,29 +6,39 @@ providers of a page.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal
 
 from django.db.models import QuerySet
+from django.urls import reverse
 from django.utils import timezone
 from django.utils.formats import date_format
-from django.utils.html import format_html
+from django.utils.html import format_html, format_html_join
 from django.utils.translation import gettext as _
 
 from llm.errors import LLMError
-from llm.models import ApiKey, ModelCall, Provider
+from llm.models import ApiKey, LanguageModel, ModelCall, Provider
 
 NEWEST_CALLS = 1_000  # rows that are read
 
-Light = Literal["works", "warning", "fails", "off", "unknown"]
+Light = Literal["works", "warning", "fails", "off", "unknown", "incomplete"]
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """What a provider lacks before people can use it."""
+
+    text: str
+    url: str  # where it is added
 
 
 @dataclass(frozen=True, slots=True)
 class ProviderStatus:
     light: Light
     text: str
+    gaps: Sequence[Gap] = ()
 
     def to_html(self) -> str:
         labels = {
@@ -37,16 +47,33 @@ class ProviderStatus:
             "fails": _("fails"),
             "off": _("off"),
             "unknown": _("not called lately"),
+            "incomplete": _("not set up"),
         }
         label, light = labels[self.light], self.light
         mark = format_html('<span class="light light-{}">{}</span>', light, label)
-        return format_html("{} {}", mark, self.text) if self.text else mark
+        links = [(gap.url, gap.text) for gap in self.gaps]
+        parts = [(mark,), *([(self.text,)] if self.text else [])]
+        parts += [(format_html('<a href="{}">{}</a>', *each),) for each in links]
+        return format_html_join(" ", "{}", parts)
 
 
 def statuses_of(providers: Iterable[Provider]) -> dict[int, ProviderStatus]:
-    """By primary key. One query for calls, and one for keys unless prefetched."""
-    last = _last_calls()
-    return {row.pk: _status(row, last.get(row.pk)) for row in providers}
+    """By primary key. One query for calls, one for models, and one for keys unless
+    prefetched."""
+    rows, last = list(providers), _last_calls()
+    switches = _switches_of_models(rows)
+    return {
+        row.pk: _status(row, last.get(row.pk), switches.get(row.pk, ())) for row in rows
+    }
+
+
+def _switches_of_models(providers: Iterable[Provider]) -> dict[int, set[bool]]:
+    """For each provider that has models, whether they are switched on and off."""
+    found: dict[int, set[bool]] = {}
+    models = LanguageModel.objects.filter(provider__in=providers).order_by()
+    for pk, is_on in models.values_list("provider", "enabled").distinct():
+        found.setdefault(pk, set()).add(is_on)
+    return found
 
 
 # The light
@@ -70,30 +97,66 @@ def _last_calls() -> Mapping[int, Mapping[str, Any]]:
     return last
 
 
-def _status(provider: Provider, call: Mapping[str, Any] | None) -> ProviderStatus:
+def _status(
+    provider: Provider, call: Mapping[str, Any] | None, switches: Collection[bool]
+) -> ProviderStatus:
     if why := provider.why_unusable:
         return ProviderStatus("off", _sentence(why))
     keys = list(provider.keys.all())
     problems = [f"{key}: {why}" for key in keys if (why := _why_unused(key))]
     text = "; ".join([*problems, *provider.secrets_not_sent])
-    if len(problems) == len(keys) and (keys or _needs_key(provider)):
-        return ProviderStatus("fails", text or _("There is no key."))
+    gaps = [*_key_gaps(provider, keys, call), *_model_gaps(provider, switches)]
+    if keys and len(problems) == len(keys):
+        return ProviderStatus("fails", text, gaps)
     if call and call["status"] == ModelCall.Status.FAILED:
         words = _("Last call at %(at)s: %(error)s") % {
             "at": _format(call["created_at"]),
             "error": _describe_error(call),
         }
-        return ProviderStatus("fails", f"{words} {text}".strip())
+        return ProviderStatus("fails", f"{words} {text}".strip(), gaps)
+    if _lacks_key(provider, keys):
+        return ProviderStatus("fails", text, gaps)
     if text:
-        return ProviderStatus("warning", text)
+        return ProviderStatus("warning", text, gaps)
     if call is None:
-        return ProviderStatus("unknown", "")
+        return ProviderStatus("incomplete" if gaps else "unknown", "", gaps)
     at = _format(call["created_at"]).removesuffix(".")  # of "p.m."
-    return ProviderStatus("works", _("Last answer at %(at)s.") % {"at": at})
+    return ProviderStatus("works", _("Last answer at %(at)s.") % {"at": at}, gaps)
 
 
-def _needs_key(provider: Provider) -> bool:
-    return provider.host is not None and provider.host.needs_key
+def _lacks_key(provider: Provider, keys: Sequence[ApiKey]) -> bool:
+    """Whether no call can have a key: people's own serve as well."""
+    if keys or provider.accepts_own_keys or provider.host is None:
+        return False
+    return provider.host.needs_key
+
+
+def _key_gaps(
+    provider: Provider, keys: Sequence[ApiKey], call: Mapping[str, Any] | None
+) -> list[Gap]:
+    if keys or provider.accepts_own_keys:
+        return []
+    if _lacks_key(provider, keys):
+        return [Gap(_("There is no key."), _part_of_page(provider, "keys"))]
+    if call is None:  # it may answer without one
+        text = _("There is no key; some hosts of this kind need one.")
+        return [Gap(text, _part_of_page(provider, "keys"))]
+    return []
+
+
+def _model_gaps(provider: Provider, switches: Collection[bool]) -> list[Gap]:
+    if True in switches:
+        return []
+    if not switches:
+        return [Gap(_("There is no model."), _part_of_page(provider, "models"))]
+    models = reverse("admin:llm_languagemodel_changelist")
+    url = f"{models}?provider__id__exact={provider.pk}"
+    return [Gap(_("No model is switched on."), url)]
+
+
+def _part_of_page(provider: Provider, rows: Literal["keys", "models"]) -> str:
+    page = reverse("admin:llm_provider_change", args=[provider.pk])
+    return f"{page}#{rows}-group"
 
 
 def _why_unused(key: ApiKey) -> str:

@@ -103,7 +103,60 @@ def test_the_light_tells_a_test_before_there_are_models(provider: Provider):
             error_code="E_LLM_PROVIDER_DOWN" if status == "failed" else "",
         )
         assert light(provider)[0] == shown
-    assert light(other) == ("unknown", "")
+    assert light(other)[0] == "incomplete"
+
+
+def gaps(provider: Provider) -> list[tuple[str, str]]:
+    row = Provider.objects.get(pk=provider.pk)
+    return [(gap.text, gap.url) for gap in statuses_of([row])[row.pk].gaps]
+
+
+def test_the_light_says_what_a_new_provider_lacks_and_leads_there(
+    admin_client: Client,
+):
+    needs, may = (
+        Provider.objects.create(name=kind, kind=kind, base_url="https://a.test/v1")
+        for kind in ("groq", "openai_compatible")
+    )
+    keys, models = f"{url('change', needs.pk)}#keys-group", "#models-group"
+    assert light(needs)[0] == "fails"
+    assert [text for text, _url in gaps(needs)] == [
+        "There is no key.",
+        "There is no model.",
+    ]
+    assert light(may) == ("incomplete", "")
+    assert gaps(may)[0][0] == "There is no key; some hosts of this kind need one."
+    page = admin_client.get(url("changelist")).text
+    assert "not called lately" not in page
+    assert f'<a href="{keys}">There is no key.</a>' in page
+    shown = admin_client.get(url("change", needs.pk)).text
+    for address in (keys, models):
+        assert f'id="{address.partition("#")[2]}"' in shown
+    needs.keys.create(secret=PLANTED)
+    model = needs.models.create(name="m", enabled=False)
+    [(text, where)] = gaps(needs)
+    assert text == "No model is switched on."
+    assert "/admin/llm/languagemodel/" in admin_client.get(where).text
+    assert light(needs) == ("incomplete", "")
+    model.enabled = True
+    model.save()
+    assert (light(needs), gaps(needs)) == (("unknown", ""), [])
+
+
+def test_who_lets_people_use_their_own_keys_lacks_none(provider: Provider):
+    provider.keys.all().delete()
+    assert light(provider)[0] == "fails"
+    Provider.objects.update(accepts_own_keys=True)
+    assert (light(provider), gaps(provider)) == (("unknown", ""), [])
+
+
+def test_a_host_that_has_answered_without_a_key_lacks_none(provider: Provider):
+    provider.keys.all().delete()
+    Provider.objects.update(kind="vllm", base_url="http://10.1.1.1/v1")
+    assert "no key" in gaps(provider)[0][0]
+    called(provider)
+    assert light(provider)[0] == "works"
+    assert gaps(provider) == []
 
 
 def test_a_failed_probe_and_a_cancelled_call_leave_the_light(provider: Provider):
