@@ -31,8 +31,8 @@ from conversations.turns.history import BYTES_A_TOKEN, estimate_prompt
 from llm.adaptation.adapt import merge_usage
 from llm.generation.result import cost_of
 from llm.http.client import ProviderCall, Stream
-from llm.models import MAX_COST
 from llm.policy import calls_made
+from llm.pricing.answering_model import MAX_COST, cost_of_choice, find_model
 from llm.provider import Route
 from llm.wire.deltas import (
     Delta,
@@ -65,11 +65,11 @@ class Meter:
         limits: Applied = (),
         *,
         taken: int = 0,
-        alternatives: Sequence[Route] = (),
+        alternatives: Sequence[Route] | None = None,
     ) -> None:
         """`limits`: those of use that apply to the caller. `taken`: tokens already
         charged to the rate limit on admission. `alternatives`: models that hosts of the
-        call may choose instead."""
+        call may choose instead; None if they may not choose."""
         self._token = token
         self._alternatives = alternatives
         self._limits = limits
@@ -89,7 +89,7 @@ class Meter:
         limits: Applied = (),
         *,
         taken: int = 0,
-        alternatives: Sequence[Route] = (),
+        alternatives: Sequence[Route] | None = None,
     ) -> Meter | None:
         if not limits and (token is None or not token.is_metered):
             return None
@@ -120,7 +120,7 @@ class Meter:
 
     def _choices(self, route: Route) -> Sequence[Route]:
         """`route`, and the models that its provider may choose instead."""
-        others = self._alternatives
+        others = self._alternatives or ()
         return route, *(o for o in others if o.provider_id == route.provider_id)
 
     def _max_cost(
@@ -222,14 +222,14 @@ class Meter:
         one that may have, if that is not known."""
         route = call.route
         assert route is not None, "llm.policy says whom it asks"
-        answered = self._find_answering(route, totals)
-        routes = self._choices(route) if answered is None else (answered,)
-        costs = [cost_of(call, each) for each in routes]
-        if None in costs:
-            return None
-        cost = max(each for each in costs if each is not None)
-        # An impossible cost comes from wrong data and is not charged.
-        return None if cost >= MAX_COST else budget.nanos(cost)
+        if self._alternatives is None:
+            cost = cost_of(call, route)
+            # An impossible cost comes from wrong data and is not charged.
+            is_known = cost is not None and cost < MAX_COST
+            return budget.nanos(cost) if cost is not None and is_known else None
+        start, usage = call.start or StartDelta(), call.usage or UsageDelta()
+        cost, _ = cost_of_choice(usage, start, self._choices(route))
+        return None if cost is None else budget.nanos(cost)
 
     def _find_answering(self, route: Route, totals: _StreamTotals) -> Route | None:
         """`route`, or the model that its provider chose instead; None if it names none
@@ -237,7 +237,7 @@ class Meter:
         choices = self._choices(route)
         if len(choices) == 1:
             return route
-        return _find_model(totals.start.model if totals.start else "", choices)
+        return find_model(totals.start.model if totals.start else "", choices)
 
     def _silent_models(
         self, call: ProviderCall, totals: _StreamTotals
@@ -254,17 +254,6 @@ class Meter:
 
     def _run_in_background(self, write: Awaitable[Any]) -> None:
         asyncio.ensure_future(write).add_done_callback(_log_failure)
-
-
-def _find_model(name: str, routes: Sequence[Route]) -> Route | None:
-    """The model that a host calls `name`: maybe with or without a suffix as in ":free",
-    or with the date of its version. None if that is none of the `routes`."""
-    for route in sorted(routes, key=lambda each: len(each.model), reverse=True):
-        known = route.model
-        if name == known or name.startswith((f"{known}:", f"{known}-", f"{known}@")):
-            return route
-    bare = (each for each in routes if each.model.partition(":")[0] == name)
-    return next(bare, None)
 
 
 @dataclass(slots=True)

@@ -113,8 +113,9 @@ class GatewayRequest:
     host_speaks_dialect: bool  # the model's host speaks the client's own API
     request: Request
     own_tools: Mapping[str, RuntimeTool] = field(default_factory=dict)
-    #: Models that the hosts of the chain may call instead (`models`).
-    alternatives: Sequence[Route] = ()
+    #: Models that the hosts of the chain may call instead (`models`), if they have
+    #: rows. None: they may not choose.
+    alternatives: Sequence[Route] | None = None
     meter: Meter | None = None  # counts what the request costs the token
     limits: Mapping[str, str] = field(default_factory=dict)  # rate limit headers
     lost_options: Sequence[str] = ()  # those that the host's API does not have
@@ -122,6 +123,14 @@ class GatewayRequest:
     request_id: str = ""  # ours
     client_request_id: str = ""
     tags: str = ""
+
+    def choices(self, route: Route) -> Sequence[Route]:
+        """The models from which the client lets the host of `route` choose; () if it
+        does not."""
+        if self.alternatives is None:
+            return ()
+        others = (o for o in self.alternatives if o.provider_id == route.provider_id)
+        return route, *others
 
     @property
     def caller(self) -> Caller:

@@ -82,8 +82,6 @@ async def find_alternatives(
 
     https://openrouter.ai/docs/features/model-routing
     """
-    if names is None:
-        return ()
     if not isinstance(names, list) or len(names) > MAX_ALTERNATIVES:
         text = f"models: expected a list of at most {MAX_ALTERNATIVES} names."
         raise BadRequest(text, param="models")

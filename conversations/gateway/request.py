@@ -123,8 +123,8 @@ async def read_request(
     if len(model_body) < len(body) or _names_own(body):
         dialect.check_own_fields(body)
         parley_options = ParleyOptions.of(body)
-    alternatives: Sequence[Route] = ()
-    if "models" in body:
+    alternatives: Sequence[Route] | None = None
+    if body.get("models") is not None:
         alternatives = await model_resolution.find_alternatives(
             body["models"], token, chain, database
         )

@@ -274,7 +274,8 @@ class StatelessResponse:
                 route = made.route or self._gateway_request.route
                 cancelled = made.error is None and made.finish is None
                 caller = self._caller()
-                make_row = partial(_row, made, route, cancelled, caller)
+                choices = self._gateway_request.choices(route)
+                make_row = partial(_row, made, route, cancelled, caller, choices)
                 self._write_queue.add_call(make_row)
                 if self._gateway_request.parley_options.explain:
                     self._rows.append(make_row())
@@ -305,7 +306,11 @@ class StatelessResponse:
 
 
 def _row(
-    call: ProviderCall, route: Route, cancelled: bool, caller: Caller
+    call: ProviderCall,
+    route: Route,
+    cancelled: bool,
+    caller: Caller,
+    choices: Sequence[Route],
 ) -> ModelCall:
     return ModelCall.of(
         call,
@@ -316,6 +321,7 @@ def _row(
         finish=call.finish,
         cancelled=cancelled,
         caller=caller,
+        choices=choices,
     )
 
 

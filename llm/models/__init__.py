@@ -5,7 +5,7 @@ from __future__ import annotations
 from llm.models.api_key import ApiKey, OwnKey
 from llm.models.cached_answer import CachedAnswer
 from llm.models.language_model import LanguageModel, LanguageModelQuerySet
-from llm.models.model_call import MAX_COST, ModelCall, ModelExchange
+from llm.models.model_call import ModelCall, ModelExchange
 from llm.models.model_pool import ModelPool, PoolMember
 from llm.models.model_price import ModelPrice
 from llm.models.model_probe import ModelProbe
@@ -14,7 +14,6 @@ from llm.models.provider import Provider, is_disabled
 from llm.models.usage_sum import FirstTokenCount, UsageSum
 
 __all__ = [
-    "MAX_COST",
     "ApiKey",
     "CachedAnswer",
     "FirstTokenCount",

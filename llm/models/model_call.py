@@ -18,7 +18,7 @@ from llm.db.encrypted_field import scrub
 from llm.http.recording import Recording, unpack
 from llm.models.api_key import ApiKey
 from llm.models.language_model import LanguageModel
-from llm.pricing import cost as prices
+from llm.pricing.answering_model import cost_at, cost_of_choice
 from llm.pricing.caller import MAX_NAME, UNKNOWN_CALLER, Caller
 from llm.pricing.usage_estimate import estimate_usage
 from llm.provider import Route
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from llm.http.client import ProviderCall
 
 MAX_ERROR_DETAIL = 4000  # characters
-MAX_COST = Decimal(1_000_000)  # USD, of one call
 
 
 class ModelCallQuerySet(models.QuerySet["ModelCall"]):
@@ -325,11 +324,18 @@ class ModelCall(models.Model):
         finish: FinishDelta | None = None,
         cancelled: bool = False,
         caller: Caller = UNKNOWN_CALLER,
+        choices: Sequence[Route] = (),
     ) -> ModelCall:
-        """The unsaved row of a finished call."""
+        """The unsaved row of a finished call. `choices`: models, `route` among them,
+        from which the client let the host choose."""
         start = start or StartDelta()
         usage = usage or UsageDelta()
         usage, is_estimated = usage_with_estimates(call, usage, finish)
+        if choices:
+            cost, is_guessed = cost_of_choice(usage, start, choices)
+            is_estimated = is_estimated or is_guessed
+        else:
+            cost = cost_at(route, start, usage)
         error, cache = call.error, call.cache
         is_cached = cache is not None and cache.is_hit
         row = cls(
@@ -359,7 +365,7 @@ class ModelCall(models.Model):
             output_tokens=_count(usage.output_tokens),
             reasoning_tokens=_count(usage.reasoning_tokens),
             is_estimated=is_estimated,
-            cost=Decimal(0) if is_cached else _cost(route, start, usage),
+            cost=Decimal(0) if is_cached else cost,
             is_cached=is_cached,
             saved_cost=cache.saved_cost if cache else None,
             ttft=call.ttft,
@@ -433,19 +439,6 @@ def usage_with_estimates(
         answer_bytes=call.answer_bytes,
         has_ended=finish is not None,
     )
-
-
-def _cost(route: Route, start: StartDelta, usage: UsageDelta) -> Decimal | None:
-    host = route.endpoint.provider
-    cost = prices.cost(
-        usage,
-        kind=host.name,
-        base_url=route.endpoint.base_url or host.base_url,
-        models=(start.model, route.model),
-        prices=prices.prices_at(route.prices, route.price_schedule),
-    )
-    # A cost of a million is an error of the provider, and too large for the column.
-    return cost if cost is not None and cost < MAX_COST else None
 
 
 def _detail(call: ProviderCall, route: Route) -> str:

@@ -15,7 +15,7 @@ from conversations.access import budget
 from conversations.access.limits.admission import find_limits_left
 from conversations.access.limits.applicable import clear_cache
 from conversations.models import AccessToken, UsageLimit
-from llm.models import LanguageModel, Provider
+from llm.models import LanguageModel, ModelCall, Provider
 from tests.conversations.gateway.forwarding.hosts import (
     PATHS,
     Answer,
@@ -236,6 +236,42 @@ async def test_a_budget_is_charged_what_the_answering_model_costs(
         answer, _ = await ask(client, host, ["second"])
     assert answer.status == 200, answer.body
     assert await spent_cents() == cents
+
+
+@pytest.mark.parametrize("rows", [["second"], []], ids=["rows", "no rows"])
+@pytest.mark.parametrize(
+    ("answering", "cost", "is_estimated"),
+    [
+        ("first-0926", 0.11, False),
+        ("second:free", 1.1, False),
+        ("gpt-4.1-mini-2025-04-14", 0.0000068, False),  # of the bundled list
+        ("a new name", 1.1, True),
+    ],
+)
+async def test_the_row_of_a_call_has_the_price_of_the_model_that_answered(
+    client: Client, rows: list[str], answering: str, cost: float, is_estimated: bool
+):
+    """By a host that does not say what an answer cost; without a price of the model
+    that answered, the row has the dearest that may have, as an estimate."""
+
+    def reply(received: Received) -> Reply:
+        status, kind, data = canned_reply("chat", received)
+        return status, kind, data.replace(b"first-0926", answering.encode())
+
+    with Host(reply) as host:
+        await add_model("openai", "openai_chat", host.url, "first")
+        a_cent, ten_cents = 1e4, 1e5  # a token, as USD per million of them
+        await LanguageModel.objects.aupdate(prices={"input": a_cent, "output": a_cent})
+        await store(rows, prices={"input": ten_cents, "output": ten_cents})
+        answer, _ = await ask(client, host, ["second"])
+    assert answer.status == 200, answer.body
+    await client.close()  # writes the rows
+    row = await ModelCall.objects.aget()
+    if not rows and "second" in answering:
+        is_estimated = True
+    if not rows and is_estimated:
+        cost = 0.11
+    assert (float(row.cost or 0), row.is_estimated) == (cost, is_estimated)
 
 
 async def spent_cents() -> int:

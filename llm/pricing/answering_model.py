@@ -1,0 +1,69 @@
+"""What a call cost by the prices of the model that answered.
+
+A host may answer with another model than the one that was requested, where the client
+lets it choose (`models` of OpenRouter). The answer names the model, often with the date
+of its version or another suffix.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from decimal import Decimal
+from typing import Any
+
+from llm.pricing.cost import cost, prices_at
+from llm.provider import Route
+from llm.wire.deltas import StartDelta, UsageDelta
+
+MAX_COST = Decimal(1_000_000)  # USD, of one call
+
+
+def find_model(name: str, routes: Sequence[Route]) -> Route | None:
+    """The model that a host calls `name`: maybe with or without a suffix as in ":free",
+    or with the date of its version. None if that is none of the `routes`."""
+    for route in sorted(routes, key=lambda each: len(each.model), reverse=True):
+        known = route.model
+        if name == known or name.startswith((f"{known}:", f"{known}-", f"{known}@")):
+            return route
+    bare = (each for each in routes if each.model.partition(":")[0] == name)
+    return next(bare, None)
+
+
+def cost_at(route: Route, start: StartDelta, usage: UsageDelta) -> Decimal | None:
+    """The cost by the prices of the model of `route`."""
+    prices = prices_at(route.prices, route.price_schedule)
+    return _cost(route, (start.model, route.model), usage, prices)
+
+
+def cost_of_choice(
+    usage: UsageDelta, start: StartDelta, choices: Sequence[Route]
+) -> tuple[Decimal | None, bool]:
+    """The cost of a call whose host chose one of `choices` or a model without a row,
+    and whether it is a guess: the dearest of them, as nothing is known of the model."""
+    if answered := find_model(start.model, choices):
+        return cost_at(answered, start, usage), False
+    if start.model or usage.cost is not None:
+        listed = _cost(choices[0], (start.model,), usage, None)
+        if listed is not None:
+            return listed, False
+    costs = [cost_at(each, start, usage) for each in choices]
+    known = [each for each in costs if each is not None]
+    return (max(known) if len(known) == len(costs) else None), True
+
+
+def _cost(
+    route: Route,
+    models: Sequence[str],
+    usage: UsageDelta,
+    prices: Mapping[str, Any] | None,
+) -> Decimal | None:
+    host = route.endpoint.provider
+    found = cost(
+        usage,
+        kind=host.name,
+        base_url=route.endpoint.base_url or host.base_url,
+        models=models,
+        prices=prices,
+    )
+    # A cost of a million is an error of the provider, and too large for the column.
+    return found if found is not None and found < MAX_COST else None
