@@ -19,6 +19,7 @@ from llm.providers import all_providers
 from llm.wire.codecs.openai_chat.codec import OpenAIChatCodec
 from llm.wire.codecs.openai_chat.forwarding import REASONING_FIELDS
 from llm.wire.codecs.openai_chat.messages import wire_call_id
+from tests.conversations.gateway.forwarding import newest_features
 from tests.conversations.gateway.forwarding.features import (
     CHAT,
     MESSAGES,
@@ -52,10 +53,11 @@ def bodies(api: str) -> Iterator[tuple[str, str, dict[str, Any]]]:
         body = recorded["request"].get("json")
         if recorded["api"] == api and isinstance(body, dict) and "model" in body:
             yield path.stem, _kind_of(recorded["provider"], api), body
+    newest = newest_features
     features = {
-        "chat": CHAT,
-        "messages": [("anthropic", body) for body in MESSAGES],
-        "responses": [("openai", body) for body in RESPONSES],
+        "chat": [*CHAT, *(("openai", body) for body in newest.CHAT)],
+        "messages": [("anthropic", body) for body in [*MESSAGES, *newest.MESSAGES]],
+        "responses": [("openai", body) for body in [*RESPONSES, *newest.RESPONSES]],
     }
     for number, (kind, fields) in enumerate(features[api]):
         usual: dict[str, Any] = {"messages": _HI}
