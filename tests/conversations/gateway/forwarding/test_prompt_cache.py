@@ -1,7 +1,8 @@
 """A coding agent's prompt cache works through the gateway as by a direct connection.
 
-The host caches as Anthropic does: at each `cache_control` it stores the prefix up to
-there for its time to live, and reads the longest stored prefix.
+One host caches as Anthropic does: at each `cache_control` it stores the prefix up to
+there for its time to live, and reads the longest stored prefix. The other caches as
+OpenAI does, without being told.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
+from asgiref.sync import sync_to_async
 
 from tests.conversations.gateway.forwarding.hosts import (
     CODECS,
@@ -24,6 +26,7 @@ from tests.conversations.gateway.forwarding.hosts import (
     add_model,
     canned_reply,
 )
+from tools.models import Tool
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -137,3 +140,120 @@ async def test_a_session_reads_as_much_from_the_cache_as_directly(client: Client
         direct.read / direct.total, abs=0.01
     )
     assert reported == behind.read
+
+
+# OpenAI caches on its own
+
+
+@dataclass
+class AutomaticHost:
+    """Caches as OpenAI does: the longest prefix of at least 1,024 tokens in steps of
+    128, at the machine that `prompt_cache_key` leads to. A token is four bytes."""
+
+    api: str
+    now: float = 0.0  # seconds
+    read: int = 0
+    total: int = 0
+    _until: dict[tuple[str, str], float] = field(default_factory=dict)
+
+    def count(self, body: dict[str, Any]) -> tuple[int, int]:
+        """Tokens read, and all tokens of the request."""
+        parts = [body.get("tools"), body.get("instructions")]
+        parts += body.get("messages", body.get("input"))
+        text = b"".join(json.dumps(part).encode() for part in parts if part)
+        machine, read = body.get("prompt_cache_key", ""), 0
+        digest, size = hashlib.sha256(), len(text) // 4
+        for end in range(128, size + 1, 128):
+            digest.update(text[4 * (end - 128) : 4 * end])
+            key = (machine, digest.hexdigest())
+            if end >= 1024 and self._until.get(key, -1) >= self.now:
+                read = end
+            self._until[key] = self.now + 600
+        self.read, self.total = self.read + read, self.total + size
+        return read, size
+
+    def reply(self, received: Received) -> Reply:
+        read, size = self.count(received.body)
+        status, kind, data = canned_reply(self.api, received)
+        if received.body.get("stream"):
+            return status, kind, data
+        whole = json.loads(data)
+        names = ("prompt_tokens", "input_tokens")
+        name = names[self.api == "responses"]
+        whole["usage"][name] = size
+        whole["usage"][f"{name}_details"] = {"cached_tokens": read}
+        return status, kind, json.dumps(whole).encode()
+
+
+def openai_session(api: str) -> Iterator[dict[str, Any]]:
+    """The bodies of a session of a coding agent, which sends all that was said."""
+    schema = {"type": "object", "required": ["b"], "properties": {"b": {}, "a": {}}}
+    function = {"name": "look", "description": "x" * 900, "parameters": schema}
+    is_chat = api == "chat"
+    tool = {"type": "function", "function": function}
+    tools = [tool if is_chat else {"type": "function", **function, "strict": False}]
+    said: list[dict[str, Any]] = [{"role": "developer", "content": "y" * 6000}]
+    field = "messages" if is_chat else "input"
+    for turn in range(TURNS):
+        said.append({"role": "user", "content": f"Step {turn}. é" + "z" * 200})
+        body = {"tools": tools, field: [*said], "prompt_cache_key": "session"}
+        yield body if is_chat else {**body, "store": False}
+        id, arguments = f"call_{turn}", '{"b": 1, "a":2}'
+        if is_chat:
+            called = {"name": "look", "arguments": arguments}
+            call = {"id": id, "type": "function", "function": called}
+            said.append({"role": "assistant", "content": None, "tool_calls": [call]})
+            said.append({"role": "tool", "tool_call_id": id, "content": "w" * 500})
+        else:
+            thought = {"type": "reasoning", "id": f"rs_{turn}", "summary": []}
+            said.append({**thought, "encrypted_content": f"gAAA{turn}"})
+            call = {"type": "function_call", "id": f"fc_{turn}", "call_id": id}
+            said.append({**call, "name": "look", "arguments": arguments})
+            output = {"type": "function_call_output", "call_id": id}
+            said.append({**output, "output": "w" * 500})
+
+
+@pytest.mark.parametrize("own_tools", [False, True], ids=["forwarded", "own tools"])
+@pytest.mark.parametrize("api", ["responses", "chat"])
+async def test_a_session_reads_as_much_from_openais_cache_as_directly(
+    api: str, own_tools: bool, client: Client
+):
+    await sync_to_async(Tool.objects.sync)()
+    direct, behind = AutomaticHost(api), AutomaticHost(api)
+    own = [{"type": "parley:tools", "names": ["calculator"]}] if own_tools else []
+    with Host(behind.reply) as host:
+        model = await add_model("openai", CODECS[api], host.url, "new-model")
+        for turn, body in enumerate(openai_session(api)):
+            seconds = 60 * _MINUTES[turn % len(_MINUTES)]
+            direct.now, behind.now = direct.now + seconds, behind.now + seconds
+            direct.count(body)
+            sent = {**body, "model": model, "tools": [*body["tools"], *own]}
+            answer = await client.post(PATHS[api], sent)
+            assert answer.status == 200, answer.body
+    assert 0.5 < direct.read / direct.total < 1
+    assert behind.read / behind.total == pytest.approx(
+        direct.read / direct.total, abs=0.01
+    )
+
+
+async def test_a_stored_session_reads_as_much_from_openais_cache(
+    client: Client, running: None
+):
+    """The whole conversation is sent anew at each turn, as a client would send it."""
+    behind, direct = AutomaticHost("responses"), AutomaticHost("responses")
+    said: list[dict[str, Any]] = []
+    with Host(behind.reply) as host:
+        model = await add_model("openai", CODECS["responses"], host.url, "new-model")
+        last = None
+        for turn in range(TURNS):
+            entry = {"role": "user", "content": f"Step {turn}. " + "z" * 900}
+            said.append(entry)
+            direct.count({"input": said, "prompt_cache_key": "session"})
+            body = {"model": model, "input": [entry], "prompt_cache_key": "session"}
+            body |= {"previous_response_id": last} if last else {}
+            answer = await client.post(PATHS["responses"], body)
+            assert answer.status == 200, answer.body
+            last = answer.json()["id"]
+            said.append({"role": "assistant", "content": "Hi"})
+    assert 0.5 < direct.read / direct.total < 1
+    assert behind.read / behind.total >= direct.read / direct.total - 0.01
