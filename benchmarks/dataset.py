@@ -17,7 +17,7 @@ from llm.wire.items import new_id
 
 MODELS = (
     *("c1-d0", "c5-d0", "c10-d20", "c200-d20", "c20-d1000", "c1000-d0"),
-    "c40-d100",
+    "c200-d100",
 )
 EARLIER = (10, 1_000)  # turns that a conversation already has
 _CONVERSATIONS = 100  # without a turn

