@@ -59,7 +59,7 @@ def report_conversations(query: UsageQuery) -> tuple[UsageReport, bool]:
     ]
     groups.sort(key=lambda each: (-each.usage.cost, -each.usage.tokens, each.name))
     report = report_usage(replace(query, grouping="model"))
-    return replace(report, query=query, groups=groups, series={}), is_cut
+    return replace(report, query=query, groups=groups), is_cut
 
 
 def _newest_calls(query: UsageQuery) -> tuple[QuerySet[ModelCall], bool]:

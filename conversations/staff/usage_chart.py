@@ -11,7 +11,12 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 
 from conversations.staff.tool_usage import ToolUsage
-from llm.pricing.usage_report import MAX_SERIES, Usage, UsageReport
+from llm.pricing.usage_report import (
+    MAX_SERIES,
+    Usage,
+    UsageReport,
+    sum_first_groups,
+)
 
 WIDTH, HEIGHT = 1000, 200  # in the chart's own units
 THINNEST = 1.5  # a small value is seen as well
@@ -33,11 +38,11 @@ class UsageChart:
 
 def chart_usage(report: UsageReport, measure: str, title: str) -> UsageChart | None:
     """By group, where groups divide the calls; None without any."""
-    value = _VALUES[measure]
+    value, counts = _MEASURES[measure]
     days = report.query.days
     series = {
         name: {day: value(usage) for day, usage in found.items()}
-        for name, found in report.series.items()
+        for name, found in sum_first_groups(report, counts).items()
     }
     rest = {
         day: value(usage) - sum(each.get(day, 0) for each in series.values())
@@ -145,9 +150,10 @@ def short(value: float) -> str:
     return f"{value:,.0f}"
 
 
-_VALUES: Mapping[str, Callable[[Usage], float]] = {
-    "cost": lambda usage: float(usage.cost),
-    "tokens": lambda usage: usage.tokens,
-    "calls": lambda usage: usage.calls,
-    "failed": lambda usage: usage.failed,
+#: Each with the counts that it needs.
+_MEASURES: Mapping[str, tuple[Callable[[Usage], float], Sequence[str]]] = {
+    "cost": (lambda usage: float(usage.cost), ["cost"]),
+    "tokens": (lambda usage: usage.tokens, ["input_tokens", "output_tokens"]),
+    "calls": (lambda usage: usage.calls, ["calls"]),
+    "failed": (lambda usage: usage.failed, ["failed"]),
 }

@@ -9,9 +9,10 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
+from operator import add, attrgetter
 from typing import Any
 
 from django.contrib.auth import get_user_model
@@ -80,8 +81,7 @@ class Usage:
     from_cache: int = 0  # calls that a stored answer made unnecessary
 
     def __add__(self, other: Usage) -> Usage:
-        mine, theirs = self.as_dict(), other.as_dict()
-        return Usage(**{name: mine[name] + theirs[name] for name in mine})
+        return Usage(*map(add, _all_counts(self), _all_counts(other)))
 
     def as_dict(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in Usage.__slots__}
@@ -110,6 +110,9 @@ class Usage:
         return self.failed / self.calls if self.calls else None
 
 
+_all_counts = attrgetter(*Usage.__slots__)
+
+
 @dataclass(frozen=True, slots=True)
 class Waits:
     """Seconds to the first token."""
@@ -125,6 +128,8 @@ class UsageGroup:
     waits: Waits = Waits()
     #: Lookups that find its rows of `ModelCall`; None where none do.
     lookups: Mapping[str, Any] | None = None
+    #: Values of its columns in sums; none where a call counts for several groups.
+    keys: Sequence[tuple[Any, ...]] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,8 +176,6 @@ class UsageReport:
     waits: Waits
     by_day: list[tuple[date, Usage]]  # every day, the oldest first
     groups: list[UsageGroup]  # the dearest first
-    #: Of the first groups, where the grouping divides calls: their usage by day.
-    series: Mapping[str, Mapping[date, Usage]] = field(default_factory=dict)
     is_complete: bool = True  # False while calls wait to be counted
 
 
@@ -185,10 +188,17 @@ def report_usage(query: UsageQuery) -> UsageReport:
     columns = _COLUMNS[query.grouping]
     rows = _rows_of_groups(query, columns, by_day)
     keyed = [(tuple(row[each] for each in columns), row) for row in rows]
-    found = _GROUPED.get(query.grouping, _by_name)(keyed, query.grouping)
-    lookups = _lookups(query, keyed)
+    names = {} if query.grouping in _GROUPED else _names(keyed, query.grouping)
+    found = _GROUPED.get(query.grouping, _by_name)(keyed, names)
+    lookups, keys = _lookups(query, keyed, names), _keys_by_name(names)
     groups = [
-        UsageGroup(name, usage, _percentiles(waits.get(name, {})), lookups.get(name))
+        UsageGroup(
+            name,
+            usage,
+            _percentiles(waits.get(name, {})),
+            lookups.get(name),
+            keys.get(name, ()),
+        )
         for name, usage in found.items()
     ]
     groups.sort(key=lambda each: (-each.usage.cost, -each.usage.tokens, each.name))
@@ -200,7 +210,6 @@ def report_usage(query: UsageQuery) -> UsageReport:
         waits=_percentiles(_merge(waits.values())),
         by_day=[(day, by_day.get(day, Usage())) for day in query.days],
         groups=groups,
-        series=_series(query, keyed, groups),
         is_complete=is_complete,
     )
 
@@ -244,34 +253,45 @@ def _of_unknown_keys(
         yield {"key_id": UNKNOWN_KEY, **rest}
 
 
-def _sum_by(rows: QuerySet[UsageSum], columns: Sequence[str]) -> Any:
-    sums: dict[str, Any] = {f"sum_{name}": Sum(name) for name in COUNTS}
+def _sum_by(
+    rows: QuerySet[UsageSum], columns: Sequence[str], counts: Iterable[str] = COUNTS
+) -> Any:
+    sums: dict[str, Any] = {f"sum_{name}": Sum(name) for name in counts}
     if "token_id" in columns:
         sums["label"] = Max("token_label")
     return rows.order_by().values(*columns).annotate(**sums)
 
 
-def _usage(row: Mapping[str, Any]) -> Usage:
-    counts: dict[str, Any] = {name: row[f"sum_{name}"] or 0 for name in COUNTS}
-    for name in ("cost", "saved_cost"):
+def _usage(row: Mapping[str, Any], names: Iterable[str] = COUNTS) -> Usage:
+    counts: dict[str, Any] = {name: row[f"sum_{name}"] or 0 for name in names}
+    for name in _MONEY & counts.keys():
         counts[name] = Decimal(counts[name])
     return Usage(**counts)
 
 
 # Names of groups
 
-_Keyed = Sequence[tuple[tuple[Any, ...], Mapping[str, Any]]]
+_MONEY = {"cost", "saved_cost"}
+_Key = tuple[Any, ...]
+_Keyed = Sequence[tuple[_Key, Mapping[str, Any]]]
+_Names = Mapping[_Key, str]
 
 
-def _by_name(keyed: _Keyed, grouping: str) -> dict[str, Usage]:
-    names = _names(keyed, grouping)
+def _by_name(keyed: _Keyed, names: _Names) -> dict[str, Usage]:
     found: dict[str, Usage] = defaultdict(Usage)
     for key, row in keyed:
         found[names[key]] += _usage(row)
     return found
 
 
-def _names(keyed: _Keyed, grouping: str) -> dict[tuple[Any, ...], str]:
+def _keys_by_name(names: _Names) -> dict[str, list[_Key]]:
+    found: dict[str, list[_Key]] = defaultdict(list)
+    for key, name in names.items():
+        found[name].append(key)
+    return found
+
+
+def _names(keyed: _Keyed, grouping: str) -> _Names:
     if grouping == "user":
         known = _user_names(key[0] for key, _row in keyed)
         return {key: _user_name(key[0], known) for key, _row in keyed}
@@ -297,7 +317,7 @@ def _token_name(pk: int, label: str) -> str:
     return f"{label} (#{pk})" if pk else _("without a token")
 
 
-def _key_names(keys: Sequence[tuple[Any, ...]]) -> dict[tuple[Any, ...], str]:
+def _key_names(keys: Sequence[_Key]) -> _Names:
     """With their providers; the label of a person's own key is no concern of staff."""
     rows = ApiKey.every.select_related("provider").filter(pk__in=[k[0] for k in keys])
     known = {row.pk: row for row in rows}
@@ -316,7 +336,7 @@ def _key_name(pk: int, row: ApiKey | None) -> str:
     return f"{row.provider.name}: {row.label} (#{pk})"
 
 
-def _by_group(keyed: _Keyed, grouping: str) -> dict[str, Usage]:
+def _by_group(keyed: _Keyed, names: _Names) -> dict[str, Usage]:
     """By the groups that users are in today."""
     memberships: dict[int, list[str]] = defaultdict(list)
     users = get_user_model()._default_manager.filter(pk__in=[k[0] for k, _r in keyed])
@@ -329,7 +349,7 @@ def _by_group(keyed: _Keyed, grouping: str) -> dict[str, Usage]:
     return found
 
 
-def _by_tag(keyed: _Keyed, grouping: str) -> dict[str, Usage]:
+def _by_tag(keyed: _Keyed, names: _Names) -> dict[str, Usage]:
     found: dict[str, Usage] = defaultdict(Usage)
     for key, row in keyed:
         for tag in key[0].split(","):
@@ -337,35 +357,36 @@ def _by_tag(keyed: _Keyed, grouping: str) -> dict[str, Usage]:
     return found
 
 
-_GROUPED: Mapping[str, Callable[[_Keyed, str], dict[str, Usage]]] = {
+_GROUPED: Mapping[str, Callable[[_Keyed, _Names], dict[str, Usage]]] = {
     "group": _by_group,
     "tag": _by_tag,
 }
 
 
-def _series(
-    query: UsageQuery, keyed: _Keyed, groups: Sequence[UsageGroup]
+def sum_first_groups(
+    report: UsageReport, counts: Sequence[str]
 ) -> dict[str, dict[date, Usage]]:
-    """The first groups by day; none where a call counts for several groups."""
-    if query.grouping in (*_GROUPED, "day"):
+    """Usage by day of the dearest groups, in these counts alone, for a chart. None
+    where a call counts for several groups, or groups are days."""
+    query, groups = report.query, report.groups[:MAX_SERIES]
+    names = {key: group.name for group in groups for key in group.keys}
+    if not names or query.grouping == "day":
         return {}
-    names, columns = _names(keyed, query.grouping), _COLUMNS[query.grouping]
-    found: dict[str, dict[date, Usage]] = {
-        each.name: {} for each in groups[:MAX_SERIES]
-    }
-    wanted = [key for key, name in names.items() if name in found]
+    columns, wanted = _COLUMNS[query.grouping], list(names)
     if query.grouping == "user" and query.user_id is None:
         rows = query.sums_of_users([key[0] for key in wanted], _Level.USER)
     else:
         level = _LEVELS.get(query.grouping, _Level.MODEL)
         rows = query.sums(level).filter(_any_of(columns, wanted))
-    for row in _sum_by(rows, ("day", *columns)):
-        name = names[tuple(row[each] for each in columns)]
-        found[name][row["day"]] = found[name].get(row["day"], Usage()) + _usage(row)
+    found: dict[str, dict[date, Usage]] = {group.name: {} for group in groups}
+    for row in _sum_by(rows, ("day", *columns), counts):
+        of_name = found[names[tuple(row[each] for each in columns)]]
+        day, usage = row["day"], _usage(row, counts)
+        of_name[day] = of_name[day] + usage if day in of_name else usage
     return found
 
 
-def _any_of(columns: Sequence[str], keys: Sequence[tuple[Any, ...]]) -> Q:
+def _any_of(columns: Sequence[str], keys: Sequence[_Key]) -> Q:
     if len(columns) == 1:
         return Q(**{f"{columns[0]}__in": [key[0] for key in keys]})
     wanted = Q(pk=None)
@@ -377,7 +398,9 @@ def _any_of(columns: Sequence[str], keys: Sequence[tuple[Any, ...]]) -> Q:
 # Rows of groups
 
 
-def _lookups(query: UsageQuery, keyed: _Keyed) -> dict[str, Mapping[str, Any]]:
+def _lookups(
+    query: UsageQuery, keyed: _Keyed, names: _Names
+) -> dict[str, Mapping[str, Any]]:
     """By name; the day's own bounds replace those of the period."""
     if query.grouping == "group":  # the users of one are known by today's rows only
         return {}
@@ -387,7 +410,7 @@ def _lookups(query: UsageQuery, keyed: _Keyed) -> dict[str, Mapping[str, Any]]:
     if query.grouping == "tag":
         tags = {tag for key, _row in keyed for tag in key[0].split(",")}
         return {tag or _("without a tag"): period | _of_tag(tag) for tag in tags}
-    names, columns = _names(keyed, query.grouping), _COLUMNS[query.grouping]
+    columns = _COLUMNS[query.grouping]
     return {
         name: period | _of_key(dict(zip(columns, key, strict=True)))
         for key, name in names.items()

@@ -15,6 +15,7 @@ from django.apps import apps
 from django.contrib.auth.models import Group, User
 from django.db import connection
 from django.db.models import Sum
+from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 from hypothesis import given
@@ -34,6 +35,7 @@ from llm.pricing.usage_report import (
     UsageQuery,
     UsageReport,
     report_usage,
+    sum_first_groups,
 )
 from tests.llm.pricing.usage_calls import a_row, calls, save_calls
 
@@ -205,6 +207,47 @@ def test_more_calls_than_a_page_counts_wait_for_the_job(
     list(counting.count_all())
     report = report_usage(UsageQuery.of_last(1))
     assert (report.is_complete, report.total.calls) == (True, 13)
+
+
+@pytest.mark.parametrize("grouping", DIVIDING)
+def test_a_chart_gets_each_count_of_a_group_by_day_and_no_other(grouping: str):
+    users = [User.objects.create(username=f"u{number}").pk for number in range(2)]
+    save_calls(
+        *(
+            {"model_name": f"m{n % 2}", "user_id": users[n % 2], "days": n % 3}
+            for n in range(7)
+        )
+    )
+    report = report_usage(UsageQuery.of_last(5, grouping=grouping))
+    counts = ["input_tokens", "cost"]
+    found = sum_first_groups(report, counts)
+    if grouping == "day":
+        assert not found
+        return
+    assert found.keys() == {group.name for group in report.groups}
+    for group in report.groups:
+        of_days = sum(found[group.name].values(), Usage())
+        assert of_days == Usage(
+            input_tokens=group.usage.input_tokens, cost=group.usage.cost
+        )
+    for day, usage in report.by_day:
+        of_groups = [found[group.name].get(day, Usage()) for group in report.groups]
+        assert sum(of_groups, Usage()).input_tokens == usage.input_tokens
+
+
+def test_no_file_reads_the_days_of_groups(admin_client: Client):
+    """They are drawn by the page alone."""
+
+    def queries(address: str) -> int:
+        with CaptureQueriesContext(connection) as captured:
+            assert admin_client.get(address, {"by": "user"}).status_code == 200
+        by_day = [each["sql"] for each in captured if '"day", ' in each["sql"]]
+        return sum("user_id" in sql and "GROUP BY" in sql for sql in by_day)
+
+    save_calls({"user_id": User.objects.create(username="u").pk})
+    assert queries("/admin/usage/")
+    assert not queries("/admin/usage/csv/")
+    assert not queries("/api/usage/all/")
 
 
 @pytest.mark.parametrize("grouping", GROUPINGS)
