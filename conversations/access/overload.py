@@ -38,8 +38,9 @@ class Load:
     memory: float = 0.0  # megabytes
     excess: str = ""  # the setting whose limit was reached at the last update
     refusals: int = 0  # since the process began
-    #: Called at each update; the engine sets its own functions.
-    start_wait: Callable[[], float] = field(default=_zero)  # seconds
+    #: Called at each update; the gateway and the engine set their own functions.
+    opening_wait: Callable[[], float] = field(default=_zero)  # seconds
+    start_wait: Callable[[], float] = field(default=_zero)  # seconds, once opened
     waiting_turns: Callable[[], float] = field(default=_zero)
     connections: Callable[[], float] = field(default=_zero)
 
@@ -67,7 +68,7 @@ def find_excess(load: Load) -> str:
     for name, value in (
         ("MAX_LAG", load.lag),
         ("MAX_MEMORY", load.memory),
-        ("MAX_START_WAIT", load.start_wait()),
+        ("MAX_START_WAIT", load.opening_wait() + load.start_wait()),
         ("MAX_WAITING_TURNS", load.waiting_turns()),
         ("MAX_CONNECTIONS", load.connections()),
     ):

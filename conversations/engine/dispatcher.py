@@ -60,7 +60,7 @@ class Dispatcher:
         self.drains = False  # staff let it start no more turns, for now
         self.gate = SuspectGate()
         self._starts = FairSlots(MAX_STARTS)
-        overload.load.start_wait = self._find_longest_wait
+        overload.load.start_wait = self._estimate_start_wait
         overload.load.waiting_turns = self._count_waiting
         self._tasks = tasks
         self._log = log
@@ -123,8 +123,9 @@ class Dispatcher:
         finally:
             self._starts.release()
 
-    def _find_longest_wait(self) -> float:
-        return max(self._starts.longest_wait, self.slots.longest_wait)
+    def _estimate_start_wait(self) -> float:
+        # Turns differ too much in length to predict when a slot becomes free.
+        return max(self._starts.expected_wait, self.slots.longest_wait)
 
     def _count_waiting(self) -> int:
         return self._starts.waiting + self.slots.waiting

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from conversations.access import rate_limits
+from conversations.access import overload, rate_limits
 from conversations.engine.database.executor import Database
+from conversations.engine.process.fair_slots import FairSlots
 from conversations.gateway.token_access import TokenAuthenticator
 from conversations.gateway.write_behind import WriteBehindQueue
 from llm.concurrency.per_loop import PerLoop
+
+#: Stored responses that are opened at once. The others wait here, where users are
+#: served in turn and the wait counts as load, not for the one thread that writes.
+MAX_OPENINGS = 2
 
 
 class Resources:
@@ -16,6 +21,11 @@ class Resources:
         self.database = Database()
         self.write_queue = WriteBehindQueue(self.database)
         self.tokens = TokenAuthenticator(self.database, self.write_queue)
+        self.openings = FairSlots(MAX_OPENINGS)
+        overload.load.opening_wait = self._estimate_opening_wait
+
+    def _estimate_opening_wait(self) -> float:
+        return self.openings.expected_wait
 
     async def close(self) -> None:
         await self.write_queue.close()

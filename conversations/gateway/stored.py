@@ -79,9 +79,7 @@ async def open_turn(
     gateway_request: GatewayRequest, resources: Resources
 ) -> StoredResponse:
     """Store the request as a turn and queue it. Raises LLMError."""
-    opening = asyncio.ensure_future(
-        resources.database.write(stored_rows.open_turn, gateway_request)
-    )
+    opening = asyncio.ensure_future(_open(gateway_request, resources))
     try:
         turn = await asyncio.shield(opening)
     except asyncio.CancelledError:
@@ -90,6 +88,16 @@ async def open_turn(
         raise
     engine.submit(turn.id, turn.conversation_id)
     return turn
+
+
+async def _open(
+    gateway_request: GatewayRequest, resources: Resources
+) -> StoredResponse:
+    await resources.openings.acquire(gateway_request.token.user_id)
+    try:
+        return await resources.database.write(stored_rows.open_turn, gateway_request)
+    finally:
+        resources.openings.release()
 
 
 def _stop_opened(done: asyncio.Future[StoredResponse], resources: Resources) -> None:

@@ -6,7 +6,10 @@ import asyncio
 import math
 import time
 from collections import deque
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
+
+#: Weight of the newest interval between two waiters in their mean.
+_NEWEST = 0.1
 
 
 class FairSlots:
@@ -15,8 +18,11 @@ class FairSlots:
     another owner's by one slot. For one event loop.
     """
 
-    def __init__(self, count: int) -> None:
+    def __init__(self, count: int, clock: Callable[[], float] = time.monotonic) -> None:
         self._free = count
+        self._clock = clock
+        self._interval = 0.0  # mean seconds between two waiters that were served
+        self._served_at: float | None = None  # None: nothing has waited since
         #: By owner; the next owner is the first key.
         self._waiting: dict[Hashable, deque[_Waiter]] = {}
 
@@ -28,7 +34,20 @@ class FairSlots:
     def longest_wait(self) -> float:
         """Seconds for which the oldest waiting work has waited. Thread-safe."""
         began = [_waits_since(queue) for queue in list(self._waiting.values())]
-        return max(0.0, time.monotonic() - min(began, default=math.inf))
+        return max(0.0, self._clock() - min(began, default=math.inf))
+
+    @property
+    def expected_wait(self) -> float:
+        """Seconds that work would wait if it came now, by what was served of late.
+        Thread-safe.
+
+        The oldest waiter's wait alone says it too late: three times the work that can
+        be served has put three times as much behind it meanwhile.
+        """
+        return max(self.longest_wait, self._wait_by_count())
+
+    def _wait_by_count(self) -> float:
+        return sum(map(len, list(self._waiting.values()))) * self._interval
 
     def locked(self) -> bool:
         return self._free <= 0 or bool(self._waiting)
@@ -37,7 +56,7 @@ class FairSlots:
         if not self.locked():
             self._free -= 1
             return True
-        waiter = _Waiter()
+        waiter = _Waiter(self._clock())
         self._waiting.setdefault(owner, deque()).append(waiter)
         try:
             await waiter.served
@@ -59,8 +78,18 @@ class FairSlots:
                 self._waiting[owner] = queue  # after all other owners
             if not waiter.served.done():
                 waiter.served.set_result(None)
+                self._note_served()
                 return
+        self._served_at = None
         self._free += 1
+
+    def _note_served(self) -> None:
+        now = self._clock()
+        if self._served_at is not None:
+            newest = now - self._served_at
+            weight = _NEWEST if self._interval else 1
+            self._interval += weight * (newest - self._interval)
+        self._served_at = now
 
     def _forget(self, owner: Hashable, waiter: _Waiter) -> None:
         queue = self._waiting.get(owner)
@@ -74,9 +103,9 @@ class FairSlots:
 class _Waiter:
     __slots__ = ("served", "since")
 
-    def __init__(self) -> None:
+    def __init__(self, since: float) -> None:
         self.served: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self.since = time.monotonic()
+        self.since = since
 
 
 def _waits_since(queue: deque[_Waiter]) -> float:

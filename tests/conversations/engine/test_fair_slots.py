@@ -81,3 +81,31 @@ async def test_a_wait_is_measured_from_its_beginning():
     assert 0 <= before <= slots.longest_wait
     await served_order(slots, tasks)
     assert slots.longest_wait == 0
+
+
+async def test_the_expected_wait_counts_those_who_wait():
+    """The first of thirty has waited for a moment, the thirtieth will for long."""
+    now = 100.0
+    slots = FairSlots(1, clock=lambda: now)
+    await slots.acquire()
+    tasks = await waiting(slots, *range(60))
+    assert slots.expected_wait == 0  # nothing was served yet
+    for _ in range(30):
+        now += 0.1
+        slots.release()
+    assert slots.waiting == 30
+    assert slots.expected_wait == pytest.approx(30 * 0.1, rel=0.1)
+    assert slots.longest_wait == pytest.approx(3)
+    for _ in range(31):
+        slots.release()
+    assert slots.expected_wait == 0
+    now += 1_000  # without work; that says nothing about how fast it is served
+    await slots.acquire()
+    tasks += await waiting(slots, "ada")
+    now += 0.1
+    slots.release()
+    tasks += await waiting(slots, *range(5))
+    now += 0.5
+    assert slots.expected_wait == pytest.approx(0.5)
+    for task in tasks:
+        task.cancel()
