@@ -14,6 +14,8 @@ from llm.capabilities import Capabilities
 from llm.generation.request_builder import RequestBuilder
 from llm.provider import Route
 from llm.wire.codecs.anthropic.forwarding import has_lost_thinking
+from llm.wire.codecs.openai_chat.forwarding import is_refused
+from llm.wire.codecs.openai_chat.host_options import HostOptions
 from llm.wire.codecs.openai_responses.forwarding import has_own_items
 from llm.wire.forwarding.forwarded_body import OUTPUT_LIMITS, ForwardedBody
 from llm.wire.request import Request
@@ -34,6 +36,8 @@ def forwards(api: str, fields: Mapping[str, Any], route: Route) -> bool:
     if route.defaults.get("ignore_invalid_options") is True:
         return False
     if api == "openai_responses" and has_own_items(fields):
+        return False
+    if isinstance(codec, HostOptions) and codec.switched and is_refused(fields, codec):
         return False
     if api == "anthropic" and has_lost_thinking(fields):
         return False

@@ -32,6 +32,7 @@ class Gap:
 
     text: str
     url: str  # where it is added
+    is_certain: bool = True  # False: it may do without
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +120,8 @@ def _status(
     if text:
         return ProviderStatus("warning", text, gaps)
     if call is None:
-        return ProviderStatus("incomplete" if gaps else "unknown", "", gaps)
+        is_incomplete = any(gap.is_certain for gap in gaps)
+        return ProviderStatus("incomplete" if is_incomplete else "unknown", "", gaps)
     at = _format(call["created_at"]).removesuffix(".")  # of "p.m."
     return ProviderStatus("works", _("Last answer at %(at)s.") % {"at": at}, gaps)
 
@@ -140,7 +142,7 @@ def _key_gaps(
         return [Gap(_("There is no key."), _part_of_page(provider, "keys"))]
     if call is None:  # it may answer without one
         text = _("There is no key; some hosts of this kind need one.")
-        return [Gap(text, _part_of_page(provider, "keys"))]
+        return [Gap(text, _part_of_page(provider, "keys"), is_certain=False)]
     return []
 
 

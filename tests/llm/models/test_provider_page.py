@@ -153,6 +153,7 @@ def test_who_lets_people_use_their_own_keys_lacks_none(provider: Provider):
 def test_a_host_that_has_answered_without_a_key_lacks_none(provider: Provider):
     provider.keys.all().delete()
     Provider.objects.update(kind="vllm", base_url="http://10.1.1.1/v1")
+    assert light(provider) == ("unknown", "")
     assert "no key" in gaps(provider)[0][0]
     called(provider)
     assert light(provider)[0] == "works"

@@ -2,12 +2,12 @@
 
 In: the client's own JSON. Out: the same with what the host is known to refuse in
 another form: names of a role and of two fields, ids of calls, reasoning of another
-host, schemas with references.
+host, schemas with references; and what staff have switched for it (`quirks.py`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any
 
@@ -27,15 +27,54 @@ REASONING_FIELDS = frozenset(
     }
 )
 _SYSTEM = ("developer", "system")
+_LIMITS = ("max_completion_tokens", "max_tokens")
+
+
+def is_refused(fields: Mapping[str, Any], codec: HostOptions) -> bool:
+    """Whether the body has something that staff have switched off for this host. Then
+    it needs another request, not other names."""
+    off = {
+        "tool_choice": not codec.takes_tool_choice,
+        "image_urls": not codec.image_urls,
+        "files": not codec.files,
+    }
+    wanted = {name for name in codec.switched if off.get(name)}
+    if "tool_choice" in wanted and fields.get("tool_choice") not in (None, "auto"):
+        return True
+    return bool(wanted) and any(_kind_of(p) in wanted for p in _parts(fields))
+
+
+def _parts(fields: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    messages = fields.get("messages")
+    for message in messages if isinstance(messages, list) else ():
+        content = message.get("content") if isinstance(message, dict) else None
+        for part in content if isinstance(content, list) else ():
+            if isinstance(part, dict):
+                yield part
+
+
+def _kind_of(part: Mapping[str, Any]) -> str:
+    """The switch that lets a host take the part; "" for none."""
+    if part.get("type") == "file":
+        return "files"
+    image = part.get("image_url")
+    url = image.get("url") if isinstance(image, dict) else image
+    is_address = isinstance(url, str) and not url.startswith("data:")
+    return "image_urls" if is_address else ""
 
 
 def fit_body(body: dict[str, Any], codec: HostOptions) -> dict[str, Any]:
     """Change `body` in place, and none of its values."""
     _fit_delivery(body, codec)
-    if codec.reasoning_fields is not None:
+    if "max_completion_tokens" in codec.switched:
+        for name in _LIMITS:
+            _rename(body, name, codec.max_tokens_field)
+    elif codec.reasoning_fields is not None:
         _rename(body, "max_completion_tokens", codec.max_tokens_field)
     if codec.seed_field != "seed":
         _rename(body, "seed", codec.seed_field)
+    if "strict_tools" in codec.switched and not codec.strict_tools and "tools" in body:
+        body["tools"] = change_objects(body["tools"], _without_strict)
     body["messages"] = _fit_messages(body.get("messages"), body, codec)
     if codec.inline_refs or not codec.closed_schemas:
         if "tools" in body:
@@ -62,6 +101,14 @@ def _rename(body: dict[str, Any], name: str, wanted: str) -> None:
     if name != wanted and name in body:
         value = body.pop(name)
         body.setdefault(wanted, value)
+
+
+def _without_strict(tool: dict[str, Any]) -> dict[str, Any]:
+    function = tool.get("function")
+    if not isinstance(function, dict) or "strict" not in function:
+        return tool
+    rest = {name: value for name, value in function.items() if name != "strict"}
+    return {**tool, "function": rest}
 
 
 def _fit_schema(
@@ -92,6 +139,8 @@ def _fit_message(
     match message.get("role"):
         case "developer" if codec.system_role == "system":
             changed["role"] = "system"
+        case "system" if _is_developer(codec):
+            changed["role"] = "developer"
         case "tool" if codec.reasoning_fields is not None:
             id = message.get("tool_call_id")
             if isinstance(id, str) and (own := _call_id(id, codec)) != id:
@@ -99,6 +148,10 @@ def _fit_message(
         case "assistant" if codec.reasoning_fields is not None:
             return _fit_assistant(message, body, codec)
     return {**message, **changed} if changed else message
+
+
+def _is_developer(codec: HostOptions) -> bool:
+    return "developer_role" in codec.switched and codec.system_role == "developer"
 
 
 def _without_seals(message: dict[str, Any]) -> dict[str, Any]:

@@ -31,6 +31,8 @@ class HostOptions:
     """The defaults suit most hosts; they are not OpenAI's own set of features."""
 
     name: str = "openai_chat"
+    #: Names of the quirks that staff have switched, which a client's own body follows.
+    switched: frozenset[str] = frozenset()
     path_template: str = "/chat/completions"  # may hold {model}
     deployment: str = ""  # Azure: the deployment's name, sent instead of the model's
 

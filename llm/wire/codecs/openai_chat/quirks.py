@@ -58,7 +58,7 @@ QUIRKS: Mapping[str, Quirk] = {
 
 
 def apply_quirks(codec: OpenAIChatCodec, switches: Mapping[str, bool]) -> Any:
-    fields: dict[str, Any] = {}
+    fields: dict[str, Any] = {"switched": frozenset(switches)}
     for name, is_on in switches.items():
         fields |= QUIRKS[name].fields(is_on)
     return replace(codec, **fields)
