@@ -1,18 +1,7 @@
 """Run Parley's benchmarks on this machine: `python -m benchmarks [name]`.
 
-`decode` decodes synthetic streams; `tool_loop` compares the tool loop with those of
-other libraries; `turns` measures a server over SSE and WebSocket; `gateway` measures
-the gateway beside a raw relay; `scaled` measures several processes over PostgreSQL and
-Redis, `exchanges` compares that with PostgreSQL alone; `search` searches a million
-messages; `failing` counts the errors that clients
-of a failing provider see; `hostile` measures how long hostile input stalls the event
-loop; `memory` measures the memory of large answers; `pages` measures long conversations
-in a browser; `admin_lists` measures every list of the admin; `usage` reports of a
-million model calls; `rotation` continues two hundred long conversations in turn;
-`overload` offers three times what a server can do; `check` compares what this tree
-costs with committed figures.
-Compare figures only within one table, which comes from one run.
-docs/performance.md has the results.
+Compare figures only within one table, which comes from one run. docs/performance.md
+has the results.
 """
 
 from __future__ import annotations
@@ -20,95 +9,78 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
-from argparse import ArgumentParser
+from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
+from collections.abc import Callable, Iterable
+from importlib import import_module
+
+#: By name: the module, its function, and what it measures.
+BENCHMARKS = {
+    "decode": ("decode", "main", "decoding of synthetic and recorded streams"),
+    "tool_loop": ("tool_loop", "main", "the tool loop beside other libraries'"),
+    "gateway": ("gateway", "main", "the gateway beside a raw relay"),
+    "turns": ("turns", "main", "a server over SSE and WebSocket"),
+    "scaled": ("scaled", "main", "several processes over PostgreSQL and Redis"),
+    "search": ("search", "main", "searches of a million messages"),
+    "failing": ("failing", "main", "errors that a failing provider's clients see"),
+    "hostile": ("hostile", "main", "how long hostile input stalls the event loop"),
+    "memory": ("memory", "main", "memory of large answers"),
+    "pages": ("pages", "main", "long conversations in a browser"),
+    "admin_lists": ("admin_lists", "main", "every list of the admin"),
+    "usage": ("usage", "main", "reports of a million model calls"),
+    "rotation": ("rotation", "main", "two hundred long conversations in turn"),
+    "overload": ("overload", "main", "three times what a server can do"),
+    "exchanges": ("scaled", "compare_exchanges", "Redis beside PostgreSQL alone"),
+}
+NOT_IN_ALL = {"exchanges"}
+CHECK = "check"
+ALL = "all"
 
 
 def main() -> int:
-    parser = ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    parser.add_argument(
-        "what",
-        nargs="?",
-        default="all",
-        choices=[
-            "decode",
-            "tool_loop",
-            "gateway",
-            "turns",
-            "scaled",
-            "exchanges",
-            "search",
-            "failing",
-            "hostile",
-            "memory",
-            "pages",
-            "admin_lists",
-            "usage",
-            "rotation",
-            "overload",
-            "check",
-            "all",
-        ],
-    )
-    parser.add_argument("--write", action="store_true", help="commit figures (check)")
-    parsed = parser.parse_args()
-    what = parsed.what
+    arguments = _parse()
     with tempfile.TemporaryDirectory(prefix="parley-bench-") as data:
-        os.environ |= {"PARLEY_DATA": data, "PARLEY_READ_DOTENV": "false"}
-        os.environ["DJANGO_SETTINGS_MODULE"] = "project.settings"
-        import django
+        _set_up_django(data)
+        if arguments.what == CHECK:
+            from benchmarks.native import check
 
-        django.setup()
-        from benchmarks import (
-            admin_lists,
-            decode,
-            failing,
-            gateway,
-            hostile,
-            memory,
-            overload,
-            pages,
-            rotation,
-            scaled,
-            search,
-            tool_loop,
-            turns,
-            usage,
-        )
-        from benchmarks.native import check
-
-        if what == "check":
-            return check.main(["--write"] if parsed.write else [])
-        if what in ("decode", "all"):
-            decode.main()
-        if what in ("tool_loop", "all"):
-            tool_loop.main()
-        if what in ("gateway", "all"):
-            gateway.main()
-        if what in ("turns", "all"):
-            turns.main()
-        if what in ("scaled", "all"):
-            scaled.main()
-        if what == "exchanges":
-            scaled.compare_exchanges()
-        if what in ("search", "all"):
-            search.main()
-        if what in ("failing", "all"):
-            failing.main()
-        if what in ("hostile", "all"):
-            hostile.main()
-        if what in ("memory", "all"):
-            memory.main()
-        if what in ("pages", "all"):
-            pages.main()
-        if what in ("admin_lists", "all"):
-            admin_lists.main()
-        if what in ("usage", "all"):
-            usage.main()
-        if what in ("rotation", "all"):
-            rotation.main()
-        if what in ("overload", "all"):
-            overload.main()
+            return check.main(["--write"] if arguments.write else [])
+        names = BENCHMARKS.keys() - NOT_IN_ALL
+        names = names if arguments.what == ALL else {arguments.what}
+        for run in _load(name for name in BENCHMARKS if name in names):
+            run()
     return 0
+
+
+def _parse() -> Namespace:
+    lines = [f"  {name:12} {what}" for name, (_, _, what) in BENCHMARKS.items()]
+    lines.append(f"  {CHECK:12} this tree's costs beside the committed figures")
+    parser = ArgumentParser(
+        prog="python -m benchmarks",
+        description=__doc__,
+        epilog="\n".join(lines),
+        formatter_class=RawDescriptionHelpFormatter,
+    )
+    choices = [*BENCHMARKS, CHECK, ALL]
+    parser.add_argument("what", nargs="?", default=ALL, choices=choices)
+    parser.add_argument("--write", action="store_true", help="commit figures (check)")
+    return parser.parse_args()
+
+
+def _set_up_django(data: str) -> None:
+    """Before the benchmarks are imported: they import models."""
+    os.environ |= {"PARLEY_DATA": data, "PARLEY_READ_DOTENV": "false"}
+    os.environ["DJANGO_SETTINGS_MODULE"] = "project.settings"
+    import django
+
+    django.setup()
+
+
+def _load(names: Iterable[str]) -> list[Callable[[], None]]:
+    found = [BENCHMARKS[name] for name in names]
+    return [
+        getattr(import_module(f"benchmarks.{module}"), function)
+        for module, function, _ in found
+    ]
 
 
 if __name__ == "__main__":
