@@ -50,6 +50,7 @@ _TIME = (
 )
 _OWNER = f"1 + i % {USERS}"
 _TURN = "'resp_bench' || i"
+_STATUS = "CASE WHEN i % 1000 = 0 THEN 'failed' ELSE status END"
 _CONVERSATION = "'conv_bench' || i"
 
 
@@ -152,15 +153,20 @@ def _store_turns(conversation: Conversation, turns: int) -> None:
         status=Turn.Status.COMPLETED,
         usage={"input_tokens": 1840, "output_tokens": 412},
     )
-    status = "CASE WHEN i % 1000 = 0 THEN 'failed' ELSE status END"
     copy_row(
         turn,
         turns,
         id=_TURN,
         conversation_id=f"'conv_bench' || ((i - 1) / {TURNS} + 1)",
         language_model_id=f"1 + i % {MODELS}",
-        status=status,
+        status=_STATUS,
     )
+    _store_items(turn, turns)
+    _store_model_calls(turn, turns)
+    _store_tool_calls(turn, turns)
+
+
+def _store_items(turn: Turn, turns: int) -> None:
     for place, (role, origin) in enumerate(
         (("user", "input"), ("assistant", "output"))
     ):
@@ -169,9 +175,12 @@ def _store_turns(conversation: Conversation, turns: int) -> None:
         item.save()
         said = f"json_set(payload, '$.id', 'msg_bench{place}_' || i)"
         copy_row(item, turns, turn_id=_TURN, payload=said)
+
+
+def _store_model_calls(turn: Turn, turns: int) -> None:
     call = ModelCall.objects.create(
         turn_id=turn.pk,
-        model=conversation.language_model,
+        model=turn.language_model,
         key=ApiKey.objects.first(),
         provider_name="bench",
         model_name="model",
@@ -192,8 +201,11 @@ def _store_turns(conversation: Conversation, turns: int) -> None:
         response_id="'said_bench' || i",
         our_request_id="'our_bench' || i",
         client_request_id="CASE WHEN i % 10 = 0 THEN 'theirs' || i ELSE '' END",
-        status=status,
+        status=_STATUS,
     )
+
+
+def _store_tool_calls(turn: Turn, turns: int) -> None:
     called = ToolCall.objects.create(
         turn=turn,
         call_id="call_bench0",
@@ -209,7 +221,7 @@ def _store_turns(conversation: Conversation, turns: int) -> None:
         turn_id=_TURN,
         call_id="'call_bench' || i",
         name="'bench_tool' || (i % 300)",
-        state=status.replace("status", "state"),
+        state=_STATUS.replace("status", "state"),
         late_at="CASE WHEN i % 1000 = 0 THEN ended_at END",
     )
     question = Question.objects.create(
@@ -218,7 +230,7 @@ def _store_turns(conversation: Conversation, turns: int) -> None:
         state=Question.State.ACCEPTED,
         expires_at=timezone.now(),
         decided_at=timezone.now(),
-        decided_by_id=conversation.owner_id,
+        decided_by_id=turn.conversation.owner_id,
     )
     ids = {"id": "'q_bench' || i", "tool_call_id": f"1 + i * {TURNS}"}
     copy_row(question, turns // TURNS, **ids)
