@@ -57,6 +57,7 @@ _LINK = re.compile(r"(?:https?://|mailto:)", re.IGNORECASE)
 _LINES = re.compile(r"[^\n]{1,20000}\n?|\n")
 _FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
 _FENCE_LINES = re.compile(r"^ {0,3}(?:`{3,}|~{3,})", re.MULTILINE)
+_DELIMITERS = re.compile(r" {0,3}\|?[ \t]*:?-[-:| \t]*\n?$")  # below a table's names
 _TOP_LEVEL = re.compile(r"[^\s>*+\-\d]")  # neither begins nor continues a list item
 #: Long repetitions, on which many lexers are slow.
 _REPETITION = re.compile(r"(..?)\1{200}|\s{200}", re.DOTALL)
@@ -74,9 +75,7 @@ class Part:
 
 
 def render(text: str) -> SafeString:
-    frame = _frame_of(text)
-    windows = _split_windows(text)
-    return mark_safe("".join(frame.format(_render_cached(w)) for _, w in windows))
+    return mark_safe("".join(html for _, html in _render_windows(text, 0, None)))
 
 
 def render_part(text: str, start: int = 0, places: Places | None = None) -> Part:
@@ -103,8 +102,9 @@ def _render_windows(
 ) -> Iterator[tuple[int, str]]:
     """The text from `start` on, piece by piece, each with its end position."""
     known = _count_artifacts(text, start) if places else 0
-    frame = _frame_of(text)
     for end, window in _split_windows(text, start):
+        frame = _frame_of(text, start)
+        start = end
         rendered: str = _render_cached(window)
         artifacts = known
         known += rendered.count(ARTIFACT)
@@ -113,9 +113,13 @@ def _render_windows(
         yield end, frame.format(rendered)
 
 
-def _frame_of(text: str) -> str:
-    """A long text is in parts that the browser lays out when they are near."""
-    return '<div class="prose prose-part">{}</div>' if len(text) > LONG else "{}"
+def _frame_of(text: str, start: int = 0) -> str:
+    """A long text is in parts that the browser lays out when they are near. Scripts add
+    the rows of a table that goes on in a part to the table before it."""
+    if len(text) <= LONG:
+        return "{}"
+    goes_on = " goes-on" if _table_at(text, start) else ""
+    return f'<div class="prose prose-part{goes_on}">{{}}</div>'
 
 
 def previewable_fences(text: str) -> Iterator[Fence]:
@@ -165,11 +169,12 @@ def _split_windows(text: str, start: int = 0) -> Iterator[tuple[int, str]]:
     """Pieces that render alone as they do within the text, each with its end position.
 
     A piece begins with a block at the top level. Only a block longer than LONGEST_BLOCK
-    is cut, a code block into several. Reference links do not work across pieces.
+    is cut, a code block or a table into several. Reference links do not work across
+    pieces.
     """
     longest = PART if len(text) > LONG else WINDOW
     fence = _fence_at(text, start)
-    lines = [f"{fence}\n"] if fence else []
+    lines = [f"{fence}\n" if fence else _table_at(text, start)]
     size = cut = 0
     end = start  # of what is in `lines`
     is_after_blank = False
@@ -187,7 +192,8 @@ def _split_windows(text: str, start: int = 0) -> Iterator[tuple[int, str]]:
             lines, size, cut = lines[cut:], rest_size, 0
         elif size > LONGEST_BLOCK:
             yield end, "".join([*lines, f"\n{fence}"])
-            lines, size, cut = [f"{fence}\n"] if fence else [], 0, 0
+            lines = [f"{fence}\n" if fence else _table_at(text, end)]
+            size = cut = 0
     if size:
         yield end, "".join(lines)
 
@@ -207,6 +213,27 @@ def _fence_after(line: str, fence: str) -> str:
     if not fence:
         return marks
     return "" if marks.startswith(fence) else fence
+
+
+def _table_at(text: str, end: int) -> str:
+    """The first two lines of the table that goes on at `end`; "" for none."""
+    row = _LINES.match(text, end)
+    if text[end - 1 : end] != "\n" or row is None or "|" not in row.group():
+        return ""
+    head = before = ""
+    for line in _LINES.findall(text, text.rfind("\n\n", 0, end) + 1, end):
+        if "|" not in line:
+            head = ""
+        elif (
+            not head and _DELIMITERS.match(line) and _columns(line) == _columns(before)
+        ):
+            head = before + line
+        before = line
+    return head
+
+
+def _columns(line: str) -> int:
+    return line.strip().strip("|").replace("\\|", "").count("|")
 
 
 @lru_cache(maxsize=128)

@@ -31,11 +31,21 @@ export function watchParts(root) {
   for (const link of links) observer.observe(link);
 }
 
-/** Loads further parts of `root`, which is not shown yet; a link is left for the rest. */
+/** Loads further parts of the messages of `root`; a link is left for the rest. */
 export async function loadParts(root) {
   for (let count = 0; count < MOST; count += 1) {
     const link = root.querySelector(LINK);
     if (!link) return;
+    await replace(link);
+  }
+}
+
+/** Loads the rest of a table with which the loaded parts of a message end. */
+export async function loadRows(table) {
+  for (let count = 0; count < MOST; count += 1) {
+    let link = table.closest(".said");
+    while (link?.matches(".said")) link = link.nextElementSibling;
+    if (!link?.matches(LINK) || tableBefore(link) !== table) return;
     await replace(link);
   }
 }
@@ -56,11 +66,33 @@ async function add(link, { isAsked = true } = {}) {
   }
 }
 
+/** The first element of what is new: that part, or a row of the table that goes on in it. */
 async function replace(link) {
   const page = await fetched(link.href, "main");
   const part = page.querySelector(".said");
   const next = page.querySelector(LINK);
   if (next) next.href = new URL(next.getAttribute("href"), link.href).href;
+  const rows = rowsThatGoOn(part);
+  const table = rows.length > 0 && tableBefore(link);
+  if (!link.parentNode) return part; // somebody else has replaced it meanwhile
+  if (table) addRows(table, rows);
   link.replaceWith(part, ...(next ? [next] : []));
-  return part;
+  return table ? rows[0] : part;
+}
+
+function tableBefore(link) {
+  let said = link.previousElementSibling;
+  while (said?.matches(".said:not(:has(table))")) said = said.previousElementSibling;
+  return said?.matches(".said") ? [...said.querySelectorAll("table")].at(-1) : null;
+}
+
+/** The server repeats the head of a table in each part. */
+function rowsThatGoOn(part) {
+  const table = part.querySelector(":scope > .goes-on:first-child > .table-scroll:first-child > table");
+  return table ? [...table.tBodies[0].rows] : [];
+}
+
+function addRows(table, rows) {
+  rows[0].closest(".table-scroll").remove();
+  table.tBodies[0].append(...rows);
 }

@@ -2,9 +2,12 @@
 //
 // Reasoning and tool calls are left out: only what the model said is copied.
 
+import { loadParts } from "../text-parts.js";
 import { confirmCopy, writeRich, writeText } from "./clipboard.js";
 
-const OURS = ".code-head, .table-tools, .diagram, button, .visually-hidden";
+const OURS =
+  ".code-head, .table-tools, .diagram, .diagram-error, .note-back, button, .visually-hidden";
+const INDENT = "\uE000"; // blanks at the start of a line would be lost
 const KEPT = new Set(["href", "colspan", "rowspan", "start", "dir", "checked", "type"]);
 
 export async function onCopyChoice(event) {
@@ -12,6 +15,7 @@ export async function onCopyChoice(event) {
   if (!button || event.ctrlKey || event.metaKey || event.shiftKey) return;
   event.preventDefault();
   const answer = button.closest(".turn").querySelector(".answer");
+  if (button.dataset.copyAs !== "link") await loadParts(answer);
   if (button.dataset.copyAs === "link") await writeText(button.href);
   else if (button.dataset.copyAs === "plain") await writeText(plainOf(answer));
   else await writeRich(richOf(answer), plainOf(answer));
@@ -21,11 +25,31 @@ export async function onCopyChoice(event) {
 /** The text of what was said, formulas as TeX. */
 export function plainOf(answer) {
   const parts = richOf(answer);
+  for (const item of [...parts.querySelectorAll("li")].reverse()) {
+    const marker = markerOf(item);
+    (item.querySelector(":scope > p:first-child") ?? item).prepend(marker);
+  }
+  for (const place of parts.querySelectorAll("sup")) place.textContent = `[${place.textContent}]`;
   document.body.append(parts);
   parts.className = "copied-text";
   const text = parts.innerText; // of an element in the page: with its line breaks
   parts.remove();
-  return text.trim();
+  return text.replaceAll(INDENT, "  ").trim();
+}
+
+/** What a browser draws beside an item of a list, which is no text of the page. */
+function markerOf(item) {
+  const list = item.parentElement;
+  const depth = INDENT.repeat(countAbove(list, "li"));
+  const box = item.querySelector(":scope > label > input, :scope > input, :scope > p > label > input");
+  if (box) return `${depth}- [${box.checked ? "x" : " "}]`;
+  if (list.matches("ul")) return `${depth}- `;
+  return `${depth}${list.start + [...list.children].indexOf(item)}. `;
+}
+
+function countAbove(node, selector) {
+  const above = node.parentElement?.closest(selector);
+  return above ? 1 + countAbove(above, selector) : 0;
 }
 
 /** A copy of what was said, without this page's own buttons, classes and styles. */
@@ -39,6 +63,7 @@ export function richOf(answer) {
     formula.replaceWith(formula.dataset.tex);
   }
   for (const own of copy.querySelectorAll(OURS)) own.remove();
+  for (const link of copy.querySelectorAll('a[href^="#"]')) link.replaceWith(...link.childNodes);
   for (const node of copy.querySelectorAll("*")) {
     for (const { name } of [...node.attributes]) {
       if (!KEPT.has(name)) node.removeAttribute(name);

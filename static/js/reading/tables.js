@@ -1,6 +1,7 @@
 // Tables of answers: reachable by keyboard where they scroll, and copied as CSV.
 
 import { cloned } from "../dom.js";
+import { loadRows } from "../text-parts.js";
 import { fresh } from "./complete.js";
 import { confirmCopy, writeText } from "./clipboard.js";
 
@@ -17,8 +18,9 @@ export function addTableTools(root) {
 export async function onTableTool(event) {
   const button = event.target.closest('[data-table="csv"]');
   if (!button) return;
-  const box = button.closest(".table-tools").previousElementSibling;
-  await writeText(csvOf(box.querySelector("table")));
+  const table = button.closest(".table-tools").previousElementSibling.querySelector("table");
+  await loadRows(table);
+  await writeText(csvOf(table));
   confirmCopy(button);
 }
 

@@ -198,6 +198,35 @@ def test_a_block_that_is_too_long_is_cut_and_loses_nothing(text: str):
     assert letters.sub("", shown).replace("Copy", "") == text_given
 
 
+def test_a_table_that_is_too_long_goes_on_as_a_table():
+    rows = [f"| {number} | row-{number} |" for number in range(9_000)]
+    table = "\n".join(["# | Name", "--:|---", *rows])
+    text = f"Before | it\n\n{table}\n\nBehind | it\n"
+    shown, start, parts = [], 0, []
+    while start is not None:
+        part = render_part(text, start)
+        parts.append(part.html)
+        shown += re.findall(r'<td class="to-right" dir="auto">(\d+)</td>', part.html)
+        start = part.next_start
+    assert shown == [str(number) for number in range(9_000)]
+    for html in parts:
+        assert "|" not in html.replace("Before | it", "").replace("Behind | it", "")
+    assert "goes-on" not in parts[0]
+    continued = [html for html in parts if "<table>" in html][1:]
+    assert continued
+    assert all('<div class="prose prose-part goes-on">' in each for each in continued)
+
+
+@pytest.mark.parametrize("behind", ["", "\n", "\nWords", "Words"])
+def test_a_table_that_ends_where_it_is_cut_is_not_repeated(behind: str):
+    head = "a|b\n-|-\n"
+    row = "1|2\n"
+    rows = row * ((LONGEST_BLOCK - len(head)) // len(row) + 1)
+    html = render(f"{head}{rows}{behind}")
+    assert html.count("<thead>") == 1
+    assert "goes-on" not in html
+
+
 def test_highlighting_keeps_every_character():
     code = '\n\n{"a": [1, null]}\n\n'
     shown = re.sub(r"<[^>]+>", "", highlight_code(code, "json"))

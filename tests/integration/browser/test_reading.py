@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import re
+from typing import Any
+from urllib.parse import unquote
 
 import pytest
 from playwright.sync_api import Browser, Page, expect
@@ -9,6 +11,7 @@ from tests.integration.browser.test_chat import (
     Open,
     answer,
     browser,
+    chat_address,
     expect_end,
     last,
     open_page,
@@ -16,6 +19,7 @@ from tests.integration.browser.test_chat import (
     send_message,
     signed_in,
 )
+from tests.integration.browser.test_live_reading import FAST, PASTE
 from tests.serving import ServerProcess
 
 __all__ = ["browser", "open_page", "page"]
@@ -201,6 +205,111 @@ def test_ratings_work_in_place_and_without_javascript(page: Page, open_page: Ope
     expect(good).to_have_attribute("aria-pressed", "true")
     good.click()
     expect(good).to_have_attribute("aria-pressed", "false")
+
+
+LISTS = """1. one
+2. two
+   - [x] done
+   - below
+
+Said[^1] of $x$.
+
+[^1]: The note.
+
+```mermaid
+flowchart LR
+  A[[[ wrong
+```"""
+
+
+def test_plain_text_has_the_marks_of_lists_and_none_of_the_page(open_page: Open):
+    page = open_page("/", permissions=["clipboard-read", "clipboard-write"])
+    send_message(page, f"/echo {LISTS}")
+    expect_end(page)
+    expect(page.locator(".diagram-error")).to_be_visible()
+    open_menu(page)
+    page.get_by_role("button", name="Copy as plain text").click()
+    expect(page.get_by_role("status")).to_have_text("Copied")
+    text = page.evaluate("navigator.clipboard.readText()")
+    assert "1. one\n2. two\n  - [x] done\n  - below\n" in text
+    assert "Said[1] of $x$." in text
+    assert "1. The note." in text
+    assert "↩" not in text
+    assert "could not be drawn" not in text
+    page.get_by_role("button", name="Copy with formats").click()
+    page.wait_for_function(
+        "navigator.clipboard.read().then(([item]) => item.types.includes('text/html'))"
+    )
+    html = page.evaluate(
+        "navigator.clipboard.read().then(async ([item]) =>"
+        " (await item.getType('text/html')).text())"
+    )
+    assert "href" not in html
+    assert "could not be drawn" not in html
+
+
+def open_menu(page: Page) -> None:
+    page.locator("summary[aria-label='More for this answer']").last.click()
+
+
+def test_the_button_of_a_menu_stays_where_it_is(page: Page):
+    send_message(page, "/echo first")
+    expect_end(page)
+    button = page.locator("summary[aria-label='More for this answer']")
+    before = button.bounding_box()
+    button.click()
+    expect(page.get_by_role("button", name="Delete from here")).to_be_visible()
+    after = button.bounding_box()
+    assert before
+    assert after
+    assert before["x"] == after["x"]
+    button.click()
+    expect(page.get_by_role("button", name="Delete from here")).to_be_hidden()
+
+
+def choose_colours(page: Page, theme: str) -> None:
+    page.goto("/settings/")
+    page.locator("[name=theme]").select_option(theme)
+    page.get_by_role("button", name="Save").first.click()
+    expect(page.locator(f"html.theme-{theme}")).to_be_attached()
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_diagrams_have_the_colours_that_their_reader_chose(open_page: Open, theme: Any):
+    page = open_page(color_scheme="dark" if theme == "light" else "light")
+    choose_colours(page, theme)
+    try:
+        page.goto("/")
+        send_message(page, "/echo ```mermaid\nflowchart LR\n  A --> B\n```")
+        expect_end(page)
+        drawn = unquote(page.locator(".diagram img").get_attribute("src") or "")
+        assert ("fill:#ccc" in drawn) == (theme == "dark")
+    finally:
+        choose_colours(page, "system")
+
+
+def test_a_long_table_is_one_table_and_copied_whole(
+    browser: Browser, server: ServerProcess
+):
+    server.manage("shell", "-v0", "-c", FAST)
+    clipboard = ["clipboard-read", "clipboard-write"]
+    with signed_in(browser, server, permissions=clipboard) as context:
+        page = context.new_page()
+        page.goto("/")
+        rows = "\n".join(f"| {number} | of row {number} |" for number in range(5000))
+        box = page.get_by_label("Message", exact=True)
+        box.evaluate(PASTE, f"/echo # | Value\n--:|---\n{rows}\n\nBehind.")
+        box.press("Enter")
+        expect_end(page)
+        page.goto(chat_address(page))
+        page.get_by_role("button", name="Copy as CSV").click()
+        expect(page.get_by_role("status")).to_have_text("Copied")
+        lines = page.evaluate("navigator.clipboard.readText()").splitlines()
+        assert lines[0] == "#,Value"
+        assert lines[-1] == "4999,of row 4999"
+        expect(page.locator(".answer table")).to_have_count(1)
+        assert page.locator(".answer tbody tr").count() == 5000
+        assert "|" not in page.locator(".answer").inner_text()
 
 
 def test_an_attached_table_is_shown_over_the_page(page: Page):
