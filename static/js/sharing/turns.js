@@ -60,6 +60,7 @@ function update(before, now) {
   for (; at < Math.min(olds.length, news.length); at += 1) {
     if (olds[at].isEqualNode(news[at])) news[at].replaceWith(olds[at]);
     else if (areAlike(olds[at], news[at])) update(olds[at], news[at]);
+    else if (areSameCode(olds[at], news[at])) updateCode(olds[at], news[at]);
     else break;
   }
   if (at < olds.length) removeFrom(shown, shownAs.get(olds[at]));
@@ -68,6 +69,19 @@ function update(before, now) {
 
 const areAlike = (old, fresh) =>
   fresh.matches(CONTAINERS) && old.tagName === fresh.tagName && old.className === fresh.className;
+
+/** Whether it is a block of code that has grown, so that its buttons can stay. */
+const areSameCode = (old, fresh) =>
+  [old, fresh].every((each) => each.matches(".code")) &&
+  old.firstElementChild.isEqualNode(fresh.firstElementChild);
+
+/** What its reader has done with the block stays: lines wrapped, scrolled, focused. */
+function updateCode(before, now) {
+  const shown = shownAs.get(before);
+  shownAs.set(now, shown);
+  $("code", shown).replaceChildren(...document.importNode($("code", now), true).childNodes);
+  if (!("grows" in now.dataset)) delete shown.dataset.grows;
+}
 
 /** Removes the child that is or contains `node`, and all behind it. */
 function removeFrom(shown, node) {

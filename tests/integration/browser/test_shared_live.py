@@ -150,6 +150,25 @@ def test_code_and_formulas_stay_while_the_answer_grows(scene: Scene):
     assert scene.faults == []
 
 
+def test_code_that_grows_stays_as_its_reader_wants_it(scene: Scene):
+    writer, reader = scene.writer, scene.reader
+    reader.goto(share(writer, "also what follows"))
+    expect(reader.locator(".turn")).to_have_count(1)
+    scene.host.pause = 0.02
+    words = " ".join(f"word-{number}" for number in range(500))
+    send_message(writer, f"spell ```python\n# {words}\n```\nDone")
+    wrap = last(reader).get_by_role("button", name="Wrap")
+    wrap.click()
+    assert "word-499" not in last(reader).locator("code").inner_text()
+    expect(last(reader).locator("code")).to_contain_text("word-499")
+    expect(last(reader)).not_to_contain_text("Answering…")
+    expect(last(reader).locator(".said")).to_contain_text("Done")
+    expect(wrap).to_have_attribute("aria-pressed", "true")
+    expect(wrap).to_be_focused()
+    expect(last(reader).locator(".code")).to_have_class(re.compile("is-wrapped"))
+    assert scene.faults == []
+
+
 def test_a_call_and_a_title_appear_and_what_was_opened_stays_open(scene: Scene):
     writer, reader = scene.writer, scene.reader
     link = share(
