@@ -15,7 +15,7 @@ const LOADED_IN = 120_000; // milliseconds for the three megabytes of mermaid
 const SILENT = 3000; // milliseconds after which a loaded frame has no mermaid
 const KEPT = 60; // drawn diagrams that are remembered
 
-const isDark = matchMedia("(prefers-color-scheme: dark)");
+const system = matchMedia("(prefers-color-scheme: dark)");
 const drawn = new Map(); // theme and source -> URL of the picture
 const waiting = []; // of {source, theme, show, fail}
 let count = 0;
@@ -34,7 +34,7 @@ export function drawDiagrams(root) {
   }
 }
 
-isDark.addEventListener("change", () => {
+system.addEventListener("change", () => {
   for (const figure of document.querySelectorAll(".diagram")) {
     const block = figure.nextElementSibling;
     figure.remove();
@@ -42,9 +42,14 @@ isDark.addEventListener("change", () => {
   }
 });
 
+function isDark() {
+  if (document.body.matches(".printed")) return false; // paper is light
+  const { classList } = document.documentElement;
+  return classList.contains("theme-dark") || (system.matches && !classList.contains("theme-light"));
+}
+
 function draw(block, source) {
-  const isOnPaper = document.body.matches(".printed"); // which is light
-  const theme = isDark.matches && !isOnPaper ? "dark" : "default";
+  const theme = isDark() ? "dark" : "default";
   const key = `${theme}\n${source}`;
   const show = (url) => {
     if (drawn.size >= KEPT) drawn.delete(drawn.keys().next().value);
