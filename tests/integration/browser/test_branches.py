@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 
 import pytest
-from playwright.sync_api import Locator, Page, expect
+from playwright.sync_api import Browser, Locator, Page, expect
 
+from tests.conftest import StartServer
 from tests.integration.browser.test_chat import (
     Open,
     answer,
@@ -16,11 +17,19 @@ from tests.integration.browser.test_chat import (
     open_page,
     page,
     send_message,
+    signed_in,
 )
+from tests.integration.browser.thinking_host import ROWS, ThinkingHost
 
 __all__ = ["browser", "open_page", "page"]
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
+
+
+#: A second model of the same host.
+LARGE = """
+LanguageModel.objects.create(provider=row, name="thinker-large")
+"""
 
 
 def menu(page: Page) -> Locator:
@@ -83,6 +92,54 @@ def test_a_deletion_is_undone_without_a_script(open_page: Open):
     plain.get_by_role("button", name="Undo").click()
     expect(plain).to_have_url(re.compile("#turn-"))
     expect(plain.locator(".turn")).to_have_count(1)
+
+
+def test_a_deletion_at_the_end_of_a_long_conversation_can_be_undone(open_page: Open):
+    page = open_page("/")
+    lines = "\n\n".join(f"line {number}" for number in range(40))
+    for name in ("one", "two"):
+        send_message(page, f"/echo {name}\n\n{lines}")
+        expect_end(page)
+    menu(page).click()
+    page.get_by_role("button", name="Delete from here").click()
+    expect(page.locator(".turn")).to_have_count(1)
+    expect(page.get_by_text("line 39").last).to_be_in_viewport()
+    undo = page.get_by_role("button", name="Undo")
+    expect(undo).to_be_in_viewport(ratio=1)
+    top = page.locator(".bar").bounding_box()
+    box = undo.bounding_box()
+    assert top
+    assert box
+    assert box["y"] >= top["y"] + top["height"]
+
+
+def test_a_call_in_a_comparison_shows_its_name_and_arguments(
+    browser: Browser, start_server: StartServer
+):
+    server = start_server()
+    wide = {"width": 1440, "height": 900}
+    with ThinkingHost() as host, signed_in(browser, server, viewport=wide) as context:
+        server.manage("shell", "-c", ROWS.replace("{url}", host.url) + LARGE)
+        page = context.new_page()
+        page.goto("/")
+        page.locator(".compare-menu summary").click()
+        for name in ("thinker-large", "Demo (no AI)"):
+            page.locator(".compare-menu").get_by_label(name).check()
+        send_message(page, "calculate 6 * 7; 6 * 8")
+        names = page.locator(".compared .called-name")
+        expect(names.nth(2)).to_be_visible()
+        expect(page.locator(".compared .turn-foot")).to_have_count(3)
+        for name in names.all():
+            expect(name).to_have_text("calculator")
+            box = name.bounding_box()
+            assert box
+            assert box["height"] < 30  # one line
+        preview = page.locator(".compared .called-preview").first.bounding_box()
+        assert preview
+        assert preview["width"] > 100
+        assert page.locator(".comparison").evaluate(
+            "e => e.scrollWidth <= e.clientWidth"
+        )
 
 
 def test_up_edits_the_last_message_of_the_reader_not_of_another(open_page: Open):
