@@ -324,6 +324,25 @@ def test_a_host_that_needs_no_key_goes_without_or_with_one():
     assert router.route_of(model).endpoint.api_key == "behind-a-proxy"
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"state": "disabled"},
+        {"drains_at": timezone.now()},
+        {"expires_at": timezone.now()},
+    ],
+)
+def test_a_key_at_its_end_does_not_leave_calls_without_one(change):
+    provider = Provider.objects.create(name="Local", kind="openai_compatible")
+    model = provider.models.create(name="llama")
+    provider.keys.create(secret="behind-a-proxy")
+    ApiKey.objects.update(**change)
+    with pytest.raises(InvalidKey, match="no active key"):
+        router.route_of(model)
+    provider.keys.all().delete()
+    assert router.route_of(model).key_id is None
+
+
 def test_keys_share_the_calls_by_weight(groq: Provider):
     model = groq.models.create(name="llama")
     groq.keys.update(weight=3)
