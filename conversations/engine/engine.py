@@ -19,10 +19,7 @@ from conversations.engine import claim_store, question_store
 from conversations.engine.background_calls import BackgroundCalls
 from conversations.engine.database.executor import Database
 from conversations.engine.dispatcher import Dispatcher
-from conversations.engine.evaluations.evaluating import (
-    EVALUATION_INTERVAL,
-    Evaluations,
-)
+from conversations.engine.evaluations.evaluating import Evaluations
 from conversations.engine.event_log import EventLog
 from conversations.engine.heartbeat import Heartbeat
 from conversations.engine.maintenance.schedule import CHECK_INTERVAL, Schedule
@@ -36,8 +33,9 @@ from conversations.engine.notifications import (
 )
 from conversations.engine.process.engine_tasks import EngineTasks
 from conversations.engine.process.fair_turns import FairTurns
+from conversations.engine.process.leased_batches import INTERVAL as BATCH_INTERVAL
 from conversations.engine.process.status_report import REPORT_INTERVAL, StatusReport
-from conversations.engine.replays.replaying import REPLAY_INTERVAL, Replays
+from conversations.engine.replays.replaying import Replays
 from conversations.engine.subscriptions import Subscriptions
 from conversations.engine.webhooks.delivering import DELIVERY_INTERVAL, Deliveries
 from conversations.models import OpenedTurn, Turn
@@ -84,8 +82,8 @@ class Engine:
         self._repeat(BEAT, self.beat, name="heartbeat")
         self._repeat(SWEEP, self.sweep, name="sweep")
         self._repeat(CHECK_INTERVAL, self._schedule.run_due, name="sweep")
-        self._repeat(REPLAY_INTERVAL, self.replays.run_due, name="sweep")
-        self._repeat(EVALUATION_INTERVAL, self.evaluations.run_due, name="sweep")
+        self._repeat(BATCH_INTERVAL, self.replays.run_due, name="sweep")
+        self._repeat(BATCH_INTERVAL, self.evaluations.run_due, name="sweep")
         self._repeat(DELIVERY_INTERVAL, self.deliveries.run_due, name="sweep")
         await self.start_reporting()
         await self.sweep()

@@ -14,6 +14,7 @@ import respx
 from asgiref.sync import sync_to_async
 
 from conversations import engine
+from conversations.engine.process import leased_batches
 from conversations.engine.replays import replaying
 from conversations.models import (
     Conversation,
@@ -23,6 +24,7 @@ from conversations.models import (
     ToolCall,
     Turn,
 )
+from llm.errors import BadRequest
 from llm.http import client
 from llm.models import ApiKey, LanguageModel, ModelCall, Provider
 from llm.wire.deltas import TextDelta
@@ -337,6 +339,20 @@ async def test_a_turn_that_fails_does_not_end_the_set(chat, host, tools, running
     assert (await result(change)).state == "failed"
 
 
+async def test_an_error_of_any_length_ends_its_turn_only(
+    chat, host, tools, running, monkeypatch
+):
+    async def refuse(self: Any, row: ReplayedTurn) -> None:
+        raise BadRequest("no " * 1_000)
+
+    monkeypatch.setattr(replaying.Replays, "work_on", refuse)
+    turns = [(await answer(chat, text=f"Hi {n}"))[0] for n in range(2)]
+    change = await replay(*turns)
+    rows = [(row.state, len(row.error)) async for row in change.turns.all()]
+    assert rows == [("failed", 500)] * 2
+    assert change.state == Replay.State.DONE
+
+
 async def test_a_replay_whose_process_is_lost_goes_on_elsewhere(
     chat, host, tools, running
 ):
@@ -345,8 +361,8 @@ async def test_a_replay_whose_process_is_lost_goes_on_elsewhere(
     for turn in turns:
         await change.turns.acreate(turn=turn)
     await change.turns.filter(turn=turns[0]).aupdate(state="completed", cost=7)
-    assert await sync_to_async(replaying.claim)(change.pk)
-    assert not await sync_to_async(replaying.claim)(change.pk)
+    assert await sync_to_async(replaying.store.claim)(change.pk)
+    assert not await sync_to_async(replaying.store.claim)(change.pk)
     await Replay.objects.aupdate(lease_until=None)
     await run(change)
     costs = [row.cost async for row in change.turns.all()]
@@ -361,9 +377,9 @@ async def test_a_turn_that_ends_its_process_is_given_up_and_the_rest_goes_on(
     change = await Replay.objects.acreate(name="try")
     for turn in turns:
         await change.turns.acreate(turn=turn)
-    for _ in range(replaying.MAX_ATTEMPTS):  # each process is lost with the turn
-        assert await sync_to_async(replaying.claim)(change.pk)
-        row = await sync_to_async(replaying.next_turn)(change.pk)
+    for _ in range(leased_batches.MAX_ATTEMPTS):  # each process is lost with the turn
+        assert await sync_to_async(replaying.store.claim)(change.pk)
+        row = await sync_to_async(replaying.store.next_row)(change.pk)
         assert row.turn_id == turns[0].pk
         await Replay.objects.aupdate(lease_until=None)
     await run(change)

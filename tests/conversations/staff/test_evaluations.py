@@ -15,6 +15,7 @@ from django.core.exceptions import ValidationError
 from conversations import engine
 from conversations.engine.evaluations import evaluating
 from conversations.engine.evaluations.expectations import check
+from conversations.engine.process import leased_batches
 from conversations.models import Conversation, Item, Preset, PresetDraft, Turn
 from conversations.models.staff.evaluation import (
     EvaluationCase,
@@ -307,8 +308,8 @@ async def test_a_run_whose_process_is_lost_goes_on_elsewhere(cases, running, say
         await sync_to_async(a_case)(cases, contains="yes")
     say("yes")
     run = await sync_to_async(begin)(cases)
-    assert await sync_to_async(evaluating.claim)(run.pk)
-    assert not await sync_to_async(evaluating.claim)(run.pk)
+    assert await sync_to_async(evaluating.store.claim)(run.pk)
+    assert not await sync_to_async(evaluating.store.claim)(run.pk)
     await run.answers.filter(number=1).aupdate(state="passed", cost=7)
     await EvaluationRun.objects.aupdate(lease_until=None)
     rows = await finish(run)
@@ -323,9 +324,9 @@ async def test_an_answer_that_ends_its_process_is_given_up_and_the_rest_goes_on(
         await sync_to_async(a_case)(cases, contains="yes")
     say("yes")
     run = await sync_to_async(begin)(cases)
-    for _ in range(evaluating.MAX_ATTEMPTS):  # each process is lost with the answer
-        assert await sync_to_async(evaluating.claim)(run.pk)
-        row = await sync_to_async(evaluating.next_answer)(run.pk)
+    for _ in range(leased_batches.MAX_ATTEMPTS):  # each process is lost with the answer
+        assert await sync_to_async(evaluating.store.claim)(run.pk)
+        row = await sync_to_async(evaluating.store.next_row)(run.pk)
         assert row.number == 1
         await EvaluationRun.objects.aupdate(lease_until=None)
     first, second = await finish(run)
@@ -346,7 +347,7 @@ async def test_an_answer_that_a_drain_ends_is_free_at_once_and_not_counted(
     await engine.drain()
     row = await run.answers.aget()
     assert (row.state, row.attempts) == ("pending", 0)
-    assert await sync_to_async(evaluating.find_due)() == run.pk
+    assert await sync_to_async(evaluating.store.find_due)() == run.pk
 
 
 async def test_the_model_must_be_one_that_the_person_may_use(
