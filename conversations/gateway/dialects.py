@@ -22,6 +22,7 @@ from llm.wire.facades import (
     responses_request,
 )
 from llm.wire.facades.chat_writer import ChatWriter, chat_completion_of
+from llm.wire.facades.client_visibility import Audience
 from llm.wire.facades.common_shape import SERVER_TOOLS, parley, server_tool
 from llm.wire.facades.messages_writer import MessagesWriter, message_of
 from llm.wire.facades.proof_entries import OpenSeal
@@ -68,6 +69,9 @@ class ClientRequest(Protocol):
 
     @property
     def host_speaks_dialect(self) -> bool: ...
+
+    @property
+    def hides_calls(self) -> bool: ...
 
     @property
     def server_tools(self) -> Collection[str]: ...
@@ -324,11 +328,22 @@ class Responses(Dialect):
             "receipts": gateway_request.parley_options.receipts,
             "buffer_tool_calls": gateway_request.parley_options.buffer_tool_calls,
         }
-        if encrypted_reasoning.wants_encrypted_reasoning(gateway_request.body):
-            return encrypted_reasoning.EncryptedReasoningWriter(
-                answer, gateway_request.token.user_id, **options
-            )
-        return ResponsesWriter(**options)
+        wants_all = encrypted_reasoning.wants_encrypted_reasoning(gateway_request.body)
+        sealing = _sealing(gateway_request, answer)
+        if not (wants_all or sealing):
+            return ResponsesWriter(**options)
+        audience = Audience(
+            server_tools=gateway_request.server_tools,
+            custom_tools=gateway_request.custom_tools,
+        )
+        return encrypted_reasoning.EncryptedReasoningWriter(
+            answer,
+            gateway_request.token.user_id,
+            sealing=sealing,
+            audience=audience,
+            wants_all=wants_all,
+            **options,
+        )
 
     def response_body(
         self, gateway_request: ClientRequest, answer: Answer
@@ -346,17 +361,22 @@ CHAT, MESSAGES, RESPONSES = Chat(), Messages(), Responses()
 
 
 def _sealing(gateway_request: ClientRequest, answer: Answer) -> AnswerSealing | None:
-    """None for a host of the client's API, whose proofs have fields of their own."""
-    if gateway_request.host_speaks_dialect:
+    """None for a host of the client's API, whose proofs have fields of their own; they
+    have none for calls of this server's tools that the client does not see."""
+    if gateway_request.host_speaks_dialect and not gateway_request.hides_calls:
         return None
-    return AnswerSealing(answer, gateway_request.token.user_id)
+    return AnswerSealing(
+        answer, gateway_request.token.user_id, at_end=gateway_request.hides_calls
+    )
 
 
 def _open_proofs(
     gateway_request: ClientRequest, answer: Answer
 ) -> Mapping[str, Any] | None:
     """Those that a client gets as they are, filled while the answer arrives."""
-    return answer.builder.proofs if gateway_request.host_speaks_dialect else None
+    if gateway_request.hides_calls or not gateway_request.host_speaks_dialect:
+        return None
+    return answer.builder.proofs
 
 
 def _chat_id(response_id: str) -> str:

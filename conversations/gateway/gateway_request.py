@@ -285,6 +285,11 @@ class GatewayRequest:
         return self.own_tools
 
     @property
+    def hides_calls(self) -> bool:
+        """Whether tools of this server are offered, whose calls no client sees."""
+        return bool(self.own_tools)
+
+    @property
     def custom_tools(self) -> frozenset[str]:
         """Names of the tools that take free text instead of JSON arguments."""
         custom = [tool for tool in self.request.tools if tool["type"] == "custom"]

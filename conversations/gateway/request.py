@@ -26,6 +26,7 @@ from conversations.gateway.gateway_request import (
 )
 from conversations.gateway.input_references import refuse_foreign
 from conversations.gateway.preset_models import PresetUse
+from conversations.gateway.proofs.native_history import unseal_history
 from conversations.gateway.proofs.sealed_answers import open_seal
 from conversations.models import AccessToken
 from conversations.turns.name_sets import AllExcept
@@ -34,6 +35,7 @@ from llm.errors import BadRequest, LLMError
 from llm.generation.request_builder import OPTIONS, RequestBuilder
 from llm.options import UNSET_VALUES
 from llm.provider import Route
+from llm.wire.facades.losses import has_seals
 from llm.wire.facades.request_conversion import portable
 from llm.wire.forwarding.forwarded_body import ForwardedBody
 from llm.wire.items import Item
@@ -155,9 +157,14 @@ async def read_request(
         and not gateway_request.may_be_stored_answer
     ):
         dialect.refuse_served(body)
-        sent, skipped = _without_unsupported(model_body, dialect, route)
+        opened: Mapping[str, Any] = model_body
+        if not dialect.is_open_responses and has_seals(dialect.name, body):
+            opened = unseal_history(model_body, dialect, route, token.user_id)
+        sent, skipped = _without_unsupported(opened, dialect, route)
         convert = partial(_convert, body, model_body, dialect, token.user_id)
         forwarded = forwarded_body(sent, dialect, route, headers, convert)
+        if forwarded is not None:
+            gateway_request = replace(gateway_request, body=opened)
         if forwarded and not (_names_own(body) or parley_options.changes_answers):
             return await _forward_whole(
                 gateway_request, body, forwarded, skipped, database

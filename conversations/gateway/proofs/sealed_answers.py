@@ -32,6 +32,7 @@ class AnswerSealing:
 
     answer: ProvenAnswer
     user_id: int
+    at_end: bool = False
 
     def seal(
         self,
@@ -45,7 +46,11 @@ class AnswerSealing:
 
     def seal_item(self, at: int, item: Item, audience: Audience) -> str:
         raw = self.answer.builder.proofs.get(item["id"])
-        return "" if raw is None else self._seal([entry_of(at, item, raw, audience)])
+        return (
+            ""
+            if raw is None or self.at_end
+            else self._seal([entry_of(at, item, raw, audience)])
+        )
 
     def _seal(self, entries: list[Entry]) -> str:
         if not entries:

@@ -14,7 +14,7 @@ call has been hidden from the client, no more signatures are sent.
 
 With `sealing` the proofs of a host of another API are in the signatures of thinking
 that the client is shown, and the rest in `redacted_thinking` at the end of answers with
-calls. Others end with their text, as simple clients expect.
+calls. Others end with their text, as simple clients expect, unless `sealing.at_end`.
 
 Content that this API does not have is left out. With `receipts` it is sent in the field
 `parley` of a `ping`, which clients skip: a canonical or `parley:` event. Calls that are
@@ -295,7 +295,7 @@ class MessagesWriter:
             self._delta({"type": "signature_delta", "signature": text})
 
     def _seal_rest(self, output: list[Item], why: Ending) -> None:
-        if self._sealing is None or why != "tool_calls":
+        if self._sealing is None or not (why == "tool_calls" or self._sealing.at_end):
             return
         if text := self._sealing.seal(output, self._audience, skipped=self._sealed):
             self._open(sealed_block(text))
@@ -415,7 +415,7 @@ def message_of(
     for at, item in enumerate(response["output"]):
         content.add(at, item)
     why = ending(response, len(content.calls), sum(map(is_whole, content.calls)))
-    if why == "tool_calls":
+    if why == "tool_calls" or (sealing and sealing.at_end):
         content.seal_rest(response["output"])
     message = {
         **empty_message(

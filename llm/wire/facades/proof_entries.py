@@ -5,15 +5,16 @@ proof belongs; the caller seals them into a text, which a client stores and retu
 back: the items of an assistant's message that a client returns, and the entries that
 came with it, become the host's own items, in their order and with their proofs. A text
 or a call that the client has changed loses its proof; reasoning, which a client need
-not return, is restored from its entry alone.
+not return, is restored from its entry alone. So are the calls of this server's own
+tools and their outputs, which the client has not seen: proofs cover them too.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Protocol, TypedDict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NotRequired, Protocol, TypedDict
 
 import orjson
 
@@ -22,6 +23,11 @@ from llm.wire.items import Issuer, Item, new_id, text_of
 
 _CALLS = frozenset({"function_call", "custom_tool_call"})
 _SHOWN = _CALLS | {"message"}
+_OUTPUT = "function_call_output"
+#: Characters of outputs of this server's tools that are sealed: a client sends them
+#: with each later request.
+MAX_OUTPUTS = 256 * 1024
+_GAP = "\n\n"  # that a writer puts between texts where tools ran between them
 #: Fields of a raw block that its host wants back unchanged.
 _OPAQUE = frozenset(
     {
@@ -43,6 +49,7 @@ class Entry(TypedDict):
     of: str  # names what the client returns of it; "" for nothing
     length: int  # of a message's text
     raw: Any  # the proof
+    item: NotRequired[Item]  # which the client has not seen
 
 
 class Sealed(TypedDict):
@@ -55,6 +62,11 @@ class Sealed(TypedDict):
 
 class Sealing(Protocol):
     """Seals the proofs of one answer."""
+
+    #: Whether all of them are sealed at the end, and none of an item before: calls that
+    #: the client does not see may follow.
+    @property
+    def at_end(self) -> bool: ...
 
     def seal(
         self,
@@ -71,6 +83,8 @@ class Sealing(Protocol):
         ...
 
 
+_NO_THOUGHTS: Mapping[tuple[str, int], Item] = {}
+
 #: The entries in a text; None if it is not one of this server for this user.
 OpenSeal = Callable[[str], Sealed | None]
 
@@ -85,28 +99,44 @@ def entries_of(
     """One for each item, if its host wants any of them back; `skipped` are the ids of
     items whose entries the client has already.
 
-    None after a call of this server's own tools, which the client does not see.
+    If too much was put out by this server's tools, only the proofs after it.
     """
     seen = set(skipped)
-    if any(item["type"] == "function_call_output" for item in output):
-        return []
     if not any(_is_wanted(item, proofs.get(item["id"])) for item in output):
         return []
+    first = _first_after_outputs(output)
     entries = [
-        entry_of(at, item, proofs.get(item["id"]), audience)
+        entry_of(at, item, proofs.get(item["id"]) if at >= first else None, audience)
         for at, item in enumerate(output)
         if item["id"] not in seen
     ]
-    return entries if any(entry["raw"] is not None for entry in entries) else []
+    if first:
+        entries = [e for e in entries if e["at"] >= first or e["of"]]
+    has_any = any(e["raw"] is not None or "item" in e for e in entries)
+    return entries if has_any else []
+
+
+def has_hidden_calls(output: Iterable[Item]) -> bool:
+    """Whether tools of this server ran."""
+    return any(item["type"] == _OUTPUT for item in output)
+
+
+def _first_after_outputs(output: Sequence[Item]) -> int:
+    """0, or the place after the last output if all of them are too long."""
+    found = [at for at, item in enumerate(output) if item["type"] == _OUTPUT]
+    if sum(len(str(output[at].get("output"))) for at in found) <= MAX_OUTPUTS:
+        return 0
+    return found[-1] + 1
 
 
 def _is_wanted(item: Item, raw: Any) -> bool:
     if raw is None:
         return False
-    return item["type"] not in _SHOWN or _has_opaque(raw)
+    return item["type"] not in _SHOWN or is_opaque(raw)
 
 
-def _has_opaque(raw: Any) -> bool:
+def is_opaque(raw: Any) -> bool:
+    """Whether a proof has what its host wants back unchanged."""
     pending = [raw]
     while pending:
         value = pending.pop()
@@ -125,6 +155,8 @@ def entry_of(at: int, item: Item, raw: Any, audience: Audience) -> Entry:
     if kind == "message":
         text = text_of(item)
         return {**named, "of": _digest(text), "length": len(text)}
+    if kind == _OUTPUT or (kind == "function_call" and not audience.kind(item)):
+        return {**named, "item": item}
     is_hidden = kind == "custom_tool_call" and not audience.kind(item)  # xAI's own
     return {**named, "of": _name_of(item) if kind in _CALLS and not is_hidden else ""}
 
@@ -147,8 +179,13 @@ def _digest(value: Any) -> str:
 # Back
 
 
-def restore(items: Sequence[Item], seals: Iterable[Sealed | None]) -> list[Item]:
-    """`items` of one message, with what `seals` have of it."""
+def restore(
+    items: Sequence[Item],
+    seals: Iterable[Sealed | None],
+    thoughts: Mapping[tuple[str, int], Item] = _NO_THOUGHTS,
+) -> list[Item]:
+    """`items` of one message, with what `seals` have of it. `thoughts`: reasoning that
+    the client has returned, by its answer and place."""
     found = [
         (seal["answer"], entry["at"], seal["issuer"], entry)
         for seal in seals
@@ -166,9 +203,9 @@ def restore(items: Sequence[Item], seals: Iterable[Sealed | None]) -> list[Item]
     for number, item in left.items():
         numbers[item["type"], _seen(item)].append(number)
     restored: list[Item] = []
-    for _, _, issuer, entry in found:
+    for answer, at, issuer, entry in found:
         if not entry["of"]:
-            own = _hidden(entry)
+            own = thoughts.get((answer, at)) or _hidden(entry)
         elif equal := numbers[entry["type"], entry["of"]]:
             own = left.pop(equal.popleft())
         else:
@@ -189,7 +226,9 @@ def _seen(item: Item) -> str:
 
 
 def _hidden(entry: Entry) -> Item | None:
-    """An item that its host reads from the proof alone."""
+    """An item that the client has not returned."""
+    if (unseen := entry.get("item")) is not None:
+        return unseen
     item: Item = {"type": entry["type"], "id": new_id("rs"), "status": "completed"}
     match entry:
         case {"type": "custom_tool_call", "raw": {"call_id": _} as raw}:
@@ -209,8 +248,8 @@ def _split_text(items: list[Item], entries: Sequence[Entry]) -> list[Item]:
     messages = [item for item in items if item["type"] == "message"]
     if len(wanted) < 2 or len(messages) != 1:
         return items
-    pieces = list(_pieces(text_of(messages[0]), wanted))
-    if [_digest(piece) for piece in pieces] != [entry["of"] for entry in wanted]:
+    pieces = _pieces(text_of(messages[0]), wanted)
+    if pieces is None:
         return items
     whole = messages[0]
     part = whole["content"][0]
@@ -222,8 +261,16 @@ def _split_text(items: list[Item], entries: Sequence[Entry]) -> list[Item]:
     return [*items[:at], *split, *items[at + 1 :]]
 
 
-def _pieces(text: str, entries: Sequence[Entry]) -> Iterator[str]:
-    for entry in entries[:-1]:
-        yield text[: entry["length"]]
-        text = text[entry["length"] :]
-    yield text
+def _pieces(text: str, entries: Sequence[Entry]) -> list[str] | None:
+    """`text` as the messages of `entries`; None if it is not theirs."""
+    pieces: list[str] = []
+    for entry in entries:
+        for gap in ("", _GAP) if pieces else ("",):
+            piece = text[len(gap) : len(gap) + entry["length"]]
+            if text.startswith(gap) and _digest(piece) == entry["of"]:
+                break
+        else:
+            return None
+        pieces.append(piece)
+        text = text[len(gap) + len(piece) :]
+    return None if text else pieces

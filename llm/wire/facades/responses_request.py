@@ -15,6 +15,7 @@ from typing import Any
 import orjson
 
 from llm.wire.codecs.openai_responses.codec import OpenAIResponsesCodec
+from llm.wire.codecs.openai_responses.forwarding import has_own_id
 from llm.wire.facades.request_reading import assistant_items
 from llm.wire.items import Issuer, Item, user_message
 from llm.wire.request import Request
@@ -57,6 +58,8 @@ _NUMBERS = (
     "top_logprobs",
     "top_p",
 )
+#: Types of items that a host takes without their ids.
+_WITHOUT_ID = ("custom_tool_call", "function_call", "message")
 _ECHOED = (
     *_NUMBERS,
     "background",
@@ -127,7 +130,10 @@ def _decode_assistant(
 
 
 def _in_parts(item: Item) -> Item:
-    """Convert the short form of a message, which has a string as content."""
+    """Convert the short form of a message, which has a string as content, and leave
+    out an id that only this server knows: a host would look for it."""
+    if item["type"] in _WITHOUT_ID and has_own_id(item):
+        item = {name: value for name, value in item.items() if name != "id"}
     if not isinstance(content := item.get("content"), str):
         return item
     return {**item, "content": [{"type": "output_text", "text": content}]}

@@ -98,7 +98,9 @@ def refused(events: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def kinds(response: dict[str, Any]) -> list[str]:
-    return [item["type"] for item in response["output"]]
+    """Without the proofs of an answer with calls, which are an item at its end."""
+    found = [item["type"] for item in response["output"]]
+    return found[:-1] if found[-2:] == ["function_call", "reasoning"] else found
 
 
 def test_the_schemas_that_we_carry_are_the_standard_s():

@@ -8,11 +8,13 @@ input with items that this server made from another API's answer is no such body
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
 from llm.wire.codecs.feature_fallbacks import open_schema
 from llm.wire.forwarding.codec import change_objects
+from llm.wire.forwarding.sealed_text import is_sealed
 
 #: Ids that `items.new_id` makes: 12 hexadecimal digits of the time, and 20 more.
 _OWN_ID = re.compile(r"[a-z]+_01[89a-f][0-9a-f]{29}")
@@ -54,11 +56,18 @@ def has_own_items(body: Any) -> bool:
     )
 
 
+def has_own_id(item: Mapping[str, Any]) -> bool:
+    id = item.get("id")
+    return isinstance(id, str) and _OWN_ID.fullmatch(id) is not None
+
+
 def _is_own(item: dict[str, Any]) -> bool:
-    id, kind = item.get("id"), item.get("type")
-    if isinstance(id, str) and _OWN_ID.fullmatch(id):
+    kind = item.get("type")
+    if has_own_id(item):
         return True
     if isinstance(kind, str) and kind.startswith("parley:"):
+        return True
+    if is_sealed(item.get("encrypted_content")):
         return True
     return any(name.startswith("parley:") for name in item)
 

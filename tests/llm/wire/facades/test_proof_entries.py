@@ -3,7 +3,7 @@ from __future__ import annotations
 from typing import Any
 
 from llm.wire.facades.client_visibility import Audience
-from llm.wire.facades.proof_entries import Sealed, entries_of, restore
+from llm.wire.facades.proof_entries import MAX_OUTPUTS, Sealed, entries_of, restore
 from llm.wire.items import Issuer, Item, message
 
 ISSUER: Issuer = {"provider": "gemini", "model": "g", "route": "1:1"}
@@ -78,9 +78,49 @@ def test_a_text_with_nothing_to_hide_needs_no_seal():
     assert entries_of([said("Hi")], raw, EVERYTHING) == []
 
 
-def test_nothing_is_sealed_once_a_tool_of_this_server_has_run():
-    output = {"type": "function_call_output", "id": "fco_1", "call_id": "c1"}
-    assert seal([thought(1), call(1), output])["entries"] == []
+OWN = Audience(server_tools={"look"})
+
+
+def output_of(number: int, text: str = "3 °C") -> Item:
+    named = {"id": f"fco_{number}", "call_id": f"c{number}"}
+    return {"type": "function_call_output", **named, "output": text}
+
+
+def seal_of(output: list[Item]) -> Sealed:
+    """As `seal`, but outputs have no proof, and the client sees no call of `look`."""
+    proven = [item for item in output if item["type"] != "function_call_output"]
+    proofs = {item["id"]: {"signature": item["id"]} for item in proven}
+    entries = entries_of(output, proofs, OWN)
+    return {"answer": "resp_1", "issuer": ISSUER, "entries": entries}
+
+
+def test_rounds_of_this_servers_tools_come_back_unseen():
+    client_call = {**call(2), "name": "theirs"}
+    output = [
+        thought(1),
+        said("One.", "msg_1"),
+        call(1),
+        output_of(1),
+        thought(2),
+        said("Two.", "msg_2"),
+        client_call,
+    ]
+    returned = [said("One.\n\nTwo.", "msg_9"), client_call]
+    items = restore(returned, [seal_of(output)])
+    assert [item["type"] for item in items] == [item["type"] for item in output]
+    assert proven(items) == [
+        None if item["id"] == "fco_1" else item["id"] for item in output
+    ]
+    assert items[3]["output"] == "3 °C"
+
+
+def test_of_very_long_outputs_only_what_follows_is_sealed():
+    client_call = {**call(2), "name": "theirs"}
+    long = output_of(1, "x" * (MAX_OUTPUTS + 1))
+    sealed = seal_of([said("One."), call(1), long, thought(2), client_call])
+    items = restore([said("One."), client_call], [sealed])
+    assert proven(items) == [None, "rs_2", "fc_2"]
+    assert "xxx" not in str(sealed)
 
 
 def test_the_call_of_a_hosts_own_tool_comes_back_unseen():
