@@ -127,10 +127,19 @@ _LOOKS_LIKE_KEY = re.compile(
 )
 
 
+#: Characters. Hosts that need no key get "x" or "none" as one, and nobody could read a
+#: text without each letter x.
+_MIN_SECRET = 2
+_MIN_SECRET_PART = 8  # of a word; what is shorter is removed as a whole word
+
+
 def scrub(text: str, secrets: Collection[str] = ()) -> str:
     """Remove these secrets, and everything that looks like a key, from `text`."""
     for secret in sorted(filter(None, secrets), key=len, reverse=True):
-        text = text.replace(secret, MASK)
+        if text == secret or len(secret) >= _MIN_SECRET_PART:
+            text = text.replace(secret, MASK)
+        elif len(secret) >= _MIN_SECRET and secret in text:
+            text = re.sub(rf"(?<!\w){re.escape(secret)}(?!\w)", MASK, text)
     return _LOOKS_LIKE_KEY.sub(MASK, text)
 
 

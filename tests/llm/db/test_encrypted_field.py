@@ -113,6 +113,11 @@ def test_an_empty_ring_is_a_configuration_error(settings):
         ("Incorrect key sk-proj-0123456789abcdefXYZ.", [], f"Incorrect key {MASK}"),
         ("Authorization: Bearer abcdefghijklmnop0", [], f"Authorization: {MASK}"),
         ("nothing to hide", ["", "x"], "nothing to hide"),
+        ("six boxes of x", ["x"], "six boxes of x"),
+        ("x", ["x"], MASK),
+        ("nonetheless, none", ["none"], f"nonetheless, {MASK}"),
+        ('{"key":"none"}&none=1', ["none"], f'{{"key":"{MASK}"}}&{MASK}=1'),
+        ("12345678 x12345678y", ["12345678"], f"{MASK} x{MASK}y"),
     ],
 )
 def test_scrubbing_takes_out_the_secrets_and_what_looks_like_one(text, secrets, left):
