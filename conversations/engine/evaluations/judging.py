@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from contextlib import aclosing
 from typing import Any
@@ -32,16 +33,22 @@ INSTRUCTIONS = (
     ' "one sentence"}.'
 )
 _NO_VERDICT = "The judge gave no verdict."
+_MAX_SHOWN = 200  # characters of what it wrote instead
+#: Reasoning in the text, of a host without the switch for it.
+_THOUGHT = re.compile(r"\A\s*<think(?:ing)?>.*?</think(?:ing)?>", re.DOTALL)
 
 
 async def judge(case: Mapping[str, Any], text: str, record: ReplayRecord) -> Check:
     """Adds its calls to the record. Raises LLMError."""
+    said = ""
     for _ in range(ATTEMPTS):
         if record.is_cost_exhausted():
             return Check("judge", False, "The budget is spent.")
-        if (found := _read(await _ask(case, text, record))) is not None:
+        said = _THOUGHT.sub("", await _ask(case, text, record)).strip()
+        if (found := _read(said)) is not None:
             return found
-    return Check("judge", False, _NO_VERDICT)
+    shown = f"{_NO_VERDICT} It wrote: {said[:_MAX_SHOWN]}" if said else _NO_VERDICT
+    return Check("judge", False, shown)
 
 
 async def _ask(case: Mapping[str, Any], text: str, record: ReplayRecord) -> str:

@@ -224,6 +224,27 @@ async def test_a_judge_that_answers_nonsense_passes_nothing(
     assert run.passed is False
     assert (row.state, row.model_calls) == ("unmet", 3)
     assert "no verdict" in row.checks[0]["reason"]
+    assert nonsense in row.checks[0]["reason"]
+
+
+@pytest.mark.parametrize("passes", [True, False])
+async def test_a_judge_may_think_in_its_text_before_the_verdict(
+    cases, running, say, passes
+):
+    await sync_to_async(a_case)(cases, rubric="Is kind.")
+    thought = f'<think>{{"passed": {json.dumps(not passes)}}}</think>\n'
+    say("Hello.", thought + json.dumps({"passed": passes, "reason": "So it is."}))
+    run, [row] = await evaluate(cases)
+    assert run.passed is passes
+    assert row.checks == [{"kind": "judge", "passed": passes, "reason": "So it is."}]
+
+
+async def test_a_thought_without_an_end_holds_no_verdict(cases, running, say):
+    await sync_to_async(a_case)(cases, rubric="Is kind.")
+    odd = '<think>It may be {"passed": true}'
+    say("Hello.", odd, odd)
+    run, _rows = await evaluate(cases)
+    assert run.passed is False
 
 
 async def test_an_answer_that_fails_is_no_pass_and_the_rest_goes_on(
