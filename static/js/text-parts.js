@@ -7,14 +7,18 @@ const NEAR = "1500px"; // below the visible part
 const AGAIN = 5000; // milliseconds after a part that did not come
 const MOST = 100; // parts that are loaded at once
 
-const observer = new IntersectionObserver(
-  (entries) => {
-    for (const { isIntersecting, target } of entries) {
-      if (isIntersecting) add(target, { isAsked: false });
-    }
-  },
-  { rootMargin: `0px 0px ${NEAR}` },
-);
+let observer = null; // made with the first link
+
+function observe(link) {
+  observer ??= new IntersectionObserver(addNear, { rootMargin: `0px 0px ${NEAR}` });
+  observer.observe(link);
+}
+
+function addNear(entries) {
+  for (const { isIntersecting, target } of entries) {
+    if (isIntersecting) add(target, { isAsked: false });
+  }
+}
 
 export function addPartsOnClick() {
   document.addEventListener("click", (event) => {
@@ -28,7 +32,7 @@ export function addPartsOnClick() {
 /** Loads the parts of `root`, or behind it, before their reader reaches the link. */
 export function watchParts(root) {
   const links = root.matches(LINK) ? [root] : root.querySelectorAll(LINK);
-  for (const link of links) observer.observe(link);
+  for (const link of links) observe(link);
 }
 
 /** Loads further parts of the messages of `root`; a link is left for the rest. */
@@ -53,7 +57,7 @@ export async function loadRows(table) {
 /** Replaces the link by the next part. If that fails, a link that was clicked opens a
  * page, and another one can be clicked. */
 async function add(link, { isAsked = true } = {}) {
-  observer.unobserve(link);
+  observer?.unobserve(link);
   if (link.ariaDisabled) return;
   link.ariaDisabled = "true";
   try {
@@ -62,7 +66,7 @@ async function add(link, { isAsked = true } = {}) {
   } catch {
     link.ariaDisabled = null;
     if (isAsked) location.assign(link.href);
-    else setTimeout(() => observer.observe(link), AGAIN);
+    else setTimeout(() => observe(link), AGAIN);
   }
 }
 
