@@ -7,7 +7,7 @@ from typing import Any
 
 from django import forms
 from django.contrib import admin, messages
-from django.core.exceptions import PermissionDenied
+from django.core.exceptions import PermissionDenied, ValidationError
 from django.db import transaction
 from django.db.models import QuerySet
 from django.http import Http404, HttpRequest, HttpResponse, QueryDict
@@ -24,7 +24,7 @@ from conversations.models import Replay, ReplayedTurn, ReplaySet, Turn
 from conversations.staff.replay_report import MAX_ROWS, compare, progress_of
 from llm.admin.bases import ReadOnlyAdmin
 from llm.models import LanguageModel
-from tools.models import ToolVersion
+from tools.models import Tool, ToolVersion
 
 ADD, VIEW = "conversations.add_replay", "conversations.view_replay"
 RUN_TOOLS = "conversations.run_live_tools"
@@ -67,7 +67,18 @@ class ReplayForm(forms.ModelForm):
 
     def clean_live_tools(self) -> list[str]:
         text: str = self.cleaned_data["live_tools"]
-        return [name.strip() for name in text.split(",") if name.strip()]
+        names = [name.strip() for name in text.split(",") if name.strip()]
+        if names and not self.cleaned_data.get("is_live"):
+            raise ValidationError(
+                _("These run only if tools run at all: tick it above.")
+            )
+        known = set(Tool.objects.filter(name__in=names).values_list("name", flat=True))
+        if unknown := [name for name in names if name not in known]:
+            raise ValidationError(
+                _("There is no tool of this name: %(names)s."),
+                params={"names": ", ".join(unknown)},
+            )
+        return names
 
 
 class SavedSetForm(forms.ModelForm):

@@ -20,6 +20,7 @@ from conversations.models import (
 )
 from llm.wire.items import function_call_output, message
 from tests.conversations.scene import a_finished_turn, a_user, signed_in, staff
+from tools.models import Tool
 
 pytestmark = pytest.mark.django_db
 NEW = reverse("admin:conversations_replay_new")
@@ -71,9 +72,19 @@ def test_tools_run_only_with_their_permission(replayer: Client, turn: Turn):
     created = Replay.objects.get()
     assert (created.is_live, created.live_tools) == (False, [])
     names = ["inspect_turn", "add_replay", "view_replay", "run_live_tools"]
-    run(signed_in(staff("tom", *names)), turn, is_live="on", live_tools="a, b ,")
+    for name in ("a", "b"):
+        Tool.objects.create(name=name, kind=Tool.Kind.HTTP)
+    tom = signed_in(staff("tom", *names))
+    run(tom, turn, is_live="on", live_tools="a, b ,")
     created = Replay.objects.latest("pk")
     assert (created.is_live, created.live_tools) == (True, ["a", "b"])
+    for fields, problem in (
+        ({"is_live": "on", "live_tools": "a, send_male"}, "send_male."),
+        ({"live_tools": "a"}, "tick it above"),
+    ):
+        page = run(tom, turn, **fields)
+        assert problem in str(page.context["form"].errors["live_tools"])
+        assert Replay.objects.latest("pk") == created
 
 
 @pytest.mark.parametrize(
