@@ -45,7 +45,7 @@ class Progress:
     total: int
     over: int
     failed: int
-    cost: Decimal
+    cost: Decimal | None  # of the turns where it is known
 
     @property
     def percent(self) -> float:
@@ -61,7 +61,7 @@ def progress_of(change: Replay) -> Progress:
         failed=Count("pk", filter=Q(state=State.FAILED)),
         cost=Sum("cost"),
     )
-    return Progress(**{**found, "cost": found["cost"] or Decimal(0)})
+    return Progress(**found)
 
 
 def compare(row: ReplayedTurn) -> Comparison:

@@ -180,4 +180,4 @@ def progress_of(run: EvaluationRun) -> dict[str, Any]:
         cost=Sum("cost"),
     )
     share = found["over"] / found["total"] if found["total"] else 1
-    return {**found, "cost": found["cost"] or 0, "percent": round(100 * share, 1)}
+    return {**found, "percent": round(100 * share, 1)}

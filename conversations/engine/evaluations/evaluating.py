@@ -17,7 +17,7 @@ from conversations.engine.evaluations.trial import (
     run_trial,
 )
 from conversations.engine.process.leased_batches import BatchStore, BatchWorker
-from conversations.engine.replays.replay_record import MOST, ReplayRecord
+from conversations.engine.replays.replay_record import ReplayRecord
 from conversations.models.staff.evaluation import EvaluationAnswer, EvaluationRun
 from llm import router
 from llm.errors import ModelNotAvailable
@@ -86,7 +86,7 @@ class Evaluations(BatchWorker):
     async def _note(self, row: EvaluationAnswer, record: ReplayRecord) -> None:
         row.model_calls += len(record.rows)
         row.tokens += record.tokens
-        row.cost = min(MOST, (row.cost or 0) + record.cost)
+        row.cost = record.add_cost(row.cost)
         await self._database.write(ModelCall.objects.record_all, record.rows)
 
 

@@ -82,6 +82,14 @@ class ReplayRecord:
         total = sum((row.cost or Decimal(0) for row in self.rows), Decimal(0))
         return min(total, MOST)
 
+    def add_cost(self, before: Decimal | None) -> Decimal | None:
+        """`before`, of earlier attempts, and this cost; None where an answer's is
+        unknown, as nothing is known of the sum."""
+        completed = ModelCall.Status.COMPLETED
+        if any(row.cost is None and row.status == completed for row in self.rows):
+            return None
+        return min(MOST, (before or Decimal(0)) + self.cost)
+
     @property
     def input_tokens(self) -> int:
         return sum(row.input_tokens or 0 for row in self.rows)

@@ -10,7 +10,7 @@ from conversations.engine.metering import max_cost
 from conversations.engine.process.file_threads import run_on_file_thread
 from conversations.engine.process.leased_batches import BatchStore, BatchWorker
 from conversations.engine.replays.changed_turn import ChangedTurn, load_changed
-from conversations.engine.replays.replay_record import MOST, ReplayRecord
+from conversations.engine.replays.replay_record import ReplayRecord
 from conversations.models.staff.replay import Replay, ReplayedTurn
 from llm.errors import LLMError
 from llm.http.recording import unpack
@@ -99,7 +99,7 @@ def _note_figures(
 ) -> None:
     row.model_calls = len(record.rows)
     row.input_tokens, row.output_tokens = record.input_tokens, record.output_tokens
-    row.cost = min(MOST, (row.cost or 0) + record.cost)  # also of attempts before
+    row.cost = record.add_cost(row.cost)
     row.tools_run = list(changed.tools_run)
     first = record.rows[0].recording if record.rows else None
     if first is not None and changed.first_request:

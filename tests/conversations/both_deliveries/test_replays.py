@@ -24,6 +24,7 @@ from conversations.models import (
     ToolCall,
     Turn,
 )
+from conversations.staff.replay_report import progress_of
 from llm.errors import BadRequest
 from llm.http import client
 from llm.models import ApiKey, LanguageModel, ModelCall, Provider
@@ -196,6 +197,17 @@ async def test_the_same_model_gets_the_same_bytes(chat, host, tools, running):
         assert [b.decode() for b in host.bodies] == await bodies_of(turn), turn
         assert (await result(change)).is_same_request is True
     assert tools == []
+
+
+async def test_a_cost_that_is_unknown_is_no_cost_of_nothing(chat, host, running):
+    turn, _ = await answer(chat)
+    other = await LanguageModel.objects.aget(name="other")
+    await LanguageModel.objects.filter(pk=other.pk).aupdate(prices={})
+    change = await replay(turn, language_model=other)
+    found = await result(change)
+    assert (found.state, found.model_calls, found.cost) == ("completed", 1, None)
+    progress = await sync_to_async(progress_of)(change)
+    assert progress.cost is None
 
 
 async def test_nothing_enters_the_conversation(chat, host, tools, running):

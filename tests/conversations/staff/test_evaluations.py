@@ -11,6 +11,7 @@ import pytest
 from asgiref.sync import sync_to_async
 from django.contrib.auth.models import Group
 from django.core.exceptions import ValidationError
+from django.urls import reverse
 
 from conversations import engine
 from conversations.engine.evaluations import evaluating
@@ -311,7 +312,22 @@ async def test_an_impossible_cost_is_left_out_as_everywhere(cases, running, say)
     await sync_to_async(a_case)(cases, contains="yes")
     say([TextDelta(0, "yes"), UsageDelta(10**12, 10**12), FinishDelta("stop")])
     run, [row] = await evaluate(cases, budget=Decimal(1))
-    assert (run.state, row.state, row.cost) == (EvaluationRun.State.DONE, "passed", 0)
+    assert (run.state, row.state) == (EvaluationRun.State.DONE, "passed")
+    assert row.cost is None
+
+
+async def test_a_cost_that_is_unknown_is_not_shown_as_none(
+    cases, model, running, say, admin_client
+):
+    await sync_to_async(a_case)(cases, contains="yes")
+    await LanguageModel.objects.aupdate(prices={})
+    say("yes")
+    run, [row] = await evaluate(cases)
+    assert (row.state, row.model_calls, row.cost) == ("passed", 1, None)
+    where = [cases.preset_id, run.pk]
+    url = reverse("admin:conversations_preset_runs_results", args=where)
+    page = await sync_to_async(admin_client.get)(url)
+    assert "$0.00" not in page.text
 
 
 async def test_without_a_price_a_budget_calls_nothing(cases, model, running, say):
