@@ -181,7 +181,8 @@ class Chat(Dialect):
     ) -> Request:
         codec, issuer = route.endpoint.codec, None
         if not isinstance(codec, OpenAIChatCodec):
-            return chat_request.request_of(body, open_seal=open_seal)
+            gemini = route.issuer if codec.name == "gemini" else None
+            return chat_request.request_of(body, open_seal=open_seal, gemini=gemini)
         if codec.reasoning_fields != _NO_FIELDS:
             issuer = route.endpoint.issuer(
                 route.model, any_key=route.key_id is not None

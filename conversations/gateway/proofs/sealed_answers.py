@@ -52,6 +52,12 @@ class AnswerSealing:
             else self._seal([entry_of(at, item, raw, audience)])
         )
 
+    def seal_signature(self, at: int, call: Item, audience: Audience) -> str:
+        raw = self.answer.builder.proofs.get(call["id"])
+        parts = raw if isinstance(raw, list) else ()
+        is_signed = any(part.get("thoughtSignature") for part in parts)
+        return self.seal_item(at, call, audience) if is_signed else ""
+
     def _seal(self, entries: list[Entry]) -> str:
         if not entries:
             return ""

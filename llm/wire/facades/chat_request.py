@@ -5,12 +5,17 @@ Source: https://platform.openai.com/docs/api-reference/chat/create
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from llm.wire.codecs.gemini.tool_calls import signed_call
 from llm.wire.codecs.openai_chat.codec import OpenAIChatCodec
-from llm.wire.facades.chat_proofs import known_fields
-from llm.wire.facades.proof_entries import OpenSeal, restore
+from llm.wire.facades.chat_proofs import (
+    known_fields,
+    signature_of,
+    without_sealed_signatures,
+)
+from llm.wire.facades.proof_entries import OpenSeal, attach, restore
 from llm.wire.facades.request_reading import (
     assistant_items,
     unknown_value,
@@ -65,9 +70,11 @@ def request_of(
     codec: OpenAIChatCodec | None = None,
     issuer: Issuer | None = None,
     open_seal: OpenSeal | None = None,
+    gemini: Issuer | None = None,
 ) -> Request:
     """`codec` knows the host's fields for reasoning; `open_seal` reads those of this
-    server. Raises BadRequest."""
+    server; `gemini` has signed the calls that the client knows from Google's own Chat
+    Completions. Raises BadRequest."""
     codec = codec or _CODEC
     stop = body.get("stop") or ()
     effort, seed = body.get("reasoning_effort"), body.get("seed")
@@ -77,7 +84,7 @@ def request_of(
         items=[
             item
             for chat_message in body["messages"]
-            for item in _items(chat_message, codec, issuer, open_seal)
+            for item in _items(chat_message, codec, issuer, open_seal, gemini)
         ],
         tools=[
             _flatten_tool(t) for t in body.get("tools") or () if t["type"] in _TOOLS
@@ -107,18 +114,21 @@ def _items(
     codec: OpenAIChatCodec,
     issuer: Issuer | None,
     open_seal: OpenSeal | None,
+    gemini: Issuer | None,
 ) -> Iterator[Item]:
     content = chat_message.get("content")
     match chat_message["role"]:
         case "assistant":
-            known = known_fields(chat_message, codec.reasoning_fields)
+            known = known_fields(
+                without_sealed_signatures(chat_message), codec.reasoning_fields
+            )
             choice = {"message": known, "finish_reason": _finish(chat_message)}
             items = assistant_items(
                 codec.decoder().answer({"choices": [choice]}), issuer
             )
             if open_seal is not None and chat_message.get("reasoning_details"):
                 items = restore(items, map(open_seal, sealed_texts(chat_message)))
-            yield from items
+            yield from _with_signatures(items, chat_message, open_seal, gemini)
         case "tool":
             yield function_call_output(
                 chat_message["tool_call_id"], _convert_content(content)
@@ -129,6 +139,31 @@ def _items(
             yield message(role, converted) if plain else _message(role, converted)
         case role:
             raise unknown_value(f"the role {role!r}", "messages")
+
+
+def _with_signatures(
+    items: Sequence[Item],
+    chat_message: Mapping[str, Any],
+    open_seal: OpenSeal | None,
+    gemini: Issuer | None,
+) -> Iterator[Item]:
+    """`items`, with the signatures of Gemini that a client returns in its calls."""
+    found = {
+        call["id"]: text
+        for call in chat_message.get("tool_calls") or ()
+        if (text := signature_of(call)) and call.get("id")
+    }
+    for item in items:
+        text = found.get(item.get("call_id", ""), "")
+        if not text or "provider_data" in item:
+            yield item
+        elif is_sealed(text):
+            yield attach(item, open_seal(text) if open_seal else None)
+        elif gemini is not None and item["type"] == "function_call":
+            data = {"issuer": gemini, "raw": signed_call(item, text)}
+            yield {**item, "provider_data": data}
+        else:
+            yield item
 
 
 def sealed_texts(chat_message: Mapping[str, Any]) -> list[str]:

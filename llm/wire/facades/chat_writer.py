@@ -22,7 +22,13 @@ from typing import Any
 
 import orjson
 
-from llm.wire.facades.chat_proofs import merge, number, open_fields, sealed_detail
+from llm.wire.facades.chat_proofs import (
+    merge,
+    number,
+    open_fields,
+    sealed_detail,
+    signature_field,
+)
 from llm.wire.facades.client_visibility import (
     ANNOUNCED,
     Arguments,
@@ -222,6 +228,8 @@ class ChatWriter:
             self._extension(event)
         if self._proofs:
             self._write_proof(item, call)
+        if self._sealing is not None and call is not None and not self._buffer:
+            self._write_signature(self._sealing, event["output_index"], item, call)
 
     def _write_proof(self, item: Item, call: _Call | None) -> None:
         fields = open_fields(self._proofs or {}, item["id"])
@@ -232,6 +240,13 @@ class ChatWriter:
             self._write({"tool_calls": [{**same, **fields}]})
         else:
             self._write(number(fields, self._numbers))
+
+    def _write_signature(
+        self, sealing: Sealing, at: int, item: Item, call: _Call
+    ) -> None:
+        if text := sealing.seal_signature(at, item, self._audience):
+            same: dict[str, Any] = {"index": call.index, call.kind: {}}
+            self._write({"tool_calls": [{**same, **signature_field(text)}]})
 
     def _on_error(self, event: Event) -> None:
         self._error = event["error"]
@@ -331,8 +346,9 @@ def chat_completion_of(
         raise ValueError("A failed response must be sent as an error.")
     audience = Audience(server_tools=server_tools, custom_tools=custom_tools)
     message = _Message(audience, proofs or {})
-    for item in response["output"]:
-        message.add(item)
+    for at, item in enumerate(response["output"]):
+        signed = sealing.seal_signature(at, item, audience) if sealing else ""
+        message.add(item, signature_field(signed))
     why = ending(response, len(message.calls), message.whole_calls)
     fields = message.message()
     if sealing and (text := sealing.seal(response["output"], audience)):
@@ -375,7 +391,7 @@ class _Message:
         self._annotations: list[dict[str, Any]] = []
         self._gap = False
 
-    def add(self, item: Item) -> None:
+    def add(self, item: Item, signed: Mapping[str, Any]) -> None:
         proven = open_fields(self._proofs, item["id"]) if self._proofs else {}
         kind = self._audience.kind(item)
         if kind in ("message", "reasoning"):
@@ -391,7 +407,7 @@ class _Message:
                 if item["type"] == "function_call_output":
                     self._gap, self._proofs = True, {}
             case _:
-                self.calls.append({**_entry(item), **proven})
+                self.calls.append({**_entry(item), **proven, **signed})
                 self.whole_calls += _is_whole(item)
 
     def _part(self, part: Mapping[str, Any]) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from llm.wire.facades import chat_request, messages_request
+from llm.wire.facades.chat_proofs import signature_of
 from llm.wire.forwarding.sealed_text import is_sealed
 
 MAX_NAMES = 30  # that are reported
@@ -34,6 +35,9 @@ def has_seals(api: str, body: Mapping[str, Any]) -> bool:
         if message.get("role") == "assistant":
             blocks = "reasoning_details" if api == "chat" else "content"
             if any(map(_is_sealed, _objects(message.get(blocks)))):
+                return True
+            calls = _objects(message.get("tool_calls"))
+            if any(is_sealed(signature_of(call)) for call in calls):
                 return True
     return False
 

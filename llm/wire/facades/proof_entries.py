@@ -82,6 +82,10 @@ class Sealing(Protocol):
         """The same for one item of the output, which is number `at`."""
         ...
 
+    def seal_signature(self, at: int, call: Item, audience: Audience) -> str:
+        """The same for a call that Gemini has signed; "" for others."""
+        ...
+
 
 _NO_THOUGHTS: Mapping[tuple[str, int], Item] = {}
 
@@ -177,6 +181,17 @@ def _digest(value: Any) -> str:
 
 
 # Back
+
+
+def attach(item: Item, sealed: Sealed | None) -> Item:
+    """`item` with its proof, if it is the one that is sealed, unchanged."""
+    if sealed is None:
+        return item
+    for entry in sealed["entries"]:
+        if entry["raw"] is not None and entry["of"] == _seen(item):
+            data = {"issuer": sealed["issuer"], "raw": entry["raw"]}
+            return {**item, "provider_data": data}
+    return item
 
 
 def restore(

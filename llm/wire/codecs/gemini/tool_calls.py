@@ -9,6 +9,7 @@ from typing import Any
 
 from llm.errors import BadResponse
 from llm.wire.codecs.gemini.original_parts import Part
+from llm.wire.items import Item, is_portable_call_id
 
 #: Models that were trained to write code may add this namespace to a function's name.
 _NAMESPACE = re.compile(r"\Adefault_api[.:]")
@@ -130,3 +131,15 @@ def _within(container: Any, step: str | int, new: Any) -> Any:
 def _value(piece: dict[str, Any]) -> Any:
     name = next((name for name in _VALUES if name in piece), None)
     return None if name in (None, "nullValue") else piece[name]
+
+
+def signed_call(call: Item, signature: str) -> list[dict[str, Any]]:
+    """The parts of a call whose signature came without its part."""
+    try:
+        args = json.loads(call["arguments"] or "{}")
+    except ValueError:
+        args = {}
+    id = call["call_id"]
+    named = {"id": id} if is_portable_call_id(id) else {}
+    part = {"functionCall": {**named, "name": call["name"], "args": args}}
+    return [{**part, "thoughtSignature": signature}]

@@ -136,6 +136,8 @@ def _fit_message(
     changed: dict[str, Any] = {}
     if "reasoning_details" in message:
         message = _without_seals(message)
+    if "tool_calls" in message:
+        message = _without_sealed_calls(message)
     match message.get("role"):
         case "developer" if codec.system_role == "system":
             changed["role"] = "system"
@@ -162,6 +164,20 @@ def _without_seals(message: dict[str, Any]) -> dict[str, Any]:
         return message
     rest = {n: value for n, value in message.items() if n != "reasoning_details"}
     return {**rest, "reasoning_details": own} if own else rest
+
+
+def _without_sealed_calls(message: dict[str, Any]) -> dict[str, Any]:
+    calls = change_objects(message["tool_calls"], _without_sealed_signature)
+    return (
+        message if calls is message["tool_calls"] else {**message, "tool_calls": calls}
+    )
+
+
+def _without_sealed_signature(call: dict[str, Any]) -> dict[str, Any]:
+    match call.get("extra_content"):
+        case {"google": {"thought_signature": text}} if is_sealed(text):
+            return {n: value for n, value in call.items() if n != "extra_content"}
+    return call
 
 
 def _unless_sealed(detail: dict[str, Any]) -> dict[str, Any] | None:

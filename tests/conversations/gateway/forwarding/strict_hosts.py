@@ -7,6 +7,7 @@ from typing import Any
 
 from llm.provider import Endpoint
 from llm.providers import all_providers
+from llm.wire.items import Issuer
 from tests.conversations.gateway.forwarding.hosts import Received, Reply
 from tests.llm.strict import chat, gemini, messages, responses
 from tests.llm.strict.rules import Refusal
@@ -25,15 +26,19 @@ MODELS: list[tuple[str, str, str, Any]] = [
 
 def strict_reply(kind: str, codec: str, fake: Any, received: Received) -> Reply:
     body = received.body
-    provider = all_providers()[kind]
-    endpoint = Endpoint(provider=provider, codec=provider.codec(codec), route="1:1")
     model = body.get("model") or received.path.rpartition("/")[2].partition(":")[0]
-    answered = fake.answer(_usual(body), endpoint.issuer(model))
+    answered = fake.answer(_usual(body), issuer_of(kind, codec, model))
     if isinstance(answered, Refusal):
         error = {"message": answered.message, "type": "invalid_request_error"}
         text = json.dumps({"type": "error", "error": error})
         return answered.status, "application/json", text.encode()
     return 200, "text/event-stream", answered
+
+
+def issuer_of(kind: str, codec: str, model: str) -> Issuer:
+    provider = all_providers()[kind]
+    endpoint = Endpoint(provider=provider, codec=provider.codec(codec), route="1:1")
+    return endpoint.issuer(model)
 
 
 def _usual(body: dict[str, Any]) -> dict[str, Any]:

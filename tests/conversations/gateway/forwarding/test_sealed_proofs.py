@@ -29,13 +29,15 @@ from tests.conversations.gateway.forwarding.hosts import (
     Received,
     Reply,
     add_model,
+    canned_reply,
 )
 from tests.conversations.gateway.forwarding.strict_hosts import (
     MODELS,
+    issuer_of,
     strict_reply,
 )
 from tests.llm.strict import chat, gemini, messages, responses
-from tests.llm.strict.rules import TOOL
+from tests.llm.strict.rules import TOOL, seal
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -93,6 +95,18 @@ class ChatProgram(Conversation):
             for call in calls
         ]
         return bool(calls)
+
+
+class SignedCallsProgram(ChatProgram):
+    """Returns what Google's own Chat Completions has, as Vercel's SDK does: the fields
+    of calls, and no `reasoning_details`."""
+
+    async def _answer(self, *, stream: bool) -> bool:
+        has_called = await super()._answer(stream=stream)
+        for message in self.history:
+            if message["role"] == "assistant":
+                message.pop("reasoning_details", None)
+        return has_called
 
 
 class MessagesProgram(Conversation):
@@ -354,3 +368,51 @@ async def other_secret() -> str:
     other = await User.objects.acreate(username="ada", is_superuser=True)
     _, secret = await sync_to_async(AccessToken.issue)(other, "t", scopes=Scope.values)
     return str(secret)
+
+
+@pytest.mark.parametrize("stream", [True, False])
+async def test_gemini_gets_signatures_that_a_client_has_in_its_calls(
+    stream: bool, client: Client, http: httpx2.AsyncClient
+):
+    kind, codec, model, fake = GEMINI
+    answers: list[bytes] = []
+
+    def reply(received: Received) -> Reply:
+        status, content_type, data = strict_reply(kind, codec, fake, received)
+        answers.append(data)
+        return status, content_type, data
+
+    with (
+        Host(reply) as host,
+        Host(lambda received: canned_reply("chat", received)) as other,
+    ):
+        name = await add_model(kind, codec, host.url, model)
+        program = SignedCallsProgram(http, client.secret, name)
+        await program.turn("wish: tools", stream=stream)
+        program.model = await add_model("openrouter", CODECS["chat"], other.url, "new")
+        await program.turn("Hi", stream=stream)
+    issued = [p for p in issued_by(fake, answers[0]) if "functionCall" in p]
+    found = [p for p in own(fake, host.received[1].body) if "functionCall" in p]
+    assert found == issued
+    assert b"parley:" not in orjson.dumps(other.received[0].body)
+
+
+async def test_gemini_gets_signatures_of_googles_own_chat_completions(client: Client):
+    kind, codec, model, fake = GEMINI
+    part = {"functionCall": {"id": "c1", "name": "look", "args": {"at": "north"}}}
+    with strict_host(kind, codec, fake) as host:
+        name = await add_model(kind, codec, host.url, model)
+        signature = seal(issuer_of(kind, codec, model), part)
+        function = {"name": "look", "arguments": '{"at": "north"}'}
+        call = {"id": "c1", "type": "function", "function": function}
+        call["extra_content"] = {"google": {"thought_signature": signature}}
+        history = [
+            {"role": "user", "content": "Hi"},
+            {"role": "assistant", "content": None, "tool_calls": [call]},
+            {"role": "tool", "tool_call_id": "c1", "content": "3 °C"},
+        ]
+        tools = [{"type": "function", "function": FUNCTION}]
+        body = {"model": name, "messages": history, "tools": tools}
+        answer = await client.post("/v1/chat/completions", body)
+    assert answer.status == 200, answer.body
+    assert own(fake, host.received[0].body) == [{**part, "thoughtSignature": signature}]
