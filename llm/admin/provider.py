@@ -1,9 +1,9 @@
-"""Admin of providers with their keys and models, and the sync of model lists."""
+"""Admin of providers with their keys and models."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from django.contrib import admin, messages
 from django.contrib.admin.views.main import ChangeList
@@ -12,7 +12,6 @@ from django.db.models import Count, QuerySet
 from django.forms import TextInput
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
-from django.template.response import TemplateResponse
 from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.translation import gettext_lazy as _
@@ -24,6 +23,7 @@ from llm.admin.bases import (
     note_author,
 )
 from llm.admin.bulk_actions import switch_enabled
+from llm.admin.model_sync import ModelSyncMixin
 from llm.admin.probe import ProbeMixin
 from llm.admin.provider_status import statuses_of
 from llm.admin.provider_use import recent_use
@@ -34,10 +34,6 @@ from llm.forms.provider import QUIRK_FIELDS, ProviderForm
 from llm.models import ApiKey, LanguageModel, ModelProbe, Provider
 from llm.pricing.caller import Caller
 from llm.providers import all_providers
-from llm.providers.demo import PROVIDER as DEMO
-
-if TYPE_CHECKING:
-    from llm.sync.model_list import ModelListComparison
 
 #: What is not counted among the users of a model: itself as a fallback, its probes.
 MODEL_PARTS = (LanguageModel, ModelProbe)
@@ -107,7 +103,7 @@ class ProviderList(ChangeList):
 
 
 @admin.register(Provider)
-class ProviderAdmin(UsedByAdmin, ProbeMixin, SecretFormAdmin):
+class ProviderAdmin(UsedByAdmin, ModelSyncMixin, ProbeMixin, SecretFormAdmin):
     form = ProviderForm
     delete_confirmation_template = "admin/llm/provider/delete_confirmation.html"
     readonly_fields = ["status", "use"]
@@ -314,82 +310,6 @@ class ProviderAdmin(UsedByAdmin, ProbeMixin, SecretFormAdmin):
         for provider in rows:
             self._test(request, provider)
 
-    @admin.action(description=_("Sync models"), permissions=["sync"])
-    def sync_models(
-        self, request: HttpRequest, rows: QuerySet[Provider]
-    ) -> HttpResponse | None:
-        """Show the differences to the provider's model list; apply the chosen ones."""
-        # Imported here for the same reason as in `_test`.
-        from llm.sync import model_list
-
-        if len(rows) != 1:
-            problem = _(
-                "Select exactly one provider; models are synced for one provider at a"
-                " time."
-            )
-            self.message_user(request, problem, messages.ERROR)
-            return None
-        provider = rows[0]
-        try:
-            comparison = model_list.compare(provider)
-        except LLMError as exc:
-            self.message_user(request, f"{provider}: {exc}", messages.ERROR)
-            return None
-        if not request.POST.keys() & {"_apply", "_apply_on", "_apply_all", "_chat"}:
-            return self._show_comparison(request, provider, comparison)
-        added = self._apply(request, provider, comparison)
-        if added and "_chat" in request.POST:
-            return redirect(self.admin_site.each_context(request)["site_url"])
-        return None
-
-    def has_sync_permission(self, request: HttpRequest) -> bool:
-        needed = ["llm.add_languagemodel", "llm.change_languagemodel"]
-        return bool(request.user.has_perms(needed))
-
-    def _show_comparison(
-        self, request: HttpRequest, provider: Provider, comparison: ModelListComparison
-    ) -> HttpResponse | None:
-        if not comparison:
-            text = _("The models of %(provider)s are up to date.")
-            self.message_user(request, text % {"provider": provider}, messages.INFO)
-            return None
-        context = {
-            **self.admin_site.each_context(request),
-            "title": _("Models of %(provider)s") % {"provider": provider},
-            "opts": self.opts,
-            "provider": provider,
-            "comparison": comparison,
-            "has_only_demo": not usable_beside_demo().exists(),
-        }
-        return TemplateResponse(request, "admin/llm/provider/sync_models.html", context)
-
-    def _apply(
-        self, request: HttpRequest, provider: Provider, comparison: ModelListComparison
-    ) -> int:
-        """Returns how many models were added."""
-        from llm.sync import model_list
-
-        if "_apply_all" in request.POST:
-            chosen = comparison.names()
-        else:
-            kinds = ("new", "changed", "gone")
-            chosen = {kind: request.POST.getlist(kind) for kind in kinds}
-        is_on = bool(request.POST.keys() & {"_apply_on", "_chat"})
-        done = model_list.apply(
-            provider, comparison, **chosen, enables_new=is_on, user=request.user
-        )
-        if is_on and done.added:
-            self._replace_demo_as_default(request, provider)
-        counts = {
-            "added": done.added,
-            "changed": done.changed,
-            "off": done.switched_off,
-        }
-        text = _("%(added)d added, %(changed)d changed, %(off)d switched off.") % counts
-        self.log_change(request, provider, f"Synced models: {text}")
-        self.message_user(request, text, messages.SUCCESS)
-        return done.added
-
     def _test(
         self, request: HttpRequest, provider: Provider, added: str = ""
     ) -> HttpResponse | None:
@@ -473,32 +393,13 @@ class ProviderAdmin(UsedByAdmin, ProbeMixin, SecretFormAdmin):
                 " the chat. “Save and choose models” adds others."
             )
             self.message_user(request, text % named, messages.SUCCESS)
-            self._replace_demo_as_default(request, provider)
+            self.replace_demo_as_default(request, provider)
             return
         text = _(
             "No model of %(provider)s is switched on, so nobody can choose one in the"
             " chat. Tick “enabled” at a model below, or press “Save and choose models”."
         )
         self.message_user(request, text % named, messages.WARNING)
-
-    def _replace_demo_as_default(
-        self, request: HttpRequest, provider: Provider
-    ) -> None:
-        """The first model that is no demo becomes the default of new chats."""
-        if usable_beside_demo().filter(is_default=True).exists():
-            return
-        usable = LanguageModel.objects.usable()
-        model = usable.filter(provider=provider).order_by("pk").first()
-        if model is None or provider.kind == DEMO.name:
-            return
-        model.make_default()
-        self.log_change(request, provider, f"Made {model.name} the default model")
-        text = _("%(model)s is the default model of new chats now.")
-        self.message_user(request, text % {"model": model}, messages.SUCCESS)
-
-
-def usable_beside_demo() -> QuerySet[LanguageModel]:
-    return LanguageModel.objects.usable().exclude(provider__kind=DEMO.name)
 
 
 def _describe_options() -> str:

@@ -585,6 +585,20 @@ def test_a_test_of_a_host_without_a_usual_model_shows_its_list_and_adds_from_it(
     assert "our-model" in admin_client.get("/").text
 
 
+def test_a_list_of_which_nothing_is_ticked_is_shown_again(admin_client, listed):
+    listed.respond(200, json={"data": [{"id": "our-model"}, {"id": "another"}]})
+    provider = Provider.objects.create(
+        name="Ours", kind="openai_compatible", base_url=HOST
+    )
+    chosen = {"action": "sync_models", "_selected_action": [provider.pk]}
+    for button in ("_apply", "_apply_on", "_chat"):
+        url = page("provider_changelist")
+        shown = admin_client.post(url, {**chosen, button: "1"}, follow=True).text
+        assert "Nothing was changed: tick the models" in shown
+        assert 'value="our-model"' in shown
+        assert not provider.models.exists()
+
+
 def test_a_default_model_of_staff_is_not_replaced(admin_client: Client, groq):
     ours = LanguageModel.objects.create(
         provider=Provider.objects.create(name="First", kind="openai"),

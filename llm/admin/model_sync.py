@@ -1,0 +1,130 @@
+"""The admin's sync of a provider's model list: its page of differences, and what is
+applied of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from django.contrib import admin, messages
+from django.db.models import QuerySet
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect
+from django.template.response import TemplateResponse
+from django.utils.translation import gettext_lazy as _
+
+from llm.errors import LLMError
+from llm.models import LanguageModel, Provider
+from llm.providers.demo import PROVIDER as DEMO
+
+if TYPE_CHECKING:
+    from llm.sync.model_list import ModelListComparison
+
+
+class ModelSyncMixin(admin.ModelAdmin):
+    @admin.action(description=_("Sync models"), permissions=["sync"])
+    def sync_models(
+        self, request: HttpRequest, rows: QuerySet[Provider]
+    ) -> HttpResponse | None:
+        """Show the differences to the provider's model list; apply the chosen ones."""
+        # Imported here: at the top every management command would load the HTTP
+        # libraries.
+        from llm.sync import model_list
+
+        if len(rows) != 1:
+            problem = _(
+                "Select exactly one provider; models are synced for one provider at a"
+                " time."
+            )
+            self.message_user(request, problem, messages.ERROR)
+            return None
+        provider = rows[0]
+        try:
+            comparison = model_list.compare(provider)
+        except LLMError as exc:
+            self.message_user(request, f"{provider}: {exc}", messages.ERROR)
+            return None
+        if not request.POST.keys() & {"_apply", "_apply_on", "_apply_all", "_chat"}:
+            return self._show_comparison(request, provider, comparison)
+        chosen = _chosen(request, comparison)
+        if not any(chosen.values()):
+            text = _("Nothing was changed: tick the models to apply.")
+            self.message_user(request, text, messages.WARNING)
+            return self._show_comparison(request, provider, comparison)
+        added = self._apply(request, provider, comparison, chosen)
+        if added and "_chat" in request.POST:
+            return redirect(self.admin_site.each_context(request)["site_url"])
+        return None
+
+    def has_sync_permission(self, request: HttpRequest) -> bool:
+        needed = ["llm.add_languagemodel", "llm.change_languagemodel"]
+        return bool(request.user.has_perms(needed))
+
+    def _show_comparison(
+        self, request: HttpRequest, provider: Provider, comparison: ModelListComparison
+    ) -> HttpResponse | None:
+        if not comparison:
+            text = _("The models of %(provider)s are up to date.")
+            self.message_user(request, text % {"provider": provider}, messages.INFO)
+            return None
+        context = {
+            **self.admin_site.each_context(request),
+            "title": _("Models of %(provider)s") % {"provider": provider},
+            "opts": self.opts,
+            "provider": provider,
+            "comparison": comparison,
+            "has_only_demo": not usable_beside_demo().exists(),
+        }
+        return TemplateResponse(request, "admin/llm/provider/sync_models.html", context)
+
+    def _apply(
+        self,
+        request: HttpRequest,
+        provider: Provider,
+        comparison: ModelListComparison,
+        chosen: Mapping[str, list[str]],
+    ) -> int:
+        """Returns how many models were added."""
+        from llm.sync import model_list
+
+        is_on = bool(request.POST.keys() & {"_apply_on", "_chat"})
+        done = model_list.apply(
+            provider, comparison, **chosen, enables_new=is_on, user=request.user
+        )
+        if is_on and done.added:
+            self.replace_demo_as_default(request, provider)
+        counts = {
+            "added": done.added,
+            "changed": done.changed,
+            "off": done.switched_off,
+        }
+        text = _("%(added)d added, %(changed)d changed, %(off)d switched off.") % counts
+        self.log_change(request, provider, f"Synced models: {text}")
+        self.message_user(request, text, messages.SUCCESS)
+        return done.added
+
+    def replace_demo_as_default(self, request: HttpRequest, provider: Provider) -> None:
+        """The first model that is no demo becomes the default of new chats."""
+        if usable_beside_demo().filter(is_default=True).exists():
+            return
+        usable = LanguageModel.objects.usable()
+        model = usable.filter(provider=provider).order_by("pk").first()
+        if model is None or provider.kind == DEMO.name:
+            return
+        model.make_default()
+        self.log_change(request, provider, f"Made {model.name} the default model")
+        text = _("%(model)s is the default model of new chats now.")
+        self.message_user(request, text % {"model": model}, messages.SUCCESS)
+
+
+def _chosen(
+    request: HttpRequest, comparison: ModelListComparison
+) -> dict[str, list[str]]:
+    names = comparison.names()
+    if "_apply_all" in request.POST:
+        return names
+    return {kind: request.POST.getlist(kind) for kind in names}
+
+
+def usable_beside_demo() -> QuerySet[LanguageModel]:
+    return LanguageModel.objects.usable().exclude(provider__kind=DEMO.name)
