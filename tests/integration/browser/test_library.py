@@ -8,6 +8,7 @@ from playwright.sync_api import expect
 from tests.integration.browser.test_chat import (
     Open,
     browser,
+    chat_address,
     expect_end,
     open_page,
     send_message,
@@ -46,3 +47,19 @@ def test_all_conversations_of_the_page_are_selected_at_once(open_page: Open):
     expect(page.locator("input[name=ids]:checked")).to_have_count(0)
     plain = open_page("/library/", java_script_enabled=False)
     expect(plain.locator("#select-all")).to_be_hidden()
+
+
+@pytest.mark.parametrize(
+    "place", ["/import/ All as JSON", "/import/ All as Markdown", "export/ JSON"]
+)
+def test_who_has_to_sign_in_again_is_asked_instead_of_given_a_file(
+    open_page: Open, place: str
+):
+    page = open_page()
+    send_message(page, "/echo one")
+    expect_end(page)
+    path, _, name = place.partition(" ")
+    page.goto(path if path.startswith("/") else chat_address(page) + path)
+    page.context.clear_cookies()
+    page.get_by_role("link", name=name, exact=True).click()
+    expect(page.get_by_label("Password")).to_be_visible()
