@@ -13,6 +13,7 @@ export function rateInPlace() {
       const response = await fetch(form.getAttribute("action"), options);
       if (response.type !== "opaqueredirect") throw new Error("refused");
       show(form, body.get("value"));
+      if (!event.submitter?.matches("[data-rate]")) closeComment(form);
       announce($("#reading").dataset.rated);
     } catch {
       form.requestSubmit ? submitPlainly(form, event.submitter) : form.submit();
@@ -30,7 +31,16 @@ function show(form, value) {
   const comment = form.querySelector(".rating-comment");
   comment.hidden = !value;
   comment.querySelector("button").value = value;
-  if (!value) comment.querySelector("textarea").value = "";
+  const text = comment.querySelector("textarea");
+  if (!value) text.value = "";
+  const label = comment.querySelector("summary");
+  label.textContent = text.value.trim() ? label.dataset.given : label.dataset.empty;
+}
+
+/** What was saved is behind its button, which gets the focus. */
+function closeComment(form) {
+  form.querySelector(".rating-comment").open = false;
+  form.querySelector(".rating-comment summary").focus();
 }
 
 function submitPlainly(form, submitter) {

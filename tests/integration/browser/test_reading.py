@@ -198,6 +198,8 @@ def test_ratings_work_in_place_and_without_javascript(page: Page, open_page: Ope
     last(page).get_by_label("What was good or bad?").fill("Short.")
     last(page).get_by_role("button", name="Save").click()
     expect(page.locator("#announcer")).to_have_text("Your rating is stored.")
+    expect(last(page).get_by_label("What was good or bad?")).to_be_hidden()
+    expect(last(page).get_by_text("Your comment", exact=True)).to_be_focused()
 
     plain = open_page(page.url, java_script_enabled=False)
     foot = plain.locator(".turn").last
