@@ -132,3 +132,51 @@ async def test_a_client_that_offers_no_tools_later_keeps_the_proofs(
     issued = [each for a in renaming.answers for each in issued_by(fake, a)]
     found = own(fake, host.received[-1].body)
     assert found == issued[: len(found)]
+
+
+def detailed(number: int, name: str, arguments: str) -> dict[str, Any]:
+    """An assistant's message of OpenRouter with all its proofs."""
+    function = {"name": name, "arguments": arguments}
+    signed = {"google": {"thought_signature": f"c2ln{number}"}}
+    call = {"id": f"call_{number}", "type": "function", "function": function}
+    encrypted = {"type": "reasoning.encrypted", "data": f"ZW5j{number}", "index": 1}
+    text = {"type": "reasoning.text", "text": "Hm.", "signature": f"c{number}"}
+    return {
+        "role": "assistant",
+        "content": None,
+        "reasoning_details": [{**text, "index": 0}, encrypted],
+        "tool_calls": [{**call, "extra_content": signed}],
+    }
+
+
+@pytest.mark.parametrize("stream", [True, False])
+async def test_details_of_openrouter_come_back_past_a_hidden_call(
+    stream: bool, client: Client, http: httpx2.AsyncClient
+):
+    await sync_to_async(Tool.objects.sync)()
+    answers = [
+        detailed(1, "calculator", '{"expression": "2+3"}'),
+        detailed(2, "look", '{"at": "north"}'),
+    ]
+
+    def reply(received: Received) -> Reply:
+        count = sum(m["role"] == "assistant" for m in received.body["messages"])
+        is_last = count >= len(answers)
+        message = {"role": "assistant", "content": "Done"}
+        message = message if is_last else answers[count]
+        finish = "stop" if is_last else "tool_calls"
+        choice = {"index": 0, "finish_reason": finish, "message": message}
+        whole = {"id": "c1", "object": "chat.completion", "created": 1, "model": "m"}
+        body = {**whole, "choices": [choice]}
+        return 200, "application/json", orjson.dumps(body)
+
+    with Host(reply) as host:
+        name = await add_model("openrouter", "openai_chat", host.url, "new")
+        program = PROGRAMS["chat"](http, client.secret, name)
+        program.own = [OWN]
+        await program.turn("Hi", stream=stream)
+    sent = [m for m in host.received[2].body["messages"] if m["role"] == "assistant"]
+    names = ("reasoning_details", "tool_calls")
+    assert [{n: m[n] for n in names} for m in sent] == [
+        {n: m[n] for n in names} for m in answers
+    ]
