@@ -269,6 +269,10 @@ def _network_error(
     if isinstance(exc, TimeoutError | httpx.TimeoutException):
         # The host may have received the request and be processing it.
         return ProviderTimeout(detail=f"The connection stalled: {type(exc).__name__}.")
+    if isinstance(exc, aiohttp.ClientProxyConnectionError):
+        return ProviderDown(detail="The proxy cannot be reached.")
+    if isinstance(exc, aiohttp.ClientHttpProxyError):
+        return ProviderDown(detail=f"The proxy answers with HTTP {exc.status}.")
     if isinstance(exc, aiohttp.ClientSSLError):
         return ProviderDown(
             detail="No secure connection: the server's certificate is invalid."

@@ -209,7 +209,10 @@ def _problem(error: LLMError, route: Route) -> tuple[Problem, str]:
         case ProviderTimeout():
             return "timeout", f"no answer in time from {_address(route)}."
         case ProviderDown():
-            return "unreachable", f"unreachable: {_address(route)} does not answer."
+            proxy = route.endpoint.connection.proxy_url
+            by_proxy = f" through the proxy {proxy}" if proxy else ""
+            text = f"unreachable: {_address(route)} does not answer{by_proxy}."
+            return "unreachable", text
         case _:
             return "other", f"{error.code}: {error}"
 

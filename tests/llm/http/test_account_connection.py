@@ -22,6 +22,8 @@ from django.core.exceptions import ValidationError
 from llm import api
 from llm.errors import InvalidKey, LLMError, ProviderDown, ProviderTimeout
 from llm.models import LanguageModel, ModelCall, Provider
+from llm.pricing.caller import Caller
+from llm.sync import key_check
 from tests.llm.probing.host import ProbedHost
 
 pytestmark = pytest.mark.django_db
@@ -94,6 +96,26 @@ def test_a_proxy_does_not_open_private_addresses():
         with pytest.raises(LLMError, match="private network"):
             ask()
     assert asked == []
+
+
+@pytest.mark.parametrize("scheme", ["http", "https"])
+def test_a_proxy_that_is_not_there_is_named_in_place_of_the_host(scheme: str):
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        address = f"http://127.0.0.1:{closed.getsockname()[1]}"
+    row = provider(f"{scheme}://models.invalid/v1", proxy_url=address)
+    with pytest.raises(ProviderDown) as caught:
+        ask()
+    assert caught.value.detail == "The proxy cannot be reached."
+    [finding] = key_check.probe(row, Caller())
+    assert f"does not answer through the proxy {address}." in finding.text
+
+
+def test_a_proxy_that_refuses_is_named_with_its_status():
+    with proxy() as (address, _asked):
+        provider("https://models.invalid/v1", proxy_url=address)
+        with pytest.raises(ProviderDown) as caught:
+            ask()
+    assert "The proxy answers with HTTP 501." in str(caught.value.detail)
 
 
 def test_a_proxy_has_no_password_in_its_address():
