@@ -14,7 +14,7 @@ from typing import Any
 
 import jsonschema_rs
 
-from conversations.gateway.openresponses_schemas import SCHEMAS
+from conversations.gateway.document.openresponses_schemas import SCHEMAS
 
 _BESIDE = Path(__file__).resolve().parent.parent.parent / "shared" / "openresponses"
 SPECIFICATION = Path(os.environ.get("OPENRESPONSES_DIR", _BESIDE)) / "openapi.json"

@@ -14,7 +14,7 @@ from typing import Any
 
 import orjson
 
-from conversations.gateway import openresponses_schemas
+from conversations.gateway.document import openresponses_schemas
 from conversations.requests.schemas import EVENT_STREAM, JSON, with_headers
 from llm.pricing.usage_report import GROUPINGS
 from llm.wire.facades import body_checks

@@ -8,7 +8,7 @@ names, and removes what only hosts of another API understand.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -28,9 +28,17 @@ from conversations.gateway.input_references import refuse_foreign
 from conversations.gateway.preset_models import PresetUse
 from conversations.gateway.proofs.native_history import unseal_history
 from conversations.gateway.proofs.sealed_answers import open_seal
+from conversations.gateway.request_tools import (
+    NO_TOOLS,
+    OWN_TOOLS,
+    check_kinds,
+    own_names,
+    read_tools,
+    split_tools,
+    without_unsupported,
+)
 from conversations.models import AccessToken
 from conversations.turns.name_sets import AllExcept
-from llm.adaptation import hosted_tools
 from llm.errors import BadRequest, LLMError
 from llm.generation.request_builder import OPTIONS, RequestBuilder
 from llm.options import UNSET_VALUES
@@ -41,21 +49,14 @@ from llm.wire.forwarding.forwarded_body import ForwardedBody
 from llm.wire.items import Item
 from llm.wire.request import Request
 from tools.execution.without_approval import (
-    ERROR_CODE,
     always_needs_approval,
     without_approval,
 )
 from tools.hosted.declared_kinds import (
     DECLARING_FIELDS,
-    OTHER,
-    kinds_of_body,
-    kinds_of_items,
-    kinds_of_tools,
 )
-from tools.models.declared_tool import check_declared
 from tools.runtime_tool import RuntimeTool
 
-OWN_TOOLS = "parley:tools"
 _ANY = AllExcept()
 _NO_REQUEST = Request(model="", items=())
 _NO_HEADERS: Mapping[bytes, bytes] = {}
@@ -90,13 +91,6 @@ _OF_LOOP = frozenset(
 )
 
 
-class ToolNeedsApproval(BadRequest):
-    """This tool needs a person's approval, which this request cannot wait for."""
-
-    code, status = ERROR_CODE, 403
-    openai_code = "tool_needs_approval"
-
-
 async def read_request(
     body: dict[str, Any],
     dialect: Dialect,
@@ -112,7 +106,7 @@ async def read_request(
     With `may_forward` the client's own body is sent to a host of its API; the answer
     is then a `forwarding.answer.ForwardedResponse`.
     """
-    named = _own_names(body["tools"]) if body.get("tools") else ()
+    named = own_names(body["tools"]) if body.get("tools") else ()
     try:
         chain = await _find_chain(body, token, database)
     except LLMError:
@@ -160,7 +154,7 @@ async def read_request(
         opened: Mapping[str, Any] = model_body
         if not dialect.is_open_responses and has_seals(dialect.name, body):
             opened = unseal_history(model_body, dialect, route, token.user_id)
-        sent, skipped = _without_unsupported(opened, dialect, route)
+        sent, skipped = without_unsupported(opened, dialect, route)
         convert = partial(_convert, body, model_body, dialect, token.user_id)
         forwarded = forwarded_body(sent, dialect, route, headers, convert)
         if forwarded is not None:
@@ -204,7 +198,7 @@ async def _forward_whole(
 ) -> GatewayRequest:
     """The request of a body that is sent as it is: the host reads all of it."""
     if isinstance(body.get("input"), list) or not DECLARING_FIELDS.isdisjoint(body):
-        await _check_kinds(body, None, gateway_request.token, database)
+        await check_kinds(body, None, gateway_request.token, database)
     request = Request(
         model=gateway_request.route.model,
         items=(),
@@ -221,16 +215,16 @@ async def _read_for_tool_loop(
     forwarded: ForwardedBody | None,
     database: Database,
 ) -> GatewayRequest:
-    """The request in canonical form, with our tools. Of a body that is `forwarded`, it
-    has what concerns the loop; the host reads the rest."""
+    """The request in canonical form, with the server's tools. Of a body that is
+    `forwarded`, it has what concerns the loop; the host reads the rest."""
     dialect, token = gateway_request.dialect, gateway_request.token
     chain, route = gateway_request.chain, gateway_request.route
     model_body = dict(gateway_request.body)
     if forwarded is not None:
         model_body = _only_tools(model_body)
-    tools = _NO_TOOLS
+    tools = NO_TOOLS
     if body.get("tools"):
-        tools = await _read_tools(body, dialect, route, token, database)
+        tools = await read_tools(body, dialect, route, token, database)
         model_body["tools"] = tools.of_client
     request, lost = _parse(model_body, dialect, route, token.user_id)
     if (
@@ -238,7 +232,7 @@ async def _read_for_tool_loop(
         or isinstance(body.get("input"), list)
         or not DECLARING_FIELDS.isdisjoint(body)
     ):
-        await _check_kinds(body, request.tools, token, database)
+        await check_kinds(body, request.tools, token, database)
     # A function that the client declares replaces a server tool of the same name.
     client_names = {tool.get("name") for tool in request.tools}
     own_tools = {
@@ -286,7 +280,7 @@ def _convert(
         refuse_foreign(body.get("input"))
     converted = dict(model_body)
     if body.get("tools"):
-        _, converted["tools"], _ = _split_tools(body["tools"], dialect, route)
+        _, converted["tools"], _ = split_tools(body["tools"], dialect, route)
     request, _ = _parse(converted, dialect, route, user_id)
     return _with_tools(request, request.tools)
 
@@ -348,47 +342,15 @@ def _tags(options: ParleyOptions, headers: Mapping[bytes, bytes]) -> str:
     return read_tags([name.strip() for name in named], None)
 
 
-# Tools
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Tools:
-    """The tools of a body."""
-
-    own: Mapping[str, RuntimeTool] = field(default_factory=dict)  # of this server
-    of_client: Sequence[dict[str, Any]] = ()
-    skipped: Sequence[str] = ()  # entries of the header
-
-
-_NO_TOOLS = _Tools()
-
-
-async def _read_tools(
-    body: Mapping[str, Any],
-    dialect: Dialect,
-    route: Route,
-    token: AccessToken,
-    database: Database,
-) -> _Tools:
-    """Raises BadRequest, ToolNeedsApproval."""
-    names, client_tools, skipped = _split_tools(body["tools"], dialect, route)
-    own = await _choose_tools(names, token, database)
-    if body.get("background") is not True:  # those can wait for approval
-        skipped += _check_approvals(names, own)
-        own = {name: without_approval(tool) for name, tool in own.items()}
-    return _Tools(own=own, of_client=client_tools, skipped=skipped)
-
-
-def _own_names(tools: Any) -> Collection[str]:
-    """The server tools that a body names; `tool_choice` may name them too."""
-    names: Collection[str] = ()
-    for tool in tools if isinstance(tools, list) else ():
-        if isinstance(tool, dict) and tool.get("type") == OWN_TOOLS:
-            listed = tool.get("names")
-            if not isinstance(listed, list):
-                return AllExcept()
-            names = [*names, *listed]
-    return names
+def _join_text_parts(item: Item) -> Item:
+    """Join text parts, because hosts of Chat Completions put newlines between them."""
+    parts = item.get("content")
+    if item.get("role") == "assistant" or not isinstance(parts, list):
+        return item
+    if len(parts) < 2 or any(part.get("type") != "input_text" for part in parts):
+        return item
+    text = "".join(part["text"] for part in parts)
+    return {**item, "content": [{"type": "input_text", "text": text}]}
 
 
 def _names_own(body: Mapping[str, Any]) -> bool:
@@ -397,138 +359,6 @@ def _names_own(body: Mapping[str, Any]) -> bool:
     return isinstance(tools, list) and any(
         isinstance(tool, dict) and tool.get("type") == OWN_TOOLS for tool in tools
     )
-
-
-def _without_unsupported(
-    body: Mapping[str, Any], dialect: Dialect, route: Route
-) -> tuple[Mapping[str, Any], list[str]]:
-    """The body without tools that the model is known to lack, and entries of the
-    header for them."""
-    tools = body.get("tools")
-    if not isinstance(tools, list) or all(map(_is_plain, tools)):
-        return body, []
-    if not speaks_dialect(dialect, route):
-        return body, []
-    can = route.capabilities  # the host itself knows which forms it takes
-    lost = [t for t in tools if not _is_plain(t) and hosted_tools.is_lacking(can, t)]
-    if not lost:
-        return body, []
-    entries = [f"tools ({tool['type']})" for tool in lost]
-    sent = [tool for tool in tools if not any(tool is each for each in lost)]
-    return {**body, "tools": sent}, entries
-
-
-def _is_plain(tool: Any) -> bool:
-    """Whether it is a function, or nothing that could be judged here."""
-    return (
-        not isinstance(tool, dict)
-        or not isinstance(tool.get("type"), str)
-        or _is_function(tool)
-    )
-
-
-def _split_tools(
-    tools: Any, dialect: Dialect, route: Route
-) -> tuple[list[str] | None, list[dict[str, Any]], list[str]]:
-    """Names of server tools (None for all), the client's tools, and unsupported types.
-
-    Agents declare every tool that they know, so unsupported ones are skipped.
-    """
-    names: list[str] | None = []
-    client_tools, skipped = [], []
-    functions = [tool for tool in tools or () if _is_function(tool)]
-    for tool in tools or ():
-        if tool.get("type") == OWN_TOOLS:
-            names = _add_names(tool, names)
-        elif _is_function(tool) or _is_supported(tool, dialect, route, functions):
-            client_tools.append(tool)
-        else:
-            skipped.append(f"tools ({tool['type']})")
-    return names, client_tools, skipped
-
-
-async def _check_kinds(
-    body: Mapping[str, Any],
-    sent_tools: Sequence[dict[str, Any]] | None,
-    token: AccessToken,
-    database: Database,
-) -> None:
-    """Raises ToolNotAllowed.
-
-    A tool of unknown kind counts only if it reaches the model; a skipped one does not.
-    Without `sent_tools` all of the body do.
-    """
-    declared = list(kinds_of_body(body))
-    if sent_tools is not None:
-        declared = [entry for entry in declared if entry[0] != OTHER]
-        declared += kinds_of_tools(sent_tools)
-    declared += kinds_of_items(body.get("input"))
-    if declared:
-        check_declared(
-            declared, await model_resolution.declarable_kinds(token, database)
-        )
-
-
-def _is_function(tool: Mapping[str, Any]) -> bool:
-    return tool.get("type") in (None, "function", "custom")
-
-
-def _is_supported(
-    tool: Mapping[str, Any],
-    dialect: Dialect,
-    route: Route,
-    functions: Sequence[dict[str, Any]],
-) -> bool:
-    if speaks_dialect(dialect, route):
-        beside: Sequence[dict[str, Any]] = ()  # the host itself checks the combination
-    elif dialect.is_open_responses and hosted_tools.kind_of(tool):
-        beside = functions
-    else:
-        return False
-    return hosted_tools.why_route_refuses(route, tool, beside=beside) is None
-
-
-def _add_names(tool: Mapping[str, Any], before: list[str] | None) -> list[str] | None:
-    names = tool.get("names")
-    if names is None or before is None:
-        return None
-    if not isinstance(names, list) or not all(isinstance(n, str) for n in names):
-        raise BadRequest("'names' must be a list of tool names.", param="tools")
-    return [*before, *names]
-
-
-async def _choose_tools(
-    names: Sequence[str] | None, token: AccessToken, database: Database
-) -> dict[str, RuntimeTool]:
-    """Raises BadRequest for a tool that does not exist or that the user may not use."""
-    if names is not None and not names:
-        return {}
-    available = await model_resolution.own_tools(token, database)
-    for name in names or ():
-        if name not in available:
-            raise BadRequest(
-                f"There is no tool {name[:64]!r} that you may use.", param="tools"
-            )
-    wanted = available if names is None else names
-    return {name: available[name] for name in wanted}
-
-
-def _check_approvals(
-    names: Sequence[str] | None, own: Mapping[str, RuntimeTool]
-) -> list[str]:
-    """Entries of the header for tools that need approval, so their calls will fail.
-
-    Raises ToolNeedsApproval if the request names such a tool.
-    """
-    refused = [name for name, tool in own.items() if always_needs_approval(tool)]
-    for name in refused:
-        if name in (names or ()):
-            raise ToolNeedsApproval(
-                f"The tool {name!r} needs a person's approval, which this request"
-                " cannot wait for; set 'store' and 'background' to true.",
-                param="tools",
-            )
-    return [f"tools ({name}: {ERROR_CODE})" for name in refused]
 
 
 def _with_tools(request: Request, offered: Sequence[dict[str, Any]]) -> Request:
@@ -547,17 +377,3 @@ def _with_tools(request: Request, offered: Sequence[dict[str, Any]]) -> Request:
     ) * 2:
         return request  # nothing changes, and a copy costs more than the check
     return replace(request, tools=(), tool_choice=None, parallel_tool_calls=None)
-
-
-# The request
-
-
-def _join_text_parts(item: Item) -> Item:
-    """Join text parts, because hosts of Chat Completions put newlines between them."""
-    parts = item.get("content")
-    if item.get("role") == "assistant" or not isinstance(parts, list):
-        return item
-    if len(parts) < 2 or any(part.get("type") != "input_text" for part in parts):
-        return item
-    text = "".join(part["text"] for part in parts)
-    return {**item, "content": [{"type": "input_text", "text": text}]}

@@ -40,7 +40,7 @@ GATEWAY = {
 BOUNDS = {
     "/v1/chat/completions": (145, 35),
     "/v1/messages": (150, 35),
-    "/v1/responses": (101, 32),
+    "/v1/responses": (101, 33),
     "/api/conversations/": (357, 91),
 }
 #: Requests that are counted. The smallest count holds: in the others the server also
