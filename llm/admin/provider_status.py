@@ -149,11 +149,8 @@ def _key_gaps(
 def _model_gaps(provider: Provider, switches: Collection[bool]) -> list[Gap]:
     if True in switches:
         return []
-    if not switches:
-        return [Gap(_("There is no model."), _part_of_page(provider, "models"))]
-    models = reverse("admin:llm_languagemodel_changelist")
-    url = f"{models}?provider__id__exact={provider.pk}"
-    return [Gap(_("No model is switched on."), url)]
+    text = _("No model is switched on.") if switches else _("There is no model.")
+    return [Gap(text, _part_of_page(provider, "models"))]
 
 
 def _part_of_page(provider: Provider, rows: Literal["keys", "models"]) -> str:
