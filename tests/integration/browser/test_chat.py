@@ -514,15 +514,15 @@ def test_the_drawer_renames_and_deletes_on_a_phone(open_page: Open):
     expect_end(page)
     assert page.evaluate("document.documentElement.scrollWidth") == phone["width"]
     menu_of(page, "/echo from a phone")
-    page.get_by_role("link", name="Rename").click()
-    page.get_by_role("dialog").get_by_label("Title").fill("Renamed")
+    page.get_by_role("link", name="Rename", exact=True).click()
+    page.get_by_role("dialog").get_by_label("Title").fill("Named on a phone")
     page.get_by_role("button", name="Save").click()
-    expect(page.get_by_role("heading", name="Renamed", level=1)).to_be_visible()
-    menu_of(page, "Renamed")
-    page.get_by_role("link", name="Delete").click()
+    expect(page.get_by_role("heading", name="Named on a phone", level=1)).to_be_visible()
+    menu_of(page, "Named on a phone")
+    page.get_by_role("link", name="Delete", exact=True).click()
     page.get_by_role("dialog").get_by_role("button", name="Delete").click()
     expect(page.locator("#welcome")).to_be_visible()
-    expect(page.locator(".row-link", has_text="Renamed")).to_have_count(0)
+    expect(page.locator(".row-link", has_text="Named on a phone")).to_have_count(0)
 
 
 def menu_of(page: Page, title: str) -> None:
