@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import suppress
 from itertools import groupby
 from operator import itemgetter
 
@@ -31,7 +32,11 @@ class PostgresSubscriber(LogSubscriber):
     def __init__(self, bus: PostgresBus) -> None:
         super().__init__(POSTGRES_ERRORS, "PostgreSQL")
         self._bus = bus
+        self._has_new_turn = asyncio.Event()
         bus.on_events = self._receive
+
+    def _begin_receiving(self, turn_id: str) -> None:
+        self._has_new_turn.set()
 
     def _receive(self, turn_ids: Sequence[str] | None) -> None:
         """None: any turn may have new events."""
@@ -61,4 +66,9 @@ class PostgresSubscriber(LogSubscriber):
                 self.request_read([turn_id])
 
     async def _pause(self) -> None:
-        await asyncio.sleep(PAUSE)
+        """Only a turn's first subscriber does not wait: until its log is read, the rows
+        of a short turn may show its end, and those have no progress."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(PAUSE):
+                await self._has_new_turn.wait()
+        self._has_new_turn.clear()

@@ -53,6 +53,19 @@ async def chat(conversation, say, running):
     return conversation
 
 
+async def answer_watched(conversation, text, may_end):
+    """As `answer`, of a model that waits for `may_end` before it ends: it is set once
+    somebody has seen the turn. Rows of a turn that has ended have no progress."""
+    turn = await submit_turn(conversation, text)
+    engine.submit(turn.pk, conversation.pk)
+    entries = []
+    async for batch in engine.subscribe(turn.pk):
+        entries += batch
+        may_end.set()
+    await turn.arefresh_from_db()
+    return turn, entries
+
+
 def texts(request):
     return [text_of(item).partition(":")[0] for item in request.items]
 
@@ -73,8 +86,9 @@ async def change(conversation, item, **changes):
 
 
 async def test_a_long_conversation_is_summarised_once_and_goes_on(chat, say):
-    script = say(SUMMARY, DONE)
-    turn, entries = await answer(chat, text="4: " + LONG)
+    may_end = asyncio.Event()
+    script = say(SUMMARY, [may_end, *DONE])
+    turn, entries = await answer_watched(chat, "4: " + LONG, may_end)
     asked, sent = script.requests
     prompt = text_of(asked.items[0])
     assert "User: 0: All about tea." in prompt
@@ -235,8 +249,9 @@ async def test_without_a_summary_the_messages_are_sent_while_they_fit(
 
     chat.language_model.options = {"retry": {"attempts": 1}}
     await chat.language_model.asave()
-    script = say(failing, DONE)
-    turn, entries = await answer(chat, text="4: " + LONG)
+    may_end = asyncio.Event()
+    script = say(failing, [may_end, *DONE])
+    turn, entries = await answer_watched(chat, "4: " + LONG, may_end)
     assert turn.status == Turn.Status.COMPLETED
     assert texts(script.requests[1])[0] == "0"
     assert "parley:compaction.failed" in [entry.type for entry in entries]

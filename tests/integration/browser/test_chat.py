@@ -517,7 +517,9 @@ def test_the_drawer_renames_and_deletes_on_a_phone(open_page: Open):
     page.get_by_role("link", name="Rename", exact=True).click()
     page.get_by_role("dialog").get_by_label("Title").fill("Named on a phone")
     page.get_by_role("button", name="Save").click()
-    expect(page.get_by_role("heading", name="Named on a phone", level=1)).to_be_visible()
+    expect(
+        page.get_by_role("heading", name="Named on a phone", level=1)
+    ).to_be_visible()
     menu_of(page, "Named on a phone")
     page.get_by_role("link", name="Delete", exact=True).click()
     page.get_by_role("dialog").get_by_role("button", name="Delete").click()
