@@ -30,13 +30,6 @@ from tests.conversations.gateway.forwarding.hosts import (
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
-@pytest.fixture
-async def client() -> AsyncIterator[Client]:
-    client = await Client().open()
-    yield client
-    await client.close()
-
-
 @sync_to_async
 def store(names: Sequence[str], **fields: Any) -> None:
     for name in names:

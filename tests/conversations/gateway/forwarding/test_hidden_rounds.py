@@ -6,7 +6,7 @@ The programs are those of `test_sealed_proofs`, and the hosts as strict.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import httpx2
@@ -14,8 +14,6 @@ import orjson
 import pytest
 from asgiref.sync import sync_to_async
 
-from conversations.gateway.app import Gateway
-from project.asgi import application
 from tests.conversations.gateway.forwarding.hosts import (
     Client,
     Host,
@@ -34,20 +32,6 @@ from tools.models import Tool
 pytestmark = pytest.mark.django_db(transaction=True)
 
 OWN = {"type": "parley:tools", "names": ["calculator"]}
-
-
-@pytest.fixture
-async def client() -> AsyncIterator[Client]:
-    client = await Client().open()
-    yield client
-    await client.close()
-
-
-@pytest.fixture
-async def http(client: Client) -> AsyncIterator[httpx2.AsyncClient]:
-    app: Any = Gateway(app=application)
-    async with httpx2.AsyncClient(transport=httpx2.ASGITransport(app)) as http:
-        yield http
 
 
 def rows() -> Iterator[Any]:

@@ -152,13 +152,6 @@ class Talk:
                 self.entries.append({"role": "user", "content": content})
 
 
-@pytest.fixture
-async def client() -> AsyncIterator[Client]:
-    client = await Client().open()
-    yield client
-    await client.close()
-
-
 def hosts() -> Iterator[tuple[str, str, str, Host]]:
     for kind, codec, model, fake in MODELS:
 

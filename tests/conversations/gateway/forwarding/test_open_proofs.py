@@ -4,7 +4,6 @@ of the same API: they stay as they are, both ways."""
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
 from typing import Any
 
 import httpx2
@@ -71,13 +70,6 @@ def reply(received: Received) -> Reply:
     whole = {**head, "object": "chat.completion"}
     body = {**whole, "choices": [{**choice, "message": message}]}
     return 200, "application/json", json.dumps(body).encode()
-
-
-@pytest.fixture
-async def client() -> AsyncIterator[Client]:
-    client = await Client().open()
-    yield client
-    await client.close()
 
 
 @pytest.mark.parametrize("stream", [True, False])

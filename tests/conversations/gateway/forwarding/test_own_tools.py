@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -98,13 +97,6 @@ def calling(api: str, received: Received) -> Reply:
         call |= {"name": "calculator", "arguments": arguments, "status": "completed"}
         whole["output"] = [call]
     return 200, "application/json", json.dumps(whole).encode()
-
-
-@pytest.fixture
-async def client() -> AsyncIterator[Client]:
-    client = await Client().open()
-    yield client
-    await client.close()
 
 
 @pytest.mark.parametrize("api", FORWARDED)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -114,13 +114,6 @@ def session() -> Iterator[dict[str, Any]]:
         result = {"type": "tool_result", "tool_use_id": use["id"], "content": "w" * 500}
         messages.append({"role": "user", "content": [result]})
         messages.append({"role": "assistant", "content": f"Done {turn}."})
-
-
-@pytest.fixture
-async def client() -> AsyncIterator[Client]:
-    client = await Client().open()
-    yield client
-    await client.close()
 
 
 async def test_a_session_reads_as_much_from_the_cache_as_directly(client: Client):

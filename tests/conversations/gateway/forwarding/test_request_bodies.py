@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -189,13 +189,6 @@ def _message_of_chat(
         if codec.reasoning_echo == "reasoning_content" and thinks:
             message.setdefault("reasoning_content", "")
     return message
-
-
-@pytest.fixture
-async def client() -> AsyncIterator[Client]:
-    client = await Client().open()
-    yield client
-    await client.close()
 
 
 @pytest.mark.skipif(not _RECORDINGS, reason="RECORDINGS_DIR is not set")

@@ -7,7 +7,7 @@ refuse what the real ones refuse (`tests.llm.strict`).
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import anthropic
@@ -18,10 +18,8 @@ import pytest
 from asgiref.sync import sync_to_async
 from django.contrib.auth.models import User
 
-from conversations.gateway.app import Gateway
 from conversations.models import AccessToken
 from conversations.models.access_token import Scope
-from project.asgi import application
 from tests.conversations.gateway.forwarding.hosts import (
     CODECS,
     Client,
@@ -61,6 +59,14 @@ class Conversation:
         while await self._answer(stream=stream):
             pass
 
+    def _openai(self) -> openai.AsyncOpenAI:
+        return openai.AsyncOpenAI(
+            api_key=self.secret,
+            base_url="http://parley.test/v1",
+            http_client=self.http,
+            max_retries=0,
+        )
+
     async def _note(self, response: httpx2.Response) -> None:
         if named := response.headers.get("x-parley-degraded"):
             self.degraded = named.split(", ")
@@ -72,12 +78,7 @@ class Conversation:
 
 class ChatProgram(Conversation):
     async def _answer(self, *, stream: bool) -> bool:
-        client = openai.AsyncOpenAI(
-            api_key=self.secret,
-            base_url="http://parley.test/v1",
-            http_client=self.http,
-            max_retries=0,
-        )
+        client = self._openai()
         tools: Any = [{"type": "function", "function": FUNCTION}, *self.own]
         body = {"model": self.model, "messages": self.history, "tools": tools}
         if stream:
@@ -146,12 +147,7 @@ class ResponsesProgram(Conversation):
     """Sends the items back that it has received."""
 
     async def _answer(self, *, stream: bool) -> bool:
-        client = openai.AsyncOpenAI(
-            api_key=self.secret,
-            base_url="http://parley.test/v1",
-            http_client=self.http,
-            max_retries=0,
-        )
+        client = self._openai()
         body: Any = {
             "model": self.model,
             "input": self.history,
@@ -209,20 +205,6 @@ PROGRAMS = {
     "responses unasking": UnaskingProgram,
 }
 WITH_FIELDS = ("chat", "messages")  # APIs with a field of their own for a seal
-
-
-@pytest.fixture
-async def client() -> AsyncIterator[Client]:
-    client = await Client().open()
-    yield client
-    await client.close()
-
-
-@pytest.fixture
-async def http(client: Client) -> AsyncIterator[httpx2.AsyncClient]:
-    app: Any = Gateway(app=application)
-    async with httpx2.AsyncClient(transport=httpx2.ASGITransport(app)) as http:
-        yield http
 
 
 def foreign_hosts() -> Iterator[Any]:

@@ -1,0 +1,27 @@
+"""Clients of the gateway, in this process."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import httpx2
+import pytest
+
+from conversations.gateway.app import Gateway
+from project.asgi import application
+from tests.conversations.gateway.forwarding.hosts import Client
+
+
+@pytest.fixture
+async def client() -> AsyncIterator[Client]:
+    client = await Client().open()
+    yield client
+    await client.close()
+
+
+@pytest.fixture
+async def http(client: Client) -> AsyncIterator[httpx2.AsyncClient]:
+    app: Any = Gateway(app=application)
+    async with httpx2.AsyncClient(transport=httpx2.ASGITransport(app)) as http:
+        yield http
