@@ -84,9 +84,9 @@ class Evaluations(BatchWorker):
             await self._note(row, record)
 
     async def _note(self, row: EvaluationAnswer, record: ReplayRecord) -> None:
+        record.add_cost(row)
         row.model_calls += len(record.rows)
         row.tokens += record.tokens
-        row.cost = record.add_cost(row.cost)
         await self._database.write(ModelCall.objects.record_all, record.rows)
 
 

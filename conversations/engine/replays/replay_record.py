@@ -82,13 +82,18 @@ class ReplayRecord:
         total = sum((row.cost or Decimal(0) for row in self.rows), Decimal(0))
         return min(total, MOST)
 
-    def add_cost(self, before: Decimal | None) -> Decimal | None:
-        """`before`, of earlier attempts, and this cost; None where an answer's is
-        unknown, as nothing is known of the sum."""
+    def add_cost(self, row: Any) -> None:
+        """Add the cost to that of earlier calls of a replayed turn or an evaluation's
+        answer. The sum is unknown (None) once a part of it is. Call it before the new
+        calls are counted in `row.model_calls`."""
         completed = ModelCall.Status.COMPLETED
-        if any(row.cost is None and row.status == completed for row in self.rows):
-            return None
-        return min(MOST, (before or Decimal(0)) + self.cost)
+        is_unknown = row.cost is None and row.model_calls > 0
+        if is_unknown or any(
+            each.cost is None and each.status == completed for each in self.rows
+        ):
+            row.cost = None
+        else:
+            row.cost = min(MOST, (row.cost or Decimal(0)) + self.cost)
 
     @property
     def input_tokens(self) -> int:

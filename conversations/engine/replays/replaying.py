@@ -34,6 +34,7 @@ class ReplayStore(BatchStore):
     batches = Replay
     rows, batch = "turns", "replay"
     related = ("language_model__provider", "tool_version__tool")
+    spent = ("model_calls", "cost")
 
 
 store = ReplayStore()
@@ -97,9 +98,9 @@ def _task(changed: ChangedTurn, record: ReplayRecord) -> Task:
 def _note_figures(
     row: ReplayedTurn, changed: ChangedTurn, record: ReplayRecord
 ) -> None:
+    record.add_cost(row)  # to that of attempts that were lost
     row.model_calls = len(record.rows)
     row.input_tokens, row.output_tokens = record.input_tokens, record.output_tokens
-    row.cost = record.add_cost(row.cost)
     row.tools_run = list(changed.tools_run)
     first = record.rows[0].recording if record.rows else None
     if first is not None and changed.first_request:

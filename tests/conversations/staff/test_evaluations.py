@@ -316,6 +316,21 @@ async def test_an_impossible_cost_is_left_out_as_everywhere(cases, running, say)
     assert row.cost is None
 
 
+async def test_a_judge_with_a_price_does_not_hide_an_answer_without_one(
+    cases, model, running, say
+):
+    prices = model.prices
+    cases.judge = await LanguageModel.objects.acreate(
+        provider=model.provider, name="judge", prices=prices
+    )
+    await cases.asave()
+    await LanguageModel.objects.filter(pk=model.pk).aupdate(prices={})
+    await sync_to_async(a_case)(cases, rubric="Is kind.")
+    say("Hello.", '{"passed": true, "reason": "So it is."}')
+    _run, [row] = await evaluate(cases)
+    assert (row.state, row.model_calls, row.cost) == ("passed", 2, None)
+
+
 async def test_a_cost_that_is_unknown_is_not_shown_as_none(
     cases, model, running, say, admin_client
 ):
