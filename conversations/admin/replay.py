@@ -180,7 +180,7 @@ class ReplayAdmin(ReadOnlyAdmin):
             "row": change,
             "progress": progress_of(change),
             "rows": rows,
-            "is_over": change.state not in Replay.UNFINISHED,
+            "is_over": change.is_finished,
             "may_replay": may_replay(request),
         }
         page = "_progress" if "fragment" in request.GET else "progress"

@@ -40,6 +40,11 @@ from conversations.staff.turn_time_chart import time_chart
 from conversations.staff.turn_timeline import timeline
 from llm.models import ModelCall
 
+_OF_OTHERS = _(
+    "This id belongs to another person's conversation. To read it, you need the"
+    " permission “Can read other people's turns”."
+)
+
 
 @admin.register(Turn)
 class TurnAdmin(TurnActionsMixin):
@@ -154,6 +159,8 @@ class TurnAdmin(TurnActionsMixin):
                 return redirect("admin:conversations_turn_change", found[0].pk)
             if not found and (call := calls.first()):
                 return redirect("admin:llm_modelcall_change", call.pk)
+            if not found and Turn.objects.filter(pk__in=find_turns(term)).exists():
+                messages.warning(request, _OF_OTHERS)
         return super().changelist_view(request, extra_context)
 
     def events_view(self, request: HttpRequest, pk: str) -> HttpResponse:

@@ -142,7 +142,7 @@ class EvaluationsAdmin(DraftsAdmin):
             "has_live": run.has_live,
             "heading": _("Live version") if run.is_of_live else _("Draft"),
             "max_shown": MAX_SHOWN,
-            "is_over": run.state not in EvaluationRun.UNFINISHED,
+            "is_over": run.is_finished,
         }
         page = "_results" if "fragment" in request.GET else "results"
         return self.show_page(request, page, str(run), context)

@@ -320,6 +320,10 @@ class EvaluationRun(models.Model):
         return f"{self.evaluation_set} {self.pk}"
 
     @property
+    def is_finished(self) -> bool:
+        return self.state not in self.UNFINISHED
+
+    @property
     def is_of_live(self) -> bool:
         """Whether the content was the live one: there was no draft, or an equal one."""
         live = self.live_content
@@ -403,3 +407,9 @@ class EvaluationAnswer(models.Model):
 
     def __str__(self) -> str:
         return f"answer {self.pk}"
+
+    def describe_state(self) -> Any:
+        """Its state in words. A row that is pending when its run is over never ran."""
+        if self.state == self.State.PENDING and self.run.is_finished:
+            return _("not run")
+        return self.get_state_display()

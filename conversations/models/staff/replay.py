@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from django.conf import settings
 from django.core.validators import MinValueValidator
 from django.db import models
@@ -92,6 +94,10 @@ class Replay(models.Model):
     def __str__(self) -> str:
         return self.name
 
+    @property
+    def is_finished(self) -> bool:
+        return self.state not in self.UNFINISHED
+
 
 class ReplaySet(models.Model):
     """Turns that staff have saved under a name, to run them again and again."""
@@ -150,3 +156,9 @@ class ReplayedTurn(models.Model):
 
     def __str__(self) -> str:
         return self.turn_id
+
+    def describe_state(self) -> Any:
+        """In words. A row that is pending when its replay is over never ran."""
+        if self.state == self.State.PENDING and self.replay.is_finished:
+            return _("not run")
+        return self.get_state_display()

@@ -249,6 +249,14 @@ def test_any_id_leads_to_its_turn(root: Client, turn: Turn):
         assert other.pk not in page, term
 
 
+def test_an_id_of_another_persons_turn_names_the_missing_permission(turn: Turn):
+    client = signed_in(staff("otto", "view_turn"))
+    for term, is_known in [(turn.pk, True), ("call_1", True), ("nothing", False)]:
+        page = client.get(list_url("turn"), {"q": term}).content.decode()
+        assert ("another person" in page) == is_known, term
+        assert f"/{quote(turn.pk)}/" not in page
+
+
 def test_a_running_turn_has_a_stop_button(
     root: Client, turn: Turn, monkeypatch: pytest.MonkeyPatch
 ):

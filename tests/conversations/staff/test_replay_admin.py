@@ -230,3 +230,18 @@ def test_sets_need_the_rights_of_replays(turn: Turn):
     names = ["inspect_turn", "add_replay", "view_replay", "delete_replayset"]
     signed_in(staff("ann", *names)).post(url, {"post": "yes"})
     assert not ReplaySet.objects.exists()
+
+
+def test_turns_that_never_ran_are_shown_as_not_run(replayer: Client, turn: Turn):
+    run(replayer, turn)
+    change = Replay.objects.get()
+    progress = reverse("admin:conversations_replay_change", args=[change.pk])
+    row = change.turns.get()
+    one = reverse("admin:conversations_replay_turn", args=[change.pk, row.pk])
+    for page in (progress, one):
+        assert "pending" in replayer.get(page).content.decode()
+    Replay.objects.update(state=Replay.State.BUDGET)
+    for page in (progress, one):
+        text = replayer.get(page).content.decode()
+        assert "not run" in text
+        assert "pending" not in text
