@@ -108,6 +108,7 @@ urlpatterns = [
     path("import/", transfer_views.imports, name="imports"),
     path("import/<int:pk>/", transfer_views.show_import, name="import"),
     path("account/export/", transfer_views.export_all, name="export-all"),
+    path("account/export/begins/", transfer_views.export_begins, name="export-begins"),
     path("people/<int:pk>/remove/", people_views.remove_person, name="remove-person"),
     path("invitations/", people_views.invitations, name="invitations"),
     path(

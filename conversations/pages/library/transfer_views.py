@@ -8,11 +8,14 @@ from django import forms
 from django.contrib.auth.decorators import login_required
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import get_object_or_404, redirect, render
+from django.urls import reverse
+from django.utils.http import urlencode
 from django.utils.translation import gettext_lazy as _
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_GET, require_http_methods
 
 from conversations.access.reauthentication import requires_proof
+from conversations.access.session_marks import is_proven_lately
 from conversations.audit.record import record_event
 from conversations.http.streamed_download import download
 from conversations.models import (
@@ -60,14 +63,34 @@ def export_conversation(request: HttpRequest, conversation_id: str) -> HttpRespo
 
 
 @login_required
-@requires_proof("GET")
 @never_cache
 @require_GET
 def export_all(request: HttpRequest) -> HttpResponseBase:
+    form = _format_of(request)
+    if not is_proven_lately(request.session):
+        return redirect(f"{reverse('export-begins')}?{urlencode({'format': form})}")
     rows = Conversation.objects.of(request.user).kept()
-    form = request.GET.get("format", "json")
-    form = form if form in CONTENT_TYPES else "json"
     return export_of(request, rows, form, write_account(request.user))
+
+
+@login_required
+@requires_proof("GET")
+@never_cache
+@require_GET
+def export_begins(request: HttpRequest) -> HttpResponse:
+    """The page to which the question for the password leads: a browser that is led to
+    a download stays on the page with the question."""
+    query = urlencode({"format": _format_of(request)})
+    address = f"{reverse('export-all')}?{query}"
+    context = {"address": address}
+    response = render(request, "conversations/library/export_begins.html", context)
+    response["Refresh"] = f"0; url={address}"
+    return response
+
+
+def _format_of(request: HttpRequest) -> str:
+    form = request.GET.get("format", "json")
+    return form if form in CONTENT_TYPES else "json"
 
 
 def export_of(

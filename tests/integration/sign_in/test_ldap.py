@@ -200,7 +200,8 @@ def test_dangerous_acts_ask_the_directory(acme: IdentityProvider):
     session = client.session
     session["parley:proven_at"] -= 3600
     session.save()
-    assert client.get("/account/export/")["Location"].startswith("/account/confirm/")
+    asked = client.get("/account/export/begins/")["Location"]
+    assert asked.startswith("/account/confirm/")
     form = {"password": "wrong", "next": "/account/export/"}
     assert client.post("/account/confirm/", form).status_code == 200
     form["password"] = "ada-there"

@@ -43,7 +43,7 @@ def confirm(client: Client, password: str = PASSWORD) -> Any:
 @pytest.mark.parametrize(
     "path",
     [
-        "/account/export/",
+        "/account/export/begins/",
         "/account/second-factor/totp/activate/",
         "/account/second-factor/webauthn/add/",
     ],
@@ -72,6 +72,20 @@ def test_a_new_address_counts_after_its_confirmation(ada: User):
     assert client.post(path).status_code == 302
     ada.refresh_from_db()
     assert ada.email == "new@example.org"
+
+
+def test_an_export_begins_on_a_page_after_the_proof(stale: Client):
+    led = stale.get("/account/export/?format=markdown", follow=True)
+    [begins, asks] = [where for where, _ in led.redirect_chain]
+    assert begins == "/account/export/begins/?format=markdown"
+    assert asks.startswith("/account/confirm/?next=")
+    proof = {"password": PASSWORD, "next": begins}
+    page = stale.post("/account/confirm/", proof, follow=True)
+    assert page["Content-Type"].startswith("text/html")
+    export = "/account/export/?format=markdown"
+    assert page["Refresh"] == f"0; url={export}"
+    assert f'href="{export}"' in page.content.decode()
+    assert stale.get(export)["Content-Type"] == "application/zip"
 
 
 def test_a_fresh_session_is_not_asked(ada: User):
