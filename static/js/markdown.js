@@ -7,6 +7,7 @@
 
 import * as smd from "../vendor/streaming-markdown/smd.js";
 import { Highlighter } from "./reading/highlight.js";
+import { TableRows } from "./reading/table-rows.js";
 import { FORMULA_BEGIN, FORMULA_END, FormulaGuard, unguarded } from "./math.js";
 import { gettext } from "./texts.js";
 
@@ -86,8 +87,10 @@ export class MarkdownStream {
   #parser;
   #written = 0; // characters
   #given = ""; // what was to be shown last
-  #text = ""; // of it, what the parser is given: formulas are guarded
+  #text = ""; // of it, what the parser is given: formulas are guarded, rows have bars
   #formulas;
+  #rows;
+  #heads; // where tables begin whose head is shown as a line of a paragraph
   #headings; // levels, as written, of those that the next heading may stand under
   #line = 0; // where the line begins that is not whole yet
   #borders = []; // where paragraphs at the top level begin that are not shown yet
@@ -110,8 +113,11 @@ export class MarkdownStream {
     return this.#show(this.#formulas.push(text), until);
   }
 
-  #show(fresh, until = Infinity) {
-    this.#text += fresh;
+  #show(fresh, until = Infinity, isOver = false) {
+    for (const { text, isHead } of this.#rows.push(fresh, isOver)) {
+      if (isHead) this.#heads.add(this.#text.length);
+      this.#text += text;
+    }
     this.#borders.push(...this.#starts());
     while (this.#written < this.#text.length) {
       if (performance.now() >= until) return false;
@@ -127,6 +133,7 @@ export class MarkdownStream {
     if (this.#written < border || !this.#borders.length) return;
     this.#borders.shift();
     this.#endParser();
+    if (this.#heads.delete(border)) removeLastLine(this.#part);
     if (this.#written >= this.#partEnd) this.#beginPart();
     this.#parser = smd.parser(renderer(this.#part, this.#headings));
   }
@@ -141,7 +148,7 @@ export class MarkdownStream {
 
   /** The text is complete: show characters that were held back. */
   end() {
-    this.#show(this.#formulas.push(this.#given, true));
+    this.#show(this.#formulas.push(this.#given, true), Infinity, true);
     this.#endParser();
   }
 
@@ -159,17 +166,21 @@ export class MarkdownStream {
     this.#headings = [];
     this.#parser = smd.parser(renderer(this.#part, this.#headings));
     this.#formulas = new FormulaGuard();
+    this.#rows = new TableRows();
+    this.#heads = new Set();
     this.#given = this.#text = "";
     this.#written = this.#line = 0;
     this.#borders = [];
     this.#isAfterBlank = this.#isFenced = this.#isPlain = false;
   }
 
-  /** Positions of top-level paragraphs in the new part of the text. */
+  /** Positions of top-level paragraphs, and of tables whose head was taken for a line of
+   *  one, in the new part of the text. */
   *#starts() {
     while (this.#line < this.#text.length) {
       const first = this.#text[this.#line];
-      if (this.#isAfterBlank && !this.#isFenced && BLOCK.test(first)) yield this.#line;
+      const isParagraph = this.#isAfterBlank && !this.#isFenced && BLOCK.test(first);
+      if (isParagraph || this.#heads.has(this.#line)) yield this.#line;
       this.#isAfterBlank = false;
       const end = this.#text.indexOf("\n", this.#line);
       if (end === -1) return;
@@ -205,6 +216,17 @@ export class MarkdownStream {
     plain.append(unguarded(this.#text.slice(0, this.#written)));
     this.#root.replaceChildren(plain);
   }
+}
+
+/** Removes the last line of the paragraph that was shown last. */
+function removeLastLine(root) {
+  let paragraph = root;
+  while (paragraph && paragraph.tagName !== "P") paragraph = paragraph.lastElementChild;
+  if (!paragraph) return;
+  const nodes = [...paragraph.childNodes];
+  const end = nodes.findLastIndex((node) => node.tagName === "BR");
+  if (end < 1) paragraph.remove();
+  else for (const node of nodes.slice(end)) paragraph.removeChild(node);
 }
 
 function renderer(root, headings) {

@@ -43,6 +43,9 @@ class Element {
     const after = parent.children.splice(parent.children.indexOf(this));
     parent.append(...added, ...after.slice(1));
   }
+  removeChild(child) {
+    this.children.splice(this.children.indexOf(child), 1);
+  }
   remove() {
     this.replaceWith();
   }
@@ -191,4 +194,50 @@ test("brackets are shown while it is open whether they are a link, and where the
   const [paragraph] = root.children;
   const tags = paragraph.children.map((each) => each.tag).filter(Boolean);
   assert.deepEqual(tags.filter((tag) => tag !== "span"), ["sup", "a"]);
+});
+
+/** The texts of the cells of all tables, as lists of rows, and the texts beside them. */
+function shape(root) {
+  return root.children.map((each) => {
+    if (each.tag !== "div") return each.textContent;
+    const groups = each.children[0].children.flatMap((group) => group.children);
+    return groups.map((row) => row.children.map((cell) => cell.textContent.trim()));
+  });
+}
+
+const TABLE = [["a", "b"], ["1", "2"], ["3", "4"]];
+const TABLES = [
+  ["without outer bars", "a | b\n--- | ---\n1 | 2\n3 | 4\n", [TABLE]],
+  ["without last bars", "| a | b\n|---|---\n| 1 | 2\n| 3 | 4\n", [TABLE]],
+  ["with blanks at their ends", "| a | b | \n|---|---| \n| 1 | 2 | \n| 3 | 4 |\n", [TABLE]],
+  ["with rows of both kinds", "| a | b |\n--- | ---\n1 | 2\n| 3 | 4 |\n", [TABLE]],
+  ["below a line", "T:\na | b\n|:-|-:|\n1 | 2\n3 | 4\n\nEnd", ["T:", TABLE, "End"]],
+  ["before a list", "a | b\n-|-\n1 | 2\n3 | 4\n- x\n- y", [TABLE, "xy"]],
+];
+
+for (const [name, written, expected] of TABLES) {
+  test(`a table is one while it streams: ${name}`, () => {
+    const sizes = [1, 7, written.length];
+    for (const size of sizes) {
+      const root = new Element("div");
+      const stream = new MarkdownStream(root);
+      for (let end = size; end < written.length; end += size) {
+        stream.update(written.slice(0, end));
+      }
+      stream.update(written);
+      stream.end();
+      assert.deepEqual(shape(root), expected, `in pieces of ${size}`);
+    }
+  });
+}
+
+test("bars without a line of dashes below them stay text", () => {
+  const root = new Element("div");
+  const stream = new MarkdownStream(root);
+  stream.update("a | b\nc | d\n\n- x | y\n\n```\na | b\n--|--\n```\n");
+  stream.end();
+  const [text, list, code] = root.children;
+  assert.equal(text.textContent, "a | bc | d");
+  assert.equal(list.textContent, "x | y");
+  assert.ok(code.textContent.endsWith("a | b\n--|--"));
 });
