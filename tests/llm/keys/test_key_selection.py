@@ -189,6 +189,22 @@ async def test_a_permanently_refused_key_is_disabled_with_an_alert(
     assert len(host.requests) == 2
 
 
+@pytest.mark.parametrize("status", [401, 402, 403])
+async def test_a_refusal_that_a_user_asks_the_demo_for_takes_its_key_from_nobody(
+    host, time, settings, status
+):
+    settings.SELF_URL = "https://pool.test"
+    demo = await Provider.objects.acreate(name="D", kind="demo", codec="openai_chat")
+    await demo.models.acreate(name=MODEL)
+    await sync_to_async(with_keys)(demo, "only")
+    host.refuse("sk-only", status)
+    _, error = await call_model(time)
+    assert isinstance(error, LLMError)
+    host.refusals.clear()
+    assert await call_model(time) == ("Hello", None)
+    assert (await key("only")).state == ApiKey.State.ACTIVE
+
+
 async def test_a_key_may_be_refused_for_one_model(provider, host, time):
     await sync_to_async(with_keys)(provider, "one", "two")
     host.refuse("sk-one", 403, model=MODEL)
