@@ -119,10 +119,20 @@ class ProviderCall:
     def note_slot(self) -> None:
         self.has_slot = True
 
-    def note_content(self, deltas: list[Delta]) -> None:
-        """Call it with each batch until `ttft` is set."""
-        if any(map(_has_content, deltas)):
+    def note_deltas(self, deltas: list[Delta]) -> None:
+        """Call it with each batch."""
+        if self.ttft is None and any(map(_has_content, deltas)):
             self.ttft = time.monotonic() - self.started_at
+        self.answer_bytes += measure_answer(deltas)
+        if self.span is not None:
+            self.span.note(deltas)
+
+    def note_end(self) -> None:
+        """Call it at the end, after an error too."""
+        if self.started_at:
+            self.latency = time.monotonic() - self.started_at
+        if self.span is not None:
+            self.span.end(self)
 
 
 #: Makes a provider call for a request, and yields its deltas.
@@ -154,21 +164,13 @@ async def stream(
         forwarded = request.forwarded
         del request  # it may be large, and the answer may take long
         start = await _read_start(answer) if streams else b""
-        # Some hosts stream as application/json, others answer a streaming request with
-        # one JSON object (usually an error): the first byte distinguishes them, the
-        # header does not.
-        if not streams or start.lstrip()[:1] in (b"{", b"[", b"<"):
+        if not streams or _is_whole(start):
             if resumes:  # the JSON may be half of the response
                 raise BadResponse(detail="The response to resume was not streamed.")
-            wants_body = forwarded is not None and forwarded.wants_frames
+            wants_body = bool(not streams and forwarded and forwarded.wants_frames)
             del forwarded
-            whole = await _read_whole(
-                endpoint, answer, start, wants_body=wants_body and not streams
-            )
-            call.note_content(whole)
-            if call.span is not None:
-                call.span.note(whole)
-            call.answer_bytes = measure_answer(whole)
+            whole = await _read_whole(endpoint, answer, start, wants_body=wants_body)
+            call.note_deltas(whole)
             for portion in _split_deltas(whole):
                 yield portion
                 if len(whole) > MAX_DELTAS:
@@ -179,12 +181,8 @@ async def stream(
         )
         del forwarded
         while (deltas := await streamed.read()) is not None:
-            if deltas and call.ttft is None:
-                call.note_content(deltas)
-            call.answer_bytes += measure_answer(deltas)
+            call.note_deltas(deltas)
             call.chunks += 1
-            if call.span is not None:
-                call.span.note(deltas)
             if len(deltas) > MAX_DELTAS:
                 for portion in _split_deltas(deltas):
                     yield portion
@@ -200,10 +198,7 @@ async def stream(
             if answer is not None:
                 await answer.aclose()
         finally:
-            if call.started_at:
-                call.latency = time.monotonic() - call.started_at
-            if call.span is not None:
-                call.span.end(call)
+            call.note_end()
 
 
 async def get(endpoint: Endpoint, path: str) -> bytes:
@@ -237,8 +232,7 @@ async def upload(
         _annotate_error(exc, endpoint, call)
         raise
     finally:
-        if call.started_at:
-            call.latency = time.monotonic() - call.started_at
+        call.note_end()
 
 
 async def _upload(
@@ -368,6 +362,13 @@ async def _read_start(answer: UpstreamResponse) -> bytes:
             return (start + chunk).removeprefix(_BOM)
         start = (start + chunk)[: len(_BOM)]
     return start.removeprefix(_BOM)
+
+
+def _is_whole(start: bytes) -> bool:
+    """Whether an answer that begins so is one JSON object (usually an error) or a page,
+    although a stream was requested. Its header does not say so: some hosts stream as
+    application/json."""
+    return start.lstrip()[:1] in (b"{", b"[", b"<")
 
 
 async def _read_whole(

@@ -331,23 +331,14 @@ class ModelCall(models.Model):
         start = start or StartDelta()
         usage = usage or UsageDelta()
         usage, is_estimated = usage_with_estimates(call, usage, finish)
-        if choices:
-            cost, is_guessed = cost_of_choice(usage, start, choices)
-            is_estimated = is_estimated or is_guessed
-        else:
-            cost = cost_at(route, start, usage)
+        cost, is_guessed = _cost(route, start, usage, choices)
         error, cache = call.error, call.cache
         is_cached = cache is not None and cache.is_hit
         row = cls(
+            **_fields_of_caller(caller),
+            **_token_counts(usage),
             attempt=attempt,
             purpose=call.purpose,
-            user_id=caller.user_id,
-            token_id=caller.token_id,
-            token_label=caller.token_label,
-            end_user=caller.end_user,
-            tags=caller.tags,
-            our_request_id=caller.request_id,
-            client_request_id=caller.client_request_id,
             model_id=route.model_id,
             key_id=route.key_id,
             key_source=route.key_source,
@@ -358,13 +349,7 @@ class ModelCall(models.Model):
             error_code=error.code if error else "",
             error_detail=_detail(call, route),
             finish_reason=((finish.raw or finish.reason) if finish else "")[:40],
-            input_tokens=_count(usage.input_tokens),
-            cached_tokens=_count(usage.cached_tokens),
-            cache_write_tokens=_count(usage.cache_write_tokens),
-            cache_write_1h_tokens=_count(usage.cache_write_1h_tokens),
-            output_tokens=_count(usage.output_tokens),
-            reasoning_tokens=_count(usage.reasoning_tokens),
-            is_estimated=is_estimated,
+            is_estimated=is_estimated or is_guessed,
             cost=Decimal(0) if is_cached else cost,
             is_cached=is_cached,
             saved_cost=cache.saved_cost if cache else None,
@@ -424,6 +409,38 @@ def _status(call: ProviderCall, finish: FinishDelta | None, cancelled: bool) -> 
     if finish.reason in ("length", "content_filter", "size"):
         return ModelCall.Status.INCOMPLETE
     return ModelCall.Status.COMPLETED
+
+
+def _fields_of_caller(caller: Caller) -> dict[str, Any]:
+    return {
+        "user_id": caller.user_id,
+        "token_id": caller.token_id,
+        "token_label": caller.token_label,
+        "end_user": caller.end_user,
+        "tags": caller.tags,
+        "our_request_id": caller.request_id,
+        "client_request_id": caller.client_request_id,
+    }
+
+
+def _token_counts(usage: UsageDelta) -> dict[str, int | None]:
+    return {
+        "input_tokens": _count(usage.input_tokens),
+        "cached_tokens": _count(usage.cached_tokens),
+        "cache_write_tokens": _count(usage.cache_write_tokens),
+        "cache_write_1h_tokens": _count(usage.cache_write_1h_tokens),
+        "output_tokens": _count(usage.output_tokens),
+        "reasoning_tokens": _count(usage.reasoning_tokens),
+    }
+
+
+def _cost(
+    route: Route, start: StartDelta, usage: UsageDelta, choices: Sequence[Route]
+) -> tuple[Decimal | None, bool]:
+    """The cost, and whether it is a guess."""
+    if choices:
+        return cost_of_choice(usage, start, choices)
+    return cost_at(route, start, usage), False
 
 
 def usage_with_estimates(
