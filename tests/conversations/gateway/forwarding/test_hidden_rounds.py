@@ -90,7 +90,8 @@ async def test_a_host_gets_its_proofs_back_with_the_calls_of_parleys_tools(
     assert len(host.received) == 4
     issued = [each for a in renaming.answers[:2] for each in issued_by(fake, a)]
     found = own(fake, host.received[2].body)
-    assert found[len(found) - len(issued) :] == issued
+    assert issued
+    assert found[-len(issued) :] == issued
     assert b"parley:" not in orjson.dumps(host.received[2].body)
 
 
@@ -115,6 +116,7 @@ async def test_a_client_that_offers_no_tools_later_keeps_the_proofs(
     assert b"calculator" in sent
     issued = [each for a in renaming.answers for each in issued_by(fake, a)]
     found = own(fake, host.received[-1].body)
+    assert found
     assert found == issued[: len(found)]
 
 

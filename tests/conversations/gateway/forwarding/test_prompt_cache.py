@@ -2,7 +2,7 @@
 
 One host caches as Anthropic does: at each `cache_control` it stores the prefix up to
 there for its time to live, and reads the longest stored prefix. The other caches as
-OpenAI does, without being told.
+OpenAI does, without marks.
 """
 
 from __future__ import annotations
@@ -171,8 +171,7 @@ class AutomaticHost:
         if received.body.get("stream"):
             return status, kind, data
         whole = json.loads(data)
-        names = ("prompt_tokens", "input_tokens")
-        name = names[self.api == "responses"]
+        name = "input_tokens" if self.api == "responses" else "prompt_tokens"
         whole["usage"][name] = size
         whole["usage"][f"{name}_details"] = {"cached_tokens": read}
         return status, kind, json.dumps(whole).encode()
@@ -186,10 +185,10 @@ def openai_session(api: str) -> Iterator[dict[str, Any]]:
     tool = {"type": "function", "function": function}
     tools = [tool if is_chat else {"type": "function", **function, "strict": False}]
     said: list[dict[str, Any]] = [{"role": "developer", "content": "y" * 6000}]
-    field = "messages" if is_chat else "input"
+    history = "messages" if is_chat else "input"
     for turn in range(TURNS):
         said.append({"role": "user", "content": f"Step {turn}. é" + "z" * 200})
-        body = {"tools": tools, field: [*said], "prompt_cache_key": "session"}
+        body = {"tools": tools, history: [*said], "prompt_cache_key": "session"}
         yield body if is_chat else {**body, "store": False}
         id, arguments = f"call_{turn}", '{"b": 1, "a":2}'
         if is_chat:

@@ -375,6 +375,7 @@ async def test_gemini_gets_signatures_that_a_client_has_in_its_calls(
         await program.turn("Hi", stream=stream)
     issued = [p for p in issued_by(fake, answers[0]) if "functionCall" in p]
     found = [p for p in own(fake, host.received[1].body) if "functionCall" in p]
+    assert issued
     assert found == issued
     assert b"parley:" not in orjson.dumps(other.received[0].body)
 
