@@ -32,7 +32,12 @@ from llm.adaptation.adapt import merge_usage
 from llm.generation.result import cost_of
 from llm.http.client import ProviderCall, Stream
 from llm.policy import calls_made
-from llm.pricing.answering_model import MAX_COST, cost_of_choice, find_model
+from llm.pricing.answering_model import (
+    MAX_COST,
+    choices_of,
+    cost_of_choice,
+    find_model,
+)
 from llm.provider import Route
 from llm.wire.deltas import (
     Delta,
@@ -120,8 +125,7 @@ class Meter:
 
     def _choices(self, route: Route) -> Sequence[Route]:
         """`route`, and the models that its provider may choose instead."""
-        others = self._alternatives or ()
-        return route, *(o for o in others if o.provider_id == route.provider_id)
+        return choices_of(route, self._alternatives or ())
 
     def _max_cost(
         self, request: Request, choices: Sequence[Route], limits: Applied
@@ -224,9 +228,9 @@ class Meter:
         assert route is not None, "llm.policy says whom it asks"
         if self._alternatives is None:
             cost = cost_of(call, route)
-            # An impossible cost comes from wrong data and is not charged.
-            is_known = cost is not None and cost < MAX_COST
-            return budget.nanos(cost) if cost is not None and is_known else None
+            if cost is None or cost >= MAX_COST:
+                return None  # an impossible cost comes from wrong data: not charged
+            return budget.nanos(cost)
         start, usage = call.start or StartDelta(), call.usage or UsageDelta()
         cost, _ = cost_of_choice(usage, start, self._choices(route))
         return None if cost is None else budget.nanos(cost)

@@ -123,8 +123,13 @@ def _match_others(
 def _entry_of(position: tuple[str, int], thought: Item) -> Sealed:
     answer, at = position
     proof = thought["provider_data"]
-    named: Entry = {"at": at, "type": "reasoning", "of": "", "length": 0, "raw": None}
-    entry: Entry = {**named, "raw": proof["raw"]}
+    entry: Entry = {
+        "at": at,
+        "type": "reasoning",
+        "of": "",
+        "length": 0,
+        "raw": proof["raw"],
+    }
     return {"answer": answer, "issuer": proof["issuer"], "entries": [entry]}
 
 

@@ -16,6 +16,7 @@ from llm.cache.cache_seconds import are_valid_seconds
 from llm.cache.cached_stream import CacheScope, describe_leniency
 from llm.errors import BadRequest
 from llm.options import fit
+from llm.pricing.answering_model import choices_of
 from llm.pricing.caller import Caller, cut_name, join_tags
 from llm.provider import Route
 from llm.telemetry import tracing
@@ -129,8 +130,7 @@ class GatewayRequest:
         does not."""
         if self.alternatives is None:
             return ()
-        others = (o for o in self.alternatives if o.provider_id == route.provider_id)
-        return route, *others
+        return choices_of(route, self.alternatives)
 
     @property
     def caller(self) -> Caller:
@@ -286,7 +286,7 @@ class GatewayRequest:
 
     @property
     def hides_calls(self) -> bool:
-        """Whether tools of this server are offered, whose calls no client sees."""
+        """Whether this server's tools are offered, whose calls clients do not see."""
         return bool(self.own_tools)
 
     @property

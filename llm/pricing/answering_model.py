@@ -29,6 +29,12 @@ def find_model(name: str, routes: Sequence[Route]) -> Route | None:
     return next(bare, None)
 
 
+def choices_of(route: Route, alternatives: Sequence[Route]) -> Sequence[Route]:
+    """`route`, and those of the alternatives that its provider may choose instead."""
+    others = (o for o in alternatives if o.provider_id == route.provider_id)
+    return route, *others
+
+
 def cost_at(route: Route, start: StartDelta, usage: UsageDelta) -> Decimal | None:
     """The cost by the prices of the model of `route`."""
     prices = prices_at(route.prices, route.price_schedule)
@@ -39,7 +45,8 @@ def cost_of_choice(
     usage: UsageDelta, start: StartDelta, choices: Sequence[Route]
 ) -> tuple[Decimal | None, bool]:
     """The cost of a call whose host chose one of `choices` or a model without a row,
-    and whether it is a guess: the dearest of them, as nothing is known of the model."""
+    and whether it is a guess. If the price of the model is unknown, the guess is the
+    price of the dearest choice."""
     if answered := find_model(start.model, choices):
         return cost_at(answered, start, usage), False
     if start.model or usage.cost is not None:

@@ -8,7 +8,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Hashable
 
-#: Weight of the newest interval between two waiters in their mean.
+#: Weight of the newest interval in the mean time between two that were served.
 _NEWEST = 0.1
 
 
@@ -22,13 +22,14 @@ class FairSlots:
         self._free = count
         self._clock = clock
         self._interval = 0.0  # mean seconds between two waiters that were served
-        self._served_at: float | None = None  # None: nothing has waited since
+        self._served_at: float | None = None  # None: nothing waits any more
         #: By owner; the next owner is the first key.
         self._waiting: dict[Hashable, deque[_Waiter]] = {}
 
     @property
     def waiting(self) -> int:
-        return sum(map(len, self._waiting.values()))
+        """Thread-safe."""
+        return sum(map(len, list(self._waiting.values())))
 
     @property
     def longest_wait(self) -> float:
@@ -38,16 +39,12 @@ class FairSlots:
 
     @property
     def expected_wait(self) -> float:
-        """Seconds that work would wait if it came now, by what was served of late.
-        Thread-safe.
+        """Seconds that work would wait if it came now, at the recent rate. Thread-safe.
 
-        The oldest waiter's wait alone says it too late: three times the work that can
-        be served has put three times as much behind it meanwhile.
+        The wait of the oldest work alone is too low while the queue grows: when it is
+        served, much more is behind it than was before it.
         """
-        return max(self.longest_wait, self._wait_by_count())
-
-    def _wait_by_count(self) -> float:
-        return sum(map(len, list(self._waiting.values()))) * self._interval
+        return max(self.longest_wait, self.waiting * self._interval)
 
     def locked(self) -> bool:
         return self._free <= 0 or bool(self._waiting)

@@ -46,11 +46,9 @@ class AnswerSealing:
 
     def seal_item(self, at: int, item: Item, audience: Audience) -> str:
         raw = self.answer.builder.proofs.get(item["id"])
-        return (
-            ""
-            if raw is None or self.at_end
-            else self._seal([entry_of(at, item, raw, audience)])
-        )
+        if raw is None or self.at_end:
+            return ""
+        return self._seal([entry_of(at, item, raw, audience)])
 
     def seal_signature(self, at: int, call: Item, audience: Audience) -> str:
         raw = self.answer.builder.proofs.get(call["id"])

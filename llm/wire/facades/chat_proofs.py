@@ -12,7 +12,6 @@ from typing import Any
 
 from llm.wire.codecs.openai_chat.forwarding import REASONING_FIELDS
 from llm.wire.codecs.openai_chat.reasoning import BLOCK_FIELDS, OPAQUE_FIELDS
-from llm.wire.forwarding.sealed_text import is_sealed
 
 _SIGNED = "extra_content"
 _FIELDS = (
@@ -30,8 +29,8 @@ def sealed_detail(text: str) -> dict[str, Any]:
 
 
 def signature_field(text: str) -> dict[str, Any]:
-    """The field in which Google's own Chat Completions signs a call: clients return
-    it that know no `reasoning_details`."""
+    """The field in which Google's own Chat Completions signs a call. Clients that do
+    not know `reasoning_details` return it too."""
     return {_SIGNED: {"google": {"thought_signature": text}}} if text else {}
 
 
@@ -41,24 +40,6 @@ def signature_of(call: Any) -> str:
         case {"extra_content": {"google": {"thought_signature": str(text)}}}:
             return text
     return ""
-
-
-def without_sealed_signatures(message: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A client's message without those that this server has sealed."""
-    calls = message.get("tool_calls")
-    if not isinstance(calls, list) or not any(map(_is_sealed_call, calls)):
-        return message
-    rest = [
-        {name: value for name, value in call.items() if name != _SIGNED}
-        if _is_sealed_call(call)
-        else call
-        for call in calls
-    ]
-    return {**message, "tool_calls": rest}
-
-
-def _is_sealed_call(call: Any) -> bool:
-    return is_sealed(signature_of(call))
 
 
 def open_fields(proofs: Mapping[str, Any], item_id: str) -> dict[str, Any]:

@@ -10,10 +10,10 @@ from typing import Any
 
 from llm.wire.codecs.gemini.tool_calls import signed_call
 from llm.wire.codecs.openai_chat.codec import OpenAIChatCodec
+from llm.wire.codecs.openai_chat.forwarding import without_sealed_signatures
 from llm.wire.facades.chat_proofs import (
     known_fields,
     signature_of,
-    without_sealed_signatures,
 )
 from llm.wire.facades.proof_entries import OpenSeal, attach, restore
 from llm.wire.facades.request_reading import (
@@ -73,8 +73,8 @@ def request_of(
     gemini: Issuer | None = None,
 ) -> Request:
     """`codec` knows the host's fields for reasoning; `open_seal` reads those of this
-    server; `gemini` has signed the calls that the client knows from Google's own Chat
-    Completions. Raises BadRequest."""
+    server; `gemini` is set for a Gemini model, to which signatures go back that clients
+    have from Google's own Chat Completions. Raises BadRequest."""
     codec = codec or _CODEC
     stop = body.get("stop") or ()
     effort, seed = body.get("reasoning_effort"), body.get("seed")
@@ -120,7 +120,7 @@ def _items(
     match chat_message["role"]:
         case "assistant":
             known = known_fields(
-                without_sealed_signatures(chat_message), codec.reasoning_fields
+                without_sealed_signatures({**chat_message}), codec.reasoning_fields
             )
             choice = {"message": known, "finish_reason": _finish(chat_message)}
             items = assistant_items(

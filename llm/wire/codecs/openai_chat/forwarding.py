@@ -2,7 +2,7 @@
 
 In: the client's own JSON. Out: the same with what the host is known to refuse in
 another form: names of a role and of two fields, ids of calls, reasoning of another
-host, schemas with references; and what staff have switched for it (`quirks.py`).
+host, schemas with references; and changed as staff have switched it (`quirks.py`).
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ _LIMITS = ("max_completion_tokens", "max_tokens")
 
 
 def is_refused(fields: Mapping[str, Any], codec: HostOptions) -> bool:
-    """Whether the body has something that staff have switched off for this host. Then
-    it needs another request, not other names."""
+    """Whether the body uses what staff have switched off for this host. Other names do
+    not help then: the body must be translated."""
     off = {
         "tool_choice": not codec.takes_tool_choice,
         "image_urls": not codec.image_urls,
@@ -137,11 +137,11 @@ def _fit_message(
     if "reasoning_details" in message:
         message = _without_seals(message)
     if "tool_calls" in message:
-        message = _without_sealed_calls(message)
+        message = without_sealed_signatures(message)
     match message.get("role"):
         case "developer" if codec.system_role == "system":
             changed["role"] = "system"
-        case "system" if _is_developer(codec):
+        case "system" if _wants_developer(codec):
             changed["role"] = "developer"
         case "tool" if codec.reasoning_fields is not None:
             id = message.get("tool_call_id")
@@ -152,7 +152,7 @@ def _fit_message(
     return {**message, **changed} if changed else message
 
 
-def _is_developer(codec: HostOptions) -> bool:
+def _wants_developer(codec: HostOptions) -> bool:
     return "developer_role" in codec.switched and codec.system_role == "developer"
 
 
@@ -166,11 +166,13 @@ def _without_seals(message: dict[str, Any]) -> dict[str, Any]:
     return {**rest, "reasoning_details": own} if own else rest
 
 
-def _without_sealed_calls(message: dict[str, Any]) -> dict[str, Any]:
-    calls = change_objects(message["tool_calls"], _without_sealed_signature)
-    return (
-        message if calls is message["tool_calls"] else {**message, "tool_calls": calls}
-    )
+def without_sealed_signatures(message: dict[str, Any]) -> dict[str, Any]:
+    """`message` without the signatures of calls that this server has sealed."""
+    before = message.get("tool_calls")
+    calls = change_objects(before, _without_sealed_signature)
+    if calls is before:
+        return message
+    return {**message, "tool_calls": calls}
 
 
 def _without_sealed_signature(call: dict[str, Any]) -> dict[str, Any]:
