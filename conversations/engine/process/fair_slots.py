@@ -75,17 +75,18 @@ class FairSlots:
                 self._waiting[owner] = queue  # after all other owners
             if not waiter.served.done():
                 waiter.served.set_result(None)
-                self._note_served()
+                self._note_served(waiter)
                 return
         self._served_at = None
         self._free += 1
 
-    def _note_served(self) -> None:
+    def _note_served(self, waiter: _Waiter) -> None:
         now = self._clock()
-        if self._served_at is not None:
-            newest = now - self._served_at
-            weight = _NEWEST if self._interval else 1
-            self._interval += weight * (newest - self._interval)
+        # One that waited alone counts too: after a stall of the database, overload
+        # protection admits no two waiters that would show that it is over.
+        began = waiter.since if self._served_at is None else self._served_at
+        weight = _NEWEST if self._interval else 1
+        self._interval += weight * (now - began - self._interval)
         self._served_at = now
 
     def _forget(self, owner: Hashable, waiter: _Waiter) -> None:

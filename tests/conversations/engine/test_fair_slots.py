@@ -109,3 +109,25 @@ async def test_the_expected_wait_counts_those_who_wait():
     assert slots.expected_wait == pytest.approx(0.5)
     for task in tasks:
         task.cancel()
+
+
+async def test_the_expected_wait_falls_again_though_one_waits_at_a_time():
+    """Work that would wait is refused while the wait is long, so nobody waits behind
+    another."""
+    now = 100.0
+    slots = FairSlots(1, clock=lambda: now)
+    await slots.acquire()
+    tasks = await waiting(slots, "ada", "bob")
+    slots.release()
+    now += 60  # the database stalls
+    slots.release()
+    for _ in range(50):
+        tasks += await waiting(slots, "eve")
+        now += 0.01
+        slots.release()  # hers is the next slot
+        slots.release()
+        await slots.acquire()
+    tasks += await waiting(slots, "eve")
+    assert slots.expected_wait < 1
+    for task in tasks:
+        task.cancel()
