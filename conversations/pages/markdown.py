@@ -15,7 +15,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from html import escape
+from itertools import islice
 from typing import Any
+from unicodedata import bidirectional
 
 import nh3
 from django.utils.safestring import SafeString, mark_safe
@@ -278,7 +280,8 @@ class _Renderer(RendererHTML):
     def table_open(
         self, tokens: Sequence[Token], idx: int, options: OptionsDict, env: Any
     ) -> str:
-        return '<div class="table-scroll"><table>'
+        direction = ' dir="rtl"' if tokens[idx].attrs.get("dir") else ""
+        return f'<div class="table-scroll"><table{direction}>'
 
     def table_close(
         self, tokens: Sequence[Token], idx: int, options: OptionsDict, env: Any
@@ -351,6 +354,21 @@ def _set_directions(state: StateCore) -> None:
         is_cell = token.type in ("th_open", "td_open")
         if is_cell or (token.level == 0 and token.type in _BLOCKS):
             token.attrSet("dir", "auto")
+    for number, token in enumerate(state.tokens):
+        if token.type == "table_open" and _is_from_the_right(state.tokens, number):
+            token.attrSet("dir", "rtl")
+
+
+def _is_from_the_right(tokens: Sequence[Token], table: int) -> bool:
+    """Whether the first letter of a table's head is of a script from right to left.
+    `dir="auto"` would not see it, because the cells have their own."""
+    for token in islice(tokens, table, None):
+        if token.type == "thead_close":
+            break
+        for letter in token.content:
+            if (kind := bidirectional(letter)) in ("L", "R", "AL"):
+                return kind != "L"
+    return False
 
 
 class _Markdown(MarkdownIt):
@@ -400,6 +418,7 @@ _CLEANER = nh3.Cleaner(
         "pre": {"tabindex", "dir"},
         "span": {"class", "dir"},
         "sup": {"class"},
+        "table": {"dir"},
         "td": {"class", "dir"},
         "th": {"class", "dir"},
         "ul": {"class", "dir"},

@@ -23,6 +23,9 @@ const DEEPEST = 24; // tokens in one another, as many as the parser remembers
 const { Token, Attr } = smd;
 const ALLOWED = new Set(["http:", "https:", "mailto:"]);
 const FENCE = /^\s*```/;
+const LETTER = /\p{L}/u;
+/** Hebrew, Arabic and what is between and beside them in Unicode. */
+const FROM_THE_RIGHT = /[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufeff\u{10800}-\u{10fff}\u{1e800}-\u{1efff}]/u;
 const BLOCK = /[^\s`~|>*+\-\d]/; // begins neither a list item nor what may go on in one
 
 const TAGS = {
@@ -415,11 +418,19 @@ function cell(parent) {
   return node;
 }
 
-/** Labels a checkbox with the text beside it. */
+/** Labels a checkbox with the text beside it, and turns a table as its head is written. */
 function finish(node) {
+  if (node.tagName === "TH") setDirection(node);
   if (brackets.has(node)) return unlink(node);
   const box = node.querySelector?.(":scope > .task-list-item-checkbox");
   box?.setAttribute("aria-label", node.textContent.trim());
+}
+
+/** The first letter of a table's head decides, as on the server. */
+function setDirection(head) {
+  const table = head.closest("table");
+  const first = table.dir ? null : LETTER.exec(head.textContent);
+  if (first) table.dir = FROM_THE_RIGHT.test(first[0]) ? "rtl" : "ltr";
 }
 
 /** Appends text, and a formula as an element of its own, which may come in pieces. */

@@ -241,3 +241,14 @@ test("bars without a line of dashes below them stay text", () => {
   assert.equal(list.textContent, "x | y");
   assert.ok(code.textContent.endsWith("a | b\n--|--"));
 });
+
+test("a table begins on the side of its head while it streams", () => {
+  const sides = ["ה|b", "1|**ع**", "b|ה", "1|2"].map((head) => {
+    const root = new Element("div");
+    const stream = new MarkdownStream(root);
+    stream.update(`|${head}|\n|-|-|\n|ו|c|\n`);
+    stream.end();
+    return root.children[0].children[0].dir;
+  });
+  assert.deepEqual(sides, ["rtl", "rtl", "ltr", undefined]);
+});

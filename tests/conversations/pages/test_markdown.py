@@ -143,6 +143,19 @@ def test_each_block_has_the_direction_of_its_first_letter_and_code_runs_to_the_r
     assert html.count('<th dir="auto">') == html.count('<td dir="auto">') == 2
 
 
+@pytest.mark.parametrize(
+    ("head", "tag"),
+    [
+        ("ה|b", '<table dir="rtl">'),
+        ("1|**ع**", '<table dir="rtl">'),
+        ("b|ה", "<table>"),
+        ("1|2", "<table>"),
+    ],
+)
+def test_a_table_begins_on_the_side_of_its_head(head: str, tag: str):
+    assert tag in render(f"|{head}|\n|-|-|\n|ו|c|")
+
+
 def test_checkboxes_of_a_task_list_are_labelled_by_their_text():
     html = render("- [x] *done*\n- [ ] to do")
     assert re.search(r"<label><input [^>]*checked[^>]*> <em>done</em></label>", html)

@@ -158,3 +158,22 @@ def test_what_scripts_make_fits_a_page_from_right_to_left(open_page: Open, width
     assert page.evaluate(OVERFLOWING) == []
     order = page.evaluate(ORDER, ["#attached [data-slot=size]", "1.5", "kB"])
     assert order == ["1.5", "kB"]  # from the left, as this unit is read
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("words", ["to do", "مهمة"])
+def test_the_box_of_a_task_stands_beside_its_words(open_page: Open, words: str):
+    page = open_page()
+    send(page, f"/echo - [x] {words}")
+    expect(page.locator(".turn-foot")).to_be_visible()
+    gap = page.locator(".said .task-list-item").evaluate(
+        """(item) => {
+          const box = item.querySelector("input").getBoundingClientRect();
+          const range = document.createRange();
+          range.selectNodeContents(item.querySelector("label") ?? item);
+          range.setStartAfter(item.querySelector("input"));
+          const text = range.getBoundingClientRect();
+          return Math.max(text.left - box.right, box.left - text.right);
+        }"""
+    )
+    assert gap >= 0
