@@ -19,6 +19,7 @@ from conversations.models.access_token import AccessToken, Scope
 from llm.errors import LLMError
 
 MAX_BODY = 1_000_000  # bytes
+MAX_ROWS = 500  # of a page; a program asks for the next
 
 
 class ScimAccess:
@@ -32,6 +33,7 @@ class ScimAccess:
             _authenticate(request)
             _check_key(request, kwargs.get("uuid"))
             _check_body(request)
+            _bound_page(request)
         except exceptions.SCIMException as exc:
             return _answer(exc)
         return self._get_response(request, *args, **kwargs)
@@ -62,6 +64,17 @@ def _check_key(request: HttpRequest, key: str | None) -> None:
     is_row = match is not None and match.url_name in ("users", "groups")
     if is_row and key and not re.fullmatch(r"[0-9]{1,18}", key):
         raise exceptions.NotFoundError(key[:60])
+
+
+def _bound_page(request: Any) -> None:
+    """A start below 1 is 1, a negative count is 0: RFC 7644, section 3.4.2.4."""
+    page = request.GET.copy()
+    for name, low, high in (("startIndex", 1, None), ("count", 0, MAX_ROWS)):
+        text = page.get(name, "")
+        if re.fullmatch(r"-?[0-9]{1,9}", text):
+            number = max(low, int(text))
+            page[name] = str(number if high is None else min(number, high))
+    request.GET = page
 
 
 def _check_body(request: HttpRequest) -> None:

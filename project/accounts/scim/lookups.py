@@ -2,19 +2,43 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
 from django.contrib.auth.models import Group, User
+from django.db.models import QuerySet
 from django.http import HttpRequest
 from django_scim import exceptions
 from django_scim.filters import FilterQuery
 
 from conversations.models.user_settings import UserSettings
+from project.accounts.scim.values import read_members
 
 MAX_FILTER = 1000  # characters
 
 _EXTERNAL_ID = "accounts_scimresource.external_id"
+_MEMBER = "CAST(auth_user_groups.user_id AS VARCHAR)"
+_CORE = "urn:ietf:params:scim:schemas:core:2.0:"
+
+
+class _Columns:
+    """The column of an attribute, whose name compares without its case."""
+
+    def __init__(self, columns: dict[str, str]) -> None:
+        self._columns = columns
+
+    def get(self, path: Any) -> str:
+        """Raises BadRequestError: django-scim2 would leave out the condition, and so
+        find more than what was searched."""
+        names = [path.attr_name, *([path.sub_attr] if path.sub_attr else [])]
+        column = self._columns.get(".".join(map(str, names)).lower())
+        if column is None or not str(path.uri or _CORE).startswith(_CORE):
+            raise exceptions.BadRequestError(
+                "filter: there is no search by this attribute.",
+                scim_type="invalidFilter",
+            )
+        return column
 
 
 class _BoundedQuery(FilterQuery):
@@ -35,14 +59,21 @@ class UserFilter(_BoundedQuery):
         "LEFT JOIN accounts_scimresource ON accounts_scimresource.user_id"
         " = auth_user.id",
     )
-    attr_map = {
-        ("userName", None, None): "auth_user.username",
-        ("externalId", None, None): _EXTERNAL_ID,
-        ("name", "familyName", None): "auth_user.last_name",
-        ("name", "givenName", None): "auth_user.first_name",
-        ("emails", "value", None): "auth_user.email",
-        ("active", None, None): "auth_user.is_active",
-    }
+    attr_map = _Columns(
+        {
+            "id": "CAST(auth_user.id AS VARCHAR)",
+            "username": "auth_user.username",
+            "externalid": _EXTERNAL_ID,
+            "name.familyname": "auth_user.last_name",
+            "name.givenname": "auth_user.first_name",
+            "emails": "auth_user.email",
+            "emails.value": "auth_user.email",
+            "emails.type": "'work'",
+            "emails.primary": "'TRUE'",
+            # As text, for so the filter's value comes.
+            "active": "CASE WHEN auth_user.is_active THEN 'TRUE' ELSE 'FALSE' END",
+        }
+    )
 
 
 class GroupFilter(_BoundedQuery):
@@ -50,11 +81,17 @@ class GroupFilter(_BoundedQuery):
     joins = (
         "LEFT JOIN accounts_scimresource ON accounts_scimresource.group_id"
         " = auth_group.id",
+        "LEFT JOIN auth_user_groups ON auth_user_groups.group_id = auth_group.id",
     )
-    attr_map = {
-        ("displayName", None, None): "auth_group.name",
-        ("externalId", None, None): _EXTERNAL_ID,
-    }
+    attr_map = _Columns(
+        {
+            "id": "CAST(auth_group.id AS VARCHAR)",
+            "displayname": "auth_group.name",
+            "externalid": _EXTERNAL_ID,
+            "members": _MEMBER,
+            "members.value": _MEMBER,
+        }
+    )
 
 
 def without_deleted(request: Any, rows: Any) -> Any:
@@ -83,3 +120,24 @@ def filter_row(model: Any) -> Callable[..., Any]:
 
 def base_location(request: Any = None, *_: Any, **__: Any) -> str:
     return str(request.build_absolute_uri("/")) if request is not None else "/"
+
+
+def find_members(value: Any) -> list[User]:
+    """Raises BadRequestError: also for unknown users, and for closed accounts."""
+    texts = read_members(value)
+    users = list(without_deleted(None, _users_of(texts)))
+    if len(users) != len(texts):
+        raise exceptions.BadRequestError(
+            "members: there is no user of an id.", scim_type="invalidValue"
+        )
+    return users
+
+
+def find_present(value: Any) -> list[User]:
+    """Who is gone already needs no removal."""
+    return list(_users_of(read_members(value)))
+
+
+def _users_of(texts: set[str]) -> QuerySet[User]:
+    keys = {int(text) for text in texts if re.fullmatch(r"[0-9]{1,18}", text)}
+    return User.objects.filter(pk__in=keys)

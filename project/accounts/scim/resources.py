@@ -12,34 +12,84 @@ from typing import Any
 
 from django.contrib.auth.models import Group, User
 from django.core.exceptions import ValidationError
+from django.db import transaction
 from django_scim import exceptions
 from django_scim.adapters import SCIMGroup, SCIMUser
 
 from conversations.access.account_deletion import LastSuperuser, close_account
 from conversations.access.sessions import end_others
 from project.accounts.models import ScimResource
+from project.accounts.scim.lookups import (
+    find_members,
+    find_present,
+    without_deleted,
+)
+from project.accounts.scim.paths import Target, list_targets
+from project.accounts.scim.values import (
+    check_mapping,
+    check_texts,
+    list_values,
+    read_boolean,
+    read_text,
+    with_active,
+)
 
-_MEMBER = re.compile(r'members\[\s*value\s+eq\s+"(\d{1,18})"\s*\]', re.IGNORECASE)
-_BOOLEANS = {"true": True, "false": False}  # as Entra ID writes them
+MAX_EXTERNAL_ID = 254  # characters, as the column
+
+_MEMBER = re.compile(r'\s*value\s+eq\s+"([^"]*)"\s*', re.IGNORECASE)
+_OPERATIONS = ("add", "replace", "remove")
+_NAMES = {"givenname": "first_name", "familyname": "last_name"}
+#: Attributes of the standard that are accepted and not stored, since programs send them
+#: with others, and would fail as a whole: RFC 7643, sections 3.1, 4.1 and 4.2.
+_IGNORED = frozenset(
+    (
+        *("addresses", "displayname", "entitlements", "id", "ims", "locale", "meta"),
+        *("name", "nickname", "password", "phonenumbers", "photos", "profileurl"),
+        *("preferredlanguage", "roles", "schemas", "timezone", "title", "usertype"),
+        "x509certificates",
+    )
+)
+_IGNORED_OF_GROUPS = frozenset({"id", "meta", "schemas"})
 
 
-class _CheckedPaths:
-    """Answers 400 where the path of an operation cannot be parsed."""
+class _Resource:
+    """What users and groups share."""
 
-    def parse_path_and_values(self, path: Any, value: Any) -> Any:
-        """Raises BadRequestError."""
+    obj: Any
+    request: Any
+
+    def to_dict(self) -> dict[str, Any]:
         parent: Any = super()
-        try:
-            return parent.parse_path_and_values(path, value)
-        except exceptions.SCIMException:
-            raise
-        except Exception as exc:  # any: the parser is another library's
-            raise exceptions.BadRequestError(
-                "path: write the path of an attribute.", scim_type="invalidPath"
-            ) from exc
+        self.obj.scim_external_id = _external_id(self.obj)
+        found: dict[str, Any] = parent.to_dict()
+        excluded = self._excluded - {"id", "schemas"}
+        return {key: found[key] for key in found if key.lower() not in excluded}
+
+    @property
+    def _excluded(self) -> set[str]:
+        names = self.request.GET.get("excludedAttributes", "")
+        return {name.strip().lower() for name in names.split(",")}
+
+    def handle_operations(self, operations: Any) -> None:
+        """Raises SCIMException."""
+        for operation in operations:
+            kind = operation["op"].lower()
+            if kind not in _OPERATIONS:
+                raise exceptions.BadRequestError(
+                    "op: write add, replace or remove.", scim_type="invalidSyntax"
+                )
+            for target, value in list_targets(operation):
+                self.change(kind, target, value)
+        self.save()
+
+    def change(self, kind: str, target: Target, value: Any) -> None:
+        raise NotImplementedError
+
+    def save(self) -> None:
+        raise NotImplementedError
 
 
-class ScimUser(_CheckedPaths, SCIMUser):
+class ScimUser(_Resource, SCIMUser):
     id_field = "id"
 
     @property
@@ -51,52 +101,70 @@ class ScimUser(_CheckedPaths, SCIMUser):
             for row in groups
         ]
 
-    def to_dict(self) -> dict[str, Any]:
-        self.obj.scim_external_id = _external_id(self.obj)
-        found: dict[str, Any] = super().to_dict()
-        if not self.obj.email:
-            found["emails"] = []
-        return found
+    @property
+    def emails(self) -> list[dict[str, Any]]:
+        return [{"value": self.obj.email, "primary": True}] if self.obj.email else []
 
     def validate_dict(self, d: Any) -> None:
-        _check_mapping(d)
-        super().validate_dict(d)
+        check_mapping(d)
+        check_texts(d, "userName", "externalId")
+        super().validate_dict(with_active(d))
 
     def from_dict(self, d: Any) -> None:
-        if not isinstance(d.get("name", {}), dict):
+        name = d.get("name") or {}
+        if not isinstance(name, dict):
             raise exceptions.BadRequestError("name: write an object.")
-        super().from_dict({key: d[key] for key in d if key != "password"})
+        known = {key: d[key] for key in d if key != "password"}
+        super().from_dict({**with_active(known), "name": name})
+        if "emails" in d and not d["emails"]:
+            self.obj.email = ""
 
     def parse_emails(self, value: Any) -> None:
-        if isinstance(value, str):  # emails[type eq "work"].value
+        if isinstance(value, str) and value:  # emails[type eq "work"].value
             value = [{"value": value, "primary": True}]
-        if isinstance(value, list) and not all(isinstance(e, dict) for e in value):
-            raise exceptions.BadRequestError("emails: write a list of objects.")
+        each = value if isinstance(value, list) else [value] if value else []
+        if not all(
+            isinstance(e, dict) and isinstance(e.get("value"), str) for e in each
+        ):
+            raise exceptions.BadRequestError(
+                "emails: write a list of {value: address}.", scim_type="invalidValue"
+            )
         super().parse_emails(value)
 
-    def handle_path_and_value(self, path: Any, value: Any, operation: Any) -> None:
-        if path and path.first_path == ("active", None, None):
-            value = _BOOLEANS.get(str(value).lower(), value)
-        if path and path.first_path[0] == "emails":
-            _check_changeable(self.obj)
+    def change(self, kind: str, target: Target, value: Any) -> None:
+        if kind == "remove" and target.name != "emails":
+            value = None
+        match target.name:
+            case "active":
+                self.obj.is_active = read_boolean(value)
+            case "username":
+                self.obj.username = read_text(target, value)
+            case "name" if target.part in _NAMES:
+                setattr(self.obj, _NAMES[target.part], read_text(target, value) or "")
+            case "externalid":
+                self.obj.scim_external_id = read_text(target, value) or ""
+            case "emails":
+                self._change_email(kind, target, value)
+            case name if name not in _IGNORED and not target.is_extension:
+                raise _unchangeable(target)
+
+    def _change_email(self, kind: str, target: Target, value: Any) -> None:
+        """An account has one address: the one for work."""
+        if target.part not in ("", "value") or not self._is_address(target):
+            return
+        if kind != "remove" and value:
             self.parse_emails(value)
-            self.save()
-        elif path and path.first_path == ("externalId", None, None):
-            self.obj.scim_external_id = str(value)
-            self.save()
-        else:
-            super().handle_path_and_value(path, value, operation)
+        elif not isinstance(value, list) or self.obj.email in list_values(value):
+            self.obj.email = ""
 
-    def handle_add(self, path: Any, value: Any, operation: Any) -> None:
-        self.handle_replace(path, value, operation)
+    def _is_address(self, target: Target) -> bool:
+        wanted = {"type": "work", "value": self.obj.email.lower()}
+        return all(
+            value.lower() == wanted.get(name, value.lower())
+            for name, value in target.list_clauses()
+        )
 
-    def handle_replace(self, path: Any, value: Any, operation: Any) -> None:
-        attribute = _USER_COLUMNS.get(path.first_path)
-        if attribute is None:
-            raise exceptions.NotImplementedError("This attribute cannot be changed.")
-        setattr(self.obj, attribute, value)
-        self.save()
-
+    @transaction.atomic
     def save(self) -> None:
         """Raises SCIMException."""
         _check_changeable(self.obj)
@@ -106,6 +174,7 @@ class ScimUser(_CheckedPaths, SCIMUser):
             if getattr(self.obj, name) is None:
                 setattr(self.obj, name, "")
         _clean(self.obj)
+        _check_name(self.obj)
         self.obj.save()
         _store_external_id(self.obj, user=self.obj)
         if not self.obj.is_active:
@@ -120,16 +189,23 @@ class ScimUser(_CheckedPaths, SCIMUser):
             raise _forbidden(str(exc.message)) from exc
 
 
-class ScimGroup(_CheckedPaths, SCIMGroup):
+class ScimGroup(_Resource, SCIMGroup):
     id_field = "id"
 
-    def to_dict(self) -> dict[str, Any]:
-        self.obj.scim_external_id = _external_id(self.obj)
-        found: dict[str, Any] = super().to_dict()
-        return found
+    @property
+    def members(self) -> list[dict[str, str]]:
+        if "members" in self._excluded:
+            return []
+        rows = without_deleted(self.request, self.obj.user_set.all())
+        users = [ScimUser(row, self.request) for row in rows]
+        return [
+            {"value": user.id, "$ref": user.location, "display": user.display_name}
+            for user in users
+        ]
 
     def validate_dict(self, d: Any) -> None:
-        _check_mapping(d)
+        check_mapping(d)
+        check_texts(d, "displayName", "externalId")
         super().validate_dict(d)
 
     def from_dict(self, d: Any) -> None:
@@ -138,6 +214,7 @@ class ScimGroup(_CheckedPaths, SCIMGroup):
 
     _new_members: Any = None
 
+    @transaction.atomic
     def save(self) -> None:
         """Raises SCIMException."""
         self._check_changeable()
@@ -145,54 +222,68 @@ class ScimGroup(_CheckedPaths, SCIMGroup):
         self.obj.save()
         _store_external_id(self.obj, group=self.obj)
         if self._new_members is not None:
-            self._set_members(_find_members(self._new_members))
+            self._set_members(find_members(self._new_members))
 
     def delete(self) -> None:
         self._check_changeable()
         self.obj.delete()
 
-    def handle_add(self, path: Any, value: Any, operation: Any) -> None:
+    def change(self, kind: str, target: Target, value: Any) -> None:
         self._check_changeable()
-        _check_members_path(path)
-        self._add(_find_members(value))
+        if kind == "remove" and target.name != "members":
+            value = None
+        match target.name:
+            case "members":
+                self._change_members(kind, target, value)
+            case "displayname":
+                self.obj.name = read_text(target, value)
+            case "externalid":
+                self.obj.scim_external_id = read_text(target, value) or ""
+            case name if name not in _IGNORED_OF_GROUPS and not target.is_extension:
+                raise _unchangeable(target)
 
-    def handle_remove(self, path: Any, value: Any, operation: Any) -> None:
-        self._check_changeable()
-        if named := _MEMBER.fullmatch(str(operation.get("path"))):
+    def _change_members(self, kind: str, target: Target, value: Any) -> None:
+        """Raises BadRequestError: a condition that is not understood must not count as
+        all members."""
+        if target.condition or target.part:
+            named = _MEMBER.fullmatch(target.condition)
+            if kind != "remove" or target.part or not named:
+                raise exceptions.BadRequestError(
+                    'members: only members[value eq "…"] can be removed.',
+                    scim_type="invalidFilter",
+                )
             value = [{"value": named[1]}]
-        _check_members_path(path)
-        if value is None:
+        if kind == "add":
+            self._add(find_members(value))
+        elif kind == "replace":
+            self._set_members(find_members(value))
+        elif value is None:
             self._set_members([])
         else:
-            self._remove(_find_members(value))
-
-    def handle_replace(self, path: Any, value: Any, operation: Any) -> None:
-        self._check_changeable()
-        if path.first_path == ("displayName", None, None):
-            self.obj.name = value
-            self.save()
-        elif path.first_path == ("externalId", None, None):
-            self.obj.scim_external_id = str(value)
-            self.save()
-        elif path.first_path != ("id", None, None):  # which Okta repeats
-            _check_members_path(path)
-            self._set_members(_find_members(value))
+            self._remove(find_present(value))
 
     # By each user's own relation, so that the audit log names whom a change concerns.
 
     def _set_members(self, users: Iterable[User]) -> None:
         """Staff stay in the group: programs neither add nor remove them."""
         wanted = set(users)
-        current = set(self.obj.user_set.filter(is_staff=False, is_superuser=False))
-        self._remove(current - wanted)
+        current = set(self.obj.user_set.all())
+        staff = {user for user in current if user.is_staff or user.is_superuser}
+        self._remove(current - wanted - staff)
         self._add(wanted - current)
 
     def _add(self, users: Iterable[User]) -> None:
-        for user in users:
+        for user in self._missing(users):
+            _check_changeable(user)
             user.groups.add(self.obj)
+
+    def _missing(self, users: Iterable[User]) -> list[User]:
+        present = set(self.obj.user_set.values_list("pk", flat=True))
+        return [user for user in users if user.pk not in present]
 
     def _remove(self, users: Iterable[User]) -> None:
         for user in users:
+            _check_changeable(user)
             user.groups.remove(self.obj)
 
     def _check_changeable(self) -> None:
@@ -200,43 +291,20 @@ class ScimGroup(_CheckedPaths, SCIMGroup):
             raise _forbidden("SCIM does not change groups with permissions.")
 
 
-_USER_COLUMNS = {
-    ("userName", None, None): "username",
-    ("name", "familyName", None): "last_name",
-    ("name", "givenName", None): "first_name",
-    ("active", None, None): "is_active",
-}
-
-
 def _check_changeable(user: User) -> None:
     if user.is_staff or user.is_superuser:
         raise _forbidden("SCIM does not change accounts of staff.")
 
 
-def _check_mapping(value: Any) -> None:
-    if not isinstance(value, dict):
-        raise exceptions.BadRequestError("Write an object.")
-
-
-def _check_members_path(path: Any) -> None:
-    if path.first_path[0] != "members":
-        raise exceptions.NotImplementedError("This attribute cannot be changed.")
-
-
-def _find_members(value: Any) -> list[User]:
-    """Raises SCIMException: for unknown users, and for staff."""
-    members = value if isinstance(value, list) else [value]
-    texts = [str(each.get("value")) for each in members if isinstance(each, dict)]
-    if len(texts) != len(members) or not all(
-        re.fullmatch(r"\d{1,18}", t) for t in texts
-    ):
-        raise exceptions.BadRequestError("members: write a list of {value: id}.")
-    users = list(User.objects.filter(pk__in=map(int, texts)))
-    if len(users) != len(set(texts)):
-        raise exceptions.BadRequestError("members: there is no user of an id.")
-    for user in users:
-        _check_changeable(user)
-    return users
+def _check_name(user: User) -> None:
+    """Raises IntegrityError: names of SCIM are the same in any case, and a program
+    that finds two accounts by one name stops (RFC 7643, section 4.1.1)."""
+    others = User.objects.exclude(pk=user.pk)
+    unchanged = User.objects.filter(pk=user.pk, username=user.username)
+    if others.filter(username__iexact=user.username).exists() and not unchanged:
+        raise exceptions.IntegrityError(
+            "A user with that username already exists.", scim_type="uniqueness"
+        )
 
 
 def _clean(row: User | Group) -> None:
@@ -260,12 +328,21 @@ def _external_id(row: User | Group) -> str:
 def _store_external_id(row: Any, **owner: Any) -> None:
     text = getattr(row, "scim_external_id", None)
     if text is not None:
-        values = {"external_id": str(text)[:254]}
+        if len(text) > MAX_EXTERNAL_ID:
+            raise exceptions.BadRequestError(
+                "externalId: the text is too long.", scim_type="invalidValue"
+            )
+        values = {"external_id": text}
         ScimResource.objects.update_or_create(**owner, defaults=values)
 
 
 def _owner(row: User | Group) -> dict[str, Any]:
     return {"user" if isinstance(row, User) else "group": row}
+
+
+def _unchangeable(target: Target) -> exceptions.SCIMException:
+    text = f"{target.name}: this attribute cannot be changed."
+    return exceptions.BadRequestError(text[:200], scim_type="mutability")
 
 
 def _forbidden(text: str) -> exceptions.SCIMException:

@@ -18,6 +18,8 @@ from tests.conversations.scene import a_user, bearer, signed_in, staff
 pytestmark = pytest.mark.django_db
 
 USER = "urn:ietf:params:scim:schemas:core:2.0:User"
+GROUP = "urn:ietf:params:scim:schemas:core:2.0:Group"
+ENTERPRISE = "urn:ietf:params:scim:schemas:extension:enterprise:2.0:User"
 PATCH = "urn:ietf:params:scim:api:messages:2.0:PatchOp"
 ADA = {
     "schemas": [USER],
@@ -239,7 +241,13 @@ def test_it_is_no_way_to_more_rights(program: Program, root: User):
         ("post", "Groups", {"displayName": "x", "members": "ada"}),
         ("get", "Users?filter=userName", None),
         ("get", "Users?filter=" + "(" * 2000, None),
-        ("get", "Users?startIndex=0", None),
+        ("get", "Users?startIndex=x", None),
+        ("get", 'Users?filter=userName eq "x" or title eq "y"', None),
+        ("get", "Users?filter=isSuperuser eq true", None),
+        ("post", "Users", {**ADA, "emails": [{"value": None}, {"value": "a@b.org"}]}),
+        ("post", "Users", {**ADA, "externalId": {"a": 1}}),
+        ("post", "Users", {**ADA, "externalId": "x" * 300}),
+        ("post", "Groups", {"displayName": ["x"]}),
         ("get", "Users/nobody", None),
         ("get", "Users/" + "9" * 40, None),
     ],
@@ -251,6 +259,7 @@ def test_bad_input_is_one_clear_error(
     assert answer.status_code in (400, 404), answer.content
     assert answer.json()["detail"]
     assert User.objects.filter(is_superuser=False).count() == 0
+    assert not Group.objects.filter(name__contains="x").exists()
 
 
 BROKEN = ["[" * 5000, '{"userName": "\\ud800"}', "{", "\xff", '{"a": NaN}']
@@ -290,3 +299,220 @@ def test_a_name_that_is_null_is_none(program: Program):
     body = {**ADA, "name": {"givenName": None, "familyName": None}}
     assert program("post", "Users", body).status_code == 201
     assert User.objects.get(username="ada@acme.org").last_name == ""
+
+
+def _with_members(program: Program) -> tuple[str, str, str]:
+    """A group's key, and those of its two members."""
+    ada = program("post", "Users", ADA).json()["id"]
+    ben = program("post", "Users", {**ADA, "userName": "ben"}).json()["id"]
+    members = [{"value": ada}, {"value": ben}]
+    made = program("post", "Groups", {"displayName": "Law", "members": members})
+    return made.json()["id"], ada, ben
+
+
+def _members(program: Program, key: str) -> list[str]:
+    return [each["value"] for each in program("get", f"Groups/{key}").json()["members"]]
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        'members[display eq "ada"]',
+        'members[value ne "ADA"]',
+        'members[value eq "ADA" or value eq "BEN"]',
+        'members[value eq "ADA"].value',
+        "members.value",
+    ],
+)
+@pytest.mark.parametrize("kind", ["remove", "replace", "add"])
+def test_a_condition_that_is_not_understood_changes_no_members(
+    program: Program, kind: str, path: str
+):
+    key, ada, ben = _with_members(program)
+    path = path.replace("ADA", ada).replace("BEN", ben)
+    operation = {"op": kind, "path": path, "value": [{"value": ada}]}
+    if kind == "remove":
+        del operation["value"]
+    answer = program.patch(f"Groups/{key}", operation)
+    assert answer.status_code == 400
+    assert answer.json()["scimType"] == "invalidFilter"
+    assert _members(program, key) == [ada, ben]
+
+
+@pytest.mark.parametrize(
+    "operation",
+    [
+        {"op": "Remove", "path": 'members[value eq "ADA"]'},
+        {"op": "REMOVE", "path": 'Members[Value EQ "ADA"]'},
+        {"op": "remove", "path": "members", "value": [{"value": "ADA"}] * 2},
+        {
+            "op": "remove",
+            "path": "members",
+            "value": [{"value": "ADA"}, {"value": "0"}],
+        },
+        {"op": "remove", "path": f'{GROUP}:members[value eq "ADA"]'},
+        {"op": "Replace", "path": "MEMBERS", "value": [{"value": "BEN"}]},
+        {"op": "replace", "value": {"members": [{"value": "BEN"}]}},
+    ],
+)
+def test_one_member_leaves_however_a_program_writes_it(
+    program: Program, operation: Any
+):
+    key, ada, ben = _with_members(program)
+    text = json.dumps(operation).replace("ADA", ada).replace("BEN", ben)
+    answer = program.patch(f"Groups/{key}", json.loads(text))
+    assert answer.status_code == 200, answer.content
+    assert _members(program, key) == [ben]
+
+
+@pytest.mark.parametrize("value", ["999999", "nobody"])
+def test_who_is_gone_needs_no_removal(program: Program, value: str):
+    key, ada, ben = _with_members(program)
+    gone = {"op": "remove", "path": f'members[value eq "{value}"]'}
+    assert program.patch(f"Groups/{key}", gone).status_code == 200
+    assert _members(program, key) == [ada, ben]
+
+
+def test_a_closed_account_is_no_member_and_cannot_be_added(program: Program):
+    key, ada, ben = _with_members(program)
+    program("delete", f"Users/{ada}")
+    assert _members(program, key) == [ben]
+    back = {"op": "add", "path": "members", "value": [{"value": ada}]}
+    assert program.patch(f"Groups/{key}", back).status_code == 400
+
+
+def test_a_list_may_name_the_staff_who_are_members(program: Program):
+    key, _, ben = _with_members(program)
+    User.objects.filter(pk=ben).update(is_staff=True)
+    members = [{"value": ben}]
+    whole = {"op": "replace", "path": "members", "value": members}
+    assert program.patch(f"Groups/{key}", whole).status_code == 200
+    assert _members(program, key) == [ben]
+
+
+def test_a_group_is_renamed_by_any_operation(program: Program):
+    key = program("post", "Groups", {"displayName": "Law"}).json()["id"]
+    program.patch(
+        f"Groups/{key}",
+        {"op": "add", "path": "externalId", "value": "g-1"},
+        {"op": "Add", "path": "displayName", "value": "Legal"},
+    )
+    shown = program("get", f"Groups/{key}").json()
+    assert (shown["displayName"], shown["externalId"]) == ("Legal", "g-1")
+    okta = {"id": key, "displayName": "Law", "schemas": [GROUP]}
+    program.patch(f"Groups/{key}", {"op": "replace", "value": okta})
+    program.patch(f"Groups/{key}", {"op": "remove", "path": "externalId"})
+    shown = program("get", f"Groups/{key}").json()
+    assert (shown["displayName"], shown["externalId"]) == ("Law", "")
+
+
+def test_what_is_refused_leaves_nothing_behind(program: Program):
+    key, ada, ben = _with_members(program)
+    body = {"displayName": "New", "members": [{"value": "999999"}]}
+    assert program("put", f"Groups/{key}", body).status_code == 400
+    assert program("post", "Groups", body).status_code == 400
+    assert not Group.objects.filter(name="New").exists()
+    assert _members(program, key) == [ada, ben]
+
+
+#: What Entra ID writes by its own mapping of attributes.
+ENTRA = {
+    "displayName": "Augusta King",
+    "title": "Countess",
+    "name.givenName": "Augusta",
+    'emails[type eq "work"].value': "king@acme.org",
+    'phoneNumbers[type eq "mobile"].value': "5",
+    f"{ENTERPRISE}:department": "Engines",
+}
+
+
+def test_attributes_that_are_not_stored_stop_no_others(program: Program):
+    key = program("post", "Users", {**ADA, "displayName": "Ada"}).json()["id"]
+    by_path = [{"op": "Add", "path": p, "value": v} for p, v in ENTRA.items()]
+    for operations in ([{"op": "replace", "value": ENTRA}], by_path):
+        answer = program.patch(f"Users/{key}", *operations)
+        assert answer.status_code == 200, answer.content
+        ada = User.objects.get(pk=key)
+        assert (ada.first_name, ada.email) == ("Augusta", "king@acme.org")
+        program("put", f"Users/{key}", ADA)
+
+
+@pytest.mark.parametrize("path", ["name", None])
+def test_a_name_is_changed_as_a_whole(program: Program, path: Any):
+    key = program("post", "Users", ADA).json()["id"]
+    value: Any = {"givenName": "Augusta", "familyName": "King", "formatted": "A. King"}
+    value = value if path else {"id": key, "schemas": [USER], "name": value}
+    answer = program.patch(
+        f"Users/{key}", {"op": "replace", "path": path, "value": value}
+    )
+    assert answer.status_code == 200, answer.content
+    assert User.objects.get(pk=key).get_full_name() == "Augusta King"
+
+
+def test_values_are_removed(program: Program):
+    key = program("post", "Users", ADA).json()["id"]
+    other = {"op": "remove", "path": 'emails[type eq "home"]'}
+    program.patch(f"Users/{key}", other)
+    assert User.objects.get(pk=key).email == "ada@acme.org"
+    answer = program.patch(
+        f"Users/{key}",
+        {"op": "Remove", "path": 'emails[type eq "work"].value'},
+        {"op": "Remove", "path": "name.familyName"},
+        {"op": "Remove", "path": "externalId"},
+    )
+    shown = answer.json()
+    assert (shown["emails"], shown["name"]["familyName"]) == ([], "")
+    assert shown["externalId"] == ""
+    program("put", f"Users/{key}", ADA)
+    program("put", f"Users/{key}", {**ADA, "emails": [], "externalId": None})
+    assert User.objects.get(pk=key).email == ""
+    for name in ("userName", "active"):
+        refused = program.patch(f"Users/{key}", {"op": "remove", "path": name})
+        assert refused.status_code == 400
+
+
+def test_a_name_in_other_case_is_taken(program: Program):
+    key = program("post", "Users", ADA).json()["id"]
+    assert (
+        program("post", "Users", {**ADA, "userName": "ADA@acme.org"}).status_code == 409
+    )
+    upper = {"op": "replace", "path": "UserName", "value": "Ada@acme.org"}
+    assert program.patch(f"Users/{key}", upper).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("query", "finds"),
+    [
+        ('userName eq "ADA@ACME.org" and active eq true', True),
+        ("active eq false", False),
+        ('username eq "ada@acme.org"', True),
+        (f'{USER}:userName eq "ada@acme.org"', True),
+        ('emails[type eq "work"].value eq "ada@acme.org"', True),
+        ('emails[type eq "home"].value eq "ada@acme.org"', False),
+        ('id eq "KEY"', True),
+        ('id eq "nobody"', False),
+    ],
+)
+def test_filters_find_users(program: Program, query: str, finds: bool):
+    key = program("post", "Users", ADA).json()["id"]
+    found = program("get", f"Users?filter={query.replace('KEY', key)}").json()
+    assert (key in [row["id"] for row in found["Resources"]]) is finds
+
+
+def test_entra_id_asks_for_one_member(program: Program):
+    key, ada, _ = _with_members(program)
+    query = (
+        f'Groups?filter=id eq "{key}" and members eq "%s"&excludedAttributes=members'
+    )
+    found = program("get", query % ada).json()
+    assert [row["id"] for row in found["Resources"]] == [key]
+    assert "members" not in found["Resources"][0]
+    assert program("get", query % "0").json()["totalResults"] == 0
+
+
+def test_pages_have_bounds(program: Program):
+    assert program("get", "Users?startIndex=0").json()["startIndex"] == 1
+    assert program("get", "Users?count=-1").json()["Resources"] == []
+    config = program("get", "ServiceProviderConfig").json()
+    assert config["filter"] == {"supported": True, "maxResults": 500}
+    assert config["changePassword"] == {"supported": False}

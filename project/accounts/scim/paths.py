@@ -1,0 +1,78 @@
+"""Which attribute an operation of a PATCH acts on. Source: RFC 7644, section 3.5.2.
+
+django-scim2's own paths keep the case of names, although names compare without it, and
+drop the conditions that they do not know.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+from django_scim import exceptions
+
+_CORE = re.compile(r"urn:ietf:params:scim:schemas:core:2\.0:(?:user|group):", re.I)
+_NAME = r"[a-z$][\w$-]*"
+_PATH = re.compile(
+    rf"(?P<name>{_NAME})(?:\[(?P<condition>[^\[\]]*)\])?(?:\.(?P<part>{_NAME}))?", re.I
+)
+_CLAUSE = re.compile(r'([a-z]+)\s+eq\s+"?([^"\s]*)"?', re.I)
+
+
+@dataclass(frozen=True)
+class Target:
+    """An attribute's name and part, in lower case, and the condition in brackets."""
+
+    name: str
+    part: str = ""
+    condition: str = ""
+
+    @property
+    def is_extension(self) -> bool:
+        return self.name.startswith("urn:")
+
+    def list_clauses(self) -> list[tuple[str, str]]:
+        found = _CLAUSE.findall(self.condition)
+        return [(name.lower(), value) for name, value in found]
+
+
+def list_targets(operation: dict[str, Any]) -> Iterator[tuple[Target, Any]]:
+    """Raises BadRequestError."""
+    path, value = operation.get("path"), operation.get("value")
+    if path:
+        yield from _expand(_read_path(path), value)
+    elif isinstance(value, dict):
+        for key, each in value.items():
+            yield from _expand(_read_path(key), each)
+    else:
+        raise exceptions.BadRequestError(
+            "path: write the path of an attribute.", scim_type="noTarget"
+        )
+
+
+def _read_path(path: str) -> Target:
+    """Raises BadRequestError."""
+    text = _CORE.sub("", path.strip(), count=1)
+    if text.lower().startswith("urn:"):
+        return Target(text.lower())
+    found = _PATH.fullmatch(text)
+    if found is None:
+        raise exceptions.BadRequestError(
+            "path: write the path of an attribute.", scim_type="invalidPath"
+        )
+    return Target(
+        name=found["name"].lower(),
+        part=(found["part"] or "").lower(),
+        condition=found["condition"] or "",
+    )
+
+
+def _expand(target: Target, value: Any) -> Iterator[tuple[Target, Any]]:
+    """A whole `name` is each of its parts, as Okta sends it."""
+    if target.name == "name" and not target.part and isinstance(value, dict):
+        for part, each in value.items():
+            yield replace(target, part=part.lower()), each
+    else:
+        yield target, value
