@@ -1,12 +1,12 @@
 """Proofs of a host in the reasoning of a response, for clients that keep the history.
 
 `include: ["reasoning.encrypted_content"]` requests it. The provider's proof is sealed
-into the field that OpenAI uses. What its other items have of proofs (Gemini signs its
-calls), and the calls of this server's own tools that the client does not see, are in a
-reasoning item of their own, the last one: clients of this API return reasoning, and
-few return fields that they do not know. Answers with calls have it unasked too, since
-hosts refuse the outputs without it. When the client sends it back, it goes only to
-the model that made it, whatever the client's API.
+into the field that OpenAI uses. The proofs of other items (Gemini signs its calls), and
+the calls of this server's own tools, which the client does not see, are in one more
+reasoning item at the end: clients of this API return reasoning, but few return fields
+that they do not know. An answer with calls has this item even if the client did not
+request it, since hosts refuse the outputs of calls without proofs. A proof that the
+client sends back goes only to the model that made it, whatever the client's API.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def restore_proofs(items: Sequence[Item], raw_input: Any, user_id: int) -> list[
     if len(texts) != len(indexes):
         return restored  # the proofs cannot be matched with the items
     seals: dict[str, Sealed] = {}  # by the id of their reasoning item
-    positions: dict[str, tuple[str, int]] = {}  # answer and position, the same
+    positions: dict[str, tuple[str, int]] = {}  # answer and position in it, by the same
     for index, text in zip(indexes, texts, strict=True):
         item = restored[index]
         if isinstance(text, str) and is_sealed(text):
@@ -84,7 +84,8 @@ def _restore_answers(
     seals: Mapping[str, Sealed],
     positions: Mapping[str, tuple[str, int]],
 ) -> list[Item]:
-    """`seals` stand for what their answers have beside reasoning."""
+    """`items` with what `seals` have of them. Both mappings are by the id of the
+    reasoning item that had the sealed text."""
     whole: list[Item] = []
     for from_model, grouped in groupby(items, _is_from_model):
         run = list(grouped)
@@ -104,8 +105,8 @@ def _restore_answers(
 def _match_others(
     run: Sequence[Item], seals: Iterable[Sealed]
 ) -> dict[tuple[str, int], Item]:
-    """The items of `run` that entries name by their type only, as those of a host's own
-    tools, by their answer and position."""
+    """The items of `run` for the entries that have only a type (calls of a host's own
+    tools). By answer and position in it."""
     matched: dict[tuple[str, int], Item] = {}
     named = {"message", "reasoning", "function_call"}
     left = [item for item in run if item["type"] not in named]

@@ -59,7 +59,9 @@ _LINK = re.compile(r"(?:https?://|mailto:)", re.IGNORECASE)
 _LINES = re.compile(r"[^\n]{1,20000}\n?|\n")
 _FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
 _FENCE_LINES = re.compile(r"^ {0,3}(?:`{3,}|~{3,})", re.MULTILINE)
-_DELIMITERS = re.compile(r" {0,3}\|?[ \t]*:?-[-:| \t]*\n?$")  # below a table's names
+_DELIMITERS = re.compile(
+    r" {0,3}\|?[ \t]*:?-[-:| \t]*\n?$"
+)  # the second line of a table
 _TOP_LEVEL = re.compile(r"[^\s>*+\-\d]")  # neither begins nor continues a list item
 #: Long repetitions, on which many lexers are slow.
 _REPETITION = re.compile(r"(..?)\1{200}|\s{200}", re.DOTALL)
@@ -115,7 +117,7 @@ def _render_windows(
         yield end, frame.format(rendered)
 
 
-def _frame_of(text: str, start: int = 0) -> str:
+def _frame_of(text: str, start: int) -> str:
     """A long text is in parts that the browser lays out when they are near. Scripts add
     the rows of a table that goes on in a part to the table before it."""
     if len(text) <= LONG:

@@ -1,5 +1,5 @@
-"""The admin's sync of a provider's model list: its page of differences, and what is
-applied of them."""
+"""The admin's sync of models: shows the differences to a provider's model list, and
+applies the chosen ones."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ class Gap:
 
     text: str
     url: str  # where it is added
-    is_certain: bool = True  # False: it may do without
+    is_certain: bool = True  # False: it may work without
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ def statuses_of(providers: Iterable[Provider]) -> dict[int, ProviderStatus]:
 
 
 def _switches_of_models(providers: Iterable[Provider]) -> dict[int, set[bool]]:
-    """For each provider that has models, whether they are switched on and off."""
+    """By provider: {True} if all models are on, {False} if all are off, or both."""
     found: dict[int, set[bool]] = {}
     models = LanguageModel.objects.filter(provider__in=providers).order_by()
     for pk, is_on in models.values_list("provider", "enabled").distinct():
@@ -127,7 +127,8 @@ def _status(
 
 
 def _lacks_key(provider: Provider, keys: Sequence[ApiKey]) -> bool:
-    """Whether no call can have a key: people's own serve as well."""
+    """Whether the host needs a key and no call can have one. People's own keys count,
+    if the provider accepts them."""
     if keys or provider.accepts_own_keys or provider.host is None:
         return False
     return provider.host.needs_key

@@ -127,10 +127,10 @@ _LOOKS_LIKE_KEY = re.compile(
 )
 
 
-#: Characters. Hosts that need no key get "x" or "none" as one, and nobody could read a
-#: text without each letter x.
+#: Characters. Hosts that need no key often get "x" or "none" as one; a text in which
+#: each letter x is masked cannot be read.
 _MIN_SECRET = 2
-_MIN_SECRET_PART = 8  # of a word; what is shorter is removed as a whole word
+_MIN_SECRET_PART = 8  # a shorter secret is masked only where it is a whole word
 
 
 def scrub(text: str, secrets: Collection[str] = ()) -> str:

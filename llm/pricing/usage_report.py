@@ -128,7 +128,8 @@ class UsageGroup:
     waits: Waits = Waits()
     #: Lookups that find its rows of `ModelCall`; None where none do.
     lookups: Mapping[str, Any] | None = None
-    #: Values of its columns in sums; none where a call counts for several groups.
+    #: The column values of its rows of `UsageSum`. Empty where a call counts for
+    #: several groups.
     keys: Sequence[tuple[Any, ...]] = ()
 
 

@@ -29,8 +29,8 @@ MAX_TEXT = 100_000  # characters of an answer that are stored and checked
 
 
 class EvaluationStore(BatchStore):
-    batches = EvaluationRun
-    rows, batch = "answers", "run"
+    batch_model = EvaluationRun
+    rows_field, batch_field = "answers", "run"
     order = ("number", "side")
     related = ("evaluation_set__preset", "judge__provider", "created_by")
     spent = ("model_calls", "tokens", "cost")

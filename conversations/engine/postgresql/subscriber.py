@@ -66,8 +66,8 @@ class PostgresSubscriber(LogSubscriber):
                 self.request_read([turn_id])
 
     async def _pause(self) -> None:
-        """Only a turn's first subscriber does not wait: until its log is read, the rows
-        of a short turn may show its end, and those have no progress."""
+        """Wait, unless a turn gets its first subscriber: its log is read at once. A
+        short turn might end meanwhile, and its rows do not have its progress."""
         with suppress(TimeoutError):
             async with asyncio.timeout(PAUSE):
                 await self._has_new_turn.wait()

@@ -50,12 +50,14 @@ class BatchStore(ABC):
     `UNFINISHED`; a row has `state`, `attempts`, `error`, `seconds` and `cost`.
     """
 
-    batches: ClassVar[type[Any]]
-    rows: ClassVar[str]  # name of the batch's relation to its rows
-    batch: ClassVar[str]  # name of the row's key to its batch
+    batch_model: ClassVar[type[Any]]
+    rows_field: ClassVar[str]  # of the batch: its rows
+    batch_field: ClassVar[str]  # of a row: its batch
     order: ClassVar[Sequence[str]] = ("pk",)  # of the rows
     related: ClassVar[Sequence[str]] = ()  # that are read with the batch
-    spent: ClassVar[Sequence[str]] = ("cost",)  # fields of a row that is given back
+    spent: ClassVar[Sequence[str]] = (
+        "cost",
+    )  # fields that are stored of a row given back
 
     def find_due(self) -> int | None:
         """A batch that no process works on."""
@@ -63,7 +65,7 @@ class BatchStore(ABC):
 
     def claim(self, batch_id: int) -> bool:
         """True for one process."""
-        state = self.batches.State.RUNNING
+        state = self.batch_model.State.RUNNING
         until = timezone.now() + LEASE
         return bool(
             self._due().filter(pk=batch_id).update(state=state, lease_until=until)
@@ -71,8 +73,8 @@ class BatchStore(ABC):
 
     def _due(self) -> QuerySet[Any]:
         is_free = Q(lease_until=None) | Q(lease_until__lt=timezone.now())
-        unfinished = self.batches.UNFINISHED
-        found: QuerySet[Any] = self.batches.objects.filter(
+        unfinished = self.batch_model.UNFINISHED
+        found: QuerySet[Any] = self.batch_model.objects.filter(
             is_free, state__in=unfinished
         )
         return found
@@ -81,11 +83,11 @@ class BatchStore(ABC):
     def next_row(self, batch_id: int) -> Any:
         """The next row of a claimed batch, whose lease is renewed. None at its end,
         which is stored."""
-        found = self.batches.objects.filter(pk=batch_id)
+        found = self.batch_model.objects.filter(pk=batch_id)
         batch = found.select_related(*self.related).first()
         if batch is None or batch.state != batch.State.RUNNING:
             return None
-        rows = getattr(batch, self.rows)
+        rows = getattr(batch, self.rows_field)
         states = rows.model.State
         pending = rows.filter(state=states.PENDING)
         lost = pending.filter(attempts__gte=MAX_ATTEMPTS)
@@ -94,13 +96,13 @@ class BatchStore(ABC):
         left = self.budget_left(batch)
         if row and not batch.cancel_requested and (left is None or left > 0):
             found.update(lease_until=timezone.now() + LEASE)
-            setattr(row, self.batch, batch)
+            setattr(row, self.batch_field, batch)
             row.attempts += 1
             row.save(update_fields=["attempts"])
             return row
         state = batch.State.BUDGET if row else batch.State.DONE
-        is_cut = row or rows.filter(state=states.CANCELLED).exists()
-        if batch.cancel_requested and is_cut:
+        is_interrupted = row or rows.filter(state=states.CANCELLED).exists()
+        if batch.cancel_requested and is_interrupted:
             state = batch.State.CANCELLED
         ended = {"state": state, "finished_at": timezone.now(), "lease_until": None}
         found.update(**ended, **self.describe_end(batch, state))
@@ -112,8 +114,8 @@ class BatchStore(ABC):
 
     def is_cancel_requested(self, batch_id: int) -> bool:
         """True also of one that was deleted."""
-        wanted = self.batches.objects.filter(pk=batch_id, cancel_requested=False)
-        return not wanted.exists()
+        others = self.batch_model.objects.filter(pk=batch_id, cancel_requested=False)
+        return not others.exists()
 
     @transaction.atomic
     def give_back(self, row: Any) -> None:
@@ -121,15 +123,19 @@ class BatchStore(ABC):
         its calls have cost does."""
         row.attempts -= 1
         row.save(update_fields=["attempts", *self.spent])
-        batch_id = getattr(row, f"{self.batch}_id")
-        self.batches.objects.filter(pk=batch_id).update(lease_until=None)
+        batch_id = self.batch_id_of(row)
+        self.batch_model.objects.filter(pk=batch_id).update(lease_until=None)
+
+    def batch_id_of(self, row: Any) -> int:
+        batch_id: int = getattr(row, f"{self.batch_field}_id")
+        return batch_id
 
     def budget_left(self, batch: Any) -> Decimal | None:
         """USD; None without a budget."""
         if batch.budget is None:
             return None
         budget: Decimal = batch.budget
-        spent = getattr(batch, self.rows).aggregate(sum=Sum("cost"))["sum"]
+        spent = getattr(batch, self.rows_field).aggregate(sum=Sum("cost"))["sum"]
         return budget - (spent or 0)
 
 
@@ -158,15 +164,15 @@ class BatchWorker(ABC):
     async def _run(self, batch_id: int) -> None:
         try:
             while row := await self._database.write(self.store.next_row, batch_id):
-                await self._finish(row)
+                await self._run_row(row)
         except Exception as exc:
-            kind = self.store.batches.__name__
+            kind = self.store.batch_model.__name__
             logger.error("%s %s stopped: %s", kind, batch_id, format_trace(exc))
 
-    async def _finish(self, row: Any) -> None:
+    async def _run_row(self, row: Any) -> None:
         """Work on the row, and store how it ended."""
         store, states, began = self.store, row.State, time.monotonic()
-        batch_id = getattr(row, f"{store.batch}_id")
+        batch_id = store.batch_id_of(row)
         try:
             async with asyncio.timeout(ROW_TIMEOUT):
                 is_cancelled = partial(store.is_cancel_requested, batch_id)

@@ -31,8 +31,8 @@ class ReplayPriceUnknown(LLMError):
 
 
 class ReplayStore(BatchStore):
-    batches = Replay
-    rows, batch = "turns", "replay"
+    batch_model = Replay
+    rows_field, batch_field = "turns", "replay"
     related = ("language_model__provider", "tool_version__tool")
     spent = ("model_calls", "cost")
 

@@ -1,8 +1,8 @@
-"""Answers of a body's history that this server has written, as their host gave them.
+"""Turns the sealed answers in a body's history back into the messages of their host.
 
-In an answer to which tools of this server have contributed, one message stands for
-several, and its proofs are sealed. A host that gets the client's own body gets those
-messages in place of it: the calls of the tools, their outputs and its proofs.
+Where tools of this server have run during an answer, the client got one message for
+several of the host's, with the proofs sealed. In a body that is forwarded, the host
+gets its own messages again: the calls of the tools, their outputs and the proofs.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ _OUTPUTS = frozenset({"custom_tool_call_output", "function_call_output"})
 def unseal_history(
     body: Mapping[str, Any], dialect: Dialect, route: Route, user_id: int
 ) -> Mapping[str, Any]:
-    """`body`, which is to be forwarded, with its sealed messages opened that the model
-    of `route` has written. Raises BadRequest."""
+    """`body`, which is to be forwarded, with those sealed messages opened that come
+    from the model of `route`. Raises BadRequest."""
     codec, messages = route.endpoint.codec, body.get("messages")
     if not isinstance(codec, ForwardingCodec) or not isinstance(messages, list):
         return body
@@ -37,7 +37,7 @@ def unseal_history(
         for message in messages:
             items: list[Item] = []
             if isinstance(message, dict) and PREFIX in str(message):
-                few = {**_few(body), "messages": [message]}
+                few = {**_required_fields(body), "messages": [message]}
                 items = [*dialect.request_of(few, route, opener).items]
             if any(_is_proven(item, route.issuer) for item in items):
                 opened += _encode(items, codec, route)
@@ -48,10 +48,10 @@ def unseal_history(
     return {**body, "messages": opened}
 
 
-def _few(body: Mapping[str, Any]) -> dict[str, Any]:
-    """What every body has."""
-    few = ("max_tokens", "model", "thinking", "tools")
-    return {name: body[name] for name in few if name in body}
+def _required_fields(body: Mapping[str, Any]) -> dict[str, Any]:
+    """What the reader of a body needs beside its messages."""
+    names = ("max_tokens", "model", "thinking", "tools")
+    return {name: body[name] for name in names if name in body}
 
 
 def _is_proven(item: Item, issuer: Issuer) -> bool:
@@ -60,8 +60,11 @@ def _is_proven(item: Item, issuer: Issuer) -> bool:
 
 
 def _encode(items: list[Item], codec: ForwardingCodec, route: Route) -> list[Any]:
-    """The host's messages of `items`. The client's calls wait for their outputs, which
-    follow in the body: here they have some that are left out again."""
+    """The host's messages of `items`.
+
+    A codec wants an output for each call. Those of the client's calls follow later in
+    the body, so empty ones are encoded here and removed again.
+    """
     answered = {item.get("call_id") for item in items if item["type"] in _OUTPUTS}
     waiting = [
         item["call_id"]

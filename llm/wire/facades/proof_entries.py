@@ -100,15 +100,15 @@ def entries_of(
     *,
     skipped: Iterable[str] = (),
 ) -> list[Entry]:
-    """One for each item, if its host wants any of them back; `skipped` are the ids of
-    items whose entries the client has already.
+    """One for each item, or none if the host wants nothing back. `skipped` are the ids
+    of items whose entries the client has already.
 
-    If too much was put out by this server's tools, only the proofs after it.
+    If the outputs of this server's tools are too long, only the proofs after them.
     """
     seen = set(skipped)
     if not any(_is_wanted(item, proofs.get(item["id"])) for item in output):
         return []
-    first = _first_after_outputs(output)
+    first = _first_sealed(output)
     entries = [
         entry_of(at, item, proofs.get(item["id"]) if at >= first else None, audience)
         for at, item in enumerate(output)
@@ -125,8 +125,9 @@ def has_hidden_calls(output: Iterable[Item]) -> bool:
     return any(item["type"] == _OUTPUT for item in output)
 
 
-def _first_after_outputs(output: Sequence[Item]) -> int:
-    """0, or the place after the last output if all of them are too long."""
+def _first_sealed(output: Sequence[Item]) -> int:
+    """The index of the first item whose proof is sealed: the first of all, or the one
+    after the last tool output if the outputs are too long together."""
     found = [at for at, item in enumerate(output) if item["type"] == _OUTPUT]
     if sum(len(str(output[at].get("output"))) for at in found) <= MAX_OUTPUTS:
         return 0
@@ -184,7 +185,7 @@ def _digest(value: Any) -> str:
 
 
 def attach(item: Item, sealed: Sealed | None) -> Item:
-    """`item` with its proof, if it is the one that is sealed, unchanged."""
+    """`item` with its sealed proof, if the client has not changed the item."""
     if sealed is None:
         return item
     for entry in sealed["entries"]:
@@ -200,7 +201,7 @@ def restore(
     thoughts: Mapping[tuple[str, int], Item] = _NO_THOUGHTS,
 ) -> list[Item]:
     """`items` of one message, with what `seals` have of it. `thoughts`: reasoning that
-    the client has returned, by its answer and place."""
+    the client has returned, by its answer and index there."""
     found = [
         (seal["answer"], entry["at"], seal["issuer"], entry)
         for seal in seals
