@@ -69,9 +69,7 @@ class ReplayForm(forms.ModelForm):
         text: str = self.cleaned_data["live_tools"]
         names = [name.strip() for name in text.split(",") if name.strip()]
         if names and not self.cleaned_data.get("is_live"):
-            raise ValidationError(
-                _("These run only if tools run at all: tick it above.")
-            )
+            raise ValidationError(_("No tool runs unless you tick “Run tools” above."))
         known = set(Tool.objects.filter(name__in=names).values_list("name", flat=True))
         if unknown := [name for name in names if name not in known]:
             raise ValidationError(

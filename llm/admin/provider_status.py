@@ -53,9 +53,9 @@ class ProviderStatus:
         label, light = labels[self.light], self.light
         mark = format_html('<span class="light light-{}">{}</span>', light, label)
         links = [(gap.url, gap.text) for gap in self.gaps]
-        parts = [(mark,), *([(self.text,)] if self.text else [])]
-        parts += [(format_html('<a href="{}">{}</a>', *each),) for each in links]
-        return format_html_join(" ", "{}", parts)
+        parts = [mark, self.text] if self.text else [mark]
+        parts += [format_html('<a href="{}">{}</a>', *each) for each in links]
+        return format_html_join(" ", "{}", ([part] for part in parts))
 
 
 def statuses_of(providers: Iterable[Provider]) -> dict[int, ProviderStatus]:

@@ -32,7 +32,7 @@ class AnswerSealing:
 
     answer: ProvenAnswer
     user_id: int
-    at_end: bool = False
+    at_end: bool = False  # seals nothing of an item before the end
 
     def seal(
         self,

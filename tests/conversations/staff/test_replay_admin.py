@@ -80,7 +80,7 @@ def test_tools_run_only_with_their_permission(replayer: Client, turn: Turn):
     assert (created.is_live, created.live_tools) == (True, ["a", "b"])
     for fields, problem in (
         ({"is_live": "on", "live_tools": "a, send_male"}, "send_male."),
-        ({"live_tools": "a"}, "tick it above"),
+        ({"live_tools": "a"}, "unless you tick"),
     ):
         page = run(tom, turn, **fields)
         assert problem in str(page.context["form"].errors["live_tools"])
