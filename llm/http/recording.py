@@ -7,13 +7,11 @@ compresses them, and belongs in a thread.
 
 from __future__ import annotations
 
-import json
 import re
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import quote
 
 import httpx
 import orjson
@@ -59,7 +57,6 @@ class Recording:
         cls, message: httpx.Request, api_key: str, auth_headers: Mapping[str, str]
     ) -> Recording:
         values = [api_key, *auth_headers.values()]
-        tokens = [value.removeprefix("Bearer ") for value in values]
         body = message.content
         limit = settings.EXCHANGE_MAX_SIZE
         return cls(
@@ -67,7 +64,7 @@ class Recording:
             method=message.method,
             url=message.url,
             headers=message.headers,
-            secrets=[form for each in {*values, *tokens} for form in _forms(each)],
+            secrets=values,
             limit=limit,
             body=body[: limit + MARGIN],
             body_size=len(body),
@@ -129,14 +126,6 @@ _HARMLESS = re.compile(r"ratelimit|max-tokens|processing", re.IGNORECASE)
 
 def _is_secret(name: str) -> bool:
     return bool(_SECRET_NAME.search(name)) and not _HARMLESS.search(name)
-
-
-def _forms(secret: str) -> set[str]:
-    """The secret as it may stand in a header, in JSON and in a URL."""
-    if not secret:
-        return set()
-    escaped = json.dumps(secret)[1:-1]
-    return {secret, escaped, escaped.replace("/", "\\/"), quote(secret, safe="")}
 
 
 def mask_values(text: str) -> str:

@@ -118,6 +118,17 @@ def test_an_empty_ring_is_a_configuration_error(settings):
         ("nonetheless, none", ["none"], f"nonetheless, {MASK}"),
         ('{"key":"none"}&none=1', ["none"], f'{{"key":"{MASK}"}}&{MASK}=1'),
         ("12345678 x12345678y", ["12345678"], f"{MASK} x{MASK}y"),
+        (
+            r'{"error":"Bad key:\nhunter2"}',
+            ["hunter2"],
+            rf'{{"error":"Bad key:\n{MASK}"}}',
+        ),
+        ("?q=key%3Dhunter2", ["hunter2"], f"?q=key%3D{MASK}"),
+        (r"key\u003dhunter2", ["hunter2"], rf"key\u003d{MASK}"),
+        ("no hunter22", ["hunter2"], "no hunter22"),
+        ("?key=a%2Bb%2Fc%3D", ["a+b/c="], f"?key={MASK}"),
+        (r'"long\"secret"', ['long"secret'], f'"{MASK}"'),
+        ("Unknown token 'abcdef'", ["Bearer abcdef"], f"Unknown token '{MASK}'"),
     ],
 )
 def test_scrubbing_takes_out_the_secrets_and_what_looks_like_one(text, secrets, left):
