@@ -9,10 +9,12 @@ from typing import Any
 from django.contrib import admin
 from django.contrib.auth.admin import GroupAdmin, UserAdmin
 from django.contrib.auth.models import Group, User
-from django.db.models import QuerySet
+from django.db.models import Model, QuerySet
 from django.http import HttpRequest
+from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
+from conversations.access.policy.last_groups import list_opened
 from conversations.admin.actions.people import PeopleActionsMixin
 from conversations.admin.conversation_content import ConversationContentAdmin
 from conversations.admin.least_privilege import LeastPrivilegeMixin
@@ -51,7 +53,18 @@ def _without_password(names: Any) -> Iterator[Any]:
 
 @admin.register(Group)
 class RightsGroupAdmin(ProvenActsMixin, LeastPrivilegeMixin, GroupAdmin):
-    pass
+    def get_deleted_objects(self, objs: Any, request: HttpRequest) -> Any:
+        """Protected is what would be open to everybody without the groups."""
+        rows, counts, lacking, protected = super().get_deleted_objects(objs, request)
+        opened = [_describe_opened(row) for row in list_opened(list(objs))]
+        return rows, counts, lacking, [*protected, *opened]
+
+
+def _describe_opened(row: Model) -> str:
+    return gettext("%(kind)s “%(name)s”, which everybody could use then") % {
+        "kind": row._meta.verbose_name,
+        "name": row,
+    }
 
 
 @admin.register(UserSettings)

@@ -17,6 +17,7 @@ from django_scim import exceptions
 from django_scim.adapters import SCIMGroup, SCIMUser
 
 from conversations.access.account_deletion import LastSuperuser, close_account
+from conversations.access.policy.last_groups import list_opened
 from conversations.access.sessions import end_others
 from project.accounts.models import ScimResource
 from project.accounts.scim.lookups import (
@@ -226,6 +227,11 @@ class ScimGroup(_Resource, SCIMGroup):
 
     def delete(self) -> None:
         self._check_changeable()
+        if opened := list_opened([self.obj]):
+            names = ", ".join(str(row) for row in opened[:5])
+            raise exceptions.SCIMException(
+                f"Everybody could use this without the group: {names}", status=409
+            )
         self.obj.delete()
 
     def change(self, kind: str, target: Target, value: Any) -> None:

@@ -7,7 +7,7 @@ from django.contrib.auth.models import Group, User
 from django.utils import timezone
 
 from conversations.models.preset import ContextSource, Preset
-from tests.conversations.scene import a_user
+from tests.conversations.scene import a_model, a_user, signed_in
 from tools.models import McpServer, McpTool, Tool
 
 pytestmark = pytest.mark.django_db
@@ -72,3 +72,39 @@ def test_a_source_for_a_group_is_in_its_members_prompts_only(
 
     assert names(member) == names(chief) == ["open", "closed"]
     assert names(other) == ["open"]
+
+
+def _delete_in_admin(group: Group) -> None:
+    client = signed_in(User.objects.create_superuser("root"))
+    client.post(f"/admin/auth/group/{group.pk}/delete/", {"post": "yes"})
+    client.post(
+        "/admin/auth/group/",
+        {
+            "action": "delete_selected",
+            "_selected_action": [group.pk],
+            "post": "yes",
+        },
+    )
+
+
+def test_a_group_that_alone_may_use_something_is_not_deleted(
+    group: Group, member: User
+):
+    model = a_model("secret")
+    model.groups.add(group)
+    _delete_in_admin(group)
+    assert list(model.groups.all()) == [group]
+
+
+def test_nor_one_that_approves_calls_of_a_tool(group: Group, member: User):
+    tool = Tool.objects.create(name="pay", approvers=group)
+    _delete_in_admin(group)
+    tool.refresh_from_db()
+    assert tool.approvers == group
+
+
+def test_a_group_beside_another_is_deleted(group: Group, member: User):
+    model = a_model("secret")
+    model.groups.add(group, Group.objects.create(name="Tax"))
+    _delete_in_admin(group)
+    assert [each.name for each in model.groups.all()] == ["Tax"]

@@ -13,7 +13,7 @@ from conversations.audit.models import AuditEvent
 from conversations.models import AccessToken
 from conversations.models.access_token import Scope
 from project.accounts.models import Invitation
-from tests.conversations.scene import a_user, bearer, signed_in, staff
+from tests.conversations.scene import a_model, a_user, bearer, signed_in, staff
 
 pytestmark = pytest.mark.django_db
 
@@ -516,3 +516,14 @@ def test_pages_have_bounds(program: Program):
     config = program("get", "ServiceProviderConfig").json()
     assert config["filter"] == {"supported": True, "maxResults": 500}
     assert config["changePassword"] == {"supported": False}
+
+
+def test_the_end_of_a_group_opens_nothing_to_everybody(program: Program):
+    key, _, _ = _with_members(program)
+    model = a_model("secret")
+    model.groups.add(key)
+    refused = program("delete", f"Groups/{key}")
+    assert refused.status_code == 409
+    assert "secret" in refused.json()["detail"]
+    model.groups.set([Group.objects.create(name="Tax")])
+    assert program("delete", f"Groups/{key}").status_code == 204
