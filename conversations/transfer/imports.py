@@ -65,6 +65,7 @@ MAX_UNFINISHED = 3  # imports of one user
 MAX_CONVERSATIONS = 100_000  # of one import
 MAX_ENTRIES = 20_000  # files in an archive
 MAX_DIRECTORY = 8 * 1024 * 1024  # bytes of an archive's list of files
+_ARCHIVE_BEGINS = b"PK\x03\x04"
 UNPACKED_FACTOR = 20  # times the largest upload may an archive have when unpacked
 #: Python unpacks the other methods into memory without a limit.
 _METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
@@ -214,10 +215,9 @@ class _Run:
         except (OSError, ValueError) as exc:
             raise NotReadable(_("The uploaded file is not stored any more.")) from exc
         with file:
-            if zipfile.is_zipfile(file):
+            if _is_archive(file):
                 self._read_archive(file)
             else:
-                file.seek(0)
                 with tempfile.TemporaryFile() as copy:
                     self._read_file(_on_disk(file, copy), "")
         row = self._row
@@ -411,6 +411,15 @@ class _Run:
             changed["reasons"] = row.reasons
             self._saved_reasons = len(row.reasons)
         ConversationImport.objects.filter(pk=row.pk).update(**changed)
+
+
+def _is_archive(file: IO[bytes]) -> bool:
+    """Also of one whose end, which lists its files, was cut off."""
+    file.seek(0)
+    begins = file.read(len(_ARCHIVE_BEGINS)) == _ARCHIVE_BEGINS
+    found = begins or zipfile.is_zipfile(file)
+    file.seek(0)
+    return found
 
 
 class _BoundedReads:

@@ -144,7 +144,7 @@ CUT = sample("chatgpt")[:-900]
         (b"[1, 2, null, [{}]]", "No conversations were found"),
         (b"[" * 5000, "cut off"),
         (b'[{"a": "b', "middle of a text"),
-        (b"PK\x03\x04 no archive", "begins neither"),
+        (b"PK\x03\x04 no archive", "archive is damaged"),
         (b"\xff\xfe[\0]\0", "begins neither"),
     ],
 )
@@ -238,6 +238,13 @@ def test_nothing_more_is_unpacked_after_too_many_conversations(
     assert "more than 1 conversations" in row.error
     assert (row.imported, row.skipped) == (1, 0)
     assert row.reasons == []
+
+
+def test_an_archive_that_was_cut_off_is_called_damaged(ada: Any):
+    whole = zipped(conversations=sample("chatgpt"))
+    row = imported(ada, whole[: len(whole) // 2], "export.zip")
+    assert row.state == "failed"
+    assert "The archive is damaged" in row.error
 
 
 @pytest.mark.parametrize("method", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
