@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
@@ -12,6 +13,7 @@ from conversations.engine.dispatcher import Dispatcher
 from conversations.engine.lease_store import Snapshot
 from conversations.engine.process.engine_tasks import EngineTasks
 from conversations.engine.runs.run import Run
+from conversations.engine.runs.snapshots import ROW, SnapshotBudget
 from llm.db.outages import UNREACHABLE
 
 
@@ -23,6 +25,7 @@ class Heartbeat:
         self._runs: Mapping[str, Run] = dispatcher.runs
         self._fence = dispatcher.fence
         self._database = database
+        self._budget = SnapshotBudget()
         self._is_storing = False  # a task writes large snapshots
 
     async def beat(self) -> None:
@@ -31,6 +34,7 @@ class Heartbeat:
             return
         beats = self._take_snapshots(runs)
         unstored = {claim.turn_id for claim, snapshot in beats.items() if snapshot}
+        began = time.monotonic()
         try:
             result = await self._database.beat(lease_store.heartbeat, beats)
             unstored.intersection_update(result.skipped)
@@ -38,6 +42,8 @@ class Heartbeat:
             for turn_id in unstored:
                 if run := self._runs.get(turn_id):
                     run.snapshots.retake()
+        stored = sum(map(_cost, beats.values()))
+        self._budget.adjust(stored, time.monotonic() - began)
         for turn_id in result.lost:
             self._fence(turn_id)
         for turn_id in result.stopped:
@@ -45,12 +51,14 @@ class Heartbeat:
                 run.state.cancel()
 
     def _take_snapshots(self, runs: Sequence[Run]) -> dict[Claim, Snapshot | None]:
-        """The snapshots to store with the leases. Large ones get tasks of their own, so
-        that they delay no lease."""
-        beats = {
-            run.claim: None if run.snapshots.is_long else run.snapshots.take()
-            for run in runs
-        }
+        """The snapshots to store with the leases, those of runs first whose last one is
+        the oldest. Large ones get tasks of their own, so that they delay no lease."""
+        beats: dict[Claim, Snapshot | None] = {}
+        left = self._budget.characters
+        for run in sorted(runs, key=lambda run: run.snapshots.taken_at):
+            may_take = left > 0 and not run.snapshots.is_long
+            beats[run.claim] = snapshot = run.snapshots.take() if may_take else None
+            left -= _cost(snapshot)
         for claim, snapshot in beats.items():
             if snapshot is not None and snapshot.is_long:
                 beats[claim] = None
@@ -82,3 +90,8 @@ class Heartbeat:
         finally:
             if not is_stored and (run := self._runs.get(claim.turn_id)):
                 run.snapshots.retake()
+
+
+def _cost(snapshot: Snapshot | None) -> int:
+    """Of storing it with the leases, in characters."""
+    return 0 if snapshot is None or snapshot.is_long else snapshot.length + ROW

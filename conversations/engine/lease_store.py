@@ -43,6 +43,7 @@ class Snapshot:
 
     items: Sequence[ItemPayload]
     last_sequence: int
+    length: int = 0  # characters
     is_long: bool = False
     is_progress: bool = False  # more than an earlier run has stored
     provider_response: ProviderResponse | None = None

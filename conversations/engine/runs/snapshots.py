@@ -15,6 +15,31 @@ PACE = 1_000_000
 LONGEST = 16_000_000  # ... and none beyond this length
 LONG = 100_000  # characters; a longer snapshot is written separately
 
+SHARE = 0.25  # seconds of a heartbeat in which its snapshots shall be stored
+ROW = 500  # characters; as much as storing a row costs beside its text
+FIRST_BUDGET = 400_000  # characters
+MAX_BUDGET = 100_000_000
+GROWTH = 1.25  # of the budget, after a heartbeat that was quick enough
+
+
+class SnapshotBudget:
+    """How many characters of snapshots a heartbeat stores.
+
+    The database takes about a millisecond for a snapshot of some kilobytes. Hundreds of
+    runs would keep it busy until their leases lapse, and other workers would begin all
+    of their answers again. So a slow heartbeat leaves snapshots to the following ones.
+    """
+
+    def __init__(self) -> None:
+        self.characters = FIRST_BUDGET
+
+    def adjust(self, stored: int, seconds: float) -> None:
+        """`stored` characters have just taken this long."""
+        if seconds > SHARE:
+            self.characters = max(LONG, int(stored * SHARE / seconds))
+        else:
+            self.characters = min(MAX_BUDGET, int(self.characters * GROWTH))
+
 
 @dataclass(slots=True, eq=False, repr=False)
 class Snapshots:
@@ -22,7 +47,8 @@ class Snapshots:
 
     state: RunState
     is_long: bool = False  # the last one was long
-    _taken_at: int = 0  # number of events published at the last one
+    taken_at: float = 0.0  # time of the last one, by the monotonic clock
+    _taken_events: int = 0  # number of events published at the last one
     _due: float = 0.0  # when the next one may be taken
     _stored_pending: ProviderResponse | None = None  # as in the last one
 
@@ -35,7 +61,7 @@ class Snapshots:
         sequence = state.builder.sequence
         now = time.monotonic()
         pending = state.pending_response()
-        is_news = sequence != self._taken_at or pending != self._stored_pending
+        is_news = sequence != self._taken_events or pending != self._stored_pending
         if not is_news or now < self._due:
             return None
         items = state.uncommitted_items()
@@ -44,11 +70,13 @@ class Snapshots:
         self.is_long = length > LONG
         if length > LONGEST:
             return None
-        self._taken_at, self._stored_pending = sequence, pending
+        self.taken_at, self._taken_events = now, sequence
+        self._stored_pending = pending
         state.has_progressed |= length > state.resumed_length
         return Snapshot(
             items,
             state.builder.content_sequence,
+            length=length,
             is_long=self.is_long,
             is_progress=state.has_progressed,
             provider_response=pending,
@@ -57,4 +85,4 @@ class Snapshots:
     def retake(self) -> None:
         """The last snapshot was not stored: take the next one without further events,
         as the provider may stay silent for a long time."""
-        self._taken_at = -1
+        self._taken_events = -1

@@ -1,0 +1,98 @@
+"""The heartbeat of many runs over a slow database: leases first, snapshots in turn."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import pytest
+
+from conversations.engine.claim_store import Claim
+from conversations.engine.heartbeat import Heartbeat
+from conversations.engine.lease_store import HeartbeatResult, Snapshot
+from conversations.engine.runs import snapshots as taking
+from conversations.engine.runs.snapshots import LONG, SHARE, Snapshots
+from conversations.engine.runs.state import RunState
+from llm.wire.deltas import TextDelta
+
+RUNS = 300
+TEXT = 3_000  # characters of each answer when it begins
+
+
+@dataclass
+class SpeakingRun:
+    """A run whose answer grows."""
+
+    claim: Claim
+    state: RunState = field(init=False)
+    snapshots: Snapshots = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.state = RunState(self.claim)
+        self.state.builder.start()
+        self.say(TEXT)
+        self.snapshots = Snapshots(self.state)
+
+    def say(self, length: int) -> None:
+        self.state.builder.feed([TextDelta("m", "x" * length)])
+
+
+@dataclass
+class SlowDatabase:
+    """Takes so many seconds for a thousand characters of snapshots."""
+
+    clock: list[float]
+    seconds: float
+    beats: list[dict[Claim, Snapshot | None]] = field(default_factory=list)
+    lengths: list[float] = field(default_factory=list)
+
+    async def beat(self, _function: Any, beats: dict[Claim, Snapshot | None]) -> Any:
+        characters = sum(each.length for each in beats.values() if each)
+        took = self.seconds * characters / 1_000
+        self.clock[0] += took
+        self.beats.append(beats)
+        self.lengths.append(took)
+        return HeartbeatResult(lost=[], stopped=[], skipped=[])
+
+
+@dataclass
+class Dispatching:
+    runs: dict[str, SpeakingRun]
+
+    def fence(self, turn_id: str) -> None:
+        raise AssertionError(turn_id)
+
+
+async def beat_often(
+    monkeypatch: pytest.MonkeyPatch, seconds: float, times: int
+) -> tuple[SlowDatabase, list[SpeakingRun]]:
+    clock = [1000.0]
+    monkeypatch.setattr(taking.time, "monotonic", lambda: clock[0])
+    claims = [Claim(f"resp_{n}", f"conv_{n}", epoch=1) for n in range(RUNS)]
+    runs = {claim.turn_id: SpeakingRun(claim) for claim in claims}
+    database = SlowDatabase(clock, seconds)
+    parts = cast(Any, (None, Dispatching(runs), database))
+    heartbeat = Heartbeat(*parts)
+    for _ in range(times):
+        for run in runs.values():
+            run.say(10)
+        await heartbeat.beat()
+        clock[0] += 1.0
+    return database, list(runs.values())
+
+
+async def test_on_a_slow_database_every_beat_renews_all_leases_in_time(monkeypatch):
+    seconds = 0.005  # all snapshots at once would take 4.5 s
+    database, runs = await beat_often(monkeypatch, seconds, 40)
+    assert all(len(beats) == RUNS for beats in database.beats)
+    least = seconds * LONG / 1_000  # so many characters are stored on any database
+    assert all(took < 2 * max(SHARE, least) for took in database.lengths[1:])
+    stored = [{claim for claim, each in b.items() if each} for b in database.beats]
+    assert set().union(*stored) == {run.claim for run in runs}  # each had its turn
+
+
+async def test_a_quick_database_stores_every_answer_at_every_beat(monkeypatch):
+    database, _ = await beat_often(monkeypatch, 0.00001, 20)
+    stored = [sum(each is not None for each in b.values()) for b in database.beats]
+    assert stored[0] < RUNS  # until its pace is known
+    assert stored[-5:] == [RUNS] * 5
