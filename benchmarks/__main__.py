@@ -22,16 +22,25 @@ BENCHMARKS = {
     "scaled": ("scaled", "main", "several processes over PostgreSQL and Redis"),
     "search": ("search", "main", "searches of a million messages"),
     "failing": ("failing", "main", "errors that a failing provider's clients see"),
-    "hostile": ("hostile", "main", "how long hostile input stalls the event loop"),
+    "hostile": (
+        "hostile_input",
+        "main",
+        "how long hostile input stalls the event loop",
+    ),
     "memory": ("memory", "main", "memory of large answers"),
     "pages": ("pages", "main", "long conversations in a browser"),
     "admin_lists": ("admin_lists", "main", "every list of the admin"),
     "usage": ("usage", "main", "reports of a million model calls"),
     "rotation": ("rotation", "main", "two hundred long conversations in turn"),
     "overload": ("overload", "main", "three times what a server can do"),
+    "open_streams": (
+        "scaled.open_streams",
+        "main",
+        "thousands of open streams over several processes",
+    ),
     "exchanges": ("scaled", "compare_exchanges", "Redis beside PostgreSQL alone"),
 }
-NOT_IN_ALL = {"exchanges"}
+NOT_IN_ALL = {"exchanges", "open_streams"}
 CHECK = "check"
 ALL = "all"
 

@@ -27,8 +27,8 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
-from benchmarks.hostile_hosts import serve
-from benchmarks.hostile_parsers import Reader, readers, settle
+from benchmarks.hostile_input.hosts import serve
+from benchmarks.hostile_input.parsers import Reader, readers, settle
 from benchmarks.table import show
 
 BOUND = 50  # ms

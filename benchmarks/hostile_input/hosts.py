@@ -1,6 +1,6 @@
 """Hosts that send hostile input: an HTTP server process, and MCP over pipes.
 
-`python -m benchmarks.hostile_hosts NAME` is the MCP server over pipes.
+`python -m benchmarks.hostile_input.hosts NAME` is the MCP server over pipes.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from benchmarks.hostile_answers import ANSWERS
+from benchmarks.hostile_input.answers import ANSWERS
 
 MEGABYTE = 1024 * 1024
 SIZE = 20 * MEGABYTE

@@ -14,7 +14,7 @@ from typing import Any
 
 import orjson
 
-from benchmarks.hostile_hosts import (
+from benchmarks.hostile_input.hosts import (
     BODIES,
     FEW,
     MEGABYTE,
@@ -197,7 +197,7 @@ def _mcp(port: int) -> dict[str, Reader]:
     for name in _OVER_PIPES:
         program = Program(
             command=sys.executable,
-            arguments=("-m", "benchmarks.hostile_hosts", name),
+            arguments=("-m", "benchmarks.hostile_input.hosts", name),
             environment={},
             folder=str(_ROOT),
         )

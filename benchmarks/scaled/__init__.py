@@ -10,27 +10,26 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import json
-import shutil
 import sys
-import tempfile
-from collections.abc import Awaitable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from statistics import quantiles
 
-import psycopg
-import redis
-
 from benchmarks.client import Answer, Http, RequestFailed
-from benchmarks.dataset import Dataset
-from benchmarks.processes import cpu_seconds, memory, python
+from benchmarks.dataset import MODELS
+from benchmarks.processes import memory, python
+from benchmarks.scaled.deployments import (
+    Deployment,
+    Figures,
+    Servers,
+    embedded,
+    process_id,
+)
 from benchmarks.table import show
 from tests.integration.stopping import teach
 from tests.integration.upstream import Upstream
 from tests.programs import find_program
-from tests.scaled import Cluster, PostgresProcess, RedisProcess, migrated
 from tests.serving import ServerProcess, free_port
 
 PACE = 50  # deltas a second of one stream
@@ -40,40 +39,6 @@ QUIET_SPREAD = 10.0  # seconds in which its streams begin: all are open for as l
 ROUNDS = 3  # of that comparison, in turn
 TURNS = 200  # whose costs are measured
 FLUSH = 11.0  # seconds after which an idle PostgreSQL process has reported its counts
-SETTINGS = {
-    "DJANGO_SETTINGS_MODULE": "tests.settings_promises",  # with a tool of 40 MB
-    "ENABLE_DEMO": "false",
-}
-MAKE_DATASET = """
-import json; from dataclasses import asdict; from benchmarks.dataset import make_dataset
-print(json.dumps(asdict(make_dataset({port}, conversations={number}, earlier=()))))
-"""
-
-Figures = dict[str, float]
-
-
-@dataclass(slots=True)
-class Deployment:
-    """The processes of one deployment, and the dataset that they share."""
-
-    name: str
-    webs: Sequence[ServerProcess]
-    workers: Sequence[ServerProcess] = ()
-    dataset: Dataset | None = None
-    failures: list[str] = field(default_factory=list)
-
-    def prepare(self, upstream_port: int) -> None:
-        code = MAKE_DATASET.format(port=upstream_port, number=max(STREAMS) + 1)
-        printed = self.webs[0].manage("shell", "-v0", "-c", code)
-        self.dataset = Dataset(**json.loads(printed.splitlines()[-1]))
-
-    def cpu(self) -> tuple[float, float]:
-        """Seconds of all web processes and of all workers."""
-        webs, workers = (
-            sum(cpu_seconds(_pid(process)) for process in processes)
-            for processes in (self.webs, self.workers)
-        )
-        return webs, workers
 
 
 def main() -> None:
@@ -83,15 +48,14 @@ def main() -> None:
     with ExitStack() as running:
         port = free_port()
         running.enter_context(python("benchmarks.upstream", port))
-        with _embedded() as alone:
-            alone.prepare(port)
+        with embedded() as alone:
+            alone.prepare(port, MODELS, conversations=max(STREAMS) + 1)
             lags = {alone.name: _paced_all(alone)}
-        servers = running.enter_context(_Servers())
+        servers, costs = running.enter_context(Servers()), None
         for webs, workers in ((1, 1), (4, 4)):
             with servers.cluster(webs, workers) as deployment:
-                deployment.prepare(port)
-                if not servers.figures:
-                    servers.figures = asyncio.run(_costs(deployment, servers))
+                deployment.prepare(port, MODELS, conversations=max(STREAMS) + 1)
+                costs = costs or asyncio.run(_costs(deployment, servers))
                 lags[deployment.name] = _paced_all(deployment)
                 if webs > 1:
                     large_port = free_port()
@@ -99,7 +63,7 @@ def main() -> None:
                     lags[f"{deployment.name} and 40 MB"] = {
                         100: asyncio.run(_beside_large(deployment, large_port))
                     }
-    _show_costs(servers.figures)
+    _show_costs(costs)
     _show_lags(lags)
 
 
@@ -109,14 +73,14 @@ def compare_exchanges() -> None:
     with ExitStack() as running:
         port = free_port()
         running.enter_context(python("benchmarks.upstream", port))
-        servers = running.enter_context(_Servers())
+        servers = running.enter_context(Servers())
         deployments = [
-            running.enter_context(_embedded()),
+            running.enter_context(embedded()),
             running.enter_context(servers.cluster(4, 4)),
             running.enter_context(servers.cluster(4, 4, has_redis=False)),
         ]
         for deployment in deployments:
-            deployment.prepare(port)
+            deployment.prepare(port, MODELS, conversations=max(STREAMS) + 1)
             asyncio.run(_load(deployment, "c10-d20", connections=20))
         lags: dict[str, dict[int, Figures]] = {}
         gc.freeze()
@@ -137,92 +101,10 @@ def compare_exchanges() -> None:
     _show_lags(lags, QUIET_PACE)
 
 
-# Deployments
-
-
-@contextmanager
-def _embedded() -> Iterator[Deployment]:
-    folder = Path(tempfile.mkdtemp(prefix="parley-bench-"))
-    server = ServerProcess(folder / "data", SETTINGS).start()
-    try:
-        yield Deployment("embedded", [server])
-    finally:
-        server.stop()
-        shutil.rmtree(folder)
-
-
-class _Servers:
-    """PostgreSQL and Redis for this benchmark alone."""
-
-    figures: Figures | None = None
-
-    def __enter__(self) -> _Servers:
-        self._folder = Path(tempfile.mkdtemp(prefix="parley-bench-"))
-        self.redis = RedisProcess(self._folder).start()
-        self.postgres = PostgresProcess().start()
-        return self
-
-    def __exit__(self, *exc_info: object) -> None:
-        self.postgres.end()
-        self.redis.kill()
-        shutil.rmtree(self._folder)
-
-    @contextmanager
-    def cluster(
-        self, webs: int, workers: int, *, has_redis: bool = True
-    ) -> Iterator[Deployment]:
-        folder = Path(tempfile.mkdtemp(dir=self._folder))
-        with migrated(folder, self.postgres.url) as template:
-            cluster = Cluster(
-                folder,
-                template,
-                webs=webs,
-                workers=workers,
-                redis=self.redis.url if has_redis else None,
-                postgres=self.postgres.url,
-                **SETTINGS,
-            )
-            try:
-                cluster.start()
-                self.database = cluster.database
-                name = f"{webs} web, {workers} work"
-                name += "" if has_redis else ", no Redis"
-                yield Deployment(name, cluster.webs, cluster.workers)
-            finally:
-                cluster.end()
-
-    def counts(self) -> Figures:
-        """Counters of both servers since their start."""
-        with redis.Redis.from_url(self.redis.url) as client:
-            commands = client.info("commandstats")
-            cpu = client.info("cpu")
-        with psycopg.connect(self.database.url) as rows:
-            query = (
-                "SELECT xact_commit, tup_inserted, tup_updated, tup_deleted,"
-                " pg_current_wal_lsn() - '0/0' FROM pg_stat_database"
-                " WHERE datname = current_database()"
-            )
-            found = rows.execute(query).fetchone()
-        assert found
-        commits, *written, wal = map(float, found)
-        named = {
-            f"redis {name.removeprefix('cmdstat_')}": float(counts["calls"])
-            for name, counts in commands.items()
-        }
-        return {
-            **named,
-            "redis": sum(named.values()),
-            "redis cpu": cpu["used_cpu_user"] + cpu["used_cpu_sys"],
-            "commits": commits,
-            "rows written": sum(written),
-            "wal": wal,
-        }
-
-
 # Costs of a turn and a delta
 
 
-async def _costs(deployment: Deployment, servers: _Servers) -> Figures:
+async def _costs(deployment: Deployment, servers: Servers) -> Figures:
     """Costs of a turn of 5 deltas, and of one more delta.
 
     A delta's cost is the slope between streams of 10 and of 200, which excludes the
@@ -253,14 +135,14 @@ async def _costs(deployment: Deployment, servers: _Servers) -> Figures:
         figures[f"delta {name}"] = (value - short.get(name, 0.0)) / 190
     figures |= await _open_streams(deployment)
     for role, processes in (("web", deployment.webs), ("worker", deployment.workers)):
-        pid = _pid(processes[0])
+        pid = process_id(processes[0])
         figures[f"{role} to redis"] = _connections(pid, servers.redis.port)
         figures[f"{role} to postgres"] = _connections(pid, servers.postgres.port)
     return figures
 
 
 async def _counted(
-    deployment: Deployment, servers: _Servers, work: Awaitable[object]
+    deployment: Deployment, servers: Servers, work: Awaitable[object]
 ) -> Figures:
     """Counters' growth during `work`, and its length in `seconds`."""
     before, (webs, workers) = servers.counts(), deployment.cpu()
@@ -277,13 +159,13 @@ async def _counted(
 async def _open_streams(deployment: Deployment) -> Figures:
     """KB of memory per open stream of one delta a second."""
     processes = {"web": deployment.webs[0], "worker": deployment.workers[0]}
-    before = {role: memory(_pid(process)) for role, process in processes.items()}
+    before = {role: memory(process_id(process)) for role, process in processes.items()}
     loading = asyncio.ensure_future(
         _load(deployment, "c20-d1000", connections=100, spread=10)
     )
     await asyncio.sleep(14)  # all have begun, none has ended
     figures = {
-        f"{role} open": (memory(_pid(process)) - before[role]) / 100 / 1024
+        f"{role} open": (memory(process_id(process)) - before[role]) / 100 / 1024
         for role, process in processes.items()
     }
     await loading
@@ -406,11 +288,6 @@ async def _post_turn(
             f"/api/conversations/{conversation}/turns/",
             {"input": text, "model": model, "stream": True},
         )
-
-
-def _pid(process: ServerProcess) -> int:
-    assert process.process
-    return process.process.pid
 
 
 # Tables
