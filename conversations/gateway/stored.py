@@ -79,7 +79,11 @@ async def open_turn(
     gateway_request: GatewayRequest, resources: Resources
 ) -> StoredResponse:
     """Store the request as a turn and queue it. Raises LLMError."""
-    opening = asyncio.ensure_future(_open(gateway_request, resources))
+    if gateway_request.body.get("background"):  # opened though its client leaves
+        opening = asyncio.ensure_future(_wait_and_open(gateway_request, resources))
+    else:
+        await resources.openings.acquire(gateway_request.token.user_id)
+        opening = asyncio.ensure_future(_open(gateway_request, resources))
     try:
         turn = await asyncio.shield(opening)
     except asyncio.CancelledError:
@@ -90,10 +94,17 @@ async def open_turn(
     return turn
 
 
-async def _open(
+async def _wait_and_open(
     gateway_request: GatewayRequest, resources: Resources
 ) -> StoredResponse:
     await resources.openings.acquire(gateway_request.token.user_id)
+    return await _open(gateway_request, resources)
+
+
+async def _open(
+    gateway_request: GatewayRequest, resources: Resources
+) -> StoredResponse:
+    """Releases the opening, which was acquired."""
     try:
         return await resources.database.write(stored_rows.open_turn, gateway_request)
     finally:

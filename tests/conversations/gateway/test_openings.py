@@ -55,3 +55,42 @@ async def test_users_take_turns_and_the_wait_counts_as_load(
     await asyncio.gather(*openings)
     assert opened == [*first, ada, bob, ada, ada]
     assert find_excess(load) != "MAX_START_WAIT"
+
+
+@pytest.mark.parametrize("is_background", [False, True])
+async def test_clients_that_disconnect_leave_the_queue_unless_in_the_background(
+    is_background: bool, resources: Resources, monkeypatch: pytest.MonkeyPatch
+):
+    opened: list[str] = []
+    may_open = threading.Event()
+
+    def open_turn(request: Any) -> Any:
+        assert may_open.wait(60)
+        opened.append(request.name)
+        return SimpleNamespace(id=request.name, conversation_id="chat")
+
+    monkeypatch.setattr(stored_rows, "open_turn", open_turn)
+    monkeypatch.setattr(stored_rows, "stop_soon", lambda *args: None)
+    monkeypatch.setattr(engine, "submit", lambda *ids: None)
+    body = {"background": is_background}
+    names = ["first", *["waiting"] * MAX_OPENINGS]
+    requests: list[Any] = [
+        SimpleNamespace(token=SimpleNamespace(user_id=1), body=body, name=name)
+        for name in names
+    ]
+    openings = [
+        asyncio.ensure_future(stored.open_turn(request, resources))
+        for request in requests
+    ]
+    while not resources.openings.waiting:
+        await asyncio.sleep(0)
+    openings[-1].cancel()  # waits in the queue
+    await asyncio.gather(openings[-1], return_exceptions=True)
+    assert resources.openings.waiting == is_background
+    may_open.set()
+    await asyncio.gather(*openings[:-1])
+    while resources.openings.waiting:
+        await asyncio.sleep(0)
+    await resources.openings.acquire()  # none was lost
+    await resources.openings.acquire()
+    assert len(opened) == len(names) - (not is_background)
