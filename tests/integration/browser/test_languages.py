@@ -177,3 +177,18 @@ def test_the_box_of_a_task_stands_beside_its_words(open_page: Open, words: str):
         }"""
     )
     assert gap >= 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["Work", "مجلد"])
+def test_the_name_of_a_folder_stands_off_the_edge(open_page: Open, name: str):
+    page = open_page("/folders/")
+    page.locator("main [name=name]").fill(name)
+    page.locator("main [name=name]").press("Enter")
+    page.wait_for_url(re.compile(r"/folders/."))
+    page.goto("/")
+    link = page.locator("[data-key^=folder]").get_by_role("link", name=name)
+    sides = link.evaluate(
+        "(e) => ['paddingLeft', 'paddingRight'].map((s) => getComputedStyle(e)[s])"
+    )
+    assert "0px" not in sides
