@@ -238,7 +238,8 @@ class Verification:
         if text is None:
             self._find(event.position, "its texts were removed")
             return
-        for name, user in (("identity", event.actor), ("details", event.subject)):
+        actor = event.subject if event.actor is None else event.actor
+        for name, user in (("identity", actor), ("details", event.subject)):
             found = getattr(text, name)
             salt = getattr(text, f"{name}_salt")
             digest = getattr(event, f"{name}_digest")

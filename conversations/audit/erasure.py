@@ -9,9 +9,12 @@ from conversations.audit.models import AuditEvent, AuditText
 
 def erase_texts(user_id: int) -> int:
     """Erase who acted, where the user did, and the details where an act concerned the
-    user. Return the number of texts. The caller records `person.erase`, in the same
-    transaction: without it verification reports the texts as removed."""
-    acted, concerned = Q(actor=user_id), Q(subject=user_id)
+    user. Where nobody was signed in, as at a failed sign-in, the browser and address
+    are likely the concerned user's. Return the number of texts. The caller records
+    `person.erase`, in the same transaction: without it verification reports the texts
+    as removed."""
+    concerned = Q(subject=user_id)
+    acted = Q(actor=user_id) | (concerned & Q(actor=None))
     count = _rows(acted).update(identity=None, identity_salt=None)
     return count + _rows(concerned).update(details=None, details_salt=None)
 

@@ -68,6 +68,7 @@ def others():
 def zoe(others) -> User:
     user = a_user(NAME, email=f"{NAME}@example.org", first_name=WORD)
     signed = Client(headers={"User-Agent": f"Browser {WORD}"})
+    signed.post("/login/", {"username": NAME, "password": "mistyped"})
     signed.post("/login/", {"username": NAME, "password": PASSWORD})
     signed.get("/account/")
     row = Conversation.objects.create(owner=user, title=WORD, instructions=WORD)
