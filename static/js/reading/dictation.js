@@ -4,7 +4,7 @@
 // Nothing is sent: the writer reads the text first. Some browsers have their maker's
 // servers listen, which the button's title says; the button is hidden elsewhere.
 
-import { $, announce } from "../dom.js";
+import { $, notice } from "../dom.js";
 import { canRecord, record } from "./recording.js";
 
 const Recognition = globalThis.SpeechRecognition ?? globalThis.webkitSpeechRecognition;
@@ -26,9 +26,14 @@ function recognise(button) {
   };
   button.addEventListener("click", () => {
     if (running) return running.stop();
-    running = begin($("#text"), ended, () => announce(button.dataset.failed));
+    $("#composer-errors").replaceChildren();
+    running = begin($("#text"), ended, () => complain(button.dataset.failed));
     button.setAttribute("aria-pressed", String(running !== null));
   });
+}
+
+function complain(words) {
+  $("#composer-errors").replaceChildren(notice(words));
 }
 
 function begin(box, onEnd, onError) {

@@ -146,3 +146,26 @@ def test_a_microphone_that_is_not_allowed_is_told(
         expect(told).to_contain_text("Is the microphone allowed?")
         expect(button).to_have_attribute("aria-pressed", "false")
         assert not host.forms
+
+
+#: A browser whose recognition hears nothing: its microphone is not allowed.
+DEAF = """
+window.webkitSpeechRecognition = class {
+  start() {
+    setTimeout(() => {
+      this.onerror({ error: "not-allowed" });
+      this.onend();
+    });
+  }
+};
+"""
+
+
+def test_a_browser_that_cannot_listen_says_so_above_the_message(
+    listening: Browser, shared_server: ServerProcess
+):
+    with opened(listening, shared_server, DEAF) as page:
+        button = page.get_by_role("button", name="Dictate")
+        button.click()
+        expect(page.locator("#composer-errors")).to_contain_text("could not listen")
+        expect(button).to_have_attribute("aria-pressed", "false")
