@@ -11,6 +11,7 @@ client sends back goes only to the model that made it, whatever the client's API
 
 from __future__ import annotations
 
+from collections import defaultdict, deque
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 from typing import Any, Protocol
@@ -97,7 +98,8 @@ def _restore_answers(
         own = [_entry_of(position, item) for position, item in thoughts.items()]
         rest = [item for item in run if item.get("id", "") not in seals]
         others = _match_others(rest, found)
-        rest = [i for i in rest if not any(i is other for other in others.values())]
+        matched = set(map(id, others.values()))
+        rest = [item for item in rest if id(item) not in matched]
         whole += restore(rest, [*own, *found], {**thoughts, **others})
     return whole
 
@@ -109,15 +111,16 @@ def _match_others(
     tools). By answer and position in it."""
     matched: dict[tuple[str, int], Item] = {}
     named = {"message", "reasoning", "function_call"}
-    left = [item for item in run if item["type"] not in named]
+    left: defaultdict[str, deque[Item]] = defaultdict(deque)
+    for item in run:
+        if (kind := item["type"]) not in named:
+            left[kind].append(item)
     for sealed in seals:
         for entry in sealed["entries"]:
             if entry["of"] or "item" in entry:
                 continue
-            equal = (item for item in left if item["type"] == entry["type"])
-            if (found := next(equal, None)) is not None:
-                left = [item for item in left if item is not found]
-                matched[sealed["answer"], entry["at"]] = found
+            if equal := left.get(entry["type"]):
+                matched[sealed["answer"], entry["at"]] = equal.popleft()
     return matched
 
 
