@@ -121,14 +121,26 @@ class BatchStore(ABC):
     def give_back(self, row: Any) -> None:
         """Let another process begin the row at once; it does not count as lost. What
         its calls have cost does."""
-        row.attempts -= 1
-        row.save(update_fields=["attempts", *self.spent])
+        if not self._is_deleted(row):
+            row.attempts -= 1
+            row.save(update_fields=["attempts", *self.spent])
         batch_id = self.batch_id_of(row)
         self.batch_model.objects.filter(pk=batch_id).update(lease_until=None)
 
     def batch_id_of(self, row: Any) -> int:
         batch_id: int = getattr(row, f"{self.batch_field}_id")
         return batch_id
+
+    @transaction.atomic
+    def end_row(self, row: Any) -> None:
+        """Store how it ended."""
+        if not self._is_deleted(row):
+            row.save(force_update=True)
+
+    def _is_deleted(self, row: Any) -> bool:
+        """Rows are erased with their turns, also while they are worked on."""
+        rows = type(row).objects.select_for_update().filter(pk=row.pk)
+        return not rows.exists()
 
     def budget_left(self, batch: Any) -> Decimal | None:
         """USD; None without a budget."""
@@ -192,4 +204,4 @@ class BatchWorker(ABC):
             logger.error("%s %s failed: %s", kind, row.pk, format_trace(exc))
             row.state, row.error = states.FAILED, _FAULT
         row.seconds = time.monotonic() - began
-        await self._database.write(partial(row.save, force_update=True))
+        await self._database.write(store.end_row, row)

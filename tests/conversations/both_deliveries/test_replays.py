@@ -314,6 +314,25 @@ async def test_cancelling_interrupts_the_running_call_and_counts_its_cost(
     assert len(host.requests) == 1
 
 
+async def test_a_turn_that_is_erased_meanwhile_leaves_the_others(
+    chat, answer_by, running
+):
+    answer_by(Script([TextDelta(0, "Hello.")]))
+    turns = [(await answer(chat, text=f"Hi {n}"))[0] for n in range(2)]
+    host = SilentHost([HANG])
+    answer_by(host)
+    change = await Replay.objects.acreate(name="try")
+    for turn in turns:
+        await change.turns.acreate(turn=turn)
+    await engine.require_engine().replays.run_due()
+    await until(lambda: host.hanging == 1)
+    await change.turns.filter(turn=turns[0]).adelete()
+    await Replay.objects.aupdate(cancel_requested=True)
+    await run(change)
+    assert change.state == Replay.State.CANCELLED
+    assert (await result(change)).turn_id == turns[1].pk
+
+
 async def test_a_drain_gives_an_interrupted_turn_back(chat, answer_by, running):
     answer_by(Script([TextDelta(0, "Hello.")]))
     turn, _ = await answer(chat)
