@@ -79,6 +79,10 @@ def _switches_of_models(providers: Iterable[Provider]) -> dict[int, set[bool]]:
 
 # The light
 
+#: Statuses by which a host refuses one request and may well answer others: wrong,
+#: too large, not processable.
+_REFUSED_REQUEST = (400, 413, 422)
+
 
 def _last_calls() -> Mapping[int, Mapping[str, Any]]:
     """The newest call of each provider that tells something, among the newest ones."""
@@ -88,14 +92,17 @@ def _last_calls() -> Mapping[int, Mapping[str, Any]]:
     rows: QuerySet[Any, Any] = ModelCall.objects.order_by("-id")
     rows = rows.values(*columns, "created_at", "purpose")[:NEWEST_CALLS]
     last: dict[int, Mapping[str, Any]] = {}
+    refused: dict[int, Mapping[str, Any]] = {}
     for row in rows:
         # A probe asks what a host may refuse, so its failures tell nothing.
         is_probe = row["purpose"] == ModelCall.Purpose.PROBE
         if row["status"] == "cancelled" or (is_probe and row["status"] == "failed"):
             continue
-        provider = row["model__provider_id"] or row["key__provider_id"]
-        last.setdefault(provider, row)
-    return last
+        # Nor does a request that its client wrote wrongly, unless all of them fail.
+        is_refused = row["http_status"] in _REFUSED_REQUEST
+        calls = refused if is_refused else last
+        calls.setdefault(row["model__provider_id"] or row["key__provider_id"], row)
+    return {**refused, **last}
 
 
 def _status(

@@ -168,6 +168,18 @@ def test_a_failed_probe_and_a_cancelled_call_leave_the_light(provider: Provider)
     assert light(provider)[0] == "works"
 
 
+@pytest.mark.parametrize("status", [400, 413, 422])
+def test_a_request_that_its_client_wrote_wrongly_leaves_the_light(
+    provider: Provider, status: int
+):
+    called(provider)
+    refused = {"error_code": "E_LLM_BAD_REQUEST", "http_status": status}
+    called(provider, status="failed", **refused)
+    assert light(provider)[0] == "works"
+    ModelCall.objects.filter(status="completed").delete()
+    assert light(provider)[0] == "fails"  # the host has refused all that it was sent
+
+
 def test_the_light_tells_that_a_provider_is_down(provider: Provider):
     called(provider, status="failed", error_code="E_LLM_PROVIDER_DOWN", http_status=500)
     assert "is down or overloaded" in light(provider)[1]
