@@ -7,8 +7,9 @@ const speech = globalThis.speechSynthesis;
 
 let speaking = null; // the button of what is read
 
+/** Not in a browser without voices, such as Chromium on many Linux systems. */
 export function showSpeechButtons(root) {
-  if (!speech) return;
+  if (!speech?.getVoices().length) return;
   for (const button of root.querySelectorAll("[data-speak][hidden]")) {
     button.hidden = false;
   }
@@ -16,6 +17,7 @@ export function showSpeechButtons(root) {
 
 export function readAloudOnClick() {
   if (!speech) return;
+  speech.onvoiceschanged = () => showSpeechButtons(document); // they load late
   speech.cancel(); // what the page before this one was saying
   addEventListener("pagehide", () => speech.cancel());
   document.addEventListener("click", (event) => {

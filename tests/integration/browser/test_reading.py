@@ -224,6 +224,37 @@ flowchart LR
 ```"""
 
 
+#: Voices that say nothing, and write down what they should say.
+VOICES = """
+window.said = [];
+let voices = [];
+Object.defineProperty(window, "speechSynthesis", { value: {
+  getVoices: () => voices,
+  speak: (words) => said.push(words),
+  cancel: () => {},
+}});
+window.loadVoices = () => {
+  voices = [{ name: "Ada" }];
+  speechSynthesis.onvoiceschanged();
+};
+"""
+
+
+def test_an_answer_is_read_aloud_where_the_browser_has_voices(page: Page):
+    page.add_init_script(VOICES)
+    page.reload()
+    send_message(page, "/echo One. Two.")
+    expect_end(page)
+    button = last(page).get_by_role("button", name="Read aloud")
+    expect(button).to_be_hidden()  # no voice yet
+    page.evaluate("loadVoices()")
+    button.click()
+    assert page.evaluate("said.map((words) => words.text).join(' ')") == "One. Two."
+    expect(button).to_have_attribute("aria-pressed", "true")
+    page.evaluate("said.at(-1).onend()")
+    expect(button).to_have_attribute("aria-pressed", "false")
+
+
 def test_plain_text_has_the_marks_of_lists_and_none_of_the_page(open_page: Open):
     page = open_page("/", permissions=["clipboard-read", "clipboard-write"])
     send_message(page, f"/echo {LISTS}")
