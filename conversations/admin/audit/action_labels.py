@@ -22,6 +22,7 @@ _AREAS: Mapping[str, Any] = {
     "key": _("API key"),
     "log": _("audit log"),
     "person": _("person's data"),
+    "provisioning": _("SCIM id"),
     "retention": _("retention"),
     "second_factor": _("second factor"),
     "server": _("MCP server"),
