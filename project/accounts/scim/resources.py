@@ -7,6 +7,7 @@ be a way to more rights. Source: RFC 7643, RFC 7644.
 from __future__ import annotations
 
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from typing import Any
 
@@ -53,7 +54,7 @@ _IGNORED = frozenset(
 _IGNORED_OF_GROUPS = frozenset({"id", "meta", "schemas"})
 
 
-class _Resource:
+class _Resource(ABC):
     """What users and groups share."""
 
     obj: Any
@@ -83,11 +84,13 @@ class _Resource:
                 self.change(kind, target, value)
         self.save()
 
+    @abstractmethod
     def change(self, kind: str, target: Target, value: Any) -> None:
-        raise NotImplementedError
+        """Make one change of a PATCH, without saving it. Raises SCIMException."""
 
+    @abstractmethod
     def save(self) -> None:
-        raise NotImplementedError
+        """Raises SCIMException."""
 
 
 class ScimUser(_Resource, SCIMUser):
