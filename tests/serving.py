@@ -24,7 +24,7 @@ from tests.forking import ForkedProcess
 Process = subprocess.Popen[str] | ForkedProcess
 BASE = Path(__file__).resolve().parent.parent
 PASSWORD = "tests-know-this-one"
-PATIENCE = 60  # seconds until a silent process is considered dead
+PATIENCE = 180  # seconds until a silent process is considered dead
 
 
 class ServerProcess:
