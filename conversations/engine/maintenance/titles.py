@@ -53,6 +53,16 @@ INSTRUCTIONS = (
 )
 _QUOTES = "\"'“”„‘’«»`*_#"
 _LABEL = re.compile(r"\A(?:title|titel|titre|título)\s*:\s*", re.IGNORECASE)
+#: Markdown inside a line: code, strong, struck, emphasis and links. No underscores,
+#: which are in names as well, and no stars between digits or letters.
+_MARKUP = [
+    (re.compile(r"(`+)(?! )([^`]+)\1"), r"\2"),
+    (re.compile(r"(\*\*|~~)(?=\S)(.+?)(?<=\S)\1"), r"\2"),
+    (re.compile(r"(?<![\w*])\*(?=[^\s*])([^*]+)(?<=\S)\*(?![\w*])"), r"\1"),
+    (re.compile(r"!?\[([^\[\]]+)\]\([^()\s]*\)"), r"\1"),
+]
+#: What servers without a parser of reasoning send before the answer.
+_THOUGHT, _THOUGHT_END = "<think>", "</think>"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -234,15 +244,29 @@ def save_title(untitled: Untitled, title: str) -> bool:
 
 
 def clean_title(text: str) -> str:
-    """The first line with words, without marks, control characters and characters
-    that change the writing direction; 60 characters at most."""
-    for line in text.splitlines()[:50]:
+    """The first line with words, without thoughts, Markdown, quotation marks, control
+    characters and characters that change the writing direction; 60 characters at most.
+    """
+    for line in _without_thought(text).splitlines()[:50]:
         visible = "".join(c if _is_visible(c) else " " for c in line[:500])
-        words = " ".join(visible.split()).strip(_QUOTES + " ")
+        words = " ".join(_without_markup(visible).split()).strip(_QUOTES + " ")
         words = _LABEL.sub("", words).strip(_QUOTES + " ").rstrip(_QUOTES + " .")
         if words:
             return words if len(words) <= LENGTH else _cut(words)
     return ""
+
+
+def _without_thought(text: str) -> str:
+    """Nothing is left of a thought that did not end."""
+    if not text.lstrip().startswith(_THOUGHT):
+        return text
+    return text.partition(_THOUGHT_END)[2]
+
+
+def _without_markup(line: str) -> str:
+    for markup, inner in _MARKUP:
+        line = markup.sub(inner, line)
+    return line
 
 
 def _cut(words: str) -> str:

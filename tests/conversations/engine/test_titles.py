@@ -270,6 +270,13 @@ async def test_a_server_that_stops_does_not_wait_for_a_title(
         ("a\u202eb\x1b[31mc\0", "a b [31mc"),
         ("<script>alert(1)</script>", "<script>alert(1)</script>"),
         ("「巴黎的河流」", "「巴黎的河流」"),
+        ("## Choosing a **bicycle** for `work`", "Choosing a bicycle for work"),
+        ("A *light* ~~heavy~~ **very *fine* bike**", "A light heavy very fine bike"),
+        ("See [the manual](https://a.example/b)", "See the manual"),
+        ("2 * 3 * 4 and 2*3*4 and a ** b ** c", "2 * 3 * 4 and 2*3*4 and a ** b ** c"),
+        ("Fix __init__ and snake_case_names", "Fix __init__ and snake_case_names"),
+        ("<think>\nThe user asks.\n\n</think>\n\n**Rivers**", "Rivers"),
+        ("<think>\nThe user asks", ""),
         ("", ""),
     ],
 )
@@ -281,3 +288,5 @@ def test_a_long_title_is_cut_at_a_word():
     assert len(clean_title("word " * 100)) <= LENGTH
     assert clean_title("word " * 100).endswith("word…")
     assert len(clean_title("x" * 10_000)) == LENGTH
+    for mark in ("*", "`", "**", "[", "~~", "*a ", "`a "):
+        assert len(clean_title(f"a {mark * 20_000}")) <= LENGTH
