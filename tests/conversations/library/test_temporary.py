@@ -11,7 +11,14 @@ from django.urls import reverse
 from django.utils import timezone
 
 from conversations.engine.maintenance.retention import erase_temporary
-from conversations.models import Conversation, Item, SignedInSession, Turn
+from conversations.models import (
+    Conversation,
+    Item,
+    Participant,
+    ShareLink,
+    SignedInSession,
+    Turn,
+)
 from conversations.models.search_document import SearchDocument
 from conversations.search.index import index_pending
 from conversations.search.results import find_conversations
@@ -40,6 +47,28 @@ def hush(web: Client) -> Conversation:
 def test_its_page_says_so(web: Client, hush: Conversation):
     assert "Temporary chat" in read(web.get(page_of(hush)))
     assert 'name="temporary"' not in web.get(page_of(hush)).content.decode()
+
+
+@pytest.mark.parametrize(
+    ("page", "body"),
+    [
+        ("share", {"audience": "signed_in", "kind": "snapshot"}),
+        ("people", {"name": "grace", "role": "viewer"}),
+    ],
+)
+def test_it_is_shared_with_nobody(
+    web: Client, hush: Conversation, page: str, body: dict[str, str]
+):
+    address = reverse(page, args=[hush.pk])
+    assert address not in web.get(page_of(hush)).content.decode()
+    assert "temporary chat cannot be shared" in read(web.get(address))
+    assert web.post(address, body).status_code == 400
+    path = {"share": "shares", "people": "participants"}[page]
+    rest = f"/api/conversations/{hush.pk}/{path}/"
+    answer = web.post(rest, body, content_type="application/json")
+    assert answer.status_code == 400
+    assert not ShareLink.objects.exists()
+    assert not Participant.objects.exists()
 
 
 @pytest.mark.parametrize("is_indexed", [True, False])
