@@ -13,6 +13,7 @@ from project.environment.added_apps import (
 from project.environment.address import Address
 from project.environment.file_storage import read_file_storage
 from project.environment.locations import find_locations
+from project.environment.log_settings import log_settings
 from project.environment.monitoring import read_monitoring, read_tracing
 from project.environment.provider_accounts import read_accounts, read_disabled_providers
 from project.environment.scaled import channel_layer, is_postgres
@@ -124,24 +125,18 @@ IS_SCALED = is_postgres(env.text("DATABASE_URL", ""))
 REDIS_URL = env.redis("REDIS_URL")
 CHANNEL_LAYERS = {"default": channel_layer(REDIS_URL, is_scaled=IS_SCALED)}
 if IS_SCALED:
-    # Creates the job tables, which only the scaled delivery uses.
+    # For its table of periodic jobs (conversations/engine/maintenance/schedule.py).
     INSTALLED_APPS += ["procrastinate.contrib.django"]
-    PROCRASTINATE_AUTODISCOVER_MODULE_NAME = ""
-    PROCRASTINATE_IMPORT_PATHS = ["conversations.engine.redis.jobs"]
+    PROCRASTINATE_AUTODISCOVER_MODULE_NAME = ""  # there are no tasks to find
 
+_DJANGO_VALIDATORS = "django.contrib.auth.password_validation"
 AUTH_PASSWORD_VALIDATORS = [
-    {"NAME": f"django.contrib.auth.password_validation.{name}"}
-    for name in (
-        "UserAttributeSimilarityValidator",
-        "MinimumLengthValidator",
-        "CommonPasswordValidator",
-    )
-]
-AUTH_PASSWORD_VALIDATORS += [
-    {"NAME": "project.accounts.service_words_validator.ServiceWordsValidator"}
-]
-AUTH_PASSWORD_VALIDATORS += [
-    {"NAME": "project.accounts.models.password_change.ChangeRecorder"}  # accepts all
+    {"NAME": f"{_DJANGO_VALIDATORS}.UserAttributeSimilarityValidator"},
+    {"NAME": f"{_DJANGO_VALIDATORS}.MinimumLengthValidator"},
+    {"NAME": f"{_DJANGO_VALIDATORS}.CommonPasswordValidator"},
+    {"NAME": "project.accounts.service_words_validator.ServiceWordsValidator"},
+    # Accepts every password: it records changes.
+    {"NAME": "project.accounts.models.password_change.ChangeRecorder"},
 ]
 AUTHENTICATION_BACKENDS = [
     "axes.backends.AxesStandaloneBackend",
@@ -165,8 +160,9 @@ SESSION_COOKIE_AGE = SESSION_HOURS * 3600
 SESSION_IDLE_MINUTES = env.idle_minutes("SESSION_IDLE_MINUTES")
 #: Seconds for which a sign-in, or a proof asked for, allows dangerous acts.
 REAUTHENTICATE_AFTER = env.count("REAUTHENTICATE_AFTER", 900)
-#: Whether staff need a second factor before the admin opens.
+#: Whether everybody needs a second factor.
 SECOND_FACTOR_FOR_ALL = env.flag("SECOND_FACTOR_FOR_ALL", False)
+#: Whether staff need one before the admin opens.
 STAFF_SECOND_FACTOR = env.flag("STAFF_SECOND_FACTOR", False)
 
 ACCOUNT_ADAPTER = "project.accounts.adapters.account.AccountAdapter"
@@ -231,6 +227,8 @@ else:
 EMAIL_TIMEOUT = 10  # seconds
 DEFAULT_FROM_EMAIL = SERVER_EMAIL = env.text("MAIL_FROM", "parley@localhost")
 
+# Languages and time
+
 LANGUAGE_CODE = "en"
 LANGUAGES = [  # each named in itself, so that everybody finds their own
     ("en", "English"),
@@ -243,6 +241,8 @@ LOCALE_PATHS = [LOCATIONS.project / "locale"]
 TIME_ZONE = env.time_zone("TIME_ZONE", "UTC")
 USE_TZ = True
 
+# Files
+
 STATIC_URL = "static/"
 STATICFILES_DIRS = [LOCATIONS.files / "static"]
 WHITENOISE_USE_FINDERS = True  # makes collectstatic unnecessary
@@ -251,8 +251,8 @@ STORAGES = {
     "default": read_file_storage(env),  # of uploaded files
     "staticfiles": {"BACKEND": "django.contrib.staticfiles.storage.StaticFilesStorage"},
 }
-CLAMD_ADDRESS = env.scanner("CLAMD_ADDRESS")
-ISOLATED_HIDDEN_PATHS = [DATA, LOCATIONS.base / ".env"]
+CLAMD_ADDRESS = env.scanner("CLAMD_ADDRESS")  # of the virus scanner
+ISOLATED_HIDDEN_PATHS = [DATA, LOCATIONS.base / ".env"]  # from isolated tools
 
 # Safety
 
@@ -448,10 +448,10 @@ UPLOAD_QUOTA = env.count("UPLOAD_QUOTA", 1_000_000_000)  # bytes of all files of
 MAX_WEBSOCKET_MESSAGE = 6 * MAX_INPUT_SIZE
 DAPHNE_WEBSOCKET_MAX_MESSAGE_SIZE = MAX_WEBSOCKET_MESSAGE
 DAPHNE_WEBSOCKET_MAX_FRAME_SIZE = MAX_WEBSOCKET_MESSAGE
-# Limits per minute for a signed-in user; 0: no limit. Access tokens have their own.
-#: Open WebSockets and streams in each process; 0: any number.
+#: Open WebSockets and streams of a user, and of a token, in each process; 0: no limit.
 USER_CONNECTIONS = env.limit("USER_CONNECTIONS", 200)
 TOKEN_CONNECTIONS = env.limit("TOKEN_CONNECTIONS", 1000)
+# Limits per minute for a signed-in user; 0: no limit. Access tokens have their own.
 USER_REQUESTS_PER_MINUTE = env.limit("USER_REQUESTS_PER_MINUTE", 600)
 USER_TOKENS_PER_MINUTE = env.limit("USER_TOKENS_PER_MINUTE", 2_000_000)
 USER_BYTES_PER_MINUTE = env.limit("USER_BYTES_PER_MINUTE", 200_000_000)
@@ -461,7 +461,7 @@ SHARE_LINKS = env.choice(
 )
 DELETED_RETENTION_DAYS = env.days("DELETED_RETENTION_DAYS", 30)  # 0: never delete
 RETENTION_DAYS = env.days("RETENTION_DAYS", 0)  # of model and tool calls; 0: no limit
-# Requests and responses of providers whose rows say so, for staff.
+#: Of stored requests to providers and their responses, for staff.
 EXCHANGE_RETENTION_DAYS = env.days("EXCHANGE_RETENTION_DAYS", 7)  # 0: no limit
 EXCHANGE_MAX_SIZE = env.count("EXCHANGE_MAX_SIZE", 262_144)  # bytes of each body
 SHOW_COSTS = env.flag("SHOW_COSTS", True)  # to users, beside their answers
@@ -472,39 +472,9 @@ MONITORING = read_monitoring(env)
 #: Whether traces are sent; the SDK of OpenTelemetry reads its variables itself.
 TRACING = read_tracing(env)
 
-# Logging: one line an event, never a key, a prompt or a body
+# Logging
 
 LOG_LEVEL = env.choice("LOG_LEVEL", "INFO", ["DEBUG", "INFO", "WARNING", "ERROR"])
 LOG_FORMAT = env.choice("LOG_FORMAT", "line", ["line", "json"])
-LOGGING = {
-    "version": 1,
-    "disable_existing_loggers": False,
-    "formatters": {
-        "line": {"format": "{asctime} {levelname} {name} {message}", "style": "{"},
-        "json": {"()": "project.startup.json_log.JsonFormatter"},
-    },
-    "filters": {
-        "tracebacks": {"()": "project.startup.log_filter.TracebackFilter"},
-        "tokens": {"()": "project.startup.log_filter.AddressTokenFilter"},
-    },
-    "handlers": {
-        "stderr": {
-            "class": "logging.StreamHandler",
-            "formatter": LOG_FORMAT,
-            "filters": ["tracebacks"],
-        },
-        "audit": {
-            "class": "conversations.audit.syslog.AuditSysLogHandler",
-            "address": AUDIT_SYSLOG,
-        },
-    },
-    "root": {"handlers": ["stderr"], "level": "WARNING"},
-    "loggers": {
-        name: {"level": LOG_LEVEL}
-        for name in ("llm", "tools", "conversations", "project")
-    }
-    # axes masks user names; conversations/access/sign_in_attempts.py logs them.
-    | {"axes": {"level": "ERROR"}, "django.request": {"filters": ["tokens"]}}
-    | {"audit.stream": {"level": "INFO", "handlers": ["audit"], "propagate": False}},
-}
+LOGGING = log_settings(level=LOG_LEVEL, format=LOG_FORMAT, audit_address=AUDIT_SYSLOG)
 ACCESS_LOG = env.flag("ACCESS_LOG", False)
