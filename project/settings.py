@@ -194,7 +194,7 @@ SCIM_SERVICE_PROVIDER = {
     "BASE_LOCATION_GETTER": "project.accounts.scim.lookups.base_location",
     "GET_QUERYSET_POST_PROCESSOR_GETTER": "project.accounts.scim.lookups.filter_lists",
     "GET_OBJECT_POST_PROCESSOR_GETTER": "project.accounts.scim.lookups.filter_row",
-    "SERVICE_PROVIDER_CONFIG_MODEL": "project.accounts.scim.service.ServiceConfig",
+    "SERVICE_PROVIDER_CONFIG_MODEL": "project.accounts.scim.capabilities.ServiceConfig",
     "AUTH_CHECK_MIDDLEWARE": "project.accounts.scim.authentication.ScimAccess",
     "AUTHENTICATION_SCHEMES": [
         {

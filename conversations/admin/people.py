@@ -14,7 +14,7 @@ from django.http import HttpRequest
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
-from conversations.access.policy.last_groups import list_opened
+from conversations.access.policy.group_restrictions import list_rows_opened_without
 from conversations.admin.actions.people import PeopleActionsMixin
 from conversations.admin.conversation_content import ConversationContentAdmin
 from conversations.admin.least_privilege import LeastPrivilegeMixin
@@ -54,9 +54,10 @@ def _without_password(names: Any) -> Iterator[Any]:
 @admin.register(Group)
 class RightsGroupAdmin(ProvenActsMixin, LeastPrivilegeMixin, GroupAdmin):
     def get_deleted_objects(self, objs: Any, request: HttpRequest) -> Any:
-        """Protected is what would be open to everybody without the groups."""
+        """As Django's. Also protected is what would be open to everybody without the
+        groups."""
         rows, counts, lacking, protected = super().get_deleted_objects(objs, request)
-        opened = [_describe_opened(row) for row in list_opened(list(objs))]
+        opened = [_describe_opened(row) for row in list_rows_opened_without(list(objs))]
         return rows, counts, lacking, [*protected, *opened]
 
 

@@ -19,7 +19,7 @@ from conversations.models.access_token import AccessToken, Scope
 from llm.errors import LLMError
 
 MAX_BODY = 1_000_000  # bytes
-MAX_ROWS = 500  # of a page; a program asks for the next
+MAX_ROWS = 500  # of a page; programs request the next one
 
 
 class ScimAccess:
@@ -67,13 +67,12 @@ def _check_key(request: HttpRequest, key: str | None) -> None:
 
 
 def _bound_page(request: Any) -> None:
-    """A start below 1 is 1, a negative count is 0: RFC 7644, section 3.4.2.4."""
+    """A start below 1 counts as 1, a negative count as 0: RFC 7644, section 3.4.2.4."""
     page = request.GET.copy()
-    for name, low, high in (("startIndex", 1, None), ("count", 0, MAX_ROWS)):
+    for name, least, most in (("startIndex", 1, 10**9), ("count", 0, MAX_ROWS)):
         text = page.get(name, "")
         if re.fullmatch(r"-?[0-9]{1,9}", text):
-            number = max(low, int(text))
-            page[name] = str(number if high is None else min(number, high))
+            page[name] = str(min(max(least, int(text)), most))
     request.GET = page
 
 

@@ -23,14 +23,17 @@ _CORE = "urn:ietf:params:scim:schemas:core:2.0:"
 
 
 class _Columns:
-    """The column of an attribute, whose name compares without its case."""
+    """Columns by the names of attributes, which compare without their case.
+
+    django-scim2 only calls `get`, with a path that its parser has made.
+    """
 
     def __init__(self, columns: dict[str, str]) -> None:
         self._columns = columns
 
     def get(self, path: Any) -> str:
-        """Raises BadRequestError: django-scim2 would leave out the condition, and so
-        find more than what was searched."""
+        """Raises BadRequestError for an attribute without a column: with None
+        django-scim2 would leave out the condition, and find more than was searched."""
         names = [path.attr_name, *([path.sub_attr] if path.sub_attr else [])]
         column = self._columns.get(".".join(map(str, names)).lower())
         if column is None or not str(path.uri or _CORE).startswith(_CORE):
@@ -70,7 +73,7 @@ class UserFilter(_BoundedQuery):
             "emails.value": "auth_user.email",
             "emails.type": "'work'",
             "emails.primary": "'TRUE'",
-            # As text, for so the filter's value comes.
+            # As text, because django-scim2 compares it with text.
             "active": "CASE WHEN auth_user.is_active THEN 'TRUE' ELSE 'FALSE' END",
         }
     )
@@ -123,7 +126,7 @@ def base_location(request: Any = None, *_: Any, **__: Any) -> str:
 
 
 def find_members(value: Any) -> list[User]:
-    """Raises BadRequestError: also for unknown users, and for closed accounts."""
+    """Raises BadRequestError, also for unknown users and closed accounts."""
     texts = read_members(value)
     users = list(without_deleted(None, _users_of(texts)))
     if len(users) != len(texts):
@@ -133,8 +136,8 @@ def find_members(value: Any) -> list[User]:
     return users
 
 
-def find_present(value: Any) -> list[User]:
-    """Who is gone already needs no removal."""
+def find_remaining_members(value: Any) -> list[User]:
+    """The users who still exist: the others need no removal. Raises BadRequestError."""
     return list(_users_of(read_members(value)))
 
 

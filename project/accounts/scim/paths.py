@@ -16,17 +16,18 @@ from django_scim import exceptions
 _CORE = re.compile(r"urn:ietf:params:scim:schemas:core:2\.0:(?:user|group):", re.I)
 _NAME = r"[a-z$][\w$-]*"
 _PATH = re.compile(
-    rf"(?P<name>{_NAME})(?:\[(?P<condition>[^\[\]]*)\])?(?:\.(?P<part>{_NAME}))?", re.I
+    rf"(?P<name>{_NAME})(?:\[(?P<condition>[^\[\]]*)\])?(?:\.(?P<sub>{_NAME}))?", re.I
 )
 _CLAUSE = re.compile(r'([a-z]+)\s+eq\s+"?([^"\s]*)"?', re.I)
 
 
 @dataclass(frozen=True)
 class Target:
-    """An attribute's name and part, in lower case, and the condition in brackets."""
+    """An attribute and its sub-attribute, in lower case, and the condition in
+    brackets."""
 
     name: str
-    part: str = ""
+    sub_attribute: str = ""
     condition: str = ""
 
     @property
@@ -64,15 +65,15 @@ def _read_path(path: str) -> Target:
         )
     return Target(
         name=found["name"].lower(),
-        part=(found["part"] or "").lower(),
+        sub_attribute=(found["sub"] or "").lower(),
         condition=found["condition"] or "",
     )
 
 
 def _expand(target: Target, value: Any) -> Iterator[tuple[Target, Any]]:
-    """A whole `name` is each of its parts, as Okta sends it."""
-    if target.name == "name" and not target.part and isinstance(value, dict):
-        for part, each in value.items():
-            yield replace(target, part=part.lower()), each
+    """An operation on a whole `name`, as Okta sends it, acts on each part of it."""
+    if target.name == "name" and not target.sub_attribute and isinstance(value, dict):
+        for name, each in value.items():
+            yield replace(target, sub_attribute=name.lower()), each
     else:
         yield target, value

@@ -18,12 +18,12 @@ from django_scim import exceptions
 from django_scim.adapters import SCIMGroup, SCIMUser
 
 from conversations.access.account_deletion import LastSuperuser, close_account
-from conversations.access.policy.last_groups import list_opened
+from conversations.access.policy.group_restrictions import list_rows_opened_without
 from conversations.access.sessions import end_others
 from project.accounts.models import ScimResource
 from project.accounts.scim.lookups import (
     find_members,
-    find_present,
+    find_remaining_members,
     without_deleted,
 )
 from project.accounts.scim.paths import Target, list_targets
@@ -41,8 +41,8 @@ MAX_EXTERNAL_ID = 254  # characters, as the column
 _MEMBER = re.compile(r'\s*value\s+eq\s+"([^"]*)"\s*', re.IGNORECASE)
 _OPERATIONS = ("add", "replace", "remove")
 _NAMES = {"givenname": "first_name", "familyname": "last_name"}
-#: Attributes of the standard that are accepted and not stored, since programs send them
-#: with others, and would fail as a whole: RFC 7643, sections 3.1, 4.1 and 4.2.
+#: Attributes of the standard that are accepted and not stored (RFC 7643, sections 3.1,
+#: 4.1 and 4.2). Programs send them together with others, and a refusal is for all.
 _IGNORED = frozenset(
     (
         *("addresses", "displayname", "entitlements", "id", "ims", "locale", "meta"),
@@ -126,10 +126,10 @@ class ScimUser(_Resource, SCIMUser):
     def parse_emails(self, value: Any) -> None:
         if isinstance(value, str) and value:  # emails[type eq "work"].value
             value = [{"value": value, "primary": True}]
-        each = value if isinstance(value, list) else [value] if value else []
-        if not all(
-            isinstance(e, dict) and isinstance(e.get("value"), str) for e in each
-        ):
+        emails = value or []
+        if not isinstance(emails, list):
+            emails = [emails]
+        if not all(map(_has_address, emails)):
             raise exceptions.BadRequestError(
                 "emails: write a list of {value: address}.", scim_type="invalidValue"
             )
@@ -143,8 +143,12 @@ class ScimUser(_Resource, SCIMUser):
                 self.obj.is_active = read_boolean(value)
             case "username":
                 self.obj.username = read_text(target, value)
-            case "name" if target.part in _NAMES:
-                setattr(self.obj, _NAMES[target.part], read_text(target, value) or "")
+            case "name" if target.sub_attribute in _NAMES:
+                setattr(
+                    self.obj,
+                    _NAMES[target.sub_attribute],
+                    read_text(target, value) or "",
+                )
             case "externalid":
                 self.obj.scim_external_id = read_text(target, value) or ""
             case "emails":
@@ -154,7 +158,7 @@ class ScimUser(_Resource, SCIMUser):
 
     def _change_email(self, kind: str, target: Target, value: Any) -> None:
         """An account has one address: the one for work."""
-        if target.part not in ("", "value") or not self._is_address(target):
+        if target.sub_attribute not in ("", "value") or not self._is_address(target):
             return
         if kind != "remove" and value:
             self.parse_emails(value)
@@ -162,6 +166,7 @@ class ScimUser(_Resource, SCIMUser):
             self.obj.email = ""
 
     def _is_address(self, target: Target) -> bool:
+        """Whether the account's address meets the condition in brackets, if any."""
         wanted = {"type": "work", "value": self.obj.email.lower()}
         return all(
             value.lower() == wanted.get(name, value.lower())
@@ -174,7 +179,8 @@ class ScimUser(_Resource, SCIMUser):
         _check_changeable(self.obj)
         if not self.obj.pk:
             self.obj.set_unusable_password()
-        for name in ("first_name", "last_name"):  # null is none: RFC 7643, section 2.5
+        # In a request null means unset (RFC 7643, section 2.5), in the row "" does.
+        for name in ("first_name", "last_name"):
             if getattr(self.obj, name) is None:
                 setattr(self.obj, name, "")
         _clean(self.obj)
@@ -230,7 +236,7 @@ class ScimGroup(_Resource, SCIMGroup):
 
     def delete(self) -> None:
         self._check_changeable()
-        if opened := list_opened([self.obj]):
+        if opened := list_rows_opened_without([self.obj]):
             names = ", ".join(str(row) for row in opened[:5])
             raise exceptions.SCIMException(
                 f"Everybody could use this without the group: {names}", status=409
@@ -254,9 +260,9 @@ class ScimGroup(_Resource, SCIMGroup):
     def _change_members(self, kind: str, target: Target, value: Any) -> None:
         """Raises BadRequestError: a condition that is not understood must not count as
         all members."""
-        if target.condition or target.part:
+        if target.condition or target.sub_attribute:
             named = _MEMBER.fullmatch(target.condition)
-            if kind != "remove" or target.part or not named:
+            if kind != "remove" or target.sub_attribute or not named:
                 raise exceptions.BadRequestError(
                     'members: only members[value eq "…"] can be removed.',
                     scim_type="invalidFilter",
@@ -269,7 +275,7 @@ class ScimGroup(_Resource, SCIMGroup):
         elif value is None:
             self._set_members([])
         else:
-            self._remove(find_present(value))
+            self._remove(find_remaining_members(value))
 
     # By each user's own relation, so that the audit log names whom a change concerns.
 
@@ -305,9 +311,13 @@ def _check_changeable(user: User) -> None:
         raise _forbidden("SCIM does not change accounts of staff.")
 
 
+def _has_address(email: Any) -> bool:
+    return isinstance(email, dict) and isinstance(email.get("value"), str)
+
+
 def _check_name(user: User) -> None:
-    """Raises IntegrityError: names of SCIM are the same in any case, and a program
-    that finds two accounts by one name stops (RFC 7643, section 4.1.1)."""
+    """Raises IntegrityError. SCIM compares names without their case (RFC 7643, section
+    4.1.1), and a program that finds two accounts by one name stops."""
     others = User.objects.exclude(pk=user.pk)
     unchanged = User.objects.filter(pk=user.pk, username=user.username)
     if others.filter(username__iexact=user.username).exists() and not unchanged:

@@ -1,4 +1,4 @@
-"""What the values of requests may be; a wrong one is an error 400."""
+"""Checks of the values in SCIM requests: a wrong one is answered with 400."""
 
 from __future__ import annotations
 
@@ -12,11 +12,13 @@ _BOOLEANS = {"true": True, "false": False}  # as Entra ID writes them
 
 
 def check_mapping(value: Any) -> None:
+    """Raises BadRequestError."""
     if not isinstance(value, dict):
         raise exceptions.BadRequestError("Write an object.")
 
 
 def check_texts(values: dict[str, Any], *names: str) -> None:
+    """Raises BadRequestError."""
     for name in names:
         read_text(Target(name), values.get(name))
 
@@ -41,7 +43,9 @@ def read_boolean(value: Any) -> bool:
 
 
 def with_active(values: dict[str, Any]) -> dict[str, Any]:
-    if values.get("active") is None:  # null is none: RFC 7643, section 2.5
+    """`values` with `active` as a boolean, and without it if it is null, which means
+    unset (RFC 7643, section 2.5). Raises BadRequestError."""
+    if values.get("active") is None:
         return {key: values[key] for key in values if key != "active"}
     return {**values, "active": read_boolean(values["active"])}
 

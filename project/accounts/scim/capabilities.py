@@ -1,4 +1,4 @@
-"""What the SCIM service says that it can do."""
+"""What the SCIM service supports, as its document for clients says."""
 
 from __future__ import annotations
 
