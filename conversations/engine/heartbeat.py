@@ -13,7 +13,7 @@ from conversations.engine.dispatcher import Dispatcher
 from conversations.engine.lease_store import Snapshot
 from conversations.engine.process.engine_tasks import EngineTasks
 from conversations.engine.runs.run import Run
-from conversations.engine.runs.snapshots import ROW, SnapshotBudget
+from conversations.engine.runs.snapshots import ROW_COST, SnapshotBudget
 from llm.db.outages import UNREACHABLE
 
 
@@ -51,8 +51,8 @@ class Heartbeat:
                 run.state.cancel()
 
     def _take_snapshots(self, runs: Sequence[Run]) -> dict[Claim, Snapshot | None]:
-        """The snapshots to store with the leases, those of runs first whose last one is
-        the oldest. Large ones get tasks of their own, so that they delay no lease."""
+        """The snapshots to store with the leases, first of the runs whose last one is
+        oldest. Long ones get a task of their own, so that they delay no lease."""
         beats: dict[Claim, Snapshot | None] = {}
         left = self._budget.characters
         for run in sorted(runs, key=lambda run: run.snapshots.taken_at):
@@ -93,5 +93,6 @@ class Heartbeat:
 
 
 def _cost(snapshot: Snapshot | None) -> int:
-    """Of storing it with the leases, in characters."""
-    return 0 if snapshot is None or snapshot.is_long else snapshot.length + ROW
+    """What storing the snapshot with the leases costs, in characters. Long ones are
+    stored separately."""
+    return 0 if snapshot is None or snapshot.is_long else snapshot.length + ROW_COST

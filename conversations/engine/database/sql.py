@@ -326,8 +326,8 @@ _BEATS = {
         %s::jsonb[]) AS v(turn, epoch, partial, sequence, claims, response)""",
 }
 _NEWER = "v.sequence > COALESCE(t.last_sequence, -1)"
-#: An array is made once. With `t.id IN (SELECT …)` PostgreSQL, which expects few rows,
-#: looks through all of them for each turn: seconds for five hundred.
+#: The array is computed once. For `t.id IN (SELECT …)` PostgreSQL, which expects few
+#: rows, searches the selected ones anew for each turn: seconds for five hundred turns.
 _FREE = """
 AND t.id = ANY(ARRAY(SELECT f.id FROM conversations_turn f WHERE f.id = ANY(%s::text[])
     FOR NO KEY UPDATE SKIP LOCKED))

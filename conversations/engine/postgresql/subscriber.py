@@ -66,8 +66,8 @@ class PostgresSubscriber(LogSubscriber):
                 self.request_read([turn_id])
 
     async def _pause(self) -> None:
-        """Wait, unless a turn gets its first subscriber: its log is read at once. A
-        short turn might end meanwhile, and its rows do not have its progress."""
+        """Wait before the next read. A turn's first subscriber ends the wait: a short
+        turn might end meanwhile, and its rows do not have its progress."""
         with suppress(TimeoutError):
             async with asyncio.timeout(PAUSE):
                 await self._has_new_turn.wait()

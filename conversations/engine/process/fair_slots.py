@@ -8,7 +8,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Hashable
 
-#: Weight of the newest interval in the mean time between two that were served.
+#: Weight of the newest interval in the mean interval.
 _NEWEST = 0.1
 
 
@@ -22,7 +22,7 @@ class FairSlots:
         self._free = count
         self._clock = clock
         self._interval = 0.0  # mean seconds between two waiters that were served
-        self._served_at: float | None = None  # None: nothing waits any more
+        self._served_at: float | None = None  # None: the queue is empty
         #: By owner; the next owner is the first key.
         self._waiting: dict[Hashable, deque[_Waiter]] = {}
 
@@ -82,8 +82,9 @@ class FairSlots:
 
     def _note_served(self, waiter: _Waiter) -> None:
         now = self._clock()
-        # One that waited alone counts too: after a stall of the database, overload
-        # protection admits no two waiters that would show that it is over.
+        # A waiter with none before it counts, too. After a stall of the database,
+        # overload protection lets only one wait at a time: only its short wait shows
+        # that the stall is over.
         began = waiter.since if self._served_at is None else self._served_at
         weight = _NEWEST if self._interval else 1
         self._interval += weight * (now - began - self._interval)

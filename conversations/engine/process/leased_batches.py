@@ -51,13 +51,12 @@ class BatchStore(ABC):
     """
 
     batch_model: ClassVar[type[Any]]
-    rows_field: ClassVar[str]  # of the batch: its rows
-    batch_field: ClassVar[str]  # of a row: its batch
+    rows_field: ClassVar[str]  # the batch's field with its rows
+    batch_field: ClassVar[str]  # the row's field with its batch
     order: ClassVar[Sequence[str]] = ("pk",)  # of the rows
-    related: ClassVar[Sequence[str]] = ()  # that are read with the batch
-    spent: ClassVar[Sequence[str]] = (
-        "cost",
-    )  # fields that are stored of a row given back
+    related: ClassVar[Sequence[str]] = ()  # what is read with the batch
+    #: Fields of a row that are stored when it is given back.
+    spent: ClassVar[Sequence[str]] = ("cost",)
 
     def find_due(self) -> int | None:
         """A batch that no process works on."""
@@ -113,14 +112,14 @@ class BatchStore(ABC):
         return {}
 
     def is_cancel_requested(self, batch_id: int) -> bool:
-        """True also of one that was deleted."""
+        """True also for a batch that was deleted."""
         others = self.batch_model.objects.filter(pk=batch_id, cancel_requested=False)
         return not others.exists()
 
     @transaction.atomic
     def give_back(self, row: Any) -> None:
-        """Let another process begin the row at once; it does not count as lost. What
-        its calls have cost does."""
+        """Let another process begin the row at once. The attempt does not count, but
+        what its calls have cost does."""
         if not self._is_deleted(row):
             row.attempts -= 1
             row.save(update_fields=["attempts", *self.spent])
@@ -138,7 +137,8 @@ class BatchStore(ABC):
             row.save(force_update=True)
 
     def _is_deleted(self, row: Any) -> bool:
-        """Rows are erased with their turns, also while they are worked on."""
+        """A row is erased with its turn, even while a process works on it. One that
+        exists is locked until the transaction ends."""
         rows = type(row).objects.select_for_update().filter(pk=row.pk)
         return not rows.exists()
 

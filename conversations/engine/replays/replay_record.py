@@ -83,9 +83,9 @@ class ReplayRecord:
         return min(total, MOST)
 
     def add_cost(self, row: Any) -> None:
-        """Add the cost to that of earlier calls of a replayed turn or an evaluation's
-        answer. The sum is unknown (None) once a part of it is. Call it before the new
-        calls are counted in `row.model_calls`."""
+        """Add the cost of these calls to `row`, a replayed turn or an evaluation's
+        answer. The sum is unknown (None) once a part of it is. Call this before
+        `row.model_calls` counts the new calls: without earlier ones None means zero."""
         completed = ModelCall.Status.COMPLETED
         is_unknown = row.cost is None and row.model_calls > 0
         if is_unknown or any(

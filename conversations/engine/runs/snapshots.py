@@ -15,8 +15,9 @@ PACE = 1_000_000
 LONGEST = 16_000_000  # ... and none beyond this length
 LONG = 100_000  # characters; a longer snapshot is written separately
 
-SHARE = 0.25  # seconds of a heartbeat in which its snapshots shall be stored
-ROW = 500  # characters; as much as storing a row costs beside its text
+STORING_TIME = 0.25  # seconds that the snapshots of one heartbeat should take
+#: Characters. Storing a row takes as long as this much text, in addition to its text.
+ROW_COST = 500
 FIRST_BUDGET = 400_000  # characters
 MAX_BUDGET = 100_000_000
 GROWTH = 1.25  # of the budget, after a heartbeat that was quick enough
@@ -34,9 +35,9 @@ class SnapshotBudget:
         self.characters = FIRST_BUDGET
 
     def adjust(self, stored: int, seconds: float) -> None:
-        """`stored` characters have just taken this long."""
-        if seconds > SHARE:
-            self.characters = max(LONG, int(stored * SHARE / seconds))
+        """Storing this many characters took this many seconds."""
+        if seconds > STORING_TIME:
+            self.characters = max(LONG, int(stored * STORING_TIME / seconds))
         else:
             self.characters = min(MAX_BUDGET, int(self.characters * GROWTH))
 
@@ -48,7 +49,7 @@ class Snapshots:
     state: RunState
     is_long: bool = False  # the last one was long
     taken_at: float = 0.0  # time of the last one, by the monotonic clock
-    _taken_events: int = 0  # number of events published at the last one
+    _taken_events: int = 0  # number of events that were published then
     _due: float = 0.0  # when the next one may be taken
     _stored_pending: ProviderResponse | None = None  # as in the last one
 

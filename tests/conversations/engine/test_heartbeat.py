@@ -11,7 +11,7 @@ from conversations.engine.claim_store import Claim
 from conversations.engine.heartbeat import Heartbeat
 from conversations.engine.lease_store import HeartbeatResult, Snapshot
 from conversations.engine.runs import snapshots as taking
-from conversations.engine.runs.snapshots import LONG, SHARE, Snapshots
+from conversations.engine.runs.snapshots import LONG, STORING_TIME, Snapshots
 from conversations.engine.runs.state import RunState
 from llm.wire.deltas import TextDelta
 
@@ -86,7 +86,7 @@ async def test_on_a_slow_database_every_beat_renews_all_leases_in_time(monkeypat
     database, runs = await beat_often(monkeypatch, seconds, 40)
     assert all(len(beats) == RUNS for beats in database.beats)
     least = seconds * LONG / 1_000  # so many characters are stored on any database
-    assert all(took < 2 * max(SHARE, least) for took in database.lengths[1:])
+    assert all(took < 2 * max(STORING_TIME, least) for took in database.lengths[1:])
     stored = [{claim for claim, each in b.items() if each} for b in database.beats]
     assert set().union(*stored) == {run.claim for run in runs}  # each had its turn
 
