@@ -88,8 +88,8 @@ def route_of(model: LanguageModel, *, user: Any = None) -> Route:
     audience, rows = _keys_for(provider, user)
     pool = key_pool.fill(provider, rows, audience)
     keys = pool.sort_keys(model.name, time.time())
-    # A host that needs no key is called without one only if it has none here. If all
-    # that it has are disabled, drained or expired, it is not called, as other hosts.
+    # A host that needs no key is called without one only if no key is stored for it. If
+    # all stored keys are disabled, drained or expired, it is not called.
     if not keys and (rows or _host_of(provider).needs_key):
         raise key_pool.no_active_key(provider.name)
     unreadable: InvalidKey | None = None

@@ -46,7 +46,7 @@ class Load:
 
     @property
     def chunks(self) -> int:
-        """Of an answer, which lasts until the window is over."""
+        """Number of an answer's chunks: it lasts until the window is over."""
         return round((self.begin + SETTLE + WINDOW + TAIL) * self.pace)
 
     @property
@@ -90,7 +90,7 @@ def main() -> None:
 
 
 def _raise_open_file_limit() -> None:
-    """For the client and the provider, which inherit it."""
+    """The client and the provider inherit the limit."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
@@ -187,7 +187,7 @@ def _cpu(deployment: Deployment, servers: Servers) -> Figures:
 
 
 def _backends(servers: Servers) -> Sequence[int]:
-    """Process ids of PostgreSQL's, without the one that asks."""
+    """Ids of PostgreSQL's processes, without the one that runs this query."""
     with psycopg.connect(servers.database.url) as rows:
         query = "SELECT pid FROM pg_stat_activity WHERE pid <> pg_backend_pid()"
         return [pid for (pid,) in rows.execute(query)]

@@ -65,8 +65,9 @@ def restore_proofs(items: Sequence[Item], raw_input: Any, user_id: int) -> list[
     restored = list(items)
     if len(texts) != len(indexes):
         return restored  # the proofs cannot be matched with the items
-    seals: dict[str, Sealed] = {}  # by the id of their reasoning item
-    positions: dict[str, tuple[str, int]] = {}  # answer and position in it, by the same
+    # By the id of the reasoning item: its seal, and its answer and position there.
+    seals: dict[str, Sealed] = {}
+    positions: dict[str, tuple[str, int]] = {}
     for index, text in zip(indexes, texts, strict=True):
         item = restored[index]
         if isinstance(text, str) and is_sealed(text):

@@ -79,7 +79,7 @@ async def open_turn(
     gateway_request: GatewayRequest, resources: Resources
 ) -> StoredResponse:
     """Store the request as a turn and queue it. Raises LLMError."""
-    if gateway_request.body.get("background"):  # opened though its client leaves
+    if gateway_request.body.get("background"):  # even if its client disconnects
         opening = asyncio.ensure_future(_wait_and_open(gateway_request, resources))
     else:
         await resources.openings.acquire(gateway_request.token.user_id)
@@ -104,7 +104,7 @@ async def _wait_and_open(
 async def _open(
     gateway_request: GatewayRequest, resources: Resources
 ) -> StoredResponse:
-    """Releases the opening, which was acquired."""
+    """The caller has acquired one of `resources.openings`; this releases it."""
     try:
         return await resources.database.write(stored_rows.open_turn, gateway_request)
     finally:

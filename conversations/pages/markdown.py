@@ -59,9 +59,8 @@ _LINK = re.compile(r"(?:https?://|mailto:)", re.IGNORECASE)
 _LINES = re.compile(r"[^\n]{1,20000}\n?|\n")
 _FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
 _FENCE_LINES = re.compile(r"^ {0,3}(?:`{3,}|~{3,})", re.MULTILINE)
-_DELIMITERS = re.compile(
-    r" {0,3}\|?[ \t]*:?-[-:| \t]*\n?$"
-)  # the second line of a table
+#: The second line of a table.
+_DELIMITERS = re.compile(r" {0,3}\|?[ \t]*:?-[-:| \t]*\n?$")
 _TOP_LEVEL = re.compile(r"[^\s>*+\-\d]")  # neither begins nor continues a list item
 #: Long repetitions, on which many lexers are slow.
 _REPETITION = re.compile(r"(..?)\1{200}|\s{200}", re.DOTALL)
@@ -357,13 +356,13 @@ def _set_directions(state: StateCore) -> None:
         if is_cell or (token.level == 0 and token.type in _BLOCKS):
             token.attrSet("dir", "auto")
     for number, token in enumerate(state.tokens):
-        if token.type == "table_open" and _is_from_the_right(state.tokens, number):
+        if token.type == "table_open" and _runs_right_to_left(state.tokens, number):
             token.attrSet("dir", "rtl")
 
 
-def _is_from_the_right(tokens: Sequence[Token], table: int) -> bool:
+def _runs_right_to_left(tokens: Sequence[Token], table: int) -> bool:
     """Whether the first letter of a table's head is of a script from right to left.
-    `dir="auto"` would not see it, because the cells have their own."""
+    `dir="auto"` on the table ignores text in cells that have a `dir` of their own."""
     for token in islice(tokens, table, None):
         if token.type == "thead_close":
             break

@@ -65,7 +65,7 @@ MAX_UNFINISHED = 3  # imports of one user
 MAX_CONVERSATIONS = 100_000  # of one import
 MAX_ENTRIES = 20_000  # files in an archive
 MAX_DIRECTORY = 8 * 1024 * 1024  # bytes of an archive's list of files
-_ARCHIVE_BEGINS = b"PK\x03\x04"
+_ARCHIVE_START = b"PK\x03\x04"  # of its first file
 UNPACKED_FACTOR = 20  # times the largest upload may an archive have when unpacked
 #: Python unpacks the other methods into memory without a limit.
 _METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
@@ -414,9 +414,9 @@ class _Run:
 
 
 def _is_archive(file: IO[bytes]) -> bool:
-    """Also of one whose end, which lists its files, was cut off."""
+    """True also for an archive whose end, with the list of its files, is missing."""
     file.seek(0)
-    begins = file.read(len(_ARCHIVE_BEGINS)) == _ARCHIVE_BEGINS
+    begins = file.read(len(_ARCHIVE_START)) == _ARCHIVE_START
     found = begins or zipfile.is_zipfile(file)
     file.seek(0)
     return found

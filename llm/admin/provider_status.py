@@ -79,8 +79,8 @@ def _switches_of_models(providers: Iterable[Provider]) -> dict[int, set[bool]]:
 
 # The light
 
-#: Statuses by which a host refuses one request and may well answer others: wrong,
-#: too large, not processable.
+#: Statuses by which a host refuses one request, and may well answer others: the request
+#: is wrong (400), too large (413) or cannot be processed (422).
 _REFUSED_REQUEST = (400, 413, 422)
 
 

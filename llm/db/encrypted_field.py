@@ -135,30 +135,30 @@ _MIN_SECRET = 2
 _MIN_SECRET_PART = 8  # a shorter secret is masked only where it is a whole word
 
 
-#: What may stand before a short secret: no letter or digit, or the end of an escape
-#: of JSON or of a URL, which is one (`key:\nsecret`, `key%3Dsecret`).
+#: What may stand before a short secret: anything but a letter or digit, or an escape of
+#: JSON or of a URL, which ends with one (`key:\nsecret`, `key%3Dsecret`).
 _BEFORE = r"(?:(?<!\w)|(?<=\\[bfnrt])|(?<=\\u[0-9A-Fa-f]{4})|(?<=%[0-9A-Fa-f]{2}))"
 
 
 def scrub(text: str, secrets: Collection[str] = ()) -> str:
     """Remove these secrets, and everything that looks like a key, from `text`."""
-    forms = {form for secret in secrets for form in _forms(secret)}
-    for form in sorted(forms, key=len, reverse=True):
-        if text == form or len(form) >= _MIN_SECRET_PART:
-            text = text.replace(form, MASK)
-        elif len(form) >= _MIN_SECRET and form in text:
-            text = re.sub(rf"{_BEFORE}{re.escape(form)}(?!\w)", MASK, text)
+    spellings = {each for secret in secrets for each in _spellings(secret)}
+    for each in sorted(spellings, key=len, reverse=True):
+        if text == each or len(each) >= _MIN_SECRET_PART:
+            text = text.replace(each, MASK)
+        elif len(each) >= _MIN_SECRET and each in text:
+            text = re.sub(rf"{_BEFORE}{re.escape(each)}(?!\w)", MASK, text)
     return _LOOKS_LIKE_KEY.sub(MASK, text)
 
 
-def _forms(secret: str) -> set[str]:
-    """The secret, which may be a header's value, as it may stand in a text, in JSON and
-    in a URL."""
-    forms: set[str] = set()
+def _spellings(secret: str) -> set[str]:
+    """The secret, which may be a header's value, as it is written in a text, in JSON
+    and in a URL."""
+    spellings: set[str] = set()
     for bare in filter(None, (secret, re.sub(r"\A(?:Bearer|Basic) +", "", secret))):
         escaped = json.dumps(bare)[1:-1]
-        forms |= {bare, escaped, escaped.replace("/", "\\/"), quote(bare, safe="")}
-    return forms
+        spellings |= {bare, escaped, escaped.replace("/", "\\/"), quote(bare, safe="")}
+    return spellings
 
 
 # The key ring

@@ -120,7 +120,7 @@ class ProviderCall:
         self.has_slot = True
 
     def note_deltas(self, deltas: list[Delta]) -> None:
-        """Call it with each batch."""
+        """Call this with each batch of deltas."""
         if self.ttft is None and any(map(_has_content, deltas)):
             self.ttft = time.monotonic() - self.started_at
         self.answer_bytes += measure_answer(deltas)
@@ -128,7 +128,7 @@ class ProviderCall:
             self.span.note(deltas)
 
     def note_end(self) -> None:
-        """Call it at the end, after an error too."""
+        """Call this at the end, also after an error."""
         if self.started_at:
             self.latency = time.monotonic() - self.started_at
         if self.span is not None:
@@ -365,9 +365,9 @@ async def _read_start(answer: UpstreamResponse) -> bytes:
 
 
 def _is_whole(start: bytes) -> bool:
-    """Whether an answer that begins so is one JSON object (usually an error) or a page,
-    although a stream was requested. Its header does not say so: some hosts stream as
-    application/json."""
+    """Whether an answer with this start is one JSON object (usually an error) or a page
+    of HTML, although a stream was requested. The header does not tell: some hosts send
+    streams as application/json."""
     return start.lstrip()[:1] in (b"{", b"[", b"<")
 
 

@@ -24,8 +24,8 @@ const { Token, Attr } = smd;
 const ALLOWED = new Set(["http:", "https:", "mailto:"]);
 const FENCE = /^\s*```/;
 const LETTER = /\p{L}/u;
-/** Hebrew, Arabic and what is between and beside them in Unicode. */
-const FROM_THE_RIGHT = /[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufeff\u{10800}-\u{10fff}\u{1e800}-\u{1efff}]/u;
+/** Letters of the scripts from right to left: Hebrew, Arabic and others. */
+const RIGHT_TO_LEFT = /[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufeff\u{10800}-\u{10fff}\u{1e800}-\u{1efff}]/u;
 const BLOCK = /[^\s`~|>*+\-\d]/; // begins neither a list item nor what may go on in one
 
 const TAGS = {
@@ -430,7 +430,7 @@ function finish(node) {
 function setDirection(head) {
   const table = head.closest("table");
   const first = table.dir ? null : LETTER.exec(head.textContent);
-  if (first) table.dir = FROM_THE_RIGHT.test(first[0]) ? "rtl" : "ltr";
+  if (first) table.dir = RIGHT_TO_LEFT.test(first[0]) ? "rtl" : "ltr";
 }
 
 /** Appends text, and a formula as an element of its own, which may come in pieces. */

@@ -78,8 +78,8 @@ def export_all(request: HttpRequest) -> HttpResponseBase:
 @never_cache
 @require_GET
 def export_begins(request: HttpRequest) -> HttpResponse:
-    """The page to which the question for the password leads: a browser that is led to
-    a download stays on the page with the question."""
+    """The page after the question for the password; it starts the download. A browser
+    that is redirected to a download itself stays on the page with the question."""
     query = urlencode({"format": _format_of(request)})
     address = f"{reverse('export-all')}?{query}"
     context = {"address": address}

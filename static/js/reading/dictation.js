@@ -27,13 +27,13 @@ function recognise(button) {
   button.addEventListener("click", () => {
     if (running) return running.stop();
     $("#composer-errors").replaceChildren();
-    running = begin($("#text"), ended, () => complain(button.dataset.failed));
+    running = begin($("#text"), ended, () => showError(button.dataset.failed));
     button.setAttribute("aria-pressed", String(running !== null));
   });
 }
 
-function complain(words) {
-  $("#composer-errors").replaceChildren(notice(words));
+function showError(text) {
+  $("#composer-errors").replaceChildren(notice(text));
 }
 
 function begin(box, onEnd, onError) {

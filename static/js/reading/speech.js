@@ -7,7 +7,7 @@ const speech = globalThis.speechSynthesis;
 
 let speaking = null; // the button of what is read
 
-/** Not in a browser without voices, such as Chromium on many Linux systems. */
+/** Shows them unless the browser has no voices, as Chromium on many Linux systems. */
 export function showSpeechButtons(root) {
   if (!speech?.getVoices().length) return;
   for (const button of root.querySelectorAll("[data-speak][hidden]")) {

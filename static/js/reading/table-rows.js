@@ -1,8 +1,8 @@
 // Tables of streamed Markdown, in the form that the parser knows.
 //
-// The parser takes for a row what begins with a bar, and looks for a bar at its end. Here
-// rows get the bars that they lack, and a head without a first bar is named as soon as the
-// line below it shows that it is one. Tables in lists and quotations need their first bars.
+// For the parser a row begins and ends with a bar. Here rows get the bars that they lack.
+// Only the line below shows whether a line without a first bar is a table's head: it is
+// reported then. In lists and quotations rows without a first bar stay text.
 
 const FENCE = /^\s*```/;
 const ROW = /^\s*\|/;
@@ -27,10 +27,10 @@ function closed(line) {
   return LAST_BAR.test(row) ? row : `${row}|`;
 }
 
-/** Reads a growing text, and returns it in pieces, as far as it is certain. */
+/** Takes a growing text, and yields as much of it as later text cannot change. */
 export class TableRows {
   #line = ""; // that is not whole yet
-  #given = 0; // characters of it
+  #given = 0; // characters of it that were yielded
   #isRow = null; // whether the line is one; null while that is uncertain
   #isBelowHead = false;
   #isInBody = false; // of a table at the top level
