@@ -33,6 +33,9 @@ _COLUMNS = (
     *("id", "action", "channel", "outcome", "actor", "subject"),
     *("target_type", "target_id", "identity_digest", "details_digest"),
 )
+_LINK = (
+    "UPDATE audit_auditevent SET position = %s, key_id = %s, hash = %s WHERE id = %s"
+)
 #: One line of JSON for each linked event, without its texts; `AUDIT_SYSLOG` sends it.
 stream = logging.getLogger("audit.stream")
 logger = logging.getLogger(__name__)
@@ -81,13 +84,15 @@ def _link_batch() -> int:
     _lock()
     position, previous = find_head()
     key = _keys()[0]
-    key_id, lines = _key_id(key), []
+    key_id, lines, links = _key_id(key), [], []
     for event in AuditEvent.objects.filter(position=None).order_by("id")[:BATCH]:
         position += 1
         previous = hash_event(key, previous, position, event)
+        links.append((position, key_id, previous, event.pk))
         values = {"position": position, "key_id": key_id, "hash": previous}
-        AuditEvent.chained.filter(pk=event.pk).update(**values)
         lines.append(describe_event(event) | values)
+    with connection.cursor() as cursor:
+        cursor.executemany(_LINK, links)
     transaction.on_commit(partial(_send, lines), robust=True)
     return len(lines)
 

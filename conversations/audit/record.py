@@ -11,20 +11,37 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, TypeAlias
 
 from django.db import models, transaction
 from django.utils import timezone
 
-from conversations.audit.act import current_act
+from conversations.audit.act import Act, current_act
 from conversations.audit.chain import digest_text, link_events
 from conversations.audit.models import AuditEvent, AuditText
 
 MAX_TEXT = 4000  # characters of one value
+BATCH = 1000  # events that one statement inserts
 
 Target: TypeAlias = models.Model | tuple[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewEvent:
+    """An event that is not written yet; `record_event` says what the fields are."""
+
+    action: str
+    target: Target | None = None
+    subject: Any = None
+    before: Mapping[str, Any] | None = None
+    after: Mapping[str, Any] | None = None
+    reason: str = ""
+    details: Mapping[str, Any] | None = None
+    channel: str = ""
+    is_refused: bool = False
 
 
 def record_event(
@@ -49,28 +66,18 @@ def record_event(
     `before`, `after`, `reason` and `details`. None of these may contain a secret (give
     `fingerprint(secret)`), a prompt or an answer.
     """
-    act = current_act()
-    if actor is None:
-        actor = act.find_actor()
-    identity = act.describe()
-    if actor is not None:
-        identity["name"] = actor.get_username()
-    kind, key = _name_target(target)
-    texts = {"before": before, "after": after, "reason": reason, **(details or {})}
-    text = AuditText(identity=_encode(identity), details=_encode(_shorten(texts)))
-    text.identity_salt, text.details_salt = secrets.token_hex(16), secrets.token_hex(16)
-    event = AuditEvent(
-        at=_now(),
+    new = NewEvent(
         action=action,
-        channel=channel or act.channel,
-        outcome=(AuditEvent.Outcome.REFUSED if is_refused else AuditEvent.Outcome.DONE),
-        actor=getattr(actor, "pk", None),
-        subject=getattr(subject, "pk", subject),
-        target_type=kind,
-        target_id=key,
-        identity_digest=digest_text(text.identity_salt, text.identity or ""),
-        details_digest=digest_text(text.details_salt, text.details or ""),
+        target=target,
+        subject=subject,
+        before=before,
+        after=after,
+        reason=reason,
+        details=details,
+        channel=channel,
+        is_refused=is_refused,
     )
+    [event], [text] = _make_rows([new], actor)
     with transaction.atomic():
         event.save(force_insert=True)
         text.event = event
@@ -78,6 +85,74 @@ def record_event(
         # The act is done whether or not its event is linked at once.
         transaction.on_commit(link_events, robust=True)
     return event
+
+
+def record_events(new: Iterable[NewEvent]) -> None:
+    """Write the events of one act on many rows, by few statements."""
+    events, texts = _make_rows(new, None)
+    if not events:
+        return
+    with transaction.atomic():
+        for event, text in zip(
+            AuditEvent.objects.bulk_create(events, batch_size=BATCH),
+            texts,
+            strict=True,
+        ):
+            text.event = event
+        AuditText.objects.bulk_create(texts, batch_size=BATCH)
+        transaction.on_commit(link_events, robust=True)
+
+
+def _make_rows(
+    new: Iterable[NewEvent], actor: Any
+) -> tuple[list[AuditEvent], list[AuditText]]:
+    act = current_act()
+    if actor is None:
+        actor = act.find_actor()
+    identity = act.describe()
+    if actor is not None:
+        identity["name"] = actor.get_username()
+    who = _encode(identity)
+    events, texts = [], []
+    for each in new:
+        text = _make_text(each, who)
+        texts.append(text)
+        events.append(_make_event(each, text, act, getattr(actor, "pk", None)))
+    return events, texts
+
+
+def _make_text(new: NewEvent, identity: str) -> AuditText:
+    texts = {
+        "before": new.before,
+        "after": new.after,
+        "reason": new.reason,
+        **(new.details or {}),
+    }
+    return AuditText(
+        identity=identity,
+        details=_encode(_shorten(texts)),
+        identity_salt=secrets.token_hex(16),
+        details_salt=secrets.token_hex(16),
+    )
+
+
+def _make_event(
+    new: NewEvent, text: AuditText, act: Act, actor_key: int | None
+) -> AuditEvent:
+    kind, key = _name_target(new.target)
+    outcome = AuditEvent.Outcome
+    return AuditEvent(
+        at=_now(),
+        action=new.action,
+        channel=new.channel or act.channel,
+        outcome=outcome.REFUSED if new.is_refused else outcome.DONE,
+        actor=actor_key,
+        subject=getattr(new.subject, "pk", new.subject),
+        target_type=kind,
+        target_id=key,
+        identity_digest=digest_text(text.identity_salt or "", text.identity or ""),
+        details_digest=digest_text(text.details_salt or "", text.details or ""),
+    )
 
 
 def _now() -> datetime:

@@ -19,7 +19,7 @@ from django.db.models.signals import m2m_changed, post_delete, post_save, pre_sa
 
 from conversations.audit.act import Act, acting, current_act
 from conversations.audit.chain import fingerprint
-from conversations.audit.record import record_event
+from conversations.audit.record import NewEvent, record_event, record_events
 
 Row = Any  # of a watched model
 _VERBS = {ADDITION: "add", CHANGE: "change", DELETION: "delete"}
@@ -166,20 +166,50 @@ def _record_related(
     pk_set: set[Any] | None,
     **_: Any,
 ) -> None:
-    if action not in ("post_add", "post_remove", "pre_clear") or reverse:
+    if action not in ("post_add", "post_remove", "pre_clear"):
         return
-    watched = _watched.get(instance._meta.label_lower)
-    if watched is None:
+    if reverse:
+        _record_reverse(name, instance, action, model, pk_set)
+        return
+    if instance._meta.label_lower not in _watched:
         return
     if action == "pre_clear":
         pk_set = set(getattr(instance, name).values_list("pk", flat=True))
-    if not pk_set:
+    if pk_set:
+        names = _name_rows(model, pk_set)
+        _note(instance, _relate(instance, name, names, action == "post_add"))
+
+
+def _record_reverse(
+    name: str,
+    other: Row,
+    action: str,
+    model: type[models.Model],
+    keys: set[Any] | None,
+) -> None:
+    """A change from the other side, such as of a group's users: each row's event."""
+    if model._meta.label_lower not in _watched:
         return
-    names = _name_rows(model, pk_set)
-    added, removed = (names, []) if action == "post_add" else ([], names)
-    before = {name: {"removed": removed}} if removed else {}
-    after = {name: {"added": added}} if added else {}
-    _note(instance, Change("change", watched.area, None, before, after))
+    known = {"pk__in": keys} if action != "pre_clear" else {name: other}
+    rows = list(model._base_manager.filter(**known).order_by("pk"))
+    names = _name_rows(type(other), {other.pk})
+    changes = [(row, _relate(row, name, names, action == "post_add")) for row in rows]
+    if current_act().waiting is not None:
+        for row, change in changes:
+            _note(row, change)
+        return
+    record_events(
+        _describe((model._meta.label_lower, str(row.pk)), change)
+        for row, change in changes
+    )
+
+
+def _relate(row: Row, name: str, names: list[str], is_added: bool) -> Change:
+    watched = _watched[row._meta.label_lower]
+    subject = watched.find_subject(row)
+    if is_added:
+        return Change("change", watched.area, subject, {}, {name: {"added": names}})
+    return Change("change", watched.area, subject, {name: {"removed": names}}, {})
 
 
 def _name_rows(model: type[models.Model], pks: set[Any]) -> list[str]:
@@ -212,8 +242,12 @@ def _merge(first: dict[str, Any], last: dict[str, Any]) -> dict[str, Any]:
 
 
 def _record(key: tuple[str, str], change: Change) -> None:
-    record_event(
-        f"{change.area}.{change.verb}",
+    record_events([_describe(key, change)])
+
+
+def _describe(key: tuple[str, str], change: Change) -> NewEvent:
+    return NewEvent(
+        action=f"{change.area}.{change.verb}",
         target=key,
         subject=change.subject,
         before=change.before,
@@ -247,8 +281,7 @@ def merged() -> Iterator[None]:
     act = replace(current_act(), waiting={})
     with acting(act):
         yield
-    for key, change in (act.waiting or {}).items():
-        _record(key, change)
+    record_events(_describe(key, each) for key, each in (act.waiting or {}).items())
 
 
 def _take_rows(act: Act, but: tuple[str, str]) -> dict[str, Any]:

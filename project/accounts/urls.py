@@ -12,6 +12,7 @@ from project.accounts.identities import saml
 from project.accounts.pages import connections, provider_sign_in
 from project.accounts.pages.required_password import RequiredPasswordView
 from project.accounts.pages.sign_in import SignInView
+from project.accounts.scim.authentication import refuse_path
 
 #: Names that django-allauth's pages and adapters link to, at Parley's own pages.
 _aliases: list[URLPattern] = [
@@ -93,4 +94,5 @@ urlpatterns: list[URLPattern | URLResolver] = [
     ),
     path("sso/", include(_providers)),
     path("scim/v2/", include("django_scim.urls")),
+    re_path(r"^scim(?:/(?P<path>.*))?$", refuse_path),
 ]

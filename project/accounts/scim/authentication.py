@@ -8,7 +8,8 @@ from collections.abc import Callable
 from typing import Any
 
 import orjson
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed
+from django.views.decorators.csrf import csrf_exempt
 from django_scim import constants, exceptions
 from rest_framework.exceptions import AuthenticationFailed
 
@@ -31,12 +32,38 @@ class ScimAccess:
     def __call__(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
         try:
             _authenticate(request)
-            _check_key(request, kwargs.get("uuid"))
+            if refused := _check_key(request, kwargs.get("uuid")):
+                return _complete(request, refused)
             _check_body(request)
             _bound_page(request)
         except exceptions.SCIMException as exc:
             return _answer(exc)
-        return self._get_response(request, *args, **kwargs)
+        return _complete(request, self._get_response(request, *args, **kwargs))
+
+
+@csrf_exempt
+def refuse_path(request: HttpRequest, path: str) -> HttpResponse:
+    """For what is under SCIM's address and no resource of it."""
+    return ScimAccess(_find_nothing)(request)
+
+
+def _find_nothing(request: HttpRequest) -> HttpResponse:
+    return _answer(exceptions.NotFoundError(request.path[:200]))
+
+
+def _complete(request: HttpRequest, response: HttpResponse) -> HttpResponse:
+    """django-scim2 leaves bodies of some errors empty, and writes a status as a number:
+    it is a string by RFC 7644, section 3.12."""
+    if response.status_code < 400:
+        return response
+    is_whole = response.content and not isinstance(response, HttpResponseNotAllowed)
+    body = json.loads(response.content) if is_whole else {}
+    detail = body.get("detail") or f"{request.method}: {response.reason_phrase}"
+    body |= {"schemas": [constants.SchemaURI.ERROR], "detail": detail}
+    body["status"] = str(response.status_code)
+    response.content = json.dumps(body)
+    response["Content-Type"] = constants.SCIM_CONTENT_TYPE
+    return response
 
 
 def _authenticate(request: Any) -> None:
@@ -58,12 +85,17 @@ def _authenticate(request: Any) -> None:
     request.user = user
 
 
-def _check_key(request: HttpRequest, key: str | None) -> None:
-    """Raises NotFoundError for what no row has as its key."""
+def _check_key(request: HttpRequest, key: str | None) -> HttpResponse | None:
+    """An answer where a row must be named and is not. Raises NotFoundError for what no
+    row has as its key."""
     match = request.resolver_match
-    is_row = match is not None and match.url_name in ("users", "groups")
-    if is_row and key and not re.fullmatch(r"[0-9]{1,18}", key):
+    if match is None or match.url_name not in ("users", "groups"):
+        return None
+    if key and not re.fullmatch(r"[0-9]{1,18}", key):
         raise exceptions.NotFoundError(key[:60])
+    if not key and request.method in ("PUT", "PATCH", "DELETE"):
+        return HttpResponseNotAllowed(["GET", "POST"])
+    return None
 
 
 def _bound_page(request: Any) -> None:
@@ -116,7 +148,7 @@ def _check_token(user: Any, token: AccessToken) -> None:
 
 def _answer(exc: exceptions.SCIMException) -> HttpResponse:
     response = HttpResponse(
-        json.dumps(exc.to_dict()),
+        json.dumps({**exc.to_dict(), "status": str(exc.status)}),
         content_type=constants.SCIM_CONTENT_TYPE,
         status=exc.status,
     )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from django.contrib.auth.models import Group, User
@@ -37,7 +37,9 @@ from project.accounts.scim.values import (
 )
 
 MAX_EXTERNAL_ID = 254  # characters, as the column
+MEMBERS_AT_ONCE = 5000  # whom one statement adds to a group
 
+_NO_STAFF = "SCIM does not change accounts of staff."
 _MEMBER = re.compile(r'\s*value\s+eq\s+"([^"]*)"\s*', re.IGNORECASE)
 _OPERATIONS = ("add", "replace", "remove")
 _NAMES = {"givenname": "first_name", "familyname": "last_name"}
@@ -277,8 +279,6 @@ class ScimGroup(_Resource, SCIMGroup):
         else:
             self._remove(find_remaining_members(value))
 
-    # By each user's own relation, so that the audit log names whom a change concerns.
-
     def _set_members(self, users: Iterable[User]) -> None:
         """Staff stay in the group: programs neither add nor remove them."""
         wanted = set(users)
@@ -288,27 +288,39 @@ class ScimGroup(_Resource, SCIMGroup):
         self._add(wanted - current)
 
     def _add(self, users: Iterable[User]) -> None:
-        for user in self._missing(users):
-            _check_changeable(user)
-            user.groups.add(self.obj)
-
-    def _missing(self, users: Iterable[User]) -> list[User]:
-        present = set(self.obj.user_set.values_list("pk", flat=True))
-        return [user for user in users if user.pk not in present]
+        """A list may name staff who are members."""
+        rows = list(users)
+        staff = [user for user in rows if user.is_staff or user.is_superuser]
+        if staff and self.obj.user_set.filter(pk__in=_keys(staff)).count() < len(staff):
+            raise _forbidden(_NO_STAFF)
+        for batch in _batch(rows):
+            self.obj.user_set.add(*batch)
 
     def _remove(self, users: Iterable[User]) -> None:
-        for user in users:
+        rows = list(users)
+        for user in rows:
             _check_changeable(user)
-            user.groups.remove(self.obj)
+        for batch in _batch(rows):
+            self.obj.user_set.remove(*batch)
 
     def _check_changeable(self) -> None:
         if self.obj.pk and self.obj.permissions.exists():
             raise _forbidden("SCIM does not change groups with permissions.")
 
 
+def _batch(rows: list[User]) -> Iterator[list[User]]:
+    """A database bounds how many values a statement has."""
+    for start in range(0, len(rows), MEMBERS_AT_ONCE):
+        yield rows[start : start + MEMBERS_AT_ONCE]
+
+
+def _keys(rows: Iterable[User]) -> list[int]:
+    return [user.pk for user in rows]
+
+
 def _check_changeable(user: User) -> None:
     if user.is_staff or user.is_superuser:
-        raise _forbidden("SCIM does not change accounts of staff.")
+        raise _forbidden(_NO_STAFF)
 
 
 def _has_address(email: Any) -> bool:

@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 from django.contrib.auth.models import Group, Permission, User
+from django.db import connection
 from django.test import Client
+from django.test.utils import CaptureQueriesContext
 
 from conversations.audit.models import AuditEvent
 from conversations.models import AccessToken
@@ -527,3 +529,68 @@ def test_the_end_of_a_group_opens_nothing_to_everybody(program: Program):
     assert "secret" in refused.json()["detail"]
     model.groups.set([Group.objects.create(name="Tax")])
     assert program("delete", f"Groups/{key}").status_code == 204
+
+
+ERROR = "urn:ietf:params:scim:api:messages:2.0:Error"
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status"),
+    [
+        ("get", "Nothing", 404),
+        ("get", "Users/", 404),
+        ("get", "Users/1/groups", 404),
+        ("post", "Nothing", 404),
+        ("put", "Schemas", 405),
+        ("delete", "ResourceTypes", 405),
+        ("get", "Users/.search", 405),
+        ("put", "Users", 405),
+        ("delete", "Groups", 405),
+        ("get", "ResourceTypes/Cat", 404),
+        ("get", "Schemas/urn:cat", 404),
+        ("get", "Me", 501),
+        ("post", "Bulk", 501),
+        ("get", "", 501),
+        ("get", "Users/999999", 404),
+        ("post", "Users", 400),
+        ("get", "Users?filter=isSuperuser eq true", 400),
+    ],
+)
+def test_each_refusal_is_an_error_of_scim(
+    program: Program, method: str, path: str, status: int
+):
+    body = {} if method == "post" else None
+    stranger = getattr(Client(), method)(f"/scim/v2/{path}")
+    for answer, expected in ((program(method, path, body), status), (stranger, 401)):
+        assert answer.status_code == expected, answer.content
+        assert answer["Content-Type"].startswith("application/scim+json")
+        told = answer.json()
+        assert (told["schemas"], told["status"]) == ([ERROR], str(expected))
+        assert told["detail"]
+
+
+def test_a_refused_method_names_the_allowed_ones(program: Program):
+    assert program("put", "Schemas")["Allow"] == "GET"
+
+
+def test_members_cost_the_same_statements_however_many(program: Program):
+    people = User.objects.bulk_create(User(username=f"p{n}") for n in range(60))
+    keys = [str(user.pk) for user in people]
+    group = Group.objects.create(name="Law")
+    where, counts = f"Groups/{group.pk}", []
+    program("get", where)  # what a process reads once
+    for chosen in (keys[:3], keys):
+        members = [{"value": key} for key in chosen]
+        for operation in (
+            {"op": "replace", "path": "members", "value": members},
+            {"op": "remove", "path": "members"},
+        ):
+            with CaptureQueriesContext(connection) as statements:
+                answer = program.patch(where, operation)
+            assert answer.status_code == 200, answer.content
+            counts.append(len(statements))
+    assert counts[2:] == counts[:2]
+    for user in people:
+        events = AuditEvent.objects.filter(subject=user.pk, action="user.change")
+        assert events.filter(target_id=str(user.pk)).count() in (2, 4)
+    assert AuditEvent.objects.filter(action="user.change").count() == 2 * (3 + 60)
