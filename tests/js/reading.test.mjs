@@ -8,6 +8,7 @@ globalThis.addEventListener = () => {};
 const { endingOf } = await import("../../static/js/reading/code-tools.js");
 const { quoted } = await import("../../static/js/reading/tables.js");
 const { placesOf, wordsOf } = await import("../../static/js/reading/found.js");
+const { languageOf } = await import("../../static/js/reading/language.js");
 const { sentences } = await import("../../static/js/reading/speech.js");
 
 test("a file ends as its language's files do, and never in what a model made up", () => {
@@ -50,6 +51,38 @@ test("what is read aloud is cut at sentences, and nothing is lost", () => {
   assert.equal(joined, text.replaceAll(" ", ""));
   assert.ok(pieces[0].endsWith("."));
   assert.deepEqual(sentences("  "), []);
+});
+
+test("an answer is read aloud in its own language, or in the page's where it has none", () => {
+  const texts = {
+    de: "Das Rad ist nicht teuer, und es fährt sich gut mit der Tasche.",
+    fr: "Le vélo est dans la cave, et il est pour les enfants.",
+    es: "El tren no es caro y es más cómodo para los niños.",
+    it: "Il treno non è caro, e con la bici si va di più.",
+    pt: "O trem não é caro e é mais confortável para as crianças.",
+    nl: "De fiets is niet duur en het is een van de beste.",
+    en: "The bike is not expensive, and it is good for the way to work.",
+    zh: "自行车不贵，骑起来很舒服。Python 3",
+    ja: "自転車は高くないです。乗り心地も良いです。",
+    ko: "자전거는 비싸지 않습니다.",
+    ru: "Велосипед не дорогой.",
+    ar: "الدراجة ليست غالية.",
+    he: "האופניים לא יקרים.",
+    el: "Το ποδήλατο δεν είναι ακριβό.",
+    hi: "साइकिल महंगी नहीं है।",
+    th: "จักรยานไม่แพง",
+  };
+  for (const [language, text] of Object.entries(texts)) {
+    for (const usual of ["en", "de", "zh-hans"]) {
+      const expected = usual.startsWith(language) ? usual : language;
+      assert.equal(languageOf(text, usual), expected, `${language} on a page in ${usual}`);
+    }
+  }
+  for (const text of ["", "42", "OK!", "Paris, Lyon, Nice", "x = f(y)", "🙂🙂🙂"]) {
+    assert.equal(languageOf(text, "fr"), "fr", text);
+  }
+  assert.equal(languageOf("In English, “der, die, das” are “the”.", "en"), "en");
+  assert.equal(languageOf("Der Satz „The cat is on the mat“ ist nicht lang.", "de-AT"), "de-AT");
 });
 
 test("found words are marked as the server has found them", () => {

@@ -1,6 +1,7 @@
 // Reads answers aloud with the browser's voices. Nothing leaves the browser.
 
 import { plainOf } from "./copy-answer.js";
+import { languageOf } from "./language.js";
 
 const LONGEST = 220; // characters at once: some browsers fall silent after 15 seconds
 const speech = globalThis.speechSynthesis;
@@ -31,13 +32,15 @@ export function readAloudOnClick() {
 
 function start(button) {
   const answer = button.closest(".turn").querySelector(".answer");
-  const pieces = sentences(plainOf(answer));
+  const text = plainOf(answer);
+  const pieces = sentences(text);
   if (!pieces.length) return;
+  const language = languageOf(text, document.documentElement.lang);
   speaking = button;
   button.setAttribute("aria-pressed", "true");
   for (const [index, piece] of pieces.entries()) {
     const words = new SpeechSynthesisUtterance(piece);
-    words.lang = document.documentElement.lang;
+    words.lang = language;
     if (index === pieces.length - 1) words.onend = () => button === speaking && stop();
     words.onerror = () => button === speaking && stop();
     speech.speak(words);

@@ -243,13 +243,15 @@ window.loadVoices = () => {
 def test_an_answer_is_read_aloud_where_the_browser_has_voices(page: Page):
     page.add_init_script(VOICES)
     page.reload()
-    send_message(page, "/echo One. Two.")
+    send_message(page, "/echo Eins ist nicht zwei. Und das ist gut.")
     expect_end(page)
     button = last(page).get_by_role("button", name="Read aloud")
     expect(button).to_be_hidden()  # no voice yet
     page.evaluate("loadVoices()")
     button.click()
-    assert page.evaluate("said.map((words) => words.text).join(' ')") == "One. Two."
+    assert page.evaluate("said.map((words) => [words.lang, words.text])") == [
+        ["de", "Eins ist nicht zwei. Und das ist gut."]
+    ]
     expect(button).to_have_attribute("aria-pressed", "true")
     page.evaluate("said.at(-1).onend()")
     expect(button).to_have_attribute("aria-pressed", "false")
