@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any, TypedDict, Unpack
 
@@ -15,7 +15,6 @@ from django.utils.translation import gettext_lazy as _
 from conversations import turn_queue
 from conversations.audit.record import record_event
 from conversations.input.client_outputs import (
-    CALL_ID_FIELDS,
     OUTPUT_TYPES,
     ClientCalls,
     call_id_of,
@@ -465,36 +464,13 @@ def _new_items(
     have all of them, the turn that has the last of the outputs among them."""
     answers = [item for item in items if item["type"] in OUTPUT_TYPES]
     turns = Turn.objects.lineage_of(parent)
-    items_by_turn, server_calls = _items_by_turn(turns), _server_calls_by_turn(turns)
+    items_by_turn = Item.objects.read_calls_and_roles(turns)
+    server_calls = ToolCall.objects.read_ids(turns)
     line = ClientCalls()
     for turn in turns:
         line.read(items_by_turn[turn], server_calls[turn])
     new_items = list(line.new_items(items))
     return new_items, None if new_items else _turn_with_answer(turns, answers[-1])
-
-
-def _items_by_turn(turns: Sequence[str]) -> Mapping[str, list[ItemPayload]]:
-    """Calls, answers, and messages without their content; by turn, in order."""
-    rows = Item.objects.filter(turn__in=turns)
-    calls = rows.filter(type__in=[*OUTPUT_TYPES, *CALL_ID_FIELDS])
-    entries = list(calls.values_list("position", "turn", "payload"))
-    roles = rows.filter(type="message").values_list("position", "turn", "payload__role")
-    entries += [
-        (at, turn, {"type": "message", "role": role}) for at, turn, role in roles
-    ]
-    items_by_turn: dict[str, list[ItemPayload]] = {turn: [] for turn in turns}
-    for _at, turn, payload in sorted(entries, key=lambda row: row[0]):
-        items_by_turn[turn].append(payload)
-    return items_by_turn
-
-
-def _server_calls_by_turn(turns: Sequence[str]) -> Mapping[str, set[str]]:
-    """Ids of the calls that the server runs, by turn."""
-    server_calls: dict[str, set[str]] = {turn: set() for turn in turns}
-    calls = ToolCall.objects.filter(turn__in=turns)
-    for turn, call_id in calls.values_list("turn", "call_id"):
-        server_calls[turn].add(call_id)
-    return server_calls
 
 
 def _turn_with_answer(turns: Sequence[str], answer: ItemPayload) -> Turn:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from django.db import models, transaction
 from django.utils.translation import gettext_lazy as _
 
+from conversations.input.client_outputs import CALL_ID_FIELDS, OUTPUT_TYPES
 from conversations.models.turn import Turn, increment_rewritten
 from llm.models import ModelExchange
 from llm.wire.items import Item as ItemPayload
@@ -37,6 +38,24 @@ class ItemQuerySet(models.QuerySet["Item"]):
         beginnings = [id[:_INDEXED_LENGTH] for id in ids]
         found = self.alias(said_id=SaidId("payload")).filter(said_id__in=beginnings)
         return found.filter(payload__id__in=ids)
+
+    def read_calls_and_roles(
+        self, turns: Sequence[str]
+    ) -> Mapping[str, list[ItemPayload]]:
+        """Calls, their outputs, and messages without their content; by turn, in
+        order."""
+        rows = self.filter(turn__in=turns)
+        calls = rows.filter(type__in=[*OUTPUT_TYPES, *CALL_ID_FIELDS])
+        entries = list(calls.values_list("position", "turn", "payload"))
+        messages = rows.filter(type="message")
+        roles = messages.values_list("position", "turn", "payload__role")
+        entries += [
+            (at, turn, {"type": "message", "role": role}) for at, turn, role in roles
+        ]
+        by_turn: dict[str, list[ItemPayload]] = {turn: [] for turn in turns}
+        for _at, turn, payload in sorted(entries, key=lambda row: row[0]):
+            by_turn[turn].append(payload)
+        return by_turn
 
 
 class Item(models.Model):

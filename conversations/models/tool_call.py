@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from django.db import models
@@ -23,6 +24,14 @@ class ToolCallQuerySet(models.QuerySet["ToolCall"]):
     def of_message(self, root_id: str) -> ToolCallQuerySet:
         """Calls of all turns that one message has caused."""
         return self.filter(models.Q(turn=root_id) | models.Q(turn__caused_by=root_id))
+
+    def read_ids(self, turns: Sequence[str]) -> Mapping[str, set[str]]:
+        """Ids of the calls that the server runs, by turn."""
+        by_turn: dict[str, set[str]] = {turn: set() for turn in turns}
+        calls = self.filter(turn__in=turns)
+        for turn, call_id in calls.values_list("turn", "call_id"):
+            by_turn[turn].add(call_id)
+        return by_turn
 
     def in_background(self) -> ToolCallQuerySet:
         """Running calls that the model does not wait for."""
