@@ -18,7 +18,7 @@ class ConversationsConfig(AppConfig):
 
     def ready(self) -> None:
         from conversations import turn_queue
-        from conversations.access import held_rows
+        from conversations.access import legal_holds
         from conversations.access.audited_rows import watch_rows
         from conversations.access.sessions import end_temporary_chats, forget_session
         from conversations.checks import check_context_sources
@@ -29,7 +29,7 @@ class ConversationsConfig(AppConfig):
         post_delete.connect(delete_file, sender="conversations.Attachment")
         post_delete.connect(delete_folder_file, sender="conversations.FolderFile")
         user_logged_out.connect(forget_session)
-        for model, receiver in held_rows.RECEIVERS.items():
+        for model, receiver in legal_holds.RECEIVERS.items():
             pre_delete.connect(receiver, sender=model)
         pre_delete.connect(end_temporary_chats, sender="conversations.SignedInSession")
         if settings.IS_SCALED:

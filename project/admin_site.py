@@ -29,7 +29,7 @@ from project.accounts.second_factor import requires_second_factor
 from project.admin_pages.config_page import EXPORT, ConfigPage
 from project.admin_pages.first_steps import checklist, first_steps_urls
 from project.admin_pages.read_only_mode import is_read_only, refuse_changes
-from project.admin_pages.reading import ReasonPage, guard_reading
+from project.admin_pages.reading_reasons import ReasonPage, guard_reading
 from project.admin_pages.saved_filters import SavedFilterPages
 
 _REFUSED = "e"  # the parameter that Django's own lists add when they refuse a query

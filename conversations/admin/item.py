@@ -18,7 +18,7 @@ from django.utils.translation import ngettext
 
 from conversations import engine
 from conversations.admin.conversation_content import EDIT, ConversationContentAdmin
-from conversations.admin.forms import item_form, text_fields
+from conversations.admin.correction_forms import item_form, text_fields
 from conversations.admin.turn import is_at_rest
 from conversations.models import (
     Item,

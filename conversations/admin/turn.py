@@ -27,8 +27,8 @@ from django.views.decorators.http import require_POST
 from conversations import engine
 from conversations.admin.actions.turns import TurnActionsMixin, may_stop
 from conversations.admin.conversation_content import EDIT
+from conversations.admin.correction_forms import TurnOptionsForm
 from conversations.admin.engine import CANCEL, EnginePage, ask_before, may_act
-from conversations.admin.forms import TurnOptionsForm
 from conversations.admin.replay import may_replay
 from conversations.models import (
     Turn,

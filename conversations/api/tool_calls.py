@@ -29,9 +29,9 @@ from conversations.models import (
     ToolCall,
 )
 from conversations.models.access_token import Scope
-from conversations.requests.answers import AnswerSerializer, answer_question
 from conversations.requests.errors import InvalidInput
 from conversations.requests.fields import StrictSerializer, TextField
+from conversations.requests.question_answers import AnswerSerializer, answer_question
 from tools.errors import ToolError
 from tools.execution.output import render_output
 

@@ -20,7 +20,7 @@ from django.db import Error as DatabaseError
 from conversations.engine import background_store as rows
 from conversations.engine.background_store import CallClaim, CallWork, ConcludedCall
 from conversations.engine.database.executor import Database
-from conversations.engine.runs.full_texts import send_to_bucket
+from conversations.engine.runs.full_outputs import send_to_bucket
 from llm.telemetry import log_context
 from tools.execute import CallOutcome, CallProgress, execute, format_trace
 from tools.loop.late_results import poll_for

@@ -26,8 +26,8 @@ from conversations.gateway.http import (
     EventStream,
     queued_status_wait,
 )
-from conversations.gateway.request import read_request
 from conversations.gateway.request_context import RequestContext
+from conversations.gateway.request_reading import read_request
 from conversations.gateway.resources import Resources, resources
 from conversations.gateway.stored_rows import ResponseNotFound, StoredResponse
 from llm.errors import BadRequest, LLMError

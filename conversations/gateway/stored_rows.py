@@ -18,7 +18,7 @@ from conversations.access.stored_turn_visibility import (
 )
 from conversations.audit.act import Act, Channel, acting
 from conversations.audit.record import record_event
-from conversations.engine.replay import replay
+from conversations.engine.finished_turn_events import replay
 from conversations.gateway.errors import UploadQuotaExceeded
 from conversations.gateway.exchanges import explanation
 from conversations.gateway.gateway_request import GatewayRequest

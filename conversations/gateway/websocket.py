@@ -48,7 +48,7 @@ from conversations.gateway.previous_responses import (
     load_history,
     with_history,
 )
-from conversations.gateway.request import read_request
+from conversations.gateway.request_reading import read_request
 from conversations.gateway.resources import resources
 from conversations.gateway.stateless import StatelessResponse
 from conversations.models.access_token import AccessToken

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from conversations.engine.event_log import Entry
-from conversations.engine.replay import replay
+from conversations.engine.finished_turn_events import replay
 from conversations.models import Turn
 
 EVENTS = 50  # on a page

@@ -78,7 +78,10 @@ class ConversationAccess:
         return opened
 
     def answer(self, question_id: str, fields: dict[str, Any]) -> None:
-        from conversations.requests.answers import AnswerSerializer, answer_question
+        from conversations.requests.question_answers import (
+            AnswerSerializer,
+            answer_question,
+        )
 
         user = self.check_session()
         question = self._question(user, question_id)

@@ -42,17 +42,17 @@ from conversations.models.conversation_import import (
     ConversationImport,
 )
 from conversations.transfer import parley
-from conversations.transfer.json_stream import NotReadable, Value, read_values
-from conversations.transfer.left_out import describe
-from conversations.transfer.source import Unreadable
-from conversations.transfer.sources import chatgpt, claude, librechat, open_webui
-from conversations.transfer.writing import (
+from conversations.transfer.imported_rows import (
     Names,
     UploadRefused,
     is_present,
     write_document,
     write_source,
 )
+from conversations.transfer.json_stream import NotReadable, Value, read_values
+from conversations.transfer.left_out import describe
+from conversations.transfer.source import Unreadable
+from conversations.transfer.sources import chatgpt, claude, librechat, open_webui
 from conversations.turns.attachments import discard, store
 from conversations.turns.file_deletion import delete_later
 from conversations.turns.file_kinds import TEXT, clean_name, format_size

@@ -21,7 +21,7 @@ from conversations.engine.loading.approvals import question_of, question_payload
 from conversations.engine.process import crash_points
 from conversations.engine.process.turn_metrics import count_turn
 from conversations.engine.runs.clock import TurnClock
-from conversations.engine.runs.full_texts import send_to_bucket
+from conversations.engine.runs.full_outputs import send_to_bucket
 from conversations.engine.runs.large_answer_limits import LargeAnswer
 from conversations.engine.runs.state import RunState
 from conversations.engine.runs.writes import RunWrites

@@ -15,8 +15,8 @@ from dataclasses import replace
 from conversations.gateway import token_access
 from conversations.gateway.input_references import resolve_references
 from conversations.gateway.previous_responses import load_history, with_history
-from conversations.gateway.request import read_request
 from conversations.gateway.request_context import RequestContext
+from conversations.gateway.request_reading import read_request
 from conversations.gateway.sealed_values import seal
 from conversations.gateway.stateless import StatelessResponse
 from llm.errors import BadRequest, BadResponse

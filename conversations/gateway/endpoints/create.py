@@ -16,8 +16,8 @@ from conversations.gateway.previous_responses import (
     load_history,
     with_history,
 )
-from conversations.gateway.request import read_request
 from conversations.gateway.request_context import RequestContext
+from conversations.gateway.request_reading import read_request
 from conversations.gateway.stateless import StatelessResponse, send_stream, send_whole
 from conversations.models import AccessToken
 from llm.errors import BadRequest

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from conversations.gateway.input_references import resolve_references
 from conversations.gateway.previous_responses import load_history, with_history
-from conversations.gateway.request import read_request
 from conversations.gateway.request_context import RequestContext
+from conversations.gateway.request_reading import read_request
 from conversations.turns.history import estimate_tokens
 from llm.generation import token_count
 

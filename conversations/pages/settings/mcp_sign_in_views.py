@@ -19,8 +19,8 @@ from conversations.access.mcp_sign_ins import offered_servers, sign_out_user
 from conversations.audit.record import record_event
 from conversations.models import Question
 from conversations.pages.question_views import card, render_card
-from conversations.requests.answers import answer_question
 from conversations.requests.errors import InvalidInput, QuestionAlreadyDecided
+from conversations.requests.question_answers import answer_question
 from tools.conf import settings
 from tools.errors import ToolError
 from tools.mcp.errors import SignInFailed

@@ -14,7 +14,7 @@ from django.utils.http import urlencode
 
 from conversations.audit.models import AuditEvent, AuditText
 from conversations.models import Conversation
-from project.admin_pages.reading import PAGES
+from project.admin_pages.reading_reasons import PAGES
 from tests.conversations.scene import a_finished_turn, a_user, signed_in, staff
 
 pytestmark = pytest.mark.django_db

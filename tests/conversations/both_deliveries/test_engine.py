@@ -19,8 +19,8 @@ from django.utils import timezone
 from conversations import engine
 from conversations.engine import claim_store, subscriptions, turn_store
 from conversations.engine.event_log import Position, StaleEpoch
+from conversations.engine.finished_turn_events import replay
 from conversations.engine.loading import turn_loader
-from conversations.engine.replay import replay
 from conversations.models import Conversation, Item, ToolCall, Turn
 from conversations.models.preset import PresetNotAvailable
 from conversations.requests.turn_request import TurnRequestSerializer

@@ -19,9 +19,9 @@ from conversations.access.errors import UnderMaintenance
 from conversations.access.maintenance import Notice
 from conversations.engine import notifications, subscriptions
 from conversations.engine.event_log import Entry, Position
+from conversations.engine.finished_turn_events import replay
 from conversations.engine.notifications import announce_turn
 from conversations.engine.packed_events import LARGE_EVENT
-from conversations.engine.replay import replay
 from conversations.models import Conversation, Maintenance, Turn
 from conversations.models.user_settings import UserSettings
 from conversations.streaming import consumers, conversation_access
