@@ -6,7 +6,7 @@
 
 const FENCE = /^\s*```/;
 const ROW = /^\s*\|/;
-const DELIMITERS = /^\s*\|?\s*:?-+:?\s*(\|\s*:?-+:?\s*)*\|?\s*$/;
+const DELIMITER = /^:?-+:?$/;
 const OPEN_DELIMITERS = /^[-:|][-:| \t]*$/;
 const NESTED = /^(\s|>|[-*+]\s|\d{1,9}[.)]\s)/;
 const BLOCK = /^(\s|>|[-*+]\s|\d{1,9}[.)]\s|#{1,6}\s|```|([-*_])\2{2,}\s*$)/;
@@ -16,11 +16,15 @@ const PIECE = /[^\n]*\n|[^\n]+/g;
 
 const isBlank = (line) => line.trim() === "";
 
-/** How many cells a row has. */
+/** The cells of a row. */
 function cells(line) {
   const inner = line.trim().replace(/^\|/, "").replace(LAST_BAR, "");
-  return inner.split(/(?<!\\)\|/).length;
+  return inner.split(/(?<!\\)\|/);
 }
+
+/** Whether a line is the second of a table. Cell by cell: one expression for the whole
+ *  line takes minutes where a model repeats blanks without end. */
+const isDelimiterRow = (line) => cells(line).every((cell) => DELIMITER.test(cell.trim()));
 
 function closed(line) {
   const row = line.trimEnd();
@@ -52,7 +56,7 @@ export class TableRows {
 
   *#certain(isWhole) {
     if (isWhole && this.#isHeadFound()) {
-      const delimiters = Array(cells(this.#line)).fill("---").join("|");
+      const delimiters = Array(cells(this.#line).length).fill("---").join("|");
       yield { text: `|${closed(this.#head)}\n|${delimiters}|\n`, isHead: true };
       this.#isBelowHead = true;
       return;
@@ -67,7 +71,8 @@ export class TableRows {
   /** Whether the line lies below a head without a first bar. */
   #isHeadFound() {
     if (!this.#head || this.#given) return false;
-    return DELIMITERS.test(this.#line) && cells(this.#line) === cells(this.#head);
+    if (!isDelimiterRow(this.#line)) return false;
+    return cells(this.#line).length === cells(this.#head).length;
   }
 
   /** Whether the line is a row; null if what follows may still change it. */
@@ -101,11 +106,11 @@ export class TableRows {
     const isText = !this.#isFenced && !this.#isRow && !isBlank(line);
     if (!isText) this.#isNested = false;
     else this.#isNested ||= NESTED.test(line);
-    const isDelimiters = this.#isBelowHead && DELIMITERS.test(line);
+    const isDelimiters = this.#isBelowHead && isDelimiterRow(line);
     this.#isInBody = isDelimiters ? !/^\s/.test(line) : this.#isInBody && this.#isRow;
     this.#isBelowHead = this.#isRow && !this.#isInBody && !isDelimiters;
     const mayBeHead = isText && !isDelimiters && !this.#isNested && !BLOCK.test(line);
-    this.#head = mayBeHead && cells(line) > 1 ? line.trimEnd() : "";
+    this.#head = mayBeHead && cells(line).length > 1 ? line.trimEnd() : "";
     if (FENCE.test(line)) this.#isFenced = !this.#isFenced;
     this.#line = "";
     this.#given = 0;
