@@ -34,16 +34,18 @@ class Heartbeat:
             return
         beats = self._take_snapshots(runs)
         unstored = {claim.turn_id for claim, snapshot in beats.items() if snapshot}
-        began = time.monotonic()
+        sent = sum(map(_cost, beats.values()))
+        began, is_stored = time.monotonic(), False
         try:
             result = await self._database.beat(lease_store.heartbeat, beats)
             unstored.intersection_update(result.skipped)
+            is_stored = True
         finally:
+            seconds = time.monotonic() - began
+            self._budget.adjust(sent, seconds, is_stored=is_stored)
             for turn_id in unstored:
                 if run := self._runs.get(turn_id):
                     run.snapshots.retake()
-        stored = sum(map(_cost, beats.values()))
-        self._budget.adjust(stored, time.monotonic() - began)
         for turn_id in result.lost:
             self._fence(turn_id)
         for turn_id in result.stopped:

@@ -34,11 +34,16 @@ class SnapshotBudget:
     def __init__(self) -> None:
         self.characters = FIRST_BUDGET
 
-    def adjust(self, stored: int, seconds: float) -> None:
-        """Storing this many characters took this many seconds."""
+    def adjust(self, sent: int, seconds: float, *, is_stored: bool) -> None:
+        """`sent` characters have just taken this long, or failed after it: PostgreSQL
+        cancels a heartbeat that takes too long.
+
+        A heartbeat that had less to store than it might shows nothing. If it counted,
+        a quiet minute would let the next burst of answers block the database.
+        """
         if seconds > STORING_TIME:
-            self.characters = max(LONG, int(stored * STORING_TIME / seconds))
-        else:
+            self.characters = max(LONG, int(sent * STORING_TIME / seconds))
+        elif is_stored and sent >= self.characters:
             self.characters = min(MAX_BUDGET, int(self.characters * GROWTH))
 
 

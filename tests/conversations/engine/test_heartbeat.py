@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 import pytest
+from django.db.utils import OperationalError
 
 from conversations.engine.claim_store import Claim
 from conversations.engine.heartbeat import Heartbeat
@@ -17,6 +18,7 @@ from llm.wire.deltas import TextDelta
 
 RUNS = 300
 TEXT = 3_000  # characters of each answer when it begins
+LIMIT = 5.0  # seconds of a statement
 
 
 @dataclass
@@ -39,7 +41,8 @@ class SpeakingRun:
 
 @dataclass
 class SlowDatabase:
-    """Takes so many seconds for a thousand characters of snapshots."""
+    """Takes so many seconds for a thousand characters of snapshots, and cancels what
+    would take too long, as PostgreSQL."""
 
     clock: list[float]
     seconds: float
@@ -48,8 +51,10 @@ class SlowDatabase:
 
     async def beat(self, _function: Any, beats: dict[Claim, Snapshot | None]) -> Any:
         characters = sum(each.length for each in beats.values() if each)
-        took = self.seconds * characters / 1_000
+        took = min(LIMIT, self.seconds * characters / 1_000)
         self.clock[0] += took
+        if took == LIMIT:
+            raise OperationalError
         self.beats.append(beats)
         self.lengths.append(took)
         return HeartbeatResult(lost=[], stopped=[], skipped=[])
@@ -63,22 +68,46 @@ class Dispatching:
         raise AssertionError(turn_id)
 
 
+@dataclass
+class Scene:
+    clock: list[float]
+    database: SlowDatabase
+    runs: dict[str, SpeakingRun] = field(default_factory=dict)
+    failed: int = 0  # heartbeats
+
+    def __post_init__(self) -> None:
+        parts = cast(Any, (None, Dispatching(self.runs), self.database))
+        self.heartbeat = Heartbeat(*parts)
+
+    def start_runs(self, count: int) -> None:
+        for number in range(len(self.runs), len(self.runs) + count):
+            claim = Claim(f"resp_{number}", f"conv_{number}", epoch=1)
+            self.runs[claim.turn_id] = SpeakingRun(claim)
+
+    async def beat(self, times: int) -> None:
+        for _ in range(times):
+            for run in self.runs.values():
+                run.say(10)
+            try:
+                await self.heartbeat.beat()
+            except OperationalError:
+                self.failed += 1
+            self.clock[0] += 1.0
+
+
+def scene_of(monkeypatch: pytest.MonkeyPatch, seconds: float) -> Scene:
+    clock = [1000.0]
+    monkeypatch.setattr(taking.time, "monotonic", lambda: clock[0])
+    return Scene(clock, SlowDatabase(clock, seconds))
+
+
 async def beat_often(
     monkeypatch: pytest.MonkeyPatch, seconds: float, times: int
 ) -> tuple[SlowDatabase, list[SpeakingRun]]:
-    clock = [1000.0]
-    monkeypatch.setattr(taking.time, "monotonic", lambda: clock[0])
-    claims = [Claim(f"resp_{n}", f"conv_{n}", epoch=1) for n in range(RUNS)]
-    runs = {claim.turn_id: SpeakingRun(claim) for claim in claims}
-    database = SlowDatabase(clock, seconds)
-    parts = cast(Any, (None, Dispatching(runs), database))
-    heartbeat = Heartbeat(*parts)
-    for _ in range(times):
-        for run in runs.values():
-            run.say(10)
-        await heartbeat.beat()
-        clock[0] += 1.0
-    return database, list(runs.values())
+    scene = scene_of(monkeypatch, seconds)
+    scene.start_runs(RUNS)
+    await scene.beat(times)
+    return scene.database, list(scene.runs.values())
 
 
 async def test_on_a_slow_database_every_beat_renews_all_leases_in_time(monkeypatch):
@@ -96,3 +125,23 @@ async def test_a_quick_database_stores_every_answer_at_every_beat(monkeypatch):
     stored = [sum(each is not None for each in b.values()) for b in database.beats]
     assert stored[0] < RUNS  # until its pace is known
     assert stored[-5:] == [RUNS] * 5
+
+
+async def test_after_a_quiet_time_many_answers_at_once_are_stored_in_turn(monkeypatch):
+    scene = scene_of(monkeypatch, 0.002)
+    scene.start_runs(1)
+    await scene.beat(100)
+    scene.start_runs(10 * RUNS)  # all at once would take 18 s
+    await scene.beat(1)
+    assert scene.failed == 0
+    assert scene.database.lengths[-1] < 4 * STORING_TIME
+
+
+async def test_a_heartbeat_that_the_database_cancels_is_followed_by_shorter_ones(
+    monkeypatch,
+):
+    scene = scene_of(monkeypatch, 0.02)
+    scene.start_runs(RUNS)
+    await scene.beat(4)
+    assert scene.failed == 1
+    assert [len(beats) for beats in scene.database.beats] == [RUNS] * 3
