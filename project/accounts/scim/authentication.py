@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 import orjson
@@ -20,6 +20,7 @@ from conversations.models.access_token import AccessToken, Scope
 from llm.errors import LLMError
 
 MAX_BODY = 1_000_000  # bytes
+MAX_DEPTH = 50  # lists and objects in one another; programs write six
 MAX_ROWS = 500  # of a page; programs request the next one
 
 
@@ -122,9 +123,31 @@ def _check_body(request: HttpRequest) -> None:
     except orjson.JSONDecodeError as exc:
         text = "The body is no JSON that can be read."
         raise exceptions.BadRequestError(text, scim_type="invalidSyntax") from exc
+    if _is_deep(body):
+        text = "The body is nested too deeply."
+        raise exceptions.BadRequestError(text, scim_type="invalidSyntax")
     if request.method == "PATCH" and not _are_operations(body):
         text = "Write a list of Operations, each with an op."
         raise exceptions.BadRequestError(text, scim_type="invalidSyntax")
+
+
+def _is_deep(body: Any) -> bool:
+    level = [body]
+    for _ in range(MAX_DEPTH):
+        if not level:
+            return False
+        level = [child for each in level for child in _children(each)]
+    return bool(level)
+
+
+def _children(value: Any) -> Collection[Any]:
+    match value:
+        case dict():
+            return value.values()
+        case list():
+            return value
+        case _:
+            return ()
 
 
 def _are_operations(body: Any) -> bool:

@@ -46,8 +46,10 @@ class _Columns:
 
 class _BoundedQuery(FilterQuery):
     @classmethod
-    def search(cls, filter_query: str, request: HttpRequest | None = None) -> Any:
+    def search(cls, filter_query: Any, request: HttpRequest | None = None) -> Any:
         """Raises ValueError."""
+        if not isinstance(filter_query, str):  # in the body of a search
+            raise ValueError("The filter is no text.")
         if len(filter_query) > MAX_FILTER or "\0" in filter_query:
             raise ValueError("The filter is too long.")
         found = super().search(filter_query, request)

@@ -594,3 +594,20 @@ def test_members_cost_the_same_statements_however_many(program: Program):
         events = AuditEvent.objects.filter(subject=user.pk, action="user.change")
         assert events.filter(target_id=str(user.pk)).count() in (2, 4)
     assert AuditEvent.objects.filter(action="user.change").count() == 2 * (3 + 60)
+
+
+@pytest.mark.parametrize("depth", [60, 900, 990, 1020])
+@pytest.mark.parametrize("path", ["Users", "Groups"])
+def test_a_deep_body_is_an_error_of_the_program(program: Program, path: str, depth):
+    deep = f'{{"schemas": ["{USER}"], "x": {"[" * depth}{"]" * depth}}}'
+    for method, where in (("post", path), ("put", f"{path}/1"), ("patch", f"{path}/1")):
+        refused = program.send(method, where, deep)
+        assert refused.status_code == 400, method
+        assert refused.json()["scimType"] == "invalidSyntax"
+
+
+@pytest.mark.parametrize("wrong", [1, True, ["userName"], {"userName": "ada"}])
+def test_the_filter_of_a_search_is_a_text(program: Program, wrong: Any):
+    schema = "urn:ietf:params:scim:api:messages:2.0:SearchRequest"
+    body = {"schemas": [schema], "filter": wrong}
+    assert program("post", "Users/.search", body).status_code == 400
