@@ -67,7 +67,7 @@ class Dispatcher:
         self._database = database
         self._wake_background = wake_background  # one bound method for all runs
         self._large_answers = LargeAnswers()
-        #: Conversations of which a turn has run here, the last one last.
+        #: Conversations whose turns have run here, in the order of their last turns.
         self._conversations: dict[str, None] = {}
         #: Active turns that were stopped before they had a run.
         self._to_stop: set[str] = set()

@@ -27,7 +27,8 @@ _threads = ThreadPoolExecutor(THREADS, thread_name_prefix="parley-files")
 def run_on_file_thread(
     function: Callable[P, T], *args: P.args, **kwargs: P.kwargs
 ) -> asyncio.Future[T]:
-    """Runs even if the caller is cancelled, unless it has not begun."""
+    """Call the function on a thread. If the caller is cancelled, a call that has begun
+    runs to its end."""
 
     def call() -> T:
         try:
@@ -41,7 +42,8 @@ def run_on_file_thread(
 def begin_on_file_thread(
     function: Callable[P, object], *args: P.args, **kwargs: P.kwargs
 ) -> None:
-    """For what nobody waits for; it is completed after the end of the event loop."""
+    """Call the function on a thread, without waiting for it. The process ends after
+    the call, even if its event loop has ended before."""
 
     def call() -> None:
         try:

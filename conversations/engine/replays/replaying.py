@@ -87,7 +87,7 @@ def _task(changed: ChangedTurn, record: ReplayRecord) -> Task:
         context=Context(
             user_id=turn.actor_id,
             conversation_id=turn.conversation_id,
-            # Not the turn's: idempotency keys are made of it.
+            # Not the turn's id: tools would get the idempotency keys of its calls.
             turn_id=record.id,
             may_read_chats=turn.may_read_chats,
         ),

@@ -66,11 +66,12 @@ def export_conversation(request: HttpRequest, conversation_id: str) -> HttpRespo
 @never_cache
 @require_GET
 def export_all(request: HttpRequest) -> HttpResponseBase:
-    form = _format_of(request)
+    file_format = _format_of(request)
     if not is_proven_lately(request.session):
-        return redirect(f"{reverse('export-begins')}?{urlencode({'format': form})}")
+        query = urlencode({"format": file_format})
+        return redirect(f"{reverse('export-begins')}?{query}")
     rows = Conversation.objects.of(request.user).kept()
-    return export_of(request, rows, form, write_account(request.user))
+    return export_of(request, rows, file_format, write_account(request.user))
 
 
 @login_required
@@ -89,8 +90,8 @@ def export_begins(request: HttpRequest) -> HttpResponse:
 
 
 def _format_of(request: HttpRequest) -> str:
-    form = request.GET.get("format", "json")
-    return form if form in CONTENT_TYPES else "json"
+    name = request.GET.get("format", "json")
+    return name if name in CONTENT_TYPES else "json"
 
 
 def export_of(

@@ -96,7 +96,9 @@ def test_a_group_that_alone_may_use_something_is_not_deleted(
     assert list(model.groups.all()) == [group]
 
 
-def test_nor_one_that_approves_calls_of_a_tool(group: Group, member: User):
+def test_a_group_that_approves_calls_of_a_tool_is_not_deleted(
+    group: Group, member: User
+):
     tool = Tool.objects.create(name="pay", approvers=group)
     _delete_in_admin(group)
     tool.refresh_from_db()
