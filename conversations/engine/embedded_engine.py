@@ -25,6 +25,8 @@ class EmbeddedEngine(Engine):
         found = await self.database.write(claim_store.release_all)
         await self.database.write(background_store.release_all)
         await self.database.write(delivery_store.release_all)
+        for batches in (self.replays, self.evaluations):
+            await self.database.write(batches.store.release_all)
         if found:
             logger.info("%d interrupted turns will be resumed", found)
         self._repeat(SWEEP, self.subscriptions.end_deleted, name="sweep")

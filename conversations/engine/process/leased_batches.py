@@ -13,7 +13,7 @@ import logging
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from decimal import Decimal
 from functools import partial
 from typing import Any, ClassVar
@@ -62,13 +62,18 @@ class BatchStore(ABC):
         """A batch that no process works on."""
         return self._due().order_by("pk").values_list("pk", flat=True).first()
 
-    def claim(self, batch_id: int) -> bool:
-        """True for one process."""
+    def claim(self, batch_id: int) -> datetime | None:
+        """The end of the lease, for one process."""
         state = self.batch_model.State.RUNNING
         until = timezone.now() + LEASE
-        return bool(
-            self._due().filter(pk=batch_id).update(state=state, lease_until=until)
-        )
+        claimed = self._due().filter(pk=batch_id)
+        return until if claimed.update(state=state, lease_until=until) else None
+
+    def release_all(self) -> None:
+        """Release all batches. Called at the start of the only process: the process
+        that worked on them is gone."""
+        running = self.batch_model.objects.filter(state=self.batch_model.State.RUNNING)
+        running.update(lease_until=None)
 
     def _due(self) -> QuerySet[Any]:
         is_free = Q(lease_until=None) | Q(lease_until__lt=timezone.now())
@@ -79,10 +84,10 @@ class BatchStore(ABC):
         return found
 
     @transaction.atomic
-    def next_row(self, batch_id: int) -> Any:
+    def next_row(self, batch_id: int, lease: datetime) -> Any:
         """The next row of a claimed batch, whose lease is renewed. None at its end,
-        which is stored."""
-        found = self.batch_model.objects.filter(pk=batch_id)
+        which is stored, and if another process has claimed it."""
+        found = self.batch_model.objects.filter(pk=batch_id, lease_until=lease)
         batch = found.select_related(*self.related).first()
         if batch is None or batch.state != batch.State.RUNNING:
             return None
@@ -94,7 +99,9 @@ class BatchStore(ABC):
         row = pending.order_by(*self.order).first()
         left = self.budget_left(batch)
         if row and not batch.cancel_requested and (left is None or left > 0):
-            found.update(lease_until=timezone.now() + LEASE)
+            batch.lease_until = timezone.now() + LEASE
+            if not found.update(lease_until=batch.lease_until):
+                return None  # claimed meanwhile
             setattr(row, self.batch_field, batch)
             row.attempts += 1
             row.save(update_fields=["attempts"])
@@ -120,11 +127,10 @@ class BatchStore(ABC):
     def give_back(self, row: Any) -> None:
         """Let another process begin the row at once. The attempt does not count, but
         what its calls have cost does."""
-        if not self._is_deleted(row):
+        if self._is_ours(row):
             row.attempts -= 1
             row.save(update_fields=["attempts", *self.spent])
-        batch_id = self.batch_id_of(row)
-        self.batch_model.objects.filter(pk=batch_id).update(lease_until=None)
+        self._batch_of(row).update(lease_until=None)
 
     def batch_id_of(self, row: Any) -> int:
         batch_id: int = getattr(row, f"{self.batch_field}_id")
@@ -133,14 +139,27 @@ class BatchStore(ABC):
     @transaction.atomic
     def end_row(self, row: Any) -> None:
         """Store how it ended."""
-        if not self._is_deleted(row):
+        if self._is_ours(row):
             row.save(force_update=True)
 
-    def _is_deleted(self, row: Any) -> bool:
-        """A row is erased with its turn, even while a process works on it. One that
-        exists is locked until the transaction ends."""
+    def lease_of(self, row: Any) -> datetime:
+        """The end of the lease under which the row was begun."""
+        lease: datetime = getattr(row, self.batch_field).lease_until
+        return lease
+
+    def _is_ours(self, row: Any) -> bool:
+        """False if another process has claimed the batch, and for a row that is gone:
+        it is erased with its turn, even while a process works on it. One that exists is
+        locked until the transaction ends."""
         rows = type(row).objects.select_for_update().filter(pk=row.pk)
-        return not rows.exists()
+        return rows.exists() and self._batch_of(row).exists()
+
+    def _batch_of(self, row: Any) -> QuerySet[Any]:
+        """Empty if another process has claimed it."""
+        found: QuerySet[Any] = self.batch_model.objects.filter(
+            pk=self.batch_id_of(row), lease_until=self.lease_of(row)
+        )
+        return found
 
     def budget_left(self, batch: Any) -> Decimal | None:
         """USD; None without a budget."""
@@ -169,16 +188,19 @@ class BatchWorker(ABC):
         if self._running is not None and not self._running.done():
             return
         found = await self._database.read(self.store.find_due)
-        if found is None or not await self._database.write(self.store.claim, found):
+        if found is None:
             return
-        self._running = self._tasks.create(self._run(found), name="replay")
+        if lease := await self._database.write(self.store.claim, found):
+            self._running = self._tasks.create(self._run(found, lease), name="replay")
 
-    async def _run(self, batch_id: int) -> None:
+    async def _run(self, batch_id: int, lease: datetime) -> None:
+        store, write = self.store, self._database.write
         try:
-            while row := await self._database.write(self.store.next_row, batch_id):
+            while row := await write(store.next_row, batch_id, lease):
                 await self._run_row(row)
+                lease = store.lease_of(row)
         except Exception as exc:
-            kind = self.store.batch_model.__name__
+            kind = store.batch_model.__name__
             logger.error("%s %s stopped: %s", kind, batch_id, format_trace(exc))
 
     async def _run_row(self, row: Any) -> None:

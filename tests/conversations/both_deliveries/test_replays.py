@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable
+from datetime import timedelta
 from decimal import Decimal
 from typing import Any
 
@@ -12,6 +13,7 @@ import httpx
 import pytest
 import respx
 from asgiref.sync import sync_to_async
+from django.utils import timezone
 
 from conversations import engine
 from conversations.engine.process import leased_batches
@@ -409,8 +411,8 @@ async def test_a_turn_that_ends_its_process_is_given_up_and_the_rest_goes_on(
     for turn in turns:
         await change.turns.acreate(turn=turn)
     for _ in range(leased_batches.MAX_ATTEMPTS):  # each process is lost with the turn
-        assert await sync_to_async(replaying.store.claim)(change.pk)
-        row = await sync_to_async(replaying.store.next_row)(change.pk)
+        lease = await sync_to_async(replaying.store.claim)(change.pk)
+        row = await sync_to_async(replaying.store.next_row)(change.pk, lease)
         assert row.turn_id == turns[0].pk
         await Replay.objects.aupdate(lease_until=None)
     await run(change)
@@ -418,3 +420,31 @@ async def test_a_turn_that_ends_its_process_is_given_up_and_the_rest_goes_on(
     assert (first.state, second.state) == ("failed", "completed")
     assert "its process was lost 3 times" in first.error
     assert change.state == Replay.State.DONE
+
+
+async def test_a_process_that_stood_still_leaves_a_replay_to_its_successor(
+    chat, host, tools, running
+):
+    store, call = replaying.store, sync_to_async
+    turns = [(await answer(chat, text=f"Hi {n}"))[0] for n in range(2)]
+    change = await Replay.objects.acreate(name="try")
+    for turn in turns:
+        await change.turns.acreate(turn=turn)
+    lease = await call(store.claim)(change.pk)
+    row = await call(store.next_row)(change.pk, lease)
+    await Replay.objects.aupdate(lease_until=timezone.now() - timedelta(seconds=1))
+    newer = await call(store.claim)(change.pk)
+    again = await call(store.next_row)(change.pk, newer)
+    assert again.pk == row.pk
+    row.state = ReplayedTurn.State.FAILED
+    await call(store.end_row)(row)
+    await call(store.give_back)(row)
+    assert await call(store.next_row)(change.pk, store.lease_of(row)) is None
+    await change.arefresh_from_db()
+    assert change.lease_until == store.lease_of(again)
+    first, second = [each async for each in change.turns.order_by("pk")]
+    assert [first.state, second.state] == ["pending", "pending"]
+    assert (first.attempts, second.attempts) == (2, 0)
+    again.state = ReplayedTurn.State.COMPLETED
+    await call(store.end_row)(again)
+    assert await change.turns.filter(state="completed").acount() == 1

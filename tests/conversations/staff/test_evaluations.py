@@ -377,8 +377,8 @@ async def test_an_answer_that_ends_its_process_is_given_up_and_the_rest_goes_on(
     say("yes")
     run = await sync_to_async(begin)(cases)
     for _ in range(leased_batches.MAX_ATTEMPTS):  # each process is lost with the answer
-        assert await sync_to_async(evaluating.store.claim)(run.pk)
-        row = await sync_to_async(evaluating.store.next_row)(run.pk)
+        lease = await sync_to_async(evaluating.store.claim)(run.pk)
+        row = await sync_to_async(evaluating.store.next_row)(run.pk, lease)
         assert row.number == 1
         await EvaluationRun.objects.aupdate(lease_until=None)
     first, second = await finish(run)
