@@ -116,7 +116,8 @@ async def read_request(
         name: value for name, value in body.items() if not name.startswith("parley")
     }
     parley_options = NO_OPTIONS
-    if len(model_body) < len(body) or _names_own(body):
+    names_own = bool(body.get("tools")) and _names_own(body)
+    if len(model_body) < len(body) or names_own:
         dialect.check_own_fields(body)
         parley_options = ParleyOptions.of(body)
     alternatives: Sequence[Route] | None = None
@@ -150,28 +151,16 @@ async def read_request(
         and gateway_request.host_speaks_dialect
         and not gateway_request.may_be_stored_answer
     ):
-        dialect.refuse_served(body)
-        opened: Mapping[str, Any] = model_body
-        if not dialect.is_open_responses and has_seals(dialect.name, body):
-            opened = unseal_history(model_body, dialect, route, token.user_id)
-        sent, skipped = without_unsupported(opened, dialect, route)
-        convert = partial(_convert, body, model_body, dialect, token.user_id)
-        forwarded = forwarded_body(sent, dialect, route, headers, convert)
-        if forwarded is not None:
-            gateway_request = replace(gateway_request, body=opened)
-        if forwarded and not (_names_own(body) or parley_options.changes_answers):
+        gateway_request, forwarded, skipped = _find_forwarded(
+            gateway_request, body, headers
+        )
+        if forwarded and not (names_own or parley_options.changes_answers):
             return await _forward_whole(
                 gateway_request, body, forwarded, skipped, database
             )
-    if forwarded is not None:
-        return await _read_for_tool_loop(gateway_request, body, forwarded, database)
-    dialect.check(body, server_tools=named)
-    if dialect.is_open_responses:
-        refuse_foreign(body.get("input"))
-    if dialect.wants_older_version(body, headers):
-        chain = model_resolution.use_older_version(chain)
-        gateway_request = replace(gateway_request, chain=chain, route=chain.routes[0])
-    return await _read_for_tool_loop(gateway_request, body, None, database)
+    if forwarded is None:
+        gateway_request = _check_body(gateway_request, body, headers, named)
+    return await _read_for_tool_loop(gateway_request, body, forwarded, database)
 
 
 async def _find_chain(
@@ -187,6 +176,46 @@ async def _find_chain(
     if token.model_ids:
         chain = token_access.restrict_chain(token, name, chain)
     return chain
+
+
+def _find_forwarded(
+    gateway_request: GatewayRequest,
+    body: dict[str, Any],
+    headers: Mapping[bytes, bytes],
+) -> tuple[GatewayRequest, ForwardedBody | None, Sequence[str]]:
+    """The body that is sent as it is, or None if the model's host does not take it; the
+    request with its seals opened then; and the tools that are skipped. Raises
+    BadRequest."""
+    dialect, route = gateway_request.dialect, gateway_request.route
+    model_body, user_id = gateway_request.body, gateway_request.token.user_id
+    dialect.refuse_served(body)
+    opened: Mapping[str, Any] = model_body
+    if not dialect.is_open_responses and has_seals(dialect.name, body):
+        opened = unseal_history(model_body, dialect, route, user_id)
+    sent, skipped = without_unsupported(opened, dialect, route)
+    convert = partial(_convert, body, model_body, dialect, user_id)
+    forwarded = forwarded_body(sent, dialect, route, headers, convert)
+    if forwarded is not None:
+        gateway_request = replace(gateway_request, body=opened)
+    return gateway_request, forwarded, skipped
+
+
+def _check_body(
+    gateway_request: GatewayRequest,
+    body: dict[str, Any],
+    headers: Mapping[bytes, bytes],
+    server_tools: Collection[str],
+) -> GatewayRequest:
+    """Check a body that is not forwarded. Raises BadRequest. The request has an older
+    version of its model if the body wants one."""
+    dialect = gateway_request.dialect
+    dialect.check(body, server_tools=server_tools)
+    if dialect.is_open_responses:
+        refuse_foreign(body.get("input"))
+    if not dialect.wants_older_version(body, headers):
+        return gateway_request
+    chain = model_resolution.use_older_version(gateway_request.chain)
+    return replace(gateway_request, chain=chain, route=chain.routes[0])
 
 
 async def _forward_whole(
