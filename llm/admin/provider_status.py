@@ -18,7 +18,7 @@ from django.utils.formats import date_format
 from django.utils.html import format_html, format_html_join
 from django.utils.translation import gettext as _
 
-from llm.errors import LLMError
+from llm.errors import LLMError, connection_problem
 from llm.models import ApiKey, LanguageModel, ModelCall, Provider
 
 NEWEST_CALLS = 1_000  # rows that are read
@@ -88,7 +88,7 @@ def _last_calls() -> Mapping[int, Mapping[str, Any]]:
     """The newest call of each provider that tells something, among the newest ones."""
     # A connection is tested before there are models; its call names the key alone.
     columns = ["model__provider_id", "key__provider_id"]
-    columns += ["status", "error_code", "http_status"]
+    columns += ["status", "error_code", "http_status", "error_detail"]
     rows: QuerySet[Any, Any] = ModelCall.objects.order_by("-id")
     rows = rows.values(*columns, "created_at", "purpose")[:NEWEST_CALLS]
     last: dict[int, Mapping[str, Any]] = {}
@@ -181,7 +181,12 @@ def _why_unused(key: ApiKey) -> str:
 
 
 def _describe_error(call: Mapping[str, Any]) -> str:
-    """By its code: the provider's message may quote a conversation."""
+    """By its code if a host answered, whose message may quote a conversation."""
+    problem = connection_problem(
+        call["error_code"], call["http_status"], call["error_detail"]
+    )
+    if problem:
+        return problem
     words = _words_by_code().get(call["error_code"], call["error_code"])
     status = call["http_status"]
     return f"{words} (HTTP {status})" if status and status >= 400 else words

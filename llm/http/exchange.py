@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import zlib
-from collections.abc import AsyncGenerator, Callable, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from typing import Any
 
 import aiohttp
@@ -37,12 +37,13 @@ from llm.http.connections import (
 )
 from llm.http.recording import Recording
 from llm.http.timers import ResponseTimer
-from llm.provider import DIRECT
+from llm.provider import DIRECT, Connection
 
 MAX_BODY = 64 * 1024 * 1024  # bytes
 
 _COMPRESSED = {"gzip", "deflate"}
 _ENCODINGS = {"", "identity", *_COMPRESSED}
+_NO_PROXY = "The proxy cannot be reached."
 _MAX_DECOMPRESSED = 64 * 1024  # bytes decompressed in one step
 _NETWORK_ERRORS = (httpx.HTTPError, httpx.StreamError, aiohttp.ClientError, OSError)
 #: RuntimeError: our own `aclose` has closed the connection.
@@ -252,7 +253,17 @@ async def _send(
     except _NETWORK_ERRORS as exc:
         connect = message.extensions.get("timeout", {}).get("connect")
         text = "The provider cannot be reached."
+        if _is_unknown_proxy(exc, message):
+            raise ProviderDown(detail=_NO_PROXY) from exc
         raise _network_error(exc, text, connect_time=connect) from exc
+
+
+def _is_unknown_proxy(exc: Exception, message: httpx.Request) -> bool:
+    """Whether the proxy's name has no address. The host's name is resolved by the
+    proxy."""
+    connection: Connection = message.extensions.get(CONNECTION, DIRECT)
+    is_proxied = bool(connection.proxy_url)
+    return is_proxied and isinstance(exc, aiohttp.ClientConnectorDNSError)
 
 
 def _network_error(
@@ -270,15 +281,34 @@ def _network_error(
         # The host may have received the request and be processing it.
         return ProviderTimeout(detail=f"The connection stalled: {type(exc).__name__}.")
     if isinstance(exc, aiohttp.ClientProxyConnectionError):
-        return ProviderDown(detail="The proxy cannot be reached.")
+        return ProviderDown(detail=_NO_PROXY)
     if isinstance(exc, aiohttp.ClientHttpProxyError):
         return ProviderDown(detail=f"The proxy answers with HTTP {exc.status}.")
     if isinstance(exc, aiohttp.ClientSSLError):
-        return ProviderDown(
-            detail="No secure connection: the server's certificate is invalid."
-        )
+        return ProviderDown(detail=f"No secure connection: {_describe_tls(exc)}")
     if isinstance(exc, httpx.DecodingError | aiohttp.ClientResponseError):
         return BadResponse(
             detail=f"{type(exc).__name__}: the response is not valid HTTP."
         )
     return kind(detail=f"{message} ({type(exc).__name__})")
+
+
+#: By OpenSSL's numbers (X509_V_ERR_…).
+_CERTIFICATE_PROBLEMS: Mapping[int, str] = {
+    9: "is not valid yet",
+    10: "has expired",
+    **dict.fromkeys(
+        (2, 18, 19, 20, 21),
+        "is signed by an authority that is unknown here; enter its CA certificate if"
+        " it is your own",
+    ),
+    **dict.fromkeys((62, 64), "is for another host name"),
+}
+
+
+def _describe_tls(exc: aiohttp.ClientSSLError) -> str:
+    if not isinstance(exc, aiohttp.ClientConnectorCertificateError):
+        return "the server does not speak TLS here, or no version that is accepted."
+    code = getattr(exc.certificate_error, "verify_code", None)
+    problem = _CERTIFICATE_PROBLEMS.get(code or 0, "is invalid")
+    return f"the server's certificate {problem}."

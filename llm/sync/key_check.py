@@ -23,6 +23,7 @@ from llm.errors import (
     ProviderTimeout,
     QuotaExhausted,
     RateLimited,
+    connection_problem,
 )
 from llm.http import client
 from llm.keys.refusals import may_try_again, note_refusal
@@ -176,6 +177,10 @@ class _KeyTest:
         secrets = [endpoint.api_key, *endpoint.secret_headers.values()]
         provider_message = scrub(error.detail, secrets)[:_MAX_DETAIL]
         problem, text = _problem(error, self.route)
+        if problem_here := connection_problem(
+            error.code, error.upstream_status, provider_message
+        ):
+            text, provider_message = f"{text} {problem_here}", ""
         text += _describe_state(self.key)
         text += (
             f" The provider's message: {provider_message}" if provider_message else ""

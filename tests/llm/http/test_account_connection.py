@@ -20,6 +20,7 @@ from cryptography.x509.oid import NameOID
 from django.core.exceptions import ValidationError
 
 from llm import api
+from llm.admin.provider_status import statuses_of
 from llm.errors import InvalidKey, LLMError, ProviderDown, ProviderTimeout
 from llm.models import LanguageModel, ModelCall, Provider
 from llm.pricing.caller import Caller
@@ -53,13 +54,16 @@ def ask() -> str:
 
 
 @contextmanager
-def proxy() -> Iterator[tuple[str, list[str]]]:
+def proxy(status: int = 200) -> Iterator[tuple[str, list[str]]]:
     """Its address, and the URLs that were asked of it; it answers them itself."""
     asked: list[str] = []
 
     class Handler(BaseHTTPRequestHandler):
         def log_message(self, *args: Any) -> None:
             pass
+
+        def do_CONNECT(self) -> None:
+            self.send_error(501 if status == 200 else status)
 
         def do_POST(self) -> None:
             asked.append(self.path)
@@ -69,7 +73,7 @@ def proxy() -> Iterator[tuple[str, list[str]]]:
                 b'{"role":"assistant","content":"by proxy"},'
                 b'"finish_reason":"stop"}]}'
             )
-            self.send_response(200)
+            self.send_response(status)
             self.send_header("Content-Type", "application/json")
             self.end_headers()
             self.wfile.write(body)
@@ -118,6 +122,26 @@ def test_a_proxy_that_refuses_is_named_with_its_status():
     assert "The proxy answers with HTTP 501." in str(caught.value.detail)
 
 
+def test_a_proxy_without_an_address_is_named_in_place_of_the_host():
+    provider("https://models.invalid/v1", proxy_url="http://proxy.invalid:3128")
+    with pytest.raises(ProviderDown) as caught:
+        ask()
+    assert caught.value.detail == "The proxy cannot be reached."
+
+
+@pytest.mark.parametrize("scheme", ["http", "https"])
+def test_a_proxy_that_wants_a_password_is_named(scheme: str):
+    with proxy(status=407) as (address, _asked):
+        row = provider(f"{scheme}://models.invalid/v1", proxy_url=address)
+        with pytest.raises(ProviderDown) as caught:
+            ask()
+        assert caught.value.detail == "The proxy answers with HTTP 407."
+        [finding] = key_check.probe(row, Caller())
+    assert finding.problem == "unreachable"
+    assert finding.text.endswith(" The proxy answers with HTTP 407.")
+    assert statuses_of([row])[row.pk].text.endswith("The proxy answers with HTTP 407.")
+
+
 def test_a_proxy_has_no_password_in_its_address():
     with pytest.raises(ValidationError, match="Leave out user and password"):
         provider("http://models.invalid/v1", proxy_url="http://u:p@proxy.test:3128")
@@ -126,8 +150,11 @@ def test_a_proxy_has_no_password_in_its_address():
 # CA certificates
 
 
-def self_signed(folder: Path) -> tuple[Path, str]:
-    """A file with key and certificate, and the certificate."""
+def self_signed(
+    folder: Path, host: str = "localhost", days: int = 1
+) -> tuple[Path, str]:
+    """A file with key and certificate, which is valid for `days` from now, and
+    the certificate."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "localhost")])
     now = datetime.datetime.now(datetime.UTC)
@@ -137,10 +164,10 @@ def self_signed(folder: Path) -> tuple[Path, str]:
         .issuer_name(name)
         .public_key(key.public_key())
         .serial_number(1)
-        .not_valid_before(now - datetime.timedelta(days=1))
-        .not_valid_after(now + datetime.timedelta(days=1))
+        .not_valid_before(now - datetime.timedelta(days=9))
+        .not_valid_after(now + datetime.timedelta(days=days))
         .add_extension(
-            x509.SubjectAlternativeName([x509.DNSName("localhost")]), critical=False
+            x509.SubjectAlternativeName([x509.DNSName(host)]), critical=False
         )
         .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
         .sign(key, hashes.SHA256())
@@ -171,7 +198,32 @@ def test_a_certificate_is_accepted_if_the_providers_ca_signed_it(
         else:
             with pytest.raises(ProviderDown) as caught:
                 ask()
-            assert "certificate is invalid" in caught.value.detail
+            assert "an authority that is unknown here" in caught.value.detail
+
+
+@pytest.mark.parametrize(
+    ("certificate", "problem"),
+    [
+        ({"days": -1}, "the server's certificate has expired."),
+        ({"host": "a.test"}, "the server's certificate is for another host name."),
+        ({}, "the server does not speak TLS here, or no version that is accepted."),
+    ],
+)
+def test_what_is_wrong_with_a_secure_connection_is_told_to_staff(
+    tmp_path: Path, certificate: dict[str, Any], problem: str
+):
+    file, pem = self_signed(tmp_path, **certificate)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(file)
+    with ProbedHost().listening(context if certificate else None) as base_url:
+        address = base_url.replace("http://127.0.0.1", "https://localhost")
+        row = provider(address, ca_certificates=pem)
+        with pytest.raises(ProviderDown):
+            ask()
+        [finding] = key_check.probe(row, Caller())
+    words = f"No secure connection: {problem}"
+    assert finding.text == f"unreachable: {address} does not answer. {words}"
+    assert statuses_of([row])[row.pk].text.endswith(f": {words}")
 
 
 def test_only_certificates_are_taken(tmp_path: Path):
