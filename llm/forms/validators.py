@@ -27,7 +27,7 @@ _CONNECTION_HEADERS = frozenset(
 
 
 def validate_address(text: str) -> None:
-    """An http or https URL to which paths can be appended.
+    """An http or https URL to which paths can be appended; also a proxy's.
 
     Not Django's URLField: hosts in a private network have names without dots.
     """
@@ -37,10 +37,15 @@ def validate_address(text: str) -> None:
     except ValueError as exc:
         raise ValidationError(_("This is not a URL.")) from exc
     if url.scheme not in ("http", "https") or not host or re.search(r"\s", text):
-        raise ValidationError(_("Write a URL such as https://host/v1."))
+        raise ValidationError(
+            _("Write an address that begins with http:// or https://.")
+        )
     if url.username is not None or url.password is not None:
         raise ValidationError(
-            _("Leave out user and password; store them as an API key.")
+            _(
+                "Leave out user and password; a provider's are stored as an API key, a"
+                " proxy must do without."
+            )
         )
     if "?" in text or "#" in text:
         raise ValidationError(_("Leave out the part after the path."))

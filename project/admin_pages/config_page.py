@@ -79,7 +79,8 @@ class ConfigForm(forms.Form):
         if file.size > MAX_FILE:
             raise forms.ValidationError(_("The file is too large."))
         try:
-            text: str = file.read().decode()
+            # Editors of Windows begin files with a mark of their encoding.
+            text: str = file.read().decode("utf-8-sig")
         except UnicodeDecodeError as exc:
             raise forms.ValidationError(_("The file is not UTF-8.")) from exc
         return text

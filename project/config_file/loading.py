@@ -23,7 +23,7 @@ from project.config_file.findings import ConfigError, Findings, Report
 from project.config_file.identities import find_secret, read_mappings, set_mappings
 from project.config_file.links import Links
 from project.config_file.pools import Hosts, read_hosts, set_hosts
-from project.config_file.shape import Shape, Table
+from project.config_file.shape import Shape, Table, find_nul
 from project.config_file.tables import (
     DECLARED_TOOL,
     HTTP,
@@ -66,6 +66,8 @@ def load(
     `without` names the lists of the file that whoever loads it may not change.
     `look` is called when the rows are as they will be, before a dry run takes it back.
     """
+    if problems := sorted(find_nul(document)):
+        raise ConfigError(problems)
     findings = Findings()
     secrets = Secrets(environment, allow_literal_keys, from_admin, findings)
     loader = _Loader(findings, secrets, Shape(findings.problems), Links(findings))

@@ -11,6 +11,23 @@ from llm.db.encrypted_field import EncryptedTextField
 from project.config_file.tables import Kind, WrongValue, convert_value
 
 Table = Mapping[str, Any]
+_MAX_PATH = 200  # characters
+
+
+def find_nul(document: Table) -> Iterator[str]:
+    """A problem for each text with a NUL, which PostgreSQL does not store."""
+    values: list[tuple[str, Any]] = [("", document)]  # a stack: they nest deeply
+    while values:
+        path, value = values.pop()
+        if isinstance(value, Mapping):
+            inner = (
+                (f"{path}.{name}"[:_MAX_PATH], each) for name, each in value.items()
+            )
+            values += [*inner, *((path, name) for name in value)]
+        elif isinstance(value, list):
+            values += ((f"{path}[{n}]", each) for n, each in enumerate(value, 1))
+        elif isinstance(value, str) and "\0" in value:
+            yield f"{path.strip('.')}: this has a NUL, which cannot be stored."
 
 
 @dataclass(frozen=True, slots=True)

@@ -70,7 +70,8 @@ def _prepare(dry_run: bool) -> None:
 
 def _read(file: Path) -> dict[str, Any]:
     try:
-        return tomllib.loads(file.read_text(encoding="utf-8"))
+        # Editors of Windows begin files with a mark of their encoding.
+        return tomllib.loads(file.read_text(encoding="utf-8-sig"))
     except OSError as exc:
         raise CommandError(f"{file}: {exc.strerror}.") from exc
     except UnicodeDecodeError as exc:

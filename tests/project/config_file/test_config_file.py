@@ -163,15 +163,16 @@ def test_a_dumped_configuration_creates_the_same_rows_elsewhere():
     assert dump() == dumped
 
 
+characters = st.characters(exclude_categories=["Cs"], exclude_characters="\0")
+texts = st.text(characters, max_size=5)  # forms refuse the others
 json_values = st.recursive(
     st.none()
     | st.booleans()
     | st.integers(-(2**63), 2**63 - 1)
     | st.floats(allow_nan=False, allow_infinity=False)
-    | st.text(max_size=5),
+    | texts,
     lambda inner: (
-        st.lists(inner, max_size=3)
-        | st.dictionaries(st.text(max_size=5), inner, max_size=3)
+        st.lists(inner, max_size=3) | st.dictionaries(texts, inner, max_size=3)
     ),
     max_leaves=6,
 )
@@ -181,8 +182,8 @@ json_values = st.recursive(
 @pytest.mark.smoke
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
-    capabilities=st.dictionaries(st.text(max_size=5), json_values, max_size=3),
-    label=st.text(st.characters(exclude_categories=["Cs"]), max_size=20),
+    capabilities=st.dictionaries(texts, json_values, max_size=3),
+    label=st.text(characters, max_size=20),
     context_window=st.none() | st.integers(0, 2**31 - 1),
     enabled=st.booleans(),
 )
@@ -385,6 +386,11 @@ def test_the_key_that_this_server_makes_for_itself_is_not_dumped():
         ('name = "Local"\n', "", "providers[2].name: write a string."),
         (
             'name = "Local"',
+            'name = "Lo\\u0000cal"',
+            "providers[2].name: this has a NUL, which cannot be stored.",
+        ),
+        (
+            'name = "Local"',
             'name = "Groq EU"',
             "providers[Groq EU]: this name occurs twice.",
         ),
@@ -396,7 +402,7 @@ def test_the_key_that_this_server_makes_for_itself_is_not_dumped():
         (
             'base_url = "http://ollama:11434/v1"',
             'base_url = "ollama"',
-            "providers[Local].base_url: Write a URL such as https://host/v1.",
+            "providers[Local].base_url: Write an address that begins with http://",
         ),
         (
             "{temperature = 0.5}",
@@ -518,6 +524,12 @@ def test_an_unreadable_file_is_reported(file: Path, content: bytes, message: str
     with pytest.raises(CommandError) as caught:
         run("load_config", file)
     assert message in str(caught.value)
+
+
+def test_a_file_that_begins_with_a_mark_of_its_encoding_is_loaded(file: Path):
+    file.write_bytes(b"\xef\xbb\xbf" + file.read_bytes())
+    run("load_config", file)
+    assert Provider.objects.filter(name="Local").exists()
 
 
 def test_a_missing_file_is_reported(tmp_path: Path):

@@ -76,6 +76,13 @@ def test_a_file_is_shown_as_a_diff_and_changes_rows_only_when_applied(
     assert "already as in the file" in preview(root, text)
 
 
+def test_a_file_of_an_editor_that_marks_its_encoding_is_read(
+    root: Client, provider: Provider
+):
+    page = preview(root, "\ufeff" + export(root))
+    assert "already as in the file" in page
+
+
 def test_no_secret_is_exported(root: Client, provider: Provider):
     text = export(root)
     assert SECRET not in text
