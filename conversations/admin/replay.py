@@ -23,6 +23,7 @@ from conversations.admin.conversation_content import INSPECT
 from conversations.models import Replay, ReplayedTurn, ReplaySet, Turn
 from conversations.staff.replay_report import MAX_ROWS, compare, progress_of
 from llm.admin.bases import ReadOnlyAdmin
+from llm.forms.fields import OneFullNameField
 from llm.models import LanguageModel
 from tools.models import Tool, ToolVersion
 
@@ -52,6 +53,7 @@ class ReplayForm(forms.ModelForm):
             "budget",
             "is_live",
         ]
+        field_classes = {"language_model": OneFullNameField}
         widgets = {"instructions": forms.Textarea({"rows": 5, "cols": 70})}
 
     def __init__(self, *args: Any, may_run_tools: bool, **kwargs: Any) -> None:
@@ -59,7 +61,7 @@ class ReplayForm(forms.ModelForm):
         models = LanguageModel.objects.usable().select_related("provider")
         versions = ToolVersion.objects.select_related("tool")
         own: dict[str, Any] = self.fields
-        own["language_model"].queryset = models.order_by("name")
+        own["language_model"].queryset = models.order_by("name", "provider__name")
         newest_first = versions.order_by("tool__name", "-number")
         own["tool_version"].queryset = newest_first
         if not may_run_tools:

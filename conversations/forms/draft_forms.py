@@ -20,7 +20,7 @@ from conversations.models.staff.evaluation import (
     PresetDraft,
 )
 from conversations.models.staff.preset_content import Content, content_of
-from llm.forms.fields import JSONObjectField
+from llm.forms.fields import FullNameField, JSONObjectField, OneFullNameField
 from llm.models import LanguageModel
 from tools.forms import CODE_ATTRIBUTES
 
@@ -50,7 +50,11 @@ class DraftForm(NotedForm):
             "max_cost",
             "max_tool_calls",
         ]
-        field_classes = {"options": JSONObjectField}
+        field_classes = {
+            "options": JSONObjectField,
+            "language_model": OneFullNameField,
+            "allowed_models": FullNameField,
+        }
         widgets = {
             "options": forms.Textarea({"rows": 4, **CODE_ATTRIBUTES}),
             "description": forms.TextInput({"size": 80}),
@@ -126,12 +130,13 @@ class EvaluationSetForm(forms.ModelForm):
     class Meta:
         model = EvaluationSet
         fields = ["name", "judge", "blocks_publishing"]
+        field_classes = {"judge": OneFullNameField}
 
     def __init__(self, *args: Any, user: Any, may_override: bool, **kwargs: Any):
         super().__init__(*args, **kwargs)
         own: dict[str, Any] = self.fields
         models = LanguageModel.objects.available_to(user).select_related("provider")
-        own["judge"].queryset = models.order_by("name")
+        own["judge"].queryset = models.order_by("name", "provider__name")
         if self.instance.blocks_publishing and not may_override:
             own["blocks_publishing"].disabled = True
 

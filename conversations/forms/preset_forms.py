@@ -10,7 +10,7 @@ from django.utils.translation import gettext_lazy as _
 from conversations.context import source_functions
 from conversations.models.preset import ContextSource, Preset
 from conversations.models.staff.versions import MAX_NOTE
-from llm.forms.fields import JSONObjectField
+from llm.forms.fields import FullNameField, JSONObjectField, OneFullNameField
 from tools.forms import (
     CODE_ATTRIBUTES,
     SERVER_WIDGETS,
@@ -52,7 +52,11 @@ class PresetForm(NotedForm):
             "groups",
             "owner_group",
         ]
-        field_classes = {"options": JSONObjectField}
+        field_classes = {
+            "options": JSONObjectField,
+            "language_model": OneFullNameField,
+            "allowed_models": FullNameField,
+        }
         widgets = {
             "options": forms.Textarea({"rows": 4, **CODE_ATTRIBUTES}),
             "description": forms.TextInput({"size": 80, "class": "vLargeTextField"}),

@@ -84,6 +84,17 @@ def test_a_draft_changes_nothing_until_it_is_published(editor, preset):
     assert "There is no draft." in publish(editor, preset)
 
 
+@pytest.mark.parametrize("page", ["change", "draft", "evaluations_add"])
+def test_models_of_one_name_are_told_apart_by_their_providers(editor, preset, page):
+    for name in ("First", "Second"):
+        provider = Provider.objects.create(name=name, kind="demo")
+        provider.models.create(name="twin")
+    address = reverse(f"admin:conversations_preset_{page}", args=[preset.pk])
+    html = editor.get(address).content.decode()
+    assert ">First/twin<" in html
+    assert ">Second/twin<" in html
+
+
 def test_only_what_was_seen_is_published(editor, preset):
     draft = save_draft(editor, preset)
     seen = draft.state

@@ -18,6 +18,7 @@ from conversations.models import (
     ReplaySet,
     Turn,
 )
+from llm.models import Provider
 from llm.wire.items import function_call_output, message
 from tests.conversations.scene import a_finished_turn, a_user, signed_in, staff
 from tools.models import Tool
@@ -64,6 +65,17 @@ def test_a_set_is_chosen_in_the_list_of_turns(replayer: Client, turn: Turn):
     assert list(created.turns.values_list("turn", flat=True)) == [turn.pk]
     again = replayer.get(NEW, {"again": created.pk})
     assert again.context["turns"] == [turn]
+
+
+def test_models_of_one_name_are_told_apart_by_their_providers(
+    replayer: Client, turn: Turn
+):
+    for name in ("First", "Second"):
+        provider = Provider.objects.create(name=name, kind="demo")
+        provider.models.create(name="twin")
+    page = replayer.get(NEW, {"turn": turn.pk}).content.decode()
+    assert ">First/twin<" in page
+    assert ">Second/twin<" in page
 
 
 def test_tools_run_only_with_their_permission(replayer: Client, turn: Turn):
