@@ -67,6 +67,16 @@ def test_a_replay_is_started_and_another_one_compared(site: Site, page: Page):
     )
 
 
+def test_a_replayed_call_without_spaces_fits_a_phone(site: Site):
+    with site.context("admin", viewport={"width": 390, "height": 844}) as context:
+        page = context.new_page()
+        page.goto(site.paths["admin replayed turn"])
+        calls = page.locator(".replay-columns ul").first
+        long = f"<li class='tool-code'>lookup({'x' * 400})</li>"
+        calls.evaluate("(node, html) => { node.innerHTML = html }", long)
+        assert page.evaluate("document.documentElement.scrollWidth") == 390
+
+
 def test_a_probe_shows_what_the_host_cannot_do(site: Site, page: Page):
     with ProbedHost("ignores tools").listening() as url:
         show(page, "admin provider", site.paths["admin provider"])
