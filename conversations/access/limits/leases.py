@@ -15,12 +15,13 @@ from __future__ import annotations
 import logging
 import threading
 import uuid
-from collections.abc import Container, Sequence
+from collections.abc import Container, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
-from django.db import IntegrityError, transaction
+from django.db import IntegrityError, connection, transaction
 from django.db.models import F
 from django.utils import timezone
 
@@ -107,9 +108,8 @@ class Leases:
     def reserve(self, limits: Sequence[AppliedLimit], amounts: Amounts) -> Reservation:
         """As `try_reserve`, with larger leases where needed. Raises LimitExceeded."""
         while (found := self.try_reserve(limits, amounts)) is None:
-            with self._writing:
-                for each in limits:
-                    self._enlarge(each, each.caps.limited(amounts))
+            if (exceeded := self._enlarge_all(limits, amounts)) is not None:
+                raise exceeded
         return found
 
     def settle(
@@ -151,41 +151,56 @@ class Leases:
         """
         charged, faults = {}, []
         for key in list(self._blocks):
-            with self._writing:
-                try:
-                    caps = self._flush_block(key, returns_all)
-                except Exception as exc:
-                    faults.append(exc)
-                    continue
-                if caps is not None:
-                    charged[key] = caps
+            try:
+                caps = self._flush_block(key, returns_all)
+            except Exception as exc:
+                faults.append(exc)
+                continue
+            if caps is not None:
+                charged[key] = caps
         if faults:
             raise faults[0]
         return charged
 
+    @contextmanager
+    def _changing(self) -> Iterator[None]:
+        """One thread at a time. A caller may be in a transaction, which in SQLite has
+        the database's one write lock; so everybody takes that lock first. Otherwise
+        this caller would wait for a thread that waits for the caller's transaction."""
+        if connection.vendor == "sqlite":
+            with transaction.atomic(), self._writing:
+                yield
+        else:
+            with self._writing:
+                yield
+
     def _flush_block(self, key: BalanceKey, returns_all: bool) -> Caps | None:
-        with self._lock:
-            if (block := self._blocks.get(key)) is None:
-                return None  # another thread has returned it
-            spent, granted, caps = block.spent, block.granted, block.caps
-            is_idle = returns_all or not block.is_used
-            wanted = (granted - spent).at_least(Amounts())
-            if is_idle:
-                wanted = wanted.at_most(block.reserved)
-            # Before the write, so that no call reserves what is being returned.
-            block.spent, block.granted, block.is_used = Amounts(), wanted, False
+        block: _Block | None = None
         try:
-            is_leased = self._write(key, spent, granted, wanted)
+            with self._changing():
+                with self._lock:
+                    if (block := self._blocks.get(key)) is None:
+                        return None  # another thread has returned it
+                    spent, granted, caps = block.spent, block.granted, block.caps
+                    is_idle = returns_all or not block.is_used
+                    wanted = (granted - spent).at_least(Amounts())
+                    if is_idle:
+                        wanted = wanted.at_most(block.reserved)
+                    # Before the write, so that no call reserves what is returned.
+                    block.spent, block.granted = Amounts(), wanted
+                    block.is_used = False
+                if not self._write(key, spent, granted, wanted):
+                    with self._lock:
+                        block.granted = Amounts()
         except Exception:
-            with self._lock:  # the next flush writes it
-                block.spent += spent
-                block.granted += granted - wanted
-                block.is_used = True
+            if block is not None:
+                with self._lock:  # the next flush writes it
+                    block.spent += spent
+                    block.granted += granted - wanted
+                    block.is_used = True
             raise
         with self._lock:
-            if not is_leased:
-                block.granted = Amounts()
-            if block == _Block(is_used=False):
+            if block == _Block(is_used=False) and self._blocks.get(key) is block:
                 del self._blocks[key]
         return None if spent == Amounts() else caps
 
@@ -212,6 +227,18 @@ class Leases:
                 _find_balance(key)
                 change_balance(key, used=beyond)
             return False
+
+    def _enlarge_all(
+        self, limits: Sequence[AppliedLimit], amounts: Amounts
+    ) -> LimitExceeded | None:
+        """The error is returned, as what was leased of other limits stays leased."""
+        with self._changing():
+            try:
+                for each in limits:
+                    self._enlarge(each, each.caps.limited(amounts))
+            except LimitExceeded as exc:
+                return exc
+        return None
 
     def _enlarge(self, limit: AppliedLimit, needed: Amounts) -> None:
         """Lease more, at least what is needed now. Raises LimitExceeded.

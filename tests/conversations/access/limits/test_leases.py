@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
+from threading import Event
 from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
-from django.db import connections
+from django.db import connection, connections, transaction
 from django.utils import timezone
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -285,3 +286,35 @@ def test_no_order_of_events_admits_more_or_loses_use(steps: Any, cap: int):
     for process in processes:
         process.flush(returns_all=True)
     assert amounts_taken(limit.key).tokens >= admitted + beyond
+
+
+@pytest.mark.parametrize("act", [admit, lambda process, limit: process.flush()])
+def test_a_call_in_a_transaction_waits_for_no_thread_that_waits_for_it(act: Any):
+    if connection.vendor != "sqlite":
+        pytest.skip("only SQLite has one lock for all writes")
+    limit, process = a_limit(100), Leases()
+    assert admit(process, limit)
+    process.settle(process.reserve([limit], Amounts(requests=3)), ONE)
+    is_beginning = Event()
+
+    def note(execute: Any, sql: str, *rest: Any) -> Any:
+        if sql.startswith("BEGIN"):
+            is_beginning.set()
+        return execute(sql, *rest)
+
+    def act_elsewhere() -> None:
+        try:
+            with connections["default"].execute_wrapper(note):
+                if act is admit:
+                    process.reserve([limit], Amounts(requests=5))
+                else:
+                    act(process, limit)
+        finally:
+            connections.close_all()
+
+    with ThreadPoolExecutor(1) as threads:
+        with transaction.atomic():
+            other = threads.submit(act_elsewhere)
+            assert is_beginning.wait(60)
+            process.reserve([limit], Amounts(requests=20))
+        other.result()
