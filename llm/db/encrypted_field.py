@@ -151,13 +151,20 @@ def scrub(text: str, secrets: Collection[str] = ()) -> str:
     return _LOOKS_LIKE_KEY.sub(MASK, text)
 
 
+#: What a header has before its secret: `Bearer`, `Token`, `ApiKey`, …
+_SCHEME = re.compile(
+    rf"\A(?:(?i:bearer|basic) +|[A-Za-z][\w-]* +(?=\S{{{_MIN_SECRET_PART},}}\Z))"
+)
+
+
 def _spellings(secret: str) -> set[str]:
     """The secret, which may be a header's value, as it is written in a text, in JSON
     and in a URL."""
     spellings: set[str] = set()
-    for bare in filter(None, (secret, re.sub(r"\A(?:Bearer|Basic) +", "", secret))):
-        escaped = json.dumps(bare)[1:-1]
-        spellings |= {bare, escaped, escaped.replace("/", "\\/"), quote(bare, safe="")}
+    for bare in filter(None, (secret, _SCHEME.sub("", secret))):
+        escaped, in_url = json.dumps(bare)[1:-1], quote(bare, safe="")
+        small = re.sub("%..", lambda found: found[0].lower(), in_url)
+        spellings |= {bare, escaped, escaped.replace("/", "\\/"), in_url, small}
     return spellings
 
 

@@ -127,8 +127,12 @@ def test_an_empty_ring_is_a_configuration_error(settings):
         (r"key\u003dhunter2", ["hunter2"], rf"key\u003d{MASK}"),
         ("no hunter22", ["hunter2"], "no hunter22"),
         ("?key=a%2Bb%2Fc%3D", ["a+b/c="], f"?key={MASK}"),
+        ("?key=a%2bb%2fc%3d", ["a+b/c="], f"?key={MASK}"),
         (r'"long\"secret"', ['long"secret'], f'"{MASK}"'),
         ("Unknown token 'abcdef'", ["Bearer abcdef"], f"Unknown token '{MASK}'"),
+        ("Unknown token 'abcdef'", ["bearer  abcdef"], f"Unknown token '{MASK}'"),
+        ("Unknown key abcdef-12", ["Token abcdef-12"], f"Unknown key {MASK}"),
+        ("The app is unknown", ["My app"], "The app is unknown"),  # no scheme
     ],
 )
 def test_scrubbing_takes_out_the_secrets_and_what_looks_like_one(text, secrets, left):
