@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 
 from conversations.engine import lease_store
@@ -19,8 +19,13 @@ from llm.db.outages import UNREACHABLE
 
 class Heartbeat:
     def __init__(
-        self, tasks: EngineTasks, dispatcher: Dispatcher, database: Database
+        self,
+        tasks: EngineTasks,
+        dispatcher: Dispatcher,
+        database: Database,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        self._clock = clock
         self._tasks = tasks
         self._runs: Mapping[str, Run] = dispatcher.runs
         self._fence = dispatcher.fence
@@ -35,13 +40,13 @@ class Heartbeat:
         beats = self._take_snapshots(runs)
         unstored = {claim.turn_id for claim, snapshot in beats.items() if snapshot}
         sent = sum(map(_cost, beats.values()))
-        began, is_stored = time.monotonic(), False
+        began, is_stored = self._clock(), False
         try:
             result = await self._database.beat(lease_store.heartbeat, beats)
             unstored.intersection_update(result.skipped)
             is_stored = True
         finally:
-            seconds = time.monotonic() - began
+            seconds = self._clock() - began
             self._budget.adjust(sent, seconds, is_stored=is_stored)
             for turn_id in unstored:
                 if run := self._runs.get(turn_id):

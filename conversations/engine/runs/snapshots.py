@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from conversations.engine.lease_store import ProviderResponse, Snapshot
@@ -52,8 +53,9 @@ class Snapshots:
     """Takes the snapshots of one run."""
 
     state: RunState
+    clock: Callable[[], float] = time.monotonic
     is_long: bool = False  # the last one was long
-    taken_at: float = 0.0  # time of the last one, by the monotonic clock
+    taken_at: float = 0.0  # time of the last one, by the clock
     _taken_events: int = 0  # number of events that were published then
     _due: float = 0.0  # when the next one may be taken
     _stored_pending: ProviderResponse | None = None  # as in the last one
@@ -65,7 +67,7 @@ class Snapshots:
         if state.writes:
             return None
         sequence = state.builder.sequence
-        now = time.monotonic()
+        now = self.clock()
         pending = state.pending_response()
         is_news = sequence != self._taken_events or pending != self._stored_pending
         if not is_news or now < self._due:

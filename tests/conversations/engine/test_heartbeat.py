@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-import pytest
 from django.db.utils import OperationalError
 
 from conversations.engine.claim_store import Claim
 from conversations.engine.heartbeat import Heartbeat
 from conversations.engine.lease_store import HeartbeatResult, Snapshot
-from conversations.engine.runs import snapshots as taking
 from conversations.engine.runs.snapshots import LONG, STORING_TIME, Snapshots
 from conversations.engine.runs.state import RunState
 from llm.wire.deltas import TextDelta
@@ -26,6 +25,7 @@ class SpeakingRun:
     """A run whose answer grows."""
 
     claim: Claim
+    clock: Callable[[], float]
     state: RunState = field(init=False)
     snapshots: Snapshots = field(init=False)
 
@@ -33,7 +33,7 @@ class SpeakingRun:
         self.state = RunState(self.claim)
         self.state.builder.start()
         self.say(TEXT)
-        self.snapshots = Snapshots(self.state)
+        self.snapshots = Snapshots(self.state, self.clock)
 
     def say(self, length: int) -> None:
         self.state.builder.feed([TextDelta("m", "x" * length)])
@@ -77,12 +77,15 @@ class Scene:
 
     def __post_init__(self) -> None:
         parts = cast(Any, (None, Dispatching(self.runs), self.database))
-        self.heartbeat = Heartbeat(*parts)
+        self.heartbeat = Heartbeat(*parts, clock=self.read_clock)
+
+    def read_clock(self) -> float:
+        return self.clock[0]
 
     def start_runs(self, count: int) -> None:
         for number in range(len(self.runs), len(self.runs) + count):
             claim = Claim(f"resp_{number}", f"conv_{number}", epoch=1)
-            self.runs[claim.turn_id] = SpeakingRun(claim)
+            self.runs[claim.turn_id] = SpeakingRun(claim, self.read_clock)
 
     async def beat(self, times: int) -> None:
         for _ in range(times):
@@ -95,24 +98,23 @@ class Scene:
             self.clock[0] += 1.0
 
 
-def scene_of(monkeypatch: pytest.MonkeyPatch, seconds: float) -> Scene:
+def scene_of(seconds: float) -> Scene:
     clock = [1000.0]
-    monkeypatch.setattr(taking.time, "monotonic", lambda: clock[0])
     return Scene(clock, SlowDatabase(clock, seconds))
 
 
 async def beat_often(
-    monkeypatch: pytest.MonkeyPatch, seconds: float, times: int
+    seconds: float, times: int
 ) -> tuple[SlowDatabase, list[SpeakingRun]]:
-    scene = scene_of(monkeypatch, seconds)
+    scene = scene_of(seconds)
     scene.start_runs(RUNS)
     await scene.beat(times)
     return scene.database, list(scene.runs.values())
 
 
-async def test_on_a_slow_database_every_beat_renews_all_leases_in_time(monkeypatch):
+async def test_on_a_slow_database_every_beat_renews_all_leases_in_time():
     seconds = 0.005  # all snapshots at once would take 4.5 s
-    database, runs = await beat_often(monkeypatch, seconds, 40)
+    database, runs = await beat_often(seconds, 40)
     assert all(len(beats) == RUNS for beats in database.beats)
     least = seconds * LONG / 1_000  # so many characters are stored on any database
     assert all(took < 2 * max(STORING_TIME, least) for took in database.lengths[1:])
@@ -120,15 +122,15 @@ async def test_on_a_slow_database_every_beat_renews_all_leases_in_time(monkeypat
     assert set().union(*stored) == {run.claim for run in runs}  # each had its turn
 
 
-async def test_a_quick_database_stores_every_answer_at_every_beat(monkeypatch):
-    database, _ = await beat_often(monkeypatch, 0.00001, 20)
+async def test_a_quick_database_stores_every_answer_at_every_beat():
+    database, _ = await beat_often(0.00001, 20)
     stored = [sum(each is not None for each in b.values()) for b in database.beats]
     assert stored[0] < RUNS  # until its pace is known
     assert stored[-5:] == [RUNS] * 5
 
 
-async def test_after_a_quiet_time_many_answers_at_once_are_stored_in_turn(monkeypatch):
-    scene = scene_of(monkeypatch, 0.002)
+async def test_after_a_quiet_time_many_answers_at_once_are_stored_in_turn():
+    scene = scene_of(0.002)
     scene.start_runs(1)
     await scene.beat(100)
     scene.start_runs(10 * RUNS)  # all at once would take 18 s
@@ -137,10 +139,8 @@ async def test_after_a_quiet_time_many_answers_at_once_are_stored_in_turn(monkey
     assert scene.database.lengths[-1] < 4 * STORING_TIME
 
 
-async def test_a_heartbeat_that_the_database_cancels_is_followed_by_shorter_ones(
-    monkeypatch,
-):
-    scene = scene_of(monkeypatch, 0.02)
+async def test_a_heartbeat_that_the_database_cancels_is_followed_by_shorter_ones():
+    scene = scene_of(0.02)
     scene.start_runs(RUNS)
     await scene.beat(4)
     assert scene.failed == 1

@@ -19,15 +19,13 @@ def test_a_run_without_output_has_no_snapshot():
 
 
 @pytest.fixture
-def clock(monkeypatch):
+def clock():
     """The seconds that it reads, in a list of one."""
-    now = [1000.0]
-    monkeypatch.setattr(taking.time, "monotonic", lambda: now[0])
-    return now
+    return [1000.0]
 
 
 @pytest.fixture
-def growing_run():
+def growing_run(clock):
     """The snapshots of a run, and a function that adds so many characters to its
     answer."""
     state = RunState(Claim("resp_1", "conv_1", epoch=1))
@@ -36,7 +34,7 @@ def growing_run():
     def say(length):
         state.builder.feed([TextDelta("m", "x" * length)])
 
-    return Snapshots(state), say
+    return Snapshots(state, lambda: clock[0]), say
 
 
 def test_a_subscriber_of_a_snapshot_still_gets_the_extensions_after_it():
