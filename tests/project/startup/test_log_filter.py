@@ -28,8 +28,7 @@ def test_a_request_that_makes_no_sense_is_a_line_and_no_traceback(
     refused = httpx.post(f"{server.url}/login/", content=form, headers=headers)
     assert refused.status_code == 400
     server.stop()
-    lines = server.log().splitlines()
-    assert [line.split()[3] for line in lines] == [
+    assert [line.split()[3] for line in server.faults()] == [
         "django.security.DisallowedHost",
         "django.security.DisallowedHost",
         "django.request",
