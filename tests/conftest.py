@@ -204,6 +204,12 @@ def chromium() -> str:
 
 
 @pytest.fixture(scope="session")
+def full_chromium() -> str:
+    """As `chromium`, with what a headless shell lacks, such as speech recognition."""
+    return need_program("full_chromium")
+
+
+@pytest.fixture(scope="session")
 def migrated_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A data folder after its first start, to be copied."""
     data = tmp_path_factory.mktemp("migrated") / "data"

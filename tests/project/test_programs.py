@@ -35,6 +35,16 @@ def test_a_program_is_found_by_any_of_its_names(
     assert need_program("chromium") == str(browser)
 
 
+def test_a_headless_shell_comes_before_the_browser_unless_the_full_one_is_needed(
+    bare_machine: pytest.MonkeyPatch, tmp_path: Path
+):
+    for name in ("chromium", "chromium-headless-shell"):
+        (tmp_path / name).touch(mode=0o755)
+    bare_machine.setenv("PATH", str(tmp_path))
+    assert need_program("chromium") == str(tmp_path / "chromium-headless-shell")
+    assert need_program("full_chromium") == str(tmp_path / "chromium")
+
+
 def test_a_program_may_be_named_by_the_environment(
     bare_machine: pytest.MonkeyPatch, tmp_path: Path
 ):

@@ -48,9 +48,9 @@ navigator.mediaDevices.getUserMedia = () =>
 
 
 @pytest.fixture(scope="module")
-def listening(chromium: str) -> Iterator[Browser]:
+def listening(full_chromium: str) -> Iterator[Browser]:
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=chromium, args=FLAGS)
+        browser = playwright.chromium.launch(executable_path=full_chromium, args=FLAGS)
         yield browser
         browser.close()
 
