@@ -6,7 +6,7 @@ import json
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,8 @@ from typing import Any
 from playwright.sync_api import Browser, BrowserContext, Page
 
 from tests.integration.accessibility.texts import NAME, NEWCOMER
-from tests.serving import PASSWORD, PATIENCE, ServerProcess
+from tests.integration.browser.test_chat import session
+from tests.serving import PATIENCE, ServerProcess
 
 DESKTOP = {"viewport": {"width": 1440, "height": 900}}
 PHONE = {
@@ -36,7 +37,6 @@ class Site:
     browser: Browser
     server: ServerProcess
     paths: dict[str, str]  # by kind of page
-    sessions: dict[str, Any] = field(default_factory=dict)  # cookies by user
 
     @contextmanager
     def open(self, name: str, **options: Any) -> Iterator[Page]:
@@ -48,24 +48,11 @@ class Site:
 
     @contextmanager
     def context(self, user: str, **options: Any) -> Iterator[BrowserContext]:
-        state = self._session(user) if user else None
+        state = session(self.browser, self.server, user) if user else None
         make = partial(self.browser.new_context, base_url=self.server.url)
         context = make(storage_state=state, service_workers="block", **options)
         yield context
         context.close()
-
-    def _session(self, user: str) -> Any:
-        if user not in self.sessions:
-            context = self.browser.new_context(base_url=self.server.url)
-            page = context.new_page()
-            page.goto("/login/")
-            page.get_by_label("Username").fill(user)
-            page.get_by_label("Password").fill(PASSWORD)
-            page.get_by_role("button", name="Sign in", exact=True).click()
-            page.wait_for_url(lambda url: "/login/" not in url)
-            self.sessions[user] = context.storage_state()
-            context.close()
-        return self.sessions[user]
 
 
 def start_site(browser: Browser, migrated: Path, folder: Path) -> Site:

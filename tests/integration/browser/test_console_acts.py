@@ -12,8 +12,7 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from tests.integration.accessibility.checks import find_faults
-from tests.integration.browser.test_account import sign_in
-from tests.integration.browser.test_chat import browser
+from tests.integration.browser.test_chat import browser, session
 from tests.serving import ServerProcess
 
 __all__ = ["browser"]
@@ -72,12 +71,13 @@ def server(
 @pytest.fixture
 def page(browser: Browser, server: ServerProcess) -> Iterator[Page]:
     with browser.new_context(
-        base_url=server.url, viewport={"width": 1280, "height": 900}
+        base_url=server.url,
+        storage_state=session(browser, server),
+        viewport={"width": 1280, "height": 900},
     ) as context:
         page = context.new_page()
         faults: list[str] = []
         page.on("pageerror", lambda exc: faults.append(str(exc)))
-        sign_in(page, "admin")
         yield page
     assert faults == []
 

@@ -19,6 +19,7 @@ from tests.integration.browser.test_chat import (
     expect_end,
     last,
     send_message,
+    session,
     signed_in,
     watched,
 )
@@ -58,15 +59,13 @@ class Scene:
     faults: list[str] = field(default_factory=list)
 
     def open(self, name: str, script: str = "0") -> Page:
-        context = self.browser.new_context(base_url=self.server.url)
+        context = self.browser.new_context(
+            base_url=self.server.url,
+            storage_state=session(self.browser, self.server, name),
+        )
         self.open_contexts.callback(context.close)
         page = watched(context, self.server.url, self.faults)
         page.add_init_script(script)
-        page.goto("/login/")
-        page.get_by_label("Username").fill(name)
-        page.get_by_label("Password").fill(PASSWORD)
-        page.get_by_role("button", name="Sign in", exact=True).click()
-        expect(page).to_have_url(f"{self.server.url}/")
         page.goto(chat_address(self.owner))
         expect(page.locator(".turn .turn-foot")).to_be_visible()
         return page
