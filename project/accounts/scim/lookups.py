@@ -16,6 +16,9 @@ from conversations.models.user_settings import UserSettings
 from project.accounts.scim.values import read_members
 
 MAX_FILTER = 1000  # characters
+#: Words, brackets and texts: more of them nest deeper than databases parse.
+MAX_FILTER_PARTS = 60
+_PART = re.compile(r'[()\[\]]|"(?:[^"\\]|\\.)*"|[^\s()\[\]"]+')
 
 _EXTERNAL_ID = "accounts_scimresource.external_id"
 _MEMBER = "CAST(auth_user_groups.user_id AS VARCHAR)"
@@ -52,6 +55,8 @@ class _BoundedQuery(FilterQuery):
             raise ValueError("The filter is no text.")
         if len(filter_query) > MAX_FILTER or "\0" in filter_query:
             raise ValueError("The filter is too long.")
+        if len(_PART.findall(filter_query)) > MAX_FILTER_PARTS:
+            raise ValueError("The filter has too many conditions.")
         found = super().search(filter_query, request)
         keys = [row.pk for row in found]
         model = cls.model_getter()

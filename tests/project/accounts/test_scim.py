@@ -501,6 +501,15 @@ def test_filters_find_users(program: Program, query: str, finds: bool):
     assert (key in [row["id"] for row in found["Resources"]]) is finds
 
 
+@pytest.mark.parametrize("count", [2, 60])
+@pytest.mark.parametrize("word", ["or", "and"])
+def test_a_filter_has_a_few_conditions(program: Program, count: int, word: str):
+    query = f" {word} ".join(["userName pr"] * count)
+    for sought in (query, "(" * count + "userName pr" + ")" * count):
+        answer = program("get", f"Users?filter={sought}")
+        assert answer.status_code == (200 if count == 2 else 400), sought
+
+
 def test_entra_id_asks_for_one_member(program: Program):
     key, ada, _ = _with_members(program)
     query = (
