@@ -65,7 +65,8 @@ class Reservation:
 
 @dataclass(slots=True)
 class _Block:
-    """The lease of one balance: `granted` is what the row says."""
+    """The lease of one balance: `granted` is what the row says, once the transaction
+    that changed it is committed."""
 
     granted: Amounts = field(default_factory=Amounts)
     spent: Amounts = field(default_factory=Amounts)  # settled, not yet written
@@ -189,9 +190,9 @@ class Leases:
                     # Before the write, so that no call reserves what is returned.
                     block.spent, block.granted = Amounts(), wanted
                     block.is_used = False
-                if not self._write(key, spent, granted, wanted):
-                    with self._lock:
-                        block.granted = Amounts()
+                leased = self._write(key, spent, granted, wanted)
+                with self._lock:
+                    block.granted += leased - wanted
         except Exception:
             if block is not None:
                 with self._lock:  # the next flush writes it
@@ -206,27 +207,29 @@ class Leases:
 
     def _write(
         self, key: BalanceKey, spent: Amounts, granted: Amounts, wanted: Amounts
-    ) -> bool:
-        """False if another process has taken the lease for that of a dead one, and so
-        has counted it as used."""
-        lease = LimitLease.objects.filter(**_balance(key, "balance__"))
-        lease = lease.filter(process=self.process)
+    ) -> Amounts:
+        """Returns what the lease has now: `wanted`, or less if the transaction that
+        enlarged it was rolled back, or nothing if another process has taken it for that
+        of a dead one, and so has counted it as used."""
+        rows = LimitLease.objects.filter(**_balance(key, "balance__"))
+        rows = rows.filter(process=self.process)
         with transaction.atomic():
-            if wanted == Amounts():
-                is_leased = bool(lease.delete()[0])
-            else:
-                expires_at = timezone.now() + LEASE
-                columns = {m: getattr(wanted, m) for m in MEASURES}
-                is_leased = bool(lease.update(**columns, expires_at=expires_at))
-            if is_leased:
-                change_balance(key, used=spent, leased=wanted - granted)
-                return True
+            if (lease := rows.select_for_update(of=("self",)).first()) is not None:
+                before = _amounts_of(lease)
+                wanted = wanted.at_most((before - spent).at_least(Amounts()))
+                if wanted == Amounts():
+                    rows.delete()
+                else:
+                    columns = {m: getattr(wanted, m) for m in MEASURES}
+                    rows.update(**columns, expires_at=timezone.now() + LEASE)
+                change_balance(key, used=spent, leased=wanted - before)
+                return wanted
             beyond = (spent - granted).at_least(Amounts())
             # Without its owner, it was deleted while a call was running.
             if beyond != Amounts() and _has_owner(key):
                 _find_balance(key)
                 change_balance(key, used=beyond)
-            return False
+            return Amounts()
 
     def _enlarge_all(
         self, limits: Sequence[AppliedLimit], amounts: Amounts
@@ -243,8 +246,8 @@ class Leases:
     def _enlarge(self, limit: AppliedLimit, needed: Amounts) -> None:
         """Lease more, at least what is needed now. Raises LimitExceeded.
 
-        Not within a transaction that may be rolled back: this process would believe
-        that it has what the row does not say.
+        If the caller's transaction is rolled back, this process believes until the next
+        flush that it has what the row does not say.
         """
         with self._lock:
             block = self._blocks.get(limit.key) or _Block()
@@ -320,11 +323,15 @@ def _close_expired(lease: LimitLease) -> int:
     current = rows.select_for_update().first()
     if current is None or not rows.delete()[0]:
         return 0
-    amounts = Amounts(**{m: getattr(current, m) for m in MEASURES})
+    amounts = _amounts_of(current)
     balance = LimitBalance.objects.filter(pk=lease.balance_id)
     balance.update(**_sums("used", amounts), **_sums("leased", Amounts() - amounts))
     logger.warning("a lost process's lease of a usage limit was counted as used")
     return 1
+
+
+def _amounts_of(lease: LimitLease) -> Amounts:
+    return Amounts(**{m: getattr(lease, m) for m in MEASURES})
 
 
 def amounts_taken(key: BalanceKey) -> Amounts:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from datetime import timedelta
 from threading import Event
 from typing import Any
@@ -80,6 +81,34 @@ def test_a_reservation_that_is_refused_by_one_limit_takes_nothing_of_another():
         process.reserve([wide, narrow], ONE)
     process.flush(returns_all=True)
     assert amounts_taken(wide.key) == Amounts()
+
+
+class Undone(Exception):
+    pass
+
+
+def undo_reservation(process: Leases, limit: AppliedLimit, amounts: Amounts) -> None:
+    with suppress(Undone), transaction.atomic():
+        process.settle(process.reserve([limit], amounts), Amounts())
+        raise Undone
+
+
+@pytest.mark.parametrize("is_leased", [True, False])
+def test_a_transaction_that_is_rolled_back_adds_nothing_to_the_limit(is_leased: bool):
+    """Otherwise each message that the group's limit refuses would add a block to what
+    its author's limit admits."""
+    limit, process = a_limit(320), Leases()
+    if is_leased:
+        assert admit(process, limit)
+        process.flush()
+    for _ in range(5):
+        undo_reservation(process, limit, Amounts(requests=50))
+        process.flush()
+    process.flush(returns_all=True)
+    assert amounts_taken(limit.key) == Amounts(requests=int(is_leased))
+    admitted = sum(admit(Leases(), limit) for _ in range(8))
+    assert admitted == 8
+    assert amounts_taken(limit.key).requests <= 320
 
 
 def test_an_unused_reservation_is_free_again():
