@@ -24,12 +24,10 @@ import httpx
 from llm.concurrency.worker_thread import run_off_loop
 from llm.db.encrypted_field import scrub
 from llm.errors import (
-    PROXY_REFUSES,
     BadResponse,
     InvalidKey,
     LLMError,
     NoFreeConnection,
-    ProviderDown,
     TryAgain,
 )
 from llm.http import connections, exchange
@@ -353,8 +351,6 @@ async def _provider_error(
             "The provider's address redirects to another address; ask the staff to"
             " correct it."
         )
-    if response.status_code == PROXY_REFUSES and endpoint.connection.proxy_url:
-        return ProviderDown(detail=f"The proxy answers with HTTP {PROXY_REFUSES}.")
     try:
         body = await answer.read_rest(limit=MAX_ERROR_BODY)
     except (TryAgain, BadResponse):

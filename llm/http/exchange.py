@@ -10,6 +10,8 @@ from __future__ import annotations
 import asyncio
 import zlib
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
+from contextlib import suppress
+from http import HTTPStatus
 from typing import Any
 
 import aiohttp
@@ -58,8 +60,8 @@ async def send_request(
     on_slot: Callable[[], None] = lambda: None,
     recording: Recording | None = None,
 ) -> UpstreamResponse:
-    """Send the request and return after the head of the response, which the caller
-    closes. Raises LLMError.
+    """Send the request and return after the head of the host's response, which the
+    caller closes. Raises LLMError.
 
     `on_slot` is called when the request is one of the `LLM_MAX_CONNECTIONS` open ones;
     it may still have to connect. `recording` receives the response as it is read.
@@ -72,6 +74,7 @@ async def send_request(
     timer = ResponseTimer(loop, streams=streams, connection=connection)
     try:
         response = await _send(transport, message, timer)
+        await _check_proxy(response, message)
         if recording is not None:
             return RecordedResponse(response, timer, slots, recording)
         return UpstreamResponse(response, timer, slots)
@@ -264,6 +267,23 @@ def _is_unknown_proxy(exc: Exception, message: httpx.Request) -> bool:
     connection: Connection = message.extensions.get(CONNECTION, DIRECT)
     is_proxied = bool(connection.proxy_url)
     return is_proxied and isinstance(exc, aiohttp.ClientConnectorDNSError)
+
+
+async def _check_proxy(response: httpx.Response, message: httpx.Request) -> None:
+    """Raises ProviderDown, and closes the response, if the proxy wants a password.
+
+    For https:// the answer comes through a tunnel, so from the host: without a tunnel
+    aiohttp raises an error.
+    """
+    connection: Connection = message.extensions.get(CONNECTION, DIRECT)
+    if not connection.proxy_url or message.url.scheme != "http":
+        return
+    if response.status_code == HTTPStatus.PROXY_AUTHENTICATION_REQUIRED:
+        with suppress(*_NETWORK_ERRORS):  # the proxy has closed the connection already
+            await response.aclose()
+        raise ProviderDown(
+            detail=f"The proxy answers with HTTP {response.status_code}."
+        )
 
 
 def _network_error(

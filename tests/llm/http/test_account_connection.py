@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import json
 import socket
 import ssl
 import threading
@@ -54,7 +55,9 @@ def ask() -> str:
 
 
 @contextmanager
-def proxy(status: int = 200) -> Iterator[tuple[str, list[str]]]:
+def proxy(
+    status: int = 200, message: str = "by proxy"
+) -> Iterator[tuple[str, list[str]]]:
     """Its address, and the URLs that were asked of it; it answers them itself."""
     asked: list[str] = []
 
@@ -68,15 +71,15 @@ def proxy(status: int = 200) -> Iterator[tuple[str, list[str]]]:
         def do_POST(self) -> None:
             asked.append(self.path)
             self.rfile.read(int(self.headers["Content-Length"]))
-            body = (
-                b'{"id":"c","model":"m","choices":[{"index":0,"message":'
-                b'{"role":"assistant","content":"by proxy"},'
-                b'"finish_reason":"stop"}]}'
-            )
+            said = {"role": "assistant", "content": message}
+            choice = {"index": 0, "message": said, "finish_reason": "stop"}
+            body = {"id": "c", "model": "m", "choices": [choice]}
+            if status != 200:
+                body = {"error": {"message": message, "code": "overloaded"}}
             self.send_response(status)
             self.send_header("Content-Type", "application/json")
             self.end_headers()
-            self.wfile.write(body)
+            self.wfile.write(json.dumps(body).encode())
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
@@ -140,6 +143,17 @@ def test_a_proxy_that_wants_a_password_is_named(scheme: str):
     assert finding.problem == "unreachable"
     assert finding.text.endswith(" The proxy answers with HTTP 407.")
     assert statuses_of([row])[row.pk].text.endswith("The proxy answers with HTTP 407.")
+
+
+def test_a_host_that_answers_like_a_proxy_is_not_quoted_in_the_light():
+    with proxy(status=407, message="Overloaded by: my diary") as (address, _asked):
+        row = provider(f"{address}/v1")
+        with pytest.raises(ProviderDown):
+            ask()
+    assert "diary" in ModelCall.objects.get().error_detail
+    text = statuses_of([row])[row.pk].text
+    assert text.endswith("(HTTP 407)")
+    assert "diary" not in text
 
 
 def test_a_proxy_has_no_password_in_its_address():
