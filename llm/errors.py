@@ -110,15 +110,6 @@ class LLMError(Exception):
         return {name: value for name, value in report.items() if value is not None}
 
 
-def connection_problem(code: str, status: int | None, detail: str) -> str:
-    """Why no host began to answer, in words of this server for staff; "" if one did.
-
-    By what a row of a call has, too. Then `detail` has nothing of a host or a client.
-    """
-    is_silent = code in (ProviderDown.code, ProviderTimeout.code)
-    return detail if is_silent and status is None else ""
-
-
 class BadRequest(LLMError):
     """The model cannot answer this request as it is; change it and try again."""
 

@@ -18,7 +18,8 @@ from django.utils.formats import date_format
 from django.utils.html import format_html, format_html_join
 from django.utils.translation import gettext as _
 
-from llm.errors import LLMError, connection_problem
+from llm.errors import LLMError
+from llm.http.connection_problems import describe_connection_problem
 from llm.models import ApiKey, LanguageModel, ModelCall, Provider
 
 NEWEST_CALLS = 1_000  # rows that are read
@@ -181,11 +182,8 @@ def _why_unused(key: ApiKey) -> str:
 
 
 def _describe_error(call: Mapping[str, Any]) -> str:
-    """By its code if a host answered, whose message may quote a conversation."""
-    problem = connection_problem(
-        call["error_code"], call["http_status"], call["error_detail"]
-    )
-    if problem:
+    """By its code if a host or token issuer worded it, who may quote a conversation."""
+    if problem := describe_connection_problem(call["error_detail"]):
         return problem
     words = _words_by_code().get(call["error_code"], call["error_code"])
     status = call["http_status"]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import zlib
-from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import suppress
 from http import HTTPStatus
 from typing import Any
@@ -26,6 +26,7 @@ from llm.errors import (
     ProviderDown,
     ProviderTimeout,
 )
+from llm.http import connection_problems as problems
 from llm.http import connections
 from llm.http.connections import (
     BODY,
@@ -45,7 +46,6 @@ MAX_BODY = 64 * 1024 * 1024  # bytes
 
 _COMPRESSED = {"gzip", "deflate"}
 _ENCODINGS = {"", "identity", *_COMPRESSED}
-_NO_PROXY = "The proxy cannot be reached."
 _MAX_DECOMPRESSED = 64 * 1024  # bytes decompressed in one step
 _NETWORK_ERRORS = (httpx.HTTPError, httpx.StreamError, aiohttp.ClientError, OSError)
 #: RuntimeError: our own `aclose` has closed the connection.
@@ -120,7 +120,7 @@ class UpstreamResponse:
         except _READ_ERRORS as exc:
             if self._content is not None and (unread := take_unread(self._content)):
                 return unread  # the next read raises
-            raise _network_error(exc, "The stream was cut off.", CutOff) from exc
+            raise _network_error(exc, problems.CUT_OFF, CutOff) from exc
 
     async def read_rest(self, start: bytes = b"", *, limit: int = MAX_BODY) -> bytes:
         """Return `start` and the rest of the body, to the first read beyond `limit`."""
@@ -255,10 +255,9 @@ async def _send(
                 return await transport.handle_async_request(message)
     except _NETWORK_ERRORS as exc:
         connect = message.extensions.get("timeout", {}).get("connect")
-        text = "The provider cannot be reached."
         if _is_unknown_proxy(exc, message):
-            raise ProviderDown(detail=_NO_PROXY) from exc
-        raise _network_error(exc, text, connect_time=connect) from exc
+            raise ProviderDown(detail=problems.NO_PROXY) from exc
+        raise _network_error(exc, problems.NOT_REACHED, connect_time=connect) from exc
 
 
 def _is_unknown_proxy(exc: Exception, message: httpx.Request) -> bool:
@@ -282,53 +281,41 @@ async def _check_proxy(response: httpx.Response, message: httpx.Request) -> None
         with suppress(*_NETWORK_ERRORS):  # the proxy has closed the connection already
             await response.aclose()
         raise ProviderDown(
-            detail=f"The proxy answers with HTTP {response.status_code}."
+            detail=problems.PROXY_REFUSES.format(status=response.status_code)
         )
 
 
 def _network_error(
     exc: Exception,
-    message: str,
+    sentence: str,
     kind: type[LLMError] = ProviderDown,
     *,
     connect_time: float | None = None,
 ) -> LLMError:
     """Convert an error of httpx, aiohttp or the system."""
+    name = type(exc).__name__
     if isinstance(exc, httpx.ConnectTimeout | aiohttp.ConnectionTimeoutError):
         seconds = connect_time or settings.LLM_CONNECT_TIMEOUT
-        return ConnectTimeout(detail=f"No connection within {seconds:g} s.")
+        return ConnectTimeout(detail=problems.NOT_CONNECTED.format(seconds=seconds))
     if isinstance(exc, TimeoutError | httpx.TimeoutException):
         # The host may have received the request and be processing it.
-        return ProviderTimeout(detail=f"The connection stalled: {type(exc).__name__}.")
+        return ProviderTimeout(detail=problems.STALLED.format(error=name))
     if isinstance(exc, aiohttp.ClientProxyConnectionError):
-        return ProviderDown(detail=_NO_PROXY)
+        return ProviderDown(detail=problems.NO_PROXY)
     if isinstance(exc, aiohttp.ClientHttpProxyError):
-        return ProviderDown(detail=f"The proxy answers with HTTP {exc.status}.")
+        return ProviderDown(detail=problems.PROXY_REFUSES.format(status=exc.status))
     if isinstance(exc, aiohttp.ClientSSLError):
-        return ProviderDown(detail=f"No secure connection: {_describe_tls(exc)}")
+        return ProviderDown(detail=_describe_tls(exc))
     if isinstance(exc, httpx.DecodingError | aiohttp.ClientResponseError):
-        return BadResponse(
-            detail=f"{type(exc).__name__}: the response is not valid HTTP."
-        )
-    return kind(detail=f"{message} ({type(exc).__name__})")
-
-
-#: By OpenSSL's numbers (X509_V_ERR_…).
-_CERTIFICATE_PROBLEMS: Mapping[int, str] = {
-    9: "is not valid yet",
-    10: "has expired",
-    **dict.fromkeys(
-        (2, 18, 19, 20, 21),
-        "is signed by an authority that is unknown here; enter its CA certificate if"
-        " it is your own",
-    ),
-    **dict.fromkeys((62, 64), "is for another host name"),
-}
+        return BadResponse(detail=f"{name}: the response is not valid HTTP.")
+    return kind(detail=sentence.format(error=name))
 
 
 def _describe_tls(exc: aiohttp.ClientSSLError) -> str:
     if not isinstance(exc, aiohttp.ClientConnectorCertificateError):
-        return "the server does not speak TLS here, or no version that is accepted."
+        return problems.NO_TLS.format(peer="server")
     code = getattr(exc.certificate_error, "verify_code", None)
-    problem = _CERTIFICATE_PROBLEMS.get(code or 0, "is invalid")
-    return f"the server's certificate {problem}."
+    problem = problems.CERTIFICATE_PROBLEMS.get(
+        code or 0, problems.UNKNOWN_CERTIFICATE_PROBLEM
+    )
+    return problems.BAD_CERTIFICATE.format(peer="server", problem=problem)

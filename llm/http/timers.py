@@ -10,6 +10,7 @@ from typing import Any, Protocol
 from llm.concurrency.per_loop import PerLoop
 from llm.conf import settings
 from llm.errors import ProviderTimeout
+from llm.http.connection_problems import NO_ANSWER, NOT_FINISHED, SILENT
 from llm.provider import DIRECT, Connection
 
 
@@ -149,11 +150,11 @@ class ResponseTimer:
 
     def _timeout_error(self) -> ProviderTimeout:
         if self._timer.loop.time() >= self._deadline:
-            detail = f"Not finished within {self._total:g} s."
+            detail = NOT_FINISHED.format(seconds=self._total)
         elif self.first_byte is not None:
-            detail = f"No answer within {self._first:g} s."
+            detail = NO_ANSWER.format(seconds=self._first)
         else:
-            detail = f"Silent for {self._idle:g} s."
+            detail = SILENT.format(seconds=self._idle)
         return ProviderTimeout(detail=detail)
 
     def on_timer(self) -> None:

@@ -12,6 +12,7 @@ from llm.errors import LLMError, ProviderTimeout
 from llm.generation.request_builder import RequestBuilder
 from llm.http import client
 from llm.http.client import ProviderCall
+from llm.http.connection_problems import SILENT
 from llm.provider import Route
 from llm.wire.deltas import Delta, TextDelta
 from llm.wire.items import Item, new_id, output_text
@@ -99,7 +100,7 @@ async def ask(
         async with asyncio.timeout(time_limit):
             await _read(answer, reply, stop_after)
     except TimeoutError:
-        reply.call.error = ProviderTimeout(detail=f"Silent for {time_limit:g} s.")
+        reply.call.error = ProviderTimeout(detail=SILENT.format(seconds=time_limit))
     except LLMError as exc:
         reply.call.error = exc
     reply.builder.end_call(whole=reply.error is None and not reply.is_stopped)

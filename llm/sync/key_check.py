@@ -23,9 +23,9 @@ from llm.errors import (
     ProviderTimeout,
     QuotaExhausted,
     RateLimited,
-    connection_problem,
 )
 from llm.http import client
+from llm.http.connection_problems import SILENT, describe_connection_problem
 from llm.keys.refusals import may_try_again, note_refusal
 from llm.models import ApiKey, LanguageModel, ModelCall, Provider
 from llm.pricing.caller import UNKNOWN_CALLER, Caller
@@ -140,7 +140,7 @@ class _KeyTest:
                 async for deltas in batches:
                     self._record_deltas(deltas)
         except TimeoutError:
-            self.call.error = ProviderTimeout(detail=f"Silent for {TIME_LIMIT:g} s.")
+            self.call.error = ProviderTimeout(detail=SILENT.format(seconds=TIME_LIMIT))
         except LLMError as exc:
             self.call.error = exc
 
@@ -177,9 +177,7 @@ class _KeyTest:
         secrets = [endpoint.api_key, *endpoint.secret_headers.values()]
         provider_message = scrub(error.detail, secrets)[:_MAX_DETAIL]
         problem, text = _problem(error, self.route)
-        if problem_here := connection_problem(
-            error.code, error.upstream_status, provider_message
-        ):
+        if problem_here := describe_connection_problem(provider_message):
             text, provider_message = f"{text} {problem_here}", ""
         text += _describe_state(self.key)
         text += (

@@ -31,6 +31,7 @@ from llm.errors import (
     ProviderTimeout,
 )
 from llm.http import client
+from llm.http.connection_problems import SILENT
 from llm.http.request import url_of_path
 from llm.models import ApiKey, LanguageModel, ModelPrice, Provider
 from llm.pricing.cost import listed_prices, prices_at
@@ -185,7 +186,7 @@ async def _fetch(endpoint: Endpoint) -> list[ModelInfo]:
         async with asyncio.timeout(TIME_LIMIT):
             return await _pages(endpoint)
     except TimeoutError as exc:
-        raise ProviderTimeout(detail=f"Silent for {TIME_LIMIT:g} s.") from exc
+        raise ProviderTimeout(detail=SILENT.format(seconds=TIME_LIMIT)) from exc
     finally:
         await client.aclose()
 

@@ -265,6 +265,8 @@ def test_a_providers_time_limits_count(column: str, detail: str):
         with pytest.raises(ProviderTimeout) as caught:
             ask()
     assert caught.value.detail == detail
+    row = Provider.objects.get()
+    assert statuses_of([row])[row.pk].text.endswith(f": {detail}")
 
 
 # Secret headers

@@ -16,6 +16,7 @@ from django.utils import timezone
 
 from conversations.models import Conversation
 from llm.admin.provider_status import statuses_of
+from llm.errors import ProviderDown
 from llm.models import ApiKey, ModelCall, Provider
 
 pytestmark = pytest.mark.django_db
@@ -88,6 +89,28 @@ def test_the_light_tells_the_last_call_in_words(provider: Provider):
     assert "diary" not in text
     called(provider)
     assert light(provider)[0] == "works"
+
+
+@pytest.mark.parametrize(
+    "detail",
+    [
+        "Microsoft Entra ID: 503 server_error my diary",
+        "The proxy cannot be reached. My diary",
+        "The provider cannot be reached. (my diary)",
+        "No secure connection: the server's certificate my diary.",
+        "Silent for my diary s.",
+    ],
+)
+def test_the_light_repeats_no_foreign_words(provider: Provider, detail: str):
+    called(
+        provider,
+        status="failed",
+        error_code="E_LLM_PROVIDER_DOWN",
+        error_detail=detail,
+    )
+    shown, text = light(provider)
+    assert shown == "fails"
+    assert text.endswith(f" {ProviderDown()}")
 
 
 def test_the_light_tells_a_test_before_there_are_models(provider: Provider):
