@@ -254,18 +254,26 @@ async def _send(
                 message.extensions = {**message.extensions, NEW_CONNECTION: True}
                 return await transport.handle_async_request(message)
     except _NETWORK_ERRORS as exc:
-        connect = message.extensions.get("timeout", {}).get("connect")
-        if _is_unknown_proxy(exc, message):
-            raise ProviderDown(detail=problems.NO_PROXY) from exc
-        raise _network_error(exc, problems.NOT_REACHED, connect_time=connect) from exc
+        raise _connection_error(exc, message) from exc
 
 
-def _is_unknown_proxy(exc: Exception, message: httpx.Request) -> bool:
-    """Whether the proxy's name has no address. The host's name is resolved by the
-    proxy."""
+def _connection_error(exc: Exception, message: httpx.Request) -> LLMError:
+    """Convert an error before the head of a response."""
     connection: Connection = message.extensions.get(CONNECTION, DIRECT)
-    is_proxied = bool(connection.proxy_url)
-    return is_proxied and isinstance(exc, aiohttp.ClientConnectorDNSError)
+    proxy = connection.proxy_url
+    if isinstance(exc, httpx.ConnectTimeout | aiohttp.ConnectionTimeoutError):
+        times = message.extensions.get("timeout", {})
+        seconds = times.get("connect") or settings.LLM_CONNECT_TIMEOUT
+        return ConnectTimeout(detail=problems.NOT_CONNECTED.format(seconds=seconds))
+    # The name of a host behind a proxy is resolved by the proxy.
+    is_unknown_proxy = bool(proxy) and isinstance(exc, aiohttp.ClientConnectorDNSError)
+    if is_unknown_proxy or isinstance(exc, aiohttp.ClientProxyConnectionError):
+        return ProviderDown(detail=problems.NO_PROXY)
+    if isinstance(exc, aiohttp.ClientHttpProxyError):
+        return ProviderDown(detail=problems.PROXY_REFUSES.format(status=exc.status))
+    if isinstance(exc, aiohttp.ClientSSLError):
+        return ProviderDown(detail=_describe_tls(exc, proxy))
+    return _network_error(exc, problems.NOT_REACHED)
 
 
 async def _check_proxy(response: httpx.Response, message: httpx.Request) -> None:
@@ -289,33 +297,43 @@ def _network_error(
     exc: Exception,
     sentence: str,
     kind: type[LLMError] = ProviderDown,
-    *,
-    connect_time: float | None = None,
 ) -> LLMError:
     """Convert an error of httpx, aiohttp or the system."""
     name = type(exc).__name__
-    if isinstance(exc, httpx.ConnectTimeout | aiohttp.ConnectionTimeoutError):
-        seconds = connect_time or settings.LLM_CONNECT_TIMEOUT
-        return ConnectTimeout(detail=problems.NOT_CONNECTED.format(seconds=seconds))
     if isinstance(exc, TimeoutError | httpx.TimeoutException):
         # The host may have received the request and be processing it.
         return ProviderTimeout(detail=problems.STALLED.format(error=name))
-    if isinstance(exc, aiohttp.ClientProxyConnectionError):
-        return ProviderDown(detail=problems.NO_PROXY)
-    if isinstance(exc, aiohttp.ClientHttpProxyError):
-        return ProviderDown(detail=problems.PROXY_REFUSES.format(status=exc.status))
-    if isinstance(exc, aiohttp.ClientSSLError):
-        return ProviderDown(detail=_describe_tls(exc))
     if isinstance(exc, httpx.DecodingError | aiohttp.ClientResponseError):
         return BadResponse(detail=f"{name}: the response is not valid HTTP.")
     return kind(detail=sentence.format(error=name))
 
 
-def _describe_tls(exc: aiohttp.ClientSSLError) -> str:
-    if not isinstance(exc, aiohttp.ClientConnectorCertificateError):
-        return problems.NO_TLS.format(peer="server")
-    code = getattr(exc.certificate_error, "verify_code", None)
-    problem = problems.CERTIFICATE_PROBLEMS.get(
-        code or 0, problems.UNKNOWN_CERTIFICATE_PROBLEM
-    )
-    return problems.BAD_CERTIFICATE.format(peer="server", problem=problem)
+#: OpenSSL's reasons where the peer sends no TLS, or has no version that we accept.
+_NO_TLS_REASONS = {
+    "WRONG_VERSION_NUMBER",
+    "UNSUPPORTED_PROTOCOL",
+    "TLSV1_ALERT_PROTOCOL_VERSION",
+}
+
+
+def _describe_tls(exc: aiohttp.ClientSSLError, proxy_url: str) -> str:
+    peer = "proxy" if _is_at(exc, proxy_url) else "server"
+    if isinstance(exc, aiohttp.ClientConnectorCertificateError):
+        code = getattr(exc.certificate_error, "verify_code", None)
+        problem = problems.CERTIFICATE_PROBLEMS.get(
+            code or 0, problems.UNKNOWN_CERTIFICATE_PROBLEM
+        )
+        return problems.BAD_CERTIFICATE.format(peer=peer, problem=problem)
+    has_no_tls = getattr(exc.os_error, "reason", None) in _NO_TLS_REASONS
+    sentence = problems.NO_TLS if has_no_tls else problems.HANDSHAKE_FAILED
+    return sentence.format(peer=peer)
+
+
+def _is_at(exc: aiohttp.ClientSSLError, url: str) -> bool:
+    """Whether the connection to this address failed. To a host behind a proxy, aiohttp
+    makes two, whose errors are of the same class."""
+    if not url:
+        return False
+    address = httpx.URL(url)
+    host = address.raw_host.decode()  # as aiohttp has it, for any alphabet
+    return (exc.host, exc.port) == (host, address.port or 443)

@@ -7,10 +7,11 @@ import json
 import socket
 import ssl
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from socketserver import BaseRequestHandler, ThreadingTCPServer
 from typing import Any
 
 import pytest
@@ -238,6 +239,83 @@ def test_what_is_wrong_with_a_secure_connection_is_told_to_staff(
     words = f"No secure connection: {problem}"
     assert finding.text == f"unreachable: {address} does not answer. {words}"
     assert statuses_of([row])[row.pk].text.endswith(f": {words}")
+
+
+@contextmanager
+def listening(answer: Callable[[socket.socket], None]) -> Iterator[int]:
+    """The port; each connection is answered once."""
+
+    class Handler(BaseRequestHandler):
+        def handle(self) -> None:
+            self.request.recv(65_536)
+            answer(self.request)
+
+    server = ThreadingTCPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+    yield server.server_address[1]
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.mark.parametrize(
+    ("alert", "problem"),
+    [
+        (70, "the server does not speak TLS here, or no version that is accepted."),
+        (40, "the TLS handshake with the server failed."),
+        (112, "the TLS handshake with the server failed."),  # no such name here
+    ],
+)
+def test_an_alert_of_tls_is_not_taken_for_a_lack_of_it(alert: int, problem: str):
+    record = bytes([21, 3, 3, 0, 2, 2, alert])  # RFC 5246, 7.2: fatal
+    with listening(lambda client: client.sendall(record)) as port:
+        row = provider(f"https://localhost:{port}/v1")
+        with pytest.raises(ProviderDown) as caught:
+            ask()
+    assert caught.value.detail == f"No secure connection: {problem}"
+    assert statuses_of([row])[row.pk].text.endswith(f": {caught.value.detail}")
+
+
+@pytest.mark.parametrize("scheme", ["http", "https"])
+def test_a_bad_certificate_of_the_proxy_is_not_said_to_be_the_servers(
+    tmp_path: Path, scheme: str
+):
+    file, pem = self_signed(tmp_path, days=-1)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(file)
+    with ProbedHost().listening(context) as url:
+        proxy_url = url.replace("http://127.0.0.1", "https://localhost")
+        provider(
+            f"{scheme}://models.invalid/v1",
+            proxy_url=proxy_url.removesuffix("/v1"),
+            ca_certificates=pem,
+        )
+        with pytest.raises(ProviderDown) as caught:
+            ask()
+    problem = "the proxy's certificate has expired."
+    assert caught.value.detail == f"No secure connection: {problem}"
+
+
+def test_a_bad_certificate_behind_a_proxy_is_the_servers(tmp_path: Path):
+    file, pem = self_signed(tmp_path, days=-1)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(file)
+
+    def open_tunnel(client: socket.socket) -> None:
+        client.sendall(b"HTTP/1.1 200 OK\r\n\r\n")
+        with suppress(ssl.SSLError, ConnectionError):  # the certificate is refused
+            context.wrap_socket(client, server_side=True)
+
+    with listening(open_tunnel) as port:
+        provider(
+            "https://localhost/v1",
+            proxy_url=f"http://localhost:{port}",
+            ca_certificates=pem,
+        )
+        with pytest.raises(ProviderDown) as caught:
+            ask()
+    problem = "the server's certificate has expired."
+    assert caught.value.detail == f"No secure connection: {problem}"
 
 
 def test_only_certificates_are_taken(tmp_path: Path):
