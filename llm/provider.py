@@ -20,6 +20,16 @@ def bearer(api_key: str) -> dict[str, str]:
     return {"Authorization": f"Bearer {api_key}"} if api_key else {}
 
 
+def credentials_of(headers: Mapping[str, str]) -> Iterator[str]:
+    """The values of secret headers, and what follows the scheme of an authorization,
+    which a host may quote alone."""
+    for name, value in headers.items():
+        yield value
+        scheme, _, credentials = value.strip().partition(" ")
+        if name.lower().endswith("authorization") and scheme:
+            yield credentials.strip()
+
+
 def _with_quirks(codec: OpenAIChatCodec, quirks: Mapping[str, bool]) -> Codec:
     """Equal switches give the same object, by which encoded items are cached."""
     key = (id(codec), tuple(sorted(quirks.items())))
@@ -209,6 +219,11 @@ class Endpoint:
         # The same for all requests.
         auth_headers = self.provider.auth(self.api_key)
         object.__setattr__(self, "auth_headers", auth_headers)
+
+    @property
+    def secrets(self) -> list[str]:
+        """The texts to mask in what the host sends."""
+        return [self.api_key, *credentials_of(self.secret_headers)]
 
     @property
     def takes_prefill(self) -> bool:

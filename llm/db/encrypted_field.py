@@ -151,9 +151,13 @@ def scrub(text: str, secrets: Collection[str] = ()) -> str:
     return _LOOKS_LIKE_KEY.sub(MASK, text)
 
 
-#: What a header has before its secret: `Bearer`, `Token`, `ApiKey`, …
+#: The scheme that a header may have before its secret. `Bearer` is no word of a title;
+#: the others may be ("Basic assistant"), so what follows them must look like a secret:
+#: a digit, a capital letter within, or more letters than a word has.
 _SCHEME = re.compile(
-    rf"\A(?:(?i:bearer|basic) +|[A-Za-z][\w-]* +(?=\S{{{_MIN_SECRET_PART},}}\Z))"
+    r"\A(?:bearer +|(?:basic|token|api[-_]?key|key|jwt|oauth|dpop|sso-key|ssws|bot) +"
+    rf"(?=\S{{{_MIN_SECRET_PART},}}\Z)(?=\S*\d|\S+(?-i:[A-Z])|\S{{24}}))",
+    re.IGNORECASE,
 )
 
 
@@ -163,8 +167,9 @@ def _spellings(secret: str) -> set[str]:
     spellings: set[str] = set()
     for bare in filter(None, (secret, _SCHEME.sub("", secret))):
         escaped, in_url = json.dumps(bare)[1:-1], quote(bare, safe="")
-        small = re.sub("%..", lambda found: found[0].lower(), in_url)
-        spellings |= {bare, escaped, escaped.replace("/", "\\/"), in_url, small}
+        lower_case_escapes = re.sub("%..", lambda found: found[0].lower(), in_url)
+        spellings |= {bare, escaped, escaped.replace("/", "\\/")}
+        spellings |= {in_url, lower_case_escapes}
     return spellings
 
 

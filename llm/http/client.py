@@ -442,9 +442,7 @@ def _annotate_error(exc: LLMError, endpoint: Endpoint, call: ProviderCall) -> No
     exc.upstream_status = exc.upstream_status or call.http_status
     exc.request_id = exc.request_id or call.request_id or None
     if exc.detail:  # some hosts quote the key
-        exc.detail = scrub(
-            exc.detail, [endpoint.api_key, *endpoint.secret_headers.values()]
-        )
+        exc.detail = scrub(exc.detail, endpoint.secrets)
     call.error = exc
 
 

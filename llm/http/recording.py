@@ -18,6 +18,7 @@ import orjson
 
 from llm.conf import settings
 from llm.db.encrypted_field import MASK, scrub
+from llm.provider import credentials_of
 
 #: Bytes that are kept beyond the limit, so that a secret at the cut is masked whole.
 MARGIN = 8_192
@@ -56,7 +57,7 @@ class Recording:
     def of(
         cls, message: httpx.Request, api_key: str, auth_headers: Mapping[str, str]
     ) -> Recording:
-        values = [api_key, *auth_headers.values()]
+        values = [api_key, *credentials_of(auth_headers)]
         body = message.content
         limit = settings.EXCHANGE_MAX_SIZE
         return cls(

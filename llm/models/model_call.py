@@ -463,9 +463,7 @@ def _detail(call: ProviderCall, route: Route) -> str:
     if not call.error:
         return ""
     text = call.error.detail or str(call.error)
-    endpoint = route.endpoint
-    secrets = [endpoint.api_key, *endpoint.secret_headers.values()]
-    return scrub(text, secrets)[:MAX_ERROR_DETAIL]
+    return scrub(text, route.endpoint.secrets)[:MAX_ERROR_DETAIL]
 
 
 def _started_at(call: ProviderCall) -> datetime | None:

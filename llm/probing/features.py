@@ -348,8 +348,7 @@ class FeatureProbe:
 
     def _why(self, error: LLMError) -> str:
         """The error in words, with the provider's message and without the key."""
-        endpoint = self.route.endpoint
-        secrets = [endpoint.api_key, *endpoint.secret_headers.values()]
+        secrets = self.route.endpoint.secrets
         detail = scrub(error.detail or "", secrets)[:MAX_DETAIL]
         if isinstance(error, ModelNotAvailable):
             words = f"no model {self.route.model!r} for this key."

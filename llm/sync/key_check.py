@@ -173,8 +173,7 @@ class _KeyTest:
             seconds = self.call.latency or 0.0
             text = f"ok: {self.route.model} answered in {seconds:.1f} s."
             return Finding(self.key, True, text)
-        endpoint = self.route.endpoint
-        secrets = [endpoint.api_key, *endpoint.secret_headers.values()]
+        secrets = self.route.endpoint.secrets
         provider_message = scrub(error.detail, secrets)[:_MAX_DETAIL]
         problem, text = _problem(error, self.route)
         if problem_here := describe_connection_problem(provider_message):

@@ -132,7 +132,13 @@ def test_an_empty_ring_is_a_configuration_error(settings):
         ("Unknown token 'abcdef'", ["Bearer abcdef"], f"Unknown token '{MASK}'"),
         ("Unknown token 'abcdef'", ["bearer  abcdef"], f"Unknown token '{MASK}'"),
         ("Unknown key abcdef-12", ["Token abcdef-12"], f"Unknown key {MASK}"),
+        ("Unknown key Abcdefgh-Ij", ["api-key Abcdefgh-Ij"], f"Unknown key {MASK}"),
+        ("Unknown user dTpwYXNz", ["BASIC dTpwYXNz"], f"Unknown user {MASK}"),
         ("The app is unknown", ["My app"], "The app is unknown"),  # no scheme
+        ('{"role": "assistant"}', ["Parley assistant"], '{"role": "assistant"}'),
+        ('{"role": "assistant"}', ["Basic assistant"], '{"role": "assistant"}'),
+        ("claude-haiku-4-5", ["Parley claude-haiku-4-5"], "claude-haiku-4-5"),
+        ("By Parley assistant", ["Parley assistant"], f"By {MASK}"),
     ],
 )
 def test_scrubbing_takes_out_the_secrets_and_what_looks_like_one(text, secrets, left):

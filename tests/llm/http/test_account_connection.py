@@ -376,11 +376,17 @@ def test_secret_headers_are_not_sent_to_another_address():
     assert "X-Gateway-Token: Not sent" in Provider.objects.get().secrets_not_sent[0]
 
 
-def test_a_host_that_quotes_a_secret_header_does_not_bring_it_into_a_row():
+@pytest.mark.parametrize(
+    ("name", "scheme"),
+    [("X-Gateway-Token", ""), ("X-Key", "ApiKey "), ("Authorization", "Acme-V2 ")],
+)
+def test_a_host_that_quotes_a_secret_header_does_not_bring_it_into_a_row(
+    name: str, scheme: str
+):
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
         row = provider(f"http://127.0.0.1:{port}/v1")
-        row.set_secret_headers({"X-Gateway-Token": VALUE})
+        row.set_secret_headers({name: scheme + VALUE})
         row.save()
 
         def refuse() -> None:
