@@ -12,6 +12,7 @@ from datetime import datetime
 from typing import Any, Literal
 
 from django.db.models import QuerySet
+from django.db.models.functions import Left
 from django.urls import reverse
 from django.utils import timezone
 from django.utils.formats import date_format
@@ -19,7 +20,7 @@ from django.utils.html import format_html, format_html_join
 from django.utils.translation import gettext as _
 
 from llm.errors import LLMError
-from llm.http.connection_problems import describe_connection_problem
+from llm.http.connection_problems import MAX_SENTENCE, describe_connection_problem
 from llm.models import ApiKey, LanguageModel, ModelCall, Provider
 
 NEWEST_CALLS = 1_000  # rows that are read
@@ -89,9 +90,10 @@ def _last_calls() -> Mapping[int, Mapping[str, Any]]:
     """The newest call of each provider that tells something, among the newest ones."""
     # A connection is tested before there are models; its call names the key alone.
     columns = ["model__provider_id", "key__provider_id"]
-    columns += ["status", "error_code", "http_status", "error_detail"]
+    columns += ["status", "error_code", "http_status", "created_at", "purpose"]
     rows: QuerySet[Any, Any] = ModelCall.objects.order_by("-id")
-    rows = rows.values(*columns, "created_at", "purpose")[:NEWEST_CALLS]
+    detail = Left("error_detail", MAX_SENTENCE)
+    rows = rows.values(*columns, detail=detail)[:NEWEST_CALLS]
     last: dict[int, Mapping[str, Any]] = {}
     refused: dict[int, Mapping[str, Any]] = {}
     for row in rows:
@@ -183,7 +185,7 @@ def _why_unused(key: ApiKey) -> str:
 
 def _describe_error(call: Mapping[str, Any]) -> str:
     """By its code if a host or token issuer worded it, who may quote a conversation."""
-    if problem := describe_connection_problem(call["error_detail"]):
+    if problem := describe_connection_problem(call["detail"]):
         return problem
     words = _words_by_code().get(call["error_code"], call["error_code"])
     status = call["http_status"]

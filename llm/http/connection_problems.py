@@ -11,6 +11,8 @@ import re
 from collections.abc import Mapping
 from string import Formatter
 
+MAX_SENTENCE = 300  # characters, more than the longest has
+
 NO_PROXY = "The proxy cannot be reached."
 PROXY_REFUSES = "The proxy answers with HTTP {status}."
 NOT_REACHED = "The provider cannot be reached. ({error})"

@@ -17,6 +17,7 @@ from django.utils import timezone
 from conversations.models import Conversation
 from llm.admin.provider_status import statuses_of
 from llm.errors import ProviderDown
+from llm.http.connection_problems import MAX_SENTENCE
 from llm.models import ApiKey, ModelCall, Provider
 
 pytestmark = pytest.mark.django_db
@@ -111,6 +112,23 @@ def test_the_light_repeats_no_foreign_words(provider: Provider, detail: str):
     shown, text = light(provider)
     assert shown == "fails"
     assert text.endswith(f" {ProviderDown()}")
+
+
+def test_long_messages_of_hosts_are_not_read_for_the_light(provider: Provider):
+    for _ in range(3):
+        called(provider, status="failed", error_detail="x" * 4_000)
+    with CaptureQueriesContext(connection) as queries:
+        light(provider)
+    [calls] = [
+        query["sql"]
+        for query in queries
+        if 'FROM "llm_modelcall"' in query["sql"] and "error_detail" in query["sql"]
+    ]
+    with connection.cursor() as cursor:
+        cursor.execute(calls)
+        texts = [value for row in cursor for value in row if isinstance(value, str)]
+    assert len(texts) >= 3
+    assert max(map(len, texts)) == MAX_SENTENCE
 
 
 def test_the_light_tells_a_test_before_there_are_models(provider: Provider):
