@@ -188,6 +188,8 @@ class PresetAdmin(GroupRightsMixin, UsedByAdmin, EvaluationsAdmin):
         self, db_field: Any, request: HttpRequest, **kwargs: Any
     ) -> Any:
         name = db_field.name
+        if name in ("language_model", "allowed_models"):  # their labels name providers
+            kwargs["queryset"] = LanguageModel.objects.select_related("provider")
         if name in ("language_model", "allowed_models", "tools"):
             match = request.resolver_match
             preset_id = match.kwargs.get("object_id", "") if match else ""

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from django.contrib.admin.models import LogEntry
 from django.contrib.admin.utils import quote
-from django.contrib.auth.models import User
+from django.contrib.auth.models import Group, User
 from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
@@ -21,11 +21,12 @@ from conversations.models import (
     Conversation,
     IdempotencyKey,
     Item,
+    Preset,
     ToolCall,
     Turn,
 )
 from conversations.staff.turn_timeline import timeline
-from llm.models import ModelCall
+from llm.models import ApiKey, ModelCall, Provider
 from llm.wire.items import function_call_output, user_message
 from tests.conversations.scene import (
     a_finished_turn,
@@ -167,6 +168,34 @@ def test_a_list_costs_as_many_queries_for_20_rows_as_for_2(
     add(18)
     assert queries() == few
     assert few <= 10
+
+
+@pytest.mark.parametrize("has_all_rights", [True, False])
+def test_a_presets_page_costs_as_many_queries_for_20_models_as_for_2(
+    root: Client, has_all_rights: bool
+):
+    group = Group.objects.create(name="owners of the preset")
+    preset = Preset.objects.create(name="support", owner_group=group)
+    client = root
+    if not has_all_rights:
+        owner = staff("eva", "view_preset")
+        owner.groups.add(group)
+        client = signed_in(owner)
+    provider = Provider.objects.create(name="Many models", kind="demo")
+    ApiKey.objects.create(provider=provider, secret="a-key-of-these-tests")
+    page = reverse("admin:conversations_preset_change", args=[preset.pk])
+
+    def queries_with_models(first: int, last: int) -> int:
+        for number in range(first, last):
+            provider.models.create(name=f"model-{number}")
+        client.get(page)  # which notes the session
+        with CaptureQueriesContext(connection) as seen:
+            text = client.get(page).content.decode()
+        assert f"Many models/model-{last - 1}" in text
+        return len(seen)
+
+    few = queries_with_models(0, 2)
+    assert queries_with_models(2, 20) == few
 
 
 # The inspector
