@@ -22,7 +22,8 @@ POSTGRES = sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)
 
 def find_program(name: str) -> str | None:
     """Its path; CHROMIUM and the like name another one."""
-    candidates = (os.environ.get(name.upper(), ""), *NAMES.get(name, (name,)))
+    variable = name.removeprefix("full_").upper()
+    candidates = (os.environ.get(variable, ""), *NAMES.get(name, (name,)))
     found = [path for each in candidates if (path := shutil.which(each))]
     beside = [str(path) for each in POSTGRES if (path := each / name).exists()]
     return next(iter([*found, *beside]), None)

@@ -52,3 +52,4 @@ def test_a_program_may_be_named_by_the_environment(
     browser.touch(mode=0o755)
     bare_machine.setenv("CHROMIUM", str(browser))
     assert need_program("chromium") == str(browser)
+    assert need_program("full_chromium") == str(browser)
