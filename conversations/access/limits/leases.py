@@ -19,10 +19,11 @@ from collections.abc import Container, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any
+from functools import partial
+from typing import Any, TypeAlias
 
 from django.db import IntegrityError, connection, transaction
-from django.db.models import F
+from django.db.models import F, QuerySet
 from django.utils import timezone
 
 from conversations.access.limits.amounts import (
@@ -40,6 +41,9 @@ LEASE = timedelta(seconds=60)  # without a flush, until other processes take it 
 BLOCK_SHARE = 32  # a block is this part of what is left
 FLUSH_INTERVAL = 2.0  # seconds
 MAX_SWEPT = 500  # most leases that one sweep closes
+
+
+_Grant: TypeAlias = tuple[int, object]  # of which thread
 
 
 class LimitExceeded(Exception):
@@ -65,18 +69,29 @@ class Reservation:
 
 @dataclass(slots=True)
 class _Block:
-    """The lease of one balance: `granted` is what the row says, once the transaction
-    that changed it is committed."""
+    """The lease of one balance: `granted` is what the row says, once the transactions
+    that enlarged it are committed."""
 
     granted: Amounts = field(default_factory=Amounts)
     spent: Amounts = field(default_factory=Amounts)  # settled, not yet written
     reserved: Amounts = field(default_factory=Amounts)
     is_used: bool = True  # since the last flush
     caps: Caps = field(default_factory=Caps, compare=False)  # when last charged
+    #: Parts of `granted` by transactions that may still be rolled back.
+    unconfirmed: dict[_Grant, Amounts] = field(default_factory=dict, compare=False)
 
     @property
     def free(self) -> Amounts:
         return self.granted - self.spent - self.reserved
+
+    @property
+    def surely_free(self) -> Amounts:
+        return self.confirmed - self.spent - self.reserved
+
+    @property
+    def confirmed(self) -> Amounts:
+        """What the row says whatever becomes of the transactions."""
+        return self.granted - sum(self.unconfirmed.values(), Amounts())
 
 
 class Leases:
@@ -94,11 +109,18 @@ class Leases:
         self, limits: Sequence[AppliedLimit], amounts: Amounts
     ) -> Reservation | None:
         """From the leases of this process, without IO; None if they do not suffice."""
+        return self._try_reserve(limits, amounts, is_sure=True)
+
+    def _try_reserve(
+        self, limits: Sequence[AppliedLimit], amounts: Amounts, *, is_sure: bool
+    ) -> Reservation | None:
+        """Unless `is_sure`, also from what the caller's transaction has leased."""
         with self._lock:
             parts = [(e.key, e.caps, e.caps.limited(amounts)) for e in limits]
             for key, _, needed in parts:
                 block = self._blocks.get(key) or _Block()
-                if not block.free.covers(needed):
+                free = block.surely_free if is_sure else block.free
+                if not free.covers(needed):
                     return None
             for key, _, needed in parts:
                 block = self._blocks.setdefault(key, _Block())
@@ -108,9 +130,21 @@ class Leases:
 
     def reserve(self, limits: Sequence[AppliedLimit], amounts: Amounts) -> Reservation:
         """As `try_reserve`, with larger leases where needed. Raises LimitExceeded."""
-        while (found := self.try_reserve(limits, amounts)) is None:
-            if (exceeded := self._enlarge_all(limits, amounts)) is not None:
-                raise exceeded
+        if (found := self.try_reserve(limits, amounts)) is not None:
+            return found
+        exceeded: LimitExceeded | None = None
+        # Not raised inside, as what was leased of other limits stays leased. Calls of
+        # other threads may take what was leased for this one; but the caller's
+        # transaction locks balances by now, so it must not wait for a thread again.
+        with self._lock_leases():
+            for each in limits:
+                self._settle_unconfirmed(each.key)
+            while found is None and exceeded is None:
+                exceeded = self._enlarge_all(limits, amounts)
+                found = self._try_reserve(limits, amounts, is_sure=False)
+        if found is None:
+            assert exceeded is not None
+            raise exceeded
         return found
 
     def settle(
@@ -164,7 +198,7 @@ class Leases:
         return charged
 
     @contextmanager
-    def _changing(self) -> Iterator[None]:
+    def _lock_leases(self) -> Iterator[None]:
         """One thread at a time. A caller may be in a transaction, which in SQLite has
         the database's one write lock; so everybody takes that lock first. Otherwise
         this caller would wait for a thread that waits for the caller's transaction."""
@@ -178,19 +212,22 @@ class Leases:
     def _flush_block(self, key: BalanceKey, returns_all: bool) -> Caps | None:
         block: _Block | None = None
         try:
-            with self._changing():
+            with self._lock_leases():
                 with self._lock:
                     if (block := self._blocks.get(key)) is None:
                         return None  # another thread has returned it
                     spent, granted, caps = block.spent, block.granted, block.caps
+                    confirmed, unconfirmed = block.confirmed, block.unconfirmed
                     is_idle = returns_all or not block.is_used
                     wanted = (granted - spent).at_least(Amounts())
                     if is_idle:
                         wanted = wanted.at_most(block.reserved)
                     # Before the write, so that no call reserves what is returned.
                     block.spent, block.granted = Amounts(), wanted
-                    block.is_used = False
-                leased = self._write(key, spent, granted, wanted)
+                    block.is_used, block.unconfirmed = False, {}
+                if unconfirmed:
+                    _await_transactions(key)
+                leased = self._write(key, spent, confirmed, wanted)
                 with self._lock:
                     block.granted += leased - wanted
         except Exception:
@@ -198,6 +235,7 @@ class Leases:
                 with self._lock:  # the next flush writes it
                     block.spent += spent
                     block.granted += granted - wanted
+                    block.unconfirmed |= unconfirmed
                     block.is_used = True
             raise
         with self._lock:
@@ -206,13 +244,12 @@ class Leases:
         return None if spent == Amounts() else caps
 
     def _write(
-        self, key: BalanceKey, spent: Amounts, granted: Amounts, wanted: Amounts
+        self, key: BalanceKey, spent: Amounts, confirmed: Amounts, wanted: Amounts
     ) -> Amounts:
-        """Returns what the lease has now: `wanted`, or less if the transaction that
-        enlarged it was rolled back, or nothing if another process has taken it for that
-        of a dead one, and so has counted it as used."""
-        rows = LimitLease.objects.filter(**_balance(key, "balance__"))
-        rows = rows.filter(process=self.process)
+        """Returns what the lease has now: `wanted`, or less if a transaction that
+        enlarged it was rolled back. If there is no row, the lease was never committed,
+        or another process took this one for dead and counted all of it as used."""
+        rows = self._rows(key)
         with transaction.atomic():
             if (lease := rows.select_for_update(of=("self",)).first()) is not None:
                 before = _amounts_of(lease)
@@ -224,7 +261,7 @@ class Leases:
                     rows.update(**columns, expires_at=timezone.now() + LEASE)
                 change_balance(key, used=spent, leased=wanted - before)
                 return wanted
-            beyond = (spent - granted).at_least(Amounts())
+            beyond = (spent - confirmed).at_least(Amounts())
             # Without its owner, it was deleted while a call was running.
             if beyond != Amounts() and _has_owner(key):
                 _find_balance(key)
@@ -234,21 +271,15 @@ class Leases:
     def _enlarge_all(
         self, limits: Sequence[AppliedLimit], amounts: Amounts
     ) -> LimitExceeded | None:
-        """The error is returned, as what was leased of other limits stays leased."""
-        with self._changing():
-            try:
-                for each in limits:
-                    self._enlarge(each, each.caps.limited(amounts))
-            except LimitExceeded as exc:
-                return exc
+        try:
+            for each in limits:
+                self._enlarge(each, each.caps.limited(amounts))
+        except LimitExceeded as exc:
+            return exc
         return None
 
     def _enlarge(self, limit: AppliedLimit, needed: Amounts) -> None:
-        """Lease more, at least what is needed now. Raises LimitExceeded.
-
-        If the caller's transaction is rolled back, this process believes until the next
-        flush that it has what the row does not say.
-        """
+        """Lease more, at least what is needed now. Raises LimitExceeded."""
         with self._lock:
             block = self._blocks.get(limit.key) or _Block()
             missing = (needed - block.free).at_least(Amounts())
@@ -269,10 +300,38 @@ class Leases:
             block = self._blocks.setdefault(limit.key, _Block())
             if not is_continued:
                 # If there was a lease, the sweep has counted all of it as used.
-                block.spent = (block.spent - block.granted).at_least(Amounts())
-                block.granted = Amounts()
+                block.spent = (block.spent - block.confirmed).at_least(Amounts())
+                block.granted, block.unconfirmed = Amounts(), {}
+            grant = (threading.get_ident(), object())
+            block.unconfirmed[grant] = amounts
             block.granted += amounts
             block.is_used = True
+        transaction.on_commit(partial(self._confirm, limit.key, grant))
+
+    def _settle_unconfirmed(self, key: BalanceKey) -> None:
+        """Take back what was leased by transactions that were rolled back."""
+        block = self._blocks.get(key)
+        if block is None or not block.unconfirmed:
+            return
+        _await_transactions(key)
+        lease = self._rows(key).first()
+        thread = threading.get_ident()
+        with self._lock:
+            if lease is not None:
+                block.granted = _amounts_of(lease)
+            else:  # an expired lease is dealt with where the block is enlarged
+                block.granted = block.confirmed
+            mine = {g: a for g, a in block.unconfirmed.items() if g[0] == thread}
+            block.unconfirmed = mine if lease is not None else {}
+
+    def _rows(self, key: BalanceKey) -> QuerySet[LimitLease]:
+        rows = LimitLease.objects.filter(**_balance(key, "balance__"))
+        return rows.filter(process=self.process)
+
+    def _confirm(self, key: BalanceKey, grant: _Grant) -> None:
+        with self._lock:
+            if block := self._blocks.get(key):
+                block.unconfirmed.pop(grant, None)
 
     def _store_lease(self, balance: LimitBalance, amounts: Amounts) -> bool:
         """False if this process had no lease of the balance."""
@@ -286,6 +345,13 @@ class Leases:
             balance=balance, process=self.process, expires_at=expires_at, **columns
         )
         return False
+
+
+@transaction.atomic
+def _await_transactions(key: BalanceKey) -> None:
+    """Wait until no transaction is open that has leased some of the balance, as each
+    has changed its row. In SQLite the caller has the write lock, so none is."""
+    LimitBalance.objects.select_for_update().filter(**_balance(key)).first()
 
 
 def _take(balance: LimitBalance, caps: Caps, amounts: Amounts) -> bool:

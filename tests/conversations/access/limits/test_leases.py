@@ -88,7 +88,7 @@ class Undone(Exception):
 
 
 def undo_reservation(process: Leases, limit: AppliedLimit, amounts: Amounts) -> None:
-    with suppress(Undone), transaction.atomic():
+    with suppress(Undone, LimitExceeded), transaction.atomic():
         process.settle(process.reserve([limit], amounts), Amounts())
         raise Undone
 
@@ -106,9 +106,22 @@ def test_a_transaction_that_is_rolled_back_adds_nothing_to_the_limit(is_leased: 
         process.flush()
     process.flush(returns_all=True)
     assert amounts_taken(limit.key) == Amounts(requests=int(is_leased))
-    admitted = sum(admit(Leases(), limit) for _ in range(8))
-    assert admitted == 8
-    assert amounts_taken(limit.key).requests <= 320
+
+
+@pytest.mark.parametrize("flushes", [True, False])
+def test_use_after_a_transaction_that_is_rolled_back_counts(flushes: bool):
+    """Otherwise a person could use a limit again and again, each time after a message
+    that is refused."""
+    limit, process, admitted = a_limit(60), Leases(), 0
+    for _ in range(30):
+        undo_reservation(process, limit, ONE)
+        admitted += sum(admit(process, limit) for _ in range(4))
+        if flushes:
+            process.flush()
+            process.flush()
+    process.flush(returns_all=True)
+    assert admitted == 60
+    assert amounts_taken(limit.key) == Amounts(requests=60)
 
 
 def test_an_unused_reservation_is_free_again():
