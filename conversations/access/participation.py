@@ -22,7 +22,7 @@ MAX_PEOPLE = 20  # invited to one conversation
 MAX_NAME = 150  # characters, as of Django's user names
 
 
-def check_lasting(conversation: Conversation) -> None:
+def check_not_temporary(conversation: Conversation) -> None:
     """A temporary chat is promised to be in nobody's lists, and it is erased when its
     owner signs out. Raises ValidationError."""
     if conversation.is_temporary:
@@ -33,7 +33,7 @@ def check_lasting(conversation: Conversation) -> None:
 def invite(conversation: Conversation, name: str, role: str) -> Participant:
     """Invite the person with this name, or change the role of who is invited already.
     Repeated, it reaches a person who has got the name since. Raises ValidationError."""
-    check_lasting(conversation)
+    check_not_temporary(conversation)
     name = name.strip()
     if not name or len(name) > MAX_NAME:
         raise ValidationError({"name": _("Write the person's user name.")})

@@ -20,7 +20,7 @@ from django.utils.translation import gettext_lazy as _
 
 from conversations.access import admission, rate_limits
 from conversations.access.errors import TooFast
-from conversations.access.participation import check_lasting
+from conversations.access.participation import check_not_temporary
 from conversations.access.rate_limits import Charge
 from conversations.models import (
     BranchChoice,
@@ -62,7 +62,7 @@ def create_link(
     """Store a link to the user's conversation. `fields`: `audience`, `group`, `kind`,
     `turn` (the last one to share; without it that of the branch shown), `days` until it
     expires, and what it shows. Raises ValidationError, which names the field."""
-    check_lasting(conversation)
+    check_not_temporary(conversation)
     _check_audience(user, fields)
     if ShareLink.objects.of(user).count() >= MAX_LINKS:
         raise ValidationError(

@@ -30,10 +30,11 @@ class ParticipantQuerySet(models.QuerySet["Participant"]):
         return self.filter(revoked_at=None)
 
     def joined(self) -> ParticipantQuerySet:
-        """Participants who have accepted, of conversations that exist and whose owner
-        may sign in."""
+        """Participants who have accepted, of conversations that exist, are not
+        temporary and whose owner may sign in."""
         return self.current().filter(
             accepted_at__isnull=False,
+            conversation__is_temporary=False,
             conversation__deleted_at=None,
             conversation__owner__is_active=True,
         )
@@ -49,6 +50,7 @@ class ParticipantQuerySet(models.QuerySet["Participant"]):
         return self.current().filter(
             user_id=user.pk,
             accepted_at=None,
+            conversation__is_temporary=False,
             conversation__deleted_at=None,
             conversation__owner__is_active=True,
         )

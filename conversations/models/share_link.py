@@ -41,12 +41,13 @@ class ShareLinkQuerySet(models.QuerySet["ShareLink"]):
         return rows.filter(conversation__deleted_at=None)
 
     def live(self) -> ShareLinkQuerySet:
-        """Links that open: neither revoked nor expired, of a conversation that exists,
-        whose owner may sign in."""
+        """Links that open: neither revoked nor expired, of a conversation that exists
+        and is not temporary, whose owner may sign in."""
         unexpired = models.Q(expires_at=None) | models.Q(expires_at__gt=timezone.now())
         return self.filter(
             unexpired,
             revoked_at=None,
+            conversation__is_temporary=False,
             conversation__deleted_at=None,
             conversation__owner=models.F("owner"),
             owner__is_active=True,

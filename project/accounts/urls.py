@@ -94,5 +94,5 @@ urlpatterns: list[URLPattern | URLResolver] = [
     ),
     path("sso/", include(_providers)),
     path("scim/v2/", include("django_scim.urls")),
-    re_path(r"^scim(?:/(?P<path>.*))?$", refuse_path),
+    re_path(r"^scim(?:/|$)", refuse_path),
 ]

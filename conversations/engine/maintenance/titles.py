@@ -59,7 +59,7 @@ _MARKUP = [
     (re.compile(r"(`+)(?! )([^`]+)\1"), r"\2"),
     (re.compile(r"(\*\*|~~)(?=\S)(.+?)(?<=\S)\1"), r"\2"),
     (re.compile(r"(?<![\w*])\*(?=[^\s*])([^*]+)(?<=\S)\*(?![\w*])"), r"\1"),
-    (re.compile(r"!?\[([^\[\]]+)\]\([^()\s]*\)"), r"\1"),
+    (re.compile(r"!?\[([^\[\]]+)\]\((?:https?:|[/#])[^()\s]*\)"), r"\1"),
 ]
 #: What servers without a parser of reasoning send before the answer.
 _THOUGHT, _THOUGHT_END = "<think>", "</think>"
@@ -257,10 +257,11 @@ def clean_title(text: str) -> str:
 
 
 def _without_thought(text: str) -> str:
-    """Nothing is left of a thought that did not end."""
-    if not text.lstrip().startswith(_THOUGHT):
-        return text
-    return text.partition(_THOUGHT_END)[2]
+    """Nothing is left of a thought that did not end. The beginning of one may be part
+    of the model's template, so that only its end arrives."""
+    if text.lstrip().startswith(_THOUGHT):
+        return text.partition(_THOUGHT_END)[2]
+    return text.rpartition(_THOUGHT_END)[2]
 
 
 def _without_markup(line: str) -> str:

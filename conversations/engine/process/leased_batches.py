@@ -127,7 +127,7 @@ class BatchStore(ABC):
     def give_back(self, row: Any) -> None:
         """Let another process begin the row at once. The attempt does not count, but
         what its calls have cost does."""
-        if self._is_ours(row):
+        if self._has_lease(row):
             row.attempts -= 1
             row.save(update_fields=["attempts", *self.spent])
         self._batch_of(row).update(lease_until=None)
@@ -139,7 +139,7 @@ class BatchStore(ABC):
     @transaction.atomic
     def end_row(self, row: Any) -> None:
         """Store how it ended."""
-        if self._is_ours(row):
+        if self._has_lease(row):
             row.save(force_update=True)
 
     def lease_of(self, row: Any) -> datetime:
@@ -147,12 +147,13 @@ class BatchStore(ABC):
         lease: datetime = getattr(row, self.batch_field).lease_until
         return lease
 
-    def _is_ours(self, row: Any) -> bool:
+    def _has_lease(self, row: Any) -> bool:
         """False if another process has claimed the batch, and for a row that is gone:
-        it is erased with its turn, even while a process works on it. One that exists is
-        locked until the transaction ends."""
-        rows = type(row).objects.select_for_update().filter(pk=row.pk)
-        return rows.exists() and self._batch_of(row).exists()
+        it is erased with its turn, even while a process works on it. What exists is
+        locked until the transaction ends: the batch first, as where it is claimed."""
+        rows = type(row).objects.filter(pk=row.pk)
+        found = (self._batch_of(row), rows)
+        return all(each.select_for_update().exists() for each in found)
 
     def _batch_of(self, row: Any) -> QuerySet[Any]:
         """Empty if another process has claimed it."""

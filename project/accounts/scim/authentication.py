@@ -43,12 +43,12 @@ class ScimAccess:
 
 
 @csrf_exempt
-def refuse_path(request: HttpRequest, path: str) -> HttpResponse:
+def refuse_path(request: HttpRequest) -> HttpResponse:
     """For what is under SCIM's address and no resource of it."""
-    return ScimAccess(_find_nothing)(request)
+    return ScimAccess(_answer_not_found)(request)
 
 
-def _find_nothing(request: HttpRequest) -> HttpResponse:
+def _answer_not_found(request: HttpRequest) -> HttpResponse:
     return _answer(exceptions.NotFoundError(request.path[:200]))
 
 

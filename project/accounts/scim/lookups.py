@@ -16,7 +16,8 @@ from conversations.models.user_settings import UserSettings
 from project.accounts.scim.values import read_members
 
 MAX_FILTER = 1000  # characters
-#: Words, brackets and texts: more of them nest deeper than databases parse.
+#: Words, brackets and texts of a filter: at most twenty conditions. django-scim2's
+#: parser names their values a to z.
 MAX_FILTER_PARTS = 60
 _PART = re.compile(r'[()\[\]]|"(?:[^"\\]|\\.)*"|[^\s()\[\]"]+')
 

@@ -277,6 +277,8 @@ async def test_a_server_that_stops_does_not_wait_for_a_title(
         ("Fix __init__ and snake_case_names", "Fix __init__ and snake_case_names"),
         ("<think>\nThe user asks.\n\n</think>\n\n**Rivers**", "Rivers"),
         ("<think>\nThe user asks", ""),
+        ("The user asks.\n</think>\n\nRivers", "Rivers"),
+        ("Fix arr[i](x) call", "Fix arr[i](x) call"),
         ("", ""),
     ],
 )

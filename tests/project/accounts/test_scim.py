@@ -503,7 +503,9 @@ def test_filters_find_users(program: Program, query: str, finds: bool):
 
 @pytest.mark.parametrize("count", [2, 60])
 @pytest.mark.parametrize("word", ["or", "and"])
-def test_a_filter_has_a_few_conditions(program: Program, count: int, word: str):
+def test_a_filter_of_very_many_conditions_is_refused(
+    program: Program, count: int, word: str
+):
     query = f" {word} ".join(["userName pr"] * count)
     for sought in (query, "(" * count + "userName pr" + ")" * count):
         answer = program("get", f"Users?filter={sought}")
@@ -576,6 +578,13 @@ def test_each_refusal_is_an_error_of_scim(
         told = answer.json()
         assert (told["schemas"], told["status"]) == ([ERROR], str(expected))
         assert told["detail"]
+
+
+@pytest.mark.parametrize("path", ["/scim", "/scim/", "/scim/v1/Users", "/scim/v2"])
+def test_what_is_beside_the_resources_is_an_error_of_scim(path: str):
+    answer = Client().get(path)
+    assert answer.status_code == 401
+    assert answer["Content-Type"].startswith("application/scim+json")
 
 
 def test_a_refused_method_names_the_allowed_ones(program: Program):
