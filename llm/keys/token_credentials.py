@@ -336,7 +336,9 @@ def _refusal(
         detail=f"{credentials.issuer}: {status} {code} {description}".strip()[
             :_DETAIL_LIMIT
         ],
-        upstream_status=status,
+        # The key is disabled by it. Otherwise no host has answered the request, so its
+        # sender gets nothing of the issuer's answer.
+        upstream_status=status if error_class is InvalidKey else None,
         upstream_code=code or None,
     )
 

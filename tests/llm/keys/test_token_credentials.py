@@ -367,6 +367,7 @@ async def test_each_answer_that_is_no_token_has_its_class(
         await ENTRA.token(issuer)
     assert type(caught.value) is ours
     assert SECRET not in f"{caught.value!r}{caught.value.detail}"
+    assert caught.value.host_report == {}  # no host answered
 
 
 async def test_the_issuers_message_is_stored_for_staff_without_its_ids(
