@@ -54,7 +54,7 @@ async def test_secrets_are_found_nowhere(planted):
     token = http.headers["Authorization"].removeprefix("Bearer ")
     cookie = await sign_in(planted, "admin")
     async with httpx.AsyncClient(
-        base_url=planted.url, headers={"Cookie": cookie}
+        base_url=planted.url, headers={"Cookie": cookie}, timeout=60
     ) as person:
         for page in ADMIN_PAGES:
             answer = await person.get(page)
