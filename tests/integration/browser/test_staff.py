@@ -37,7 +37,9 @@ def server(start_server: StartServer) -> ServerProcess:
 
 @pytest.fixture
 def page(browser: Browser, server: ServerProcess) -> Iterator[Page]:
-    with signed_in(browser, server) as context:
+    # A headless shell grants it only on request, a browser to who clicks.
+    permissions = ["clipboard-write"]
+    with signed_in(browser, server, permissions=permissions) as context:
         yield watched(context, server.url, faults := [])
         assert faults == []
 
