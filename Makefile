@@ -20,7 +20,7 @@ BUDGET := --budget
 # What a browser, a killed process, a thread or a server of this machine did wrong once is
 # run once more, and both are reported: one such test in 13,000 would refuse a good change.
 TWICE := --reruns 1 -rR
-INTEGRATION := $(PYTEST) -n 4 --dist loadgroup --no-loadscope-reorder $(TWICE) tests/integration
+INTEGRATION := $(PYTEST) -n 4 --dist loadfile --no-loadscope-reorder $(TWICE) tests/integration
 
 # Run over SQLite with the others, and over PostgreSQL and Redis by themselves.
 # (The pages of test_open_connections.py would leave connections to Redis behind with their event loop.)

@@ -38,7 +38,6 @@ hypothesis.settings.register_profile(
 hypothesis.settings.register_profile("nightly", deadline=None, max_examples=400)
 hypothesis.settings.load_profile("parley")  # --hypothesis-profile overrides it
 
-TESTS = Path(__file__).parent
 StartServer = Callable[..., ServerProcess]
 #: Fixtures whose tests need a server, which `make test-fast` leaves out.
 SERVERS = {"server", "shared_server", "start_server", "redis_url"}
@@ -126,15 +125,13 @@ def pytest_runtest_teardown() -> None:
     thread_connections.close_all()
 
 
-@pytest.hookimpl(wrapper=True, tryfirst=True)  # before xdist reads the groups
+@pytest.hookimpl(wrapper=True, tryfirst=True)  # before `-m` reads the markers
 def pytest_collection_modifyitems(
     config: pytest.Config, items: list[pytest.Item]
 ) -> Iterator[None]:
     for item in items:
         if SERVERS & set(_fixtures_of(item)):
             item.add_marker("server")
-        if not item.get_closest_marker("own_process"):
-            item.add_marker(pytest.mark.xdist_group(str(item.path.relative_to(TESTS))))
     # A long module that begins last would delay the end of the run.
     items.sort(key=lambda item: item.get_closest_marker("slow") is None)
     yield

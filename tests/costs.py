@@ -57,8 +57,7 @@ def choose_cheap(
 
 
 def _without_row(name: str) -> str:
-    """Nor the group that xdist adds."""
-    return name.partition("[")[0].partition("@")[0]
+    return name.partition("[")[0]
 
 
 def _file_of(name: str) -> str:

@@ -17,11 +17,6 @@ def test_of_a_file_of_dear_tests_the_cheapest_runs():
     assert choose_cheap([*COSTS], 0.5, COSTS) == {"a.py::test_dear", "b.py::test_dear"}
 
 
-def test_the_group_that_xdist_adds_is_no_part_of_a_name():
-    tests = ["a.py::test_dear@a.py", "a.py::test_dear[0]@a.py", "a.py::test_new@a.py"]
-    assert choose_cheap(tests, 0.5, COSTS) == {"a.py::test_new@a.py"}
-
-
 def test_costs_of_tests_that_did_not_run_stay(tmp_path: Path):
     path = tmp_path / "tests" / "costs.txt"
     path.parent.mkdir()

@@ -22,7 +22,14 @@ pytestmark = [pytest.mark.browser, pytest.mark.slow]
 expect.set_options(timeout=60_000)  # ms; a loaded machine is slow, not wrong
 
 NUMBERS = 90  # words of a long answer, at the demo's human pace: a few seconds
-COUNTED = " ".join(str(number) for number in range(1, NUMBERS + 1))
+
+
+def count_to(last: int) -> str:
+    """The answer to `/long` with this number."""
+    return " ".join(str(number) for number in range(1, last + 1))
+
+
+COUNTED = count_to(NUMBERS)
 QUESTION = "What is the weather in Paris, and what time is it there?"
 NO_SOCKETS = """
 window.WebSocket = class {
@@ -310,14 +317,15 @@ def test_another_tab_follows(page: Page):
 
 def test_without_websockets_events_come_all_the_same(open_page: Open):
     page = open_page("/", NO_SOCKETS)
-    send_message(page, f"/long {NUMBERS}")
+    numbers = 8 * NUMBERS  # not all said before the next message waits
+    send_message(page, f"/long {numbers}")
     expect(answer(page)).to_contain_text("10 11")
     page.reload()
     expect(answer(page)).to_contain_text("20 21")
     send_message(page, "/echo two")
     expect(last(page)).to_contain_text("Waiting for its turn")
     expect(answer(page)).to_have_text("two")
-    expect(page.locator(".turn .said").first).to_have_text(COUNTED)
+    expect(page.locator(".turn .said").first).to_have_text(count_to(numbers))
     send_message(page, "/long 5000")
     expect(answer(page)).to_contain_text("5 6")
     page.keyboard.press("Escape")
@@ -503,7 +511,7 @@ def test_the_list_shows_matches_while_the_user_types(page: Page):
 
 
 def test_escape_in_the_search_stops_nothing(page: Page):
-    send_message(page, f"/long {NUMBERS}")
+    send_message(page, f"/long {3 * NUMBERS}")
     expect(answer(page)).to_contain_text("3 4 5")
     page.get_by_label("Search conversations").press("Escape")
     expect_end(page)

@@ -50,7 +50,7 @@ def test_a_hidden_tab_counts_answers_until_its_reader_is_back(open_page: Open):
     chat_address(page)
     expect(page.locator(".turn .turn-foot")).to_have_count(1)
     expect(page).to_have_title(re.compile(r"^/echo one"))
-    send_message(page, f"/long {NUMBERS // 3}")
+    send_message(page, f"/long {NUMBERS}")
     page.evaluate("hide(true)")
     expect(page).to_have_title(re.compile(r"^\(1\) /echo one"))
     icon = page.locator("link[rel=icon]")
@@ -101,7 +101,7 @@ def test_a_notification_and_a_sound_come_only_as_they_are_wished_for(open_page: 
     page.get_by_role("button", name="Sound with answers").click()
     assert page.evaluate("tones") == 2  # so that one knows how it sounds
     page.keyboard.press("Escape")
-    send_message(page, f"/long {NUMBERS // 3}")
+    send_message(page, f"/long {NUMBERS}")
     page.evaluate("hide(true)")
     page.wait_for_function("notes.length === 1 && tones === 4")
     assert page.evaluate("notes") == ["An answer is ready"]
@@ -110,7 +110,7 @@ def test_a_notification_and_a_sound_come_only_as_they_are_wished_for(open_page: 
     wish.uncheck()
     settings.get_by_role("button", name="Save").click()
     page.reload()
-    send_message(page, f"/long {NUMBERS // 3}")
+    send_message(page, f"/long {NUMBERS}")
     page.evaluate("hide(true)")
     page.wait_for_function("tones === 2")
     assert page.evaluate("notes") == []
@@ -118,7 +118,7 @@ def test_a_notification_and_a_sound_come_only_as_they_are_wished_for(open_page: 
 
 def test_an_answer_in_another_chat_has_a_dot_in_the_list(open_page: Open):
     page = open_page()
-    send_message(page, f"/long {NUMBERS}")
+    send_message(page, f"/long {3 * NUMBERS}")
     first = chat_address(page)
     page.goto("/")
     row = page.locator(".row", has=page.locator(f'a[href^="{path_of(first)}"]')).first

@@ -13,7 +13,7 @@ from tests.integration.crashes import FINAL, SETTINGS
 from tests.integration.following import whole
 from tests.serving import Deadline, ServerProcess
 
-pytestmark = [pytest.mark.server, pytest.mark.slow, pytest.mark.own_process]
+pytestmark = [pytest.mark.server, pytest.mark.slow]
 
 WINDOW = 4000  # tokens
 SMALL_WINDOW = f"""

@@ -1,7 +1,6 @@
 """`kill -9` at every transition of the protocol: whatever the moment, the turn comes to
 its end after a restart, no event is delivered twice, and no tool that must run once
-runs
-twice."""
+runs twice."""
 
 from __future__ import annotations
 
@@ -28,7 +27,7 @@ from tests.integration.crashes import (
 )
 from tests.serving import ServerProcess
 
-pytestmark = [pytest.mark.server, pytest.mark.slow, pytest.mark.own_process]
+pytestmark = [pytest.mark.server, pytest.mark.slow]
 
 PLACES = {**RUNS, **DOORS}
 

@@ -16,7 +16,7 @@ from tests.integration.clients import Program
 from tests.integration.crashes import SETTINGS
 from tests.serving import Deadline, ServerProcess
 
-pytestmark = [pytest.mark.server, pytest.mark.slow, pytest.mark.own_process]
+pytestmark = [pytest.mark.server, pytest.mark.slow]
 
 _ENDPOINT = """
 from conversations.models import EventType, WebhookEndpoint
