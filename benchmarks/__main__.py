@@ -19,16 +19,20 @@ BENCHMARKS = {
     "tool_loop": ("tool_loop", "main", "the tool loop beside other libraries'"),
     "gateway": ("gateway", "main", "the gateway beside a raw relay"),
     "turns": ("turns", "main", "a server over SSE and WebSocket"),
-    "scaled": ("scaled", "main", "several processes over PostgreSQL and Redis"),
+    "scaled": (
+        "scaled.turn_costs",
+        "main",
+        "several processes over PostgreSQL and Redis",
+    ),
     "search": ("search", "main", "searches of a million messages"),
     "failing": ("failing", "main", "errors that a failing provider's clients see"),
     "hostile": (
-        "hostile_input",
+        "hostile_input.stalls",
         "main",
         "how long hostile input stalls the event loop",
     ),
     "memory": ("memory", "main", "memory of large answers"),
-    "pages": ("pages", "main", "long conversations in a browser"),
+    "pages": ("pages.long_conversations", "main", "long conversations in a browser"),
     "admin_lists": ("admin_lists", "main", "every list of the admin"),
     "usage": ("usage", "main", "reports of a million model calls"),
     "rotation": ("rotation", "main", "two hundred long conversations in turn"),
@@ -38,7 +42,11 @@ BENCHMARKS = {
         "main",
         "thousands of open streams over several processes",
     ),
-    "exchanges": ("scaled", "compare_exchanges", "Redis beside PostgreSQL alone"),
+    "exchanges": (
+        "scaled.turn_costs",
+        "compare_exchanges",
+        "Redis beside PostgreSQL alone",
+    ),
 }
 NOT_IN_ALL = {"exchanges", "open_streams"}
 CHECK = "check"

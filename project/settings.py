@@ -87,7 +87,7 @@ MIDDLEWARE = [
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
     "conversations.audit.middleware.note_requests",
-    "conversations.access.legal_holds.HeldRowsMiddleware",
+    "conversations.access.legal_holds.LegalHoldMiddleware",
     "conversations.access.required_steps.RequiredSteps",
     "conversations.access.user_language.UserLanguageMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",

@@ -47,7 +47,7 @@ RECEIVERS: dict[str, Callable[..., None]] = {
 }
 
 
-class HeldRowsMiddleware(MiddlewareMixin):
+class LegalHoldMiddleware(MiddlewareMixin):
     """A page, of the chat or of the admin, that would delete such a row is 409."""
 
     def process_exception(
@@ -55,5 +55,5 @@ class HeldRowsMiddleware(MiddlewareMixin):
     ) -> HttpResponse | None:
         if not isinstance(exception, UnderLegalHold):
             return None
-        page = render_to_string("held.html", request=request)
+        page = render_to_string("under_legal_hold.html", request=request)
         return HttpResponse(page, status=exception.status)

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from django.db import migrations, models
 
-from llm.db.index_beside import AddIndexBeside
+from llm.db.concurrent_index import AddIndexBeside
 
 
 class Migration(migrations.Migration):

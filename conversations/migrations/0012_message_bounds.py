@@ -3,7 +3,7 @@ from __future__ import annotations
 import django.db.models.deletion
 from django.db import migrations, models
 
-from llm.db.index_beside import AddIndexBeside
+from llm.db.concurrent_index import AddIndexBeside
 
 
 class Migration(migrations.Migration):

@@ -4,7 +4,7 @@ import django.db.models.deletion
 from django.conf import settings
 from django.db import migrations, models
 
-from llm.db.index_beside import AddIndexBeside
+from llm.db.concurrent_index import AddIndexBeside
 
 
 class Migration(migrations.Migration):

@@ -17,7 +17,7 @@ const node = () => ({
 });
 globalThis.document = { createElement: node, createTextNode: node };
 console.assert = () => {}; // a page shows it to nobody
-const { MarkdownStream } = await import("../static/js/markdown.js");
+const { MarkdownStream } = await import("../../static/js/markdown.js");
 
 function measure(unit) {
   const text = unit.repeat(MEGABYTE / unit.length);
