@@ -149,7 +149,7 @@ def _watch(
 
 
 def reveal_secret(secret: Secret | str) -> str:
-    """For a fingerprint. What cannot be decrypted is told apart by its stored form."""
+    """The text to fingerprint; of a secret that cannot be decrypted its stored form."""
     if isinstance(secret, str):
         return secret
     try:

@@ -31,8 +31,9 @@ def check_not_temporary(conversation: Conversation) -> None:
 
 @transaction.atomic
 def invite(conversation: Conversation, name: str, role: str) -> Participant:
-    """Invite the person with this name, or change the role of who is invited already.
-    Repeated, it reaches a person who has got the name since. Raises ValidationError."""
+    """Invite the person with this name, or change the role of a person who is invited
+    already. A repeated call also reaches a person who took the name since then. Raises
+    ValidationError."""
     check_not_temporary(conversation)
     name = name.strip()
     if not name or len(name) > MAX_NAME:

@@ -32,7 +32,8 @@ def may_manage(staff: Any, user: User) -> bool:
 
 
 def rights_of_account(user: User) -> set[str]:
-    """As for an active account: one that is switched on again has them at once."""
+    """The rights that the account would have if it were active: switching it on again
+    brings them back at once."""
     rows = Permission.objects.filter(group__user=user) | user.user_permissions.all()
     names = rows.values_list("content_type__app_label", "codename")
     return {f"{app}.{codename}" for app, codename in names}

@@ -29,7 +29,7 @@ def inline_size(value: Any) -> int:
 
 
 def inline_contents(value: Any) -> Iterator[bytes]:
-    """The embedded files; one that is no base64 as it was written."""
+    """The embedded files; text that is not base64 stays as it was written."""
     match value:
         case Mapping():
             for name, inner in value.items():

@@ -94,7 +94,7 @@ class AccessTokenQuerySet(models.QuerySet["AccessToken"]):
             return None
         [row] = rows
         found = _LIVE_TOKEN.create_instance(row)
-        if not row[-1]:  # it has no list of models, so there is none to read
+        if not row[-1]:  # its list of models is empty, so there is nothing to read
             found.model_ids = frozenset()
         return found
 

@@ -263,7 +263,7 @@ def _render_branch(
     last = shown[-1] if shown else ""
     compared = tree.compared(last) if last else []
     if len(compared) < 2 or any(tree.children.get(each) for each in compared):
-        compared = []  # there is none, or a person has gone on with one of them
+        compared = []  # nothing to compare, or a person has gone on with one of them
     ids = dict.fromkeys([*shown, *compared])
     rows = {row.pk: row for row in with_parts(conversation.turns.filter(pk__in=ids))}
     found = render_turns([rows[pk] for pk in ids if pk in rows], viewer, tree)

@@ -52,7 +52,7 @@ def search_documents(
     user_id: int, groups: Sequence[Sequence[str]]
 ) -> Iterator[IndexRow]:
     """Documents with all terms of at least one group, newest first."""
-    # Unconverted ones first: one that is converted meanwhile is found a second time.
+    # Unconverted rows first: a row that is converted meanwhile is found a second time.
     found = heapq.merge(
         _search_unconverted(user_id, groups),
         _search_overfull(user_id),

@@ -68,7 +68,7 @@ class Names:
         self.presets: dict[str, Preset] = {row.name: row for row in presets}
 
     def folder(self, name: str) -> Folder | None:
-        """A new one if there is none; none where the user has too many."""
+        """The folder of this name, created if missing; None at the user's limit."""
         theirs = Folder.objects.of(self.owner)
         found: Folder | None = theirs.filter(name=name).first() if name else None
         if found or not name or theirs.count() >= MAX_FOLDERS:

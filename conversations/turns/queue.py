@@ -144,8 +144,8 @@ def change(turn: Turn, items: Sequence[ItemPayload]) -> None:
 
 @transaction.atomic
 def remove(turn: Turn) -> None:
-    """Delete a waiting message. A repetition of its request is told so; it does not
-    send the message again. Raises AlreadySent."""
+    """Delete a waiting message. A repeated request with its idempotency key is refused
+    and does not send it again. Raises AlreadySent."""
     waiting, _ = _lock_waiting(turn)
     _unlink(waiting)
     IdempotencyKey.objects.filter(turn=waiting).update(turn=None)

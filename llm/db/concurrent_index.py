@@ -19,7 +19,7 @@ class AddIndexBeside(migrations.AddIndex):
         if schema_editor.connection.vendor != "postgresql":
             super().database_forwards(app_label, schema_editor, from_state, to_state)
             return
-        # One that was cut short has left an index that nobody uses.
+        # An earlier attempt that was cut short has left an invalid index.
         schema_editor.execute(f'DROP INDEX CONCURRENTLY IF EXISTS "{self.index.name}"')
         model = to_state.apps.get_model(app_label, self.model_name)
         schema_editor.add_index(model, self.index, concurrently=True)

@@ -129,7 +129,7 @@ _LOOKS_LIKE_KEY = re.compile(
 )
 
 
-#: Characters. Hosts that need no key often get "x" or "none" as one; a text in which
+#: Characters. Hosts that need no key often get "x" or "none" as a key; a text in which
 #: each letter x is masked cannot be read.
 _MIN_SECRET = 2
 _MIN_SECRET_PART = 8  # a shorter secret is masked only where it is a whole word

@@ -240,7 +240,7 @@ def _count(value: Any, otherwise: int) -> int:
 
 
 def _float(value: Any) -> float | None:
-    """None if `value` is no number; a boolean, an int in Python, is none."""
+    """None if `value` is not a number. Booleans do not count."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     return float(value)

@@ -1,4 +1,4 @@
-"""`KeyAudience`: for whom the keys of a pool are."""
+"""`KeyAudience`: whose calls may use the keys of a pool."""
 
 from __future__ import annotations
 

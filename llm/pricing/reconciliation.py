@@ -31,7 +31,7 @@ class Mismatch:
 
     @property
     def difference(self) -> Decimal:
-        """Share by which ours is above the bill; of a bill of nothing, all of ours."""
+        """Share by which the counted cost is above the bill; 1 if the bill is zero."""
         whole = self.billed or self.counted
         return (self.counted - self.billed) / abs(whole)
 

@@ -22,7 +22,7 @@ from llm.wire.sanitize import sanitize_json, sanitize_text
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
 SECONDS = "parley:seconds"  # of an item of reasoning: from its beginning to its end
-BEGAN = "parley:began"  # of one that is open: when it began, by the stream's clock
+BEGAN = "parley:began"  # of an open item: when it began, by the stream's clock
 #: Shared placeholder for dicts that most responses fill only at their end, while
 #: thousands are open. Code that adds to one creates a real dict first.
 EMPTY_DICT = cast(dict[Any, Any], MappingProxyType({}))

@@ -35,7 +35,7 @@ class _UnattendedCall:
 
 
 def without_approval(tool: RuntimeTool) -> RuntimeTool:
-    """A copy of the tool that asks nobody: a call that needs approval fails, and so
+    """A copy of the tool that asks no person: a call that needs approval fails, and so
     does one for which the user would first have to sign in."""
     if tool.own_sign_in:
         tool = replace(tool, own_sign_in=None)

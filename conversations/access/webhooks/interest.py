@@ -1,4 +1,4 @@
-"""Whether anybody wants to be told of events at all, without a query.
+"""Whether any endpoint receives events at all, without a query.
 
 Every turn's end reads it. A process learns of its own changes at once, and of those of
 others when the engine refreshes it, every two seconds.

@@ -100,7 +100,7 @@ def write_deliveries(
     group_id: int | None = None,
     once_key: str | None = None,
 ) -> None:
-    """A row for each endpoint that is told of this event of the user or group."""
+    """A row for each endpoint that receives this event of the user or group."""
     endpoints = WebhookEndpoint.objects.wanting(event, user_id, group_id)
     rows = [
         Delivery(

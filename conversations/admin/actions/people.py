@@ -30,7 +30,7 @@ class MembershipForm(GroupRightsForm):
 
 
 class PeopleActionsMixin(admin.ModelAdmin):
-    """Who is no superuser changes no superuser, and nobody locks out himself."""
+    """Only superusers change superusers, and no user can lock out themselves."""
 
     @admin.action(
         description=gettext_lazy("Activate the selected users"), permissions=["change"]

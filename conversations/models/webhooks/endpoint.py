@@ -1,4 +1,4 @@
-"""Row of an address that is told of events."""
+"""Row of a webhook endpoint: an address that receives events."""
 
 from __future__ import annotations
 

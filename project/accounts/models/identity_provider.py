@@ -248,7 +248,7 @@ class IdentityProvider(SecretRow):
 
 
 class GroupMapping(models.Model):
-    """Members of a provider's group belong to one of ours."""
+    """Members of an identity provider's group join a group of Parley."""
 
     provider = models.ForeignKey(
         IdentityProvider, models.CASCADE, related_name="group_mappings"
