@@ -1,11 +1,13 @@
 """Deletion of an account by the person whom it belongs to.
 
 At once the account is closed, and its keys, tokens and sessions are gone; its
-conversations and memories are hidden. Retention erases the rows later.
+conversations and memories are hidden. Retention erases the rows later, unless staff
+make the account active again.
 """
 
 from __future__ import annotations
 
+from datetime import datetime, timedelta
 from typing import Any
 
 from django.contrib.auth import get_user_model
@@ -31,6 +33,11 @@ from llm.models import ApiKey
 from tools.models import McpSignIn, McpUserSignIn
 
 
+#: Within this time of the closing its rows were hidden: earlier versions did not write
+#: one and the same time to all of them.
+_CLOSING = timedelta(minutes=1)
+
+
 class LastSuperuser(Exception):
     """The last administrator cannot be deleted."""
 
@@ -46,9 +53,33 @@ def close_account(user: Any) -> None:
         with one_event("account.close", target=user, subject=user):
             user.is_active = False
             user.save(update_fields=["is_active"])
-            _delete_secrets(user)
-            _hide_content(user)
+            now = timezone.now()
+            _delete_secrets(user, now)
+            _hide_content(user, now)
     end_others(user, None)
+
+
+def reopen_account(user: Any) -> None:
+    """Show again what `close_account` hid, for an account that staff have made active.
+
+    Its keys, tokens and saved prompts are gone. Nothing is done for an account that
+    was not closed.
+    """
+    with transaction.atomic():
+        closed_at = (
+            UserSettings.objects.select_for_update()
+            .filter(user=user.pk)
+            .values_list("account_deleted_at", flat=True)
+            .first()
+        )
+        if closed_at is None:
+            return
+        hidden = {"deleted_at__range": (closed_at, closed_at + _CLOSING)}
+        Conversation.objects.filter(owner=user, is_temporary=False, **hidden).update(
+            deleted_at=None
+        )
+        Memory.objects.filter(user=user, **hidden).update(deleted_at=None)
+        UserSettings.objects.change(user.pk, account_deleted_at=None)
 
 
 def check_not_last(user: Any) -> None:
@@ -61,8 +92,7 @@ def check_not_last(user: Any) -> None:
         raise LastSuperuser
 
 
-def _delete_secrets(user: Any) -> None:
-    now = timezone.now()
+def _delete_secrets(user: Any, now: datetime) -> None:
     tokens = AccessToken.objects.filter(user=user, revoked_at=None)
     tokens.update(revoked_at=now)
     ApiKey.every.filter(owner=user.pk).delete()
@@ -75,8 +105,7 @@ def _delete_secrets(user: Any) -> None:
         SavedPrompt.objects.filter(owner=user).delete()
 
 
-def _hide_content(user: Any) -> None:
-    now = timezone.now()
+def _hide_content(user: Any, now: datetime) -> None:
     Conversation.objects.filter(owner=user, deleted_at=None).update(deleted_at=now)
     Memory.objects.filter(user=user, deleted_at=None).update(deleted_at=now)
     theirs = Q(conversation__owner=user) | Q(author=user)

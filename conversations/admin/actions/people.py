@@ -7,11 +7,13 @@ from typing import Any
 
 from django.contrib import admin
 from django.contrib.auth.models import Group, User
+from django.db import transaction
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
 
+from conversations.access.account_deletion import reopen_account
 from conversations.access.sessions import end_others
 from conversations.admin.least_privilege import may_grant, may_manage
 from llm.admin import (
@@ -67,6 +69,11 @@ class PeopleActionsMixin(admin.ModelAdmin):
         report_rows(self, request, done, left_out, any_done=bool(count))
         return None
 
+    def save_model(self, request: HttpRequest, obj: Any, form: Any, change: Any) -> None:
+        super().save_model(request, obj, form, change)
+        if change and obj.is_active and "is_active" in form.changed_data:
+            reopen_account(obj)
+
     def _set_active(
         self, request: HttpRequest, rows: QuerySet[User], *, active: bool
     ) -> tuple[int, Counter[str]]:
@@ -81,7 +88,10 @@ class PeopleActionsMixin(admin.ModelAdmin):
                 left_out[why] += 1
             else:
                 row.is_active = active
-                row.save(update_fields=["is_active"])
+                with transaction.atomic():
+                    row.save(update_fields=["is_active"])
+                    if active:
+                        reopen_account(row)
                 self.log_change(request, row, note)
                 count += 1
         return count, left_out

@@ -7,6 +7,7 @@ from datetime import timedelta
 import pytest
 from django.contrib.auth.models import User
 from django.test import Client
+from django.urls import reverse
 from django.utils import timezone
 
 from conversations.engine.maintenance.retention import clean_up
@@ -121,6 +122,49 @@ def test_a_restored_account_is_not_erased(ada: User, settings):
     User.objects.update(is_active=True)
     list(clean_up())
     assert User.objects.filter(pk=ada.pk).exists()
+
+
+@pytest.mark.parametrize("way", ["action", "form"])
+def test_staff_restore_an_account_with_what_it_hid(ada: User, settings, way: str):
+    settings.DELETED_RETENTION_DAYS = 7
+    kept = Conversation.objects.create(owner=ada, title="Mine")
+    deleted = Conversation.objects.create(owner=ada, title="Deleted before")
+    deleted.delete_softly()
+    Memory.objects.remember(ada.pk, "Likes tea")
+    signed_in(ada).post(PAGE, {"password": PASSWORD})
+    activate(ada, way)
+    ada.refresh_from_db()
+    assert ada.is_active
+    assert list(Conversation.objects.filter(deleted_at=None)) == [kept]
+    assert Memory.objects.of(ada.pk).count() == 1
+    # Nor is it erased where staff end it later for another reason.
+    User.objects.filter(pk=ada.pk).update(is_active=False)
+    Conversation.objects.all().delete()
+    UserSettings.objects.exclude(account_deleted_at=None).update(
+        account_deleted_at=timezone.now() - timedelta(days=8)
+    )
+    list(clean_up())
+    assert User.objects.filter(pk=ada.pk).exists()
+
+
+def activate(user: User, way: str) -> None:
+    staff = signed_in(a_user("root", is_staff=True, is_superuser=True))
+    if way == "action":
+        rows = reverse("admin:auth_user_changelist")
+        staff.post(rows, {"action": "activate", "_selected_action": [user.pk]})
+        return
+    form = reverse("admin:auth_user_change", args=[user.pk])
+    joined = timezone.localtime(user.date_joined)
+    answer = staff.post(
+        form,
+        {
+            "username": user.username,
+            "is_active": "on",
+            "date_joined_0": f"{joined:%Y-%m-%d}",
+            "date_joined_1": f"{joined:%H:%M:%S}",
+        },
+    )
+    assert answer.status_code == 302
 
 
 def test_the_page_of_a_server_that_keeps_everything_says_so(ada: User, settings):
