@@ -3,7 +3,7 @@
 import { cancelCall, refreshBackground, watchBackground } from "./background.js";
 import { Branch } from "./branches/branch.js";
 import { editInPlace } from "./branches/edit-in-place.js";
-import { Composer, forgetOnSignOut } from "./composer.js";
+import { Composer } from "./composer.js";
 import { Refused, connect } from "./connection.js";
 import { refreshContext } from "./context.js";
 import { copyOnClick } from "./copy.js";
@@ -77,7 +77,6 @@ function start() {
   if (matchMedia("(pointer: fine)").matches) composer.focus();
   keepAtEnd();
   copyOnClick();
-  forgetOnSignOut();
   addPartsOnClick();
   openInDialog(savedInPlace);
   if (isLive) editInPlace(showEdited);

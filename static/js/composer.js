@@ -2,13 +2,11 @@
 
 import { $, notice } from "./dom.js";
 import { Files } from "./files.js";
+import { SENT } from "./people/sign-out.js";
 
 // Texts that are not sent yet belong to the user who wrote them.
 const USER = document.body.dataset.user;
 const DRAFT = `parley:draft:${USER}:`;
-const OUTBOX = `parley:outbox:${USER}:`;
-const NOBODYS = /^parley:(draft|outbox):[^:]*$/; // of versions that named no user
-const SENT = "parley:sent"; // what a new chat's page sent, until the next page shows it
 
 export class Composer {
   #form = $("#composer");
@@ -145,22 +143,6 @@ export class Composer {
     if (!this.#model) return;
     const isDemo = "demo" in this.#model.selectedOptions[0].dataset;
     $("#demo-note").hidden = !isDemo;
-  }
-}
-
-/** Deletes drafts at sign-out, so that the browser's next user does not find them. */
-export function forgetOnSignOut() {
-  forget((name) => NOBODYS.test(name));
-  document.addEventListener("submit", ({ target }) => {
-    if (!("signOut" in target.dataset)) return;
-    forget((name) => name.startsWith(DRAFT) || name.startsWith(OUTBOX));
-    sessionStorage.removeItem(SENT);
-  });
-}
-
-function forget(isTheirs) {
-  for (const name of Object.keys(localStorage)) {
-    if (isTheirs(name)) localStorage.removeItem(name);
   }
 }
 

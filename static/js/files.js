@@ -6,7 +6,7 @@
 import { $, announce, cloned, icon, slot } from "./dom.js";
 import { gettext, interpolate, ngettext, shortNumber } from "./texts.js";
 
-const STORED = "parley:files:";
+const STORED = `parley:files:${document.body.dataset.user}:`; // by user, as drafts
 const THUMBNAIL = 96; // pixels
 const LONG_TEXT = 8_000; // characters of a pasted text that becomes a file
 

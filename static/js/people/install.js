@@ -1,9 +1,10 @@
 // Installs the service worker, and removes it at sign-out.
 
-import { forgetUser, rememberUser } from "./waiting.js";
+import { forgetOnSignOut, leaveWithUser } from "./sign-out.js";
 
 export function installApp(user) {
-  rememberUser(user);
+  leaveWithUser(user);
+  forgetOnSignOut(user);
   document.addEventListener("submit", ({ target }) => {
     if ("signOut" in target.dataset) uninstall();
   });
@@ -13,7 +14,6 @@ export function installApp(user) {
 }
 
 async function uninstall() {
-  forgetUser();
   const found = (await navigator.serviceWorker?.getRegistrations()) ?? [];
   for (const registration of found) registration.unregister();
   for (const name of (await globalThis.caches?.keys()) ?? []) {

@@ -1,7 +1,7 @@
 // Messages without a receipt yet, by user and conversation ("new" for a new chat). The
 // offline page loads this module alone.
 
-const LAST_USER = "parley:last-user"; // whose pages this browser showed last
+export const LAST_USER = "parley:last-user"; // whose pages this browser showed last
 
 export class Waiting {
   #name;

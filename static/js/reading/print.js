@@ -1,8 +1,10 @@
 // Entry point of the page for paper: formulas and diagrams are drawn, without buttons.
 
 import { $ } from "../dom.js";
+import { leaveWithUser } from "../people/sign-out.js";
 import { drawDiagrams } from "./diagrams.js";
 import { typesetFormulas } from "./formulas.js";
 
+leaveWithUser(document.body.dataset.user);
 typesetFormulas($("#transcript"), { isAll: true });
 drawDiagrams($("#transcript"));

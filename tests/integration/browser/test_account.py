@@ -73,6 +73,70 @@ def test_a_draft_belongs_to_its_author_and_is_removed_at_sign_out(
     context.close()
 
 
+def test_no_other_tab_shows_a_user_who_has_signed_out(
+    browser: Any, start_server: StartServer
+):
+    server = start_server()
+    make = "from django.contrib.auth.models import User as U;"
+    make += f"U.objects.create_user('grace', password={PASSWORD!r})"
+    server.manage("shell", "-v0", "-c", make)
+    context = browser.new_context(base_url=server.url)
+    page = context.new_page()
+    sign_in(page, "admin")
+    box = page.get_by_role("textbox", name="Message")
+    box.fill("Only for the admin")
+    box.press("Enter")
+    page.wait_for_url("**/chat/*/**")
+    expect(page.locator('.turn[data-status="completed"]')).to_have_count(1)
+    note = {"name": "secret.txt", "mimeType": "text/plain", "buffer": b"hush"}
+    page.locator("#file").set_input_files([note])
+    stored = "JSON.stringify(localStorage)"
+    page.wait_for_function(f"() => {stored}.includes('secret.txt')")
+    paths = ["/", "/library/", "/settings/", "/admin/", f"{page.url}print/"]
+    tabs = [context.new_page() for _ in paths]
+    for tab, path in zip(tabs, paths, strict=True):
+        tab.goto(path)
+    tabs[0].get_by_role("textbox", name="Message").fill("a draft of the admin's")
+    sign_out(page)
+    for tab in tabs:
+        tab.wait_for_url(re.compile("/login/"))
+    assert "secret.txt" not in page.evaluate(stored)
+    assert "a draft of" not in page.evaluate(stored)
+    # A session that ended otherwise: the next user's pages tell the tabs.
+    sign_in(page, "admin")
+    tabs[1].goto("/library/")
+    context.clear_cookies()
+    sign_in(page, "grace")
+    tabs[1].wait_for_function("() => !document.body.textContent.includes('Only for')")
+    context.close()
+
+
+def test_drafts_go_with_a_sign_out_in_the_admin_and_with_the_account(
+    browser: Any, start_server: StartServer
+):
+    server = start_server()
+    make = "from django.contrib.auth.models import User as U;"
+    make += f"U.objects.create_user('grace', password={PASSWORD!r})"
+    server.manage("shell", "-v0", "-c", make)
+    context = browser.new_context(base_url=server.url)
+    page = context.new_page()
+    sign_in(page, "admin")
+    page.get_by_role("textbox", name="Message").fill("by the admin")
+    expect_drafts(page, 1)
+    page.goto("/admin/")
+    page.get_by_role("button", name="Log out").click()
+    expect_drafts(page, 0)
+    sign_in(page, "grace")
+    page.get_by_role("textbox", name="Message").fill("by grace")
+    expect_drafts(page, 1)
+    page.goto("/account/delete/")
+    page.locator("[name=password]").fill(PASSWORD)
+    page.locator("form .is-danger").click()
+    expect(page.get_by_role("heading", name="Your account is deleted")).to_be_visible()
+    expect_drafts(page, 0)
+    context.close()
+
+
 @pytest.mark.parametrize("script", ["", NO_SOCKETS], ids=["socket", "fallback"])
 def test_a_page_whose_session_has_ended_goes_to_the_sign_in(
     browser: Any, start_server: StartServer, script: str

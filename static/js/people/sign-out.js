@@ -1,0 +1,54 @@
+// Signing out: nothing that the user wrote stays in the browser, and no tab goes on
+// showing a user who has signed out, or in whose place another has signed in.
+
+import { checkSession } from "../dom.js";
+import { LAST_USER, forgetUser, rememberUser } from "./waiting.js";
+
+export const SENT = "parley:sent"; // what a new chat's page sent, until the next page shows it
+
+const SIGNED_OUT = "parley:signed-out"; // when the sign-in page was shown last
+const WRITTEN = ["draft", "outbox", "files"]; // names of what is not sent yet, by user
+const NOBODYS = /^parley:(draft|outbox|files):[^:]*$/; // of versions that named no user
+
+/** Leaves the page when its user has signed out, or another has signed in, in any tab. */
+export function leaveWithUser(user) {
+  addEventListener("storage", ({ key, newValue }) => {
+    if (key === SIGNED_OUT) checkSession("/chats/");
+    else if (key === LAST_USER && newValue && newValue !== user) {
+      location.assign(location.pathname + location.search); // not a form's answer again
+    }
+  });
+  rememberUser(user);
+}
+
+/** Of the sign-in page: other tabs look whether their session has ended. */
+export function tellOtherTabs() {
+  try {
+    localStorage.setItem(SIGNED_OUT, String(Date.now()));
+  } catch {
+    // Without storage other tabs learn it from their next request.
+  }
+}
+
+/** Deletes what is not sent, so that the browser's next user does not find it. */
+export function forgetOnSignOut(user) {
+  forget((name) => NOBODYS.test(name));
+  document.addEventListener("submit", ({ target }) => {
+    // Not its property, which is a field of this name in forms of the admin.
+    if (target.getAttribute("action")?.endsWith("/logout/")) forgetWritten(user);
+  });
+}
+
+/** Of a user whose account is over or who signs out. */
+export function forgetWritten(user) {
+  forgetUser();
+  const own = WRITTEN.map((kind) => `parley:${kind}:${user}:`);
+  forget((name) => own.some((prefix) => name.startsWith(prefix)));
+  sessionStorage.removeItem(SENT);
+}
+
+function forget(isTheirs) {
+  for (const name of Object.keys(localStorage)) {
+    if (isTheirs(name)) localStorage.removeItem(name);
+  }
+}
