@@ -77,7 +77,8 @@ def reserve(applied: Applied, amounts: Amounts) -> Reservation:
         return leases.reserve(applied, amounts)
     except LimitExceeded as exc:
         note_reached(exc.limit, exc.measure)
-        raise limit_error(exc.limit, exc.measure) from exc
+        needed = getattr(amounts, exc.measure)
+        raise limit_error(exc.limit, exc.measure, needed) from exc
 
 
 def charge_call(applied: Applied, call: ProviderCall, route: Route) -> None:
@@ -88,10 +89,13 @@ def charge_call(applied: Applied, call: ProviderCall, route: Route) -> None:
     leases.charge(limits_of_models(applied, route.model_id), used)
 
 
-def limit_error(limit: AppliedLimit, measure: str) -> UsageLimitReached:
+def limit_error(limit: AppliedLimit, measure: str, needed: int) -> UsageLimitReached:
+    """`needed`: so much of the measure did not fit."""
     end = period_end(limit.period)
     wait = _DAY if end is None else (end - timezone.now()).total_seconds()
-    localized = partial(_message, limit, measure)
+    taken = amounts_taken(limit.key) - leases.idle(limit.key)
+    left = (getattr(limit.caps, measure) or 0) - max(0, getattr(taken, measure))
+    localized = partial(_message, limit, measure, needed, left)
     with translation.override("en"):
         exc = UsageLimitReached(localized(), retry_after=wait)
     exc.localized = localized
@@ -101,25 +105,62 @@ def limit_error(limit: AppliedLimit, measure: str) -> UsageLimitReached:
 _DAY = 86_400.0  # seconds; a limit without a period is asked for again the next day
 
 
-def _message(limit: AppliedLimit, measure: str) -> str:
-    amount = describe_amount(measure, getattr(limit.caps, measure) or 0)
+def _message(limit: AppliedLimit, measure: str, needed: int, left: int) -> str:
     period = str(LimitPeriod(limit.period).label)
     if limit.model_name:
         period += f" ({limit.model_name})"
-    values = {"amount": amount, "period": period}
-    match limit.key.kind:
-        case "group":
-            text = _("Your group's limit, %(amount)s %(period)s, is reached.")
-        case "token":
-            text = _("This access token's limit, %(amount)s %(period)s, is reached.")
-        case _:
-            text = _("Your limit, %(amount)s %(period)s, is reached.")
-    sentences = [text % values]
+    values = {
+        "amount": describe_amount(measure, getattr(limit.caps, measure) or 0),
+        "period": period,
+        "left": describe_amount(measure, left),
+        "needed": describe_amount(measure, needed),
+    }
+    # More than is needed may be left where another process has leased it for a moment.
+    if 0 < left < needed:
+        sentences = [_text_of_shortage(limit.key.kind) % values, _advice(measure)]
+    else:
+        sentences = [_text_of_end(limit.key.kind) % values]
     if (end := period_end(limit.period)) is not None:
         when = date_format(timezone.localtime(end), "DATETIME_FORMAT")
         sentences.append(_("A new period begins on %(when)s.") % {"when": when})
     sentences.append(_("Ask your administrators if you need more."))
     return " ".join(sentences)
+
+
+def _text_of_end(kind: str) -> str:
+    match kind:
+        case "group":
+            return _("Your group's limit, %(amount)s %(period)s, is reached.")
+        case "token":
+            return _("This access token's limit, %(amount)s %(period)s, is reached.")
+    return _("Your limit, %(amount)s %(period)s, is reached.")
+
+
+def _text_of_shortage(kind: str) -> str:
+    match kind:
+        case "group":
+            return _(
+                "Your group's limit, %(amount)s %(period)s, has %(left)s left; this may"
+                " need %(needed)s."
+            )
+        case "token":
+            return _(
+                "This access token's limit, %(amount)s %(period)s, has %(left)s left;"
+                " this may need %(needed)s."
+            )
+    return _(
+        "Your limit, %(amount)s %(period)s, has %(left)s left; this may need"
+        " %(needed)s."
+    )
+
+
+def _advice(measure: str) -> str:
+    match measure:
+        case "cost":
+            return _("A cheaper model or a shorter chat may fit.")
+        case "tokens":
+            return _("A shorter message or a new chat may fit.")
+    return _("A shorter message may fit.")
 
 
 def describe_amount(measure: str, amount: int) -> str:

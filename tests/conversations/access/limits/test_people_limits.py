@@ -13,10 +13,16 @@ from django.test import Client
 from django.utils import timezone
 
 from conversations import engine
+from conversations.access.budget import nanos
 from conversations.access.errors import UsageLimitReached
-from conversations.access.limits.admission import admit_message, find_limits_left
-from conversations.access.limits.amounts import Caps
+from conversations.access.limits.admission import (
+    admit_message,
+    find_limits_left,
+    reserve,
+)
+from conversations.access.limits.amounts import Amounts, Caps
 from conversations.access.limits.applicable import limits_of
+from conversations.access.limits.leases import leases
 from conversations.models import (
     AccessToken,
     Conversation,
@@ -167,6 +173,35 @@ def say_by_rest(client: Client, user: User) -> Any:
     return client.post(url, {"input": "Hi"}, content_type=JSON)
 
 
+@pytest.mark.parametrize(
+    ("whose", "start"),
+    [
+        ("user", "Your limit, $0.5 a month, has $0.4 left; this may need $0.45."),
+        ("group", "Your group's limit, $0.5 a month, has $0.4 left; this may need"),
+        ("token", "This access token's limit, $0.5 a month, has $0.4 left; this may"),
+    ],
+)
+def test_who_has_something_left_reads_how_much_and_what_this_needs(
+    ada: User, whose: str, start: str
+):
+    token, _ = AccessToken.issue(ada, "own")
+    subject: dict[str, Any] = {
+        "user": {"user": ada},
+        "group": {"group": a_member(ada, "sales"), "is_shared": True},
+        "token": {"token": token},
+    }[whose]
+    limit(cost=Decimal("0.5"), **subject)
+    applied = limits_of(ada.pk, token.pk)
+    first = reserve(applied, Amounts(cost=nanos(Decimal("0.1"))))
+    with pytest.raises(UsageLimitReached) as caught:
+        reserve(applied, Amounts(cost=nanos(Decimal("0.45"))))
+    assert str(caught.value).startswith(start)
+    assert "A cheaper model or a shorter chat may fit." in str(caught.value)
+    leases.settle(first, Amounts(cost=nanos(Decimal("0.5"))))
+    with pytest.raises(UsageLimitReached, match="is reached"):
+        reserve(applied, Amounts(cost=1))
+
+
 def test_rest_refuses_with_the_end_of_the_period(ada: User):
     limit(user=ada, requests=1)
     client = signed_in(ada)
@@ -234,7 +269,9 @@ def test_bytes_of_a_message_are_limited(ada: User):
     url = f"/api/conversations/{conversation.pk}/turns/"
     refused = client.post(url, {"input": "x" * 500}, content_type=JSON)
     assert refused.status_code == 429
-    assert "200" in refused.json()["error"]["message"]
+    message = refused.json()["error"]["message"]
+    assert "200" in message
+    assert "A shorter message may fit." in message
 
 
 def test_staff_see_and_set_limits_in_the_admin(ada: User):
