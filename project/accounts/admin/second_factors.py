@@ -35,3 +35,15 @@ class SecondFactorAdmin(SignInMethodAdmin):
     list_select_related = ["user"]
     search_fields = ["=user__username"]
     fields = ["user", "type", "created_at", "last_used_at"]
+
+    def delete_model(self, request: HttpRequest, obj: Any) -> None:
+        super().delete_model(request, obj)
+        _delete_unused_codes(obj.user_id)
+
+
+def _delete_unused_codes(user_id: int) -> None:
+    """Recovery codes without another factor, as where people delete it themselves:
+    they may be lost with the phone."""
+    rows = Authenticator.objects.filter(user=user_id)
+    if not rows.exclude(type=Authenticator.Type.RECOVERY_CODES).exists():
+        rows.delete()

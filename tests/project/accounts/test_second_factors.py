@@ -115,6 +115,20 @@ def test_a_recovery_code_is_used_up(ada: User):
         assert (answer.status_code == 302) is is_accepted
 
 
+def test_staff_reset_recovery_codes_with_the_last_factor(ada: User):
+    bob = a_user("bob")
+    enrol(signed_in(bob))
+    Authenticator.objects.create(
+        user=bob, type=Authenticator.Type.WEBAUTHN, data={"name": "Key"}
+    )
+    admin = signed_in(ada)
+    for kind, left in (("webauthn", {"totp", "recovery_codes"}), ("totp", set())):
+        row = Authenticator.objects.get(user=bob, type=kind)
+        admin.post(f"/admin/mfa/authenticator/{row.pk}/delete/", {"post": "yes"})
+        types = Authenticator.objects.filter(user=bob).values_list("type", flat=True)
+        assert set(types) == left, kind
+
+
 def test_secrets_are_encrypted_and_follow_the_key_ring(ada: User, settings: Any):
     client = Client()
     sign_in(client)
