@@ -69,7 +69,9 @@ class PeopleActionsMixin(admin.ModelAdmin):
         report_rows(self, request, done, left_out, any_done=bool(count))
         return None
 
-    def save_model(self, request: HttpRequest, obj: Any, form: Any, change: Any) -> None:
+    def save_model(
+        self, request: HttpRequest, obj: Any, form: Any, change: Any
+    ) -> None:
         super().save_model(request, obj, form, change)
         if change and obj.is_active and "is_active" in form.changed_data:
             reopen_account(obj)
