@@ -32,7 +32,6 @@ from conversations.models.user_settings import UserSettings
 from llm.models import ApiKey
 from tools.models import McpSignIn, McpUserSignIn
 
-
 #: Within this time of the closing its rows were hidden: earlier versions did not write
 #: one and the same time to all of them.
 _CLOSING = timedelta(minutes=1)

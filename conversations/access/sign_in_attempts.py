@@ -132,6 +132,13 @@ def log_failure(*, credentials: Any, request: Any = None, **_: Any) -> None:
         )
 
 
+def log_wrong_code(*, user: Any, request: Any = None, **_: Any) -> None:
+    """A receiver of django-allauth's `authentication_failed`, of second factors."""
+    address = sign_in_address(request) if request else UNKNOWN_ADDRESS
+    name = user.get_username()
+    logger.warning("sign-in as %r from %s failed: wrong second factor", name, address)
+
+
 def log_success(*, request: Any, user: Any, **_: Any) -> None:
     """A receiver of `user_logged_in`."""
     name = user.get_username()

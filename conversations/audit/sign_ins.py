@@ -41,6 +41,15 @@ def record_failure(
         )
 
 
+def record_wrong_code(*, user: Any, request: Any = None, **_: Any) -> None:
+    """Of a second factor, after the right password or to confirm a dangerous act."""
+    with acting(_act_of(request)):
+        details = {"account": "known", "reason": "wrong second factor"}
+        record_event(
+            "sign_in", target=user, subject=user, details=details, is_refused=True
+        )
+
+
 def _record(action: str, user: Any, request: Any) -> None:
     with acting(_act_of(request)):
         record_event(action, target=user, actor=user, subject=user)

@@ -13,9 +13,15 @@ class AccountsConfig(AppConfig):
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
+        from allauth.mfa.signals import authentication_failed
+
+        from conversations.access.sign_in_attempts import log_wrong_code
+        from conversations.audit.sign_ins import record_wrong_code
         from project.accounts import audited_rows, session_marks
         from project.accounts.identities import receivers
 
         audited_rows.watch_rows()
         session_marks.connect()
         receivers.connect()
+        authentication_failed.connect(log_wrong_code)
+        authentication_failed.connect(record_wrong_code)

@@ -61,6 +61,19 @@ def test_adding_and_removing_a_second_factor_is_an_event(root: User):
     assert events("second_factor")[2:] == [removed, removed]
 
 
+def test_a_wrong_code_is_a_refused_sign_in(root: User, caplog: Any):
+    cache.clear()
+    ada = a_user("ada")
+    enrol(signed_in(ada))
+    where = sign_in(client := Client())["Location"]
+    client.post(where, {"code": "000000"})
+    event = AuditEvent.objects.get(action="sign_in", outcome="refused")
+    assert (event.actor, event.subject, event.channel) == (None, ada.pk, "page")
+    assert "second factor" in event.text.details
+    assert "000000" not in texts()
+    assert "sign-in as 'ada' from 127.0.0.1 failed: wrong second factor" in caplog.text
+
+
 def test_an_identity_provider_is_configuration_without_its_secret(root: User):
     group = Group.objects.create(name="Sales")
     row = IdentityProvider(
