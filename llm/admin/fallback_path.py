@@ -89,19 +89,15 @@ def _chains_of(models: Sequence[LanguageModel]) -> dict[int, list[LanguageModel]
     """The model that answers for each, and that one's fallbacks, in the order in which
     calls try them."""
     current = {model.pk: model.current_for(None).pk for model in models}
-    through = LanguageModel.fallbacks.through.objects
-    pairs = list(
-        through.filter(from_languagemodel__in=current.values())
-        .order_by("pk")
-        .values_list("from_languagemodel", "to_languagemodel")
-    )
-    wanted = {*current.values()} | {pk for _from, pk in pairs}
+    answering = LanguageModel.objects.filter(pk__in=current.values())
+    fallbacks = answering.fallback_keys()
+    wanted = {*current.values()}.union(*fallbacks.values())
     rows = LanguageModel.objects.filter(pk__in=wanted).select_related("provider")
     found = rows.prefetch_related("provider__keys", "groups").in_bulk()
-    chains = {pk: [found[pk]] for pk in current.values()}
-    for model, fallback in pairs:
-        chains[model].append(found[fallback])
-    return {pk: chains[answering] for pk, answering in current.items()}
+    return {
+        pk: [found[each] for each in (first, *fallbacks.get(first, ()))]
+        for pk, first in current.items()
+    }
 
 
 def _status(model: LanguageModel, of_provider: ProviderStatus) -> ProviderStatus:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from django import forms
 from django.contrib import admin, messages
 from django.http import HttpRequest
 from django.utils import timezone
@@ -18,8 +19,21 @@ from llm.admin.model_actions import ModelActionsMixin
 from llm.admin.model_price import ModelPriceInline, describe_price, save_prices
 from llm.admin.prompt_test import PromptTestMixin
 from llm.admin.used_by import UsedByAdmin
-from llm.forms.fields import FullNameField, OneFullNameField
+from llm.forms.fields import (
+    FullNamesInOrderField,
+    OneFullNameField,
+    SelectInOrder,
+)
 from llm.models import LanguageModel, ModelPrice, ModelProbe
+
+
+class LanguageModelForm(forms.ModelForm):
+    """Shows the fallbacks in the order in which calls try them."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        if self.instance.pk:
+            self.initial["fallbacks"] = self.instance.fallback_keys
 
 
 @admin.register(LanguageModel)
@@ -50,6 +64,7 @@ class LanguageModelAdmin(
         "set_retirement",
         "test_prompt",
     ]
+    form = LanguageModelForm
     filter_horizontal = ["groups", "fallbacks"]
     readonly_fields = ["created_at", "probed", "fallback_path", "current_price"]
     fieldsets = [
@@ -93,7 +108,12 @@ class LanguageModelAdmin(
         self, db_field: Any, request: HttpRequest, **kwargs: Any
     ) -> Any:
         if db_field.name == "fallbacks":
-            kwargs["form_class"] = FullNameField
+            kwargs["form_class"] = FullNamesInOrderField
+            kwargs["widget"] = SelectInOrder(db_field.verbose_name, is_stacked=False)
+            kwargs["help_text"] = _(
+                "Called in this order when the model fails. The one chosen last is the"
+                " last: to move one, remove it and choose it again."
+            )
             kwargs["queryset"] = LanguageModel.objects.select_related("provider")
         return super().formfield_for_manytomany(db_field, request, **kwargs)
 
@@ -113,6 +133,13 @@ class LanguageModelAdmin(
         super().save_model(request, obj, form, change)
         for problem in capabilities.problems(obj.capabilities):
             self.message_user(request, problem, messages.WARNING)
+
+    def save_related(
+        self, request: HttpRequest, form: Any, formsets: Any, change: bool
+    ) -> None:
+        if "fallbacks" in form.cleaned_data:
+            form.instance.set_fallbacks(form.cleaned_data["fallbacks"])
+        super().save_related(request, form, formsets, change)
 
     def save_formset(
         self, request: HttpRequest, form: Any, formset: Any, change: bool

@@ -7,6 +7,7 @@ from typing import Any
 
 import orjson
 from django import forms
+from django.contrib.admin.widgets import FilteredSelectMultiple
 from django.core.exceptions import ValidationError
 
 from llm.models import ApiKey
@@ -80,6 +81,32 @@ class FullNameField(forms.ModelMultipleChoiceField):
 
     def label_from_instance(self, obj: Any) -> str:
         return str(obj.full_name)
+
+
+class FullNamesInOrderField(FullNameField):
+    """Models in the order in which they were chosen."""
+
+    def clean(self, value: Any) -> Any:
+        places = {str(key): at for at, key in enumerate(value or ())}
+        return sorted(
+            super().clean(value), key=lambda model: places.get(str(model.pk), 0)
+        )
+
+    def has_changed(self, initial: Any, data: Any) -> bool:
+        before = [str(key) for key in self.prepare_value(initial or [])]
+        return before != [str(key) for key in data or []]
+
+
+class SelectInOrder(FilteredSelectMultiple):
+    """Shows the chosen options first, in their order: the script of the admin keeps it
+    while they are moved, and sends it."""
+
+    def optgroups(self, name: str, value: Any, attrs: Any = None) -> Any:
+        places = {key: at for at, key in enumerate(value)}
+        groups = super().optgroups(name, value, attrs)
+        return sorted(
+            groups, key=lambda group: places.get(str(group[1][0]["value"]), len(places))
+        )
 
 
 class OneFullNameField(forms.ModelChoiceField):

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
+from itertools import zip_longest
 from typing import Any
 
 from django.apps import apps
@@ -57,6 +58,17 @@ class LanguageModelQuerySet(models.QuerySet["LanguageModel"]):
         return self.filter(
             ~Exists(restricted) | Exists(restricted.filter(group__user=user.pk))
         )
+
+    def fallback_keys(self) -> dict[int, list[int]]:
+        """By model, the keys of its fallbacks in the order in which calls try them."""
+        links = LanguageModel.fallbacks.through.objects.order_by("pk")
+        keys: dict[int, list[int]] = {}
+        pairs = links.filter(from_languagemodel__in=self.order_by().values("pk"))
+        for model, fallback in pairs.values_list(
+            "from_languagemodel", "to_languagemodel"
+        ):
+            keys.setdefault(model, []).append(fallback)
+        return keys
 
 
 class LanguageModel(models.Model):
@@ -139,6 +151,7 @@ class LanguageModel(models.Model):
     price_schedule = models.JSONField(
         default=list, db_default=models.Value([], models.JSONField()), editable=False
     )
+    #: Calls try them in the order of their links, which `set_fallbacks` makes.
     fallbacks = models.ManyToManyField("self", symmetrical=False, blank=True)
     groups = models.ManyToManyField(
         Group, blank=True, help_text=_("Groups that may use it; empty means everybody.")
@@ -265,6 +278,25 @@ class LanguageModel(models.Model):
     def make_default(self) -> None:
         self.is_default = True
         self.save(update_fields=["is_default"])
+
+    @property
+    def fallback_keys(self) -> list[int]:
+        """In the order in which calls try them."""
+        models = LanguageModel.objects.filter(pk=self.pk)
+        return models.fallback_keys().get(self.pk, [])
+
+    @transaction.atomic
+    def set_fallbacks(self, wanted: Sequence[LanguageModel]) -> bool:
+        """Let calls try these, in this order. Return False if nothing changes."""
+        before, after = self.fallback_keys, [model.pk for model in wanted]
+        if before == after:
+            return False
+        pairs = enumerate(zip_longest(before, after))
+        first = next(at for at, (old, new) in pairs if old != new)
+        self.fallbacks.remove(*before[first:])
+        for key in after[first:]:  # one by one: `add` of several has no order
+            self.fallbacks.add(key)
+        return True
 
     @property
     def full_name(self) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import tomli_w
@@ -65,8 +65,9 @@ def dump(without: Collection[str] = ()) -> dict[str, Any]:
         "tools", "groups", "links__source", "allowed_models__provider"
     )
     variables = VariableNames()
+    fallbacks = LanguageModel.objects.all().fallback_keys()
     document = {
-        "providers": [_provider_table(row, variables) for row in providers],
+        "providers": [_provider_table(row, variables, fallbacks) for row in providers],
         "model_pools": build_pool_tables(),
         "tools": [_tool_table(row, variables) for row in tools],
         "declared_tools": [
@@ -88,19 +89,26 @@ def dump(without: Collection[str] = ()) -> dict[str, Any]:
     }
 
 
-def _provider_table(provider: Provider, variables: VariableNames) -> dict[str, Any]:
+def _provider_table(
+    provider: Provider, variables: VariableNames, fallbacks: Mapping[int, list[int]]
+) -> dict[str, Any]:
     table = build_table(provider, PROVIDER)
     keys = [
         _key_table(key, provider, variables)
         for key in provider.keys.all()
         if not provider.is_own_server  # the demo, whose key is generated
     ]
-    rows = [_model_table(row) for row in provider.models.all()]
+    rows = [_model_table(row, fallbacks) for row in provider.models.all()]
     return table | {n: t for n, t in (("keys", keys), ("models", rows)) if t}
 
 
-def _model_table(model: LanguageModel) -> dict[str, Any]:
+def _model_table(
+    model: LanguageModel, fallbacks: Mapping[int, list[int]]
+) -> dict[str, Any]:
     table = build_table(model, MODEL) | _link_names(model, MODEL)
+    if keys := fallbacks.get(model.pk):  # in the order in which calls try them
+        names = {each.pk: each.full_name for each in model.fallbacks.all()}
+        table["fallbacks"] = [names[key] for key in keys]
     if model.replacement:
         table["replacement"] = model.replacement.full_name
     prices = build_price_tables(model)

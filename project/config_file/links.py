@@ -46,6 +46,8 @@ class Links:
         wanted = [each for each in rows if each is not None]
         if field == "sources":
             changed = _set_sources(row, wanted)
+        elif field == "fallbacks":
+            changed = row.set_fallbacks(list(dict.fromkeys(wanted)))
         else:
             links = getattr(row, field)
             if changed := set(wanted) != set(links.all()):

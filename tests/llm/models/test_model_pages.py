@@ -15,6 +15,7 @@ from django.urls import reverse
 from django.utils import timezone
 from django.utils.html import strip_tags
 
+from llm import router
 from llm.models import LanguageModel, Provider
 
 pytestmark = pytest.mark.django_db
@@ -55,6 +56,31 @@ def stops(page: str) -> list[str]:
 
 
 # The way of a request
+
+
+@pytest.mark.parametrize("names", ["cab", "bca", "abc"])
+def test_fallbacks_keep_the_order_in_which_staff_choose_them(
+    admin_client: Client, provider: Provider, names: str
+):
+    model = provider.models.get()
+    rows = {name: provider.models.create(name=name) for name in "abc"}
+    model.fallbacks.add(*rows.values())
+    wanted = [str(rows[name].pk) for name in names]
+    values = {"provider": provider.pk, "name": "large", "fallbacks": wanted}
+    values |= {f"dated_prices-{name}_FORMS": 0 for name in ("TOTAL", "INITIAL")}
+    assert admin_client.post(change_page(model), values).status_code == 302
+    shown = admin_client.get(change_page(model))
+    assert [each.partition(" ")[0] for each in stops(shown.text)[2:]] == [
+        f"Groq/{name}" for name in names
+    ]
+    chosen = re.findall(r'<option value="(\d+)" selected>', fallback_box(shown.text))
+    assert chosen == wanted
+    routes = router.routes_of(router.route_of(model))
+    assert [route.model for route in routes[1:]] == list(names)
+
+
+def fallback_box(page: str) -> str:
+    return page.partition('<select name="fallbacks"')[2].partition("</select>")[0]
 
 
 def test_the_path_leads_from_the_names_to_the_fallbacks_in_their_order(

@@ -105,6 +105,30 @@ def state() -> list:
 # The laws
 
 
+@pytest.mark.parametrize("names", ["cab", "bca", "abc"])
+def test_fallbacks_keep_their_order_in_a_file(names: str):
+    load(document(), ENVIRONMENT)
+    model = LanguageModel.objects.get(alias="oss")
+    local = Provider.objects.get(name="Local")
+    for name in "bac":
+        local.models.create(name=name)
+    changed = document()
+    wanted = [f"Local/{name}" for name in names]
+    changed["providers"][0]["models"][0]["fallbacks"] = wanted
+    load(changed, ENVIRONMENT)
+    dumped = {each["name"]: each for each in dump()["providers"]}
+    assert dumped["Groq EU"]["models"][0]["fallbacks"] == wanted
+    changed["providers"][0]["models"][0]["fallbacks"] = wanted[::-1]
+    report = load(changed, ENVIRONMENT)
+    assert [each for each in report.changes if "fallbacks" in each] == [
+        "providers[Groq EU].models[openai/gpt-oss-120b].fallbacks: now "
+        + ", ".join(wanted[::-1])
+    ]
+    assert load(changed, ENVIRONMENT).changes == []
+    rows = local.models.in_bulk(model.fallback_keys)
+    assert [rows[key].name for key in model.fallback_keys] == list(names[::-1])
+
+
 def test_a_file_makes_the_rows_that_it_names():
     report = load(document(), ENVIRONMENT)
     assert report.changes == [
@@ -208,7 +232,7 @@ def test_dumping_takes_a_fixed_number_of_queries(django_assert_max_num_queries):
             model.groups.add(Group.objects.create(name=f"g{number}{name}"))
             model.fallbacks.add(LanguageModel.objects.first())
         Tool.objects.create(name=f"t{number}")
-    with django_assert_max_num_queries(15):
+    with django_assert_max_num_queries(16):
         dump()
 
 
