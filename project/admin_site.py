@@ -24,6 +24,7 @@ from django.utils.translation import gettext_lazy as _
 
 from conversations.engine.database.executor import is_database_unavailable
 from llm.models import ApiKey
+from llm.staff_words import describe_reason
 from project.accounts.pages.sign_in import SignInView
 from project.accounts.second_factor import requires_second_factor
 from project.admin_pages.config_page import EXPORT, ConfigPage
@@ -83,7 +84,10 @@ class AdminSite(admin.AdminSite):
     def index(self, request: HttpRequest, extra_context: Any = None) -> Any:
         context = {**(extra_context or {})}
         if request.user.has_perm("llm.view_apikey"):
-            context["disabled_keys"] = ApiKey.objects.auto_disabled()
+            context["disabled_keys"] = [
+                (key, describe_reason(key.state_reason))
+                for key in ApiKey.objects.auto_disabled()
+            ]
         context["may_see_usage"] = request.user.has_perm("llm.view_usage")
         context["may_see_config"] = request.user.has_perms(EXPORT)
         context |= checklist(request)

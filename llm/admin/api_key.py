@@ -17,6 +17,7 @@ from llm.admin.key_rotation import RotationMixin
 from llm.admin.used_by import UsedByAdmin
 from llm.forms.fields import ApiKeyForm
 from llm.models import ApiKey, ModelCall
+from llm.staff_words import describe_reason
 
 NEWEST_CALLS = 1_000  # rows that are read
 
@@ -37,7 +38,7 @@ class ApiKeyAdmin(
         "is_sent",
         "added_by",
         "last_used_at",
-        "last_error",
+        "last_error_shown",
     ]
     list_filter = ["state", "provider"]
     list_select_related = ["provider", "group", "added_by"]
@@ -49,10 +50,10 @@ class ApiKeyAdmin(
         "added_by",
         "recent_errors",
         "is_sent",
-        "state_reason",
+        "reason_shown",
         "model_rests_shown",
         "last_used_at",
-        "last_error",
+        "last_error_shown",
         "created_at",
     ]
     fieldsets = [
@@ -76,7 +77,7 @@ class ApiKeyAdmin(
                 "fields": [
                     "state",
                     "rest_until",
-                    "state_reason",
+                    "reason_shown",
                     "model_rests_shown",
                     "expires_at",
                     "drains_at",
@@ -90,7 +91,7 @@ class ApiKeyAdmin(
             {
                 "fields": [
                     "last_used_at",
-                    "last_error",
+                    "last_error_shown",
                     "recent_errors",
                     "added_by",
                     "created_at",
@@ -133,7 +134,9 @@ class ApiKeyAdmin(
                 until = date_format(timezone.localtime(obj.rest_until), "TIME_FORMAT")
                 shown = _("resting until %(time)s") % {"time": until}
         elif obj.is_disabled_automatically:
-            shown = _("disabled: %(reason)s") % {"reason": obj.state_reason}
+            shown = _("disabled: %(reason)s") % {
+                "reason": describe_reason(obj.state_reason)
+            }
         elif obj.state != obj.State.DISABLED and obj.ends_at:
             end = date_format(timezone.localtime(obj.ends_at), "SHORT_DATETIME_FORMAT")
             shown = f"{shown}, {_('until %(when)s') % {'when': end}}"
@@ -144,6 +147,14 @@ class ApiKeyAdmin(
                 "models": names,
             }
         return shown
+
+    @admin.display(description=_("reason"))
+    def reason_shown(self, obj: ApiKey) -> str:
+        return describe_reason(obj.state_reason)
+
+    @admin.display(description=_("last error"))
+    def last_error_shown(self, obj: ApiKey) -> str:
+        return describe_reason(obj.last_error)
 
     @admin.display(description=_("resting for models"))
     def model_rests_shown(self, obj: ApiKey) -> str:
@@ -161,7 +172,7 @@ class ApiKeyAdmin(
                 params = {
                     "key": key,
                     "provider": key.provider.name,
-                    "reason": key.state_reason,
+                    "reason": describe_reason(key.state_reason),
                 }
                 self.message_user(request, text % params, messages.WARNING)
         return super().changelist_view(request, *args, **kwargs)

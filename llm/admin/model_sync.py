@@ -14,9 +14,9 @@ from django.template.response import TemplateResponse
 from django.utils.translation import gettext_lazy as _
 
 from llm.errors import LLMError
-from llm.http.connection_problems import describe_connection_problem
 from llm.models import LanguageModel, Provider
 from llm.providers.demo import PROVIDER as DEMO
+from llm.staff_words import describe_failure
 
 if TYPE_CHECKING:
     from llm.sync.model_list import ModelListComparison
@@ -43,7 +43,7 @@ class ModelSyncMixin(admin.ModelAdmin):
         try:
             comparison = model_list.compare(provider)
         except LLMError as exc:
-            why = describe_connection_problem(exc.detail) or exc
+            why = describe_failure(exc)
             self.message_user(request, f"{provider}: {why}", messages.ERROR)
             return None
         if not request.POST.keys() & {"_apply", "_apply_on", "_apply_all", "_chat"}:

@@ -34,6 +34,7 @@ from llm.forms.provider import QUIRK_FIELDS, ProviderForm
 from llm.models import ApiKey, LanguageModel, ModelProbe, Provider
 from llm.pricing.caller import Caller
 from llm.providers import all_providers
+from llm.staff_words import describe_failure, describe_reason
 
 #: What is not counted among the users of a model: itself as a fallback, its probes.
 MODEL_PARTS = (LanguageModel, ModelProbe)
@@ -65,16 +66,20 @@ class ApiKeyInline(admin.TabularInline):
         "expires_at",
         "is_sent",
         "last_used_at",
-        "last_error",
+        "last_error_shown",
     ]
     show_change_link = True
-    readonly_fields = ["is_sent", "last_used_at", "last_error"]
+    readonly_fields = ["is_sent", "last_used_at", "last_error_shown"]
     formfield_overrides = NARROW
     verbose_name_plural = _("API keys")
 
     @admin.display(description=_("sent"))
     def is_sent(self, obj: ApiKey) -> str:
         return describe_sending(obj)
+
+    @admin.display(description=_("last error"))
+    def last_error_shown(self, obj: ApiKey) -> str:
+        return describe_reason(obj.last_error)
 
     def get_extra(self, request: HttpRequest, obj: Any = None, **kwargs: Any) -> int:
         return 0 if obj else 1
@@ -294,7 +299,8 @@ class ProviderAdmin(UsedByAdmin, ModelSyncMixin, ProbeMixin, SecretFormAdmin):
     def last_error(self, obj: Provider) -> str:
         if why := obj.why_unusable:
             return why
-        errors = [key.last_error for key in obj.keys.all() if key.last_error]
+        keys = obj.keys.all()
+        errors = [describe_reason(key.last_error) for key in keys if key.last_error]
         return "; ".join([*obj.secrets_not_sent, *errors])
 
     @admin.action(description=_("Enable"), permissions=["change"])
@@ -344,7 +350,8 @@ class ProviderAdmin(UsedByAdmin, ModelSyncMixin, ProbeMixin, SecretFormAdmin):
         if not (
             is_new and "_test" in request.POST and self.has_sync_permission(request)
         ):
-            self.message_user(request, f"{provider}: {exc}", messages.ERROR)
+            why = describe_failure(exc)
+            self.message_user(request, f"{provider}: {why}", messages.ERROR)
             return None
         if self._add_only_model(request, provider):
             return None

@@ -19,9 +19,9 @@ from django.utils.formats import date_format
 from django.utils.html import format_html, format_html_join
 from django.utils.translation import gettext as _
 
-from llm.errors import LLMError
 from llm.http.connection_problems import MAX_SENTENCE, describe_connection_problem
 from llm.models import ApiKey, LanguageModel, ModelCall, Provider
+from llm.staff_words import describe_code, describe_reason
 
 NEWEST_CALLS = 1_000  # rows that are read
 
@@ -122,7 +122,7 @@ def _status(
     if call and call["status"] == ModelCall.Status.FAILED:
         words = _("Last call at %(at)s: %(error)s") % {
             "at": _format(call["created_at"]),
-            "error": _describe_error(call),
+            "error": _describe_error(provider, call),
         }
         return ProviderStatus("fails", f"{words} {text}".strip(), gaps)
     if _lacks_key(provider, keys):
@@ -173,9 +173,9 @@ def _why_unused(key: ApiKey) -> str:
     """Why no call uses the key now; "" if calls may."""
     now = timezone.now()
     if key.state == key.State.DISABLED:
-        return key.state_reason or _("disabled")
+        return describe_reason(key.state_reason) or _("disabled")
     if key.state == key.State.RESTING and (not key.rest_until or key.rest_until > now):
-        return key.state_reason or _("resting")
+        return describe_reason(key.state_reason) or _("resting")
     if key.expires_at and key.expires_at <= now:
         return _("expired at %(at)s") % {"at": _format(key.expires_at)}
     if key.has_ended:
@@ -183,26 +183,18 @@ def _why_unused(key: ApiKey) -> str:
     return "" if key.weight else _("has the weight 0")
 
 
-def _describe_error(call: Mapping[str, Any]) -> str:
+def _describe_error(provider: Provider, call: Mapping[str, Any]) -> str:
     """By its code if a host or token issuer worded it, who may quote a conversation."""
     if problem := describe_connection_problem(call["detail"]):
         return problem
-    words = _words_by_code().get(call["error_code"], call["error_code"])
-    status = call["http_status"]
-    return f"{words} (HTTP {status})" if status and status >= 400 else words
-
-
-def _words_by_code() -> dict[str, str]:
-    # A class that has its code from its base has no words of its own for it.
-    _base, *classes = _error_classes(LLMError)
-    return {e.code: str(e()) for e in reversed(classes) if "code" in vars(e)}
-
-
-def _error_classes(base: type[LLMError]) -> list[type[LLMError]]:
-    found = [base]
-    for each in base.__subclasses__():
-        found += _error_classes(each)
-    return found
+    words, status = describe_code(call["error_code"]), call["http_status"]
+    if not status or status < 400:
+        return words
+    words = f"{words} (HTTP {status})"
+    if status < 500 or not provider.proxy_url or provider.base_url[:6] == "https:":
+        return words
+    # Over plain http a proxy answers in the same way as the host.
+    return f"{words} " + _("The proxy may have answered so.")
 
 
 def _format(at: datetime) -> str:

@@ -47,10 +47,10 @@ from llm.probing.findings import (
 from llm.probing.image import RED_SQUARE
 from llm.probing.tiny_request import REQUEST_TIME, Reply, ask
 from llm.provider import Route
+from llm.staff_words import describe_error, host_message
 from llm.wire.items import Item, function_call_output, user_message
 
 PROBE_TIME = 300.0  # seconds; what is not tried by then is "not tested"
-MAX_DETAIL = 300  # characters of a provider's message
 MIN_NEXT_TIME = 10.0  # seconds for the question after a cancelled answer
 
 #: Errors that say nothing about a feature: they would befall any request.
@@ -349,11 +349,11 @@ class FeatureProbe:
     def _why(self, error: LLMError) -> str:
         """The error in words, with the provider's message and without the key."""
         secrets = self.route.endpoint.secrets
-        detail = scrub(error.detail or "", secrets)[:MAX_DETAIL]
+        detail = host_message(scrub(error.detail, secrets))
         if isinstance(error, ModelNotAvailable):
             words = f"no model {self.route.model!r} for this key."
         else:
-            words = str(error)
+            words = describe_error(error)
         status = f" Status {error.upstream_status}." if error.upstream_status else ""
         return f"{words}{status}{' ' + detail if detail else ''}"
 

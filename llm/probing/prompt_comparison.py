@@ -32,6 +32,7 @@ from llm.pricing.caller import Caller
 from llm.probing.jobs import route_to_probe
 from llm.probing.tiny_request import Reply, ask, begin_reply
 from llm.provider import Route
+from llm.staff_words import describe_error_and_status
 from llm.wire.deltas import UsageDelta
 from llm.wire.items import output_text, user_message
 
@@ -73,7 +74,7 @@ class _Question:
             "model": self.model.pk,
             "name": self.model.full_name,
             "text": text[:MAX_TEXT].replace("\0", "\ufffd"),
-            "error": self.fault or (str(error) if error else ""),
+            "error": self.fault or (describe_error_and_status(error) if error else ""),
             "call": self.call,
             "is_over": self.is_over,
         }

@@ -16,6 +16,7 @@ from llm import router
 from llm.concurrency.lent_thread import lend_thread
 from llm.db.encrypted_field import scrub
 from llm.errors import (
+    CutOff,
     InvalidKey,
     LLMError,
     ModelNotAvailable,
@@ -30,13 +31,13 @@ from llm.keys.refusals import may_try_again, note_refusal
 from llm.models import ApiKey, LanguageModel, ModelCall, Provider
 from llm.pricing.caller import UNKNOWN_CALLER, Caller
 from llm.provider import Route
+from llm.staff_words import describe_error, host_message
 from llm.wire.deltas import Delta, FinishDelta, StartDelta, UsageDelta
 from llm.wire.items import user_message
 from llm.wire.request import Request
 
 TIME_LIMIT = 20.0  # seconds, because a user waits at the page
 _MAX_OUTPUT_TOKENS = 16  # the smallest value that every provider accepts
-_MAX_DETAIL = 300  # characters
 
 
 Problem = Literal[
@@ -174,9 +175,9 @@ class _KeyTest:
             text = f"ok: {self.route.model} answered in {seconds:.1f} s."
             return Finding(self.key, True, text)
         secrets = self.route.endpoint.secrets
-        provider_message = scrub(error.detail, secrets)[:_MAX_DETAIL]
+        provider_message = host_message(scrub(error.detail, secrets))
         problem, text = _problem(error, self.route)
-        if problem_here := describe_connection_problem(provider_message):
+        if problem_here := describe_connection_problem(error.detail):
             text, provider_message = f"{text} {problem_here}", ""
         text += _describe_state(self.key)
         text += (
@@ -210,13 +211,25 @@ def _problem(error: LLMError, route: Route) -> tuple[Problem, str]:
             )
         case ProviderTimeout():
             return "timeout", f"no answer in time from {_address(route)}."
+        case CutOff():
+            return "other", f"cut off: the answer of {_address(route)} ended too early."
         case ProviderDown():
-            proxy = route.endpoint.connection.proxy_url
-            by_proxy = f" through the proxy {proxy}" if proxy else ""
-            text = f"unreachable: {_address(route)} does not answer{by_proxy}."
-            return "unreachable", text
+            return "unreachable", _describe_outage(error.upstream_status, route)
         case _:
-            return "other", f"{error.code}: {error}"
+            status = error.upstream_status
+            of_http = f" (HTTP {status})" if status and status >= 400 else ""
+            return "other", f"{error.code}: {describe_error(error)}{of_http}"
+
+
+def _describe_outage(status: int | None, route: Route) -> str:
+    proxy, address = route.endpoint.connection.proxy_url, _address(route)
+    if status is None:
+        by_proxy = f" through the proxy {proxy}" if proxy else ""
+        return f"unreachable: {address} does not answer{by_proxy}."
+    text = f"fails: {address} answers with HTTP {status}."
+    if proxy and address.startswith("http:"):  # both answer alike there
+        text += f" It may be the proxy {proxy} that answers so."
+    return text
 
 
 def _describe_state(key: ApiKey | None) -> str:

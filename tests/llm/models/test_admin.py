@@ -404,7 +404,7 @@ def test_a_successful_connection_test_is_shown_and_recorded(
         (429, {"message": "No credit", "code": "insufficient_quota"}, "no quota: "),
         (429, {"message": "Slow down"}, "rate limit reached: "),
         (404, {"message": "?", "code": "model_not_found"}, "no such model: "),
-        (503, {"message": "Overloaded"}, "unreachable: https://api.groq.com"),
+        (503, {"message": "Overloaded"}, "fails: https://api.groq.com"),
         (400, {"message": "Unknown parameter"}, "E_LLM_BAD_REQUEST: "),
     ],
 )
@@ -447,7 +447,7 @@ def test_each_key_is_tried_by_itself(admin_client, provider, groq):
         (httpx.Response(401), "disabled", "It is disabled until you enable it."),
         (httpx.Response(402), "disabled", "It is disabled until you enable it."),
         (httpx.Response(429, headers={"retry-after": "60"}), "resting", "It rests "),
-        (httpx.Response(503), "active", "does not answer."),
+        (httpx.Response(503), "active", "answers with HTTP 503."),
     ],
 )
 def test_a_refusal_in_a_test_counts_for_the_key_as_in_traffic(

@@ -1,0 +1,139 @@
+"""What errors of providers mean to staff, who are the ones that can mend them.
+
+The default texts of `llm.errors` are for people in the chat and refer them to the
+staff.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from functools import cache
+from html import unescape
+from typing import Any
+
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
+
+from llm.db.encrypted_field import scrub
+from llm.errors import CutOff, LLMError
+from llm.http.connection_problems import describe_connection_problem
+
+MAX_HOST_MESSAGE = 300  # characters
+MAX_READ = 10_000  # characters of a host's message
+_MARKUP = re.compile(r"<(script|style)\b.*?</\1>|<[^>]*>", re.DOTALL | re.IGNORECASE)
+
+_BY_CODE: Mapping[str, Any] = {
+    "E_LLM_BAD_REQUEST": gettext_lazy("The provider refused the request."),
+    "E_LLM_INVALID_KEY": gettext_lazy("The provider refused the key."),
+    "E_LLM_CONTEXT_TOO_LARGE": gettext_lazy("The prompt is too long for the model."),
+    "E_MODEL_NOT_AVAILABLE": gettext_lazy(
+        "The provider has no such model, or not for this key."
+    ),
+    "E_LLM_CONTENT_POLICY": gettext_lazy(
+        "The provider's content policy does not allow the request."
+    ),
+    "E_LLM_QUOTA": gettext_lazy("The account at the provider has no credit left."),
+    "E_LLM_RATE_LIMIT": gettext_lazy("The provider's rate limit is reached."),
+    "E_LLM_PROVIDER_DOWN": gettext_lazy("The provider is down or overloaded."),
+    "E_LLM_TIMEOUT": gettext_lazy("The provider did not answer in time."),
+    "E_NO_FREE_CONNECTION": gettext_lazy(
+        "All connections of this server to providers were in use."
+    ),
+    "E_LLM_BAD_RESPONSE": gettext_lazy(
+        "The answer is not one of this API. Is the base URL right?"
+    ),
+}
+#: By the first part of a message, which goes on by referring to the staff.
+_BY_BEGINNING: Mapping[str, Any] = {
+    "The provider's address is in a private network": gettext_lazy(
+        "The base URL leads to a private network: tick “Allow private network”, or"
+        " correct it."
+    ),
+    "The provider's address returned a web page instead of an API response": (
+        gettext_lazy(
+            "A web page came instead of an API's answer: correct the base URL, which"
+            " often ends in /v1."
+        )
+    ),
+    "The provider's address redirects to another address": gettext_lazy(
+        "The host redirects to another address: correct the base URL."
+    ),
+    "The provider's address is not a URL": gettext_lazy(
+        "The base URL is not a valid address."
+    ),
+}
+
+
+def describe_code(code: str) -> str:
+    """The code itself if it is none of ours."""
+    return str(_BY_CODE.get(code, code))
+
+
+def describe_reason(stored: str) -> str:
+    """A reason that is stored with a key, as "<code>: <text for people>"."""
+    code, _colon, text = stored.partition(": ")
+    if code in _BY_CODE and text in _default_texts():
+        return describe_code(code)
+    return _without_referral(stored, text)
+
+
+def describe_error(error: LLMError) -> str:
+    """In this server's words, without status and message of the host."""
+    if problem := describe_connection_problem(error.detail):
+        return problem
+    if isinstance(error, CutOff):
+        return _("The provider's answer ended too early.")
+    text = str(error)
+    if error.code in _BY_CODE and text in _default_texts():
+        return describe_code(error.code)
+    return _without_referral(text, text)
+
+
+def describe_error_and_status(error: LLMError) -> str:
+    words, status = describe_error(error), error.upstream_status
+    return f"{words} (HTTP {status})" if status and status >= 400 else words
+
+
+def describe_failure(error: LLMError) -> str:
+    """With status and message of the host: only for requests that quote no
+    conversation."""
+    words = describe_error_and_status(error)
+    problem = describe_connection_problem(error.detail)
+    message = "" if problem else host_message(error.detail)
+    if not message:
+        return words
+    return _("%(words)s The provider's message: %(message)s") % {
+        "words": words,
+        "message": message,
+    }
+
+
+def host_message(detail: str) -> str:
+    """Its beginning; of a page of HTML only the words."""
+    text = detail[:MAX_READ]
+    if text.lstrip()[:1] == "<":
+        text = unescape(_MARKUP.sub(" ", text))
+    words = scrub(" ".join(text.split()))
+    cut = words[:MAX_HOST_MESSAGE]
+    return f"{cut}…" if len(words) > len(cut) else cut
+
+
+@cache
+def _default_texts() -> frozenset[str]:
+    """Those of errors about which no more is known than their class."""
+    return frozenset(str(each()) for each in _tree_of(LLMError))
+
+
+def _tree_of(base: type[LLMError]) -> Iterator[type[LLMError]]:
+    if base.__module__ == LLMError.__module__:
+        yield base
+        for each in base.__subclasses__():
+            yield from _tree_of(each)
+
+
+def _without_referral(shown: str, text: str) -> str:
+    """`shown`, which is `text` or ends with it, as an instruction to its reader."""
+    if words := _BY_BEGINNING.get(text.partition(";")[0]):
+        return str(words)
+    return shown.replace("; ask the staff to ", "; ")
