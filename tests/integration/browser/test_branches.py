@@ -186,7 +186,7 @@ def test_escape_closes_the_editor_and_leaves_the_running_answer(open_page: Open)
     page = open_page("/")
     send_message(page, "/echo one")
     expect_end(page)
-    send_message(page, "/long 400")
+    send_message(page, "/long 5000")
     expect(page.locator(".turn").last).to_contain_text("3 4 5")
     page.get_by_role("link", name="Edit the message").first.click()
     editor(page).get_by_role("link", name="Cancel").click()
@@ -231,7 +231,7 @@ def test_up_returns_to_the_editor_that_is_open(open_page: Open):
 
 def test_up_edits_a_message_that_waits(open_page: Open):
     page = open_page("/")
-    send_message(page, "/long 400")
+    send_message(page, "/long 5000")
     expect(page.locator(".turn").last).to_contain_text("3 4 5")
     send_message(page, "/echo later")
     waiting = page.locator("#queue .queued[data-turn]")

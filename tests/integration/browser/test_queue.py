@@ -73,7 +73,7 @@ def test_waiting_messages_are_the_same_on_two_devices(open_page: Open, script: s
 
 def test_a_steering_message_appears_inside_the_answer(open_page: Open):
     page = open_page()
-    begin(page, f"/long {NUMBERS}")
+    begin(page, f"/long {3 * NUMBERS}")
     choose(page, "And /long 3", "Steer")
     expect(page.locator("#text")).to_be_focused()
     expect(page.locator(".queued-state")).to_have_text("Joins at the next step")
@@ -87,7 +87,7 @@ def test_a_steering_message_appears_inside_the_answer(open_page: Open):
 
 def test_text_typed_for_a_message_that_was_sent_goes_to_the_box(open_page: Open):
     page = open_page()
-    begin(page, f"/long {NUMBERS}")
+    begin(page, f"/long {3 * NUMBERS}")
     send_message(page, "Second")
     page.locator(".queued[data-turn] summary").click()
     page.get_by_label("Waiting message").fill("Second, but better")
@@ -116,7 +116,7 @@ def test_a_reader_who_scrolled_up_is_not_moved_and_sees_how_much_is_new(
     open_page: Open,
 ):
     page = open_page(viewport={"width": 800, "height": 500})
-    begin(page, f"/long {2 * NUMBERS}")
+    begin(page, f"/long {4 * NUMBERS}")
     send_message(page, "Second")
     expect(waiting(page)).to_have_text(["Second"])
     page.evaluate("scrollTo(0, 40)")
