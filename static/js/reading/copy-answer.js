@@ -3,7 +3,7 @@
 // Reasoning and tool calls are left out: only what the model said is copied.
 
 import { loadParts } from "../text-parts.js";
-import { confirmCopy, writeRich, writeText } from "./clipboard.js";
+import { showCopied, writeRich, writeText } from "./clipboard.js";
 
 const OURS =
   ".code-head, .table-tools, .diagram, .diagram-error, .note-back, button, .visually-hidden";
@@ -16,10 +16,13 @@ export async function onCopyChoice(event) {
   event.preventDefault();
   const answer = button.closest(".turn").querySelector(".answer");
   if (button.dataset.copyAs !== "link") await loadParts(answer);
-  if (button.dataset.copyAs === "link") await writeText(button.href);
-  else if (button.dataset.copyAs === "plain") await writeText(plainOf(answer));
-  else await writeRich(richOf(answer), plainOf(answer));
-  confirmCopy(button);
+  showCopied(button, await copied(button, answer));
+}
+
+function copied(button, answer) {
+  if (button.dataset.copyAs === "link") return writeText(button.href);
+  if (button.dataset.copyAs === "plain") return writeText(plainOf(answer));
+  return writeRich(richOf(answer), plainOf(answer));
 }
 
 /** The text of what was said, formulas as TeX. */

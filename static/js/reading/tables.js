@@ -3,7 +3,7 @@
 import { cloned } from "../dom.js";
 import { loadRows } from "../text-parts.js";
 import { fresh } from "./complete.js";
-import { confirmCopy, writeText } from "./clipboard.js";
+import { showCopied, writeText } from "./clipboard.js";
 
 const FORMULA = /^[=+\-@\t\r]/; // what a spreadsheet would run; numbers are none
 const NUMBER = /^[+-]?[\d.,\s]+%?$/;
@@ -20,8 +20,7 @@ export async function onTableTool(event) {
   if (!button) return;
   const table = button.closest(".table-tools").previousElementSibling.querySelector("table");
   await loadRows(table);
-  await writeText(csvOf(table));
-  confirmCopy(button);
+  showCopied(button, await writeText(csvOf(table)));
 }
 
 export function csvOf(table) {
