@@ -1,4 +1,4 @@
-"""Keyboard shortcuts of the chat page: what they do, and which keys they have.
+"""Keyboard shortcuts of the chat pages: what they do, and which keys they have.
 
 A key is written as the browser names it, after the modifiers that are held: `n`, `?`,
 `Ctrl+Shift+f`, `Alt+ArrowUp`. `static/js/people/shortcuts.js` names keys in the same
@@ -27,6 +27,10 @@ ACTIONS: dict[str, tuple[Any, str]] = {
     "sidebar": (_("Show or hide the list of chats"), "b"),
     "previous": (_("Previous chat"), "k"),
     "next": (_("Next chat"), "j"),
+}
+#: Those that the page which finds and selects conversations has too.
+LIBRARY_ACTIONS = {
+    name: ACTIONS[name] for name in ("help", "new", "search", "previous", "next")
 }
 MAX_KEY = 40  # characters
 _NAMED = "Arrow(?:Up|Down|Left|Right)|F(?:[1-9]|1[0-2])|Home|End|PageUp|PageDown|Insert"

@@ -17,6 +17,7 @@ from django.views.decorators.http import require_http_methods, require_POST
 from rest_framework.exceptions import ValidationError
 
 from conversations.models import Conversation, Folder
+from conversations.models.shortcuts import LIBRARY_ACTIONS
 from conversations.pages.forms.chat_options_form import ChatOptionsForm
 from conversations.pages.library.forms import FilterForm, OrganiseForm
 from conversations.pages.library.transfer_views import export_of
@@ -45,6 +46,8 @@ def library(request: HttpRequest) -> HttpResponseBase:
         "folders": Folder.objects.of(request.user),
         "is_archive": filters == SearchFilters(archived="only") and not query,
         "back": request.get_full_path(),
+        "shortcut_actions": LIBRARY_ACTIONS,
+        "is_library": True,
     }
     return render(request, "conversations/library/library.html", context)
 

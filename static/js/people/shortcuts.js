@@ -7,14 +7,14 @@ import { quoteSelection } from "../reading/quote.js";
 /** Show the list of shortcuts also while somebody types, when its usual key is text. */
 const LIST_KEYS = ["Ctrl+/", "Meta+/"];
 
-export function listenForShortcuts(dataset) {
+export function listenForShortcuts(dataset, acts = ACTS) {
   const keys = JSON.parse(dataset.shortcuts);
   const actions = new Map(Object.entries(keys).map(([name, key]) => [key, name]));
   actions.delete(""); // of actions without a key
   for (const key of LIST_KEYS) if (!actions.has(key)) actions.set(key, "help");
   document.addEventListener("keydown", (event) => {
     if (event.defaultPrevented || event.isComposing || event.repeat) return;
-    const act = ACTIONS[actions.get(nameOf(event))];
+    const act = acts[actions.get(nameOf(event))];
     if (!act || (isTyping(event) && !hasModifier(event))) return;
     if ($("dialog[open]")) return;
     event.preventDefault();
@@ -40,10 +40,10 @@ export function nameOf(event) {
 
 const hasModifier = ({ ctrlKey, altKey, metaKey }) => ctrlKey || altKey || metaKey;
 
-const isTyping = ({ target }) =>
-  target.isContentEditable || target.closest?.("input, textarea, select, [role=option]");
+const TYPED = "input:not([type=checkbox], [type=radio]), textarea, select, [role=option]";
+const isTyping = ({ target }) => target.isContentEditable || target.closest?.(TYPED);
 
-const ACTIONS = {
+const ACTS = {
   help: (dataset, keys) => showList(keys),
   new: () => $(".new-chat").click(),
   search: () => {
@@ -67,7 +67,7 @@ const ACTIONS = {
   next: ({ noChat }) => openBeside(1, noChat),
 };
 
-function showList(keys) {
+export function showList(keys) {
   const list = cloned("shortcuts");
   for (const key of list.querySelectorAll("[data-key-of]")) {
     key.textContent = keys[key.dataset.keyOf] || "–";

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from playwright.sync_api import expect
 
@@ -63,3 +65,35 @@ def test_who_has_to_sign_in_again_is_asked_instead_of_given_a_file(
     page.context.clear_cookies()
     page.get_by_role("link", name=name, exact=True).click()
     expect(page.get_by_label("Password")).to_be_visible()
+
+
+def test_the_keys_of_the_chat_page_work_in_the_library(open_page: Open):
+    page = open_page()
+    for text in ("/echo one", "/echo two"):
+        page.goto("/")
+        send_message(page, text)
+        expect_end(page)
+    page.goto("/library/")
+    found = page.locator(".is-found")
+    page.keyboard.press("j")
+    expect(found.nth(0)).to_be_focused()
+    page.keyboard.press("j")
+    expect(found.nth(1)).to_be_focused()
+    page.keyboard.press("k")
+    expect(found.nth(0)).to_be_focused()
+    page.locator("input[name=ids]").nth(0).focus()
+    page.keyboard.press("j")
+    expect(found.nth(1)).to_be_focused()
+    page.keyboard.press("s")
+    expect(page.get_by_label("Words")).to_be_focused()
+    page.keyboard.press("n")
+    expect(page.get_by_label("Words")).to_have_value("n")
+    page.keyboard.press("Control+/")
+    shown = page.get_by_role("dialog", name="Keyboard shortcuts")
+    expect(shown).to_contain_text("Next chat")
+    expect(shown).not_to_contain_text("Stop the answer")
+    page.keyboard.press("Escape")
+    expect(shown).to_be_hidden()
+    found.nth(0).focus()
+    page.keyboard.press("n")
+    expect(page).to_have_url(re.compile(r":\d+/$"))
