@@ -6,6 +6,7 @@ static/js/turn-view.js builds the same blocks from events.
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from collections import Counter
@@ -33,18 +34,19 @@ from conversations.turns.tool_display import (
     shorten,
 )
 from llm.wire.item_stream import SECONDS
+from llm.wire.items import CITED_TEXT, LONGEST_QUOTATION, is_compaction, text_of
 from llm.wire.items import Item as ItemPayload
-from llm.wire.items import is_compaction, text_of
 
 MAX_UNGROUPED = 3  # more adjacent calls than this are shown as one group
 RESULT_CALL_ID = (
     "parley:call_id"  # key of a message that reports a background call's result
 )
 MAX_QUOTES = 3  # of a cited page
-MAX_QUOTE = 160  # characters
+MAX_QUOTE = 240  # characters
 MAX_MARKS = 500  # citations shown in a message's text
 
 _WEB = re.compile(r"https?://", re.IGNORECASE)
+_MARKDOWN = re.compile(r"\*\*|__|`|\]\([^)\s]*\)|\[(?=[^\]]*\]\()")  # in a sentence
 _LATE = gettext_lazy("A result arrived too late and was not used.")
 _FOR_CLIENT = gettext_lazy("The program that declared this function has to run it.")
 _IN_BACKGROUND = gettext_lazy(
@@ -54,9 +56,9 @@ _IN_BACKGROUND = gettext_lazy(
 
 @dataclass(frozen=True, slots=True)
 class Citation:
-    url: str
+    url: str  # "" of a file
     title: str
-    quotes: Sequence[str] = ()  # places of the message that refer to it
+    quotes: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,40 +260,46 @@ def _summary_block(key: str, item: ItemPayload) -> SummaryBlock:
 
 
 def citations_of(item: ItemPayload) -> list[Citation]:
-    """The web pages that a message cites, each once."""
-    titles: dict[str, str] = {}
+    """The pages and files that a message cites, each once."""
+    found: dict[str, Citation] = {}
     quotes: dict[str, list[str]] = {}
-    for note, span in _cited_spans(item):
-        url = note["url"]
-        titles[url] = note.get("title") or _host(url)
-        found = quotes.setdefault(url, [])
-        if span and len(found) < MAX_QUOTES and (words := _quote(item, span)):
-            found.append(words)
-    return [Citation(url, title, quotes[url]) for url, title in titles.items()]
+    for source, note, span in _cited_sources(item):
+        words = quotes.setdefault(source, [])
+        is_page = note["type"] == "url_citation"
+        title = (note.get("title") or _host(source)) if is_page else source
+        found[source] = Citation(source if is_page else "", title, words)
+        quote = _quote(item, note, span)
+        if quote and quote not in words and len(words) < MAX_QUOTES:
+            words.append(quote)
+    return list(found.values())
 
 
 def marked_text(item: ItemPayload) -> str:
     """The text with a mark where it cites a page, numbered as in `citations_of`."""
     numbers: dict[str, int] = {}
     marks: list[tuple[int, int]] = []
-    for note, span in _cited_spans(item):
-        number = numbers.setdefault(note["url"], len(numbers) + 1)
+    for source, _note, span in _cited_sources(item):
+        number = numbers.setdefault(source, len(numbers) + 1)
         if span and len(marks) < MAX_MARKS:
             marks.append((span[1], number))
     return mark_citations(text_of(item), marks)
 
 
-def _cited_spans(
+def _cited_sources(
     item: ItemPayload,
-) -> Iterator[tuple[dict[str, Any], tuple[int, int] | None]]:
-    """Annotations of web pages, each with its place in the text where it has one."""
+) -> Iterator[tuple[str, dict[str, Any], tuple[int, int] | None]]:
+    """Sources by address or name, each with its annotation, and its place in the text
+    where it has one."""
     parts = item["content"] if isinstance(item["content"], list) else []
     before = 0  # characters of the parts before
     for part in parts:
         length = len(part.get("text") or part.get("refusal") or "")
         for note in part.get("annotations") or ():
-            if note.get("type") == "url_citation" and _WEB.match(note.get("url") or ""):
-                yield note, _span(note, before, length)
+            match note:
+                case {"type": "url_citation", "url": str(url)} if _WEB.match(url):
+                    yield url, note, _span(note, before, length)
+                case {"type": "file_citation", "filename": str(name)} if name:
+                    yield name, note, None
         before += length
 
 
@@ -302,8 +310,16 @@ def _span(note: dict[str, Any], before: int, length: int) -> tuple[int, int] | N
     return before + start, before + end
 
 
-def _quote(item: ItemPayload, span: tuple[int, int]) -> str:
-    return shorten(text_of(item)[span[0] : span[1]][:MAX_QUOTE], MAX_QUOTE)
+def _quote(
+    item: ItemPayload, note: dict[str, Any], span: tuple[int, int] | None
+) -> str:
+    """The words of the source, else those of the message that refer to it."""
+    if words := note.get(CITED_TEXT):
+        return shorten(words[:LONGEST_QUOTATION], MAX_QUOTE)
+    if span is None:
+        return ""
+    said = _MARKDOWN.sub("", text_of(item)[span[0] : span[1]][:MAX_QUOTE])
+    return shorten(said, MAX_QUOTE)
 
 
 def _host(url: str) -> str:
@@ -344,14 +360,19 @@ def _call_block(
     if call is None and state == ToolCall.State.PENDING:
         message = str(_FOR_CLIENT)
     error, decision = (call.error, _decision(call)) if call else ("", "")
+    edited = _edited_arguments(call)
     if decision and state == ToolCall.State.CANCELLED:
         error, output = "", None  # the decision already says it
     return ToolCallBlock(
         key=key,
         name=item["name"],
-        preview=preview(item["arguments"]),
+        preview=preview(
+            item["arguments"]
+            if edited is None
+            else json.dumps(edited, ensure_ascii=False)
+        ),
         arguments=_arguments(item["arguments"]),
-        approved_arguments=_final_arguments(call) if call else (),
+        approved_arguments=() if edited is None else pieces(edited),
         state=state,
         state_label=capfirst(str(state.label)),
         output=() if error and output == f"Error: {error}" else pieces(output),
@@ -375,12 +396,12 @@ def _arguments(text: str) -> Sequence[Piece]:
     return () if text.strip() in ("", "{}") else pieces(text)
 
 
-def _final_arguments(call: ToolCall) -> Sequence[Piece]:
-    """The arguments it ran with, where a user has changed the model's."""
-    for question in call.questions.all():
+def _edited_arguments(call: ToolCall | None) -> Any:
+    """The arguments it ran with, where a user has changed the model's; else None."""
+    for question in call.questions.all() if call else ():
         if question.state == Question.State.ACCEPTED and question.is_edited:
-            return pieces(question.answer)
-    return ()
+            return question.answer
+    return None
 
 
 def _state(item: ItemPayload, call: ToolCall | None, output: Any) -> ToolCall.State:

@@ -33,6 +33,7 @@ from conversations.transfer.source import (
     title,
 )
 from conversations.turns.file_kinds import clean_name, content_type_of
+from llm.wire.items import CITED_TEXT
 from llm.wire.items import Item as ItemPayload
 from llm.wire.sanitize import sanitize_json
 
@@ -50,7 +51,7 @@ _TEXTS = (
     "server_label",
     "error_code",
 )
-_ANNOTATION_TEXTS = ("type", "url", "title")
+_ANNOTATION_TEXTS = ("type", "url", "title", "filename", CITED_TEXT)
 MAX_TURNS = 20_000
 
 

@@ -29,8 +29,19 @@ class Issuer(TypedDict):
 
 ANY_KEY = "*"
 
+#: Field of an annotation: the words of the source, where the provider quotes them.
+CITED_TEXT = "parley:cited_text"
+LONGEST_QUOTATION = 1000  # characters of a source that are stored with an annotation
+
 #: Key of our own compaction items: the place of the last item that they cover.
 THROUGH = "parley:through"
+
+
+def quoted(annotation: dict[str, Any], words: Any) -> dict[str, Any]:
+    """`annotation` with the words of its source, if the provider sent any."""
+    if isinstance(words, str) and words.strip():
+        annotation[CITED_TEXT] = words[:LONGEST_QUOTATION]
+    return annotation
 
 
 def is_issuer(issuer: Issuer, proof_issuer: Issuer) -> bool:

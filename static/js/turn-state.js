@@ -116,10 +116,11 @@ export function textOf(item) {
   return parts.filter(Boolean).join(item.type === "message" ? "" : "\n\n");
 }
 
-/** The web pages that a message cites, each once: `{url, title}`. */
+/** The pages and files that a message cites, each once: `{url, title}`; a file has no URL. */
 export function citationsOf(item) {
   const found = new Map();
-  for (const { type, url, title } of item.annotations) {
+  for (const { type, url, title, filename } of item.annotations) {
+    if (type === "file_citation" && filename) found.set(filename, { title: filename });
     if (type !== "url_citation" || !WEB.test(url)) continue;
     found.set(url, { url, title: title || url.split("/")[2] });
   }
@@ -172,7 +173,7 @@ const CHANGES = {
     lengthen(turn, event, "summary"),
   "response.output_text.annotation.added": (turn, { output_index, annotation }) => {
     const item = turn.items[output_index];
-    if (item && typeof annotation.url === "string") item.annotations.push(annotation);
+    if (item && isCitation(annotation)) item.annotations.push(annotation);
   },
   "response.function_call_arguments.delta": (turn, event) => {
     const item = turn.items[event.output_index];
@@ -299,8 +300,11 @@ function itemOf(item) {
   };
 }
 
+const isCitation = (note) =>
+  typeof note?.url === "string" || typeof note?.filename === "string";
+
 function annotationsOf(content) {
   const parts = Array.isArray(content) ? content : [];
   const notes = parts.flatMap((part) => part.annotations ?? []);
-  return notes.filter((note) => typeof note?.url === "string");
+  return notes.filter(isCitation);
 }

@@ -199,7 +199,7 @@ class MessageText extends Block {
   #cite(item) {
     this.#cited = item.annotations.length;
     const links = citationsOf(item).map(({ url, title }) =>
-      element("li", {}, webLink(url, title)),
+      element("li", {}, url ? webLink(url, title) : citedFile(title)),
     );
     if (!links.length) return;
     const ariaLabel = gettext("Sources");
@@ -217,6 +217,9 @@ class Asked extends Block {
     slot(this.root, "text").textContent = textOf(item);
   }
 }
+
+const citedFile = (textContent) =>
+  element("span", { className: "cited-file", dir: "auto", textContent });
 
 function webLink(href, textContent) {
   const rel = "noopener noreferrer nofollow";

@@ -12,7 +12,7 @@ import orjson
 
 from llm.wire.facades.client_visibility import Ending
 from llm.wire.facades.sse_frames import dumps
-from llm.wire.items import Item
+from llm.wire.items import CITED_TEXT, Item
 
 Block = dict[str, Any]
 #: Blocks that an upstream with this same API wants back, by item id.
@@ -127,6 +127,6 @@ def citations_of(
                 "type": "web_search_result_location",
                 "url": annotation.get("url") or "",
                 "title": annotation.get("title") or "",
-                "cited_text": text[start or 0 : end or 0],
+                "cited_text": annotation.get(CITED_TEXT) or text[start or 0 : end or 0],
                 "encrypted_index": "",
             }

@@ -14,7 +14,7 @@ from django.urls import reverse
 from django.utils import timezone
 
 from conversations import engine
-from conversations.models import Attachment, Conversation, ToolCall, Turn
+from conversations.models import Attachment, Conversation, Question, ToolCall, Turn
 from conversations.pages.blocks import MAX_UNGROUPED, RESULT_CALL_ID
 from llm.models import ModelCall
 from llm.wire.items import function_call_output, message
@@ -187,7 +187,26 @@ def test_sources_are_numbered_links_each_once(web: Client, conversation: Convers
     ]
 
 
-def test_edited_arguments_are_marked_on_the_card(
+def test_a_closed_card_shows_the_arguments_that_a_person_approved(
+    web: Client, conversation: Conversation
+):
+    output = function_call_output("call_1", "ok")
+    turn = a_turn(conversation, Turn.Status.COMPLETED, CALL, output)
+    call = in_background(turn, blocking=True, state=ToolCall.State.COMPLETED)
+    call.questions.create(
+        kind=Question.Kind.APPROVAL,
+        state=Question.State.ACCEPTED,
+        arguments=json.loads(CALL["arguments"]),
+        answer={"city": "Zürich"},
+        expires_at=timezone.now(),
+    )
+    html = laid_flat(shown(web, turn).content.decode())
+    closed = re.search(r'<span class="called-preview".*?>(.*?)</span>', html)
+    assert closed
+    assert closed[1] == "Zürich"
+
+
+def test_options_that_a_model_does_not_support_are_named_below_its_answer(
     web: Client, conversation: Conversation
 ):
     turn = a_turn(conversation, Turn.Status.COMPLETED, message("assistant", "Hi."))

@@ -14,7 +14,7 @@ from conversations.pages.markdown import (
     render_part,
 )
 from conversations.pages.reading.marks import CITED, Places, mark_citations
-from llm.wire.items import message
+from llm.wire.items import CITED_TEXT, message
 
 PLACES = Places("resp_1", "0", citations=3)
 HTML = "```html\n<p>\n1\n2\n3\n4\n5\n</p>\n```\n\n"
@@ -42,6 +42,31 @@ def test_a_citation_is_a_number_that_leads_to_its_source_with_the_quoted_place()
     assert 'It rains.<sup class="cite"><a href="#resp_1-0-source-1"' in html
     [source] = citations_of(item)
     assert source.quotes == ["It rains."]
+
+
+def test_a_source_is_quoted_in_its_own_words_where_they_are_known():
+    item = cited("It rains.", ("https://a.test/1", 0, 9), ("https://a.test/1", 0, 9))
+    for note in item["content"][0]["annotations"]:  # type: ignore[index]
+        note[CITED_TEXT] = "Rain  tomorrow\nin Oslo"
+    [source] = citations_of(item)
+    assert source.quotes == ["Rain tomorrow in Oslo"]
+
+
+def test_marks_of_markdown_are_left_out_of_a_quoted_place():
+    text = "It **rains** in [Oslo](https://o.test), says `met`, 2*3 [sic]."
+    [source] = citations_of(cited(text, ("https://a.test/1", 0, len(text))))
+    assert source.quotes == ["It rains in Oslo, says met, 2*3 [sic]."]
+
+
+def test_files_are_sources_with_their_names_and_quoted_places():
+    item = cited("It rains.", ("https://a.test/1", 0, 9))
+    note = {"type": "file_citation", "filename": "Sky.pdf", CITED_TEXT: "Blue."}
+    nameless = {"type": "file_citation", "filename": "", "index": 0}
+    item["content"][0]["annotations"] += [note, note, nameless]  # type: ignore[index]
+    page, file = citations_of(item)
+    assert (page.url, file.url) == ("https://a.test/1", "")
+    assert (file.title, file.quotes) == ("Sky.pdf", ["Blue."])
+    assert re.findall(r">(\d)</a></sup>", linked(marked_text(item))) == ["1"]
 
 
 def test_pages_cited_twice_keep_their_number():

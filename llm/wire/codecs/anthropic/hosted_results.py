@@ -15,7 +15,7 @@ from typing import Any
 
 import orjson
 
-from llm.wire.items import Item
+from llm.wire.items import Item, quoted
 
 Block = dict[str, Any]
 
@@ -92,22 +92,25 @@ def citation(source: Mapping[str, Any], start: int, end: int) -> dict[str, Any] 
     Anthropic cites for a whole text block. Pages become `url_citation`, the user's own
     documents `file_citation`.
     """
+    words = source.get("cited_text")
     if url := source.get("url") or source.get("source"):
-        return {
+        page = {
             "type": "url_citation",
             "url": url,
             "title": source.get("title") or "",
             "start_index": start,
             "end_index": end,
         }
+        return quoted(page, words)
     if (index := source.get("document_index")) is None:
         return None
-    return {
+    document = {
         "type": "file_citation",
         "file_id": source.get("file_id") or "",
         "filename": source.get("document_title") or "",
         "index": index,
     }
+    return quoted(document, words)
 
 
 def _search(action: dict[str, Any]) -> Item:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from llm.wire.items import quoted
+
 
 def citation_of(annotation: dict[str, Any]) -> dict[str, Any] | None:
     nested = annotation.get("url_citation")
@@ -14,10 +16,12 @@ def citation_of(annotation: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def source_citation(fields: dict[str, Any], url: str) -> dict[str, Any]:
-    return {
+    page = {
         "type": "url_citation",
         "url": url,
         "title": fields.get("title") or "",
         "start_index": fields.get("start_index") or 0,
         "end_index": fields.get("end_index") or 0,
     }
+    # Names of OpenRouter and of Perplexity:
+    return quoted(page, fields.get("content") or fields.get("snippet"))

@@ -17,6 +17,7 @@ from llm.errors import (
 )
 from llm.wire.codecs.anthropic.decoder import PAUSED
 from llm.wire.deltas import CloseDelta, FinishDelta, StartDelta, TextDelta
+from llm.wire.items import CITED_TEXT
 from llm.wire.response import ResponseBuilder
 from llm.wire.sse import ServerSentEvent, SSEDecoder
 from tests.llm.claude import (
@@ -177,12 +178,14 @@ class TestText:
                 "title": "Cats",
                 "start_index": 6,
                 "end_index": 16,
+                CITED_TEXT: "Cats purr.",
             },
             {
                 "type": "file_citation",
                 "file_id": "",
                 "filename": "cats.txt",
                 "index": 1,
+                CITED_TEXT: "Cats purr.",
             },
         ]
 

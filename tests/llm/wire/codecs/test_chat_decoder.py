@@ -17,6 +17,7 @@ from llm.errors import (
 from llm.wire.codecs.openai_chat.codec import OpenAIChatCodec
 from llm.wire.codecs.openai_chat.usage import usage_of
 from llm.wire.deltas import FinishDelta, StartDelta, TextDelta
+from llm.wire.items import CITED_TEXT, LONGEST_QUOTATION
 from llm.wire.sse import SSEDecoder
 from tests.llm.chat import (
     CODEC,
@@ -440,6 +441,21 @@ class TestAnnotations:
             assert item["content"][0]["annotations"] == [
                 {"type": "url_citation", **self.CITATION}
             ]
+
+    def test_what_a_host_quotes_of_a_page_stays_with_its_citation(self):
+        openrouter = {**self.CITATION, "content": "Bread keeps three days."}
+        nested = {"type": "url_citation", "url_citation": openrouter}
+        builder = read(chunk({"content": "a", "annotations": [nested]}))
+        [note] = builder.output[0]["content"][0]["annotations"]
+        assert note == {
+            "type": "url_citation",
+            **self.CITATION,
+            CITED_TEXT: "Bread keeps three days.",
+        }
+        found = {"url": "https://a.example", "title": "A", "snippet": "Long " * 1000}
+        builder = read(chunk({"content": "a"}, search_results=[found]))
+        [note] = builder.output[0]["content"][0]["annotations"]
+        assert note[CITED_TEXT] == found["snippet"][:LONGEST_QUOTATION]
 
     def test_citations_before_the_text_wait_for_it(self):
         nested = {"type": "url_citation", "url_citation": self.CITATION}

@@ -20,6 +20,7 @@ from llm.wire.deltas import (
 )
 from llm.wire.facades.messages_writer import MessagesWriter, message_of
 from llm.wire.facades.sse_frames import event_frame
+from llm.wire.items import CITED_TEXT
 from llm.wire.sse import SSEDecoder
 from tests.llm.answers import OURS, STOP, URL, USAGE, Answer, answers, call
 from tests.llm.claude import (
@@ -256,6 +257,13 @@ def test_no_signature_is_passed_on_once_a_call_was_withheld_from_the_client():
         HELLO,
     ]
     assert stop(answer, **options) == "end_turn"
+
+
+def test_what_a_page_says_is_quoted_where_the_host_has_sent_it():
+    note = {**URL, CITED_TEXT: "The page's own words"}
+    answer = Answer().say(TextDelta("t", "abc"), AnnotationDelta("t", note)).end()
+    [block] = assembled(events(answer))
+    assert block["citations"][0]["cited_text"] == "The page's own words"
 
 
 def test_pages_that_others_have_found_are_cited():
