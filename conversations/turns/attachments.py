@@ -35,7 +35,11 @@ from conversations.models import (
     Participant,
     Turn,
 )
-from conversations.turns.file_deletion import delete_later, delete_uncommitted
+from conversations.turns.file_deletion import (
+    delete_later,
+    delete_uncommitted,
+    note_upload,
+)
 from conversations.turns.file_kinds import (
     IMAGES,
     TEXT,
@@ -166,11 +170,14 @@ def insert_stored(
 
 def store(row: StoredRow, name: str, content: File[bytes]) -> None:
     """Write the bytes of a new row. On failure (a full disk) the partial file is
-    deleted, as nothing else would delete it."""
+    deleted at once; the file of a process that dies before the row is committed,
+    later."""
+    path = row.file.field.generate_filename(row, name)
+    note_upload(path)
     try:
         row.file.save(name, content, save=False)
     except OSError:
-        delete_uncommitted([row.file.field.generate_filename(row, name)])
+        delete_uncommitted([path])
         raise
 
 

@@ -1,8 +1,9 @@
-"""Deletion of stored files after the rows that named them.
+"""Deletion of stored files that no row names.
 
-The names are written in the transaction that deletes those rows. Files on this machine
+The names are written in the transaction that deletes the rows. Files on this machine
 are deleted when it commits; those of a bucket, which may answer slowly or not at all,
-by the periodic job `delete_files`.
+by the periodic job `delete_files`. The name of a new file is noted before the file is
+written, because its process may die before the row is committed.
 """
 
 from __future__ import annotations
@@ -10,11 +11,18 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 from django.core.files.storage import default_storage
 from django.db import DatabaseError, transaction
+from django.db.models import QuerySet
 
-from conversations.models import Attachment, FileDeletion
+from conversations.models import (
+    Attachment,
+    ConversationImport,
+    FileDeletion,
+    FolderFile,
+)
 from conversations.turns.file_storage import FilesUnavailable, are_local
 
 logger = logging.getLogger(__name__)
@@ -30,6 +38,15 @@ def delete_later(names: Iterable[str]) -> None:
     FileDeletion.objects.bulk_create(rows)
     if are_local():
         transaction.on_commit(lambda: _delete_all(rows), robust=True)
+
+
+def note_upload(name: str) -> None:
+    """Have this new file deleted later, unless a row names it by then. The upload goes
+    on where the note cannot be written."""
+    try:
+        FileDeletion.objects.note_upload(name)
+    except DatabaseError as exc:
+        logger.warning("the upload %s is not noted: %s", name, type(exc).__name__)
 
 
 def delete_uncommitted(names: Iterable[str]) -> None:
@@ -50,8 +67,8 @@ def delete_uncommitted(names: Iterable[str]) -> None:
 
 def delete_noted() -> Iterator[Counter[str]]:
     """Delete what is noted, until the storage rests. One step for each batch."""
-    last = 0
-    while rows := list(FileDeletion.objects.filter(pk__gt=last).order_by("pk")[:BATCH]):
+    last, due = 0, FileDeletion.objects.due()
+    while rows := list(due.filter(pk__gt=last).order_by("pk")[:BATCH]):
         last = rows[-1].pk
         try:
             deleted = _delete_all(rows)
@@ -89,8 +106,14 @@ def _delete_all(rows: Iterable[FileDeletion]) -> int:
 
 def _delete_file(name: str) -> None:
     # A copy of a conversation names the same files.
-    if not Attachment.objects.filter(file=name).exists():
+    if not any(rows.filter(file=name).exists() for rows in _rows_with_files()):
         default_storage.delete(name)
+
+
+def _rows_with_files() -> Iterator[QuerySet[Any]]:
+    yield Attachment.objects.all()
+    yield FolderFile.objects.all()
+    yield ConversationImport.objects.all()
 
 
 def _note(name: str) -> None:

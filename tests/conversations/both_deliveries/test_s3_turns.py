@@ -266,4 +266,4 @@ def test_a_text_without_its_conversation_leaves_no_file(
     outcome = CallOutcome("c1", "completed", "be…", "", 0.0, "begin and end")
     save_texts(pk, [outcome])
     assert Attachment.objects.exists() is not is_erased
-    assert FileDeletion.objects.exists() is is_erased
+    assert FileDeletion.objects.due().exists() is is_erased

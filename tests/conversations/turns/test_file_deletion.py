@@ -8,11 +8,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from django.apps import apps
 from django.core.files.base import ContentFile
 from django.db import transaction
+from django.db.models import FileField
+from django.utils import timezone
 
-from conversations.models import Attachment, Conversation, FileDeletion
-from conversations.turns.attachments import discard
+from conversations.models import (
+    Attachment,
+    Conversation,
+    ConversationImport,
+    FileDeletion,
+    Folder,
+    FolderFile,
+)
+from conversations.turns.attachments import StoredRow, discard, store
 from conversations.turns.file_deletion import delete_later, delete_noted
 from tests.conversations.scene import a_user
 
@@ -123,3 +133,64 @@ def test_what_cannot_be_noted_is_named_in_the_log(
         transaction.set_rollback(True)  # as after a statement that failed
         discard([row])
     assert f"the file {row.file.name} is left over" in caplog.text
+
+
+def let_grace_end() -> None:
+    FileDeletion.objects.update(due_at=timezone.now())
+
+
+def test_a_file_whose_process_died_before_its_row_goes_later(media: Path):
+    owner = a_user("ada")
+    conversation = Conversation.objects.create(owner=owner)
+    row = Attachment(conversation=conversation, name="a.txt", size=1)
+    store(row, row.pk, ContentFile(b"x"))
+    list(delete_noted())  # its row may still be committed
+    assert len(files(media)) == 1
+    let_grace_end()
+    list(delete_noted())
+    assert files(media) == []
+    assert not FileDeletion.objects.exists()
+
+
+def rows_of(owner: Any) -> list[StoredRow]:
+    """A row of each model that names a stored file."""
+    conversation = Conversation.objects.create(owner=owner)
+    folder = Folder.objects.create(owner=owner, name="Plans")
+    return [
+        Attachment(conversation=conversation, name="a.png", size=1),
+        FolderFile(folder=folder, name="a.png", content_type="image/png", size=1),
+        ConversationImport(owner=owner, name="a.zip", size=1),
+    ]
+
+
+def test_a_file_that_a_row_names_stays(media: Path):
+    rows = rows_of(a_user("ada"))
+    for row in rows:
+        store(row, f"{type(row).__name__}.bin", ContentFile(b"x"))
+        row.save()
+    let_grace_end()
+    list(delete_noted())
+    assert len(files(media)) == len(rows)
+    assert not FileDeletion.objects.exists()
+
+
+def test_every_model_with_a_file_is_looked_at():
+    """A row that is not looked for would lose its file."""
+    with_files = {
+        model
+        for model in apps.get_models()
+        for field in model._meta.fields
+        if isinstance(field, FileField)
+    }
+    assert {type(row) for row in rows_of(a_user("ada"))} == with_files
+
+
+def test_an_upload_goes_on_where_it_cannot_be_noted(
+    media: Path, caplog: pytest.LogCaptureFixture
+):
+    row = rows_of(a_user("ada"))[0]
+    with transaction.atomic():
+        transaction.set_rollback(True)  # as after a statement that failed
+        store(row, "a.png", ContentFile(b"x"))
+    assert len(files(media)) == 1
+    assert f"the upload {row.file.name} is not noted" in caplog.text

@@ -248,7 +248,7 @@ def test_an_erased_user_leaves_no_file(conversation: Conversation, bucket: Bucke
     list(erase_user(ada, reason="she wants it"))
     list(delete_noted())
     assert bucket.files() == {}
-    assert not FileDeletion.objects.exists()
+    assert not FileDeletion.objects.due().exists()
 
 
 def test_a_copied_conversation_retains_its_files(
@@ -411,7 +411,7 @@ def test_deletion_is_made_up_for_after_the_outage(
     settings.STORAGES = s3.storages(bucket.url, bucket.name)
     list(delete_noted())
     assert bucket.files() == {}
-    assert not FileDeletion.objects.exists()
+    assert not FileDeletion.objects.due().exists()
 
 
 def test_one_file_that_is_refused_stops_no_other(
