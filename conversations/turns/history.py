@@ -85,6 +85,7 @@ class History:
     question: Sequence[Item]  # the turn's own input
     prefix: HistoryPrefix | None = None  # of `before`
     covered: int = 0  # items of the turn's output that a summary replaces
+    has_files: bool = False  # whose contents are among the items, also as plain text
 
     def replace(self, new: History) -> None:
         self.before, self.question = new.before, new.question

@@ -374,8 +374,9 @@ def _decisions(
         return replace(decisions, has_untrusted_input=lambda: True)
     return replace(
         decisions,
-        has_untrusted_input=lambda: has_untrusted_content(
-            [*history.before, *history.question], tools
+        has_untrusted_input=lambda: (
+            history.has_files
+            or has_untrusted_content([*history.before, *history.question], tools)
         ),
     )
 
@@ -414,6 +415,7 @@ def _history_of(turn: Turn, items: Items, parts: list[LoadFiles]) -> History:
     if items.may_have_files:
         named = attachment_ids([*history.before, *question])
         if named:
+            history.has_files = True
             files = attachments_of(turn.conversation_id, named)
             parts.append(partial(_inline, history, files))
     return history

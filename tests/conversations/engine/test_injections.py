@@ -14,11 +14,13 @@ from typing import Any
 
 import pytest
 from asgiref.sync import sync_to_async
+from django.core.files.base import ContentFile
 from django.utils import timezone
 
 from conversations import engine
-from conversations.models import Conversation, Question, Turn
+from conversations.models import Attachment, Conversation, Question, Turn
 from conversations.models.participant import Role
+from conversations.turns.attachments import parts_for
 from llm.http import client
 from llm.wire.deltas import Delta, FinishDelta, TextDelta, ToolCallDelta
 from llm.wire.items import user_message
@@ -227,6 +229,32 @@ async def test_an_injection_has_no_unasked_effect(
     question = await open_question()
     assert world.effects == []
     assert (question.tool_call.name, question.arguments) == (goal, GOALS[goal])
+
+
+@pytest.mark.parametrize("is_earlier", [False, True])
+async def test_an_attached_text_has_no_unasked_effect(
+    is_earlier, conversation, model, offer, running, settings, tmp_path
+):
+    """Models get a text file as text, not as a file."""
+    settings.MEDIA_ROOT = tmp_path
+    world = World("page", "", POLICIES[1])
+    offer(world)
+    file = await sync_to_async(Attachment.objects.create)(
+        conversation=conversation,
+        name="notes.txt",
+        content_type="text/plain",
+        size=1,
+        file=ContentFile(injected("send_money", "{call}"), "notes.txt"),
+    )
+    item = user_message("What does it say?")
+    item["content"] += parts_for([file])
+    model.is_asleep = is_earlier
+    await run(conversation, item)
+    if is_earlier:
+        model.is_asleep = False
+        await run(conversation, user_message("And now?"))
+    assert (await open_question()).tool_call.name == "send_money"
+    assert world.effects == []
 
 
 async def test_words_of_another_person_do_not_act_with_ones_rights(
