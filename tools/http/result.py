@@ -36,6 +36,12 @@ _REPORTED_HEADERS = (
     "last-modified",
     "location",
 )
+_AUTHORIZATION = frozenset({"authorization", "proxy-authorization"})
+#: How credentials begin in headers of other names too.
+#: Source: https://www.iana.org/assignments/http-authschemes/
+_SCHEMES = frozenset(
+    {"apikey", "api-key", "basic", "bearer", "dpop", "key", "oauth", "ssws", "token"}
+)
 _TEXT_TYPES = re.compile(
     r"text/.*|.*[/+](json|xml|yaml|javascript|csv|x-ndjson|x-www-form-urlencoded)"
 )
@@ -64,8 +70,13 @@ def result_of(
 
 
 def texts_to_mask(headers: Mapping[str, str]) -> list[str]:
-    """Texts to mask in an answer: for "Bearer x" the whole value and "x" alone."""
-    texts = {part for text in headers.values() for part in (text, *text.split()[-1:])}
+    """Texts to mask in an answer: for "Bearer x" the whole value and "x" alone. The last
+    word of another value may be an ordinary one."""
+    texts = set(headers.values())
+    for name, value in headers.items():
+        scheme, _, credentials = value.partition(" ")
+        if name.lower() in _AUTHORIZATION or scheme.lower() in _SCHEMES:
+            texts.add(credentials.strip())
     return sorted(
         (t for t in texts if len(t) >= MIN_SECRET_LENGTH), key=len, reverse=True
     )

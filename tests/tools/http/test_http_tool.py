@@ -309,6 +309,19 @@ def test_echoed_secrets_are_removed():
     assert "s3cret" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("header", "value", "masked"),
+    [
+        ("X-Note", "hello big world", ["hello big world"]),
+        ("X-Key", "s3cret-key", ["s3cret-key"]),
+        ("X-Api-Authorization", "Token s3cret-key", ["Token s3cret-key", "s3cret-key"]),
+        ("authorization", "Splunk s3cret-key", ["Splunk s3cret-key", "s3cret-key"]),
+    ],
+)
+def test_only_credentials_are_masked_apart_from_their_scheme(header, value, masked):
+    assert texts_to_mask({header: value}) == masked
+
+
 # What is wrong before anybody calls
 
 
