@@ -194,9 +194,10 @@ def _erase_records(user: Any) -> Counter[str]:
     tokens = AccessToken.objects.filter(user=user)
     calls = ModelCall.objects.filter(Q(user=user) | Q(token_id__in=tokens.values("pk")))
     ModelExchange.objects.filter(call__in=calls).delete()
-    count = calls.update(
-        user=None, token_label="", end_user="", tags=[], error_detail=""
-    )
+    named: dict[str, Any] = {"user": None, "tags": []}
+    for column in ("token_label", "end_user", "client_request_id", "error_detail"):
+        named[column] = ""
+    count = calls.update(**named)
     pks = list(tokens.values_list("pk", flat=True))
     sums = UsageSum.objects.filter(Q(user_id=user.pk) | Q(token_id__in=pks))
     tags = set(sums.exclude(tags="").values_list("tags", flat=True))

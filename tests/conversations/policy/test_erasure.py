@@ -104,6 +104,7 @@ def zoe(others) -> User:
         token_id=token.pk,
         token_label=f"token {WORD}",
         end_user=WORD,
+        client_request_id=WORD,
         tags=[WORD],
         error_detail=WORD,
     )
