@@ -28,25 +28,24 @@ def record_failure(
     named = {model.USERNAME_FIELD: name[:150]}
     user = model._default_manager.filter(**named).first() if name else None
     is_delayed = bool(getattr(request, "is_sign_in_refused", False))
-    details = {"account": "known" if user else "unknown"}
-    if is_delayed:
-        details["reason"] = "too many failures"
+    details = {"reason": "too many failures"} if is_delayed else {}
+    record_refusal(user, details, request)
+
+
+def record_wrong_code(*, user: Any, request: Any = None, **_: Any) -> None:
+    """Of a second factor, after the right password or to confirm a dangerous act."""
+    record_refusal(user, {"reason": "wrong second factor"}, request)
+
+
+def record_refusal(user: Any, details: dict[str, str], request: Any = None) -> None:
+    """`user`: the account, if it is known."""
     with acting(_act_of(request)):
         record_event(
             "sign_in",
             target=user,
             subject=user,
-            details=details,
+            details={"account": "known" if user else "unknown", **details},
             is_refused=True,
-        )
-
-
-def record_wrong_code(*, user: Any, request: Any = None, **_: Any) -> None:
-    """Of a second factor, after the right password or to confirm a dangerous act."""
-    with acting(_act_of(request)):
-        details = {"account": "known", "reason": "wrong second factor"}
-        record_event(
-            "sign_in", target=user, subject=user, details=details, is_refused=True
         )
 
 

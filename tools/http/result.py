@@ -70,8 +70,8 @@ def result_of(
 
 
 def texts_to_mask(headers: Mapping[str, str]) -> list[str]:
-    """Texts to mask in an answer: for "Bearer x" the whole value and "x" alone. The last
-    word of another value may be an ordinary one."""
+    """Texts to mask in an answer: for "Bearer x" the whole value and "x" alone. The
+    last word of another value may be an ordinary one."""
     texts = set(headers.values())
     for name, value in headers.items():
         scheme, _, credentials = value.partition(" ")

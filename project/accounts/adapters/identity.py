@@ -13,8 +13,10 @@ from allauth.socialaccount.adapter import DefaultSocialAccountAdapter
 from allauth.socialaccount.models import SocialAccount, SocialApp, SocialLogin
 from django.http import HttpRequest
 from django.shortcuts import render
+from django.utils import translation
 from django.utils.translation import gettext_lazy as _
 
+from conversations.audit.sign_ins import record_refusal
 from llm.db.encrypted_field import SecretUnavailable
 from project.accounts.identities import admission, saml
 from project.accounts.identities.claims import OtherPerson, merge_claims
@@ -72,9 +74,9 @@ class IdentityAdapter(DefaultSocialAccountAdapter):
             elif owner := admission.find_account(provider, email):
                 sociallogin.connect(request, owner)
         except OtherPerson:
-            _refuse(request, provider, _MIXED_UP)
+            _refuse(request, provider, _MIXED_UP, sociallogin)
         except admission.SignInRefused as exc:
-            _refuse(request, provider, exc.why)
+            _refuse(request, provider, exc.why, sociallogin)
 
     def is_open_for_signup(
         self, request: HttpRequest, sociallogin: SocialLogin
@@ -156,9 +158,15 @@ def _verified_email(login: SocialLogin) -> str:
     return str(next(found, "")).lower()
 
 
-def _refuse(request: HttpRequest, provider: IdentityProvider, why: Any) -> None:
+def _refuse(
+    request: HttpRequest, provider: IdentityProvider, why: Any, login: SocialLogin
+) -> None:
     """Raises ImmediateHttpResponse."""
-    logger.warning("sign-in by %s refused: %.60s", provider.slug, why)
+    with translation.override("en"):  # for staff
+        reason = str(why)
+    logger.warning("sign-in by %s refused: %.60s", provider.slug, reason)
+    user = login.user if login.is_existing else None
+    record_refusal(user, {"provider": provider.slug, "reason": reason}, request)
     context = {"provider": provider, "why": why}
     page = render(request, "accounts/sign_in_refused.html", context, status=403)
     raise ImmediateHttpResponse(page)

@@ -5,13 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from allauth.core.exceptions import ImmediateHttpResponse
 from allauth.mfa.models import Authenticator
-from django.contrib.auth.models import Group, User
+from allauth.socialaccount.models import SocialAccount, SocialLogin
+from django.contrib.auth.models import AnonymousUser, Group, User
 from django.core.cache import cache
-from django.test import Client
+from django.test import Client, RequestFactory
 from django.urls import reverse
+from django.utils import translation
 
 from conversations.audit.models import AuditEvent, AuditText
+from project.accounts.adapters.identity import IdentityAdapter
 from project.accounts.models import IdentityProvider, Invitation
 from tests.conversations.scene import a_user, signed_in
 from tests.project.accounts.test_scim import ADA, Program
@@ -72,6 +76,30 @@ def test_a_wrong_code_is_a_refused_sign_in(root: User, caplog: Any):
     assert "second factor" in event.text.details
     assert "000000" not in texts()
     assert "sign-in as 'ada' from 127.0.0.1 failed: wrong second factor" in caplog.text
+
+
+@pytest.mark.parametrize("is_known", [False, True])
+def test_who_may_not_sign_in_by_a_provider_is_a_refused_sign_in(
+    root: User, rf: RequestFactory, is_known: bool
+):
+    IdentityProvider.objects.create(
+        kind="oidc", slug="acme", label="Acme", email_domains="acme.example"
+    )
+    user = a_user("ada") if is_known else User()
+    identity = SocialAccount(provider="acme", uid="1", extra_data={})
+    if is_known:
+        identity.user = user
+        identity.save()
+    login = SocialLogin(user=user, account=identity, email_addresses=[])
+    login.state = {}
+    request = rf.get("/sso/oidc/acme/login/callback/")
+    request.user, request.session = AnonymousUser(), {}
+    with translation.override("de"), pytest.raises(ImmediateHttpResponse):
+        IdentityAdapter().pre_social_login(request, login)
+    event = AuditEvent.objects.get(action="sign_in", outcome="refused")
+    assert (event.actor, event.subject) == (None, user.pk)
+    assert '"provider": "acme"' in event.text.details
+    assert "not of a domain that may sign in here" in event.text.details
 
 
 def test_an_identity_provider_is_configuration_without_its_secret(root: User):
