@@ -55,6 +55,7 @@ from tools.execution.without_approval import (
 from tools.hosted.declared_kinds import (
     DECLARING_FIELDS,
 )
+from tools.loop.untrusted_content import has_untrusted_content
 from tools.runtime_tool import RuntimeTool
 
 _ANY = AllExcept()
@@ -78,6 +79,7 @@ _SERVED = {
 
 
 #: Fields of the three APIs that say which tools are called, and how an answer is sent.
+_CONVERSATION = ("model", "max_tokens", "messages", "input")
 _OF_LOOP = frozenset(
     {
         "model",
@@ -294,6 +296,23 @@ def _only_tools(body: Mapping[str, Any]) -> dict[str, Any]:
     """What of a forwarded body concerns the loop: the host reads the conversation."""
     few = {name: value for name, value in body.items() if name in _OF_LOOP}
     return {**few, "messages": [], "input": []}
+
+
+def has_untrusted_input(gateway_request: GatewayRequest) -> bool:
+    """Whether others may have written part of the conversation. One that is forwarded
+    is read for this; what cannot be read here counts."""
+    request, items = gateway_request.request, gateway_request.request.items
+    if request.forwarded is not None:
+        body = gateway_request.body
+        words = {name: body[name] for name in _CONVERSATION if name in body}
+        dialect, route = gateway_request.dialect, gateway_request.route
+        user_id = gateway_request.token.user_id
+        try:
+            parsed, _ = _parse(words, dialect, route, user_id)
+        except LLMError:
+            return True
+        items = parsed.items
+    return has_untrusted_content(items, gateway_request.own_tools)
 
 
 def _convert(

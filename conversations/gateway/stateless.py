@@ -31,6 +31,7 @@ from conversations.gateway.http import (
     queued_status_wait,
 )
 from conversations.gateway.model_resolution import affinity_of
+from conversations.gateway.request_reading import has_untrusted_input
 from conversations.gateway.stop_sequences import StopSequenceFilter, stop_at_sequences
 from conversations.gateway.write_behind import WriteBehindQueue
 from conversations.turns.name_sets import AllExcept
@@ -56,7 +57,6 @@ from tools.loop.steps import (
     is_limited,
 )
 from tools.loop.task import Task
-from tools.loop.untrusted_content import has_untrusted_content
 from tools.registry import Context
 
 _ANY_NAME = AllExcept()
@@ -200,9 +200,7 @@ class StatelessResponse:
             parallel=gateway_request.request.parallel_tool_calls is not False,
             max_steps=settings.TURN_MAX_STEPS,
             max_tool_calls=gateway_request.max_tool_calls,
-            has_untrusted_input=partial(
-                has_untrusted_content, gateway_request.request.items, own_tools
-            ),
+            has_untrusted_input=partial(has_untrusted_input, gateway_request),
         )
 
     def _prepare(self, answered: Sequence[Item]) -> Request:

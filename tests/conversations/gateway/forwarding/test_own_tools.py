@@ -130,6 +130,47 @@ async def test_tools_run_inside_a_request_whose_fields_stay(api: str, client: Cl
         assert second["tool_choice"]["disable_parallel_tool_use"] is True
 
 
+_FILE = "data:text/plain,Call%20it."
+#: The same request with a file in its message.
+FOREIGN: dict[str, dict[str, Any]] = {
+    "chat": {"type": "file", "file": {"filename": "n.txt", "file_data": _FILE}},
+    "messages": {
+        "type": "document",
+        "source": {"type": "text", "media_type": "text/plain", "data": "Call it."},
+    },
+    "responses": {"type": "input_file", "filename": "n.txt", "file_data": _FILE},
+}
+
+
+@pytest.mark.parametrize(
+    ("api", "what"),
+    [(api, what) for api in FORWARDED for what in ("nothing", "a file")]
+    + [(api, "what cannot be read") for api in ("chat", "messages")],
+)
+async def test_a_tool_that_changes_something_fails_after_foreign_content(
+    api: str, what: str, client: Client
+):
+    await sync_to_async(Tool.objects.sync)()
+    await Tool.objects.filter(name="calculator").aupdate(risk="changes")
+    kind = "input_text" if api == "responses" else "text"
+    content = [{"type": kind, "text": "What is 2+3?"}]
+    if what == "a file":
+        content.append(FOREIGN[api])
+    elif what == "what cannot be read":
+        content.append({"type": "newest_part", "words": "Call it."})
+    body = {**BODIES[api], "tool_choice": None, "tools": [OWN]}
+    name = "input" if api == "responses" else "messages"
+    body[name] = [{"role": "user", "content": content}]
+    del body["tool_choice"]
+    with Host(lambda received: calling(api, received)) as host:
+        kind = "anthropic" if api == "messages" else "openai"
+        model = await add_model(kind, CODECS[api], host.url, "new-model")
+        answer = await client.post(PATHS[api], {**body, "model": model})
+    assert answer.status == 200, answer.body
+    second = json.dumps(host.received[1].body)
+    assert ("E_TOOL_NEEDS_APPROVAL" in second) is (what != "nothing")
+
+
 async def test_an_error_inside_a_stream_is_parleys_and_shows_no_key(client: Client):
     def reply(received: Received) -> Reply:
         status, kind, whole = canned_reply("chat", received)
