@@ -51,6 +51,8 @@ LONG = WINDOW  # characters; a longer text is shown in parts
 #: Characters of a part of a long text. A browser parses it without a pause.
 PART = 8_000
 LONGEST_BLOCK = 100_000  # characters of a block; a longer one is cut
+#: Characters of a table that is shown in parts: its first rows come at once.
+LONGEST_TABLE = 30_000
 #: Characters of a code block. The time of a lexer may grow quadratically.
 MAX_HIGHLIGHTED = 10_000
 MAX_NESTING = 100  # content that is nested deeper is left out
@@ -78,7 +80,17 @@ class Part:
 
 
 def render(text: str) -> SafeString:
-    return mark_safe("".join(html for _, html in _render_windows(text, 0, None)))
+    return render_beginning(text, len(text)).html
+
+
+def render_beginning(text: str, length: int) -> Part:
+    """Render at least `length` characters as one part."""
+    html: list[str] = []
+    for end, rendered in _render_windows(text, 0, None, LONGEST_BLOCK):
+        html.append(rendered)
+        if length <= end < len(text):
+            return Part(mark_safe("".join(html)), end)
+    return Part(mark_safe("".join(html)), None)
 
 
 def render_part(text: str, start: int = 0, places: Places | None = None) -> Part:
@@ -88,7 +100,7 @@ def render_part(text: str, start: int = 0, places: Places | None = None) -> Part
     marks of footnotes, citations and artifacts.
     """
     html: list[str] = []
-    for end, rendered in _render_windows(text, start, places):
+    for end, rendered in _render_windows(text, start, places, LONGEST_TABLE):
         html.append(rendered)
         if len(text) > LONG and start + PART <= end < len(text):
             return Part(mark_safe("".join(html)), end)
@@ -97,17 +109,17 @@ def render_part(text: str, start: int = 0, places: Places | None = None) -> Part
 
 def render_linked(text: str, places: Places) -> SafeString:
     """The whole text, with links as in `render_part`."""
-    return mark_safe("".join(html for _, html in _render_windows(text, 0, places)))
+    windows = _render_windows(text, 0, places, LONGEST_BLOCK)
+    return mark_safe("".join(html for _, html in windows))
 
 
 def _render_windows(
-    text: str, start: int, places: Places | None
+    text: str, start: int, places: Places | None, longest_table: int
 ) -> Iterator[tuple[int, str]]:
     """The text from `start` on, piece by piece, each with its end position."""
     known = _count_artifacts(text, start) if places else 0
-    for end, window in _split_windows(text, start):
-        frame = _frame_of(text, start)
-        start = end
+    for end, window, goes_on in _split_windows(text, start, longest_table):
+        frame = _frame_of(text, goes_on)
         rendered: str = _render_cached(window)
         artifacts = known
         known += rendered.count(ARTIFACT)
@@ -116,18 +128,18 @@ def _render_windows(
         yield end, frame.format(rendered)
 
 
-def _frame_of(text: str, start: int) -> str:
+def _frame_of(text: str, goes_on: bool) -> str:
     """A long text is in parts that the browser lays out when they are near. Scripts add
     the rows of a table that goes on in a part to the table before it."""
     if len(text) <= LONG:
         return "{}"
-    goes_on = " goes-on" if _table_at(text, start) else ""
-    return f'<div class="prose prose-part{goes_on}">{{}}</div>'
+    name = "prose prose-part goes-on" if goes_on else "prose prose-part"
+    return f'<div class="{name}">{{}}</div>'
 
 
 def previewable_fences(text: str) -> Iterator[Fence]:
     """The blocks of code that `render_part` marks as artifacts, in their order."""
-    for _, window in _split_windows(text):
+    for _, window, _ in _split_windows(text):
         if is_too_heavy(window):
             continue
         for token in _MARKDOWN.parse(window):
@@ -141,7 +153,8 @@ def _count_artifacts(text: str, until: int) -> int:
     if not until:
         return 0
     windows = _split_windows(text)
-    return sum(_render_cached(w).count(ARTIFACT) for end, w in windows if end <= until)
+    before = (window for end, window, _ in windows if end <= until)
+    return sum(_render_cached(window).count(ARTIFACT) for window in before)
 
 
 def highlight_code(code: str, language: str) -> SafeString:
@@ -168,37 +181,46 @@ def _render_short(text: str) -> SafeString:
     return _render(text)
 
 
-def _split_windows(text: str, start: int = 0) -> Iterator[tuple[int, str]]:
-    """Pieces that render alone as they do within the text, each with its end position.
+def _split_windows(
+    text: str, start: int = 0, longest_table: int = LONGEST_TABLE
+) -> Iterator[tuple[int, str, bool]]:
+    """Pieces that render alone as they do within the text, each with its end position
+    and whether it goes on with the table of the piece before.
 
     A piece begins with a block at the top level. Only a block longer than LONGEST_BLOCK
-    is cut, a code block or a table into several. Reference links do not work across
-    pieces.
+    or `longest_table` is cut, a code block or a table into several. Reference links do
+    not work across pieces.
     """
     longest = PART if len(text) > LONG else WINDOW
     fence = _fence_at(text, start)
-    lines = [f"{fence}\n" if fence else _table_at(text, start)]
+    head = "" if fence else _table_at(text, start)  # of the table that is open
+    lines = [f"{fence}\n" if fence else head]
+    goes_on = bool(head)
     size = cut = 0
     end = start  # of what is in `lines`
     is_after_blank = False
+    before = ""
     for line in _LINES.findall(text, start):
         if is_after_blank and not fence and _TOP_LEVEL.match(line):
             cut = len(lines)
         fence = _fence_after(line, fence)
+        head = "" if fence else _head_after(line, before, head)
+        before = line
         is_after_blank = not line.strip()
         lines.append(line)
         end += len(line)
         size += len(line)
         if size > longest and cut:
             rest_size = sum(map(len, lines[cut:]))
-            yield end - rest_size, "".join(lines[:cut])
-            lines, size, cut = lines[cut:], rest_size, 0
-        elif size > LONGEST_BLOCK:
-            yield end, "".join([*lines, f"\n{fence}"])
-            lines = [f"{fence}\n" if fence else _table_at(text, end)]
+            yield end - rest_size, "".join(lines[:cut]), goes_on
+            lines, size, cut, goes_on = lines[cut:], rest_size, 0, False
+        elif size > (longest_table if head else LONGEST_BLOCK):
+            yield end, "".join([*lines, f"\n{fence}"]), goes_on
+            goes_on = bool(head) and _is_row_at(text, end)
+            lines = [f"{fence}\n" if fence else head if goes_on else ""]
             size = cut = 0
     if size:
-        yield end, "".join(lines)
+        yield end, "".join(lines), goes_on
 
 
 def _fence_at(text: str, end: int) -> str:
@@ -220,19 +242,29 @@ def _fence_after(line: str, fence: str) -> str:
 
 def _table_at(text: str, end: int) -> str:
     """The first two lines of the table that goes on at `end`; "" for none."""
-    row = _LINES.match(text, end)
-    if text[end - 1 : end] != "\n" or row is None or "|" not in row.group():
+    if not _is_row_at(text, end):
         return ""
     head = before = ""
     for line in _LINES.findall(text, text.rfind("\n\n", 0, end) + 1, end):
-        if "|" not in line:
-            head = ""
-        elif (
-            not head and _DELIMITERS.match(line) and _columns(line) == _columns(before)
-        ):
-            head = before + line
+        head = _head_after(line, before, head)
         before = line
     return head
+
+
+def _is_row_at(text: str, position: int) -> bool:
+    """Whether a line begins there that may be a row of a table."""
+    row = _LINES.match(text, position)
+    is_new_line = text[position - 1 : position] == "\n"
+    return is_new_line and row is not None and "|" in row.group()
+
+
+def _head_after(line: str, before: str, head: str) -> str:
+    """The first two lines of the table that `line` is in; "" for none."""
+    if "|" not in line:
+        return ""
+    if head or not _DELIMITERS.match(line) or _columns(line) != _columns(before):
+        return head
+    return before + line
 
 
 def _columns(line: str) -> int:

@@ -23,6 +23,7 @@ from conversations.pages.blocks import MessageBlock
 from conversations.pages.markdown import (
     Part,
     highlight_code,
+    render_beginning,
     render_linked,
     render_part,
 )
@@ -35,6 +36,7 @@ from conversations.turns.tool_display import Piece, pieces, pretty, tree
 from llm.models import LanguageModel
 
 register = template.Library()
+MAX_SHARED = 200_000  # characters of a text that are rendered
 
 DEMO_LABEL = "Demo (no AI)"
 
@@ -82,7 +84,17 @@ def settings_sections() -> list[tuple[str, Any]]:
 @register.filter
 def markdown(text: str) -> SafeString:
     """The text as HTML; beyond the first part of a long text as plain text."""
-    part = render_part(text)
+    return _with_plain_rest(render_part(text), text)
+
+
+@register.filter
+def shared_markdown(text: str) -> SafeString:
+    """The text as HTML on a page without further parts; beyond MAX_SHARED as plain
+    text, because strangers may ask for it again and again."""
+    return _with_plain_rest(render_beginning(text, MAX_SHARED), text)
+
+
+def _with_plain_rest(part: Part, text: str) -> SafeString:
     if part.next_start is None:
         return part.html
     rest = text[part.next_start :]

@@ -13,10 +13,13 @@ from hypothesis import strategies as st
 from conversations.pages.markdown import (
     LONG,
     LONGEST_BLOCK,
+    LONGEST_TABLE,
     PART,
     WINDOW,
+    Part,
     highlight_code,
     render,
+    render_beginning,
     render_part,
 )
 
@@ -230,14 +233,39 @@ def test_a_table_that_is_too_long_goes_on_as_a_table():
     assert all('<div class="prose prose-part goes-on">' in each for each in continued)
 
 
+def test_the_first_rows_of_a_long_table_do_not_wait_for_the_others():
+    rows = [f"| {number} | row-{number} |" for number in range(5_000)]
+    table = "\n".join(["# | Name", "--:|---", *rows])
+    assert len(table) > LONGEST_TABLE
+    part = render_part(table)
+    assert part.next_start is not None
+    assert part.next_start < LONGEST_TABLE + 100
+    assert render(table).count("<table>") == 1  # on paper its columns have one width
+    assert render_beginning(table, 10) == Part(render(table), None)
+    text = f"{'Words. ' * 20}\n\n" * 300
+    beginning = render_beginning(text, 30_000)
+    assert beginning.next_start is not None
+    assert 30_000 <= beginning.next_start < 50_000
+    assert render(text).startswith(beginning.html)
+
+
 @pytest.mark.parametrize("behind", ["", "\n", "\nWords", "Words"])
 def test_a_table_that_ends_where_it_is_cut_is_not_repeated(behind: str):
     head = "a|b\n-|-\n"
     row = "1|2\n"
-    rows = row * ((LONGEST_BLOCK - len(head)) // len(row) + 1)
-    html = render(f"{head}{rows}{behind}")
-    assert html.count("<thead>") == 1
-    assert "goes-on" not in html
+    for length, whole in ((LONGEST_BLOCK, render), (LONGEST_TABLE, parts_of)):
+        rows = row * ((length - len(head)) // len(row) + 1)
+        html = whole(f"{head}{rows}{behind}")
+        assert html.count("<thead>") == 1
+        assert "goes-on" not in html
+
+
+def parts_of(text: str) -> str:
+    html, start = "", 0
+    while start is not None:
+        part = render_part(text, start)
+        html, start = html + part.html, part.next_start
+    return html
 
 
 def test_highlighting_keeps_every_character():

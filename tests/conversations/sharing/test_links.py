@@ -103,6 +103,15 @@ def test_a_link_is_made_on_the_page_and_opens_without_signing_in(
     assert "Hello!" in opened(link)
 
 
+def test_a_long_answer_is_shown_whole_with_its_formats(conversation: Conversation):
+    paragraphs = [f"Part **{number}** of it." for number in range(2_000)]
+    answer = message("assistant", "\n\n".join(paragraphs))
+    a_turn(conversation, Turn.Status.COMPLETED, answer)
+    html = Client().get(address(a_link(conversation))).content.decode()
+    assert html.count("<strong>") == 2_000
+    assert "**" not in html
+
+
 def test_the_database_holds_no_token_in_the_clear(conversation: Conversation):
     a_finished_turn(conversation)
     link = a_link(conversation)
