@@ -16,8 +16,8 @@ from llm.admin.key_import import KeyImportMixin
 from llm.admin.key_rotation import RotationMixin
 from llm.admin.used_by import UsedByAdmin
 from llm.forms.fields import ApiKeyForm
+from llm.http.staff_words import describe_reason
 from llm.models import ApiKey, ModelCall
-from llm.staff_words import describe_reason
 
 NEWEST_CALLS = 1_000  # rows that are read
 

@@ -14,9 +14,9 @@ from django.template.response import TemplateResponse
 from django.utils.translation import gettext_lazy as _
 
 from llm.errors import LLMError
+from llm.http.staff_words import describe_failure
 from llm.models import LanguageModel, Provider
 from llm.providers.demo import PROVIDER as DEMO
-from llm.staff_words import describe_failure
 
 if TYPE_CHECKING:
     from llm.sync.model_list import ModelListComparison

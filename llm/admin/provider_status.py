@@ -20,8 +20,8 @@ from django.utils.html import format_html, format_html_join
 from django.utils.translation import gettext as _
 
 from llm.http.connection_problems import MAX_SENTENCE, describe_connection_problem
+from llm.http.staff_words import describe_code, describe_reason
 from llm.models import ApiKey, LanguageModel, ModelCall, Provider
-from llm.staff_words import describe_code, describe_reason
 
 NEWEST_CALLS = 1_000  # rows that are read
 

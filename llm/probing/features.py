@@ -28,6 +28,7 @@ from llm.errors import (
     QuotaExhausted,
     RateLimited,
 )
+from llm.http.staff_words import describe_error, host_message
 from llm.keys.refusals import may_try_again
 from llm.keys.selection import verdict_of
 from llm.probing.findings import (
@@ -47,7 +48,6 @@ from llm.probing.findings import (
 from llm.probing.image import RED_SQUARE
 from llm.probing.tiny_request import REQUEST_TIME, Reply, ask
 from llm.provider import Route
-from llm.staff_words import describe_error, host_message
 from llm.wire.items import Item, function_call_output, user_message
 
 PROBE_TIME = 300.0  # seconds; what is not tried by then is "not tested"

@@ -26,13 +26,13 @@ from llm.errors import LLMError
 from llm.generation.result import cost_of
 from llm.http import client
 from llm.http.client import ProviderCall
+from llm.http.staff_words import describe_error_and_status
 from llm.models import LanguageModel, ModelCall, PromptTest
 from llm.models.prompt_test import PromptAnswer, PromptTestQuerySet
 from llm.pricing.caller import Caller
 from llm.probing.jobs import route_to_probe
 from llm.probing.tiny_request import Reply, ask, begin_reply
 from llm.provider import Route
-from llm.staff_words import describe_error_and_status
 from llm.wire.deltas import UsageDelta
 from llm.wire.items import output_text, user_message
 

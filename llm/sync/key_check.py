@@ -27,11 +27,11 @@ from llm.errors import (
 )
 from llm.http import client
 from llm.http.connection_problems import SILENT, describe_connection_problem
+from llm.http.staff_words import describe_error, host_message
 from llm.keys.refusals import may_try_again, note_refusal
 from llm.models import ApiKey, LanguageModel, ModelCall, Provider
 from llm.pricing.caller import UNKNOWN_CALLER, Caller
 from llm.provider import Route
-from llm.staff_words import describe_error, host_message
 from llm.wire.deltas import Delta, FinishDelta, StartDelta, UsageDelta
 from llm.wire.items import user_message
 from llm.wire.request import Request

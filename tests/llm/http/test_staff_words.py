@@ -9,8 +9,8 @@ from django.test import Client
 
 from llm import errors
 from llm.admin.provider_status import statuses_of
+from llm.http.staff_words import describe_error, describe_reason
 from llm.models import Provider
-from llm.staff_words import describe_error, describe_reason
 from llm.sync import key_check
 
 PAGE = """<!doctype html><html><head><title>502 Bad Gateway</title>
