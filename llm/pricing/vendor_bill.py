@@ -27,6 +27,10 @@ MEASURES = ("input_tokens", "cached_tokens", "output_tokens", "cost")
 
 Row = Mapping[str, str]
 Figures = dict[str, Decimal]  # by measure
+DELIMITERS = (",", ";", "\t")
+_GROUPED = re.compile(r"-?[1-9]\d{0,2}(?:,\d{3})+(?:\.\d*)?", re.ASCII)
+#: As spreadsheet programs write numbers where the comma separates no columns.
+_DECIMAL_COMMA = re.compile(r"\A(-?\d+),(\d+(?:[eE][+-]?\d+)?)\Z", re.ASCII)
 _DATE_SUFFIX = re.compile(r"-(?:\d{8}|\d{4}-\d{2}-\d{2}|latest)$")
 
 
@@ -60,21 +64,12 @@ def read_bill(data: bytes) -> Bill:
     """Raises BillError."""
     if len(data) > MAX_FILE:
         raise BillError("The file is larger than 20 MB; export fewer days.")
+    text = _decode(data)
+    delimiter, form = _find_format(text)
+    lines = _lines(text, delimiter)
     try:
-        text = data.decode("utf-8-sig")
-    except UnicodeDecodeError as exc:
-        raise BillError("The file is not UTF-8 text.") from exc
-    lines = csv.DictReader(io.StringIO(text, newline=""), restval="", strict=True)
-    try:
-        columns = frozenset(name.strip() for name in lines.fieldnames or ())
-        form = next((each for each in _FORMATS if each.columns <= columns), None)
-        if form is None:
-            raise BillError(
-                "These are not the columns of a usage or cost export of OpenAI or"
-                " Anthropic."
-            )
         bill = Bill(form.vendor, form.measures)
-        for row in _rows(lines):
+        for row in _rows(lines, has_decimal_comma=delimiter != ","):
             _add(bill, form, row, lines.line_num)
     except csv.Error as exc:
         raise BillError(f"Line {lines.line_num}: {exc}.") from exc
@@ -83,19 +78,57 @@ def read_bill(data: bytes) -> Bill:
     return bill
 
 
+def _decode(data: bytes) -> str:
+    """The text, without the line by which Excel names the delimiter."""
+    # Excel saves "Unicode text" in UTF-16.
+    encoding = "utf-16" if data[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig"
+    try:
+        text = data.decode(encoding)
+    except UnicodeDecodeError as exc:
+        raise BillError("The file is not UTF-8 text.") from exc
+    return re.sub(r"\Asep=.\r?\n", "", text)
+
+
+def _find_format(text: str) -> tuple[str, _Format]:
+    """The delimiter and the format whose columns the file has. Vendors write commas;
+    a spreadsheet program may have saved the file with others."""
+    for delimiter in DELIMITERS:
+        try:
+            names = _lines(text, delimiter).fieldnames or ()
+        except csv.Error as exc:
+            raise BillError(f"Line 1: {exc}.") from exc
+        columns = frozenset(name.strip() for name in names)
+        for form in _FORMATS:
+            if form.columns <= columns:
+                return delimiter, form
+    raise BillError(
+        "These are not the columns of a usage or cost export of OpenAI or Anthropic."
+        " Upload the CSV file with the first line that the vendor wrote."
+    )
+
+
+def _lines(text: str, delimiter: str) -> csv.DictReader[str]:
+    return csv.DictReader(
+        io.StringIO(text, newline=""), restval="", strict=True, delimiter=delimiter
+    )
+
+
 def normal_name(model: str) -> str:
     """One name for `claude-sonnet-4-5-20250929` and `Claude Sonnet 4.5`."""
     name = re.sub(r"[\s._]+", "-", model.strip().lower())[:200]
     return _DATE_SUFFIX.sub("", name)
 
 
-def _rows(lines: csv.DictReader[str]) -> Iterator[Row]:
+def _rows(lines: csv.DictReader[str], *, has_decimal_comma: bool) -> Iterator[Row]:
     for number, row in enumerate(lines):
         if number >= MAX_LINES:
             raise BillError(f"The file has more than {MAX_LINES:,} lines.")
         if None in row:
             raise BillError(f"Line {lines.line_num} has too many columns.")
-        yield {name.strip(): value.strip() for name, value in row.items()}
+        values = {name.strip(): value.strip() for name, value in row.items()}
+        if has_decimal_comma:
+            values = {n: _DECIMAL_COMMA.sub(r"\1.\2", v) for n, v in values.items()}
+        yield values
 
 
 def _add(bill: Bill, form: _Format, row: Row, line: int) -> None:
@@ -118,7 +151,9 @@ def _number(row: Row, *names: str) -> Decimal:
     """The sum of these columns; empty ones count as nothing."""
     total = Decimal(0)
     for name in names:
-        text = row.get(name, "").replace(",", "") or "0"
+        text = row.get(name, "") or "0"
+        if _GROUPED.fullmatch(text):
+            text = text.replace(",", "")
         try:
             value = Decimal(text)
         except InvalidOperation:

@@ -3,6 +3,9 @@ columns of exports of OpenAI and Anthropic."""
 
 from __future__ import annotations
 
+import csv
+import io
+import re
 from contextlib import suppress
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -122,6 +125,52 @@ def test_days_are_those_of_utc_as_vendors_count(seer: Any):
     assert upload(seer, OPENAI_USAGE).context["found"].mismatches == []
 
 
+def save_again(content: str, delimiter: str, point: str, encoding: str) -> bytes:
+    """The file as a spreadsheet program saves it in other countries."""
+    rows = list(csv.reader(io.StringIO(content)))
+    for row in rows:
+        row[:] = [
+            each.replace(".", point) if re.fullmatch(r"\d+\.\d+", each) else each
+            for each in row
+        ]
+    text = io.StringIO()
+    csv.writer(text, delimiter=delimiter).writerows(rows)
+    return text.getvalue().encode(encoding)
+
+
+@pytest.mark.parametrize("sample", SAMPLES)
+@pytest.mark.parametrize(
+    ("delimiter", "point", "encoding"),
+    [(";", ",", "utf-8-sig"), ("\t", ",", "utf-16"), ("\t", ".", "utf-8")],
+)
+def test_a_bill_that_a_spreadsheet_program_saved_is_the_same(
+    sample: str, delimiter: str, point: str, encoding: str
+):
+    content, _model = SAMPLES[sample]
+    saved = save_again(content, delimiter, point, encoding)
+    assert read_bill(saved).figures == read_bill(content.encode()).figures
+
+
+def test_excels_line_about_the_delimiter_is_left_out():
+    saved = b"sep=;\r\n" + save_again(OPENAI_COST, ";", ",", "utf-8")
+    assert read_bill(saved).figures == read_bill(OPENAI_COST.encode()).figures
+
+
+def test_a_comma_in_a_number_is_never_taken_for_another_one():
+    def cost(number: str, delimiter: str = ",") -> Decimal:
+        row = delimiter.join(["2026-03-01", "m", f'"{number}"'])
+        text = COSTS.replace(",", delimiter) + row
+        ((_key, figures),) = read_bill(text.encode()).figures.items()
+        return figures["cost"]
+
+    assert cost("1,234,567.5") == Decimal("1234567.5")
+    assert cost("0,0125", ";") == Decimal("0.0125")
+    assert cost("1,5E-05", ";") == Decimal("0.000015")
+    for number, delimiter in (("0,03", ","), ("1.234,5", ";"), ("1,23,4", ",")):
+        with pytest.raises(BillError, match="cost_usd is no number"):
+            cost(number, delimiter)
+
+
 HEADER = ANTHROPIC_COST.partition("\n")[0]
 COSTS = "usage_date_utc,model,cost_usd\n"
 
@@ -131,6 +180,7 @@ COSTS = "usage_date_utc,model,cost_usd\n"
     [
         ("", "Choose a file"),
         ("a,b\n1,2\n", "columns"),
+        ("datum|modell|kosten\n1|2|3\n", "line that the vendor wrote"),
         ("<script>alert(1)</script>", "columns"),
         (b"\xff\xfe\x00", "UTF-8"),
         (HEADER, "no usage"),
