@@ -17,6 +17,7 @@ from django.db.models import Q
 from django.utils import timezone
 
 from conversations.models import Maintenance, ProcessStatus
+from llm.http.staff_words import describe_reason
 from llm.models import ApiKey, ModelCall
 
 PERIOD = timedelta(minutes=5)
@@ -165,7 +166,7 @@ def _keys(now: datetime) -> list[UnavailableKey]:
             rests_for=(row.rest_until - now).total_seconds()
             if row.rest_until
             else None,
-            reason=row.state_reason,
+            reason=describe_reason(row.state_reason),
         )
         for row in rows.order_by("pk")[:MAX_ROWS]
     ]

@@ -25,6 +25,7 @@ from conversations.admin.presets.drafts import (
 from conversations.forms.draft_forms import CaseFormSet, EvaluationSetForm, RunForm
 from conversations.models.preset import Preset
 from conversations.models.staff.evaluation import (
+    NO_JUDGE,
     EvaluationAnswer,
     EvaluationRun,
     EvaluationSet,
@@ -81,7 +82,7 @@ class EvaluationsAdmin(DraftsAdmin):
             data, instance=found, user=request.user, may_override=override
         )
         cases = CaseFormSet(data, instance=found, prefix="cases")
-        if data is not None and form.is_valid() and cases.is_valid():
+        if data is not None and _is_complete(form, cases):
             with transaction.atomic():
                 form.save()
                 cases.save()
@@ -159,6 +160,23 @@ class EvaluationsAdmin(DraftsAdmin):
                 request, _("Stopping; the answer that is made is interrupted.")
             )
         return redirect("admin:conversations_preset_runs_results", pk, number)
+
+
+def _is_complete(form: EvaluationSetForm, cases: Any) -> bool:
+    """Whether all of it is valid and the rubrics have their judge; else `form` or
+    `cases` has the errors."""
+    is_valid = all([form.is_valid(), cases.is_valid()])
+    if is_valid and form.cleaned_data["judge"] is None and _has_rubric(cases):
+        form.add_error("judge", NO_JUDGE)
+        return False
+    return is_valid
+
+
+def _has_rubric(cases: Any) -> bool:
+    rows = (
+        each.cleaned_data for each in cases.forms if each not in cases.deleted_forms
+    )
+    return any(row.get("rubric") for row in rows)
 
 
 def preset_sets(preset: Preset) -> Any:

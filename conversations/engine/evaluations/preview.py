@@ -35,6 +35,7 @@ from conversations.models.staff.evaluation import PreviewChat
 from conversations.models.staff.preset_content import Content
 from llm.concurrency.sync_variant import make_sync
 from llm.errors import LLMError
+from llm.http.staff_words import describe_error_and_status
 from llm.models import ModelCall
 from llm.wire.items import Item, output_text, user_message
 from tools.execute import format_trace
@@ -93,7 +94,7 @@ def _answer(rows: Any, trial: Trial, items: Sequence[Item]) -> None:
     try:
         result = make_sync(_run)(trial, record, partial(_note_progress, rows, record))
     except LLMError as exc:
-        result = TrialResult([], f"{exc.code}: {exc}"[:500])
+        result = TrialResult([], describe_error_and_status(exc)[:500])
     except Exception as exc:
         logger.error("a preview failed: %s", format_trace(exc))
         result = TrialResult([], _FAULT)
@@ -104,7 +105,8 @@ def _answer(rows: Any, trial: Trial, items: Sequence[Item]) -> None:
         return
     kept = [item for item in result.output if item["type"] in _KEPT]
     figures = {"model": trial.route.name, "tokens": record.tokens}
-    figures["cost"] = f"{record.cost:.6f}"
+    cost = record.known_cost
+    figures["cost"] = "" if cost is None else f"{cost:.6f}"
     ended = {"job": "", "question": "", "partial": "", "figures": figures}
     rows.update(items=[*items, *kept], **ended)
 

@@ -82,18 +82,23 @@ class ReplayRecord:
         total = sum((row.cost or Decimal(0) for row in self.rows), Decimal(0))
         return min(total, MOST)
 
+    @property
+    def known_cost(self) -> Decimal | None:
+        """None if a price is unknown, so that the sum is no cost."""
+        completed = ModelCall.Status.COMPLETED
+        if any(each.cost is None and each.status == completed for each in self.rows):
+            return None
+        return self.cost
+
     def add_cost(self, row: Any) -> None:
         """Add the cost of these calls to `row`, a replayed turn or an evaluation's
         answer. The sum is unknown (None) once a part of it is. Call this before
         `row.model_calls` counts the new calls: without earlier ones None means zero."""
-        completed = ModelCall.Status.COMPLETED
-        is_unknown = row.cost is None and row.model_calls > 0
-        if is_unknown or any(
-            each.cost is None and each.status == completed for each in self.rows
-        ):
+        known = self.known_cost
+        if known is None or (row.cost is None and row.model_calls > 0):
             row.cost = None
         else:
-            row.cost = min(MOST, (row.cost or Decimal(0)) + self.cost)
+            row.cost = min(MOST, (row.cost or Decimal(0)) + known)
 
     @property
     def input_tokens(self) -> int:

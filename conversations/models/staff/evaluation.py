@@ -27,6 +27,7 @@ MAX_RUBRIC = 10_000
 MAX_PATTERN = 1_000
 MAX_CASES = 200  # of a run
 PREVIEW_STALE = timedelta(seconds=20)  # silent so long, its process has ended
+NO_JUDGE = _("Choose the model that judges by the rubrics.")
 #: What people see of a preset, which no evaluation tries.
 SHOWN = ("label", "description")
 
@@ -348,7 +349,7 @@ class EvaluationRun(models.Model):
             text = _("A run has at most %(count)s cases.")
             raise ValidationError(text, params={"count": MAX_CASES})
         if evaluation_set.judge is None and any(case["rubric"] for case in cases):
-            raise ValidationError(_("Choose the model that judges by the rubrics."))
+            raise ValidationError(NO_JUDGE)
         run = cls.objects.create(
             evaluation_set=evaluation_set,
             content=content,

@@ -12,6 +12,7 @@ from django.urls import reverse
 from conversations.models import Preset, PresetDraft
 from conversations.models.staff.evaluation import (
     EvaluationAnswer,
+    EvaluationCase,
     EvaluationRun,
     EvaluationSet,
 )
@@ -168,6 +169,22 @@ def case_form(*cases: dict[str, Any], **fields: Any) -> dict[str, Any]:
     for number, case in enumerate(cases):
         data |= {f"cases-{number}-{name}": value for name, value in case.items()}
     return data
+
+
+def test_a_rubric_needs_a_judge_when_it_is_saved(editor, preset):
+    add = page(preset, "evaluations_add")
+    case = {"input": "Hi", "rubric": "It is kind."}
+    answer = editor.post(add, case_form(case))
+    assert "Choose the model that judges by the rubrics." in answer.text
+    assert not EvaluationSet.objects.exists()
+    judge = LanguageModel.objects.get()
+    assert editor.post(add, case_form(case, judge=judge.pk)).status_code == 302
+    edit = page(preset, "evaluations_edit", EvaluationSet.objects.get().pk)
+    saved = {"cases-0-id": EvaluationCase.objects.get().pk, "cases-INITIAL_FORMS": 1}
+    without = case_form(case, **saved)
+    assert "Choose the model" in editor.post(edit, without).text
+    emptied = case_form({**case, "rubric": "", "contains": "hi"}, **saved)
+    assert editor.post(edit, emptied).status_code == 302
 
 
 def test_a_set_is_made_run_read_and_cancelled(editor, preset):

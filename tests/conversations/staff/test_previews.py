@@ -92,6 +92,20 @@ def test_a_preview_talks_with_the_draft_and_enters_no_conversation(editor, prese
     assert not PreviewChat.objects.exists()
 
 
+@pytest.mark.parametrize(
+    ("prices", "cost"),
+    [({}, "cost unknown."), ({"input": 1, "output": 1}, "$0.000010.")],
+)
+def test_an_unknown_price_is_not_shown_as_free(
+    editor, preset, say, prices: dict[str, int], cost: str
+):
+    LanguageModel.objects.update(prices=prices)
+    say(ANSWER)
+    send(editor, preset, "Hi")
+    join_threads()
+    assert f"demo: 10 tokens, {cost}" in shown(editor, preset)
+
+
 def wait_for(is_so: Any) -> None:
     """While a thread makes an answer."""
     while not is_so():
