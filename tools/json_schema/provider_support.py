@@ -94,7 +94,7 @@ def _openai(root: Mapping[str, Any]) -> Problems:
 
 def _openai_strict(root: Mapping[str, Any]) -> Problems:
     yield from _openai(root)
-    for path, schema in _schemas(root, ()):
+    for path, schema in subschemas(root, ()):
         yield from _keywords(path, schema, _STRICT_OPENAI)
         if "$ref" in schema and len(schema) > 1:
             yield path, "no other keyword is allowed beside '$ref'"
@@ -115,7 +115,7 @@ def _anthropic(root: Mapping[str, Any]) -> Problems:
 def _anthropic_strict(root: Mapping[str, Any]) -> Problems:
     yield from _anthropic(root)
     optional = unions = 0
-    for path, schema in _schemas(root, ()):
+    for path, schema in subschemas(root, ()):
         yield from _keywords(path, schema, _STRICT_ANTHROPIC)
         if schema.get("minItems", 0) not in (0, 1):
             yield path, "'minItems' may be 0 or 1"
@@ -132,7 +132,7 @@ def _anthropic_strict(root: Mapping[str, Any]) -> Problems:
 
 
 def _gemini(root: Mapping[str, Any]) -> Problems:
-    for path, schema in _schemas(root, ()):
+    for path, schema in subschemas(root, ()):
         for name in schema.keys() - _GEMINI - _IGNORED_KEYWORDS - {"default"}:
             yield path, f"{name!r} is not known"
         if any(not isinstance(each, str) for each in schema.get("enum", ())):
@@ -142,13 +142,13 @@ def _gemini(root: Mapping[str, Any]) -> Problems:
 
 
 def _xai(root: Mapping[str, Any]) -> Problems:
-    for path, schema in _schemas(root, ()):
+    for path, schema in subschemas(root, ()):
         if schema.get("additionalProperties") is False:
             yield path, "'additionalProperties' may not be false"
 
 
 def _llama(root: Mapping[str, Any]) -> Problems:
-    for path, schema in _schemas(root, ()):
+    for path, schema in subschemas(root, ()):
         if "$ref" in schema:
             yield path, "'$ref' is not followed"
 
@@ -167,7 +167,7 @@ _FAMILIES: tuple[tuple[str, Callable[[Mapping[str, Any]], Problems], str], ...] 
 # Walking a schema
 
 
-def _schemas(
+def subschemas(
     schema: Any, path: tuple[str | int, ...]
 ) -> Iterator[tuple[tuple[str | int, ...], Mapping[str, Any]]]:
     """Yield `schema` and every schema inside it, each with its path."""
@@ -175,13 +175,13 @@ def _schemas(
         return
     yield path, schema
     for name in _INSIDE_ONE:
-        yield from _schemas(schema.get(name), (*path, name))
+        yield from subschemas(schema.get(name), (*path, name))
     for name in _INSIDE_LIST:
         for number, each in enumerate(schema.get(name) or ()):
-            yield from _schemas(each, (*path, name, number))
+            yield from subschemas(each, (*path, name, number))
     for name in _INSIDE_MAP:
         for key, each in (schema.get(name) or {}).items():
-            yield from _schemas(each, (*path, name, key))
+            yield from subschemas(each, (*path, name, key))
 
 
 def _keywords(
@@ -205,9 +205,9 @@ def _is_recursive(root: Mapping[str, Any]) -> bool:
     """True if a chain of references returns to a schema that it started from."""
     points_to = {
         "/".join(map(str, ("#", *path))): {
-            inner["$ref"] for _, inner in _schemas(schema, ()) if "$ref" in inner
+            inner["$ref"] for _, inner in subschemas(schema, ()) if "$ref" in inner
         }
-        for path, schema in _schemas(root, ())
+        for path, schema in subschemas(root, ())
     }
     return any(
         _reaches(ref, ref, points_to) for refs in points_to.values() for ref in refs

@@ -8,14 +8,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 
+from llm.wire.json_pointer import steps_of
 from llm.wire.json_schema.validation import compile_schema
 from tools.json_schema.arguments import Path, mistakes
+from tools.json_schema.provider_support import subschemas
 
 if TYPE_CHECKING:
     import jsonschema_rs
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
+MAX_SHOWN = 100  # characters of a reference
 EMPTY: Mapping[str, Any] = {"type": "object", "properties": {}}
 
 
@@ -55,9 +59,38 @@ def _uncompilable(parameters: Mapping[str, Any]) -> Iterator[tuple[Path, str]]:
     try:
         compile_schema(parameters)
     except ValidationError as exc:
-        yield exc.instance_path, exc.message
+        yield _broken_reference(parameters) or (exc.instance_path, exc.message)
     except (ValueError, RecursionError) as exc:
-        yield (), str(exc)
+        yield _broken_reference(parameters) or ((), str(exc))
+
+
+def _broken_reference(root: Mapping[str, Any]) -> tuple[Path, str] | None:
+    """Path and text of the first `$ref` that leads nowhere."""
+    for path, schema in subschemas(root, ()):
+        ref = schema.get("$ref")
+        if not isinstance(ref, str) or not ref or ref == "#":
+            continue
+        shown = ref if len(ref) <= MAX_SHOWN else f"{ref[:MAX_SHOWN]}…"
+        if not ref.startswith("#"):
+            return (*path, "$ref"), (
+                f"{shown!r} is another document, which is never fetched; copy what is"
+                ' needed into "$defs" and refer to it as "#/$defs/NAME"'
+            )
+        if ref.startswith("#/") and not _has(root, ref):
+            return (*path, "$ref"), f"this schema has nothing at {shown!r}"
+    return None
+
+
+def _has(root: Any, ref: str) -> bool:
+    place = root
+    for step in steps_of(unquote(ref)):
+        if isinstance(place, Mapping) and step in place:
+            place = place[step]
+        elif isinstance(place, list) and step.isdecimal() and int(step) < len(place):
+            place = place[int(step)]
+        else:
+            return False
+    return True
 
 
 @cache

@@ -102,6 +102,16 @@ def state() -> list:
     return [plain, links, keys, sorted(Group.objects.values_list("name", flat=True))]
 
 
+def test_a_problem_repeats_only_the_beginning_of_a_long_name():
+    name, field = "p" * 100_000, "f" * 100_000
+    with pytest.raises(ConfigError) as caught:
+        load({"providers": [{"name": name, field: 1}]}, {})
+    [problem] = caught.value.problems
+    assert problem.startswith("providers[ppp")
+    assert "known: name, kind" in problem
+    assert len(str(caught.value)) < 1_000
+
+
 # The laws
 
 

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from urllib.parse import quote
+
 import pytest
 
 from tools.json_schema.schema_mistakes import EMPTY, schema_mistakes
@@ -17,8 +19,11 @@ from tools.registry import python_tools
         ({"properties": {"a": {"pattern": "("}}}, "properties a pattern", "regex"),
         ({"properties": []}, "properties", "is not of type"),
         ({"required": "a"}, "required", "is not of type"),
-        ({"$ref": "#/$defs/x"}, (), "does not exist"),
-        ({"$ref": "https://x.test/y"}, (), "schemas are never fetched"),
+        ({"$ref": "#/$defs/x"}, "$ref", "this schema has nothing at '#/$defs/x'"),
+        ({"properties": {"a": {"$ref": "b.json"}}}, "properties a $ref", '"$defs"'),
+        ({"$ref": "https://x.test/y"}, "$ref", "document, which is never fetched"),
+        ({"$ref": f"#/{'x' * 500}"}, "$ref", f"'#/{'x' * 98}…'"),
+        ({"$ref": "#nowhere"}, (), "Anchor 'nowhere' does not exist"),
         ({"$schema": "http://json-schema.org/draft-04/schema#"}, "$schema", "leave it"),
     ],
 )
@@ -46,3 +51,12 @@ def test_all_our_own_tools_are_right():
 def test_a_schema_may_refer_to_itself():
     tree = {"type": "object", "properties": {"child": {"$ref": "#"}}}
     assert not list(schema_mistakes(tree))
+
+
+@pytest.mark.parametrize("name", ["a/b", "a~b", "é", "a b", "0"])
+def test_references_that_lead_somewhere_are_no_mistake(name: str):
+    steps = quote(name.replace("~", "~0").replace("/", "~1"), safe="~")
+    ref = {"properties": {"x": {"$ref": f"#/$defs/{steps}"}, "y": {"$ref": "gone"}}}
+    schema = {"type": "object", "$defs": {name: {"type": "string"}}, **ref}
+    [(path, _text)] = schema_mistakes(schema)
+    assert path == ("properties", "y", "$ref")
