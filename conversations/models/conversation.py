@@ -422,10 +422,11 @@ class Conversation(models.Model):
     @transaction.atomic
     def restore(self) -> None:
         """Show a deleted conversation to its owner again. What ran was stopped. One
-        that was imported again meanwhile is a conversation of its own from then on."""
+        that was imported again meanwhile is a conversation of its own from then on,
+        whose words others may have written all the same."""
         same = Conversation.objects.filter(owner=self.owner_id, deleted_at=None)
         if self.import_key and same.filter(import_key=self.import_key).exists():
-            self.import_key = None
+            self.import_key = f"restored:{self.pk}"
         self.deleted_at = None
         self.save(update_fields=["deleted_at", "import_key"])
 

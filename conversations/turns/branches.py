@@ -221,6 +221,9 @@ def _copy_conversation(source: Conversation) -> Conversation:
         is_temporary=source.is_temporary,
         session=source.session,
     )
+    if source.import_key:  # whose words others may have written
+        copy.import_key = f"fork:{copy.pk}"
+        copy.save(update_fields=["import_key"])
     copy.tags.set(source.tags.all())
     return copy
 

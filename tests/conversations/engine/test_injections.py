@@ -14,12 +14,14 @@ from typing import Any
 
 import pytest
 from asgiref.sync import sync_to_async
+from django.contrib.auth.models import User
 from django.core.files.base import ContentFile
 from django.utils import timezone
 
 from conversations import engine
 from conversations.models import Attachment, Conversation, Question, Turn
 from conversations.models.participant import Role
+from conversations.turns import branches
 from conversations.turns.attachments import parts_for
 from llm.http import client
 from llm.wire.deltas import Delta, FinishDelta, TextDelta, ToolCallDelta
@@ -302,6 +304,33 @@ async def test_words_of_an_imported_chat_do_not_act(
     await Conversation.objects.filter(pk=conversation.pk).aupdate(import_key="file:1")
     await conversation.arefresh_from_db()
     await run(conversation, user_message("And now?"))
+    assert (await open_question()).tool_call.name == "send_money"
+    assert world.effects == []
+
+
+@pytest.mark.parametrize("way", ["fork", "restore"])
+async def test_words_of_an_imported_chat_do_not_act_in_a_copy(
+    way, conversation, model, offer, running
+):
+    world = World("page", "", POLICIES[1])
+    offer(world)
+    model.is_asleep = True
+    turn = await run(conversation, user_message(injected("send_money", "{call}")))
+    model.is_asleep = False
+    rows = Conversation.objects.filter(pk=conversation.pk)
+    if way == "fork":
+        await rows.aupdate(import_key="file:1")
+        turn = await Turn.objects.select_related("conversation").aget(pk=turn.pk)
+        copy = (await sync_to_async(branches.fork)(turn)).conversation
+    else:  # it was imported again meanwhile
+        await rows.aupdate(import_key="file:1", deleted_at=timezone.now())
+        owner = await User.objects.aget(pk=conversation.owner_id)
+        await Conversation.objects.acreate(owner=owner, import_key="file:1")
+        copy = await Conversation.objects.select_related("owner").aget(
+            pk=conversation.pk
+        )
+        await sync_to_async(copy.restore)()
+    await run(copy, user_message("And now?"))
     assert (await open_question()).tool_call.name == "send_money"
     assert world.effects == []
 
