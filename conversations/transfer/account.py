@@ -8,10 +8,12 @@ from __future__ import annotations
 from typing import Any
 
 import orjson
+from django.db.models import QuerySet
 
 from conversations.models import (
     AnnouncementDismissal,
     Folder,
+    FolderFile,
     Memory,
     Rating,
     SavedPrompt,
@@ -20,6 +22,7 @@ from conversations.models import (
     WebhookEndpoint,
 )
 from conversations.models.user_settings import UserSettings
+from conversations.transfer.export import path_of
 
 FORMAT = "parley.account.v1"
 _SETTINGS = (
@@ -55,8 +58,14 @@ def write_account(user: Any) -> bytes:
                 for row in SavedPrompt.objects.filter(owner=user)
             ],
             "folders": [
-                _columns(row, "name", "instructions", "created_at")
-                for row in Folder.objects.filter(owner=user)
+                {
+                    **_columns(row, "name", "instructions", "created_at"),
+                    "files": [
+                        {"path": path_of(file), **_columns(file, "name", "created_at")}
+                        for file in row.files.all()
+                    ],
+                }
+                for row in Folder.objects.filter(owner=user).prefetch_related("files")
             ],
             "webhooks": [
                 _columns(row, "name", "url", "events", "is_enabled", "created_at")
@@ -97,6 +106,10 @@ def write_account(user: Any) -> bytes:
         },
         option=orjson.OPT_INDENT_2,
     )
+
+
+def folder_files(user: Any) -> QuerySet[FolderFile]:
+    return FolderFile.objects.filter(folder__owner=user)
 
 
 def _columns(row: Any, *names: str) -> dict[str, Any]:

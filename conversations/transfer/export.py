@@ -10,7 +10,7 @@ import io
 import re
 import zipfile
 from base64 import b64encode
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -21,18 +21,21 @@ from conversations.models import (
     Attachment,
     Conversation,
     ConversationQuerySet,
+    FolderFile,
     Item,
     ToolCall,
     Turn,
 )
 from conversations.transfer.parley_format import (
     EXPORTED_UNFINISHED,
+    FOLDER_FILES,
     FORMAT,
     dump,
     find_files,
     rename_files,
     write_time,
 )
+from conversations.turns.file_kinds import clean_name
 from conversations.turns.file_storage import FilesUnavailable
 from llm.wire.items import text_of
 
@@ -82,15 +85,24 @@ def write_markdown(row: Conversation) -> Iterator[bytes]:
 
 
 def write_zip(
-    rows: ConversationQuerySet, form: str, account: bytes | None = None
+    rows: ConversationQuerySet,
+    form: str,
+    account: bytes | None = None,
+    files: Iterable[FolderFile] = (),
 ) -> Iterator[bytes]:
-    """A ZIP archive with a file for each conversation, and one of the account."""
+    """A ZIP archive with a file for each conversation, one of the account, and the
+    files of its folders. Raises FilesUnavailable."""
     pks = list(rows.order_by("created_at", "pk").values_list("pk", flat=True))
     stream = _Stream()
     with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive:
         if account is not None:
             archive.writestr(ACCOUNT_FILE, account)
             yield from stream.take()
+        for kept in files:
+            with archive.open(path_of(kept), "w", force_zip64=True) as file:
+                for piece in _content_of(kept):
+                    file.write(piece)
+                    yield from stream.take()
         for pk in pks:
             row = load(Conversation.objects.filter(pk=pk))
             if row is None:  # erased meanwhile
@@ -104,6 +116,25 @@ def write_zip(
                     yield from stream.take()
             yield from stream.take()
     yield from stream.take()
+
+
+def path_of(file: FolderFile) -> str:
+    """Its name in an archive."""
+    return f"{FOLDER_FILES}{file.pk}/{clean_name(file.name, file.content_type)}"
+
+
+def _content_of(row: FolderFile) -> Iterator[bytes]:
+    """Empty if the stored file no longer exists. Raises FilesUnavailable."""
+    if not row.file:
+        yield row.text.encode(errors="replace")
+        return
+    try:
+        content = row.file.open("rb")
+    except FileNotFoundError:
+        return
+    with content:
+        while piece := content.read(PIECE):
+            yield piece
 
 
 def write(row: Conversation, form: str) -> Iterator[bytes]:

@@ -51,6 +51,7 @@ from conversations.transfer.imported_rows import (
 )
 from conversations.transfer.json_stream import NotReadable, Value, read_values
 from conversations.transfer.left_out import describe
+from conversations.transfer.parley_format import FOLDER_FILES
 from conversations.transfer.source import Unreadable
 from conversations.transfer.sources import chatgpt, claude, librechat, open_webui
 from conversations.turns.attachments import discard, store
@@ -451,6 +452,8 @@ def _too_large_unpacked() -> NotReadable:
 
 def _is_wanted(entry: zipfile.ZipInfo) -> bool:
     base = entry.filename.rpartition("/")[2].lower()
+    if entry.filename.startswith(FOLDER_FILES):
+        return False
     return base.endswith(".json") and base not in _OTHER_FILES
 
 

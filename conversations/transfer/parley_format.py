@@ -22,6 +22,7 @@ import json
 from datetime import UTC, datetime
 from typing import Any
 
+FOLDER_FILES = "folder-files/"  # where an archive has the files of folders
 FORMAT = "parley.conversation.v1"
 EXPORTED_UNFINISHED = "exported_unfinished"  # reason of a turn that still ran
 

@@ -26,7 +26,7 @@ from conversations.input.checks import InputError
 from conversations.models import Conversation, ConversationImport
 from conversations.requests.errors import InvalidInput
 from conversations.transfer import imports as importing
-from conversations.transfer.account import write_account
+from conversations.transfer.account import folder_files, write_account
 from conversations.transfer.export import (
     CONTENT_TYPES,
     file_name,
@@ -115,7 +115,7 @@ class ExportAllView(ApiView):
         """All conversations of the user in one ZIP archive.
 
         Its `account.json` has the memories, prompts, folders, ratings, links and
-        settings.
+        settings; `folder-files/` has the files of the folders.
         """
         if token_of(request) is None:
             check_proof(request)
@@ -125,7 +125,9 @@ class ExportAllView(ApiView):
         record_event("data.export", subject=request.user, details=details)
         return download(
             request,
-            write_zip(rows, form, write_account(request.user)),
+            write_zip(
+                rows, form, write_account(request.user), folder_files(request.user)
+            ),
             "application/zip",
             "parley-conversations.zip",
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from django import forms
@@ -22,9 +23,10 @@ from conversations.models import (
     Conversation,
     ConversationImport,
     ConversationQuerySet,
+    FolderFile,
 )
 from conversations.transfer import imports as importing
-from conversations.transfer.account import write_account
+from conversations.transfer.account import folder_files, write_account
 from conversations.transfer.export import (
     CONTENT_TYPES,
     file_name,
@@ -71,7 +73,9 @@ def export_all(request: HttpRequest) -> HttpResponseBase:
         query = urlencode({"format": file_format})
         return redirect(f"{reverse('export-begins')}?{query}")
     rows = Conversation.objects.of(request.user).kept()
-    return export_of(request, rows, file_format, write_account(request.user))
+    user = request.user
+    files = folder_files(user)
+    return export_of(request, rows, file_format, write_account(user), files)
 
 
 @login_required
@@ -99,11 +103,12 @@ def export_of(
     rows: ConversationQuerySet,
     form: str,
     account: bytes | None = None,
+    files: Iterable[FolderFile] = (),
 ) -> HttpResponseBase:
     """An archive of the conversations, and of what the account has besides."""
     details = {"format": form, "conversations": rows.count()}
     record_event("data.export", subject=request.user, details=details)
-    pieces = write_zip(rows, form, account)
+    pieces = write_zip(rows, form, account, files)
     return download(request, pieces, "application/zip", "parley-conversations.zip")
 
 

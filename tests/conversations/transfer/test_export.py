@@ -260,6 +260,17 @@ def test_all_conversations_are_one_archive_that_can_be_imported(
     assert bytes_of(copy) == bytes_of(rich)
 
 
+def add_files(folder: Folder, name: str) -> None:
+    words = f"By {name}"
+    folder.files.create(name="../notes.json", text=words, size=6)
+    folder.files.create(
+        name="a.png",
+        content_type="image/png",
+        file=ContentFile(words, "a.png"),
+        size=6,
+    )
+
+
 @pytest.mark.parametrize("way", ["page", "REST"])
 def test_the_archive_has_what_the_account_has_besides(
     web: Client, ada: Any, rich: Conversation, way: str
@@ -269,9 +280,10 @@ def test_the_archive_has_what_the_account_has_besides(
         text = f"Lives with {user.username}"
         Memory.objects.remember(user.pk, text)
         SavedPrompt.objects.create(owner=user, name="polite", text=text)
-        Folder.objects.create(owner=user, name=f"Folder of {user.username}")
+        folder = Folder.objects.create(owner=user, name=f"Folder of {user.username}")
         UserSettings.objects.change(user.pk, custom_instructions=text)
         Rating.objects.create(user=user, turn=chat, value="good", comment=text)
+        add_files(folder, user.username)
     AccessToken.issue(ada, "phone", scopes=["chat"])
     if way == "page":
         data = content(web.get(reverse("export-all")))
@@ -279,6 +291,14 @@ def test_the_archive_has_what_the_account_has_besides(
         data = content(program(ada).get(reverse("api:export-all")))
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
         account = json.loads(archive.read("account.json"))
+        [files] = [row["files"] for row in account["folders"] if row["files"]]
+        contents = {row["name"]: archive.read(row["path"]) for row in files}
+        paths = [name for name in archive.namelist() if "folder-files/" in name]
+    assert contents == {"../notes.json": b"By ada", "a.png": b"By ada"}
+    assert len(paths) == 2
+    assert not any(".." in path for path in paths)
+    copied = imported(a_user("zoe"), data, "all.zip")
+    assert (copied.imported, copied.skipped) == (1, 0)
     assert account["format"] == "parley.account.v1"
     assert account["user"]["username"] == "ada"
     assert account["settings"]["custom_instructions"] == "Lives with ada"
