@@ -103,7 +103,7 @@ def _shares(spans: Sequence[tuple[str, float, float]], whole: float) -> list[Sha
         running = {kind for kind, first, last in spans if first <= begin < last}
         kind = next((each for each in _KINDS if each in running), "rest")
         totals[kind] += end - begin
-    labels = {**_KINDS, "rest": _("Parley itself, and gaps")}
+    labels = {**_KINDS, "rest": _("Parley itself, and waits between attempts")}
     shares, left = [], 0.0
     for kind in ("queue", "model", "tool", "person", "rest"):
         percent = _percent(totals[kind], whole)

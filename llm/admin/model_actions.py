@@ -23,7 +23,7 @@ from llm.admin.bulk_actions import (
     switch_enabled,
 )
 from llm.forms.fields import OneFullNameField
-from llm.models import LanguageModel
+from llm.models import LanguageModel, ModelPool
 
 MAX_ALIASES = 50  # models on the page, each with a field
 
@@ -49,9 +49,16 @@ class AliasForm(forms.Form):
         counts = Counter(value for value in found.values() if value)
         own = [model.pk for model in self.models]
         others = LanguageModel.objects.exclude(pk__in=own).filter(alias__in=counts)
-        taken = set(others.values_list("alias", flat=True))
+        taken = {row.alias: row for row in others.select_related("provider")}
+        pools = ModelPool.objects.filter(name__in=counts)
+        of_pools = {*pools.values_list("name", flat=True)}
         for name, value in list(found.items()):
-            if value and (counts[value] > 1 or value in taken):
+            if value in of_pools:
+                self.add_error(name, _("A model pool has this name."))
+            elif value in taken:
+                text = _("%(model)s has this alias.")
+                self.add_error(name, text % {"model": taken[value].full_name})
+            elif value and counts[value] > 1:
                 self.add_error(name, _("Another model has this alias."))
         return found
 

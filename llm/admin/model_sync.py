@@ -11,6 +11,8 @@ from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.template.response import TemplateResponse
+from django.urls import reverse
+from django.utils.html import format_html
 from django.utils.translation import gettext_lazy as _
 
 from llm.errors import LLMError
@@ -102,8 +104,14 @@ class ModelSyncMixin(admin.ModelAdmin):
         }
         text = _("%(added)d added, %(changed)d changed, %(off)d switched off.") % counts
         self.log_change(request, provider, f"Synced models: {text}")
-        self.message_user(request, text, messages.SUCCESS)
+        self.message_user(request, self._with_link(provider, text), messages.SUCCESS)
         return done.added
+
+    def _with_link(self, provider: Provider, text: str) -> str:
+        """`text` with a link to the provider's models."""
+        page = reverse(f"{self.admin_site.name}:llm_languagemodel_changelist")
+        link = f"{page}?provider__id__exact={provider.pk}"
+        return format_html('{} <a href="{}">{}</a>', text, link, _("Show the models"))
 
     def replace_demo_as_default(self, request: HttpRequest, provider: Provider) -> None:
         """The first model that is no demo becomes the default of new chats."""

@@ -13,7 +13,7 @@ from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
 
-from llm.models import ApiKey, LanguageModel, Provider
+from llm.models import ApiKey, LanguageModel, ModelPool, Provider
 
 pytestmark = pytest.mark.django_db
 
@@ -145,14 +145,26 @@ def test_aliases_are_set_exchanged_and_removed(admin_client, provider):
     assert list(found) == ["small", "fast", None]
 
 
-@pytest.mark.parametrize("alias", ["two words", "taken", "same"])
-def test_an_alias_that_cannot_be_is_refused_at_its_field(admin_client, provider, alias):
+@pytest.mark.parametrize(
+    ("alias", "problem"),
+    [
+        ("two words", "cannot contain spaces"),
+        ("taken", "/{three} has this alias."),
+        ("same", "Another model has this alias."),
+        ("pool", "A model pool has this name."),
+    ],
+)
+def test_an_alias_that_cannot_be_is_refused_at_its_field(
+    admin_client, provider, alias: str, problem: str
+):
     one, two, three = provider.models.order_by("name")
     three.alias = "taken"
     three.save()
+    ModelPool.objects.create(name="pool")
     fields = {f"alias_{one.pk}": alias, f"alias_{two.pk}": "same"}
     page = act(admin_client, "set_aliases", [one, two], confirmed="y", **fields)
     assert 'class="errorlist"' in page.content.decode()
+    assert problem.format(three=three.name) in page.content.decode()
     assert not provider.models.exclude(pk=three.pk).exclude(alias=None).exists()
 
 

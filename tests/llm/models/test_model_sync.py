@@ -275,7 +275,9 @@ def sync(client: Client, provider: Provider, **chosen: Any):
 
 
 def shown_messages(response) -> list[str]:
-    return [str(message) for message in response.context["messages"]]
+    """Without their links."""
+    texts = [str(message) for message in response.context["messages"]]
+    return [text.partition(" <a ")[0] for text in texts]
 
 
 def test_the_staff_see_what_there_is_and_choose(admin_client, provider, listed):
@@ -290,6 +292,8 @@ def test_the_staff_see_what_there_is_and_choose(admin_client, provider, listed):
     assert LanguageModel.objects.count() == 2
     response = sync(admin_client, provider, new="qwen/qwen4", _apply="1")
     assert shown_messages(response) == ["1 added, 0 changed, 0 switched off."]
+    link = f"/admin/llm/languagemodel/?provider__id__exact={provider.pk}"
+    assert f'<a href="{link}">Show the models</a>' in response.text
     assert not LanguageModel.objects.get(name="qwen/qwen4").enabled
     assert "1 added" in LogEntry.objects.get().get_change_message()
     response = sync(admin_client, provider, _apply_all="1")
