@@ -396,15 +396,19 @@ def _split_deltas(deltas: list[Delta]) -> Iterator[list[Delta]]:
         yield deltas[start : start + MAX_DELTAS]
 
 
+def web_page_error() -> BadResponse:
+    return BadResponse(
+        "The provider's address returned a web page instead of an API response; ask"
+        " the staff to correct it."
+    )
+
+
 def _decode_whole(endpoint: Endpoint, body: bytes) -> list[Delta]:
     _check_size(body)
     if _EVENT_STREAM_START.match(body):
         return _decode_stream(endpoint, body)
     if body.lstrip()[:1] == b"<":
-        raise BadResponse(
-            "The provider's address returned a web page instead of an API response;"
-            " ask the staff to correct it."
-        )
+        raise web_page_error()
     return decode_body(endpoint.codec.decode, body)
 
 

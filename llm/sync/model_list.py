@@ -205,10 +205,13 @@ async def _pages(endpoint: Endpoint) -> list[ModelInfo]:
 
 async def _page(endpoint: Endpoint, path: str) -> bytes:
     try:
-        return await client.get(endpoint, path)
+        body = await client.get(endpoint, path)
     except ModelNotAvailable as exc:  # usually this is a 404
         url = url_of_path(endpoint, endpoint.provider.models_path)
         raise BadRequest(f"There is no list of models at {url}.") from exc
+    if body.lstrip()[:1] == b"<":
+        raise client.web_page_error()
+    return body
 
 
 # Rows

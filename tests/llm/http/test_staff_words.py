@@ -105,6 +105,15 @@ def test_staff_are_never_referred_to_the_staff(
     assert "planted" not in shown
 
 
+def test_a_web_page_in_place_of_the_list_of_models_is_named(admin_client: Client, db):
+    with Host(200, PAGE) as host:
+        row = a_provider(host)
+        row.models.all().delete()
+        shown = html.unescape(pages(admin_client, row))
+    assert "A web page came instead of an API's answer: correct the base URL" in shown
+    assert "not JSON" not in shown
+
+
 def test_a_private_address_names_what_to_tick(admin_client: Client, db):
     row = Provider.objects.create(
         name="Near", kind="openai_compatible", base_url="http://127.0.0.1:9/v1"

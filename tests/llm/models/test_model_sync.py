@@ -172,7 +172,7 @@ def test_geminis_names_are_ours_with_a_word_before_them():
             BadRequest,
             f"There is no list of models at {MODELS}.",
         ),
-        (httpx.Response(200, text="<html>"), BadResponse, "sent an invalid response"),
+        (httpx.Response(200, text="<html>"), BadResponse, "returned a web page"),
         (httpx.ReadTimeout("late"), ProviderTimeout, "did not answer"),
     ],
 )
