@@ -140,6 +140,13 @@ def submit(
     _engine.loop.call_soon_threadsafe(_engine.submit, turn_id, conversation_id, opened)
 
 
+def note_new(turn_id: str) -> None:
+    """For the engine's own loop: the turn was opened just now, so its first subscriber
+    need not read whether it is over."""
+    if _engine is not None:
+        _engine.note_new(turn_id)
+
+
 async def open(open_turn: Callable[[], OpenedTurn], owner: int | None = None) -> Turn:
     """Call `open_turn` in a thread and submit the turn that it returns.
 

@@ -137,6 +137,9 @@ class Engine:
         else:
             self.dispatcher.put(turn_id, opened)
 
+    def note_new(self, turn_id: str) -> None:
+        """The turn was opened just now. Here it is among the active turns."""
+
     def put(self, turn_id: str, opened: OpenedTurn | None = None) -> None:
         """Run the turn as soon as there is room. A second call does nothing."""
         self.dispatcher.put(turn_id, opened)

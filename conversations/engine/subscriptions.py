@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import suppress
 from weakref import WeakValueDictionary
@@ -29,6 +30,9 @@ from tools.execute import format_trace
 
 logger = logging.getLogger(__name__)
 
+MAX_NEW = 1_000  # turns that wait for their first subscriber
+NEW_FOR = 5.0  # seconds
+
 
 class Subscriptions:
     """`active_turns` are those that a run of this process will publish. `put` runs a
@@ -47,10 +51,20 @@ class Subscriptions:
         self._database = database
         self._active_turns = active_turns
         self._put = put
+        #: Turns that were opened just now, with the time by the loop's clock, in order.
+        self._new: dict[str, float] = {}
         #: Finished turns whose events are being read from rows.
         self._finished_turns: WeakValueDictionary[str, FinishedTurn] = (
             WeakValueDictionary()
         )
+
+    def note_new(self, turn_id: str) -> None:
+        """The turn was opened just now, and a run elsewhere will publish it: its first
+        subscriber here need not read its status. A poll finds it should the events be
+        lost."""
+        self._new[turn_id] = self._tasks.loop.time()
+        if len(self._new) > MAX_NEW:
+            del self._new[next(iter(self._new))]
 
     async def subscribe(
         self, turn_id: str, after: Position | None, sink: DirectSink | None = None
@@ -97,8 +111,10 @@ class Subscriptions:
 
     async def _fill(self, log: TurnLog, turn_id: str) -> FinishedTurn | None:
         """The turn if it is finished; else None, once the log may have entries."""
-        if turn_id in self._active_turns and not log.is_over:
-            await self._wait_for_change(log)  # a run here will publish it
+        opened_at = self._new.pop(turn_id, -math.inf)
+        is_new = self._tasks.loop.time() - opened_at < NEW_FOR
+        if (is_new or turn_id in self._active_turns) and not log.is_over:
+            await self._wait_for_change(log)  # a run will publish it
             return None
         found = await self._load(turn_id)
         if isinstance(found, FinishedTurn):

@@ -91,6 +91,7 @@ async def open_turn(
             opening.add_done_callback(lambda done: _stop_opened(done, resources))
         raise
     engine.submit(turn.id, turn.conversation_id)
+    engine.note_new(turn.id)
     return turn
 
 
