@@ -7,6 +7,7 @@ its epoch raises `StaleEpoch`: another run has claimed the turn.
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -20,7 +21,7 @@ from django.db.models import F
 from django.utils import timezone
 
 from conversations import turn_queue
-from conversations.access.webhooks import outbox
+from conversations.access.webhooks import interest, outbox
 from conversations.engine import background_store as background
 from conversations.engine import message_bounds
 from conversations.engine.claim_store import (
@@ -45,6 +46,7 @@ from conversations.turns.attachments import discard, store_texts
 from conversations.turns.file_storage import are_local
 from llm.db.compiled_inserts import CompiledInsert, Statement
 from llm.db.durable_commit import sync_on_commit
+from llm.db.outages import UNREACHABLE
 from llm.db.statements import allow_long_idle
 from llm.http.client import ProviderCall
 from llm.models import ModelCall
@@ -55,6 +57,8 @@ from llm.telemetry.call_metrics import count_call
 from llm.wire.items import Item as ItemPayload
 from llm.wire.items import ProviderData, is_compaction
 from tools.execute import CallOutcome
+
+logger = logging.getLogger(__name__)
 
 SLOW_WRITE = 1.0  # seconds; a write that takes longer renews the lease
 #: Items that are written by the statement that changes their turn. More would make
@@ -167,11 +171,35 @@ def finish(claim: Claim, ending: Ending) -> list[str]:
     if ending.status == Turn.Status.COMPLETED and ending.progress.ended_output is None:
         raise NotEnded("its last provider call is not on record as ended")
     write = prepare_write(claim, ending.progress)
-    with write.transaction():
-        return _finish(claim, ending, write)
+    if not _is_one_statement(ending, write):
+        with write.transaction():
+            _finish(claim, ending, write)
+            return _begin_next(claim.conversation_id)
+    # It needs no transaction, which would be two more round trips.
+    _finish(claim, ending, write)
+    try:
+        return _begin_next(claim.conversation_id)
+    except UNREACHABLE as exc:
+        logger.warning(
+            "what follows turn %s is left to the sweep: %s",
+            claim.turn_id,
+            type(exc).__name__,
+        )
+        return []
 
 
-def _finish(claim: Claim, ending: Ending, write: PreparedWrite) -> list[str]:
+def _is_one_statement(ending: Ending, write: PreparedWrite) -> bool:
+    """Whether the end of the turn is one statement."""
+    details = ending.response["incomplete_details"] or {}
+    return (
+        write.is_one_statement
+        and not ending.called
+        and details.get("reason") != Turn.HaltedBy.MAX_COST
+        and not interest.is_any()
+    )
+
+
+def _finish(claim: Claim, ending: Ending, write: PreparedWrite) -> None:
     response = ending.response
     details = response["incomplete_details"] or {}
     write.change_turn(
@@ -199,13 +227,18 @@ def _finish(claim: Claim, ending: Ending, write: PreparedWrite) -> list[str]:
         _cancel_open_calls(claim, ending.abandoned)
     if details.get("reason") == Turn.HaltedBy.MAX_COST:
         message_bounds.halt_for_cost(claim.turn_id)
-    next_turns, has_waking_results = find_next_turns(claim.conversation_id)
+
+
+def _begin_next(conversation_id: str) -> list[str]:
+    """Queue what follows the turn that has just ended."""
+    next_turns, has_waking_results = find_next_turns(conversation_id)
     for waiting in next_turns:
         turn_queue.enqueue(waiting)
     if not has_waking_results:
         return next_turns
-    # Turns of other branches may end at this moment too: none waits for another.
-    opened = background.open_turn_for_results(claim.conversation_id, is_ending=True)
+    with transaction.atomic():
+        # Turns of other branches may end at this moment too: none waits for another.
+        opened = background.open_turn_for_results(conversation_id, is_ending=True)
     return [*next_turns, opened] if opened else next_turns
 
 
@@ -257,6 +290,14 @@ class PreparedWrite:
     texts: Sequence[Attachment] = ()
     dependent: Sequence[Statement] = ()  # the statements of items and calls, if few
     write_items: Callable[[], None] | None = None  # if many
+
+    @property
+    def is_one_statement(self) -> bool:
+        """Whether `change_turn` executes one statement."""
+        new = self.progress
+        more = (new.absorbed, new.executing, new.outcomes, new.delivered, self.texts)
+        is_compacted = any(is_compaction(payload) for payload, _, _ in new.items)
+        return bool(self.dependent) and not (any(more) or is_compacted)
 
     @contextmanager
     def transaction(self) -> Iterator[None]:

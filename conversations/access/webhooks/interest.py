@@ -43,6 +43,10 @@ def wants_mails() -> bool:
     return bool(_interest.mails)
 
 
+def is_any() -> bool:
+    return wants_webhooks() or wants_mails()
+
+
 def _forget() -> None:
     _interest.webhooks = _interest.mails = None
 

@@ -49,9 +49,9 @@ def note_end(
     incomplete_reason: str = "",
 ) -> None:
     """The turn has ended."""
-    wants_webhooks, wants_mails = interest.wants_webhooks(), interest.wants_mails()
-    if not (wants_webhooks or wants_mails):
+    if not interest.is_any():
         return
+    wants_webhooks, wants_mails = interest.wants_webhooks(), interest.wants_mails()
     now, facts = timezone.now(), _find_facts(turn_id)
     if wants_webhooks:
         data = {

@@ -197,26 +197,32 @@ def test_a_long_write_gets_a_longer_transaction_timeout(length: int, limit: str)
         called=False,
         progress=progress,
     )
+
+    def finish(claim: Claim) -> None:
+        turn_store.finish(claim, ending)
+
     for write in (
+        finish,
         lambda claim: turn_store.advance(claim, progress),
         lambda claim: question_store.suspend(claim, progress, []),
-        lambda claim: turn_store.finish(claim, ending),
         lambda claim: turn_store.release(claim, [long], []),
     ):
         claim = running()
         with limits_of_writes() as limits:
             write(claim)
-        assert set(limits) == {limit}
+        assert set(limits) <= {limit}
+        assert limits or write is finish, "which is one statement"
         assert limit_now() == "5s"
 
 
 @contextmanager
 def limits_of_writes():
-    """How long the transaction may stand still, at each statement that writes."""
+    """How long the transaction may stand still, at each statement in it that writes."""
     limits = []
 
     def look(execute, sql, params, many, context):
-        if sql.startswith(("UPDATE", "INSERT", "WITH changed")):
+        is_write = sql.startswith(("UPDATE", "INSERT", "WITH changed"))
+        if is_write and connection.in_atomic_block:
             limits.append(limit_now())
         return execute(sql, params, many, context)
 
