@@ -14,24 +14,44 @@ from typing import Any
 
 from django.conf import settings
 from django.db import connection
-from django.db.models import QuerySet
-from django.db.models.functions import Now
+from django.db.models import Exists, OuterRef, QuerySet
+from django.db.models.functions import Coalesce, Now
 from django.utils import timezone
 
 from conversations.engine.database import sql
 from conversations.engine.database.sql import LAPSED, Moment
 from conversations.engine.event_log import StaleEpoch
 from conversations.engine.process.fair_turns import ClaimableTurn
-from conversations.models import AccessToken, Turn
+from conversations.models import AccessToken, Turn, UserSettings
 from llm.db.compiled_inserts import Statement
 from llm.db.compiled_queries import CompiledQuery
+from llm.models import LanguageModel
 
-#: The rows that nearly every turn needs; a preset and its model are further rows. And
-#: whether its token has a list of models, and the time by the database's clock.
-CLAIMED_TURN = CompiledQuery[Turn](
-    lambda pk: Turn.objects.filter(pk=pk).annotate(
-        has_model_list=AccessToken.model_list_of("access_token_id"), now=Now()
-    ),
+#: What few turns have. A query for it is spared where the claim has not found it.
+RARE = ("model_list", "restriction", "fallbacks", "wishes")
+
+
+def _annotate(turns: QuerySet[Turn]) -> QuerySet[Turn]:
+    """Whether the token has a list of models, only some groups may use the model, the
+    model has fallbacks, and the user has instructions or wants no memories. And the
+    time by the database's clock."""
+    restrictions = LanguageModel.groups.through.objects
+    fallbacks = LanguageModel.fallbacks.through.objects
+    user = Coalesce(OuterRef("author_id"), OuterRef("conversation__owner_id"))
+    settings_of_user = UserSettings.objects.with_wishes().filter(user_id=user)
+    model = OuterRef("language_model_id")
+    return turns.annotate(
+        model_list=AccessToken.model_list_of("access_token_id"),
+        restriction=Exists(restrictions.filter(languagemodel_id=model)),
+        fallbacks=Exists(fallbacks.filter(from_languagemodel_id=model)),
+        wishes=Exists(settings_of_user),
+        now=Now(),
+    )
+
+
+#: The rows that nearly every turn needs; a preset and its model are further rows.
+_CLAIMED_TURN = CompiledQuery[Turn](
+    lambda pk: _annotate(Turn.objects.filter(pk=pk)),
     "a turn",
     related=(
         "conversation__owner",
@@ -39,7 +59,7 @@ CLAIMED_TURN = CompiledQuery[Turn](
         "access_token",
         "author",
     ),
-    beside=("has_model_list", "now"),
+    beside=(*RARE, "now"),
 )
 
 #: Turns that are queued when a turn ends; the sweep finds further ones.
@@ -78,14 +98,11 @@ def claim_and_read(
     values = [lease_end(), timezone.now(), time, turn_id, now]
     if connection.vendor == "postgresql":
         claiming = sql.CLAIM_ALONE_AND_READ if alone else sql.CLAIM_AND_READ
-        query, own_values = CLAIMED_TURN.statement(turn_id)
+        query, own_values = _CLAIMED_TURN.statement(turn_id)
         row = sql.first(f"{claiming} {query}", [*values, *own_values])
         if row is not None:
-            turn = CLAIMED_TURN.create_instance(row)
-            has_model_list, read_at = row[-2:]
-            if turn.access_token is not None and not has_model_list:
-                turn.access_token.model_ids = frozenset()
-            row = *(getattr(turn, name) for name in sql.CLAIMED_COLUMNS), read_at
+            turn = _create_turn(row)
+            row = *(getattr(turn, name) for name in sql.CLAIMED_COLUMNS), row[-1]
     else:
         row = sql.first(sql.CLAIM_ALONE if alone else sql.CLAIM, [*values, now])
     if row is None:
@@ -98,6 +115,21 @@ def claim_and_read(
         sql.update_running(turn_id, epoch, started)
     claimed = Claim(turn_id, conversation_id, epoch, claims - useful, claims, left)
     return claimed, turn
+
+
+def read_turn(claim: Claim) -> Turn:
+    """The row of a claimed turn, with what it refers to."""
+    row, *_ = _CLAIMED_TURN.rows(claim.turn_id)
+    return _create_turn(row)
+
+
+def _create_turn(row: Sequence[Any]) -> Turn:
+    turn = _CLAIMED_TURN.create_instance(row)
+    *found, _ = row[-1 - len(RARE) :]
+    turn.lacking = {name for name, has in zip(RARE, found, strict=True) if not has}
+    if turn.access_token is not None and "model_list" in turn.lacking:
+        turn.access_token.model_ids = frozenset()
+    return turn
 
 
 def _seconds(until: Any, now: Any) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from django.apps import apps
@@ -70,11 +70,6 @@ class TurnQuerySet(models.QuerySet["Turn"]):
 
     def not_finished(self) -> TurnQuerySet:
         return self.filter(status__in=Turn.UNFINISHED)
-
-    def of_others(self, conversation_id: str) -> TurnQuerySet:
-        """Messages of people to whom the conversation does not belong."""
-        rows = self.filter(conversation=conversation_id)
-        return rows.exclude(author=None, author_name="")
 
     def steering(self, conversation_id: str) -> TurnQuerySet:
         """Queued messages that join the conversation's running turn, in order."""
@@ -309,6 +304,9 @@ class Turn(models.Model):
     finished_at = models.DateTimeField(null=True, blank=True)
 
     objects = TurnQuerySet.as_manager()
+
+    #: What the claim has not found: `claim_store.RARE`. Not a column.
+    lacking: Collection[str] = frozenset()
 
     class Meta:
         ordering = ["created_at", "id"]

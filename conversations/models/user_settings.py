@@ -32,6 +32,10 @@ class UserSettingsQuerySet(models.QuerySet["UserSettings"]):
         """The user's row, or an unsaved one with the usual values."""
         return _BY_USER.first(user_id) or UserSettings(user_id=user_id)
 
+    def with_wishes(self) -> UserSettingsQuerySet:
+        """Those that say something to models."""
+        return self.exclude(custom_instructions="", memory_enabled=True)
+
     def change(self, user_id: int, **values: Any) -> None:
         """Store these settings of the user; the others stay as they are by now."""
         self.update_or_create(user_id=user_id, defaults=values)

@@ -192,11 +192,23 @@ AND c.state IN ('completed', 'failed', 'timed_out', 'cancelled', 'unknown', 'aba
 """
 
 #: Whether a turn of the conversation has anything to deliver to its model beside its
-#: own question: such results, or messages that steer it. Takes the conversation twice.
-HAS_UNDELIVERED = f"""
-SELECT 1 WHERE EXISTS (SELECT 1 {_UNDELIVERED}) OR EXISTS (
+#: own question: such results, or messages that steer it; whether approvals cover
+#: further calls of a tool; and whether people wrote in it to whom it does not belong.
+#: Takes the conversation twice, then for each of the other two whether it matters, and
+#: the conversation.
+RARE_FACTS = f"""
+SELECT EXISTS (SELECT 1 {_UNDELIVERED}) OR EXISTS (
     SELECT 1 FROM conversations_turn s
     WHERE s.conversation_id = %s AND s.status IN {_UNFINISHED} AND s.steering <> ''
+), %s AND EXISTS (
+    SELECT 1 FROM conversations_turn t
+    JOIN conversations_toolcall c ON c.turn_id = t.id
+    JOIN conversations_question q ON q.tool_call_id = c.id
+    WHERE t.conversation_id = %s AND q.kind = 'approval' AND q.state = 'accepted'
+    AND q.revoked_at IS NULL
+), %s AND EXISTS (
+    SELECT 1 FROM conversations_turn o WHERE o.conversation_id = %s
+    AND (o.author_id IS NOT NULL OR o.author_name <> '')
 )
 """
 HAS_WAKING_RESULTS = f"""

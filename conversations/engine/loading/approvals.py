@@ -94,9 +94,12 @@ class Decisions:
         return any(c["call_id"] in self.expired for c in calls_without_output(output))
 
 
-def load_decisions(turn: Turn, tools: Mapping[str, RuntimeTool]) -> Decisions:
+def load_decisions(
+    turn: Turn, tools: Mapping[str, RuntimeTool], *, has_approvals: bool
+) -> Decisions:
     """Load a turn's decisions: at most three queries. A new turn without tools that
-    need approval or a sign-in has none."""
+    need approval or a sign-in has none. `has_approvals`: whether some of the
+    conversation may cover further calls."""
     accepted, arguments, outcomes, expired = set(), {}, {}, set()
     for row in _decided_questions(turn):
         call_id = row.tool_call.call_id
@@ -110,7 +113,7 @@ def load_decisions(turn: Turn, tools: Mapping[str, RuntimeTool]) -> Decisions:
                 arguments[call_id] = orjson.dumps(row.answer).decode()
         else:
             outcomes[call_id] = _outcome(row)
-    trusted = _load_trusted_tools(turn, tools)
+    trusted = _load_trusted_tools(turn, tools) if has_approvals else frozenset()
     signed_in = SignedIn.load(turn, tools)
     return Decisions(
         {
@@ -185,8 +188,6 @@ def _load_trusted_tools(turn: Turn, tools: Mapping[str, RuntimeTool]) -> frozens
     further calls."""
     first = {name for name, tool in tools.items() if _asks_once(tool)}
     waivable = {name for name, tool in tools.items() if tool.may_run_always}
-    if not (first or waivable):
-        return frozenset()
     approvals = _STANDING_APPROVALS.rows(turn.conversation_id)
     return frozenset(
         name
@@ -194,6 +195,10 @@ def _load_trusted_tools(turn: Turn, tools: Mapping[str, RuntimeTool]) -> frozens
         if name in first
         or (name in waivable and always and decided_by == turn.actor_id)
     )
+
+
+def may_have_standing_approvals(tools: Mapping[str, RuntimeTool]) -> bool:
+    return any(_asks_once(tool) or tool.may_run_always for tool in tools.values())
 
 
 _STANDING_APPROVALS = CompiledRows(

@@ -41,7 +41,9 @@ def load_user_wishes(turn: Turn) -> UserWishes:
     """None for gateway turns, whose clients say all that a model shall know."""
     if "gateway" in turn.options:
         return NO_WISHES
-    found = UserSettings.objects.for_user(turn.actor_id)
+    found = UserSettings()
+    if "wishes" not in turn.lacking:
+        found = UserSettings.objects.for_user(turn.actor_id)
     own = found.custom_instructions.strip()
     remembers = found.memory_enabled and not turn.conversation.is_temporary
     return UserWishes(

@@ -27,6 +27,7 @@ from conversations.engine.loading.available_tools import (
 )
 from conversations.engine.loading.earlier_outcomes import earlier_outcomes
 from conversations.engine.loading.item_loader import Items, Row, items_of
+from conversations.engine.loading.rare_facts import RareFacts, load_rare_facts
 from conversations.engine.loading.request_template import (
     echo_of,
     instructions_of,
@@ -59,7 +60,6 @@ from conversations.turns.folder_files import (
 )
 from conversations.turns.history import ContextBlock, History
 from llm.cache.cached_stream import CacheScope
-from llm.db.compiled_queries import CompiledRows
 from llm.http.client import Stream
 from llm.pricing.caller import Caller
 from llm.provider import Route
@@ -176,7 +176,7 @@ def load(
     claim has read. Raises LLMError if the turn cannot run: no model, no key, input too
     long."""
     known = _as_opened(claim, opened)
-    turn, resolved_route = known or (turn or _turn(claim), None)
+    turn, resolved_route = known or (turn or claim_store.read_turn(claim), None)
     if turn.author_id is not None or turn.author_name:
         check_author(turn)
     setup = determine_setup(turn, resolved_route)
@@ -186,7 +186,9 @@ def load(
     history = _history_of(turn, items, parts)
     turn_context = load_turn_context(turn, setup.preset, again=claim.epoch > 1)
     prepare = _prepare(turn, setup, history, turn_context, parts)
-    decisions = _decisions(turn, setup, history, turn_context)
+    tools = _tools(turn, setup)
+    facts = load_rare_facts(turn, tools)
+    decisions = _decisions(turn, tools, facts, history, turn_context)
     pending = None
     if turn.provider_response:
         pending = _pending_response(turn.provider_response, len(committed))
@@ -242,7 +244,8 @@ def load(
         cancel_requested=turn.cancel_requested,
         is_approval_expired=bool(decisions.expired) and decisions.is_expired(committed),
         is_timed="gateway" not in turn.options,
-        has_new_results=background_store.has_undelivered_results(turn),
+        has_new_results=facts.has_undelivered
+        and background_store.has_undelivered_results(turn),
         meter=setup.meter,
         cost_left=preset_limits.cost_left(preset, turn, left) if preset else left,
         tokens_left=preset_limits.tokens_left(preset, turn) if preset else None,
@@ -299,7 +302,7 @@ def rebuild(
 def load_history(claim: Claim) -> tuple[History, LoadFiles | None]:
     """The history of a claimed turn, as its rows have it now, and what reads its files
     as `Work` has it."""
-    turn, parts = _turn(claim), list[LoadFiles]()
+    turn, parts = claim_store.read_turn(claim), list[LoadFiles]()
     history = _history_of(turn, items_of(turn), parts)
     return history, _load_or_defer(parts) if parts else None
 
@@ -316,12 +319,6 @@ def _load_or_defer(parts: Sequence[LoadFiles]) -> LoadFiles | None:
         return load_files
     load_files()
     return None
-
-
-def _turn(claim: Claim) -> Turn:
-    turn = claim_store.CLAIMED_TURN.first(claim.turn_id)
-    assert turn is not None, "a claimed turn has a row"
-    return turn
 
 
 def _prepare(
@@ -355,22 +352,24 @@ def _prepare(
 
 
 def _decisions(
-    turn: Turn, setup: Setup, history: History, turn_context: TurnContext
+    turn: Turn,
+    tools: Mapping[str, RuntimeTool],
+    facts: RareFacts,
+    history: History,
+    turn_context: TurnContext,
 ) -> Decisions:
-    tools = filter_tools(setup.available, setup.template.tool_choice)
-    gateway = turn.options.get("gateway")
-    runnable = tools if gateway is None else _runnable(gateway, tools)
-    asks = any(tool.approval or tool.own_sign_in for tool in runnable.values())
+    asks = any(tool.approval or tool.own_sign_in for tool in tools.values())
     if turn.epoch == 1 and not asks:
-        decisions = Decisions(runnable)
+        decisions = Decisions(tools)
     else:
-        decisions = load_decisions(turn, runnable)
-    if not runnable:
+        has_approvals = facts.has_standing_approvals
+        decisions = load_decisions(turn, tools, has_approvals=has_approvals)
+    if not tools:
         return decisions
     has_files = "gateway" not in turn.options and turn.conversation.folder_id
-    may_act = any(tool.asks_after_untrusted for tool in runnable.values())
+    may_act = any(tool.asks_after_untrusted for tool in tools.values())
     is_foreign = turn_context.sources or turn_context.blocks or has_files
-    if is_foreign or (may_act and _has_words_of_others(turn)):
+    if is_foreign or (may_act and _has_words_of_others(turn, facts)):
         return replace(decisions, has_untrusted_input=lambda: True)
     return replace(
         decisions,
@@ -381,7 +380,7 @@ def _decisions(
     )
 
 
-def _has_words_of_others(turn: Turn) -> bool:
+def _has_words_of_others(turn: Turn, facts: RareFacts) -> bool:
     """Whether the chat was imported from a file, or another person writes in it: a
     tool acts with the rights and sign-ins of this turn's author alone."""
     conversation = turn.conversation
@@ -391,15 +390,7 @@ def _has_words_of_others(turn: Turn) -> bool:
         return True  # which the owner wrote
     if turn.parent_id is None or conversation.is_from_api:
         return False
-    return turn.author_id is not None or bool(_ANY_OF_OTHERS.rows(conversation.pk))
-
-
-_ANY_OF_OTHERS = CompiledRows(
-    lambda conversation_id: Turn.objects.of_others(conversation_id).values_list("pk")[
-        :1
-    ],
-    "conversation",
-)
+    return turn.author_id is not None or facts.has_words_of_others
 
 
 def _pending_response(stored: Any, committed: int) -> ProviderResponse | None:
@@ -454,12 +445,13 @@ def _as_opened(claim: Claim, opened: OpenedTurn | None) -> tuple[Turn, Route] | 
     return opened.turn, opened.route
 
 
-def _runnable(
-    gateway: Mapping[str, Any], tools: Mapping[str, RuntimeTool]
-) -> Mapping[str, RuntimeTool]:
-    """The tools of a gateway turn. A program waits for it and cannot wait for a person
-    too, so calls that need approval are refused, except in a background turn."""
-    if gateway["echo"].get("background") is True:
+def _tools(turn: Turn, setup: Setup) -> Mapping[str, RuntimeTool]:
+    """The tools that the turn may run. A program waits for its turn and cannot wait for
+    a person too, so calls that need approval are refused, except in a background
+    turn."""
+    tools = filter_tools(setup.available, setup.template.tool_choice)
+    gateway = turn.options.get("gateway")
+    if gateway is None or gateway["echo"].get("background") is True:
         return tools
     return {name: without_approval(tool) for name, tool in tools.items()}
 

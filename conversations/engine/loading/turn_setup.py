@@ -115,7 +115,10 @@ def _routes(
     Raises ModelNotAvailable.
     """
     route, *others = hosts
-    own, *fallbacks = policy.routes_of(route, user=turn.actor)
+    own, fallbacks = route, list[Route]()
+    is_own_model = route.model_id == turn.language_model_id
+    if not (is_own_model and "fallbacks" in turn.lacking):
+        own, *fallbacks = policy.routes_of(route, user=turn.actor)
     known = {each.model_id for each in hosts}
     fallbacks = [each for each in fallbacks if each.model_id not in known]
     routes: Sequence[Route] = [own, *others, *fallbacks]
@@ -145,6 +148,7 @@ def route_of_turn(turn: Turn) -> Route:
     model, user = turn.language_model or turn.conversation.usual_model, turn.actor
     if model is None:
         return router.resolve(None, user=user)
-    if not user.is_superuser and not _PERMITTED.rows(model.pk, user.pk):
+    is_for_all = turn.language_model is not None and "restriction" in turn.lacking
+    if not (is_for_all or user.is_superuser or _PERMITTED.rows(model.pk, user.pk)):
         raise ModelNotAvailable
     return router.route_of(model, user=user)
