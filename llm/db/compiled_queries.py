@@ -7,8 +7,10 @@ SQL is Django's, for SQLite and for PostgreSQL.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Hashable, Sequence
 from contextlib import suppress
+from functools import lru_cache
 from itertools import accumulate, chain, islice
 from typing import Any, Generic, TypeVar
 
@@ -22,6 +24,10 @@ Row = Sequence[Any]
 #: SQL, its parameters for sample values, and pairs: the index of a parameter, the index
 #: of its value in the arguments of a call.
 _Compiled = tuple[str, Row, list[tuple[int, int]]]
+
+
+MAX_KNOWN = 16  # results of one query that are shared: of users of different groups
+_TABLE = re.compile(r'([\w"]+)\."\w+" AS ')  # of a column
 
 
 class _Captured(Exception):
@@ -39,6 +45,17 @@ def _capture_sql(query: models.QuerySet[Any, Any]) -> tuple[str, Row]:
     with suppress(_Captured), connection.execute_wrapper(capture):
         list(query)
     return captured[0]
+
+
+@lru_cache
+def _split_select(sql: str) -> tuple[str, str, str, str]:
+    """The columns of a query without annotations, the versions of the rows of all its
+    tables, its FROM with what belongs to it, and its order."""
+    columns, start, rest = sql.removeprefix("SELECT ").partition(" FROM ")
+    origin, order_by, order = rest.partition(" ORDER BY ")
+    tables = dict.fromkeys(_TABLE.findall(columns))
+    versions = ", ".join(f"{table}.xmin, {table}.ctid" for table in tables)
+    return columns, versions, start.lstrip() + origin, order_by + order
 
 
 class CompiledRows:
@@ -97,12 +114,43 @@ class CompiledQuery(CompiledRows, Generic[M]):
         super().__init__(build_query, *sample_values)
         self._columns, self._related, self._beside = columns, related, beside
         self._parts: list[_Part] = []
+        #: By the rows or their versions.
+        self._known: dict[Hashable, Sequence[M]] = {}
 
     def all(self, *values: Any) -> list[M]:
         return [self.create_instance(row) for row in self.rows(*values)]
 
     def first(self, *values: Any) -> M | None:
         return next(iter(self.all(*values)), None)
+
+    def all_shared(self, *values: Any) -> Sequence[M]:
+        """As `all`, for rows that seldom change. Rows that have not changed give the
+        instances of the last time, which nobody may change.
+
+        PostgreSQL sends only the versions of the rows at first: the transaction that
+        wrote each, and its place.
+        https://www.postgresql.org/docs/15/ddl-system-columns.html
+        """
+        sql, parameters = self.statement(*values)
+        if connection.vendor != "postgresql":
+            rows = fetch_rows(sql, parameters)
+            return self._create_shared(tuple(rows), rows)
+        columns, versions, origin, order = _split_select(sql)
+        key = frozenset(fetch_rows(f"SELECT {versions} {origin}", parameters))
+        if (known := self._known.get(key)) is not None:
+            return known
+        both = f"SELECT {columns}, {versions} {origin}{order}"
+        size = sum(len(part.names) for part in self._parts)
+        rows = fetch_rows(both, parameters)
+        key = frozenset(row[size:] for row in rows)
+        return self._create_shared(key, [row[:size] for row in rows])
+
+    def _create_shared(self, key: Hashable, rows: Sequence[Row]) -> Sequence[M]:
+        if (known := self._known.get(key)) is None:
+            if len(self._known) >= MAX_KNOWN:
+                self._known.clear()
+            known = self._known[key] = [self.create_instance(row) for row in rows]
+        return known
 
     def _query(self) -> models.QuerySet[Any, Any]:
         query = super()._query()

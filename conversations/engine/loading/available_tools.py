@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
 from typing import Any
 
 from conversations.engine.loading.tool_rate_limit import limit_calls
@@ -130,19 +129,8 @@ def _select_supported(
 def permitted_tools(turn: Turn) -> PermittedTools:
     user = turn.actor
     if user.is_superuser:
-        query, found = _TOOLS_OF_SUPERUSERS, _TOOLS_OF_SUPERUSERS.rows()
-    else:
-        query, found = _TOOLS_OF_USER, _TOOLS_OF_USER.rows(user.pk)
-    return PermittedTools.from_rows(_create_tools(query, tuple(found)))
-
-
-@lru_cache(maxsize=16)  # users of different groups have different tools
-def _create_tools(
-    query: CompiledQuery[ToolRow], rows: tuple[tuple[Any, ...], ...]
-) -> Sequence[ToolRow]:
-    """The tools of these rows, which nobody changes. Rows that have not changed give
-    those of the last time."""
-    return [query.create_instance(row) for row in rows]
+        return PermittedTools.from_rows(_TOOLS_OF_SUPERUSERS.all_shared())
+    return PermittedTools.from_rows(_TOOLS_OF_USER.all_shared(user.pk))
 
 
 def filter_tools(available: AvailableTools, choice: Any) -> Mapping[str, RuntimeTool]:

@@ -46,6 +46,24 @@ def test_rows_are_whole_with_those_they_lead_to(
     assert _BY_NAME.first("three") is None
 
 
+@pytest.mark.django_db(transaction=True)
+def test_shared_rows_are_those_of_now(provider: Provider) -> None:
+    assert list(_BY_NAME.all_shared("one")) == []
+    LanguageModel.objects.create(provider=provider, name="one", label="A")
+    (first,) = _BY_NAME.all_shared("one")
+    assert (first.label, first.provider.name) == ("A", "home")
+    assert _BY_NAME.all_shared("one")[0] is first
+    LanguageModel.objects.update(label="B")
+    (changed,) = _BY_NAME.all_shared("one")
+    assert (changed.label, first.label) == ("B", "A")
+    LanguageModel.objects.update(label="A")
+    assert _BY_NAME.all_shared("one")[0].label == "A"
+    Provider.objects.update(name="away")  # a row that it leads to
+    assert _BY_NAME.all_shared("one")[0].provider.name == "away"
+    LanguageModel.objects.all().delete()
+    assert list(_BY_NAME.all_shared("one")) == []
+
+
 def test_a_row_that_is_found_can_be_saved(provider: Provider) -> None:
     LanguageModel.objects.create(provider=provider, name="one")
     found = _BY_NAME.all("one")[0]
