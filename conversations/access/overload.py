@@ -72,8 +72,8 @@ def find_excess(load: Load) -> str:
         ("MAX_WAITING_TURNS", load.waiting_turns()),
         ("MAX_CONNECTIONS", load.connections()),
     ):
-        limit = getattr(settings, name)
-        if limit and value >= limit:
+        # Most values are 0, which reaches no limit.
+        if value and (limit := getattr(settings, name)) and value >= limit:
             return name
     return ""
 
