@@ -20,6 +20,7 @@ from django.db import connection
 from django.utils import timezone
 from psycopg import AsyncConnection
 
+from conversations.engine.database.listening import read_notices
 from conversations.engine.process.task_shutdown import cancel_and_wait
 from llm.db.compiled_inserts import Statement
 from llm.db.connection_parameters import connection_parameters
@@ -115,5 +116,7 @@ class TurnNotices:
             **connection_parameters(), autocommit=True
         ) as listening:
             await listening.execute(f"LISTEN {CHANNEL}")
-            async for notice in listening.notifies():
-                self._wake(TurnNotice.parse(notice.payload))
+            await read_notices(listening, self._receive)
+
+    def _receive(self, channel: str, payload: str) -> None:
+        self._wake(TurnNotice.parse(payload))

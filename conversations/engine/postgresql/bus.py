@@ -21,6 +21,7 @@ import orjson
 from channels.layers import get_channel_layer
 from psycopg import AsyncConnection
 
+from conversations.engine.database.listening import read_notices
 from conversations.engine.local_channel_layer import LocalLayer
 from conversations.engine.postgresql.connection import (
     POSTGRES_ERRORS,
@@ -137,11 +138,13 @@ class PostgresBus:
             for channel in (EVENTS, NOTIFICATIONS, GROUPS):
                 await listening.execute(f"LISTEN {channel}".encode())
             self.on_events(None)  # announcements before LISTEN were not received
-            async for notice in listening.notifies():
-                try:
-                    self.dispatch(notice.channel, notice.payload)
-                except Exception as exc:
-                    self._dispatch_warning.log(type(exc).__name__, exc_info=exc)
+            await read_notices(listening, self._receive)
+
+    def _receive(self, channel: str, payload: str) -> None:
+        try:
+            self.dispatch(channel, payload)
+        except Exception as exc:
+            self._dispatch_warning.log(type(exc).__name__, exc_info=exc)
 
     def dispatch(self, channel: str, payload: str) -> None:
         if channel == EVENTS:
