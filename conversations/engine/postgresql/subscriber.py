@@ -35,8 +35,9 @@ class PostgresSubscriber(LogSubscriber):
         self._has_new_turn = asyncio.Event()
         bus.on_events = self._receive
 
-    def _begin_receiving(self, turn_id: str) -> None:
+    def _begin_receiving(self, turn_id: str) -> bool:
         self._has_new_turn.set()
+        return False
 
     def _receive(self, turn_ids: Sequence[str] | None) -> None:
         """None: any turn may have new events."""

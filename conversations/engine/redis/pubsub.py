@@ -85,12 +85,16 @@ class RedisBus:
     def channel_of(self, turn_id: str) -> str:
         return self._turn_channel_prefix + turn_id
 
-    def subscribe(self, turn_id: str, on_message: Callable[[bytes], None]) -> None:
+    def subscribe(self, turn_id: str, on_message: Callable[[bytes], None]) -> bool:
         """Call `on_message` with each message on the turn's channel, and with b"" when
-        messages may have been lost."""
+        messages may have been lost: also once Redis confirms the subscription. False if
+        there is no connection now."""
         self._subscriptions[turn_id] = on_message
-        if self._subscriber_pipe is not None:
-            self._subscriber_pipe.send(("SUBSCRIBE", self.channel_of(turn_id)))
+        pipe = self._subscriber_pipe
+        if pipe is None or pipe.lost.done():
+            return False
+        pipe.send(("SUBSCRIBE", self.channel_of(turn_id)))
+        return True
 
     def unsubscribe(self, turn_id: str) -> None:
         if self._subscriptions.pop(turn_id, None) and self._subscriber_pipe is not None:

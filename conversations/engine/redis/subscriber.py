@@ -42,8 +42,8 @@ class RedisSubscriber(LogSubscriber):
         await super().close()
         await cancel_and_wait([*self._fetching])
 
-    def _begin_receiving(self, turn_id: str) -> None:
-        self._bus.subscribe(turn_id, partial(self._receive, turn_id))
+    def _begin_receiving(self, turn_id: str) -> bool:
+        return self._bus.subscribe(turn_id, partial(self._receive, turn_id))
 
     def _end_receiving(self, turn_id: str) -> None:
         self._bus.unsubscribe(turn_id)

@@ -95,8 +95,8 @@ class LogSubscriber:
         log = self._logs.get(turn_id)
         if log is None:
             log = self._logs[turn_id] = SharedTurnLog(turn_id)
-            self._begin_receiving(turn_id)
-            self.request_read([turn_id])
+            if not self._begin_receiving(turn_id):
+                self.request_read([turn_id])
         log.subscriber_count += 1
         try:
             await log.first_read.wait()
@@ -144,8 +144,10 @@ class LogSubscriber:
 
     # For subclasses
 
-    def _begin_receiving(self, turn_id: str) -> None:
-        """A turn has its first subscriber here."""
+    def _begin_receiving(self, turn_id: str) -> bool:
+        """A turn has its first subscriber here. Whether a read is requested as soon as
+        its batches are received; if that fails, the poll requests one."""
+        return False
 
     def _end_receiving(self, turn_id: str) -> None:
         """A turn has had no subscribers here for a while."""

@@ -91,6 +91,27 @@ def test_a_batch_is_read_as_it_was_written():
     )
 
 
+async def test_a_subscriber_reads_a_stream_once(url, turn):
+    other = f"resp_{uuid.uuid4().hex}"
+    async with Process(url) as worker, Process(url) as web:
+        for name in (other, turn):
+            journal = worker.log.open_publisher(name, lambda: None)
+            for batch in event_batches(name):
+                journal.append(1, batch)
+        own = await heard(worker, turn, 8)
+        await until(lambda: own.ended)
+        await heard(web, other, len(own.entries))  # it is connected
+        executed, execute = [], web.bus.execute
+
+        def count(commands):
+            executed.extend(commands)
+            return execute(commands)
+
+        web.bus.execute = count
+        await heard(web, turn, len(own.entries))
+        assert [command[0] for command in executed] == ["XRANGE"]
+
+
 @pytest.mark.parametrize("deaf", [False, True], ids=["hints", "no hints"])
 async def test_another_process_reads_the_same_events(url, turn, deaf):
     async with Process(url) as worker, Process(url, deaf=deaf) as web:
