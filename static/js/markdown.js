@@ -221,15 +221,29 @@ export class MarkdownStream {
   }
 }
 
-/** Removes the last line of the paragraph that was shown last. */
+/** Removes the line that was shown last, of a paragraph or an item of a list. */
 function removeLastLine(root) {
-  let paragraph = root;
-  while (paragraph && paragraph.tagName !== "P") paragraph = paragraph.lastElementChild;
-  if (!paragraph) return;
-  const nodes = [...paragraph.childNodes];
+  const box = lastBox(root);
+  if (!box) return;
+  const nodes = [...box.childNodes];
   const end = nodes.findLastIndex((node) => node.tagName === "BR");
-  if (end < 1) paragraph.remove();
-  else for (const node of nodes.slice(end)) paragraph.removeChild(node);
+  if (end > 0) for (const node of nodes.slice(end)) box.removeChild(node);
+  else if (box.tagName === "P") removeWithQuote(box);
+}
+
+function lastBox(root) {
+  let box = null;
+  for (let node = root; node; node = node.lastElementChild) {
+    if (["P", "LI"].includes(node.tagName)) box = node;
+  }
+  return box;
+}
+
+/** Removes a paragraph, and the quotation that has no other one. */
+function removeWithQuote(paragraph) {
+  const { parentElement: parent } = paragraph;
+  const isAlone = parent.tagName === "BLOCKQUOTE" && parent.childElementCount === 1;
+  (isAlone ? parent : paragraph).remove();
 }
 
 function renderer(root, headings) {

@@ -15,6 +15,9 @@ class Element {
   get childNodes() {
     return this.children;
   }
+  get parentElement() {
+    return this.parent;
+  }
   get tagName() {
     return this.tag.toUpperCase();
   }
@@ -212,6 +215,11 @@ const TABLES = [
   ["with blanks at their ends", "| a | b | \n|---|---| \n| 1 | 2 | \n| 3 | 4 |\n", [TABLE]],
   ["with rows of both kinds", "| a | b |\n--- | ---\n1 | 2\n| 3 | 4 |\n", [TABLE]],
   ["below a line", "T:\na | b\n|:-|-:|\n1 | 2\n3 | 4\n\nEnd", ["T:", TABLE, "End"]],
+  ["in a list", "- x\n  | a | b |\n  |---|---|\n  | 1 | 2 |\n  | 3 | 4 |\n- y\n", ["x", TABLE, "y"]],
+  ["in a list without bars", "- x\n\n  a | b\n  --- | ---\n  1 | 2\n  3 | 4\n- y\n", ["x", TABLE, "y"]],
+  ["in an item", "1. x\n   a | b\n   --- | ---\n   1 | 2\n   3 | 4\n", ["x", TABLE]],
+  ["in a quotation", "> q\n>\n> | a | b |\n> |---|---|\n> | 1 | 2 |\n> | 3 | 4 |\n>\n> r\n", ["q", TABLE, "r"]],
+  ["in a quotation without bars", "> a | b\n> --- | ---\n> 1 | 2\n> 3 | 4\n\nEnd", [TABLE, "End"]],
   ["before a list", "a | b\n-|-\n1 | 2\n3 | 4\n- x\n- y", [TABLE, "xy"]],
 ];
 
@@ -240,6 +248,15 @@ test("bars without a line of dashes below them stay text", () => {
   assert.equal(text.textContent, "a | bc | d");
   assert.equal(list.textContent, "x | y");
   assert.ok(code.textContent.endsWith("a | b\n--|--"));
+});
+
+test("code in a quotation keeps its bars", () => {
+  const root = new Element("div");
+  const stream = new MarkdownStream(root);
+  stream.update("> ```\n> | a | b |\n> |---|---|\n> ```\n\nEnd");
+  stream.end();
+  assert.ok(root.textContent.includes("| a | b |\n"));
+  assert.ok(root.textContent.includes("|---|---|"));
 });
 
 test("a table begins on the side of its head while it streams", () => {

@@ -4,7 +4,7 @@ import { Worker } from "node:worker_threads";
 
 const MODULE = new URL("../../static/js/reading/table-rows.js", import.meta.url);
 
-for (const filling of [" ", "\t", "- ", ":-", "|"]) {
+for (const filling of [" ", "\t", "- ", ":-", "|", ">", "> "]) {
   const name = JSON.stringify(filling);
   const options = { timeout: 60_000 };
   test(`a million of ${name} below a line with a bar are read at once`, options, (t) => {

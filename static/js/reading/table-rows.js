@@ -2,13 +2,17 @@
 //
 // For the parser a row begins and ends with a bar. Here rows get the bars that they lack.
 // Only the line below shows whether a line without a first bar is a table's head: it is
-// reported then. In lists and quotations rows without a first bar stay text.
+// reported then. The parser ends a list before a table, and begins a quotation in each row
+// of one; so rows in lists and quotations are given without what stands before them, and a
+// table is shown below its list or quotation until the answer ends.
 
-const FENCE = /^\s*```/;
-const ROW = /^\s*\|/;
+const FENCE = /^[\s>]*```/;
+const PREFIX = /^[\s>]*/; // of a line in a list or a quotation
+const ROW = /^[\s>]*\|/;
 const DELIMITER = /^:?-+:?$/;
 const OPEN_DELIMITERS = /^[-:|][-:| \t]*$/;
-const NESTED = /^(\s|>|[-*+]\s|\d{1,9}[.)]\s)/;
+const ITEM = /^\s*([-*+]|\d{1,9}[.)])\s/;
+const CODE = /^(\t| {4})/; // where it is in no list
 const BLOCK = /^(\s|>|[-*+]\s|\d{1,9}[.)]\s|#{1,6}\s|```|([-*_])\2{2,}\s*$)/;
 const OPEN_BLOCK = /^([-*_]+|\+|#{1,6}|\d{1,9}[.)]?|`{1,2})$/; // may begin one
 const LAST_BAR = /(?<!\\)\|$/;
@@ -16,9 +20,12 @@ const PIECE = /[^\n]*\n|[^\n]+/g;
 
 const isBlank = (line) => line.trim() === "";
 
+const prefixOf = (line) => PREFIX.exec(line)[0];
+const isOpenQuote = (line) => line.includes(">") && prefixOf(line) === line;
+
 /** The cells of a row. */
 function cells(line) {
-  const inner = line.trim().replace(/^\|/, "").replace(LAST_BAR, "");
+  const inner = line.slice(prefixOf(line).length).trim().replace(/^\|/, "").replace(LAST_BAR, "");
   return inner.split(/(?<!\\)\|/);
 }
 
@@ -26,6 +33,7 @@ function cells(line) {
  *  line takes minutes where a model repeats blanks without end. */
 const isDelimiterRow = (line) => cells(line).every((cell) => DELIMITER.test(cell.trim()));
 
+/** The line up to its last bar, which it gets if it has none. */
 function closed(line) {
   const row = line.trimEnd();
   return LAST_BAR.test(row) ? row : `${row}|`;
@@ -37,9 +45,11 @@ export class TableRows {
   #given = 0; // characters of it that were yielded
   #isRow = null; // whether the line is one; null while that is uncertain
   #isBelowHead = false;
-  #isInBody = false; // of a table at the top level
+  #isInBody = false; // of a table
+  #prefix = ""; // of that table's lines
+  #isQuote = false; // whether the line above is one of a quotation
   #head = ""; // the line above, if it may be a head without a first bar
-  #isNested = false; // whether the block is a list or a quotation
+  #isInItem = false; // whether the block is an item of a list
   #isFenced = false;
 
   /** Pieces `{ text, isHead }` of `fresh`, which follows what was read before. The text
@@ -57,7 +67,8 @@ export class TableRows {
   *#certain(isWhole) {
     if (isWhole && this.#isHeadFound()) {
       const delimiters = Array(cells(this.#line).length).fill("---").join("|");
-      yield { text: `|${closed(this.#head)}\n|${delimiters}|\n`, isHead: true };
+      const head = closed(this.#head.slice(prefixOf(this.#head).length));
+      yield { text: `|${head}\n|${delimiters}|\n`, isHead: true };
       this.#isBelowHead = true;
       return;
     }
@@ -80,19 +91,23 @@ export class TableRows {
     const line = this.#line;
     if (this.#isFenced) return false;
     if (isBlank(line)) return isWhole ? false : null;
-    if (!isWhole && this.#head && OPEN_DELIMITERS.test(line)) return null;
+    if (!isWhole && isOpenQuote(line)) return null;
+    const rest = line.slice(prefixOf(line).length);
+    if (!isWhole && this.#head && OPEN_DELIMITERS.test(rest)) return null;
     if (ROW.test(line)) return true;
-    if (!this.#isInBody) return false;
-    if (!isWhole && OPEN_BLOCK.test(line)) return null;
-    return !BLOCK.test(line);
+    if (!this.#isInBody || !line.startsWith(this.#prefix)) return false;
+    const row = line.slice(this.#prefix.length);
+    if (!isWhole && OPEN_BLOCK.test(row)) return null;
+    return !BLOCK.test(row);
   }
 
   /** What is new of a row, without blanks before its end. */
   #rowPiece() {
     const line = this.#line;
     const first = this.#given || ROW.test(line) ? "" : "|";
+    const end = this.#isQuote && !this.#isInBody && !this.#given ? "\n" : "";
     const row = line.endsWith("\n") ? `${closed(line)}\n` : line.trimEnd();
-    return first + row.slice(this.#given);
+    return end + first + row.slice(this.#given || prefixOf(line).length);
   }
 
   /** What is new of another line. For the parser a table ends at a blank line only. */
@@ -104,16 +119,23 @@ export class TableRows {
   #endLine() {
     const line = this.#line;
     const isText = !this.#isFenced && !this.#isRow && !isBlank(line);
-    if (!isText) this.#isNested = false;
-    else this.#isNested ||= NESTED.test(line);
+    this.#isInItem = isText && (this.#isInItem || ITEM.test(line));
+    this.#isQuote = isText && line.trimStart().startsWith(">");
     const isDelimiters = this.#isBelowHead && isDelimiterRow(line);
-    this.#isInBody = isDelimiters ? !/^\s/.test(line) : this.#isInBody && this.#isRow;
+    if (isDelimiters) this.#prefix = prefixOf(line);
+    this.#isInBody = isDelimiters || (this.#isInBody && this.#isRow);
     this.#isBelowHead = this.#isRow && !this.#isInBody && !isDelimiters;
-    const mayBeHead = isText && !isDelimiters && !this.#isNested && !BLOCK.test(line);
-    this.#head = mayBeHead && cells(line).length > 1 ? line.trimEnd() : "";
+    this.#head = isText && !isDelimiters && this.#mayBeHead() ? line.trimEnd() : "";
     if (FENCE.test(line)) this.#isFenced = !this.#isFenced;
     this.#line = "";
     this.#given = 0;
     this.#isRow = null;
+  }
+
+  #mayBeHead() {
+    const line = this.#line;
+    const isCode = CODE.test(line) && !this.#isInItem;
+    const rest = line.slice(prefixOf(line).length);
+    return !isCode && !BLOCK.test(rest) && cells(line).length > 1;
   }
 }
