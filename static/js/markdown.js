@@ -7,6 +7,7 @@
 
 import * as smd from "../vendor/streaming-markdown/smd.js";
 import { Highlighter } from "./reading/highlight.js";
+import { lines, removeLastLine } from "./reading/long-paragraphs.js";
 import { TableRows } from "./reading/table-rows.js";
 import { FORMULA_BEGIN, FORMULA_END, FormulaGuard, unguarded } from "./math.js";
 import { gettext } from "./texts.js";
@@ -221,31 +222,6 @@ export class MarkdownStream {
   }
 }
 
-/** Removes the line that was shown last, of a paragraph or an item of a list. */
-function removeLastLine(root) {
-  const box = lastBox(root);
-  if (!box) return;
-  const nodes = [...box.childNodes];
-  const end = nodes.findLastIndex((node) => node.tagName === "BR");
-  if (end > 0) for (const node of nodes.slice(end)) box.removeChild(node);
-  else if (box.tagName === "P") removeWithQuote(box);
-}
-
-function lastBox(root) {
-  let box = null;
-  for (let node = root; node; node = node.lastElementChild) {
-    if (["P", "LI"].includes(node.tagName)) box = node;
-  }
-  return box;
-}
-
-/** Removes a paragraph, and the quotation that has no other one. */
-function removeWithQuote(paragraph) {
-  const { parentElement: parent } = paragraph;
-  const isAlone = parent.tagName === "BLOCKQUOTE" && parent.childElementCount === 1;
-  (isAlone ? parent : paragraph).remove();
-}
-
 function renderer(root, headings) {
   return {
     data: { nodes: [root], headings },
@@ -255,7 +231,10 @@ function renderer(root, headings) {
       nodes.push(nodeFor(token, tag, nodes.at(-1), nodes.length === 1));
     },
     end_token: ({ nodes }) => {
-      if (nodes.length > 1) finish(nodes.pop());
+      if (nodes.length === 1) return;
+      const node = nodes.pop();
+      finish(node);
+      if (node.tagName === "BR") nodes.push(lines(nodes.pop()));
     },
     add_text: ({ nodes }, text) => appendText(nodes.at(-1), text),
     set_attr: ({ nodes }, name, value) => setAttribute(nodes.at(-1), name, value),

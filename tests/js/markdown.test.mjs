@@ -250,6 +250,19 @@ test("bars without a line of dashes below them stay text", () => {
   assert.ok(code.textContent.endsWith("a | b\n--|--"));
 });
 
+test("many lines with a first bar are one paragraph, laid out in parts", () => {
+  const root = new Element("div");
+  const stream = new MarkdownStream(root);
+  const rows = Array.from({ length: 1000 }, (_, at) => `| a${at} | b`);
+  for (let end = 50; end <= 1000; end += 50) stream.update(rows.slice(0, end).join("\n"));
+  stream.end();
+  const [table, text] = root.children;
+  assert.deepEqual(shape({ children: [table] }), [[["a0", "b"]]]);
+  assert.equal(root.children.length, 2);
+  assert.equal(text.textContent, rows.slice(1).join(""));
+  assert.equal(text.children.filter((each) => each.className === "line-part").length, 9);
+});
+
 test("code in a quotation keeps its bars", () => {
   const root = new Element("div");
   const stream = new MarkdownStream(root);

@@ -33,6 +33,10 @@ function cells(line) {
  *  line takes minutes where a model repeats blanks without end. */
 const isDelimiterRow = (line) => cells(line).every((cell) => DELIMITER.test(cell.trim()));
 
+/** Whether a line below one with a first bar makes both a table; null if it may yet. */
+const isSecondLine = (line, isWhole) =>
+  !isWhole && OPEN_DELIMITERS.test(line) ? null : isDelimiterRow(line);
+
 /** The line up to its last bar, which it gets if it has none. */
 function closed(line) {
   const row = line.trimEnd();
@@ -47,6 +51,7 @@ export class TableRows {
   #isBelowHead = false;
   #isInBody = false; // of a table
   #prefix = ""; // of that table's lines
+  #isAmongBars = false; // whether the block has lines with a first bar that are no rows
   #isQuote = false; // whether the line above is one of a quotation
   #head = ""; // the line above, if it may be a head without a first bar
   #isInItem = false; // whether the block is an item of a list
@@ -94,7 +99,8 @@ export class TableRows {
     if (!isWhole && isOpenQuote(line)) return null;
     const rest = line.slice(prefixOf(line).length);
     if (!isWhole && this.#head && OPEN_DELIMITERS.test(rest)) return null;
-    if (ROW.test(line)) return true;
+    if (this.#isBelowHead) return isSecondLine(rest, isWhole);
+    if (ROW.test(line)) return this.#isInBody || !this.#isAmongBars;
     if (!this.#isInBody || !line.startsWith(this.#prefix)) return false;
     const row = line.slice(this.#prefix.length);
     if (!isWhole && OPEN_BLOCK.test(row)) return null;
@@ -112,8 +118,10 @@ export class TableRows {
 
   /** What is new of another line. For the parser a table ends at a blank line only. */
   #textPiece() {
-    const isFirst = this.#isInBody && !this.#given && !isBlank(this.#line);
-    return (isFirst ? "\n" : "") + this.#line.slice(this.#given);
+    const line = this.#line;
+    if (this.#given || isBlank(line)) return line.slice(this.#given);
+    if (!this.#isFenced && ROW.test(line)) return `\\${line.slice(prefixOf(line).length)}`;
+    return (this.#isInBody ? "\n" : "") + line;
   }
 
   #endLine() {
@@ -123,6 +131,8 @@ export class TableRows {
     this.#isQuote = isText && line.trimStart().startsWith(">");
     const isDelimiters = this.#isBelowHead && isDelimiterRow(line);
     if (isDelimiters) this.#prefix = prefixOf(line);
+    const isBar = isText && ROW.test(line);
+    this.#isAmongBars = isText && (this.#isAmongBars || isBar);
     this.#isInBody = isDelimiters || (this.#isInBody && this.#isRow);
     this.#isBelowHead = this.#isRow && !this.#isInBody && !isDelimiters;
     this.#head = isText && !isDelimiters && this.#mayBeHead() ? line.trimEnd() : "";
