@@ -7,9 +7,9 @@ drop the conditions that they do not know.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeAlias
 
 from django_scim import exceptions
 
@@ -18,6 +18,7 @@ _NAME = r"[a-z$][\w$-]*"
 _PATH = re.compile(
     rf"(?P<name>{_NAME})(?:\[(?P<condition>[^\[\]]*)\])?(?:\.(?P<sub>{_NAME}))?", re.I
 )
+_MEMBER = re.compile(r'\s*value\s+eq\s+"([^"]*)"\s*', re.I)
 _CLAUSE = re.compile(r'([a-z]+)\s+eq\s+"?([^"\s]*)"?', re.I)
 
 
@@ -37,6 +38,43 @@ class Target:
     def list_clauses(self) -> list[tuple[str, str]]:
         found = _CLAUSE.findall(self.condition)
         return [(name.lower(), value) for name, value in found]
+
+
+_MEMBERS = Target("members")
+Change: TypeAlias = tuple[str, Target, Any]  # "add", "replace" or "remove"
+
+
+def join_members(changes: Iterable[Change]) -> Iterator[Change]:
+    """The changes, with those that add one member after the other, or remove them, as
+    one: programs send thousands, and each costs statements of its own."""
+    found: Change | None = None
+    for change in map(_by_value, changes):
+        if found is not None and _is_same_list(found, change):
+            found[2].extend(change[2])
+            continue
+        if found is not None:
+            yield found
+        kind, target, value = change
+        found = kind, target, [*value] if isinstance(value, list) else value
+    if found is not None:
+        yield found
+
+
+def _by_value(change: Change) -> Change:
+    """`members[value eq "…"]` is removed as a list of one."""
+    kind, target, _value = change
+    if kind != "remove" or target != replace(_MEMBERS, condition=target.condition):
+        return change
+    named = _MEMBER.fullmatch(target.condition)
+    return (kind, _MEMBERS, [{"value": named[1]}]) if named else change
+
+
+def _is_same_list(found: Change, change: Change) -> bool:
+    is_list = isinstance(found[2], list) and isinstance(change[2], list)
+    return is_list and found[:2] == change[:2] and found[:2] in _JOINED
+
+
+_JOINED = [("add", _MEMBERS), ("remove", _MEMBERS)]
 
 
 def list_targets(operation: dict[str, Any]) -> Iterator[tuple[Target, Any]]:

@@ -6,7 +6,6 @@ be a way to more rights. Source: RFC 7643, RFC 7644.
 
 from __future__ import annotations
 
-import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -26,7 +25,12 @@ from project.accounts.scim.lookups import (
     find_remaining_members,
     without_deleted,
 )
-from project.accounts.scim.paths import Target, list_targets
+from project.accounts.scim.paths import (
+    Change,
+    Target,
+    join_members,
+    list_targets,
+)
 from project.accounts.scim.values import (
     check_mapping,
     check_texts,
@@ -40,7 +44,6 @@ MAX_EXTERNAL_ID = 254  # characters, as the column
 MEMBERS_AT_ONCE = 5000  # whom one statement adds to a group
 
 _NO_STAFF = "SCIM does not change accounts of staff."
-_MEMBER = re.compile(r'\s*value\s+eq\s+"([^"]*)"\s*', re.IGNORECASE)
 _OPERATIONS = ("add", "replace", "remove")
 _NAMES = {"givenname": "first_name", "familyname": "last_name"}
 #: Attributes of the standard that are accepted and not stored (RFC 7643, sections 3.1,
@@ -76,14 +79,8 @@ class _Resource(ABC):
 
     def handle_operations(self, operations: Any) -> None:
         """Raises SCIMException."""
-        for operation in operations:
-            kind = operation["op"].lower()
-            if kind not in _OPERATIONS:
-                raise exceptions.BadRequestError(
-                    "op: write add, replace or remove.", scim_type="invalidSyntax"
-                )
-            for target, value in list_targets(operation):
-                self.change(kind, target, value)
+        for kind, target, value in join_members(_list_changes(operations)):
+            self.change(kind, target, value)
         self.save()
 
     @abstractmethod
@@ -93,6 +90,18 @@ class _Resource(ABC):
     @abstractmethod
     def save(self) -> None:
         """Raises SCIMException."""
+
+
+def _list_changes(operations: Any) -> Iterator[Change]:
+    """Raises BadRequestError."""
+    for operation in operations:
+        kind = operation["op"].lower()
+        if kind not in _OPERATIONS:
+            raise exceptions.BadRequestError(
+                "op: write add, replace or remove.", scim_type="invalidSyntax"
+            )
+        for target, value in list_targets(operation):
+            yield kind, target, value
 
 
 class ScimUser(_Resource, SCIMUser):
@@ -263,13 +272,10 @@ class ScimGroup(_Resource, SCIMGroup):
         """Raises BadRequestError: a condition that is not understood must not count as
         all members."""
         if target.condition or target.sub_attribute:
-            named = _MEMBER.fullmatch(target.condition)
-            if kind != "remove" or target.sub_attribute or not named:
-                raise exceptions.BadRequestError(
-                    'members: only members[value eq "…"] can be removed.',
-                    scim_type="invalidFilter",
-                )
-            value = [{"value": named[1]}]
+            raise exceptions.BadRequestError(
+                'members: only members[value eq "…"] can be removed.',
+                scim_type="invalidFilter",
+            )
         if kind == "add":
             self._add(find_members(value))
         elif kind == "replace":

@@ -316,6 +316,29 @@ def _members(program: Program, key: str) -> list[str]:
     return [each["value"] for each in program("get", f"Groups/{key}").json()["members"]]
 
 
+def test_one_operation_for_each_member_costs_as_one_for_all(
+    program: Program, django_assert_max_num_queries: Any
+):
+    users = [User.objects.create(username=f"u{n}") for n in range(60)]
+    key = program("post", "Groups", {"displayName": "All"}).json()["id"]
+    members = [{"value": str(user.pk)} for user in users]
+    added = [{"op": "Add", "path": "members", "value": [each]} for each in members]
+    paths = [f'members[value eq "{each["value"]}"]' for each in members]
+    removed = [{"op": "remove", "path": path} for path in paths[:-1]]
+    with django_assert_max_num_queries(60):
+        program.patch(f"Groups/{key}", *added)
+    assert len(_members(program, key)) == 60
+    with django_assert_max_num_queries(60):
+        program.patch(f"Groups/{key}", *removed)
+    assert _members(program, key) == [members[-1]["value"]]
+    program.patch(f"Groups/{key}", added[0], removed[0], added[1])  # in this order
+    kept = {members[1]["value"], members[-1]["value"]}
+    assert set(_members(program, key)) == kept
+    refused = program.patch(f"Groups/{key}", added[2], {**added[3], "value": "x"})
+    assert refused.status_code == 400
+    assert set(_members(program, key)) == kept
+
+
 @pytest.mark.parametrize(
     "path",
     [
