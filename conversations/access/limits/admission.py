@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any
 
 import orjson
+from django.db.models import Sum
 from django.template.defaultfilters import filesizeformat
 from django.utils import timezone, translation
 from django.utils.formats import date_format, number_format
@@ -34,6 +35,7 @@ from conversations.access.limits.leases import (
     leases,
 )
 from conversations.access.webhooks.limit_events import note_reached
+from conversations.models import Attachment
 from conversations.models.access_token import NANOS_PER_DOLLAR, AccessToken
 from conversations.models.limits.usage_limit import (
     DEFAULT_WARNING,
@@ -52,16 +54,42 @@ _LEAST = Amounts(tokens=1, cost=1)
 
 
 def admit_message(
-    user_id: int, token: AccessToken | None, items: Sequence[Item] = ()
+    user_id: int,
+    token: AccessToken | None,
+    items: Sequence[Item] = (),
+    files_size: int = 0,
 ) -> None:
-    """Count one message with these items, or one request of a program.
+    """Count one message with these items and the files that they name, or one request
+    of a program. `files_size`: bytes of files that the items do not name yet.
 
     Call it outside transactions. Raises UsageLimitReached.
     """
     if applicable.state.exists is False:
         return
-    if applied := limits_of_all_models(limits_of(user_id, token.pk if token else None)):
-        admit_request(applied, len(orjson.dumps(items)) if items else 0)
+    applied = limits_of_all_models(limits_of(user_id, token.pk if token else None))
+    if not applied:
+        return
+    size = files_size + (len(orjson.dumps(items)) if items else 0)
+    if any(each.caps.size is not None for each in applied):
+        size += _size_of_files(items)
+    admit_request(applied, size)
+
+
+def _size_of_files(items: Sequence[Item]) -> int:
+    """Bytes of the stored files that the items name. What ids are of no file, or of
+    somebody else's, is refused where the message is opened."""
+    ids = {
+        part["file_id"]
+        for item in items
+        for name in ("content", "output")
+        if isinstance(parts := item.get(name), list)
+        for part in parts
+        if isinstance(part, dict) and isinstance(part.get("file_id"), str)
+    }
+    if not ids:
+        return 0
+    rows = Attachment.objects.filter(pk__in=ids)
+    return rows.aggregate(size=Sum("size"))["size"] or 0
 
 
 def admit_request(applied: Applied, size: int) -> None:

@@ -269,6 +269,9 @@ class MessageForm(TurnForm):
                 rollback.pop_all()
         return turn, is_new
 
+    def _size_of_new_files(self) -> int:
+        return sum(file.size for file in self.cleaned_data["file"])
+
     def _open_turn_in(
         self, conversation: Conversation, items: list[ItemPayload]
     ) -> Turn:

@@ -228,6 +228,10 @@ class TurnForm(forms.Form):
         engine.submit(turn.pk, turn.conversation_id)
         return turn
 
+    def _size_of_new_files(self) -> int:
+        """Bytes of the files that come with the form."""
+        return 0
+
     def _get_or_open(self, items: list[ItemPayload], key: str) -> tuple[Turn, bool]:
         """The turn with the key, and whether it is new."""
         return IdempotencyKey.objects.get_or_open(
@@ -248,7 +252,7 @@ class TurnForm(forms.Form):
     def _open(self, items: list[ItemPayload]) -> Turn:
         overload.check_room()
         maintenance.check_open()
-        admit_message(self.user.pk, None, items)
+        admit_message(self.user.pk, None, items, self._size_of_new_files())
         check_user_tokens_available(self.user, estimate_tokens("", items))
         with transaction.atomic():
             check_inline_quota(self.user.pk, items)

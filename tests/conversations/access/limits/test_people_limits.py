@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import Group, User
 from django.core.exceptions import ValidationError
+from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import Client
 from django.utils import timezone
 
@@ -272,6 +273,35 @@ def test_bytes_of_a_message_are_limited(ada: User):
     message = refused.json()["error"]["message"]
     assert "200" in message
     assert "A shorter message may fit." in message
+
+
+@pytest.mark.parametrize("way", ["REST", "page", "new chat"])
+def test_bytes_of_the_files_of_a_message_are_limited(
+    ada: User, way: str, settings: Any, tmp_path: Any
+):
+    settings.MEDIA_ROOT = tmp_path
+    limit(user=ada, size=10_000)
+    client = signed_in(ada)
+    conversation = Conversation.objects.create(owner=ada)
+
+    def send(size: int) -> int:
+        file = SimpleUploadedFile("a.txt", b"x" * size, "text/plain")
+        if way == "page":
+            form = {"text": "Read it", "file": [file]}
+            return client.post(page_of(conversation), form).status_code
+        if way == "new chat":
+            return client.post("/", {"text": "Read it", "file": [file]}).status_code
+        url = f"/api/conversations/{conversation.pk}/attachments/"
+        [stored] = client.post(url, {"file": file}).json()["data"]
+        part = {"type": "input_file", "file_id": stored["id"]}
+        message = {"role": "user", "content": [part]}
+        url = f"/api/conversations/{conversation.pk}/turns/"
+        return client.post(url, {"input": [message]}, content_type=JSON).status_code
+
+    assert send(4000) < 400
+    assert 0 < 10_000 - 4000 - find_limits_left(ada.pk)[0].left < 500
+    assert send(9000) == 429
+    assert Turn.objects.count() == 1
 
 
 def test_staff_see_and_set_limits_in_the_admin(ada: User):
