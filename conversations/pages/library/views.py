@@ -21,10 +21,13 @@ from conversations.models.shortcuts import LIBRARY_ACTIONS
 from conversations.pages.forms.chat_options_form import ChatOptionsForm
 from conversations.pages.library.forms import FilterForm, OrganiseForm
 from conversations.pages.library.transfer_views import export_of
+from conversations.requests.branches import find_deleted_conversation
 from conversations.requests.bulk import MAX_IDS, BulkSerializer, find_tags
 from conversations.search import results as finding
 from conversations.search.filters import SearchFilters
 from conversations.search.results import SearchResults, find_conversations
+
+_DELETED = "deleted_in_library"  # key of a session: ids that the next page may restore
 
 
 @login_required
@@ -46,6 +49,7 @@ def library(request: HttpRequest) -> HttpResponseBase:
         "folders": Folder.objects.of(request.user),
         "is_archive": filters == SearchFilters(archived="only") and not query,
         "back": request.get_full_path(),
+        "deleted_ids": request.session.pop(_DELETED, []),
         "shortcut_actions": LIBRARY_ACTIONS,
         "is_library": True,
     }
@@ -90,6 +94,9 @@ def _change(request: HttpRequest) -> HttpResponseBase:
     if request.POST.get("action") == "export":
         rows = Conversation.objects.of(request.user).kept().filter(pk__in=ids[:MAX_IDS])
         return export_of(request, rows, "json")
+    if request.POST.get("action") == "restore":
+        _report(request, _restore(request, ids[:MAX_IDS]))
+        return redirect(back)
     data: dict[str, Any] = {"ids": ids, "action": request.POST.get("action", "")}
     data |= {"tag": tag} if (tag := request.POST.get("tag", "").strip()) else {}
     data |= {"folder": request.POST.get("folder") or None}
@@ -100,13 +107,26 @@ def _change(request: HttpRequest) -> HttpResponseBase:
     except ValidationError as exc:
         messages.error(request, " ".join(_problems(exc.detail)))
         return redirect(back)
-    text = ngettext(
-        "%(count)s conversation changed.",
-        "%(count)s conversations changed.",
-        len(changed),
-    )
-    messages.success(request, text % {"count": len(changed)})
+    if data["action"] == "delete":
+        request.session[_DELETED] = changed
+    _report(request, len(changed))
     return redirect(back)
+
+
+@transaction.atomic
+def _restore(request: HttpRequest, ids: list[str]) -> int:
+    """Restore deleted conversations of the user. Returns how many."""
+    deleted = [find_deleted_conversation(request.user, each[:64]) for each in ids]
+    for found in filter(None, deleted):
+        found.restore()
+    return len(deleted) - deleted.count(None)
+
+
+def _report(request: HttpRequest, count: int) -> None:
+    text = ngettext(
+        "%(count)s conversation changed.", "%(count)s conversations changed.", count
+    )
+    messages.success(request, text % {"count": count})
 
 
 def _problems(detail: Any) -> list[str]:

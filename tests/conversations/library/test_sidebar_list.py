@@ -146,6 +146,12 @@ def test_many_conversations_change_at_once_without_javascript(web: Client, ada: 
     assert not Tag.objects.get().conversations.exists()
     bulk(web, ids, "archive")
     assert Conversation.objects.filter(archived_at=None).get() == rows[2]
+    page = bulk(web, ids, "delete").content.decode()
+    assert list(Conversation.objects.of(ada)) == [rows[2]]
+    assert all(f'name="ids" value="{each}"' in page for each in ids)
+    assert "2 conversations changed" in read(bulk(web, [*ids, "x"], "restore"))
+    assert Conversation.objects.of(ada).count() == 3
+    assert "Undo" not in read(web.get("/library/"))
     bulk(web, ids, "delete")
     assert list(Conversation.objects.of(ada)) == [rows[2]]
 
