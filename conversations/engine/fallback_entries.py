@@ -54,11 +54,11 @@ def _first_incomplete(entries: Sequence[Entry], after: Position) -> tuple[int, i
     `entries` where it begins. No earlier item ends beyond that place."""
     begins: dict[int, int] = {}
     ends: dict[int, int] = {}
-    for place, entry in enumerate(entries):
+    for number, entry in enumerate(entries):
         if entry.type == "response.output_item.added":
-            begins[entry.event["output_index"]] = place
+            begins[entry.event["output_index"]] = number
         elif entry.type == "response.output_item.done":
-            ends[entry.event["output_index"]] = place
+            ends[entry.event["output_index"]] = number
     read = sum(entry.log_position <= after for entry in entries)
     index = next(n for n in range(len(begins) + 1) if ends.get(n, read) >= read)
     start = begins.get(index, read)

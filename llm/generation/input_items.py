@@ -124,16 +124,16 @@ def _of_content(
     kept: list[dict[str, Any]] = []
     before: list[Item] = []
     after: list[Item] = []
-    for place, block in blocks:
-        match _type_of(block, place):
+    for path, block in blocks:
+        match _type_of(block, path):
             case "tool_use" if role == "assistant":
-                after.append(_tool_use(block, place))
+                after.append(_tool_use(block, path))
             case "tool_result" if role == "user":
-                before.append(_tool_result(block, place))
+                before.append(_tool_result(block, path))
             case "thinking" if role == "assistant":
-                before.append(_reasoning(block.get("thinking"), f"{place}.thinking"))
+                before.append(_reasoning(block.get("thinking"), f"{path}.thinking"))
             case _:
-                kept.append(_part(block, place, role))
+                kept.append(_part(block, path, role))
     yield from before
     if kept or refusal:
         last = [{"type": "refusal", "refusal": refusal}] if refusal else []
@@ -162,7 +162,7 @@ def _chat_call(call: Any, where: str) -> Item:
 
 
 def _parts(content: Any, where: str) -> list[dict[str, Any]]:
-    return [_part(part, place, "user") for place, part in _mappings(content, where)]
+    return [_part(part, path, "user") for path, part in _mappings(content, where)]
 
 
 def _part(part: Mapping[str, Any], where: str, role: str) -> dict[str, Any]:

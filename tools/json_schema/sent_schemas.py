@@ -17,7 +17,7 @@ from tools.models.text_diff import DiffLine, diff_lines
 #: A host of each wire format; xAI's shares one and has limits of its own.
 HOSTS = ("openai", "openai_compatible", "anthropic", "gemini", "xai")
 _NAME = "tool_of_this_page"
-_PLACES = ("parameters", "input_schema", "parametersJsonSchema")
+_SCHEMA_FIELDS = ("parameters", "input_schema", "parametersJsonSchema")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ def _schemas_in(body: Any) -> Iterator[Any]:
             yield from _schemas_in(each)
     elif isinstance(body, Mapping):
         if body.get("name") == _NAME:
-            yield from (body[place] for place in _PLACES if place in body)
+            yield from (body[field] for field in _SCHEMA_FIELDS if field in body)
         for each in body.values():
             yield from _schemas_in(each)
 

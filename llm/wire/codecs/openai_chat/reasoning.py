@@ -80,8 +80,8 @@ class ReasoningBlocks:
         """Raises BadResponse if there are too many blocks."""
         number = len(self._blocks)
         if not piece.get("data"):
-            place = str(piece.get("type")), str(piece.get("index"))
-            number = self._latest.setdefault(place, _Latest()).extend(piece, number)
+            key = str(piece.get("type")), str(piece.get("index"))
+            number = self._latest.setdefault(key, _Latest()).extend(piece, number)
         if number < len(self._blocks):
             self._blocks[number].extend(piece)
         elif number < MAX_ITEMS:
