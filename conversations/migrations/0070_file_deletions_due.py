@@ -15,6 +15,6 @@ class Migration(migrations.Migration):
         migrations.AddField(
             model_name='filedeletion',
             name='due_at',
-            field=models.DateTimeField(db_default=django.db.models.functions.datetime.Now(), default=django.utils.timezone.now),
+            field=models.DateTimeField(db_index=True, db_default=django.db.models.functions.datetime.Now(), default=django.utils.timezone.now),
         ),
     ]

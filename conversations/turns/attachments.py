@@ -175,7 +175,7 @@ def store(row: StoredRow, name: str, content: File[bytes]) -> None:
     path = row.file.field.generate_filename(row, name)
     note_upload(path)
     try:
-        row.file.save(name, content, save=False)
+        row.file = row.file.storage.save(path, content)
     except OSError:
         delete_uncommitted([path])
         raise

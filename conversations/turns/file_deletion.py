@@ -10,12 +10,11 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Iterable, Iterator
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
 
 from django.core.files.storage import default_storage
 from django.db import DatabaseError, transaction
-from django.db.models import QuerySet
+from django.db.models import Model
 
 from conversations.models import (
     Attachment,
@@ -55,10 +54,10 @@ def delete_uncommitted(names: Iterable[str]) -> None:
     a file that a row names stays."""
     for name in names:
         try:
-            if are_local():
-                _delete_file(name)
-            else:
+            if not are_local():
                 delete_later([name])
+            elif not _find_named([name]):
+                default_storage.delete(name)
         except OSError:
             _note(name)
         except DatabaseError as exc:
@@ -74,17 +73,20 @@ def delete_noted() -> Iterator[Counter[str]]:
             deleted = _delete_all(rows)
         except FilesUnavailable:
             return  # the next run goes on
-        yield Counter({"files": deleted})
+        yield +Counter(files=deleted)  # without a zero
 
 
-def _delete_all(rows: Iterable[FileDeletion]) -> int:
+def _delete_all(rows: Sequence[FileDeletion]) -> int:
     """The number of deleted files. One that cannot be deleted is left to the job, and
     stops no other. Raises FilesUnavailable while the storage rests."""
-    deleted, reasons = 0, Counter[str]()
+    deleted, done, reasons = 0, list[int](), Counter[str]()
+    named = _find_named(row.name for row in rows)
     try:
         for row in rows:
             try:
-                _delete_file(row.name)
+                if row.name not in named:
+                    default_storage.delete(row.name)
+                    deleted += 1
             except FilesUnavailable as exc:
                 if exc.is_resting:
                     raise
@@ -92,9 +94,9 @@ def _delete_all(rows: Iterable[FileDeletion]) -> int:
             except OSError as exc:
                 reasons[type(exc).__name__] += 1
             else:
-                FileDeletion.objects.filter(pk=row.pk).delete()
-                deleted += 1
+                done.append(row.pk)
     finally:
+        FileDeletion.objects.filter(pk__in=done).delete()
         if reasons:
             logger.warning(
                 "files that could not be deleted now: %d (%s)",
@@ -104,16 +106,15 @@ def _delete_all(rows: Iterable[FileDeletion]) -> int:
     return deleted
 
 
-def _delete_file(name: str) -> None:
-    # A copy of a conversation names the same files.
-    if not any(rows.filter(file=name).exists() for rows in _rows_with_files()):
-        default_storage.delete(name)
-
-
-def _rows_with_files() -> Iterator[QuerySet[Any]]:
-    yield Attachment.objects.all()
-    yield FolderFile.objects.all()
-    yield ConversationImport.objects.all()
+def _find_named(names: Iterable[str]) -> set[str]:
+    """Those of the files that a row names, as a copy of a conversation does."""
+    names = [*names]
+    models: tuple[type[Model], ...] = (Attachment, FolderFile, ConversationImport)
+    found = (
+        model._default_manager.filter(file__in=names).values_list("file", flat=True)
+        for model in models
+    )
+    return {name for rows in found for name in rows}
 
 
 def _note(name: str) -> None:

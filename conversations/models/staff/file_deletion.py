@@ -31,7 +31,7 @@ class FileDeletion(models.Model):
 
     name = models.CharField(max_length=255)
     created_at = models.DateTimeField(auto_now_add=True)
-    due_at = models.DateTimeField(default=timezone.now, db_default=Now())
+    due_at = models.DateTimeField(default=timezone.now, db_default=Now(), db_index=True)
 
     objects = FileDeletionQuerySet.as_manager()
 

@@ -174,6 +174,20 @@ def test_a_file_that_a_row_names_stays(media: Path):
     assert not FileDeletion.objects.exists()
 
 
+def test_files_of_a_batch_are_looked_up_together(
+    media: Path, django_assert_max_num_queries: Any
+):
+    conversation = Conversation.objects.create(owner=a_user("ada"))
+    for number in range(30):
+        row = Attachment(conversation=conversation, name="a.png", size=1)
+        store(row, f"{number}.png", ContentFile(b"x"))
+        row.save()
+    let_grace_end()
+    with django_assert_max_num_queries(10):
+        list(delete_noted())
+    assert len(files(media)) == 30
+
+
 def test_every_model_with_a_file_is_looked_at():
     """A row that is not looked for would lose its file."""
     with_files = {
