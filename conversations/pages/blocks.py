@@ -314,7 +314,8 @@ def _quote(
     item: ItemPayload, note: dict[str, Any], span: tuple[int, int] | None
 ) -> str:
     """The words of the source, else those of the message that refer to it."""
-    if words := note.get(CITED_TEXT):
+    words = note.get(CITED_TEXT)  # a host of the same API may send anything
+    if isinstance(words, str) and words:
         return shorten(words[:LONGEST_QUOTATION], MAX_QUOTE)
     if span is None:
         return ""

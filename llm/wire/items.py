@@ -37,11 +37,10 @@ LONGEST_QUOTATION = 1000  # characters of a source that are stored with an annot
 THROUGH = "parley:through"
 
 
-def quoted(annotation: dict[str, Any], words: Any) -> dict[str, Any]:
-    """`annotation` with the words of its source, if the provider sent any."""
+def add_quotation(annotation: dict[str, Any], words: Any) -> None:
+    """Add the words of its source to an annotation, if the provider sent any."""
     if isinstance(words, str) and words.strip():
         annotation[CITED_TEXT] = words[:LONGEST_QUOTATION]
-    return annotation
 
 
 def is_issuer(issuer: Issuer, proof_issuer: Issuer) -> bool:

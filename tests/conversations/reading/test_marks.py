@@ -52,6 +52,14 @@ def test_a_source_is_quoted_in_its_own_words_where_they_are_known():
     assert source.quotes == ["Rain tomorrow in Oslo"]
 
 
+@pytest.mark.parametrize("words", [5, {"text": "Rain"}, ["Rain"], True, None, ""])
+def test_what_is_no_quotation_is_not_shown_as_one(words: object):
+    item = cited("It rains.", ("https://a.test/1", 0, 9))
+    item["content"][0]["annotations"][0][CITED_TEXT] = words  # type: ignore[index]
+    [source] = citations_of(item)
+    assert source.quotes == ["It rains."]
+
+
 def test_marks_of_markdown_are_left_out_of_a_quoted_place():
     text = "It **rains** in [Oslo](https://o.test), says `met`, 2*3 [sic]."
     [source] = citations_of(cited(text, ("https://a.test/1", 0, len(text))))

@@ -15,7 +15,7 @@ from typing import Any
 
 import orjson
 
-from llm.wire.items import Item, quoted
+from llm.wire.items import Item, add_quotation
 
 Block = dict[str, Any]
 
@@ -101,7 +101,8 @@ def citation(source: Mapping[str, Any], start: int, end: int) -> dict[str, Any] 
             "start_index": start,
             "end_index": end,
         }
-        return quoted(page, words)
+        add_quotation(page, words)
+        return page
     if (index := source.get("document_index")) is None:
         return None
     document = {
@@ -110,7 +111,8 @@ def citation(source: Mapping[str, Any], start: int, end: int) -> dict[str, Any] 
         "filename": source.get("document_title") or "",
         "index": index,
     }
-    return quoted(document, words)
+    add_quotation(document, words)
+    return document
 
 
 def _search(action: dict[str, Any]) -> Item:

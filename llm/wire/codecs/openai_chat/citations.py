@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from llm.wire.items import quoted
+from llm.wire.items import add_quotation
 
 
 def citation_of(annotation: dict[str, Any]) -> dict[str, Any] | None:
@@ -24,4 +24,5 @@ def source_citation(fields: dict[str, Any], url: str) -> dict[str, Any]:
         "end_index": fields.get("end_index") or 0,
     }
     # Names of OpenRouter and of Perplexity:
-    return quoted(page, fields.get("content") or fields.get("snippet"))
+    add_quotation(page, fields.get("content") or fields.get("snippet"))
+    return page

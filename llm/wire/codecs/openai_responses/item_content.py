@@ -21,7 +21,7 @@ from llm.wire.deltas import (
     TextDelta,
     ToolCallDelta,
 )
-from llm.wire.items import Item
+from llm.wire.items import CITED_TEXT, Item, add_quotation
 
 
 def message_rest(item: OutputItem, fields: dict[str, Any]) -> list[Delta]:
@@ -87,8 +87,15 @@ def correct_arguments(item: OutputItem, fields: Mapping[str, Any]) -> str | None
 
 
 def citation_of(annotation: Any) -> Any:
-    """Fill in the positions that the standard requires and xAI omits for some pages."""
-    if not isinstance(annotation, dict) or annotation.get("type") != "url_citation":
+    """Fill in the positions that the standard requires and xAI omits for some pages.
+    A quotation of another Parley is checked as those of other hosts are."""
+    if not isinstance(annotation, dict):
+        return annotation
+    if CITED_TEXT in annotation:
+        words = annotation[CITED_TEXT]
+        annotation = {k: v for k, v in annotation.items() if k != CITED_TEXT}
+        add_quotation(annotation, words)
+    if annotation.get("type") != "url_citation":
         return annotation
     whole = {"start_index": 0, "end_index": 0, "title": ""}
     return {**whole, **{k: v for k, v in annotation.items() if v is not None}}

@@ -41,7 +41,14 @@ from llm.wire.deltas import (
     ToolCallDelta,
     UsageDelta,
 )
-from llm.wire.items import Issuer, Item, function_call_output, message, user_message
+from llm.wire.items import (
+    CITED_TEXT,
+    Issuer,
+    Item,
+    function_call_output,
+    message,
+    user_message,
+)
 from llm.wire.request import Request
 from llm.wire.response import ResponseBuilder
 from llm.wire.sse import ServerSentEvent, SSEDecoder
@@ -239,6 +246,21 @@ def test_annotations_are_decoded_once():
         AnnotationDelta(0, {**nowhere, **note}),
         AnnotationDelta(0, late),
     ]
+
+
+@pytest.mark.parametrize("kind", ["url_citation", "file_citation"])
+@pytest.mark.parametrize(
+    ("words", "stored"), [(5, None), ({"a": 1}, None), ("x" * 5000, "x" * 1000)]
+)
+def test_a_quotation_of_another_parley_is_checked(
+    kind: str, words: object, stored: str | None
+):
+    note = {"type": kind, "url": "https://a.test", "filename": "a", CITED_TEXT: words}
+    content = [{**MESSAGE["content"][0], "annotations": [note]}]
+    item = {**MESSAGE, "content": content}
+    deltas = decoded_deltas(START, added(0, item), done(0, item), end())
+    [delta] = only(deltas, AnnotationDelta)
+    assert delta.annotation.get(CITED_TEXT) == stored
 
 
 def test_a_refusal_is_no_text():
