@@ -79,12 +79,21 @@ class Part:
     next_start: int | None  # where the next part begins; None where this is the last
 
 
+@dataclass(slots=True)
+class RenderingBudget:
+    """Characters that a page may still render. Strangers may ask for a page again and
+    again, and one has many answers."""
+
+    left: int
+
+
 def render(text: str) -> SafeString:
     return render_beginning(text, len(text)).html
 
 
 def render_beginning(text: str, length: int) -> Part:
-    """Render at least `length` characters as one part."""
+    """Render at least `length` characters as one part, which ends with the window
+    that reaches them."""
     html: list[str] = []
     for end, rendered in _render_windows(text, 0, None, LONGEST_BLOCK):
         html.append(rendered)

@@ -30,6 +30,7 @@ from conversations.access.sign_in_attempts import sign_in_address
 from conversations.forms.share_form import ShareForm
 from conversations.http.file_download import download
 from conversations.models import Conversation, ShareLink
+from conversations.pages.markdown import RenderingBudget
 from conversations.pages.refusals import mark_refused
 from conversations.pages.shared_transcript import (
     find_shared_file,
@@ -38,6 +39,8 @@ from conversations.pages.shared_transcript import (
 )
 from conversations.turns.error_texts import in_own_language
 from llm.db.encrypted_field import SecretUnavailable
+
+MAX_RENDERED = 200_000  # characters of a page's answers; beyond them text is plain
 
 # The owner's pages
 
@@ -158,6 +161,7 @@ def shared(request: HttpRequest, link: ShareLink, token: str) -> HttpResponse:
     if is_view and request.user.pk != link.owner_id:
         link.count_view()
     context = {"link": link, "token": token, "window": window, "state": state, **titles}
+    context["budget"] = RenderingBudget(MAX_RENDERED)
     return render(request, "conversations/sharing/shared.html", context)
 
 

@@ -2,7 +2,8 @@
 
 Instructions, memories, context sources, summaries, errors of providers and decisions
 about calls are never shown. Thoughts, arguments and results are, if the link says so;
-arguments and results of tools over the owner's memories and chats are not.
+arguments and results of tools over the owner's memories and chats are not. Words of a
+cited source, and the name of a cited file, count as results.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from conversations.pages.blocks import (
     Block,
     CallGroup,
     CallRows,
+    Citation,
     MessageBlock,
     ReasoningBlock,
     SteeringBlock,
@@ -224,7 +226,10 @@ class _View:
     def _shown_blocks(self, blocks: Iterable[Block]) -> Iterable[Block]:
         for block in blocks:
             match block:
-                case MessageBlock() | SteeringBlock():
+                case MessageBlock():
+                    citations = self._shown_citations(block.citations)
+                    yield replace(block, citations=citations)
+                case SteeringBlock():
                     yield block
                 case ReasoningBlock():
                     if self._link.shows_reasoning:
@@ -238,6 +243,11 @@ class _View:
                     pass
                 case _:
                     assert_never(block)
+
+    def _shown_citations(self, citations: Sequence[Citation]) -> Sequence[Citation]:
+        if self._link.shows_results:
+            return citations
+        return [Citation(each.url, each.title) for each in citations if each.url]
 
     def _call(self, block: ToolCallBlock) -> ToolCallBlock:
         link = self._link

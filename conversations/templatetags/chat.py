@@ -22,6 +22,7 @@ from conversations.models import Question, ToolCall, Turn
 from conversations.pages.blocks import MessageBlock
 from conversations.pages.markdown import (
     Part,
+    RenderingBudget,
     highlight_code,
     render_beginning,
     render_linked,
@@ -36,7 +37,6 @@ from conversations.turns.tool_display import Piece, pieces, pretty, tree
 from llm.models import LanguageModel
 
 register = template.Library()
-MAX_SHARED = 200_000  # characters of a text that are rendered
 
 DEMO_LABEL = "Demo (no AI)"
 
@@ -87,18 +87,25 @@ def markdown(text: str) -> SafeString:
     return _with_plain_rest(render_part(text), text)
 
 
-@register.filter
-def shared_markdown(text: str) -> SafeString:
-    """The text as HTML on a page without further parts; beyond MAX_SHARED as plain
-    text, because strangers may ask for it again and again."""
-    return _with_plain_rest(render_beginning(text, MAX_SHARED), text)
+@register.simple_tag
+def shared_markdown(text: str, budget: RenderingBudget) -> SafeString:
+    """The text as HTML on a page without further parts; what is beyond the page's
+    budget as plain text."""
+    if budget.left <= 0:
+        return _plain(text)
+    part = render_beginning(text, budget.left)
+    budget.left -= len(text) if part.next_start is None else part.next_start
+    return _with_plain_rest(part, text)
 
 
 def _with_plain_rest(part: Part, text: str) -> SafeString:
     if part.next_start is None:
         return part.html
-    rest = text[part.next_start :]
-    return part.html + format_html('<p class="plain">{}</p>', rest)
+    return part.html + _plain(text[part.next_start :])
+
+
+def _plain(text: str) -> SafeString:
+    return format_html('<p class="plain">{}</p>', text)
 
 
 @register.filter

@@ -29,7 +29,7 @@ from conversations.pages.shared_transcript import line_of
 from conversations.turns import queue
 from conversations.turns.attachments import store
 from llm.models import LanguageModel
-from llm.wire.items import function_call_output, message, user_message
+from llm.wire.items import CITED_TEXT, function_call_output, message, user_message
 from tests.conversations.page_scene import (
     CALL,
     THOUGHT,
@@ -467,6 +467,37 @@ def test_thoughts_arguments_and_results_are_shown_only_if_chosen(
     assert "weather_demo" in shown
     for part, words in PARTS.items():
         assert (words in shown) == (part == chosen), part
+
+
+@pytest.mark.parametrize("shows", [True, False])
+def test_words_of_sources_and_names_of_files_are_shown_only_with_the_results(
+    conversation: Conversation, shows: bool
+):
+    page = {"type": "url_citation", "url": "https://a.test/1", "title": "Weather"}
+    file = {"type": "file_citation", "filename": "Salaries.pdf"}
+    answer = message_of("It rains.")
+    answer["content"][0]["annotations"] = [
+        {**page, "start_index": 0, "end_index": 9, CITED_TEXT: "Frogs in Oslo"},
+        {**file, CITED_TEXT: "Ada earns much"},
+    ]
+    a_turn(conversation, "completed", answer)
+    shown = opened(a_link(conversation, shows_results=shows))
+    assert "Weather" in shown
+    for words in ("Frogs in Oslo", "Salaries.pdf", "Ada earns much"):
+        assert (words in shown) == shows, words
+
+
+def test_a_page_of_answers_is_rendered_up_to_its_budget(
+    conversation: Conversation, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(share_views, "MAX_RENDERED", 12)
+    for number in range(4):
+        a_finished_turn(conversation, "Say it", f"**loud {number}**")
+    link = a_link(conversation)
+    html = Client().get(address(link)).content.decode()
+    assert html.count("<strong>") == 2
+    assert '<p class="plain">**loud 2**</p>' in html
+    assert '<p class="plain">**loud 3**</p>' in html
 
 
 @pytest.mark.parametrize("tool", ["recall", "remember", "get_history", "get_context"])
