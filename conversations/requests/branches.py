@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from datetime import timedelta
 from functools import partial
 from typing import Any
 
 from django.conf import settings
 from django.db import transaction
+from django.db.models import QuerySet
 from django.utils import timezone
 
 from conversations import engine
@@ -69,10 +71,23 @@ def restore_branch(turn: Turn) -> bool:
 
 def find_deleted_conversation(user: Any, pk: str) -> Conversation | None:
     """A deleted conversation of the user that is not erased yet."""
-    rows = Conversation.objects.filter(
-        owner_id=user.pk, pk=pk, deleted_at__gte=_erased_before()
+    return _deleted_conversations(user).filter(pk=pk).first()
+
+
+@transaction.atomic
+def restore_conversations(user: Any, ids: Sequence[str]) -> int:
+    """Show deleted conversations to their owner again. Returns how many."""
+    rows = _deleted_conversations(user).filter(pk__in=ids)
+    imported = rows.exclude(import_key=None)
+    for row in imported:  # it may have been imported again
+        row.restore()
+    return len(imported) + rows.filter(import_key=None).update(deleted_at=None)
+
+
+def _deleted_conversations(user: Any) -> QuerySet[Conversation]:
+    return Conversation.objects.filter(
+        owner_id=user.pk, deleted_at__gte=_erased_before()
     )
-    return rows.first()
 
 
 def _erased_before() -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 from django.contrib import messages
@@ -21,13 +22,14 @@ from conversations.models.shortcuts import LIBRARY_ACTIONS
 from conversations.pages.forms.chat_options_form import ChatOptionsForm
 from conversations.pages.library.forms import FilterForm, OrganiseForm
 from conversations.pages.library.transfer_views import export_of
-from conversations.requests.branches import find_deleted_conversation
+from conversations.requests.branches import restore_conversations
 from conversations.requests.bulk import MAX_IDS, BulkSerializer, find_tags
 from conversations.search import results as finding
 from conversations.search.filters import SearchFilters
 from conversations.search.results import SearchResults, find_conversations
 
-_DELETED = "deleted_in_library"  # key of a session: ids that the next page may restore
+_DELETION = "library_deletion"  # key of a session: ids of what may come back, and until
+UNDO_TIME = 600  # seconds that the library's pages offer Undo
 
 
 @login_required
@@ -49,7 +51,7 @@ def library(request: HttpRequest) -> HttpResponseBase:
         "folders": Folder.objects.of(request.user),
         "is_archive": filters == SearchFilters(archived="only") and not query,
         "back": request.get_full_path(),
-        "deleted_ids": request.session.pop(_DELETED, []),
+        "deleted_ids": _restorable_ids(request),
         "shortcut_actions": LIBRARY_ACTIONS,
         "is_library": True,
     }
@@ -95,7 +97,7 @@ def _change(request: HttpRequest) -> HttpResponseBase:
         rows = Conversation.objects.of(request.user).kept().filter(pk__in=ids[:MAX_IDS])
         return export_of(request, rows, "json")
     if request.POST.get("action") == "restore":
-        _report(request, _restore(request, ids[:MAX_IDS]))
+        _restore(request, ids[:MAX_IDS])
         return redirect(back)
     data: dict[str, Any] = {"ids": ids, "action": request.POST.get("action", "")}
     data |= {"tag": tag} if (tag := request.POST.get("tag", "").strip()) else {}
@@ -107,24 +109,33 @@ def _change(request: HttpRequest) -> HttpResponseBase:
     except ValidationError as exc:
         messages.error(request, " ".join(_problems(exc.detail)))
         return redirect(back)
-    if data["action"] == "delete":
-        request.session[_DELETED] = changed
-    _report(request, len(changed))
+    if changed and data["action"] == "delete":  # said beside Undo
+        until = time.time() + UNDO_TIME
+        request.session[_DELETION] = {"ids": changed, "until": until}
+        return redirect(back)
+    text = ngettext(
+        "%(count)s conversation changed.",
+        "%(count)s conversations changed.",
+        len(changed),
+    )
+    messages.success(request, text % {"count": len(changed)})
     return redirect(back)
 
 
-@transaction.atomic
-def _restore(request: HttpRequest, ids: list[str]) -> int:
-    """Restore deleted conversations of the user. Returns how many."""
-    deleted = [find_deleted_conversation(request.user, each[:64]) for each in ids]
-    for found in filter(None, deleted):
-        found.restore()
-    return len(deleted) - deleted.count(None)
+def _restorable_ids(request: HttpRequest) -> list[str]:
+    """Ids of what the user deleted here a short time ago. Other tabs, and a browser
+    that loads pages in advance, may get the page first."""
+    deletion = request.session.get(_DELETION, {"ids": [], "until": 0})
+    ids: list[str] = deletion["ids"]
+    return ids if time.time() < deletion["until"] else []
 
 
-def _report(request: HttpRequest, count: int) -> None:
+def _restore(request: HttpRequest, ids: list[str]) -> None:
+    request.session.pop(_DELETION, None)
+    cleaned = [each.replace("\0", "")[:64] for each in ids]
+    count = restore_conversations(request.user, cleaned)
     text = ngettext(
-        "%(count)s conversation changed.", "%(count)s conversations changed.", count
+        "%(count)s conversation restored.", "%(count)s conversations restored.", count
     )
     messages.success(request, text % {"count": count})
 

@@ -10,6 +10,8 @@ from django.urls import reverse
 from django.utils import timezone
 
 from conversations.models import Conversation, Folder, Tag, Turn
+from conversations.pages.library import views
+from conversations.requests.branches import restore_conversations
 from llm.wire.items import user_message
 from tests.conversations.page_scene import (
     ada,
@@ -149,11 +151,51 @@ def test_many_conversations_change_at_once_without_javascript(web: Client, ada: 
     page = bulk(web, ids, "delete").content.decode()
     assert list(Conversation.objects.of(ada)) == [rows[2]]
     assert all(f'name="ids" value="{each}"' in page for each in ids)
-    assert "2 conversations changed" in read(bulk(web, [*ids, "x"], "restore"))
+    assert "2 conversations deleted." in page
+    shown = read(bulk(web, [*ids, "x\0"], "restore"))
+    assert "2 conversations restored." in shown
     assert Conversation.objects.of(ada).count() == 3
     assert "Undo" not in read(web.get("/library/"))
     bulk(web, ids, "delete")
     assert list(Conversation.objects.of(ada)) == [rows[2]]
+
+
+def test_undo_stays_when_another_tab_has_shown_the_library(web: Client, ada: Any):
+    row = Conversation.objects.create(owner=ada)
+    deletion = {"ids": [row.pk], "action": "delete"}
+    assert web.post(reverse("library"), deletion).status_code == 302
+    for _ in range(2):
+        assert "1 conversation deleted. Undo" in read(web.get("/library/"))
+
+
+def test_undo_is_offered_for_a_short_time(
+    web: Client, ada: Any, monkeypatch: pytest.MonkeyPatch
+):
+    row = Conversation.objects.create(owner=ada)
+    later = views.time.time() + views.UNDO_TIME
+    bulk(web, [row.pk], "delete")
+    monkeypatch.setattr(views.time, "time", lambda: later + 60)
+    assert "Undo" not in read(web.get("/library/"))
+
+
+def test_many_conversations_are_restored_as_fast_as_one(
+    ada: Any, django_assert_num_queries: Any
+):
+    now = timezone.now()
+    rows = [
+        Conversation.objects.create(owner=ada, deleted_at=now, title=f"T{number}")
+        for number in range(20)
+    ]
+    rows[0].import_key = "chatgpt:1"
+    rows[0].save()
+    again = Conversation.objects.create(owner=ada, import_key="chatgpt:1")
+    #: A transaction, the imported one's row, a look at the other and its change in a
+    #: savepoint, and the change of all the rest.
+    with django_assert_num_queries(8):
+        assert restore_conversations(ada, [row.pk for row in rows]) == 20
+    assert Conversation.objects.of(ada).filter(deleted_at=None).count() == 21
+    again.refresh_from_db()
+    assert again.import_key == "chatgpt:1"
 
 
 def test_nothing_is_changed_for_ids_of_other_users(web: Client):
