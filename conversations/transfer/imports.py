@@ -205,6 +205,7 @@ class _Run:
         self._step = 0
         self._passed = row.position  # steps of an earlier reading
         self._saved_reasons = len(row.reasons)
+        self._is_recognised = bool(row.imported or row.repeated)  # a conversation was
 
     def read(self) -> None:
         """Raises NotReadable, after what is before the fault was imported, and
@@ -221,8 +222,7 @@ class _Run:
             else:
                 with tempfile.TemporaryFile() as copy:
                     self._read_file(_on_disk(file, copy), "")
-        row = self._row
-        if not (row.imported or row.repeated or row.skipped):
+        if not self._is_recognised:
             raise NotReadable(
                 _(
                     "No conversations were found. Upload the export of ChatGPT, Claude,"
@@ -324,6 +324,7 @@ class _Run:
 
     def _import(self, value: dict[str, Any], label: str) -> None:
         if parley.recognises(value):
+            self._is_recognised = True
             document = parley.read(value)
             key, program = f"parley:{document.id}", "parley"
             id, left_out = document.id, document.left_out
@@ -338,6 +339,7 @@ class _Run:
             reader = next((each for each in _SOURCES if each.recognises(value)), None)
             if reader is None:
                 raise Unreadable(_("It is in no format that we read."))
+            self._is_recognised = True
             source = reader.read(value)
             key, program = f"{source.program}:{source.id}", source.program
             id, left_out = "", source.left_out

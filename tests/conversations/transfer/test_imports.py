@@ -182,6 +182,14 @@ def test_one_bad_conversation_does_not_keep_the_others_out(
     assert reason in row.reasons[0]["reason"]
 
 
+@pytest.mark.parametrize("data", ['{"no": "chat"}', '[{"a": 1}, [2], 3]'])
+def test_a_file_of_something_else_fails_with_the_reason(ada: Any, data: str):
+    for row in (imported(ada, data), imported(ada, zipped(a=data.encode()), "a.zip")):
+        assert (row.state, row.imported) == ("failed", 0)
+        assert "No conversations were found" in row.error
+        assert row.reasons
+
+
 def test_nul_halves_of_characters_and_long_titles_are_made_harmless(ada: Any):
     value = json.loads(sample("claude_old"))[0]
     value["name"] = "x\0\ud800" * 5000
