@@ -59,12 +59,16 @@ export async function problemIn(response) {
 
 /** Whether the session has ended, tested with a page that needs one; if so, opens the sign-in. */
 export async function checkSession(url, beforeSignIn = () => {}) {
-  const options = { headers: { Accept: "text/html" } };
-  const response = await fetch(url, options).catch(() => null);
-  if (!response || !isSignIn(response)) return false;
+  if (!(await isSessionOver(url))) return false;
   beforeSignIn();
   signIn();
   return true;
+}
+
+export async function isSessionOver(url) {
+  const options = { headers: { Accept: "text/html" } };
+  const response = await fetch(url, options).catch(() => null);
+  return Boolean(response && isSignIn(response));
 }
 
 const REQUIRED_PAGES = ["/login/", "/terms/"]; // what a session without access is led to
@@ -74,7 +78,7 @@ function isSignIn({ redirected, url }) {
 }
 
 /** Loads the page again; the server redirects to the sign-in, or the terms, and back. */
-function signIn() {
+export function signIn() {
   location.assign(location.pathname + location.search); // with a hash nothing is loaded
 }
 

@@ -111,6 +111,52 @@ def test_no_other_tab_shows_a_user_who_has_signed_out(
     context.close()
 
 
+def test_text_that_is_not_saved_outlives_a_session(
+    browser: Any, start_server: StartServer
+):
+    server = start_server()
+    make = "from django.contrib.auth.models import User as U;"
+    make += f"U.objects.create_user('grace', password={PASSWORD!r})"
+    server.manage("shell", "-v0", "-c", make)
+    context = browser.new_context(base_url=server.url)
+    page, tab, other = (context.new_page() for _ in range(3))
+    sign_in(page, "admin")
+    other.goto("/library/")
+    tab.goto("/admin/auth/group/add/")
+    name = tab.locator("#id_name")
+    name.fill("Typed for long")
+    # Expired: the sign-in page of one tab takes nothing from the others.
+    cookies = context.cookies()
+    context.clear_cookies()
+    page.evaluate("localStorage.removeItem('parley:signed-out')")
+    page.goto("/login/")
+    page.wait_for_load_state("networkidle")
+    assert "signed-out" not in page.evaluate("Object.keys(localStorage).join()")
+    expect(name).to_have_value("Typed for long")
+    # Signed out: tabs leave, but one whose form was edited hides it.
+    context.add_cookies(cookies)
+    page.goto("/")
+    sign_out(page)
+    other.wait_for_url("**/login/**")
+    expect(tab.get_by_role("heading", name="You are signed out")).to_be_visible()
+    expect(name).to_be_hidden()
+    # The same person goes on where they were, and can save it.
+    sign_in(page, "admin")
+    expect(name).to_be_visible()
+    expect(name).to_have_value("Typed for long")
+    tab.locator("[name=_save]").click()
+    expect(tab.get_by_text("was added successfully")).to_be_visible()
+    # Another one does not get to see it.
+    tab.goto("/admin/auth/group/add/")
+    name.fill("Secret plan")
+    sign_out(page)
+    expect(name).to_be_hidden()
+    sign_in(page, "grace")
+    tab.wait_for_function("() => !document.querySelector('#id_name')")
+    assert "Secret plan" not in tab.content()
+    context.close()
+
+
 def test_drafts_go_with_a_sign_out_in_the_admin_and_with_the_account(
     browser: Any, start_server: StartServer
 ):
