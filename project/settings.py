@@ -205,6 +205,11 @@ SCIM_SERVICE_PROVIDER = {
     ],
 }
 MFA_ADAPTER = "project.accounts.adapters.second_factor.SecondFactorAdapter"
+MFA_FORMS = {
+    "authenticate_webauthn": "project.accounts.passkey_forms.AuthenticateForm",
+    "login_webauthn": "project.accounts.passkey_forms.SignInForm",
+    "reauthenticate_webauthn": "project.accounts.passkey_forms.ConfirmForm",
+}
 MFA_SUPPORTED_TYPES = ["totp", "webauthn", "recovery_codes"]
 MFA_PASSKEY_LOGIN_ENABLED = True
 MFA_ALLOW_UNVERIFIED_EMAIL = True  # many accounts have no e-mail address

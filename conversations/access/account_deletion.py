@@ -32,8 +32,8 @@ from conversations.models.user_settings import UserSettings
 from llm.models import ApiKey
 from tools.models import McpSignIn, McpUserSignIn
 
-#: Within this time of the closing its rows were hidden: earlier versions did not write
-#: one and the same time to all of them.
+#: For so long after the closing its rows may have been hidden: earlier versions did not
+#: write one and the same time to all of them.
 _CLOSING = timedelta(minutes=1)
 
 
@@ -58,11 +58,11 @@ def close_account(user: Any) -> None:
     end_others(user, None)
 
 
-def reopen_account(user: Any) -> None:
+def reopen_account(user: Any) -> bool:
     """Show again what `close_account` hid, for an account that staff have made active.
+    False if it was not closed.
 
-    Its keys, tokens and saved prompts are gone. Nothing is done for an account that
-    was not closed.
+    Its keys, tokens and saved prompts are gone.
     """
     with transaction.atomic():
         closed_at = (
@@ -72,13 +72,14 @@ def reopen_account(user: Any) -> None:
             .first()
         )
         if closed_at is None:
-            return
+            return False
         hidden = {"deleted_at__range": (closed_at, closed_at + _CLOSING)}
         Conversation.objects.filter(owner=user, is_temporary=False, **hidden).update(
             deleted_at=None
         )
         Memory.objects.filter(user=user, **hidden).update(deleted_at=None)
         UserSettings.objects.change(user.pk, account_deleted_at=None)
+    return True
 
 
 def check_not_last(user: Any) -> None:

@@ -132,11 +132,16 @@ def log_failure(*, credentials: Any, request: Any = None, **_: Any) -> None:
         )
 
 
-def log_wrong_code(*, user: Any, request: Any = None, **_: Any) -> None:
-    """A receiver of django-allauth's `authentication_failed`, of second factors."""
+def log_wrong_code(
+    *, user: Any, request: Any = None, reauthentication: bool = False, **_: Any
+) -> None:
+    """A receiver of django-allauth's `authentication_failed`; `user` is None for a
+    passkey that signs in without a name."""
+    act = "confirmation" if reauthentication else "sign-in"
+    name = repr(user.get_username()) if user else "an unknown name"
     address = sign_in_address(request) if request else UNKNOWN_ADDRESS
-    name = user.get_username()
-    logger.warning("sign-in as %r from %s failed: wrong second factor", name, address)
+    factor = "second factor" if user else "passkey"
+    logger.warning("%s as %s from %s failed: wrong %s", act, name, address, factor)
 
 
 def log_success(*, request: Any, user: Any, **_: Any) -> None:

@@ -1,5 +1,8 @@
-"""Receivers of Django's signals about sign-ins. The name that somebody typed is
-recorded only as the account that it names: it may be a password by mistake."""
+"""Record sign-ins, sign-outs and refused ones in the audit log.
+
+The name that somebody typed is recorded only as the account that it names: it may be a
+password by mistake.
+"""
 
 from __future__ import annotations
 
@@ -12,10 +15,12 @@ from conversations.audit.record import record_event
 
 
 def record_sign_in(*, user: Any, request: Any = None, **_: Any) -> None:
+    """A receiver of Django's `user_logged_in`."""
     _record("sign_in", user, request)
 
 
 def record_sign_out(*, user: Any, request: Any = None, **_: Any) -> None:
+    """A receiver of Django's `user_logged_out`, whose user may be none."""
     if user is not None and user.pk is not None:
         _record("sign_out", user, request)
 
@@ -23,6 +28,7 @@ def record_sign_out(*, user: Any, request: Any = None, **_: Any) -> None:
 def record_failure(
     *, credentials: dict[str, Any], request: Any = None, **_: Any
 ) -> None:
+    """A receiver of Django's `user_login_failed`."""
     name = str(credentials.get("username") or "").replace("\0", "")
     model = get_user_model()
     named = {model.USERNAME_FIELD: name[:150]}
@@ -32,13 +38,21 @@ def record_failure(
     record_refusal(user, details, request)
 
 
-def record_wrong_code(*, user: Any, request: Any = None, **_: Any) -> None:
-    """Of a second factor, after the right password or to confirm a dangerous act."""
-    record_refusal(user, {"reason": "wrong second factor"}, request)
+def record_wrong_code(
+    *, user: Any, request: Any = None, reauthentication: bool = False, **_: Any
+) -> None:
+    """A receiver of django-allauth's `authentication_failed`: of a second factor after
+    the right password, or to confirm a dangerous act (`reauthentication`), or of a
+    passkey that signs in without a name (`user` is None)."""
+    reason = "wrong second factor" if user else "wrong passkey"
+    if reauthentication:
+        reason += ", to confirm an act"
+    record_refusal(user, {"reason": reason}, request)
 
 
 def record_refusal(user: Any, details: dict[str, str], request: Any = None) -> None:
-    """`user`: the account, if it is known."""
+    """Record a refused sign-in. `user`: the account, if it is known; `details`: the
+    reason, and what refused it."""
     with acting(_act_of(request)):
         record_event(
             "sign_in",
@@ -47,6 +61,18 @@ def record_refusal(user: Any, details: dict[str, str], request: Any = None) -> N
             details={"account": "known" if user else "unknown", **details},
             is_refused=True,
         )
+
+
+def record_refused_connection(user: Any, details: dict[str, str]) -> None:
+    """Record that a signed-in person may not connect an identity to the account."""
+    record_event(
+        "identity.add",
+        target=user,
+        actor=user,
+        subject=user,
+        details=details,
+        is_refused=True,
+    )
 
 
 def _record(action: str, user: Any, request: Any) -> None:

@@ -16,6 +16,7 @@ from django.utils.translation import gettext_lazy, ngettext
 from conversations.access.account_deletion import reopen_account
 from conversations.access.sessions import end_others
 from conversations.admin.least_privilege import may_grant, may_manage
+from conversations.models.user_settings import UserSettings
 from llm.admin import (
     GroupRightsForm,
     ask_about_rows,
@@ -73,7 +74,7 @@ class PeopleActionsMixin(admin.ModelAdmin):
         self, request: HttpRequest, obj: Any, form: Any, change: Any
     ) -> None:
         super().save_model(request, obj, form, change)
-        if change and obj.is_active and "is_active" in form.changed_data:
+        if change and (obj.is_active or "is_active" in form.changed_data):
             reopen_account(obj)
 
     def _set_active(
@@ -84,7 +85,7 @@ class PeopleActionsMixin(admin.ModelAdmin):
         left_out: Counter[str] = Counter()
         count = 0
         for row in rows:
-            if row.is_active == active:
+            if row.is_active == active and not (active and _is_half_closed(row)):
                 left_out[same] += 1
             elif why := _why_protected(request, row):
                 left_out[why] += 1
@@ -92,8 +93,9 @@ class PeopleActionsMixin(admin.ModelAdmin):
                 row.is_active = active
                 with transaction.atomic():
                     row.save(update_fields=["is_active"])
-                    if active:
-                        reopen_account(row)
+                    # Also before a deactivation: else retention took an account that
+                    # an older version restored by half for one that its owner deleted.
+                    reopen_account(row)
                 self.log_change(request, row, note)
                 count += 1
         return count, left_out
@@ -174,6 +176,13 @@ class PeopleActionsMixin(admin.ModelAdmin):
         )
         done = text % {"count": count}
         report_rows(self, request, done, left_out, any_done=bool(count))
+
+
+def _is_half_closed(row: User) -> bool:
+    """Earlier versions made a closed account active and left its chats hidden."""
+    return UserSettings.objects.filter(
+        user=row.pk, account_deleted_at__isnull=False
+    ).exists()
 
 
 def _why_protected(request: HttpRequest, row: User) -> str:

@@ -16,7 +16,7 @@ from django.shortcuts import render
 from django.utils import translation
 from django.utils.translation import gettext_lazy as _
 
-from conversations.audit.sign_ins import record_refusal
+from conversations.audit.sign_ins import record_refusal, record_refused_connection
 from llm.db.encrypted_field import SecretUnavailable
 from project.accounts.identities import admission, saml
 from project.accounts.identities.claims import OtherPerson, merge_claims
@@ -76,7 +76,7 @@ class IdentityAdapter(DefaultSocialAccountAdapter):
         except OtherPerson:
             _refuse(request, provider, _MIXED_UP, sociallogin)
         except admission.SignInRefused as exc:
-            _refuse(request, provider, exc.why, sociallogin)
+            _refuse(request, provider, exc.why, sociallogin, exc.account)
 
     def is_open_for_signup(
         self, request: HttpRequest, sociallogin: SocialLogin
@@ -159,14 +159,23 @@ def _verified_email(login: SocialLogin) -> str:
 
 
 def _refuse(
-    request: HttpRequest, provider: IdentityProvider, why: Any, login: SocialLogin
+    request: HttpRequest,
+    provider: IdentityProvider,
+    why: Any,
+    login: SocialLogin,
+    account: Any = None,
 ) -> None:
-    """Raises ImmediateHttpResponse."""
+    """`account`: found by the address. Raises ImmediateHttpResponse."""
     with translation.override("en"):  # for staff
         reason = str(why)
-    logger.warning("sign-in by %s refused: %.60s", provider.slug, reason)
-    user = login.user if login.is_existing else None
-    record_refusal(user, {"provider": provider.slug, "reason": reason}, request)
+    details = {"provider": provider.slug, "reason": reason}
+    if login.state.get("process") == "connect":
+        logger.warning("connecting %s refused: %.60s", provider.slug, reason)
+        record_refused_connection(request.user, details)
+    else:
+        logger.warning("sign-in by %s refused: %.60s", provider.slug, reason)
+        known = login.user if login.is_existing else account
+        record_refusal(known, details, request)
     context = {"provider": provider, "why": why}
     page = render(request, "accounts/sign_in_refused.html", context, status=403)
     raise ImmediateHttpResponse(page)

@@ -34,16 +34,19 @@ _NO_ACCOUNT = _(
 
 
 class SignInRefused(Exception):
-    def __init__(self, why: str | Promise) -> None:
+    """`account`: that which the identity belongs to, or would be connected to."""
+
+    def __init__(self, why: str | Promise, account: Any = None) -> None:
         super().__init__()
         self.why = why
+        self.account = account
 
 
 def check_known(provider: IdentityProvider, verified_email: str, user: Any) -> None:
     """Of an identity that has its account. Raises SignInRefused."""
     check_domain(provider, verified_email)
     if not user.is_active:
-        raise SignInRefused(_INACTIVE)
+        raise SignInRefused(_INACTIVE, user)
 
 
 def check_domain(provider: IdentityProvider, verified_email: str) -> None:
@@ -59,7 +62,7 @@ def find_account(provider: IdentityProvider, verified_email: str) -> Any:
     owners = _find_owners(verified_email)
     if owners:
         if not _may_connect(provider, owners):
-            raise SignInRefused(_ADDRESS_TAKEN)
+            raise SignInRefused(_ADDRESS_TAKEN, owners[0] if len(owners) == 1 else None)
         check_known(provider, verified_email, owners[0])
         return owners[0]
     if not may_make_account(provider, verified_email):

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
+from allauth.account.models import EmailAddress
 from allauth.core.exceptions import ImmediateHttpResponse
 from allauth.mfa.models import Authenticator
 from allauth.socialaccount.models import SocialAccount, SocialLogin
@@ -78,6 +80,45 @@ def test_a_wrong_code_is_a_refused_sign_in(root: User, caplog: Any):
     assert "sign-in as 'ada' from 127.0.0.1 failed: wrong second factor" in caplog.text
 
 
+def test_a_wrong_code_for_a_dangerous_act_says_so(root: User, caplog: Any):
+    cache.clear()
+    ada = a_user("ada")
+    enrol(client := signed_in(ada))
+    client.post("/account/second-factor/reauthenticate/", {"code": "000000"})
+    event = AuditEvent.objects.get(action="sign_in", outcome="refused")
+    assert (event.actor, event.subject) == (ada.pk, ada.pk)
+    assert "wrong second factor, to confirm an act" in event.text.details
+    assert "confirmation as 'ada' from 127.0.0.1 failed" in caplog.text
+
+
+#: What a browser sends for a passkey; its signature is of nothing.
+FORGED = {
+    "id": "AAAA",
+    "rawId": "AAAA",
+    "type": "public-key",
+    "response": {
+        "clientDataJSON": "e30",
+        "authenticatorData": "AAAA",
+        "signature": "AAAA",
+        "userHandle": "MQ",
+    },
+}
+
+
+def test_a_refused_passkey_is_a_refused_sign_in(root: User, caplog: Any):
+    cache.clear()
+    ada = a_user("ada")
+    enrol(signed_in(ada))
+    forged = {"credential": json.dumps(FORGED)}
+    where = sign_in(client := Client())["Location"]
+    client.post(where, forged)  # after the password
+    Client().post(reverse("mfa_login_webauthn"), forged)  # instead of one
+    rows = AuditEvent.objects.filter(action="sign_in", outcome="refused").order_by("pk")
+    assert [row.subject for row in rows] == [ada.pk, None]
+    assert "wrong passkey" in rows[1].text.details
+    assert "sign-in as an unknown name from 127.0.0.1 failed" in caplog.text
+
+
 @pytest.mark.parametrize("is_known", [False, True])
 def test_who_may_not_sign_in_by_a_provider_is_a_refused_sign_in(
     root: User, rf: RequestFactory, is_known: bool
@@ -100,6 +141,46 @@ def test_who_may_not_sign_in_by_a_provider_is_a_refused_sign_in(
     assert (event.actor, event.subject) == (None, user.pk)
     assert '"provider": "acme"' in event.text.details
     assert "not of a domain that may sign in here" in event.text.details
+
+
+@pytest.mark.parametrize("is_active", [False, True])
+def test_a_refused_account_is_named_by_its_address(
+    root: User, rf: RequestFactory, is_active: bool
+):
+    """It is closed, or the provider may not connect accounts by their address."""
+    IdentityProvider.objects.create(
+        kind="oidc", slug="acme", label="Acme", links_accounts=not is_active
+    )
+    ada = a_user("ada", email="ada@acme.example", is_active=is_active)
+    refuse(rf, AnonymousUser(), "ada@acme.example")
+    event = AuditEvent.objects.get(action="sign_in", outcome="refused")
+    assert (event.actor, event.subject) == (None, ada.pk)
+    assert '"account": "known"' in event.text.details
+
+
+def test_a_refused_connection_is_no_sign_in(root: User, rf: RequestFactory):
+    IdentityProvider.objects.create(
+        kind="oidc", slug="acme", label="Acme", email_domains="acme.example"
+    )
+    ada = a_user("ada")
+    refuse(rf, ada, "ada@other.example", process="connect")
+    event = AuditEvent.objects.get(outcome="refused")
+    assert (event.action, event.actor, event.subject) == ("identity.add", ada.pk, ada.pk)
+    assert "not of a domain" in event.text.details
+
+
+def refuse(rf: RequestFactory, user: Any, email: str, **state: str) -> None:
+    """The answer of a provider for a new identity with this address is refused."""
+    login = SocialLogin(
+        user=User(),
+        account=SocialAccount(provider="acme", uid="1", extra_data={}),
+        email_addresses=[EmailAddress(email=email, verified=True)],
+    )
+    login.state = state
+    request = rf.get("/sso/oidc/acme/login/callback/")
+    request.user, request.session = user, {}
+    with pytest.raises(ImmediateHttpResponse):
+        IdentityAdapter().pre_social_login(request, login)
 
 
 def test_an_identity_provider_is_configuration_without_its_secret(root: User):

@@ -147,6 +147,33 @@ def test_staff_restore_an_account_with_what_it_hid(ada: User, settings, way: str
     assert User.objects.filter(pk=ada.pk).exists()
 
 
+@pytest.mark.parametrize("way", ["action", "form"])
+def test_staff_restore_the_rest_of_an_account_that_is_active_already(
+    ada: User, way: str
+):
+    """Earlier versions restored no chats."""
+    chat = Conversation.objects.create(owner=ada, title="Mine")
+    signed_in(ada).post(PAGE, {"password": PASSWORD})
+    User.objects.filter(pk=ada.pk).update(is_active=True)
+    activate(ada, way)
+    assert list(Conversation.objects.filter(deleted_at=None)) == [chat]
+    assert UserSettings.objects.get(user=ada).account_deleted_at is None
+
+
+def test_a_restored_account_that_staff_deactivate_is_not_erased(ada: User, settings):
+    settings.DELETED_RETENTION_DAYS = 7
+    signed_in(ada).post(PAGE, {"password": PASSWORD})
+    UserSettings.objects.update(account_deleted_at=timezone.now() - timedelta(days=8))
+    User.objects.filter(pk=ada.pk).update(is_active=True)  # by an earlier version
+    staff = signed_in(a_user("root", is_staff=True, is_superuser=True))
+    ends = {"action": "deactivate", "_selected_action": [ada.pk], "confirmed": "1"}
+    staff.post(reverse("admin:auth_user_changelist"), ends)
+    ada.refresh_from_db()
+    assert not ada.is_active
+    list(clean_up())
+    assert User.objects.filter(pk=ada.pk).exists()
+
+
 def activate(user: User, way: str) -> None:
     staff = signed_in(a_user("root", is_staff=True, is_superuser=True))
     if way == "action":
