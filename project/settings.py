@@ -207,7 +207,7 @@ SCIM_SERVICE_PROVIDER = {
 MFA_ADAPTER = "project.accounts.adapters.second_factor.SecondFactorAdapter"
 MFA_FORMS = {
     "authenticate_webauthn": "project.accounts.passkey_forms.AuthenticateForm",
-    "login_webauthn": "project.accounts.passkey_forms.SignInForm",
+    "login_webauthn": "project.accounts.passkey_forms.PasskeySignInForm",
     "reauthenticate_webauthn": "project.accounts.passkey_forms.ConfirmForm",
 }
 MFA_SUPPORTED_TYPES = ["totp", "webauthn", "recovery_codes"]

@@ -78,8 +78,9 @@ _SERVED = {
 }
 
 
-#: Fields of the three APIs that say which tools are called, and how an answer is sent.
+#: Fields of the three APIs with the conversation, and what reading it needs besides.
 _CONVERSATION = ("model", "max_tokens", "messages", "input")
+#: Fields of the three APIs that say which tools are called, and how an answer is sent.
 _OF_LOOP = frozenset(
     {
         "model",
@@ -303,15 +304,15 @@ def has_untrusted_input(gateway_request: GatewayRequest) -> bool:
     is read for this; what cannot be read here counts."""
     request, items = gateway_request.request, gateway_request.request.items
     if request.forwarded is not None:
-        body = gateway_request.body
+        body, dialect = gateway_request.body, gateway_request.dialect
         words = {name: body[name] for name in _CONVERSATION if name in body}
-        dialect, route = gateway_request.dialect, gateway_request.route
-        user_id = gateway_request.token.user_id
+        opener = partial(
+            open_seal, gateway_request.token.user_id, [], dialect.proof_field
+        )
         try:
-            parsed, _ = _parse(words, dialect, route, user_id)
-        except LLMError:
+            items = dialect.request_of(words, gateway_request.route, opener).items
+        except (LLMError, LookupError, TypeError, ValueError, AttributeError):
             return True
-        items = parsed.items
     return has_untrusted_content(items, gateway_request.own_tools)
 
 

@@ -15,7 +15,7 @@ from collections.abc import (
 )
 from contextlib import aclosing
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 from django.conf import settings
@@ -200,7 +200,10 @@ class StatelessResponse:
             parallel=gateway_request.request.parallel_tool_calls is not False,
             max_steps=settings.TURN_MAX_STEPS,
             max_tool_calls=gateway_request.max_tool_calls,
-            has_untrusted_input=partial(has_untrusted_input, gateway_request),
+            # Of a forwarded body it is read for this: once, not for each call.
+            has_untrusted_input=cache(partial(has_untrusted_input, gateway_request))
+            if own_tools
+            else bool,
         )
 
     def _prepare(self, answered: Sequence[Item]) -> Request:

@@ -195,6 +195,8 @@ class Conversation(models.Model):
         db_index=False,
         help_text=_("The session with which a temporary conversation ends."),
     )
+    # Not null also marks forks of imported chats ("fork:ID"), and restored chats whose
+    # own key another import has taken ("restored:ID"): others may have written in them.
     import_key = models.CharField(
         max_length=200,
         null=True,

@@ -5,10 +5,11 @@ Keys, access tokens and sessions are not in it: whoever gets the file could use 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import orjson
-from django.db.models import QuerySet
+from django.db.models import Prefetch
 
 from conversations.models import (
     AnnouncementDismissal,
@@ -57,16 +58,7 @@ def write_account(user: Any) -> bytes:
                 _columns(row, "name", "title", "text")
                 for row in SavedPrompt.objects.filter(owner=user)
             ],
-            "folders": [
-                {
-                    **_columns(row, "name", "instructions", "created_at"),
-                    "files": [
-                        {"path": path_of(file), **_columns(file, "name", "created_at")}
-                        for file in row.files.all()
-                    ],
-                }
-                for row in Folder.objects.filter(owner=user).prefetch_related("files")
-            ],
+            "folders": _list_folders(user),
             "webhooks": [
                 _columns(row, "name", "url", "events", "is_enabled", "created_at")
                 for row in WebhookEndpoint.objects.of(user)
@@ -78,16 +70,7 @@ def write_account(user: Any) -> bytes:
                 }
                 for row in Rating.objects.filter(user=user)
             ],
-            "links": [
-                {
-                    "conversation": row.conversation_id,
-                    **_columns(
-                        *(row, "title", "audience", "kind", "views"),
-                        *("created_at", "expires_at", "revoked_at"),
-                    ),
-                }
-                for row in ShareLink.objects.filter(owner=user)
-            ],
+            "links": _list_links(user),
             "accepted_terms": [
                 {"version": row.terms.number, "accepted_at": row.accepted_at}
                 for row in TermsAcceptance.objects.filter(user=user).select_related(
@@ -108,8 +91,34 @@ def write_account(user: Any) -> bytes:
     )
 
 
-def folder_files(user: Any) -> QuerySet[FolderFile]:
-    return FolderFile.objects.filter(folder__owner=user)
+def load_folder_files(user: Any) -> Iterator[FolderFile]:
+    """The files of all folders, one after the other; the text of each is loaded where
+    it is read."""
+    rows = FolderFile.objects.filter(folder__owner=user)
+    return rows.defer("text").iterator(chunk_size=100)
+
+
+def _list_folders(user: Any) -> list[dict[str, Any]]:
+    files = Prefetch("files", FolderFile.objects.defer("text"))
+    return [
+        {
+            **_columns(row, "name", "instructions", "created_at"),
+            "files": [
+                {"path": path_of(file), **_columns(file, "name", "created_at")}
+                for file in row.files.all()
+            ],
+        }
+        for row in Folder.objects.filter(owner=user).prefetch_related(files)
+    ]
+
+
+def _list_links(user: Any) -> list[dict[str, Any]]:
+    columns = ("title", "audience", "kind", "views")
+    times = ("created_at", "expires_at", "revoked_at")
+    return [
+        {"conversation": row.conversation_id, **_columns(row, *columns, *times)}
+        for row in ShareLink.objects.filter(owner=user)
+    ]
 
 
 def _columns(row: Any, *names: str) -> dict[str, Any]:

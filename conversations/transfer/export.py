@@ -41,6 +41,7 @@ from llm.wire.items import text_of
 
 PIECE = 3 * 64 * 1024  # bytes of a file that are encoded at once; divisible by three
 ACCOUNT_FILE = "account.json"
+MISSING_FILES = "missing-files.txt"  # names the files that are no longer stored
 SUFFIXES = {"json": "json", "markdown": "md"}
 CONTENT_TYPES = {"json": "application/json", "markdown": "text/markdown"}
 _IMPORTED = "parley:"  # prefix of `import_key`
@@ -98,11 +99,7 @@ def write_zip(
         if account is not None:
             archive.writestr(ACCOUNT_FILE, account)
             yield from stream.take()
-        for kept in files:
-            with archive.open(path_of(kept), "w", force_zip64=True) as file:
-                for piece in _content_of(kept):
-                    file.write(piece)
-                    yield from stream.take()
+        yield from _write_files(archive, stream, files)
         for pk in pks:
             row = load(Conversation.objects.filter(pk=pk))
             if row is None:  # erased meanwhile
@@ -123,18 +120,29 @@ def path_of(file: FolderFile) -> str:
     return f"{FOLDER_FILES}{file.pk}/{clean_name(file.name, file.content_type)}"
 
 
-def _content_of(row: FolderFile) -> Iterator[bytes]:
-    """Empty if the stored file no longer exists. Raises FilesUnavailable."""
-    if not row.file:
-        yield row.text.encode(errors="replace")
-        return
-    try:
-        content = row.file.open("rb")
-    except FileNotFoundError:
-        return
-    with content:
-        while piece := content.read(PIECE):
-            yield piece
+def _write_files(
+    archive: zipfile.ZipFile, stream: _Stream, files: Iterable[FolderFile]
+) -> Iterator[bytes]:
+    """A file that is no longer stored is not written, but named. Raises
+    FilesUnavailable."""
+    missing: list[str] = []
+    for row in files:
+        try:
+            content = row.file.open("rb") if row.file else _open_text(row)
+        except FileNotFoundError:
+            missing.append(path_of(row))
+            continue
+        with content, archive.open(path_of(row), "w", force_zip64=True) as file:
+            while piece := content.read(PIECE):
+                file.write(piece)
+                yield from stream.take()
+    if missing:
+        archive.writestr(MISSING_FILES, "\n".join([*missing, ""]))
+        yield from stream.take()
+
+
+def _open_text(row: FolderFile) -> io.BytesIO:
+    return io.BytesIO(row.text.encode(errors="replace"))
 
 
 def write(row: Conversation, form: str) -> Iterator[bytes]:

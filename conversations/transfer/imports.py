@@ -454,7 +454,7 @@ def _too_large_unpacked() -> NotReadable:
 
 def _is_wanted(entry: zipfile.ZipInfo) -> bool:
     base = entry.filename.rpartition("/")[2].lower()
-    if entry.filename.startswith(FOLDER_FILES):
+    if f"/{FOLDER_FILES}" in f"/{entry.filename}":  # also where it was packed again
         return False
     return base.endswith(".json") and base not in _OTHER_FILES
 

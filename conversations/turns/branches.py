@@ -221,7 +221,9 @@ def _copy_conversation(source: Conversation) -> Conversation:
         is_temporary=source.is_temporary,
         session=source.session,
     )
-    if source.import_key:  # whose words others may have written
+    # Marked, because others may have written the words; by its own id, because an owner
+    # has each key once.
+    if source.import_key:
         copy.import_key = f"fork:{copy.pk}"
         copy.save(update_fields=["import_key"])
     copy.tags.set(source.tags.all())

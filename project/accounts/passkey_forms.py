@@ -40,7 +40,7 @@ class AuthenticateForm(_ReportingForm):
     """After the password."""
 
 
-class SignInForm(_ReportingForm, LoginWebAuthnForm):
+class PasskeySignInForm(_ReportingForm, LoginWebAuthnForm):
     """Without a password."""
 
 

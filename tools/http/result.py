@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import base64
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any, Literal
@@ -42,6 +42,7 @@ _AUTHORIZATION = frozenset({"authorization", "proxy-authorization"})
 _SCHEMES = frozenset(
     {"apikey", "api-key", "basic", "bearer", "dpop", "key", "oauth", "ssws", "token"}
 )
+_ORDINARY_WORD = re.compile(r"[^\W\d_]{,12}")
 _TEXT_TYPES = re.compile(
     r"text/.*|.*[/+](json|xml|yaml|javascript|csv|x-ndjson|x-www-form-urlencoded)"
 )
@@ -70,16 +71,28 @@ def result_of(
 
 
 def texts_to_mask(headers: Mapping[str, str]) -> list[str]:
-    """Texts to mask in an answer: for "Bearer x" the whole value and "x" alone. The
-    last word of another value may be an ordinary one."""
+    """Texts to mask in an answer: each value and the credentials in it alone, for
+    "Bearer x" also "x"."""
     texts = set(headers.values())
     for name, value in headers.items():
-        scheme, _, credentials = value.partition(" ")
-        if name.lower() in _AUTHORIZATION or scheme.lower() in _SCHEMES:
-            texts.add(credentials.strip())
+        texts.update(_credentials(name.lower(), value))
     return sorted(
         (t for t in texts if len(t) >= MIN_SECRET_LENGTH), key=len, reverse=True
     )
+
+
+def _credentials(name: str, value: str) -> Iterator[str]:
+    if name == "cookie":
+        for pair in value.split(";"):
+            yield pair.partition("=")[2].strip()
+        return
+    scheme, _, rest = value.partition(" ")
+    if name in _AUTHORIZATION or scheme.lower() in _SCHEMES:
+        yield rest.strip()
+    # After a scheme that is not in the list; masking an ordinary word spoils answers.
+    last = rest.rpartition(" ")[2]
+    if not _ORDINARY_WORD.fullmatch(last):
+        yield last
 
 
 def _no_content(fetched: FetchedResponse) -> str:

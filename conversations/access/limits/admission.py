@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 import orjson
-from django.db.models import Sum
+from django.db.models import Q, Sum
 from django.template.defaultfilters import filesizeformat
 from django.utils import timezone, translation
 from django.utils.formats import date_format, number_format
@@ -35,7 +35,7 @@ from conversations.access.limits.leases import (
     leases,
 )
 from conversations.access.webhooks.limit_events import note_reached
-from conversations.models import Attachment
+from conversations.models import Attachment, Participant
 from conversations.models.access_token import NANOS_PER_DOLLAR, AccessToken
 from conversations.models.limits.usage_limit import (
     DEFAULT_WARNING,
@@ -71,13 +71,13 @@ def admit_message(
         return
     size = files_size + (len(orjson.dumps(items)) if items else 0)
     if any(each.caps.size is not None for each in applied):
-        size += _size_of_files(items)
+        size += _size_of_files(user_id, items)
     admit_request(applied, size)
 
 
-def _size_of_files(items: Sequence[Item]) -> int:
-    """Bytes of the stored files that the items name. What ids are of no file, or of
-    somebody else's, is refused where the message is opened."""
+def _size_of_files(user_id: int, items: Sequence[Item]) -> int:
+    """Bytes of the stored files that the items name, of the user's own chats and those
+    with others. Another's file counts for nothing; opening the message refuses it."""
     ids = {
         part["file_id"]
         for item in items
@@ -88,7 +88,9 @@ def _size_of_files(items: Sequence[Item]) -> int:
     }
     if not ids:
         return 0
-    rows = Attachment.objects.filter(pk__in=ids)
+    shared = Participant.objects.filter(user=user_id).values("conversation")
+    may_name = Q(conversation__owner=user_id) | Q(conversation__in=shared)
+    rows = Attachment.objects.filter(may_name, pk__in=ids)
     return rows.aggregate(size=Sum("size"))["size"] or 0
 
 
@@ -118,7 +120,8 @@ def charge_call(applied: Applied, call: ProviderCall, route: Route) -> None:
 
 
 def limit_error(limit: AppliedLimit, measure: str, needed: int) -> UsageLimitReached:
-    """`needed`: so much of the measure did not fit."""
+    """`needed`: the amount of the measure that did not fit, in its unit in `Amounts`:
+    requests, tokens, billionths of a USD, or bytes."""
     end = period_end(limit.period)
     wait = _DAY if end is None else (end - timezone.now()).total_seconds()
     taken = amounts_taken(limit.key) - leases.idle(limit.key)

@@ -26,7 +26,7 @@ from conversations.input.checks import InputError
 from conversations.models import Conversation, ConversationImport
 from conversations.requests.errors import InvalidInput
 from conversations.transfer import imports as importing
-from conversations.transfer.account import folder_files, write_account
+from conversations.transfer.account import load_folder_files, write_account
 from conversations.transfer.export import (
     CONTENT_TYPES,
     file_name,
@@ -126,7 +126,7 @@ class ExportAllView(ApiView):
         return download(
             request,
             write_zip(
-                rows, form, write_account(request.user), folder_files(request.user)
+                rows, form, write_account(request.user), load_folder_files(request.user)
             ),
             "application/zip",
             "parley-conversations.zip",

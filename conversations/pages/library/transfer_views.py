@@ -26,7 +26,7 @@ from conversations.models import (
     FolderFile,
 )
 from conversations.transfer import imports as importing
-from conversations.transfer.account import folder_files, write_account
+from conversations.transfer.account import load_folder_files, write_account
 from conversations.transfer.export import (
     CONTENT_TYPES,
     file_name,
@@ -74,7 +74,7 @@ def export_all(request: HttpRequest) -> HttpResponseBase:
         return redirect(f"{reverse('export-begins')}?{query}")
     rows = Conversation.objects.of(request.user).kept()
     user = request.user
-    files = folder_files(user)
+    files = load_folder_files(user)
     return export_of(request, rows, file_format, write_account(user), files)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple
 
 from django_scim import exceptions
 
@@ -40,41 +40,46 @@ class Target:
         return [(name.lower(), value) for name, value in found]
 
 
+class Change(NamedTuple):
+    kind: str  # "add", "replace" or "remove"
+    target: Target
+    value: Any
+
+
 _MEMBERS = Target("members")
-Change: TypeAlias = tuple[str, Target, Any]  # "add", "replace" or "remove"
 
 
 def join_members(changes: Iterable[Change]) -> Iterator[Change]:
     """The changes, with those that add one member after the other, or remove them, as
     one: programs send thousands, and each costs statements of its own."""
-    found: Change | None = None
-    for change in map(_by_value, changes):
-        if found is not None and _is_same_list(found, change):
-            found[2].extend(change[2])
-            continue
-        if found is not None:
-            yield found
-        kind, target, value = change
-        found = kind, target, [*value] if isinstance(value, list) else value
-    if found is not None:
-        yield found
+    members: list[Any] = []
+    joined: Change | None = None  # the first of those whose members are collected
+    for change in map(_name_members, changes):
+        is_joined = _changes_members(change)
+        if joined is not None and not (is_joined and joined.kind == change.kind):
+            yield joined._replace(value=members)
+            joined, members = None, []
+        if is_joined:
+            joined = joined or change
+            members.extend(change.value)
+        else:
+            yield change
+    if joined is not None:
+        yield joined._replace(value=members)
 
 
-def _by_value(change: Change) -> Change:
-    """`members[value eq "…"]` is removed as a list of one."""
-    kind, target, _value = change
-    if kind != "remove" or target != replace(_MEMBERS, condition=target.condition):
+def _name_members(change: Change) -> Change:
+    """The removal of `members[value eq "…"]` as that of a list of one."""
+    target = change.target
+    if change.kind != "remove" or replace(target, condition="") != _MEMBERS:
         return change
     named = _MEMBER.fullmatch(target.condition)
-    return (kind, _MEMBERS, [{"value": named[1]}]) if named else change
+    return Change("remove", _MEMBERS, [{"value": named[1]}]) if named else change
 
 
-def _is_same_list(found: Change, change: Change) -> bool:
-    is_list = isinstance(found[2], list) and isinstance(change[2], list)
-    return is_list and found[:2] == change[:2] and found[:2] in _JOINED
-
-
-_JOINED = [("add", _MEMBERS), ("remove", _MEMBERS)]
+def _changes_members(change: Change) -> bool:
+    is_one_by_one = change.kind in ("add", "remove") and change.target == _MEMBERS
+    return is_one_by_one and isinstance(change.value, list)
 
 
 def list_targets(operation: dict[str, Any]) -> Iterator[tuple[Target, Any]]:

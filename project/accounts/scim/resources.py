@@ -101,7 +101,7 @@ def _list_changes(operations: Any) -> Iterator[Change]:
                 "op: write add, replace or remove.", scim_type="invalidSyntax"
             )
         for target, value in list_targets(operation):
-            yield kind, target, value
+            yield Change(kind, target, value)
 
 
 class ScimUser(_Resource, SCIMUser):

@@ -11,7 +11,9 @@ from typing import Any
 
 import pytest
 from django.core.files.base import ContentFile
+from django.db import connection
 from django.test import Client
+from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 from django.utils import timezone
 
@@ -29,7 +31,8 @@ from conversations.models import (
     Turn,
 )
 from conversations.models.user_settings import UserSettings
-from conversations.transfer.export import load, write_json, write_markdown
+from conversations.transfer.account import write_account
+from conversations.transfer.export import load, path_of, write_json, write_markdown
 from conversations.transfer.imports import accept, run_import
 from llm.models import LanguageModel
 from llm.wire.items import function_call_output, message, new_id, user_message
@@ -310,6 +313,42 @@ def test_the_archive_has_what_the_account_has_besides(
     assert "eve" not in json.dumps(account)
     assert "phone" not in json.dumps(account)
     assert ada.password not in json.dumps(account)
+
+
+def test_the_account_is_described_without_the_texts_of_its_files(ada: Any):
+    add_files(Folder.objects.create(owner=ada, name="Reisen"), "ada")
+    with CaptureQueriesContext(connection) as queries:
+        write_account(ada)
+    texts = [each["sql"] for each in queries if 'folderfile"."text"' in each["sql"]]
+    assert texts == []
+
+
+def test_a_file_that_is_not_stored_any_more_is_named(web: Client, ada: Any):
+    folder = Folder.objects.create(owner=ada, name="Reisen")
+    add_files(folder, "ada")
+    lost = folder.files.get(name="a.png")
+    lost.file.storage.delete(lost.file.name)
+    data = content(web.get(reverse("export-all")))
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        names = archive.namelist()
+        missing = archive.read("missing-files.txt").decode()
+    assert path_of(lost) not in names
+    assert missing == f"{path_of(lost)}\n"
+
+
+def test_files_of_folders_are_no_conversations_in_an_archive_packed_again(
+    web: Client, ada: Any, rich: Conversation
+):
+    add_files(Folder.objects.get(owner=ada), "ada")
+    data, again = content(web.get(reverse("export-all"))), io.BytesIO()
+    with (
+        zipfile.ZipFile(io.BytesIO(data)) as archive,
+        zipfile.ZipFile(again, "w") as packed,
+    ):
+        for name in archive.namelist():
+            packed.writestr(f"parley-export/{name}", archive.read(name))
+    report = imported(a_user("zoe"), again.getvalue(), "again.zip")
+    assert (report.imported, report.skipped) == (1, 0)
 
 
 def test_an_imported_conversation_can_be_read(rich: Conversation):

@@ -165,7 +165,11 @@ def test_a_refused_connection_is_no_sign_in(root: User, rf: RequestFactory):
     ada = a_user("ada")
     refuse(rf, ada, "ada@other.example", process="connect")
     event = AuditEvent.objects.get(outcome="refused")
-    assert (event.action, event.actor, event.subject) == ("identity.add", ada.pk, ada.pk)
+    assert (event.action, event.actor, event.subject) == (
+        "identity.add",
+        ada.pk,
+        ada.pk,
+    )
     assert "not of a domain" in event.text.details
 
 

@@ -316,6 +316,10 @@ def test_echoed_secrets_are_removed():
         ("X-Key", "s3cret-key", ["s3cret-key"]),
         ("X-Api-Authorization", "Token s3cret-key", ["Token s3cret-key", "s3cret-key"]),
         ("authorization", "Splunk s3cret-key", ["Splunk s3cret-key", "s3cret-key"]),
+        ("X-Auth", "GenieKey s3cret", ["GenieKey s3cret", "s3cret"]),
+        ("X-Auth", "Key of letters", ["Key of letters", "of letters"]),
+        ("X-Auth", "Hash aBcDeFgHiJkLm", ["Hash aBcDeFgHiJkLm", "aBcDeFgHiJkLm"]),
+        ("Cookie", "a=1; sid=s3cret", ["a=1; sid=s3cret", "s3cret"]),
     ],
 )
 def test_only_credentials_are_masked_apart_from_their_scheme(header, value, masked):

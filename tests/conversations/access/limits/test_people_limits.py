@@ -26,8 +26,10 @@ from conversations.access.limits.applicable import limits_of
 from conversations.access.limits.leases import leases
 from conversations.models import (
     AccessToken,
+    Attachment,
     Conversation,
     LimitRaise,
+    Participant,
     Turn,
     UsageLimit,
 )
@@ -302,6 +304,20 @@ def test_bytes_of_the_files_of_a_message_are_limited(
     assert 0 < 10_000 - 4000 - find_limits_left(ada.pk)[0].left < 500
     assert send(9000) == 429
     assert Turn.objects.count() == 1
+
+
+def test_the_size_of_another_persons_file_is_not_found_out(ada: User):
+    limit(user=ada, size=3000)
+    theirs = Conversation.objects.create(owner=a_user("eve"))
+    file = Attachment.objects.create(
+        conversation=theirs, name="a.txt", content_type="text/plain", size=1_000_000
+    )
+    part = {"type": "input_file", "file_id": file.pk}
+    items = [{"type": "message", "role": "user", "content": [part]}]
+    admit_message(ada.pk, None, items)
+    Participant.objects.create(conversation=theirs, user=ada, name="ada", role="writer")
+    with pytest.raises(UsageLimitReached):
+        admit_message(ada.pk, None, items)
 
 
 def test_staff_see_and_set_limits_in_the_admin(ada: User):

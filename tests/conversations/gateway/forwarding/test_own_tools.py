@@ -8,6 +8,9 @@ from typing import Any
 import pytest
 from asgiref.sync import sync_to_async
 
+from conversations.gateway import stateless
+from conversations.gateway.gateway_request import GatewayRequest
+from conversations.gateway.request_reading import has_untrusted_input
 from llm.models import ModelCall
 from tests.conversations.gateway.forwarding.hosts import (
     CODECS,
@@ -169,6 +172,34 @@ async def test_a_tool_that_changes_something_fails_after_foreign_content(
     assert answer.status == 200, answer.body
     second = json.dumps(host.received[1].body)
     assert ("E_TOOL_NEEDS_APPROVAL" in second) is (what != "nothing")
+
+
+async def test_the_conversation_is_read_once_for_all_calls(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+):
+    await sync_to_async(Tool.objects.sync)()
+    await Tool.objects.filter(name="calculator").aupdate(risk="changes")
+    read: list[Any] = []
+
+    def note(request: GatewayRequest) -> bool:
+        read.append(request)
+        return has_untrusted_input(request)
+
+    monkeypatch.setattr(stateless, "has_untrusted_input", note)
+
+    def reply(received: Received) -> Reply:
+        status, kind, text = calling("chat", received)
+        whole = json.loads(text)
+        if calls := whole["choices"][0]["message"].get("tool_calls"):
+            calls.append({**calls[0], "id": "call_2"})
+        return status, kind, json.dumps(whole).encode()
+
+    with Host(reply) as host:
+        model = await add_model("openai", CODECS["chat"], host.url, "new-model")
+        answer = await client.post(PATHS["chat"], {**BODIES["chat"], "model": model})
+    assert answer.status == 200, answer.body
+    assert json.dumps(host.received[1].body).count("call_2") == 2
+    assert len(read) == 1
 
 
 async def test_an_error_inside_a_stream_is_parleys_and_shows_no_key(client: Client):
