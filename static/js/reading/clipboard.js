@@ -12,12 +12,17 @@ export async function writeText(text) {
   if (await isDone(() => navigator.clipboard.writeText(text))) return true;
   const area = Object.assign(document.createElement("textarea"), { value: text });
   area.className = "visually-hidden";
-  document.body.append(area);
+  const focused = document.activeElement;
+  activeBox().append(area);
   area.select();
   const isCopied = document.execCommand("copy");
   area.remove();
+  focused?.focus({ preventScroll: true });
   return isCopied;
 }
+
+/** Where text can be selected: while a modal dialog is open, only in it. */
+const activeBox = () => [...document.querySelectorAll("dialog:modal")].at(-1) ?? document.body;
 
 /** Copies `node` with its formats, and `text` for programs that take no formats. */
 export async function writeRich(node, text) {
@@ -44,7 +49,7 @@ async function isDone(act) {
 
 function copySelected(node) {
   node.className = "visually-hidden";
-  document.body.append(node);
+  activeBox().append(node);
   const selection = getSelection();
   selection.selectAllChildren(node);
   const isCopied = document.execCommand("copy");
