@@ -48,13 +48,25 @@ export function forgetOnSignOut(user) {
 /** Of a user whose account is over or who signs out. */
 export function forgetWritten(user) {
   forgetUser();
+  forgetSent();
   const own = WRITTEN.map((kind) => `parley:${kind}:${user}:`);
   forget((name) => own.some((prefix) => name.startsWith(prefix)));
-  sessionStorage.removeItem(SENT);
+}
+
+function forgetSent() {
+  try {
+    sessionStorage.removeItem(SENT);
+  } catch {
+    // Where the browser denies storage there is nothing in it.
+  }
 }
 
 function forget(isTheirs) {
-  for (const name of Object.keys(localStorage)) {
-    if (isTheirs(name)) localStorage.removeItem(name);
+  try {
+    for (const name of Object.keys(localStorage)) {
+      if (isTheirs(name)) localStorage.removeItem(name);
+    }
+  } catch {
+    // Where the browser denies storage there is nothing in it.
   }
 }

@@ -49,7 +49,18 @@ export function rememberUser(user) {
 }
 
 export function forgetUser() {
-  localStorage.removeItem(LAST_USER);
+  try {
+    localStorage.removeItem(LAST_USER);
+  } catch {
+    // Without storage nobody was remembered.
+  }
 }
 
-export const lastUser = () => localStorage.getItem(LAST_USER);
+/** Null where there was none, or where the browser denies storage. */
+export function lastUser() {
+  try {
+    return localStorage.getItem(LAST_USER);
+  } catch {
+    return null;
+  }
+}
