@@ -17,7 +17,8 @@ const GUARD = 0xf100; // of the private use area: 128 characters for those of AS
 export const FORMULA_BEGIN = "\uf180";
 export const FORMULA_END = "\uf181";
 
-const guard = (text) =>
+/** The text in characters without a meaning. */
+export const guard = (text) =>
   text.replace(/[\n!-\/:-@[-`{-~]/g, (c) => String.fromCharCode(GUARD + c.charCodeAt(0)));
 
 /** The original text. */

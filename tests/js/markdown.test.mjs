@@ -272,6 +272,45 @@ test("code in a quotation keeps its bars", () => {
   assert.ok(root.textContent.includes("|---|---|"));
 });
 
+/** What is shown of a text, for each of some sizes of the pieces in which it comes. */
+function shownInPieces(written) {
+  return [1, 7, written.length].map((size) => {
+    const root = new Element("div");
+    const stream = new MarkdownStream(root);
+    for (let end = size; end < written.length; end += size) stream.update(written.slice(0, end));
+    stream.update(written);
+    stream.end();
+    return root;
+  });
+}
+
+for (const [name, before] of [["at the beginning", ""], ["below a text", "Text\n\n"], ["below a list", "- x\n\nText\n\n"]]) {
+  test(`bars in indented code are no table: ${name}`, () => {
+    const lines = "    | a | b |\n    |---|---|\n\n    | c |\n    d | e\n";
+    for (const root of shownInPieces(`${before}${lines}\nEnd`)) {
+      const code = root.children.filter(({ tag }) => tag === "div");
+      const words = code.map(({ textContent }) => textContent).join("\n");
+      for (const line of ["| a | b |", "|---|---|", "| c |", "d | e"]) {
+        assert.ok(words.split("\n").some((each) => each.endsWith(line)), `${line} in ${words}`);
+      }
+      assert.equal(code.some((each) => each.className === "table-scroll"), false);
+      assert.ok(root.textContent.endsWith("End"));
+    }
+  });
+}
+
+test("a table that is indented in an item is one", () => {
+  const written = "- x\n\n    | a | b |\n    |---|---|\n    | 1 | 2 |\n    | 3 | 4 |\n";
+  for (const root of shownInPieces(written)) assert.deepEqual(shape(root), ["x", TABLE]);
+});
+
+test("code in a quotation that nobody closes ends with the quotation", () => {
+  const written = "> ```\n> a | b\n\nText\n\na | b\n--- | ---\n1 | 2\n3 | 4\n";
+  for (const root of shownInPieces(written)) {
+    assert.deepEqual(shape(root).slice(1), ["Text", TABLE]);
+  }
+});
+
 test("a table begins on the side of its head while it streams", () => {
   const sides = ["ה|b", "1|**ع**", "b|ה", "1|2"].map((head) => {
     const root = new Element("div");

@@ -6,6 +6,8 @@
 // of one; so rows in lists and quotations are given without what stands before them, and a
 // table is shown below its list or quotation until the answer ends.
 
+import { guard } from "../math.js";
+
 const FENCE = /^[\s>]*```/;
 const PREFIX = /^[\s>]*/; // of a line in a list or a quotation
 const ROW = /^[\s>]*\|/;
@@ -55,7 +57,10 @@ export class TableRows {
   #isQuote = false; // whether the line above is one of a quotation
   #head = ""; // the line above, if it may be a head without a first bar
   #isInItem = false; // whether the block is an item of a list
+  #isInList = false; // whether an indented line may belong to an item
+  #isAfterText = false; // whether the line above is one of a paragraph or a table
   #isFenced = false;
+  #isQuotedFence = false; // which ends with its quotation
 
   /** Pieces `{ text, isHead }` of `fresh`, which follows what was read before. The text
    *  before a head ends with the same head, as it was written. */
@@ -94,8 +99,13 @@ export class TableRows {
   /** Whether the line is a row; null if what follows may still change it. */
   #recognised(isWhole) {
     const line = this.#line;
+    if (this.#isQuotedFence) {
+      if (!isWhole && isBlank(line)) return null;
+      if (!line.trimStart().startsWith(">")) this.#isFenced = this.#isQuotedFence = false;
+    }
     if (this.#isFenced) return false;
     if (isBlank(line)) return isWhole ? false : null;
+    if (this.#isIndentedCode()) return false;
     if (!isWhole && isOpenQuote(line)) return null;
     const rest = line.slice(prefixOf(line).length);
     if (!isWhole && this.#head && OPEN_DELIMITERS.test(rest)) return null;
@@ -107,6 +117,10 @@ export class TableRows {
     return !BLOCK.test(row);
   }
 
+  #isIndentedCode() {
+    return CODE.test(this.#line) && !this.#isInList && !this.#isAfterText;
+  }
+
   /** What is new of a row, without blanks before its end. */
   #rowPiece() {
     const line = this.#line;
@@ -116,17 +130,24 @@ export class TableRows {
     return end + first + row.slice(this.#given || prefixOf(line).length);
   }
 
-  /** What is new of another line. For the parser a table ends at a blank line only. */
+  /** What is new of another line. For the parser a table ends at a blank line only, and
+   *  an indented line with a first bar begins one. */
   #textPiece() {
     const line = this.#line;
     if (this.#given || isBlank(line)) return line.slice(this.#given);
-    if (!this.#isFenced && ROW.test(line)) return `\\${line.slice(prefixOf(line).length)}`;
+    if (this.#isFenced) return line;
+    if (this.#isIndentedCode()) return ROW.test(line) ? line.replace("|", guard) : line;
+    if (ROW.test(line)) return `\\${line.slice(prefixOf(line).length)}`;
     return (this.#isInBody ? "\n" : "") + line;
   }
 
   #endLine() {
     const line = this.#line;
-    const isText = !this.#isFenced && !this.#isRow && !isBlank(line);
+    const isCode = this.#isFenced || this.#isIndentedCode();
+    const isText = !isCode && !this.#isRow && !isBlank(line);
+    if (isText && ITEM.test(line)) this.#isInList = true;
+    else if (!isCode && !this.#isAfterText && !/^\s/.test(line)) this.#isInList = false;
+    this.#isAfterText = isText || this.#isRow;
     this.#isInItem = isText && (this.#isInItem || ITEM.test(line));
     this.#isQuote = isText && line.trimStart().startsWith(">");
     const isDelimiters = this.#isBelowHead && isDelimiterRow(line);
@@ -136,7 +157,10 @@ export class TableRows {
     this.#isInBody = isDelimiters || (this.#isInBody && this.#isRow);
     this.#isBelowHead = this.#isRow && !this.#isInBody && !isDelimiters;
     this.#head = isText && !isDelimiters && this.#mayBeHead() ? line.trimEnd() : "";
-    if (FENCE.test(line)) this.#isFenced = !this.#isFenced;
+    if (FENCE.test(line)) {
+      this.#isFenced = !this.#isFenced;
+      this.#isQuotedFence = this.#isFenced && line.trimStart().startsWith(">");
+    }
     this.#line = "";
     this.#given = 0;
     this.#isRow = null;
