@@ -7,7 +7,7 @@
 
 import * as smd from "../vendor/streaming-markdown/smd.js";
 import { Highlighter } from "./reading/highlight.js";
-import { lines, removeLastLine } from "./reading/long-paragraphs.js";
+import { nextLineBox, removeLastLine } from "./reading/long-paragraphs.js";
 import { TableRows } from "./reading/table-rows.js";
 import { FORMULA_BEGIN, FORMULA_END, FormulaGuard, unguarded } from "./math.js";
 import { gettext } from "./texts.js";
@@ -234,7 +234,7 @@ function renderer(root, headings) {
       if (nodes.length === 1) return;
       const node = nodes.pop();
       finish(node);
-      if (node.tagName === "BR") nodes.push(lines(nodes.pop()));
+      if (node.tagName === "BR") nodes.push(nextLineBox(nodes.pop()));
     },
     add_text: ({ nodes }, text) => appendText(nodes.at(-1), text),
     set_attr: ({ nodes }, name, value) => setAttribute(nodes.at(-1), name, value),

@@ -16,10 +16,10 @@ export async function onCopyChoice(event) {
   event.preventDefault();
   const answer = button.closest(".turn").querySelector(".answer");
   if (button.dataset.copyAs !== "link") await loadParts(answer);
-  showCopied(button, await copied(button, answer));
+  showCopied(button, await copyAs(button, answer));
 }
 
-function copied(button, answer) {
+function copyAs(button, answer) {
   if (button.dataset.copyAs === "link") return writeText(button.href);
   if (button.dataset.copyAs === "plain") return writeText(plainOf(answer));
   return writeRich(richOf(answer), plainOf(answer));

@@ -7,7 +7,7 @@ const breaks = new WeakMap(); // paragraph, or part of one -> its lines that are
 
 /** Where the next line of a paragraph goes. So many lines are an element, which the
  *  browser lays out by itself. */
-export function lines(box) {
+export function nextLineBox(box) {
   if (box.tagName !== "P" && box.className !== LINES) return box;
   const count = (breaks.get(box) ?? 0) + 1;
   breaks.set(box, count);
