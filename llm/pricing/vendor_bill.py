@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
 from decimal import Decimal, InvalidOperation
+from functools import partial
 
 MAX_FILE = 20_000_000  # bytes
 MAX_LINES = 300_000
@@ -27,10 +28,13 @@ MEASURES = ("input_tokens", "cached_tokens", "output_tokens", "cost")
 
 Row = Mapping[str, str]
 Figures = dict[str, Decimal]  # by measure
+ReadNumber = Callable[[Row, str], Decimal]  # of a column
 DELIMITERS = (",", ";", "\t")
 _GROUPED = re.compile(r"-?[1-9]\d{0,2}(?:,\d{3})+(?:\.\d*)?", re.ASCII)
 #: As spreadsheet programs write numbers where the comma separates no columns.
 _DECIMAL_COMMA = re.compile(r"\A(-?\d+),(\d+(?:[eE][+-]?\d+)?)\Z", re.ASCII)
+#: A thousand times as much in one country as in another.
+_AMBIGUOUS = re.compile(r"-?[1-9]\d{0,2}[.,]\d{3}", re.ASCII)
 _DATE_SUFFIX = re.compile(r"-(?:\d{8}|\d{4}-\d{2}-\d{2}|latest)$")
 
 
@@ -54,10 +58,9 @@ class Bill:
 class _Format:
     vendor: str
     columns: frozenset[str]  # that tell it from the other formats
-    measures: tuple[str, ...]
+    measures: Mapping[str, tuple[str, ...]]  # with the columns whose sum each is
     day: Callable[[Row], date]
     model: Callable[[Row], str]
-    figures: Callable[[Row], Figures]
 
 
 def read_bill(data: bytes) -> Bill:
@@ -68,9 +71,10 @@ def read_bill(data: bytes) -> Bill:
     delimiter, form = _find_format(text)
     lines = _lines(text, delimiter)
     try:
-        bill = Bill(form.vendor, form.measures)
-        for row in _rows(lines, has_decimal_comma=delimiter != ","):
-            _add(bill, form, row, lines.line_num)
+        bill = Bill(form.vendor, tuple(form.measures))
+        read_number = partial(_number, may_be_foreign=delimiter != ",")
+        for row in _rows(lines):
+            _add(bill, form, row, lines.line_num, read_number)
     except csv.Error as exc:
         raise BillError(f"Line {lines.line_num}: {exc}.") from exc
     if not bill.figures:
@@ -92,15 +96,19 @@ def _decode(data: bytes) -> str:
 def _find_format(text: str) -> tuple[str, _Format]:
     """The delimiter and the format whose columns the file has. Vendors write commas;
     a spreadsheet program may have saved the file with others."""
+    error: csv.Error | None = None
     for delimiter in DELIMITERS:
         try:
             names = _lines(text, delimiter).fieldnames or ()
         except csv.Error as exc:
-            raise BillError(f"Line 1: {exc}.") from exc
+            error = error or exc  # names in quotes with another delimiter between them
+            continue
         columns = frozenset(name.strip() for name in names)
         for form in _FORMATS:
             if form.columns <= columns:
                 return delimiter, form
+    if error:
+        raise BillError(f"Line 1: {error}.") from error
     raise BillError(
         "These are not the columns of a usage or cost export of OpenAI or Anthropic."
         " Upload the CSV file with the first line that the vendor wrote."
@@ -119,23 +127,22 @@ def normal_name(model: str) -> str:
     return _DATE_SUFFIX.sub("", name)
 
 
-def _rows(lines: csv.DictReader[str], *, has_decimal_comma: bool) -> Iterator[Row]:
+def _rows(lines: csv.DictReader[str]) -> Iterator[Row]:
     for number, row in enumerate(lines):
         if number >= MAX_LINES:
             raise BillError(f"The file has more than {MAX_LINES:,} lines.")
         if None in row:
             raise BillError(f"Line {lines.line_num} has too many columns.")
-        values = {name.strip(): value.strip() for name, value in row.items()}
-        if has_decimal_comma:
-            values = {n: _DECIMAL_COMMA.sub(r"\1.\2", v) for n, v in values.items()}
-        yield values
+        yield {name.strip(): value.strip() for name, value in row.items()}
 
 
-def _add(bill: Bill, form: _Format, row: Row, line: int) -> None:
+def _add(
+    bill: Bill, form: _Format, row: Row, line: int, read_number: ReadNumber
+) -> None:
     if not (model := form.model(row)):
         return  # a time without usage
     try:
-        day, figures = form.day(row), form.figures(row)
+        day, figures = form.day(row), _figures(form, row, read_number)
     except (ValueError, OverflowError, OSError) as exc:
         raise BillError(f"Line {line}: {exc}") from exc
     if day.year not in YEARS:
@@ -147,21 +154,40 @@ def _add(bill: Bill, form: _Format, row: Row, line: int) -> None:
         raise BillError("The file has too many days and models.")
 
 
-def _number(row: Row, *names: str) -> Decimal:
-    """The sum of these columns; empty ones count as nothing."""
-    total = Decimal(0)
-    for name in names:
-        text = row.get(name, "") or "0"
-        if _GROUPED.fullmatch(text):
-            text = text.replace(",", "")
-        try:
-            value = Decimal(text)
-        except InvalidOperation:
-            value = Decimal("NaN")
-        if not value.is_finite() or value.adjusted() >= MAX_DIGITS:
-            raise ValueError(f"{name} is no number.")
-        total += value
-    return total
+def _figures(form: _Format, row: Row, read_number: ReadNumber) -> Figures:
+    if row.get("amount_currency", "").lower() not in ("usd", ""):
+        raise ValueError("amount_currency is not usd.")
+    return {
+        measure: sum((read_number(row, name) for name in names), Decimal(0))
+        for measure, names in form.measures.items()
+    }
+
+
+def _number(row: Row, name: str, *, may_be_foreign: bool) -> Decimal:
+    """What the column has; nothing counts as 0.
+
+    `may_be_foreign`: a spreadsheet program may have written it as its country does.
+    """
+    text = row.get(name, "") or "0"
+    is_count = name not in _COSTS
+    if _AMBIGUOUS.fullmatch(text) and (may_be_foreign or (is_count and "." in text)):
+        raise ValueError(
+            f"{name} is {text}, which may mean thousands or thousandths. Upload the"
+            " file as the vendor wrote it."
+        )
+    if _GROUPED.fullmatch(text):
+        text = text.replace(",", "")
+    elif may_be_foreign:
+        text = _DECIMAL_COMMA.sub(r"\1.\2", text)
+    try:
+        value = Decimal(text)
+    except InvalidOperation:
+        value = Decimal("NaN")
+    if not value.is_finite() or value.adjusted() >= MAX_DIGITS:
+        raise ValueError(f"{name} is no number.")
+    if is_count and value != value.to_integral_value():
+        raise ValueError(f"{name} is no whole number.")
+    return value
 
 
 def _unix_day(row: Row) -> date:
@@ -178,49 +204,27 @@ def _utc_day(row: Row) -> date:
         raise ValueError("usage_date_utc is no date.") from exc
 
 
-def _openai_usage(row: Row) -> Figures:
-    return {
-        "input_tokens": _number(row, "input_tokens"),
-        "cached_tokens": _number(row, "input_cached_tokens"),
-        "output_tokens": _number(row, "output_tokens"),
-    }
-
-
-def _openai_cost(row: Row) -> Figures:
-    if row["amount_currency"].lower() not in ("usd", ""):
-        raise ValueError("amount_currency is not usd.")
-    return {"cost": _number(row, "amount_value")}
-
-
-def _anthropic_usage(row: Row) -> Figures:
-    read = "usage_input_tokens_cache_read"
-    written = [f"usage_input_tokens_cache_write{which}" for which in ("", "_5m", "_1h")]
-    plain = "usage_input_tokens_no_cache"
-    return {
-        "input_tokens": _number(row, plain, read, *written),
-        "cached_tokens": _number(row, read),
-        "output_tokens": _number(row, "usage_output_tokens"),
-    }
-
-
-_TOKENS = ("input_tokens", "cached_tokens", "output_tokens")
+_COSTS = ("amount_value", "cost_usd")  # all other figures are counts
+_CACHE_READ = "usage_input_tokens_cache_read"
 _FORMATS = (
     _Format(
         "OpenAI",
         frozenset({"start_time", "model", "input_tokens", "output_tokens"}),
-        _TOKENS,
+        {
+            "input_tokens": ("input_tokens",),
+            "cached_tokens": ("input_cached_tokens",),
+            "output_tokens": ("output_tokens",),
+        },
         _unix_day,
         lambda row: row["model"],
-        _openai_usage,
     ),
     _Format(
         "OpenAI",
         frozenset({"start_time", "amount_value", "amount_currency", "line_item"}),
-        ("cost",),
+        {"cost": ("amount_value",)},
         _unix_day,
         # "gpt-4o-2024-08-06, input" is one line of the model's cost.
         lambda row: row["line_item"].partition(",")[0],
-        _openai_cost,
     ),
     _Format(
         "Anthropic",
@@ -232,17 +236,25 @@ _FORMATS = (
                 "usage_output_tokens",
             }
         ),
-        _TOKENS,
+        {
+            "input_tokens": (
+                "usage_input_tokens_no_cache",
+                _CACHE_READ,
+                "usage_input_tokens_cache_write",
+                "usage_input_tokens_cache_write_5m",
+                "usage_input_tokens_cache_write_1h",
+            ),
+            "cached_tokens": (_CACHE_READ,),
+            "output_tokens": ("usage_output_tokens",),
+        },
         _utc_day,
         lambda row: row["model_version"],
-        _anthropic_usage,
     ),
     _Format(
         "Anthropic",
         frozenset({"usage_date_utc", "model", "cost_usd"}),
-        ("cost",),
+        {"cost": ("cost_usd",)},
         _utc_day,
         lambda row: row["model"],
-        lambda row: {"cost": _number(row, "cost_usd")},
     ),
 )

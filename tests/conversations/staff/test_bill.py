@@ -125,7 +125,13 @@ def test_days_are_those_of_utc_as_vendors_count(seer: Any):
     assert upload(seer, OPENAI_USAGE).context["found"].mismatches == []
 
 
-def save_again(content: str, delimiter: str, point: str, encoding: str) -> bytes:
+def save_again(
+    content: str,
+    delimiter: str,
+    point: str,
+    encoding: str,
+    quoting: Any = csv.QUOTE_MINIMAL,
+) -> bytes:
     """The file as a spreadsheet program saves it in other countries."""
     rows = list(csv.reader(io.StringIO(content)))
     for row in rows:
@@ -134,7 +140,7 @@ def save_again(content: str, delimiter: str, point: str, encoding: str) -> bytes
             for each in row
         ]
     text = io.StringIO()
-    csv.writer(text, delimiter=delimiter).writerows(rows)
+    csv.writer(text, delimiter=delimiter, quoting=quoting).writerows(rows)
     return text.getvalue().encode(encoding)
 
 
@@ -143,11 +149,12 @@ def save_again(content: str, delimiter: str, point: str, encoding: str) -> bytes
     ("delimiter", "point", "encoding"),
     [(";", ",", "utf-8-sig"), ("\t", ",", "utf-16"), ("\t", ".", "utf-8")],
 )
+@pytest.mark.parametrize("quoting", [csv.QUOTE_MINIMAL, csv.QUOTE_ALL])
 def test_a_bill_that_a_spreadsheet_program_saved_is_the_same(
-    sample: str, delimiter: str, point: str, encoding: str
+    sample: str, delimiter: str, point: str, encoding: str, quoting: Any
 ):
     content, _model = SAMPLES[sample]
-    saved = save_again(content, delimiter, point, encoding)
+    saved = save_again(content, delimiter, point, encoding, quoting)
     assert read_bill(saved).figures == read_bill(content.encode()).figures
 
 
@@ -169,6 +176,34 @@ def test_a_comma_in_a_number_is_never_taken_for_another_one():
     for number, delimiter in (("0,03", ","), ("1.234,5", ";"), ("1,23,4", ",")):
         with pytest.raises(BillError, match="cost_usd is no number"):
             cost(number, delimiter)
+
+
+@pytest.mark.parametrize("delimiter", [";", "\t"])
+@pytest.mark.parametrize("number", ["1,234", "1.234", "-12,000", "999.999"])
+def test_a_cost_that_may_be_a_thousand_times_as_much_is_refused(
+    number: str, delimiter: str
+):
+    row = delimiter.join(["2026-03-01", "m", number])
+    text = COSTS.replace(",", delimiter) + row
+    with pytest.raises(BillError, match=f"cost_usd is {number}, which may mean thou"):
+        read_bill(text.encode())
+
+
+@pytest.mark.parametrize("delimiter", [",", ";", "\t"])
+@pytest.mark.parametrize("number", ["1.234", "1.000", "0.5", "12.5", "-1.250"])
+def test_tokens_are_whole_numbers(number: str, delimiter: str):
+    header = delimiter.join(["start_time", "model", "input_tokens", "output_tokens"])
+    row = delimiter.join(["1772323200", "m", "1", number])
+    with pytest.raises(BillError, match="Line 2: output_tokens is "):
+        read_bill(f"{header}\n{row}\n".encode())
+
+
+@pytest.mark.parametrize("delimiter", [",", ";", "\t"])
+def test_tokens_may_have_a_comma_between_thousands(delimiter: str):
+    header = delimiter.join(["start_time", "model", "input_tokens", "output_tokens"])
+    row = delimiter.join(["1772323200", "m", '"1,234,567"', "600.0"])
+    ((_key, figures),) = read_bill(f"{header}\n{row}\n".encode()).figures.items()
+    assert (figures["input_tokens"], figures["output_tokens"]) == (1234567, 600)
 
 
 HEADER = ANTHROPIC_COST.partition("\n")[0]
