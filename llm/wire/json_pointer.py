@@ -15,6 +15,13 @@ def steps_of(pointer: str) -> Iterator[str]:
         yield step.replace("~1", "/").replace("~0", "~")
 
 
+def is_index(step: str, items: Sequence[object]) -> bool:
+    """Whether the reference token names one of `items`."""
+    # Python refuses to read a number of some thousand digits.
+    is_short = len(step) <= len(str(len(items)))
+    return is_short and step.isdecimal() and int(step) < len(items)
+
+
 def format_path(path: Sequence[str | int]) -> str:
     """Format `["pages", 2, "title"]` as `pages[2].title`."""
     steps = (f"[{step}]" if isinstance(step, int) else f".{step}" for step in path)

@@ -13,7 +13,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from llm.wire.json_pointer import steps_of
+from llm.wire.json_pointer import is_index, steps_of
 from tools.errors import InvalidDocument
 
 Schema = dict[str, Any]
@@ -144,7 +144,7 @@ class SchemaReader:
             raise InvalidDocument(f"it refers to another document, {ref!r:.100}.")
         found: Any = self._document
         for name in steps_of(ref):
-            if isinstance(found, list) and name.isdecimal() and int(name) < len(found):
+            if isinstance(found, list) and is_index(name, found):
                 found = found[int(name)]
             elif isinstance(found, Mapping) and name in found:
                 found = found[name]

@@ -16,7 +16,7 @@ import orjson
 
 from llm.db.encrypted_field import MASK
 from llm.wire import bounded_json
-from llm.wire.json_pointer import steps_of
+from llm.wire.json_pointer import is_index, steps_of
 from tools.errors import ToolError
 from tools.http.exchange import FetchedResponse
 from tools.http.visible_text import visible_text
@@ -161,7 +161,7 @@ def resolve_pointer(value: Any, pointer: str) -> Any:
         match value:
             case dict() if step in value:
                 value = value[step]
-            case list() if step.isdecimal() and int(step) < len(value):
+            case list() if is_index(step, value):
                 value = value[int(step)]
             case _:
                 raise ToolError(f"the server's response has nothing at {pointer!r}.")

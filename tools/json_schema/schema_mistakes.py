@@ -10,7 +10,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
-from llm.wire.json_pointer import steps_of
+from llm.wire.json_pointer import is_index, steps_of
 from llm.wire.json_schema.validation import compile_schema
 from tools.json_schema.arguments import Path, mistakes
 from tools.json_schema.provider_support import subschemas
@@ -86,7 +86,7 @@ def _has(root: Any, ref: str) -> bool:
     for step in steps_of(unquote(ref)):
         if isinstance(place, Mapping) and step in place:
             place = place[step]
-        elif isinstance(place, list) and step.isdecimal() and int(step) < len(place):
+        elif isinstance(place, list) and is_index(step, place):
             place = place[int(step)]
         else:
             return False

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from llm.wire.json_pointer import steps_of
+from llm.wire.json_pointer import is_index, steps_of
 
 _MAX_LEVELS = 300  # of a value; deeper values are never accepted
 _MAX_VISITS = 300_000  # of references, while they are counted
@@ -150,8 +150,8 @@ def at(root: Any, ref: str) -> Any:
         match found:
             case dict():
                 found = found.get(step)
-            case list() if step.isdecimal() and len(step) < 9:
-                found = found[int(step)] if int(step) < len(found) else None
+            case list() if is_index(step, found):
+                found = found[int(step)]
             case _:
                 return None
     return found

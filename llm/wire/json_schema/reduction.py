@@ -23,7 +23,7 @@ from typing import Any
 import orjson
 
 from llm.errors import BadRequest
-from llm.wire.json_pointer import steps_of
+from llm.wire.json_pointer import is_index, steps_of
 
 Schema = dict[str, Any]
 
@@ -133,7 +133,7 @@ class _Cutter:
         if not isinstance(ref, str) or not ref.startswith("#"):
             return {}
         for step in steps_of(ref):
-            if isinstance(found, list) and step.isdecimal() and int(step) < len(found):
+            if isinstance(found, list) and is_index(step, found):
                 found = found[int(step)]
             elif isinstance(found, Mapping) and step in found:
                 found = found[step]

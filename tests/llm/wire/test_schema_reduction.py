@@ -81,6 +81,7 @@ def test_references_are_written_out():
         "properties": {
             "x": {"$ref": "#/$defs/a~1b", "description": "Mine."},
             "y": {"$ref": "#/$defs/List/0"},
+            "far": {"$ref": f"#/$defs/List/{'1' * 5000}"},
             "z": {"$ref": "https://elsewhere.example/schema"},
             "none": {"$ref": "#/$defs/None"},
         },
@@ -88,6 +89,7 @@ def test_references_are_written_out():
     assert cut(schema)["properties"] == {
         "x": {"type": "string", "description": "Mine."},
         "y": {"type": "integer"},
+        "far": {},
         "z": {},
         "none": {},
     }

@@ -246,7 +246,9 @@ def test_a_pointer_picks_a_part(pointer, result):
     assert result_of(response, ReadOptions(pointer=pointer)) == result
 
 
-@pytest.mark.parametrize("pointer", ["/x", "/a/2", "/a/-1", "/a/b", "/s/0", "/"])
+@pytest.mark.parametrize(
+    "pointer", ["/x", "/a/2", "/a/-1", "/a/b", "/s/0", "/", f"/a/{'1' * 5000}"]
+)
 def test_a_pointer_to_nothing_is_reported(pointer):
     response = fetched(b'{"a": [1, 2], "s": "text"}', "application/json")
     with pytest.raises(ToolError, match=f"has nothing at '{pointer}'"):

@@ -251,6 +251,7 @@ def test_a_body_without_named_fields_is_one_argument(schema, media, places, head
         (posting({"$ref": "other.yaml#/x"}), "another document, 'other.yaml#/x'"),
         (posting({"$ref": "https://x.test/y"}), "another document"),
         (posting({"$ref": "#/components/none"}), "which does not exist"),
+        (posting({"$ref": f"#/servers/{'1' * 5000}"}), "which does not exist"),
         (posting({"$ref": "#/a", }, a={"$ref": "#/a"}), "are circular"),
         (posting({"type": "array", "items": {"type": "txt"}}), "its schema is wrong"),
         (posting({"type": "array", "items": 7}), "one of its schemas is not an object"),

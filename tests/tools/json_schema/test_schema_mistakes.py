@@ -23,6 +23,12 @@ from tools.registry import python_tools
         ({"properties": {"a": {"$ref": "b.json"}}}, "properties a $ref", '"$defs"'),
         ({"$ref": "https://x.test/y"}, "$ref", "document, which is never fetched"),
         ({"$ref": f"#/{'x' * 500}"}, "$ref", f"'#/{'x' * 98}…'"),
+        (
+            {"allOf": [{}], "$ref": f"#/allOf/{'1' * 5000}"},
+            "$ref",
+            "this schema has nothing at '#/allOf/111",
+        ),
+        ({"allOf": [{}], "$ref": "#/allOf/1"}, "$ref", "nothing at '#/allOf/1'"),
         ({"$ref": "#nowhere"}, (), "Anchor 'nowhere' does not exist"),
         ({"$schema": "http://json-schema.org/draft-04/schema#"}, "$schema", "leave it"),
     ],
@@ -60,3 +66,8 @@ def test_references_that_lead_somewhere_are_no_mistake(name: str):
     schema = {"type": "object", "$defs": {name: {"type": "string"}}, **ref}
     [(path, _text)] = schema_mistakes(schema)
     assert path == ("properties", "y", "$ref")
+
+
+def test_a_reference_may_lead_into_a_list():
+    schema = {"type": "object", "allOf": [{}, {}], "$ref": "#/allOf/1"}
+    assert not list(schema_mistakes(schema))
