@@ -135,8 +135,8 @@ async def check(what: Provider | ApiKey | LanguageModel | str) -> list[Finding]:
     """Check access by a tiny real request with each key concerned.
 
     A string is the name of a model. The `problem` of a finding distinguishes a bad key,
-    an unknown model, an exhausted quota and an unreachable host. Raises LLMError if
-    there is no model to ask or no key to ask with.
+    an unknown model, an exhausted quota, an outage and an unreachable host. Raises
+    LLMError if there is no model to ask or no key to ask with.
     """
     return await sync_to_async(_check)(what)
 

@@ -17,8 +17,8 @@ from django.db.models import Q
 from django.utils import timezone
 
 from conversations.models import Maintenance, ProcessStatus
-from llm.http.staff_words import describe_reason
 from llm.models import ApiKey, ModelCall
+from llm.sync.staff_words import describe_reason
 
 PERIOD = timedelta(minutes=5)
 MAX_CALLS = 5_000  # the newest ones

@@ -16,8 +16,8 @@ from llm.admin.key_import import KeyImportMixin
 from llm.admin.key_rotation import RotationMixin
 from llm.admin.used_by import UsedByAdmin
 from llm.forms.fields import ApiKeyForm
-from llm.http.staff_words import describe_reason
 from llm.models import ApiKey, ModelCall
+from llm.sync.staff_words import describe_reason
 
 NEWEST_CALLS = 1_000  # rows that are read
 
@@ -139,7 +139,7 @@ class ApiKeyAdmin(
             }
         elif obj.state != obj.State.DISABLED and obj.ends_at:
             end = date_format(timezone.localtime(obj.ends_at), "SHORT_DATETIME_FORMAT")
-            shown = f"{shown}, {_('until %(when)s') % {'when': end}}"
+            shown += ", " + _("until %(when)s") % {"when": end}
         if obj.state != obj.State.DISABLED and (rests := obj.model_rests_after(now)):
             names = ", ".join(sorted(rests))
             shown = _("%(state)s, resting for %(models)s") % {

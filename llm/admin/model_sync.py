@@ -14,11 +14,12 @@ from django.template.response import TemplateResponse
 from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.translation import gettext_lazy as _
+from django.utils.translation import ngettext
 
 from llm.errors import LLMError
-from llm.http.staff_words import describe_failure
 from llm.models import LanguageModel, Provider
 from llm.providers.demo import PROVIDER as DEMO
+from llm.sync.staff_words import describe_failure
 
 if TYPE_CHECKING:
     from llm.sync.model_list import ModelListComparison
@@ -67,6 +68,8 @@ class ModelSyncMixin(admin.ModelAdmin):
     def _show_comparison(
         self, request: HttpRequest, provider: Provider, comparison: ModelListComparison
     ) -> HttpResponse | None:
+        if comparison.left_out:
+            self._name_left_out(request, comparison.left_out)
         if not comparison:
             text = _("The models of %(provider)s are up to date.")
             self.message_user(request, text % {"provider": provider}, messages.INFO)
@@ -80,6 +83,18 @@ class ModelSyncMixin(admin.ModelAdmin):
             "has_only_demo": not usable_beside_demo().exists(),
         }
         return TemplateResponse(request, "admin/llm/provider/sync_models.html", context)
+
+    def _name_left_out(self, request: HttpRequest, count: int) -> None:
+        text = ngettext(
+            "%(count)d listed model cannot be added: its name is longer than"
+            " %(limit)d characters.",
+            "%(count)d listed models cannot be added: their names are longer than"
+            " %(limit)d characters.",
+            count,
+        )
+        limit = LanguageModel._meta.get_field("name").max_length
+        values = {"count": count, "limit": limit}
+        self.message_user(request, text % values, messages.WARNING)
 
     def _apply(
         self,

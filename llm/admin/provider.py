@@ -31,10 +31,10 @@ from llm.admin.used_by import Use, UsedByAdmin, count_uses, references_to
 from llm.errors import LLMError
 from llm.forms.fields import ApiKeyForm
 from llm.forms.provider import QUIRK_FIELDS, ProviderForm
-from llm.http.staff_words import describe_failure, describe_reason
 from llm.models import ApiKey, LanguageModel, ModelProbe, Provider
 from llm.pricing.caller import Caller
 from llm.providers import all_providers
+from llm.sync.staff_words import describe_failure, describe_reason
 
 #: What is not counted among the users of a model: itself as a fallback, its probes.
 MODEL_PARTS = (LanguageModel, ModelProbe)

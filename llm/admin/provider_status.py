@@ -20,8 +20,8 @@ from django.utils.html import format_html, format_html_join
 from django.utils.translation import gettext as _
 
 from llm.http.connection_problems import MAX_SENTENCE, describe_connection_problem
-from llm.http.staff_words import describe_code, describe_reason
 from llm.models import ApiKey, LanguageModel, ModelCall, Provider
+from llm.sync.staff_words import add_status, describe_code, describe_reason
 
 NEWEST_CALLS = 1_000  # rows that are read
 
@@ -187,14 +187,13 @@ def _describe_error(provider: Provider, call: Mapping[str, Any]) -> str:
     """By its code if a host or token issuer worded it, who may quote a conversation."""
     if problem := describe_connection_problem(call["detail"]):
         return problem
-    words, status = describe_code(call["error_code"]), call["http_status"]
-    if not status or status < 400:
-        return words
-    words = f"{words} (HTTP {status})"
-    if status < 500 or not provider.proxy_url or provider.base_url[:6] == "https:":
+    status = call["http_status"]
+    words = add_status(describe_code(call["error_code"]), status)
+    is_outage = status is not None and status >= 500
+    if not is_outage or not provider.proxy_url or provider.base_url[:6] == "https:":
         return words
     # Over plain http a proxy answers in the same way as the host.
-    return f"{words} " + _("The proxy may have answered so.")
+    return _("%(error)s The proxy may have answered so.") % {"error": words}
 
 
 def _format(at: datetime) -> str:

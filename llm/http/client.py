@@ -32,6 +32,7 @@ from llm.errors import (
 )
 from llm.http import connections, exchange
 from llm.http import request as outgoing
+from llm.http.address_problems import REDIRECT, WEB_PAGE
 from llm.http.exchange import MAX_BODY, UpstreamResponse
 from llm.http.recording import Recording
 from llm.http.streamed_deltas import StreamedDeltas
@@ -347,10 +348,7 @@ async def _provider_error(
         authorization = auth_headers.get("Authorization", "")
         endpoint.credentials.forget(authorization.removeprefix("Bearer "))
     if response.is_redirect:
-        return BadResponse(
-            "The provider's address redirects to another address; ask the staff to"
-            " correct it."
-        )
+        return BadResponse(REDIRECT)
     try:
         body = await answer.read_rest(limit=MAX_ERROR_BODY)
     except (TryAgain, BadResponse):
@@ -397,10 +395,7 @@ def _split_deltas(deltas: list[Delta]) -> Iterator[list[Delta]]:
 
 
 def web_page_error() -> BadResponse:
-    return BadResponse(
-        "The provider's address returned a web page instead of an API response; ask"
-        " the staff to correct it."
-    )
+    return BadResponse(WEB_PAGE)
 
 
 def _decode_whole(endpoint: Endpoint, body: bytes) -> list[Delta]:

@@ -41,6 +41,7 @@ from multidict import CIMultiDict
 from llm.concurrency.per_loop import PerLoop
 from llm.conf import settings
 from llm.errors import BadRequest, NoFreeConnection
+from llm.http.address_problems import PRIVATE_NETWORK
 from llm.http.addresses import is_public
 from llm.http.outbound import check_listed
 from llm.provider import DIRECT
@@ -62,10 +63,7 @@ BODY = "parley.body"
 
 
 def private_address_error() -> BadRequest:
-    return BadRequest(
-        "The provider's address is in a private network; ask the staff to allow"
-        " private networks for this provider or to correct the address."
-    )
+    return BadRequest(PRIVATE_NETWORK)
 
 
 class Body(httpx.AsyncByteStream):

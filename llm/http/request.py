@@ -17,6 +17,7 @@ import orjson
 
 from llm.conf import settings
 from llm.errors import BadRequest
+from llm.http.address_problems import NO_URL
 from llm.http.addresses import is_public, looks_like_address
 from llm.http.connections import CONNECTION, private_address_error
 from llm.provider import Endpoint
@@ -214,6 +215,4 @@ def _to_httpx_headers(headers: tuple[tuple[str, str], ...]) -> httpx.Headers:
 
 
 def _invalid_url_error() -> BadRequest:
-    return BadRequest(
-        "The provider's address is not a URL; ask the staff to correct it."
-    )
+    return BadRequest(NO_URL)

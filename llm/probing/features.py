@@ -15,10 +15,10 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
+from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop
 
 from llm.adaptation.structured import SchemaMismatch, json_in, schema_errors
-from llm.db.encrypted_field import scrub
 from llm.errors import (
     BadRequest,
     InvalidKey,
@@ -28,7 +28,6 @@ from llm.errors import (
     QuotaExhausted,
     RateLimited,
 )
-from llm.http.staff_words import describe_error, host_message
 from llm.keys.refusals import may_try_again
 from llm.keys.selection import verdict_of
 from llm.probing.findings import (
@@ -48,6 +47,7 @@ from llm.probing.findings import (
 from llm.probing.image import RED_SQUARE
 from llm.probing.tiny_request import REQUEST_TIME, Reply, ask
 from llm.provider import Route
+from llm.sync.staff_words import add_host_message, add_status, describe_error
 from llm.wire.items import Item, function_call_output, user_message
 
 PROBE_TIME = 300.0  # seconds; what is not tried by then is "not tested"
@@ -348,14 +348,13 @@ class FeatureProbe:
 
     def _why(self, error: LLMError) -> str:
         """The error in words, with the provider's message and without the key."""
-        secrets = self.route.endpoint.secrets
-        detail = host_message(scrub(error.detail, secrets))
         if isinstance(error, ModelNotAvailable):
-            words = f"no model {self.route.model!r} for this key."
+            words = _("There is no model “%(model)s” for this key.")
+            words %= {"model": self.route.model}
         else:
             words = describe_error(error)
-        status = f" Status {error.upstream_status}." if error.upstream_status else ""
-        return f"{words}{status}{' ' + detail if detail else ''}"
+        words = add_status(words, error.upstream_status)
+        return add_host_message(words, error, self.route.endpoint.secrets)
 
 
 def _no_text(feature: Feature, reply: Reply) -> Finding:

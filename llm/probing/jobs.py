@@ -11,7 +11,6 @@ import asyncio
 import logging
 from collections.abc import Sequence
 from functools import partial
-from threading import Thread
 from typing import Any
 
 from django.db import DatabaseError, connections, transaction
@@ -19,6 +18,7 @@ from django.utils import timezone
 from django.utils.translation import gettext as _
 
 from llm import router
+from llm.concurrency.job_thread import start_job
 from llm.errors import InvalidKey, LLMError
 from llm.http import client
 from llm.keys.refusals import note_refusal
@@ -59,9 +59,7 @@ def start_probe(model: LanguageModel, user: Any) -> ModelProbe:
     model.probes.exclude(pk__in=list(kept)).delete()
     row = ModelProbe.objects.create(model=model, started_by=user)
     run = partial(_run_on_thread, row.pk)
-    transaction.on_commit(
-        lambda: Thread(target=run, name=f"probe-{row.pk}", daemon=True).start()
-    )
+    transaction.on_commit(partial(start_job, run, f"probe-{row.pk}"))
     return row
 
 

@@ -14,7 +14,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from functools import partial
-from threading import Thread
 from typing import Any
 from uuid import uuid4
 
@@ -22,17 +21,18 @@ from django.db import DatabaseError, connections, transaction
 from django.utils import timezone
 from django.utils.translation import gettext as _
 
+from llm.concurrency.job_thread import start_job
 from llm.errors import LLMError
 from llm.generation.result import cost_of
 from llm.http import client
 from llm.http.client import ProviderCall
-from llm.http.staff_words import describe_error_and_status
 from llm.models import LanguageModel, ModelCall, PromptTest
 from llm.models.prompt_test import PromptAnswer, PromptTestQuerySet
 from llm.pricing.caller import Caller
 from llm.probing.jobs import route_to_probe
 from llm.probing.tiny_request import Reply, ask, begin_reply
 from llm.provider import Route
+from llm.sync.staff_words import describe_error_and_status
 from llm.wire.deltas import UsageDelta
 from llm.wire.items import output_text, user_message
 
@@ -43,7 +43,6 @@ PROGRESS_INTERVAL = 1.0  # seconds between two looks at the row
 MAX_TEXT = 100_000  # characters of an answer that are stored
 _BYTES_A_TOKEN = 2  # at least, so that a budget is not exceeded
 _OVERHEAD = 50  # tokens around a prompt
-_FAULT = "Internal error; the log has the details."
 
 logger = logging.getLogger(__name__)
 
@@ -140,9 +139,7 @@ def start_comparison(
     row.save()
     if row.job:
         run = partial(_run_on_thread, comparison)
-        transaction.on_commit(
-            lambda: Thread(target=run, name=name, daemon=True).start()
-        )
+        transaction.on_commit(partial(start_job, run, name))
 
 
 def _prepare(
@@ -261,7 +258,7 @@ async def _end(comparison: _Comparison) -> None:
         [result] = await asyncio.gather(task, return_exceptions=True)
         if isinstance(result, Exception):
             logger.error("a test prompt failed: %s", type(result).__name__)
-            each.fault = _FAULT
+            each.fault = _("Internal error; the log has the details.")
         if isinstance(result, BaseException):
             each.reply.builder.end_call(whole=False)
     await client.aclose()

@@ -14,7 +14,6 @@ from django.utils.translation import gettext as _
 
 from llm import router
 from llm.concurrency.lent_thread import lend_thread
-from llm.db.encrypted_field import scrub
 from llm.errors import (
     CutOff,
     InvalidKey,
@@ -27,11 +26,11 @@ from llm.errors import (
 )
 from llm.http import client
 from llm.http.connection_problems import SILENT, describe_connection_problem
-from llm.http.staff_words import describe_error, host_message
 from llm.keys.refusals import may_try_again, note_refusal
 from llm.models import ApiKey, LanguageModel, ModelCall, Provider
 from llm.pricing.caller import UNKNOWN_CALLER, Caller
 from llm.provider import Route
+from llm.sync.staff_words import add_host_message, describe_error_and_status
 from llm.wire.deltas import Delta, FinishDelta, StartDelta, UsageDelta
 from llm.wire.items import user_message
 from llm.wire.request import Request
@@ -46,7 +45,8 @@ Problem = Literal[
     "rate limit",
     "unknown model",
     "timeout",
-    "unreachable",
+    "unreachable",  # no answer
+    "outage",  # the host answers that it fails
     "other",
 ]
 
@@ -172,17 +172,16 @@ class _KeyTest:
         error = self.call.error
         if error is None:
             seconds = self.call.latency or 0.0
-            text = f"ok: {self.route.model} answered in {seconds:.1f} s."
+            values = {"model": self.route.model, "seconds": f"{seconds:.1f}"}
+            text = _("ok: %(model)s answered in %(seconds)s s.") % values
             return Finding(self.key, True, text)
-        secrets = self.route.endpoint.secrets
-        provider_message = host_message(scrub(error.detail, secrets))
-        problem, text = _problem(error, self.route)
-        if problem_here := describe_connection_problem(error.detail):
-            text, provider_message = f"{text} {problem_here}", ""
-        text += _describe_state(self.key)
-        text += (
-            f" The provider's message: {provider_message}" if provider_message else ""
-        )
+        problem = _class_of(error)
+        sentences = [_describe_problem(problem, error, self.route)]
+        if problem != "other" or isinstance(error, CutOff):  # else it is described
+            sentences.append(describe_connection_problem(error.detail))
+        sentences.append(_describe_state(self.key))
+        text = " ".join(filter(None, sentences))
+        text = add_host_message(text, error, self.route.endpoint.secrets)
         return Finding(self.key, False, text, problem)
 
 
@@ -193,53 +192,84 @@ async def _ask_all(key_tests: Sequence[_KeyTest]) -> None:
         await client.aclose()
 
 
-def _problem(error: LLMError, route: Route) -> tuple[Problem, str]:
+def _class_of(error: LLMError) -> Problem:
     match error:
         case InvalidKey():
-            return "bad key", "bad key: the provider refused it."
+            return "bad key"
         case QuotaExhausted():
-            text = "no quota: the credit with the provider is used up."
-            return "no quota", text
+            return "no quota"
         case RateLimited():
-            text = "rate limit reached: the key is good, try again in a moment."
-            return "rate limit", text
+            return "rate limit"
         case ModelNotAvailable():
-            return (
-                "unknown model",
-                f"no such model: {route.model!r} does not exist or is not available to"
-                " this key.",
-            )
+            return "unknown model"
         case ProviderTimeout():
-            return "timeout", f"no answer in time from {_address(route)}."
-        case CutOff():
-            return "other", f"cut off: the answer of {_address(route)} ended too early."
-        case ProviderDown():
-            return "unreachable", _describe_outage(error.upstream_status, route)
+            return "timeout"
+        case ProviderDown() if not isinstance(error, CutOff):
+            return "unreachable" if error.upstream_status is None else "outage"
         case _:
-            status = error.upstream_status
-            of_http = f" (HTTP {status})" if status and status >= 400 else ""
-            return "other", f"{error.code}: {describe_error(error)}{of_http}"
+            return "other"
 
 
-def _describe_outage(status: int | None, route: Route) -> str:
+def _describe_problem(problem: Problem, error: LLMError, route: Route) -> str:
+    values = {"model": route.model, "address": _address(route)}
+    match problem:
+        case "bad key":
+            return _("bad key: the provider refused it.")
+        case "no quota":
+            return _("no quota: the credit with the provider is used up.")
+        case "rate limit":
+            return _("rate limit reached: the key is good, try again in a moment.")
+        case "unknown model":
+            text = _(
+                "no such model: “%(model)s” does not exist or is not available to this"
+                " key."
+            )
+            return text % values
+        case "timeout":
+            return _("no answer in time from %(address)s.") % values
+        case "unreachable":
+            return _describe_silence(route)
+        case "outage":
+            return _describe_outage(error.upstream_status or 0, route)
+    if isinstance(error, CutOff):
+        text = _("cut off: the answer of %(address)s ended too early.")
+        return text % values
+    return f"{error.code}: {describe_error_and_status(error)}"
+
+
+def _describe_silence(route: Route) -> str:
+    proxy = route.endpoint.connection.proxy_url
+    values = {"address": _address(route), "proxy": proxy}
+    if proxy:
+        text = _(
+            "unreachable: %(address)s does not answer through the proxy %(proxy)s."
+        )
+        return text % values
+    return _("unreachable: %(address)s does not answer.") % values
+
+
+def _describe_outage(status: int, route: Route) -> str:
     proxy, address = route.endpoint.connection.proxy_url, _address(route)
-    if status is None:
-        by_proxy = f" through the proxy {proxy}" if proxy else ""
-        return f"unreachable: {address} does not answer{by_proxy}."
-    text = f"fails: {address} answers with HTTP {status}."
+    values = {"address": address, "status": status, "proxy": proxy}
+    if status < 400:  # the error came inside an answer
+        return _("fails: %(address)s says that it is down or overloaded.") % values
     if proxy and address.startswith("http:"):  # both answer alike there
-        text += f" It may be the proxy {proxy} that answers so."
-    return text
+        text = _(
+            "fails: %(address)s answers with HTTP %(status)s. It may be the proxy"
+            " %(proxy)s that answers so."
+        )
+        return text % values
+    return _("fails: %(address)s answers with HTTP %(status)s.") % values
 
 
 def _describe_state(key: ApiKey | None) -> str:
     """What the refusal has made of the key."""
     if key is not None and key.state == ApiKey.State.DISABLED:
-        return " " + _("It is disabled until you enable it.")
+        return _("It is disabled until you enable it.")
     if key is not None and key.state == ApiKey.State.RESTING and key.rest_until:
         until = localize(timezone.localtime(key.rest_until))
         at = {"time": until.removesuffix(".")}  # of "p.m."
-        return " " + _("It rests until %(time)s.") % at
+        return _("It rests until %(time)s.") % at
     return ""
 
 

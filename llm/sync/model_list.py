@@ -81,6 +81,7 @@ class ModelListComparison:
     new: Sequence[ModelInfo] = ()
     changed: Sequence[ModelChange] = ()
     gone: Sequence[LanguageModel] = ()  # only enabled ones
+    left_out: int = 0  # models whose names are too long for a row
 
     def __bool__(self) -> bool:
         return bool(self.new or self.changed or self.gone)
@@ -112,10 +113,14 @@ def compare(provider: Provider) -> ModelListComparison:
         row.provider = provider
     found = sorted(rows.keys() & listed.keys())
     changes = (_change(rows[name], listed[name]) for name in found)
+    unknown = [listed[name] for name in sorted(listed.keys() - rows)]
+    unknown = [info for info in unknown if info.chats]
+    fitting = [info for info in unknown if len(info.name) <= MAX_NAME]
     return ModelListComparison(
-        new=[listed[n] for n in sorted(listed.keys() - rows) if _fits(listed[n])],
+        new=fitting,
         changed=[change for change in changes if change],
         gone=[rows[n] for n in sorted(rows.keys() - listed) if rows[n].enabled],
+        left_out=len(unknown) - len(fitting),
     )
 
 
@@ -273,11 +278,6 @@ def _new_row(provider: Provider, info: ModelInfo) -> LanguageModel:
     )
     _write(row, _differences(known, info))
     return row
-
-
-def _fits(info: ModelInfo) -> bool:
-    """Whether it can become a row: a chat model whose name is not too long."""
-    return info.chats and len(info.name) <= MAX_NAME
 
 
 def _differences(known: dict[str, Any], info: ModelInfo) -> dict[str, Any]:

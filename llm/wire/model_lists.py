@@ -128,7 +128,7 @@ def _parse(body: bytes) -> Any:
     try:
         return sanitize_json(bounded_json.loads(body))
     except orjson.JSONDecodeError as exc:
-        raise BadResponse(detail="The list of models is not JSON.") from exc
+        raise BadResponse from exc
 
 
 def _entries(answer: Any) -> Iterable[Entry]:
@@ -136,7 +136,7 @@ def _entries(answer: Any) -> Iterable[Entry]:
         # llama.cpp sends both; "data" is in OpenAI's shape.
         answer = answer["data"] if "data" in answer else answer.get("models")
     if not isinstance(answer, list):  # Together's list has no envelope
-        raise BadResponse(detail="The response contains no list of models.")
+        raise BadResponse
     return [entry for entry in answer if isinstance(entry, Mapping) and _id(entry)]
 
 

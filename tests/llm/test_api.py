@@ -483,7 +483,7 @@ async def test_an_access_that_works_is_found_to_work(demo):
         (refuses(404, "model_not_found"), "unknown model"),
         (refuses(429, "insufficient_quota"), "no quota"),
         (refuses(429), "rate limit"),
-        (refuses(503), "unreachable"),
+        (refuses(503), "outage"),
         (httpx.ConnectError("no route"), "unreachable"),
         (refuses(400), "other"),
     ],

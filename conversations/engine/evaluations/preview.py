@@ -13,7 +13,6 @@ import json
 import logging
 from collections.abc import Callable, Sequence
 from functools import partial
-from threading import Thread
 from typing import Any
 from uuid import uuid4
 
@@ -33,10 +32,11 @@ from conversations.engine.replays.replay_record import ReplayRecord
 from conversations.models.preset import Preset
 from conversations.models.staff.evaluation import PreviewChat
 from conversations.models.staff.preset_content import Content
+from llm.concurrency.job_thread import start_job
 from llm.concurrency.sync_variant import make_sync
 from llm.errors import LLMError
-from llm.http.staff_words import describe_error_and_status
 from llm.models import ModelCall
+from llm.sync.staff_words import describe_error_and_status, describe_reason
 from llm.wire.items import Item, output_text, user_message
 from tools.execute import format_trace
 
@@ -47,7 +47,6 @@ PROGRESS_INTERVAL = 1.0  # seconds between two looks at the row
 MAX_RUNNING = 8  # answers at once, in all processes
 MAX_CHAT = 1_000_000  # characters of a preview chat, as JSON
 MAX_PARTIAL = 100_000  # characters shown of an answer that is being made
-_FAULT = "Internal error; the log has the details."
 #: Items that the chat keeps; proofs of reasoning would not outlive a change of model.
 _KEPT = ("message", "function_call", "function_call_output")
 
@@ -73,9 +72,7 @@ def start_preview(preset: Preset, content: Content, user: Any, text: str) -> Non
     trial = load_trial(preset, content, user, items)
     chat.begin(job := uuid4().hex, text)
     run = partial(_run_on_thread, chat.pk, job, trial, items)
-    transaction.on_commit(
-        lambda: Thread(target=run, name=f"preview-{job}", daemon=True).start()
-    )
+    transaction.on_commit(partial(start_job, run, f"preview-{job}"))
 
 
 def _run_on_thread(pk: int, job: str, trial: Trial, items: Sequence[Item]) -> None:
@@ -97,11 +94,11 @@ def _answer(rows: Any, trial: Trial, items: Sequence[Item]) -> None:
         result = TrialResult([], describe_error_and_status(exc)[:500])
     except Exception as exc:
         logger.error("a preview failed: %s", format_trace(exc))
-        result = TrialResult([], _FAULT)
+        result = TrialResult([], _("Internal error; the log has the details."))
     finally:
         ModelCall.objects.record_all(record.rows)
     if result.error:
-        rows.update(job="", error=result.error)
+        rows.update(job="", error=describe_reason(result.error)[:500])
         return
     kept = [item for item in result.output if item["type"] in _KEPT]
     figures = {"model": trial.route.name, "tokens": record.tokens}
@@ -121,10 +118,10 @@ async def _run(
         async with asyncio.timeout(PATIENCE):
             while not (await asyncio.wait([answering], timeout=PROGRESS_INTERVAL))[0]:
                 if not await note():
-                    return TrialResult([], "Stopped.")
+                    return TrialResult([], _("Stopped."))
         return await answering
     except TimeoutError:
-        return TrialResult([], "It took too long.")
+        return TrialResult([], _("It took too long."))
     finally:
         answering.cancel()
         await asyncio.gather(answering, return_exceptions=True)

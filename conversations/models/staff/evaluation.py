@@ -116,7 +116,7 @@ class PreviewChatQuerySet(models.QuerySet["PreviewChat"]):
 
     def stop(self) -> int:
         """End the answers that are being made; their questions stay."""
-        return self.exclude(job="").update(job="", error="Stopped.")
+        return self.exclude(job="").update(job="", error=str(_("Stopped.")))
 
 
 class PreviewChat(models.Model):

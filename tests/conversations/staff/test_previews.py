@@ -162,6 +162,15 @@ def test_a_call_that_fails_says_why_and_keeps_the_text(editor, preset, say):
     assert PreviewChat.objects.get().items == []
 
 
+def test_a_failure_is_in_the_language_of_who_asked(editor, preset, say):
+    say([ProviderDown()])
+    german = {"accept-language": "de"}
+    editor.post(page(preset, "preview"), {"text": "Hallo"}, headers=german)
+    join_threads()
+    error = PreviewChat.objects.get().error
+    assert error == "Der Anbieter ist ausgefallen oder überlastet."
+
+
 def test_an_answer_whose_server_has_ended_can_be_sent_again(editor, preset, say):
     chat = PreviewChat.objects.create(
         preset=preset, user_id=editor.session["_auth_user_id"]

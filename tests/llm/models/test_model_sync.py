@@ -104,6 +104,18 @@ def test_an_unchanged_list_makes_no_difference(provider: Provider, listed):
     assert not model_list.compare(provider)
 
 
+def test_models_whose_names_are_too_long_are_counted(
+    admin_client: Client, provider: Provider, listed
+):
+    listed({"id": "a" * 200}, {"id": "b" * 201}, WHISPER)
+    found = model_list.compare(provider)
+    assert ([info.name for info in found.new], found.left_out) == (["a" * 200], 1)
+    listed({"id": "b" * 201})
+    form = {"action": "sync_models", "_selected_action": provider.pk}
+    page = admin_client.post("/admin/llm/provider/", form, follow=True).text
+    assert "1 listed model cannot be added: its name is longer than 200" in page
+
+
 def test_a_second_key_is_tried_where_the_first_is_refused(provider: Provider, listed):
     provider.keys.create(secret="gsk-second", label="second")
     listed.route.side_effect = [

@@ -116,6 +116,17 @@ def test_the_same_prompt_goes_to_each_model_with_its_cost(
     assert [body["messages"][-1]["content"] for body in sent] == [PROMPT] * 2
 
 
+def test_an_error_is_in_the_language_of_who_asked(
+    admin_client: Client, provider: Provider, groq: respx.Route
+):
+    broken = provider.models.get(name="broken")
+    values = {"models": [broken.pk], "prompt": PROMPT, "max_output_tokens": 100}
+    admin_client.post(PAGE, values, headers={"accept-language": "de"})
+    join_threads()
+    [answer] = PromptTest.objects.get().answers
+    assert answer["error"].startswith("Der Anbieter")
+
+
 def test_no_conversation_log_or_call_has_its_texts(admin_client, provider, groq):
     send(admin_client, provider.models.get(name="good"))
     for table in (Conversation, Turn, Item):

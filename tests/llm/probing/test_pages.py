@@ -67,6 +67,27 @@ def test_the_button_probes_in_the_background_and_the_page_shows_all_findings(
     assert "vision: no" in changed.text
 
 
+@pytest.mark.django_db(transaction=True)
+def test_an_error_is_in_the_language_of_who_asked(
+    admin_client: Client, model: LanguageModel
+):
+    with ProbedHost("refuses schemas").listening() as base_url:
+        Provider.objects.update(base_url=base_url)
+        german = {"accept-language": "de"}
+        key = model.provider.keys.get()
+        key.provider.refresh_from_db()
+        key.secret = PLANTED
+        key.save()
+        admin_client.post(page(model.provider), {"model": model.pk}, headers=german)
+        row = ModelProbe.objects.get()
+        for thread in threading.enumerate():
+            if thread.name == f"probe-{row.pk}":
+                thread.join()
+    row.refresh_from_db()
+    found = {each["feature"]: each["values"] for each in row.findings}
+    assert found["json_schema"]["why"].startswith("Der Anbieter hat")
+
+
 def test_the_page_reloads_while_the_probe_runs(
     admin_client: Client, model: LanguageModel
 ):

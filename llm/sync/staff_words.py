@@ -7,7 +7,7 @@ staff.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from functools import cache
 from html import unescape
 from typing import Any
@@ -17,6 +17,7 @@ from django.utils.translation import gettext_lazy
 
 from llm.db.encrypted_field import scrub
 from llm.errors import CutOff, LLMError
+from llm.http.address_problems import NO_URL, PRIVATE_NETWORK, REDIRECT, WEB_PAGE
 from llm.http.connection_problems import describe_connection_problem
 
 MAX_HOST_MESSAGE = 300  # characters
@@ -44,24 +45,20 @@ _BY_CODE: Mapping[str, Any] = {
         "The answer is not one of this API. Is the base URL right?"
     ),
 }
-#: By the first part of a message, which goes on by referring to the staff.
-_BY_BEGINNING: Mapping[str, Any] = {
-    "The provider's address is in a private network": gettext_lazy(
+#: In place of a sentence that refers people to the staff.
+_BY_SENTENCE: Mapping[str, Any] = {
+    PRIVATE_NETWORK: gettext_lazy(
         "The base URL leads to a private network: tick “Allow private network”, or"
         " correct it."
     ),
-    "The provider's address returned a web page instead of an API response": (
-        gettext_lazy(
-            "A web page came instead of an API's answer: correct the base URL, which"
-            " often ends in /v1."
-        )
+    WEB_PAGE: gettext_lazy(
+        "A web page came instead of an API's answer: correct the base URL, which often"
+        " ends in /v1."
     ),
-    "The provider's address redirects to another address": gettext_lazy(
+    REDIRECT: gettext_lazy(
         "The host redirects to another address: correct the base URL."
     ),
-    "The provider's address is not a URL": gettext_lazy(
-        "The base URL is not a valid address."
-    ),
+    NO_URL: gettext_lazy("The base URL is not a valid address."),
 }
 
 
@@ -73,9 +70,7 @@ def describe_code(code: str) -> str:
 def describe_reason(stored: str) -> str:
     """A reason that is stored with a key, as "<code>: <text for people>"."""
     code, _colon, text = stored.partition(": ")
-    if code in _BY_CODE and text in _default_texts():
-        return describe_code(code)
-    return _without_referral(stored, text)
+    return _known_words(code, text) or _instruct(stored)
 
 
 def describe_error(error: LLMError) -> str:
@@ -85,31 +80,51 @@ def describe_error(error: LLMError) -> str:
     if isinstance(error, CutOff):
         return _("The provider's answer ended too early.")
     text = str(error)
-    if error.code in _BY_CODE and text in _default_texts():
-        return describe_code(error.code)
-    return _without_referral(text, text)
+    return _known_words(error.code, text) or _instruct(text)
 
 
 def describe_error_and_status(error: LLMError) -> str:
-    words, status = describe_error(error), error.upstream_status
-    return f"{words} (HTTP {status})" if status and status >= 400 else words
+    return add_status(describe_error(error), error.upstream_status)
 
 
 def describe_failure(error: LLMError) -> str:
     """With status and message of the host: only for requests that quote no
     conversation."""
-    words = describe_error_and_status(error)
-    problem = describe_connection_problem(error.detail)
-    message = "" if problem else host_message(error.detail)
-    if not message:
+    return add_host_message(describe_error_and_status(error), error)
+
+
+def add_status(words: str, status: int | None) -> str:
+    """`words` and the HTTP status of an error, if it is one."""
+    if not status or status < 400:
         return words
-    return _("%(words)s The provider's message: %(message)s") % {
-        "words": words,
-        "message": message,
-    }
+    values = {"words": words, "status": status}
+    return _("%(words)s (HTTP %(status)s)") % values
 
 
-def host_message(detail: str) -> str:
+def add_host_message(words: str, error: LLMError, secrets: Collection[str] = ()) -> str:
+    """`words` and the host's own, if it sent any, without `secrets`."""
+    if describe_connection_problem(error.detail):
+        return words  # this server worded it
+    if not (message := _host_message(scrub(error.detail, secrets))):
+        return words
+    values = {"words": words, "message": message}
+    return _("%(words)s The provider's message: %(message)s") % values
+
+
+def _known_words(code: str, text: str) -> str:
+    """Ours for an error of which its code or a sentence of ours says all; else ""."""
+    if text in _BY_SENTENCE:
+        return str(_BY_SENTENCE[text])
+    is_known = code in _BY_CODE and text in _default_texts()
+    return describe_code(code) if is_known else ""
+
+
+def _instruct(text: str) -> str:
+    """`text`, which may refer its reader to the staff, as an instruction to them."""
+    return text.replace("; ask the staff to ", "; ")
+
+
+def _host_message(detail: str) -> str:
     """Its beginning; of a page of HTML only the words."""
     text = detail[:MAX_READ]
     if text.lstrip()[:1] == "<":
@@ -130,10 +145,3 @@ def _tree_of(base: type[LLMError]) -> Iterator[type[LLMError]]:
         yield base
         for each in base.__subclasses__():
             yield from _tree_of(each)
-
-
-def _without_referral(shown: str, text: str) -> str:
-    """`shown`, which is `text` or ends with it, as an instruction to its reader."""
-    if words := _BY_BEGINNING.get(text.partition(";")[0]):
-        return str(words)
-    return shown.replace("; ask the staff to ", "; ")

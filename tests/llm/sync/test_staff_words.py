@@ -9,9 +9,10 @@ from django.test import Client
 
 from llm import errors
 from llm.admin.provider_status import statuses_of
-from llm.http.staff_words import describe_error, describe_reason
 from llm.models import Provider
+from llm.probing.jobs import run_probe
 from llm.sync import key_check
+from llm.sync.staff_words import describe_error, describe_reason
 
 PAGE = """<!doctype html><html><head><title>502 Bad Gateway</title>
 <style>h1 {color: red}</style></head><body><h1>502&nbsp;Bad Gateway</h1>nginx</body>"""
@@ -114,6 +115,18 @@ def test_a_web_page_in_place_of_the_list_of_models_is_named(admin_client: Client
     assert "not JSON" not in shown
 
 
+@pytest.mark.parametrize("answer", ["nonsense", '{"models": 7}'])
+def test_our_own_words_are_not_called_the_providers(
+    admin_client: Client, db, answer: str
+):
+    with Host(200, answer) as host:
+        row = a_provider(host)
+        form = {"action": "sync_models", "_selected_action": row.pk}
+        shown = admin_client.post("/admin/llm/provider/", form, follow=True).text
+    assert "Is the base URL right?" in shown
+    assert "s message:" not in shown
+
+
 def test_a_private_address_names_what_to_tick(admin_client: Client, db):
     row = Provider.objects.create(
         name="Near", kind="openai_compatible", base_url="http://127.0.0.1:9/v1"
@@ -140,6 +153,38 @@ def test_over_plain_http_the_proxy_may_be_what_answers(db):
     assert statuses_of([row])[row.pk].text.endswith(
         "(HTTP 502) The proxy may have answered so."
     )
+
+
+@pytest.mark.parametrize(
+    ("status", "problem"),
+    [
+        (401, "bad key"),
+        (402, "no quota"),
+        (404, "unknown model"),
+        (429, "rate limit"),
+        (503, "outage"),
+    ],
+)
+def test_each_result_of_a_key_test_is_translated(
+    db, monkeypatch: pytest.MonkeyPatch, status: int, problem: str
+):
+    monkeypatch.setattr(key_check, "_", lambda text: f"«{text}»")
+    refusal = '{"error": {"message": "Wrong.", "code": "model_not_found"}}'
+    with Host(status, refusal if status == 404 else REFUSAL) as host:
+        [finding] = key_check.probe(a_provider(host))
+    assert finding.problem == problem
+    assert finding.text.startswith("«")
+    assert finding.text.partition(" The provider's message:")[0].endswith("»")
+
+
+def test_a_probe_names_a_connection_problem_once(db):
+    with Host(200, "") as host:
+        row = a_provider(host)
+    found = row.models.get().probes.create()
+    run_probe(found.pk)
+    found.refresh_from_db()
+    why = found.findings[0]["values"]["why"]
+    assert why.count("The provider cannot be reached.") == 1
 
 
 def test_what_is_known_besides_the_class_stays():
