@@ -169,7 +169,7 @@ def describe_halt(halt: Halt) -> str:
     if halt.results:
         unseen = gettext("The model has not seen the result of %(results)s.")
         words += " " + unseen % {"results": ", ".join(halt.results)}
-    return f"{words} {gettext('Continue?')}"
+    return words + " " + gettext("Continue?")
 
 
 @register.filter

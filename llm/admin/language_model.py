@@ -157,9 +157,10 @@ class LanguageModelAdmin(
     def probed(self, obj: LanguageModel) -> str:
         if obj.probed_at is None:
             return "–"
+        yes, no, overridden = _("yes"), _("no"), _("overridden")
         values = ", ".join(
-            f"{name}: {_('yes') if value else _('no')}"
-            + (f" ({_('overridden')})" if name in obj.capabilities else "")
+            f"{name}: {yes if value else no}"
+            + (f" ({overridden})" if name in obj.capabilities else "")
             for name, value in (obj.probed_capabilities or {}).items()
         )
         at = date_format(timezone.localtime(obj.probed_at), "DATETIME_FORMAT")

@@ -59,7 +59,7 @@ class AliasForm(forms.Form):
                 text = _("%(model)s has this alias.")
                 self.add_error(name, text % {"model": taken[value].full_name})
             elif value and counts[value] > 1:
-                self.add_error(name, _("Another model has this alias."))
+                self.add_error(name, _("Two of these models have this alias."))
         return found
 
     def aliases(self) -> Iterator[tuple[LanguageModel, str | None]]:

@@ -96,7 +96,8 @@ def describe_price(model: LanguageModel) -> str:
     listed = listed_prices(provider.kind, provider.address, model.name)
     if not listed:
         return _("Unknown; costs of calls are not counted unless the host bills them.")
-    return f"{_join(listed)} ({_('bundled price list')})"
+    source = _("bundled price list")
+    return f"{_join(listed)} ({source})"
 
 
 def _join(prices: Mapping[str, Any]) -> str:

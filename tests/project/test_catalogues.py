@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import polib
@@ -19,6 +21,8 @@ LOCALES = [
 ]
 #: Of pages and of their scripts, each with a number of texts that it exceeds.
 DOMAINS = {"django": 1000, "djangojs": 70}
+ROOT = Path(__file__).parents[2]
+TRANSLATORS = {"_", "gettext", "ngettext", "pgettext", "npgettext"}
 PLACEHOLDER = re.compile(r"%\([a-z_]+\)[sd]|%[sd%]|\{[a-z_0-9.]*\}|<[^>]+>")
 
 
@@ -86,6 +90,26 @@ def test_pages_and_their_scripts_use_the_same_words(locale: str):
     both = pages.keys() & scripts.keys()
     assert len(both) > 40
     assert {text for text in both if pages[text] != scripts[text]} == set()
+
+
+def calls_in(tree: ast.AST) -> Iterator[ast.Call]:
+    return (each for each in ast.walk(tree) if isinstance(each, ast.Call))
+
+
+def test_no_text_is_translated_inside_an_f_string():
+    """There `makemessages` does not find it."""
+    found = []
+    for package in ("conversations", "llm", "project", "tools"):
+        for path in (ROOT / package).rglob("*.py"):
+            for node in ast.walk(ast.parse(path.read_text())):
+                if isinstance(node, ast.JoinedStr):
+                    found += [
+                        f"{path.name}:{call.lineno}"
+                        for call in calls_in(node)
+                        if isinstance(call.func, ast.Name)
+                        and call.func.id in TRANSLATORS
+                    ]
+    assert found == []
 
 
 def test_collecting_texts_again_changes_nothing(

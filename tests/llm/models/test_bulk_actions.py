@@ -150,7 +150,7 @@ def test_aliases_are_set_exchanged_and_removed(admin_client, provider):
     [
         ("two words", "cannot contain spaces"),
         ("taken", "/{three} has this alias."),
-        ("same", "Another model has this alias."),
+        ("same", "Two of these models have this alias."),
         ("pool", "A model pool has this name."),
     ],
 )
