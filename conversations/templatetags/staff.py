@@ -10,8 +10,11 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 
 from conversations.staff.engine_status import format_duration
+from llm.sync.staff_words import describe_reason
 
 register = template.Library()
+#: Of an error that is stored as "<code>: <text for people>".
+register.filter("describe_reason", describe_reason)
 
 
 @register.inclusion_tag("admin/conversations/_table_head.html")

@@ -11,7 +11,9 @@ import pytest
 from asgiref.sync import sync_to_async
 from django.contrib.auth.models import Group
 from django.core.exceptions import ValidationError
+from django.template.loader import render_to_string
 from django.urls import reverse
+from django.utils import translation
 
 from conversations import engine
 from conversations.engine.evaluations import evaluating
@@ -19,12 +21,13 @@ from conversations.engine.evaluations.expectations import check
 from conversations.engine.process import leased_batches
 from conversations.models import Conversation, Item, Preset, PresetDraft, Turn
 from conversations.models.staff.evaluation import (
+    EvaluationAnswer,
     EvaluationCase,
     EvaluationRun,
     EvaluationSet,
     NotPublishable,
 )
-from llm.errors import BadRequest
+from llm.errors import BadRequest, ProviderDown
 from llm.http import client
 from llm.models import ApiKey, LanguageModel, ModelCall, Provider
 from llm.wire.deltas import FinishDelta, ReasoningDelta, TextDelta, UsageDelta
@@ -446,3 +449,16 @@ async def test_a_draft_goes_live_only_after_just_it_has_passed(cases, running, s
     assert preset.instructions == "Draft words."
     assert preset.version == 2
     assert not await PresetDraft.objects.aexists()
+
+
+def test_an_error_of_a_provider_is_in_the_language_of_its_reader():
+    answer = EvaluationAnswer(
+        state="failed", error=f"{ProviderDown.code}: {ProviderDown()}"
+    )
+    with translation.override("de"):
+        page = render_to_string(
+            "admin/conversations/preset/_answer.html",
+            {"answer": answer, "max_shown": 100},
+        )
+    assert "Der Anbieter ist ausgefallen oder überlastet." in page
+    assert ProviderDown.code not in page
