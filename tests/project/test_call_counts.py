@@ -41,7 +41,7 @@ BOUNDS = {
     "/v1/chat/completions": (145, 35),
     "/v1/messages": (150, 35),
     "/v1/responses": (101, 33),
-    "/api/conversations/": (357, 91),
+    "/api/conversations/": (363, 92),
 }
 #: Requests that are counted. The smallest count holds: in the others the server also
 #: ends the request before, or renews leases.

@@ -22,6 +22,7 @@ from tests.integration.browser.test_chat import (
     signed_in,
     watched,
 )
+from tests.serving import PATIENCE
 
 __all__ = ["browser"]
 
@@ -76,6 +77,7 @@ def site(browser: Browser, start_server: StartServer) -> Iterator[tuple[Page, An
     pages = json.loads(server.manage("shell", "-c", script).splitlines()[-1])
     faults: list[str] = []
     with signed_in(browser, server, bypass_csp=True) as context:
+        context.set_default_timeout(1000 * PATIENCE)  # until nothing is loaded any more
         page = watched(context, server.url, faults)
         page.add_init_script(HIT)
         yield page, pages
