@@ -46,7 +46,6 @@ from conversations.turns.attachments import discard, store_texts
 from conversations.turns.file_storage import are_local
 from llm.db.compiled_inserts import CompiledInsert, Statement
 from llm.db.durable_commit import sync_on_commit
-from llm.db.outages import UNREACHABLE
 from llm.db.statements import allow_long_idle
 from llm.http.client import ProviderCall
 from llm.models import ModelCall
@@ -174,12 +173,13 @@ def finish(claim: Claim, ending: Ending) -> list[str]:
     if not _is_one_statement(ending, write):
         with write.transaction():
             _finish(claim, ending, write)
+            _note_finish(claim, ending)
             return _begin_next(claim.conversation_id)
     # It needs no transaction, which would be two more round trips.
     _finish(claim, ending, write)
     try:
         return _begin_next(claim.conversation_id)
-    except UNREACHABLE as exc:
+    except Exception as exc:  # the end is committed, and is still to be published
         logger.warning(
             "what follows turn %s is left to the sweep: %s",
             claim.turn_id,
@@ -200,6 +200,7 @@ def _is_one_statement(ending: Ending, write: PreparedWrite) -> bool:
 
 
 def _finish(claim: Claim, ending: Ending, write: PreparedWrite) -> None:
+    """Write the end itself."""
     response = ending.response
     details = response["incomplete_details"] or {}
     write.change_turn(
@@ -217,6 +218,11 @@ def _finish(claim: Claim, ending: Ending, write: PreparedWrite) -> None:
             "finished_at": _finish_time(response.get("completed_at")),
         }
     )
+
+
+def _note_finish(claim: Claim, ending: Ending) -> None:
+    """Write what must be committed with the end."""
+    details = ending.response["incomplete_details"] or {}
     outbox.note_end(
         claim.turn_id,
         ending.status,

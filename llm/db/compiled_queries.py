@@ -26,7 +26,7 @@ Row = Sequence[Any]
 _Compiled = tuple[str, Row, list[tuple[int, int]]]
 
 
-MAX_KNOWN = 16  # results of one query that are shared: of users of different groups
+MAX_KNOWN = 64  # results of one query that are shared: of users of different groups
 _TABLE = re.compile(r'([\w"]+)\."\w+" AS ')  # of a column
 
 
@@ -48,13 +48,17 @@ def _capture_sql(query: models.QuerySet[Any, Any]) -> tuple[str, Row]:
 
 
 @lru_cache
-def _split_select(sql: str) -> tuple[str, str, str, str]:
+def _split_select(sql: str, keys: tuple[str, ...]) -> tuple[str, str, str, str]:
     """The columns of a query without annotations, the versions of the rows of all its
-    tables, its FROM with what belongs to it, and its order."""
+    tables, its FROM with what belongs to it, and its order. `keys`: the column of each
+    table's primary key, because VACUUM FULL may swap the places of two rows."""
     columns, start, rest = sql.removeprefix("SELECT ").partition(" FROM ")
     origin, order_by, order = rest.partition(" ORDER BY ")
     tables = dict.fromkeys(_TABLE.findall(columns))
-    versions = ", ".join(f"{table}.xmin, {table}.ctid" for table in tables)
+    versions = ", ".join(
+        f'{table}."{key}", {table}.xmin, {table}.ctid'
+        for table, key in zip(tables, keys, strict=True)
+    )
     return columns, versions, start.lstrip() + origin, order_by + order
 
 
@@ -135,7 +139,8 @@ class CompiledQuery(CompiledRows, Generic[M]):
         if connection.vendor != "postgresql":
             rows = fetch_rows(sql, parameters)
             return self._create_shared(tuple(rows), rows)
-        columns, versions, origin, order = _split_select(sql)
+        keys = tuple(part.key_column for part in self._parts)
+        columns, versions, origin, order = _split_select(sql, keys)
         key = frozenset(fetch_rows(f"SELECT {versions} {origin}", parameters))
         if (known := self._known.get(key)) is not None:
             return known
@@ -148,7 +153,7 @@ class CompiledQuery(CompiledRows, Generic[M]):
     def _create_shared(self, key: Hashable, rows: Sequence[Row]) -> Sequence[M]:
         if (known := self._known.get(key)) is None:
             if len(self._known) >= MAX_KNOWN:
-                self._known.clear()
+                del self._known[next(iter(self._known))]  # the oldest
             known = self._known[key] = [self.create_instance(row) for row in rows]
         return known
 
@@ -186,7 +191,9 @@ class _Part:
         fields = [f for f in list_columns(model) if not columns or f.attname in columns]
         self.model, self.names = model, [field.attname for field in fields]
         self.paths = [f"{path}__{name}" if path else name for name in self.names]
-        self.key = self.names.index(find_primary_key(model).attname)
+        primary_key = find_primary_key(model)
+        self.key_column = primary_key.column
+        self.key = self.names.index(primary_key.attname)
         converters = enumerate(map(find_converter, fields))
         self.converters = [(number, each) for number, each in converters if each]
 

@@ -18,10 +18,22 @@ async def read_notices(
     connection: AsyncConnection[Any], on_notice: Callable[[str, str], None]
 ) -> None:
     """Call `on_notice` with channel and payload of each notice. Never returns; raises
-    what it raises, and psycopg's errors when the connection ends. Nothing else may use
-    the connection meanwhile."""
+    the exceptions of `on_notice`, and psycopg's when the connection ends. Nothing else
+    may use the connection meanwhile.
+
+    psycopg itself reads notices that come with the answers to LISTEN: have them
+    received by `add_notify_handler`.
+    """
     loop, pgconn = asyncio.get_running_loop(), connection.pgconn
     ended: asyncio.Future[None] = loop.create_future()
+    socket, is_reading = connection.fileno(), True
+
+    def stop() -> None:
+        """Only once: after an error another connection may have the socket's number."""
+        nonlocal is_reading
+        if is_reading:
+            is_reading = False
+            loop.remove_reader(socket)
 
     def read() -> None:
         try:
@@ -29,14 +41,13 @@ async def read_notices(
             while (notice := pgconn.notifies()) is not None:
                 on_notice(notice.relname.decode(), notice.extra.decode())
         except Exception as exc:
-            loop.remove_reader(socket)
+            stop()
             if not ended.done():
                 ended.set_exception(exc)
 
-    socket = connection.fileno()
     loop.add_reader(socket, read)
     try:
-        read()  # what came with the answer to LISTEN
+        read()  # what came since the answer to LISTEN
         await ended
     finally:
-        loop.remove_reader(socket)
+        stop()

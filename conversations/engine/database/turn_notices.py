@@ -115,6 +115,7 @@ class TurnNotices:
         async with await AsyncConnection.connect(
             **connection_parameters(), autocommit=True
         ) as listening:
+            listening.add_notify_handler(lambda n: self._receive(n.channel, n.payload))
             await listening.execute(f"LISTEN {CHANNEL}")
             await read_notices(listening, self._receive)
 

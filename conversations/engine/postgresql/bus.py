@@ -123,7 +123,7 @@ class PostgresBus:
             began = self.loop.time()
             try:
                 await self._listen()
-            except POSTGRES_ERRORS as exc:
+            except Exception as exc:  # else the process would never hear of one again
                 self._receive_warning.log(type(exc).__name__)
             if self.loop.time() - began > BACKOFF:
                 pause = 0.1
@@ -135,6 +135,7 @@ class PostgresBus:
         async with await AsyncConnection.connect(
             **short_parameters("listener"), autocommit=True
         ) as listening:
+            listening.add_notify_handler(lambda n: self._receive(n.channel, n.payload))
             for channel in (EVENTS, NOTIFICATIONS, GROUPS):
                 await listening.execute(f"LISTEN {channel}".encode())
             self.on_events(None)  # announcements before LISTEN were not received
