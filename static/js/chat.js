@@ -8,11 +8,12 @@ import { Refused, connect } from "./connection.js";
 import { refreshContext } from "./context.js";
 import { copyOnClick } from "./copy.js";
 import { openInDialog } from "./dialog.js";
-import { $, checkSession, fetched, newKey, announce, problemIn } from "./dom.js";
+import { $, fetched, newKey, announce, problemIn } from "./dom.js";
 import { showEarlier, watchEarlier } from "./earlier.js";
 import { renew } from "./library/renew.js";
 import { LiveTurns } from "./live.js";
 import { notifyOf, watchAbsence } from "./notify/notify.js";
+import { leaveEndedSession } from "./people/sign-out.js";
 import { Waiting } from "./people/waiting.js";
 import { choosePreset } from "./presets.js";
 import { Queue } from "./queue/queue.js";
@@ -131,7 +132,7 @@ function open() {
     socketURL: url.href,
     turnsURL: api,
     changesURL: changes,
-    csrfToken: $("[name=csrfmiddlewaretoken]", $("#composer")).value,
+    csrfToken: () => $("[name=csrfmiddlewaretoken]", $("#composer")).value,
     listener: {
       onEvent: (turnId, event, position) => turns.receive(turnId, event, position),
       onTurn: foreign,
@@ -141,7 +142,7 @@ function open() {
       onDecided: showDecided,
       onOpenQuestions: showAllDecided,
       onBranches: () => branch.sync().then(() => true, () => false),
-      checkSession: () => checkSession($("#list").dataset.url),
+      checkSession: () => leaveEndedSession($("#list").dataset.url),
     },
   });
 }

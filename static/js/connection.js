@@ -30,7 +30,8 @@ export class Refused extends Error {}
  * `listener` has onEvent(turnId, event, position), onTurn(turnId), onState(isConnected),
  * onRenamed(conversationId), onQueue(), onBranches(), onDecided(questionId),
  * onOpenQuestions(questionIds) and checkSession(), a promise of whether the session has
- * ended; the page is then left. `changesURL` answers what others have changed. What shows
+ * ended; the page is then left or covered. `csrfToken()` is that of now: a sign-in in
+ * another tab changes it. `changesURL` answers what others have changed. What shows
  * a change may return a promise of false where it did not succeed.
  */
 export function connect({ conversation, socketURL, turnsURL, changesURL, csrfToken, listener }) {
@@ -477,7 +478,7 @@ class StreamWay {
   #post(url, body, key) {
     const headers = {
       "Content-Type": "application/json",
-      "X-CSRFToken": this.#options.csrfToken,
+      "X-CSRFToken": this.#options.csrfToken(),
       ...(key && { "Idempotency-Key": key }),
     };
     const signal = AbortSignal.timeout(ACKNOWLEDGED_IN);

@@ -2,37 +2,69 @@
 // showing a user who has signed out, or in whose place another has signed in.
 
 import { isSessionOver, signIn } from "../dom.js";
-import { coverPage, isCovered, uncoverPage, watchForms } from "./cover.js";
+import { coverEdited, renewPage, watchForms } from "./cover.js";
 import { LAST_USER, forgetUser, lastUser, rememberUser } from "./waiting.js";
 
 export const SENT = "parley:sent"; // what a new chat's page sent, until the next page shows it
 
 const SIGNED_OUT = "parley:signed-out"; // when somebody signed out last
+const SIGNED_IN = "parley:signed-in"; // when somebody signed in last
+const LEAVING = "parley:signing-out"; // of the tab in which somebody signs out
+const ENTERING = "parley:signing-in"; // of the tab that shows the sign-in page
 const WRITTEN = ["draft", "outbox", "files"]; // names of what is not sent yet, by user
 const NOBODYS = /^parley:(draft|outbox|files):[^:]*$/; // of versions that named no user
 
 /** Leaves the page when its user has signed out in any tab, or covers it if a form was
  * edited, until they are back. Leaves it when another user has signed in. */
 export function leaveWithUser(user) {
-  const wasEdited = watchForms();
+  watchForms();
   addEventListener("storage", async ({ key, newValue }) => {
-    if (key === SIGNED_OUT && (await isSessionOver("/chats/"))) {
-      if (!(wasEdited() && coverPage())) signIn();
-    } else if (key === LAST_USER && newValue) {
-      if (newValue !== user) signIn(); // to the same page of the other user
-      else if (isCovered()) await uncoverPage();
-    }
+    if (key === SIGNED_OUT) await leaveEndedSession("/chats/");
+    else if (key === SIGNED_IN) await renewPage(user);
+    else if (key === LAST_USER && newValue && newValue !== user) signIn(); // as the other
   });
   rememberUser(user);
+  if (takeMark(ENTERING)) note(SIGNED_IN);
+}
+
+/** Whether the session has ended, tested with a page that needs one. If so, opens the
+ * sign-in, or covers the page if a form was edited. */
+export async function leaveEndedSession(url) {
+  if (!(await isSessionOver(url))) return false;
+  if (!coverEdited()) signIn();
+  return true;
 }
 
 /** Of the sign-in page, and the one after the deletion of an account: other tabs follow
  * a sign-out. A session that ended otherwise loses them nothing that they show. */
 export function tellOtherTabs() {
+  if (takeMark(LEAVING) || lastUser() === null) note(SIGNED_OUT);
+  setMark(ENTERING);
+}
+
+function note(key) {
   try {
-    if (lastUser() === null) localStorage.setItem(SIGNED_OUT, String(Date.now()));
+    localStorage.setItem(key, String(Date.now()));
   } catch {
     // Without storage other tabs learn it from their next request.
+  }
+}
+
+function setMark(name) {
+  try {
+    sessionStorage.setItem(name, "1");
+  } catch {
+    // Without storage other tabs learn it from their next request.
+  }
+}
+
+function takeMark(name) {
+  try {
+    const isSet = sessionStorage.getItem(name) !== null;
+    sessionStorage.removeItem(name);
+    return isSet;
+  } catch {
+    return false;
   }
 }
 
@@ -41,7 +73,9 @@ export function forgetOnSignOut(user) {
   forget((name) => NOBODYS.test(name));
   document.addEventListener("submit", ({ target }) => {
     // Not its property, which is a field of this name in forms of the admin.
-    if (target.getAttribute("action")?.endsWith("/logout/")) forgetWritten(user);
+    if (!target.getAttribute("action")?.endsWith("/logout/")) return;
+    forgetWritten(user);
+    setMark(LEAVING);
   });
 }
 
