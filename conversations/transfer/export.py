@@ -129,7 +129,7 @@ def _write_files(
     for row in files:
         try:
             content = row.file.open("rb") if row.file else _open_text(row)
-        except FileNotFoundError:
+        except (FileNotFoundError, FolderFile.DoesNotExist):  # deleted meanwhile
             missing.append(path_of(row))
             continue
         with content, archive.open(path_of(row), "w", force_zip64=True) as file:

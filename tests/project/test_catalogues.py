@@ -22,7 +22,11 @@ LOCALES = [
 #: Of pages and of their scripts, each with a number of texts that it exceeds.
 DOMAINS = {"django": 1000, "djangojs": 70}
 ROOT = Path(__file__).parents[2]
-TRANSLATORS = {"_", "gettext", "ngettext", "pgettext", "npgettext"}
+TRANSLATORS = {"_"} | {
+    f"{name}{ending}"
+    for name in ("gettext", "ngettext", "pgettext", "npgettext")
+    for ending in ("", "_lazy", "_noop")
+}
 PLACEHOLDER = re.compile(r"%\([a-z_]+\)[sd]|%[sd%]|\{[a-z_0-9.]*\}|<[^>]+>")
 
 

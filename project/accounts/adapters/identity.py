@@ -169,7 +169,7 @@ def _refuse(
     with translation.override("en"):  # for staff
         reason = str(why)
     details = {"provider": provider.slug, "reason": reason}
-    if login.state.get("process") == "connect":
+    if login.state.get("process") == "connect" and request.user.is_authenticated:
         logger.warning("connecting %s refused: %.60s", provider.slug, reason)
         record_refused_connection(request.user, details)
     else:

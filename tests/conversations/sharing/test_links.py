@@ -500,6 +500,18 @@ def test_a_page_of_answers_is_rendered_up_to_its_budget(
     assert '<p class="plain">**loud 3**</p>' in html
 
 
+def test_thoughts_count_for_the_budget_of_the_page(
+    conversation: Conversation, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(share_views, "MAX_RENDERED", 5)
+    thought = {**THOUGHT, "summary": [{"type": "summary_text", "text": "**so so**"}]}
+    a_turn(conversation, "completed", thought, message_of("**loud**"))
+    link = a_link(conversation, shows_reasoning=True)
+    html = Client().get(address(link)).content.decode()
+    assert html.count("<strong>") == 1
+    assert '<p class="plain">**loud**</p>' in html
+
+
 @pytest.mark.parametrize("tool", ["recall", "remember", "get_history", "get_context"])
 def test_memories_chats_and_context_are_not_shown_even_so(
     conversation: Conversation, tool: str

@@ -173,6 +173,17 @@ def test_a_refused_connection_is_no_sign_in(root: User, rf: RequestFactory):
     assert "not of a domain" in event.text.details
 
 
+def test_a_visitor_who_asks_to_connect_is_refused_as_a_sign_in(
+    root: User, rf: RequestFactory
+):
+    """Whether it is a connection comes from the address, which anybody writes."""
+    IdentityProvider.objects.create(
+        kind="oidc", slug="acme", label="Acme", email_domains="acme.example"
+    )
+    refuse(rf, AnonymousUser(), "eve@other.example", process="connect")
+    assert AuditEvent.objects.get(outcome="refused").action == "sign_in"
+
+
 def refuse(rf: RequestFactory, user: Any, email: str, **state: str) -> None:
     """The answer of a provider for a new identity with this address is refused."""
     login = SocialLogin(
