@@ -79,14 +79,6 @@ class Part:
     next_start: int | None  # where the next part begins; None where this is the last
 
 
-@dataclass(slots=True)
-class RenderingBudget:
-    """Characters that a page may still render. Strangers may ask for a page again and
-    again, and one has many answers."""
-
-    left: int
-
-
 def render(text: str) -> SafeString:
     return render_beginning(text, len(text)).html
 

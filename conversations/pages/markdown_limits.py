@@ -1,4 +1,5 @@
-"""Detect texts that would take too long to render as Markdown. Pure, linear time.
+"""Bounds of rendering Markdown: texts that would take too long, and a budget of a page.
+Pure, linear time.
 
 The parser searches for the end of a link from each bracket, for the scheme of a URL
 from each "://", for the list of each checkbox, and for the other half of each emphasis
@@ -9,6 +10,7 @@ minutes.
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 
 MAX_OPEN = 200  # unclosed or nested brackets in a paragraph
 MAX_TASKS = 500  # checkboxes
@@ -20,6 +22,14 @@ MAX_IN_PARAGRAPH = 10_000_000
 _PARAGRAPHS = re.compile(r"\n[ \t\r]*\n")
 _TASK = re.compile(r"\[[ xX]\]")
 _BRACKET = re.compile(r"[\[\]]")
+
+
+@dataclass(slots=True)
+class RenderingBudget:
+    """Characters that a page may still render. Strangers may ask for a page again and
+    again, and one has many answers."""
+
+    left: int
 
 
 def is_too_heavy(text: str) -> bool:

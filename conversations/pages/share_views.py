@@ -30,7 +30,7 @@ from conversations.access.sign_in_attempts import sign_in_address
 from conversations.forms.share_form import ShareForm
 from conversations.http.file_download import download
 from conversations.models import Conversation, ShareLink
-from conversations.pages.markdown import RenderingBudget
+from conversations.pages.markdown_limits import RenderingBudget
 from conversations.pages.refusals import mark_refused
 from conversations.pages.shared_transcript import (
     find_shared_file,

@@ -22,12 +22,12 @@ from conversations.models import Question, ToolCall, Turn
 from conversations.pages.blocks import MessageBlock
 from conversations.pages.markdown import (
     Part,
-    RenderingBudget,
     highlight_code,
     render_beginning,
     render_linked,
     render_part,
 )
+from conversations.pages.markdown_limits import RenderingBudget
 from conversations.pages.question_views import QuestionCard, card
 from conversations.pages.reading.marks import Places
 from conversations.pages.script_texts import texts_url
