@@ -14,11 +14,20 @@ from playwright.sync_api import Page, expect
 
 from tests.conftest import StartServer
 from tests.integration.browser.test_chat import NO_SOCKETS, browser, signed_in
-from tests.serving import PASSWORD
+from tests.serving import PASSWORD, ServerProcess
 
 __all__ = ["browser"]
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
+
+
+def start_with_grace(start_server: StartServer) -> ServerProcess:
+    """A server with a second user, `grace`, who is no administrator."""
+    server = start_server()
+    make = "from django.contrib.auth.models import User as U;"
+    make += f"U.objects.create_user('grace', password={PASSWORD!r})"
+    server.manage("shell", "-v0", "-c", make)
+    return server
 
 
 def sign_in(page: Page, name: str, password: str = PASSWORD) -> None:
@@ -43,10 +52,7 @@ def expect_drafts(page: Page, count: int) -> None:
 def test_a_draft_belongs_to_its_author_and_is_removed_at_sign_out(
     browser: Any, start_server: StartServer
 ):
-    server = start_server()
-    make = "from django.contrib.auth.models import User as U;"
-    make += f"U.objects.create_user('grace', password={PASSWORD!r})"
-    server.manage("shell", "-v0", "-c", make)
+    server = start_with_grace(start_server)
     context = browser.new_context(base_url=server.url)
     page = context.new_page()
     sign_in(page, "admin")
@@ -76,10 +82,7 @@ def test_a_draft_belongs_to_its_author_and_is_removed_at_sign_out(
 def test_no_other_tab_shows_a_user_who_has_signed_out(
     browser: Any, start_server: StartServer
 ):
-    server = start_server()
-    make = "from django.contrib.auth.models import User as U;"
-    make += f"U.objects.create_user('grace', password={PASSWORD!r})"
-    server.manage("shell", "-v0", "-c", make)
+    server = start_with_grace(start_server)
     context = browser.new_context(base_url=server.url)
     page = context.new_page()
     sign_in(page, "admin")
@@ -114,10 +117,7 @@ def test_no_other_tab_shows_a_user_who_has_signed_out(
 def test_text_that_is_not_saved_outlives_a_session(
     browser: Any, start_server: StartServer
 ):
-    server = start_server()
-    make = "from django.contrib.auth.models import User as U;"
-    make += f"U.objects.create_user('grace', password={PASSWORD!r})"
-    server.manage("shell", "-v0", "-c", make)
+    server = start_with_grace(start_server)
     context = browser.new_context(base_url=server.url)
     page, tab, other = (context.new_page() for _ in range(3))
     sign_in(page, "admin")
@@ -171,10 +171,7 @@ def test_text_that_is_not_saved_outlives_a_session(
 def test_drafts_go_with_a_sign_out_in_the_admin_and_with_the_account(
     browser: Any, start_server: StartServer
 ):
-    server = start_server()
-    make = "from django.contrib.auth.models import User as U;"
-    make += f"U.objects.create_user('grace', password={PASSWORD!r})"
-    server.manage("shell", "-v0", "-c", make)
+    server = start_with_grace(start_server)
     context = browser.new_context(base_url=server.url)
     page = context.new_page()
     sign_in(page, "admin")
