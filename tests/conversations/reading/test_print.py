@@ -73,6 +73,7 @@ def test_the_page_is_made_while_it_is_sent(
 ):
     for number in range(30):
         a_finished_turn(conversation, f"Question number {number}?")
+    printed(web, conversation)  # a process reads its announcements once
     pieces = iter(web.get(address(conversation)).streaming_content)
     with django_assert_num_queries(0):
         head = next(pieces)
