@@ -33,7 +33,7 @@ BENCHMARKS = {
     ),
     "memory": ("memory", "main", "memory of large answers"),
     "pages": ("pages.long_conversations", "main", "long conversations in a browser"),
-    "admin_lists": ("admin_lists", "main", "every list of the admin"),
+    "admin_lists": ("admin.admin_lists", "main", "every list of the admin"),
     "usage": ("usage", "main", "reports of a million model calls"),
     "rotation": ("rotation", "main", "two hundred long conversations in turn"),
     "overload": ("overload", "main", "three times what a server can do"),

@@ -14,7 +14,6 @@ from django.db.backends.signals import connection_created
 from django.utils import translation
 
 from tests import (
-    costs,
     forking,
     mocked_transport,  # noqa: F401 - respx knows it then
     thread_connections,
@@ -22,9 +21,10 @@ from tests import (
 from tests.migrated import copy_migrated_data
 from tests.programs import need_program
 from tests.recording import Recording, recording_server
-from tests.rows import thin_tables
 from tests.scaled import REDIS, need_servers
 from tests.serving import ServerProcess
+from tests.short_runs import costs
+from tests.short_runs.rows import thin_tables
 
 # No deadline: a loaded machine is slow, not wrong. CI takes the same examples each
 # time; developers' machines and the nightly run look for new ones.

@@ -52,7 +52,6 @@ class Report:
     files: Counter[str] = field(default_factory=Counter)  # of each folder
 
     def add_file(self, path: str) -> None:
-        self.files[path.rpartition("/")[0]] += 1
         tree = ast.parse(Path(path).read_text(encoding="utf-8"))
         for statement in tree.body:
             if isinstance(statement, ast.ClassDef) and statement.name[0] != "_":
@@ -92,7 +91,8 @@ class Report:
         return {
             folder: count
             for folder, count in self.files.items()
-            if count > (MAX_FILES_IN_FOLDER if "/" in folder else MAX_FILES_IN_APP_ROOT)
+            if count
+            > (MAX_FILES_IN_APP_ROOT if folder in APPS else MAX_FILES_IN_FOLDER)
         }
 
     def is_above_limit(self) -> bool:
@@ -120,14 +120,10 @@ class Report:
 
 
 def source_paths() -> list[str]:
-    """Paths of the apps' Python files in git, without migrations."""
+    """Paths of all Python files in git, without migrations."""
     command = ["git", "ls-files", "*.py"]
     listing = subprocess.run(command, capture_output=True, text=True, check=True)
-    return [
-        path
-        for path in listing.stdout.splitlines()
-        if path.split("/")[0] in APPS and "/migrations/" not in path
-    ]
+    return [path for path in listing.stdout.splitlines() if "/migrations/" not in path]
 
 
 def _bound_name(node: ast.AST) -> str | None:
@@ -152,7 +148,9 @@ def _words(name: str) -> set[str]:
 def main() -> int:
     report = Report()
     for path in source_paths():
-        report.add_file(path)
+        report.files[path.rpartition("/")[0]] += 1
+        if path.split("/")[0] in APPS:  # tests may be named by what they show
+            report.add_file(path)
     print(*report.lines(), sep="\n")
     return int("--strict" in sys.argv and report.is_above_limit())
 

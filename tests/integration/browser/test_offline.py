@@ -15,7 +15,7 @@ from playwright.sync_api import (
 )
 
 from tests.conftest import StartServer
-from tests.integration.browser.test_account import sign_in, sign_out
+from tests.integration.browser.people.test_account import sign_in, sign_out
 from tests.integration.browser.test_chat import (
     NO_SOCKETS,
     browser,

@@ -13,7 +13,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tests.conftest import StartServer
-from tests.integration.browser.test_account import sign_in, sign_out
+from tests.integration.browser.people.test_account import sign_in, sign_out
 from tests.integration.browser.test_chat import browser
 from tests.integration.sign_in.oidc import OidcServer, environment, sign_in_there
 from tests.serving import ServerProcess

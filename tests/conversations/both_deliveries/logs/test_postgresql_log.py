@@ -24,7 +24,7 @@ from conversations.engine.shared_log import run_log
 from conversations.models import Turn
 from llm.db.connection_parameters import connection_parameters
 from llm.wire.items import user_message
-from tests.conversations.both_deliveries.test_redis_log import (
+from tests.conversations.both_deliveries.logs.test_redis_log import (
     event_batches,
     heard,
     until,

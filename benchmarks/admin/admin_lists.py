@@ -25,7 +25,7 @@ from django.core.management import call_command
 from django.db import models
 from django.test import Client, RequestFactory
 
-from benchmarks.admin_rows import store_rows
+from benchmarks.admin.admin_rows import store_rows
 from benchmarks.table import show
 
 CONVERSATIONS = int(os.environ.get("ADMIN_CONVERSATIONS", "100000"))

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.costs import choose_cheap, read_costs, write_costs
+from tests.short_runs.costs import choose_cheap, read_costs, write_costs
 
 COSTS = {"a.py::test_dear": 0.9, "b.py::test_dear": 0.9, "b.py::test_dearer": 1.2}
 

@@ -15,7 +15,7 @@ from django.utils import translation
 from conversations.pages.hosted_tool_cards import card_of, is_hosted_item
 from tests.programs import need_program
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 RECORDINGS = Path(
     os.environ.get("RECORDINGS_DIR", ROOT.parent / "shared" / "recordings" / "open")
 )

@@ -12,8 +12,8 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from tests.integration.accessibility.checks import find_faults
+from tests.integration.browser.staff.test_console_acts import run
 from tests.integration.browser.test_chat import begin_session, browser
-from tests.integration.browser.test_console_acts import run
 from tests.serving import ServerProcess
 
 __all__ = ["browser"]

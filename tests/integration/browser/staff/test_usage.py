@@ -9,7 +9,7 @@ import pytest
 from playwright.sync_api import expect
 
 from tests.conftest import StartServer
-from tests.integration.browser.test_account import sign_in
+from tests.integration.browser.people.test_account import sign_in
 from tests.integration.browser.test_chat import browser
 
 __all__ = ["browser"]

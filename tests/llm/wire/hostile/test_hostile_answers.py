@@ -20,7 +20,7 @@ from llm.wire.codecs.openai_responses.codec import OpenAIResponsesCodec
 from llm.wire.delta_reader import DeltaReader
 from llm.wire.deltas import MAX_ITEMS
 from llm.wire.response import ResponseBuilder
-from tests.llm.wire.test_hostile_input import work
+from tests.llm.wire.hostile.test_hostile_input import work
 
 CHAT, RESPONSES = OpenAIChatCodec(), OpenAIResponsesCodec()
 ANTHROPIC, GEMINI = AnthropicCodec(), GeminiCodec()

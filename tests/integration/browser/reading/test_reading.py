@@ -7,6 +7,7 @@ from urllib.parse import unquote
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
+from tests.integration.browser.reading.test_live_reading import FAST, PASTE
 from tests.integration.browser.test_chat import (
     Open,
     answer,
@@ -19,7 +20,6 @@ from tests.integration.browser.test_chat import (
     send_message,
     signed_in,
 )
-from tests.integration.browser.test_live_reading import FAST, PASTE
 from tests.serving import ServerProcess
 
 __all__ = ["browser", "open_page", "page"]

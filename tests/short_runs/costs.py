@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 #: The tests that cost more than FLOOR; `pytest --write-costs` writes it.
-FILE = Path(__file__).with_name("costs.txt")
-FLOOR = 0.1
+FILE = Path(__file__).parents[1] / "costs.txt"
+FLOOR = 0.05
 #: What a test of a run with a budget may cost at most, on a slow machine and where it
 #: is the first to import something.
 LIMIT = 1.0

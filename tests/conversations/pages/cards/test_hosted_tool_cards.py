@@ -14,7 +14,7 @@ from conversations.pages.hosted_tool_cards import (
     is_hosted_item,
 )
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 FOLDER = Path(
     os.environ.get("RECORDINGS_DIR", ROOT.parent / "shared" / "recordings" / "open")
 )

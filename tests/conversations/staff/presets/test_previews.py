@@ -18,7 +18,7 @@ from llm.models import ApiKey, LanguageModel, ModelCall, Provider
 from llm.wire.deltas import FinishDelta, ReasoningDelta, TextDelta, UsageDelta
 from tests.conversations.scene import a_user, signed_in, staff
 from tests.conversations.script import HANG, Script
-from tests.conversations.staff.test_preset_drafts import page, save_draft
+from tests.conversations.staff.presets.test_preset_drafts import page, save_draft
 
 pytestmark = pytest.mark.django_db(transaction=True)
 ANSWER = [

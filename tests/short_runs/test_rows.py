@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.rows import thin_tables
+from tests.short_runs.rows import thin_tables
 
 PLAIN = ["test_a.py::test_plain", "test_a.py::TestIt::test_plain"]
 TABLE = [f"test_a.py::test_table[{vendor}]" for vendor in "abcdefg"]
