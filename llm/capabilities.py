@@ -22,6 +22,8 @@ from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, Literal, Self
 
+from django.utils.translation import gettext as _
+
 from llm.wire.hosted_tools import NAMES as HOSTED_TOOLS
 
 DATA = Path(__file__).parent / "data" / "models.json"
@@ -114,13 +116,19 @@ def capabilities_of(
 def problems(overrides: Any) -> list[str]:
     """Validation errors of the overrides entered by staff, a sentence each."""
     if not isinstance(overrides, Mapping):
-        return ["Capabilities must be an object of names and values."]
+        return [_("Capabilities must be an object of names and values.")]
     found = []
     for name, value in overrides.items():
         if name not in FIELD_NAMES:
-            found.append(f"{name!r} is unknown; use {', '.join(FIELD_NAMES)}.")
+            values = {"name": repr(name), "names": ", ".join(FIELD_NAMES)}
+            found.append(_("%(name)s is unknown; use %(names)s.") % values)
         elif value is not None and _read_value(name, value) is None:
-            found.append(f"{name!r} cannot be {value!r}; {_describe_valid(name)}.")
+            values = {
+                "name": repr(name),
+                "value": repr(value),
+                "instead": _describe_valid(name),
+            }
+            found.append(_("%(name)s cannot be %(value)s; %(instead)s.") % values)
     return found
 
 
@@ -187,14 +195,17 @@ def _is_number(value: Any) -> bool:
 def _describe_valid(name: str) -> str:
     match name:
         case "efforts" | "hosted_tools":
-            return f"write a list of {', '.join(_LIST_VALUES[name])}"
+            names = ", ".join(_LIST_VALUES[name])
+            return _("write a list of %(names)s") % {"names": names}
         case "default_effort":
-            return f"use one of {', '.join(EFFORTS)}"
+            return _("use one of %(names)s") % {"names": ", ".join(EFFORTS)}
         case "sampling":
-            return f"use one of {', '.join(_SAMPLING_VALUES)}"
+            return _("use one of %(names)s") % {"names": ", ".join(_SAMPLING_VALUES)}
         case "max_temperature":
-            return "use a number above 0"
-    return "use a whole number above 0" if name in LIMITS else "use true or false"
+            return _("use a number above 0")
+    if name in LIMITS:
+        return _("use a whole number above 0")
+    return _("use true or false")
 
 
 # The bundled data

@@ -7,10 +7,9 @@ filled as they were.
 
 from __future__ import annotations
 
-import re
-from functools import cache
+from django.utils.translation import gettext_noop
 
-from django.utils.translation import gettext, gettext_noop
+from llm.worded_texts import WordedTexts
 
 TEXTS = (
     # llm.errors
@@ -143,7 +142,7 @@ TEXTS = (
     gettext_noop("there is no such file in this conversation."),
 )
 
-_PLACE = re.compile(r"%\((\w+)\)s")
+_TEXTS = WordedTexts(TEXTS)
 
 
 def text_for_reader(exc: Exception) -> str:
@@ -154,26 +153,4 @@ def text_for_reader(exc: Exception) -> str:
 
 def in_own_language(message: str) -> str:
     """The message in the active language, if Parley wrote it; else as it is."""
-    if message in TEXTS:
-        return gettext(message)
-    for text, pattern in _patterns():
-        if found := pattern.fullmatch(message):
-            return gettext(text) % found.groupdict()
-    return message
-
-
-@cache
-def _patterns() -> list[tuple[str, re.Pattern[str]]]:
-    """The texts with places, each with a pattern of what it becomes."""
-    return [(text, _pattern_of(text)) for text in TEXTS if _PLACE.search(text)]
-
-
-def _pattern_of(text: str) -> re.Pattern[str]:
-    pieces = _PLACE.split(text)  # texts and names in turn
-    return re.compile(
-        "".join(
-            f"(?P<{piece}>.+?)" if number % 2 else re.escape(piece)
-            for number, piece in enumerate(pieces)
-        ),
-        re.DOTALL,
-    )
+    return _TEXTS.translate(message) or message

@@ -24,6 +24,7 @@ from llm.admin.bulk_actions import (
 )
 from llm.forms.fields import OneFullNameField
 from llm.models import LanguageModel, ModelPool
+from llm.sync.staff_instructions import instruct
 
 MAX_ALIASES = 50  # models on the page, each with a field
 
@@ -101,12 +102,13 @@ class ModelActionsMixin(GroupRightsMixin):
             return
         model = rows[0]
         if why := model.why_unusable:
-            self.message_user(
-                request, f"{model} cannot be the default: {why}.", messages.ERROR
-            )
+            text = _("%(model)s cannot be the default: %(why)s.")
+            values = {"model": model, "why": instruct(why)}
+            self.message_user(request, text % values, messages.ERROR)
             return
         model.make_default()
-        self.message_user(request, f"{model} is the default model.", messages.SUCCESS)
+        text = _("%(model)s is the default model of new chats now.") % {"model": model}
+        self.message_user(request, text, messages.SUCCESS)
 
     # Aliases
 

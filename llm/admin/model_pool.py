@@ -15,6 +15,7 @@ from django.utils.translation import gettext_lazy, ngettext
 from llm.forms.fields import OneFullNameField
 from llm.models import LanguageModel, ModelPool, PoolMember
 from llm.pools import load
+from llm.sync.staff_instructions import instruct
 
 
 class PoolMemberInline(admin.TabularInline):
@@ -57,7 +58,7 @@ def _describe(pool: ModelPool, member: PoolMember) -> str:
     model = member.model
     name = f"{model.full_name} × {member.weight}"
     if why := model.why_unusable:
-        return _("%(name)s: not called: %(why)s") % {"name": name, "why": why}
+        return _("%(name)s: not called: %(why)s") % {"name": name, "why": instruct(why)}
     count = load.running.get(member.model_id, 0)
     busy = ngettext("%(count)d answer running", "%(count)d answers running", count) % {
         "count": count

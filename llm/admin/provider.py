@@ -34,6 +34,7 @@ from llm.forms.provider import QUIRK_FIELDS, ProviderForm
 from llm.models import ApiKey, LanguageModel, ModelProbe, Provider
 from llm.pricing.caller import Caller
 from llm.providers import all_providers
+from llm.sync.staff_instructions import instruct
 from llm.sync.staff_words import describe_failure, describe_reason
 
 #: What is not counted among the users of a model: itself as a fallback, its probes.
@@ -298,7 +299,7 @@ class ProviderAdmin(UsedByAdmin, ModelSyncMixin, ProbeMixin, SecretFormAdmin):
     @admin.display(description=_("last error"))
     def last_error(self, obj: Provider) -> str:
         if why := obj.why_unusable:
-            return why
+            return instruct(why)
         keys = obj.keys.all()
         errors = [describe_reason(key.last_error) for key in keys if key.last_error]
         return "; ".join([*obj.secrets_not_sent, *errors])

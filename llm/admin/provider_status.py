@@ -21,6 +21,7 @@ from django.utils.translation import gettext as _
 
 from llm.http.connection_problems import MAX_SENTENCE, describe_connection_problem
 from llm.models import ApiKey, LanguageModel, ModelCall, Provider
+from llm.sync.staff_instructions import instruct
 from llm.sync.staff_words import add_status, describe_code, describe_reason
 
 NEWEST_CALLS = 1_000  # rows that are read
@@ -112,7 +113,7 @@ def _status(
     provider: Provider, call: Mapping[str, Any] | None, switches: Collection[bool]
 ) -> ProviderStatus:
     if why := provider.why_unusable:
-        return ProviderStatus("off", _sentence(why))
+        return ProviderStatus("off", _sentence(instruct(why)))
     keys = list(provider.keys.all())
     problems = [f"{key}: {why}" for key in keys if (why := _why_unused(key))]
     text = "; ".join([*problems, *provider.secrets_not_sent])

@@ -11,36 +11,46 @@ import re
 from collections.abc import Mapping
 from string import Formatter
 
+from django.utils.translation import gettext, gettext_noop
+
 MAX_SENTENCE = 300  # characters, more than the longest has
 
-NO_PROXY = "The proxy cannot be reached."
-PROXY_REFUSES = "The proxy answers with HTTP {status}."
-NOT_REACHED = "The provider cannot be reached. ({error})"
-CUT_OFF = "The stream was cut off. ({error})"
-NOT_CONNECTED = "No connection within {seconds:g} s."
-STALLED = "The connection stalled: {error}."
-NO_ANSWER = "No answer within {seconds:g} s."
-SILENT = "Silent for {seconds:g} s."
-NOT_FINISHED = "Not finished within {seconds:g} s."
-BAD_CERTIFICATE = "No secure connection: the {peer}'s certificate {problem}."
-NO_TLS = (
+NO_PROXY = gettext_noop("The proxy cannot be reached.")
+PROXY_REFUSES = gettext_noop("The proxy answers with HTTP {status}.")
+NOT_REACHED = gettext_noop("The provider cannot be reached. ({error})")
+CUT_OFF = gettext_noop("The stream was cut off. ({error})")
+NOT_CONNECTED = gettext_noop("No connection within {seconds:g} s.")
+STALLED = gettext_noop("The connection stalled: {error}.")
+NO_ANSWER = gettext_noop("No answer within {seconds:g} s.")
+SILENT = gettext_noop("Silent for {seconds:g} s.")
+NOT_FINISHED = gettext_noop("Not finished within {seconds:g} s.")
+BAD_CERTIFICATE = gettext_noop(
+    "No secure connection: the {peer}'s certificate {problem}."
+)
+NO_TLS = gettext_noop(
     "No secure connection: the {peer} does not speak TLS here, or no version that is"
     " accepted."
 )
-HANDSHAKE_FAILED = "No secure connection: the TLS handshake with the {peer} failed."
+HANDSHAKE_FAILED = gettext_noop(
+    "No secure connection: the TLS handshake with the {peer} failed."
+)
 
 #: By OpenSSL's numbers (X509_V_ERR_…).
 CERTIFICATE_PROBLEMS: Mapping[int, str] = {
-    9: "is not valid yet",
-    10: "has expired",
+    9: gettext_noop("is not valid yet"),
+    10: gettext_noop("has expired"),
     **dict.fromkeys(
         (2, 18, 19, 20, 21),
-        "is signed by an authority that is unknown here; enter its CA certificate if"
-        " it is your own",
+        gettext_noop(
+            "is signed by an authority that is unknown here; enter its CA certificate"
+            " if it is your own"
+        ),
     ),
-    **dict.fromkeys((62, 64), "is for another host name"),
+    **dict.fromkeys((62, 64), gettext_noop("is for another host name")),
 }
-UNKNOWN_CERTIFICATE_PROBLEM = "is invalid"
+#: What these are about.
+SERVER, PROXY = gettext_noop("server"), gettext_noop("proxy")
+UNKNOWN_CERTIFICATE_PROBLEM = gettext_noop("is invalid")
 
 #: What stands in the sentences: nothing that a host can choose freely.
 _VALUES = {
@@ -48,21 +58,40 @@ _VALUES = {
     "seconds": r"\d[\d.e+-]{0,15}",
     # The name of an exception of Python, httpx or aiohttp.
     "error": r"(?:[A-Z][A-Za-z]{0,50})?(?:Error|Timeout|Exception|Closed)",
-    "peer": "server|proxy",
+    "peer": f"{SERVER}|{PROXY}",
     "problem": "|".join(
         map(re.escape, {*CERTIFICATE_PROBLEMS.values(), UNKNOWN_CERTIFICATE_PROBLEM})
     ),
 }
 
 
+_TRANSLATED = ("peer", "problem")  # values that are words of this server
+
+
 def describe_connection_problem(detail: str) -> str:
-    """`detail` if this server worded it, about a connection that failed; else ""."""
-    return detail if _SENTENCE.fullmatch(detail) else ""
+    """`detail` in the active language if this server worded it, about a connection
+    that failed; else ""."""
+    for sentence, pattern in _PATTERNS:
+        if found := pattern.fullmatch(detail):
+            return _fill_in(gettext(sentence), found.groupdict())
+    return ""
+
+
+def _fill_in(sentence: str, values: Mapping[str, str]) -> str:
+    pieces = Formatter().parse(sentence)
+    return "".join(
+        text + (_in_words(name, values[name]) if name else "")
+        for text, name, _spec, _conversion in pieces
+    )
+
+
+def _in_words(name: str, value: str) -> str:
+    return gettext(value) if name in _TRANSLATED else value
 
 
 def _pattern_of(sentence: str) -> str:
     return "".join(
-        re.escape(text) + (f"(?:{_VALUES[name]})" if name else "")
+        re.escape(text) + (f"(?P<{name}>{_VALUES[name]})" if name else "")
         for text, name, _spec, _conversion in Formatter().parse(sentence)
     )
 
@@ -71,4 +100,4 @@ _SENTENCES = (
     *(NO_PROXY, PROXY_REFUSES, NOT_REACHED, CUT_OFF, NOT_CONNECTED, STALLED),
     *(NO_ANSWER, SILENT, NOT_FINISHED, BAD_CERTIFICATE, NO_TLS, HANDSHAKE_FAILED),
 )
-_SENTENCE = re.compile("|".join(map(_pattern_of, _SENTENCES)))
+_PATTERNS = [(each, re.compile(_pattern_of(each))) for each in _SENTENCES]

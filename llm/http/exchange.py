@@ -317,7 +317,7 @@ _NO_TLS_REASONS = {
 
 
 def _describe_tls(exc: aiohttp.ClientSSLError, proxy_url: str) -> str:
-    peer = "proxy" if _is_at(exc, proxy_url) else "server"
+    peer = problems.PROXY if _is_at(exc, proxy_url) else problems.SERVER
     if isinstance(exc, aiohttp.ClientConnectorCertificateError):
         code = getattr(exc.certificate_error, "verify_code", None)
         problem = problems.CERTIFICATE_PROBLEMS.get(

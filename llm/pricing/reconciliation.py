@@ -12,6 +12,7 @@ from typing import Any
 from django.conf import settings
 from django.db.models import Sum
 from django.db.models.functions import TruncDate
+from django.utils.translation import gettext as _
 
 from llm.models import ModelCall, UsageSum
 from llm.pricing.usage_counting import catch_up
@@ -51,7 +52,8 @@ def reconcile(bill: Bill, provider_name: str) -> Reconciliation:
     """What differs by more than `TOLERANCE`. Raises BillError."""
     first, last = bill.days
     if (last - first).days >= MAX_DAYS:
-        raise BillError(f"The file has more than {MAX_DAYS} days.")
+        text = _("The file has more than %(limit)s days.") % {"limit": MAX_DAYS}
+        raise BillError(text)
     is_complete = catch_up()
     ours = _own_figures(provider_name, first, last)
     keys = sorted({*bill.figures, *ours})

@@ -19,6 +19,8 @@ from datetime import UTC, date, datetime
 from decimal import Decimal, InvalidOperation
 from functools import partial
 
+from django.utils.translation import gettext as _
+
 MAX_FILE = 20_000_000  # bytes
 MAX_LINES = 300_000
 MAX_KEYS = 20_000  # days times models
@@ -66,7 +68,7 @@ class _Format:
 def read_bill(data: bytes) -> Bill:
     """Raises BillError."""
     if len(data) > MAX_FILE:
-        raise BillError("The file is larger than 20 MB; export fewer days.")
+        raise BillError(_("The file is larger than 20 MB; export fewer days."))
     text = _decode(data)
     delimiter, form = _find_format(text)
     lines = _lines(text, delimiter)
@@ -76,9 +78,9 @@ def read_bill(data: bytes) -> Bill:
         for row in _rows(lines):
             _add(bill, form, row, lines.line_num, read_number)
     except csv.Error as exc:
-        raise BillError(f"Line {lines.line_num}: {exc}.") from exc
+        raise _error_in(lines.line_num, f"{exc}.") from exc
     if not bill.figures:
-        raise BillError("The file has no usage.")
+        raise BillError(_("The file has no usage."))
     return bill
 
 
@@ -89,7 +91,7 @@ def _decode(data: bytes) -> str:
     try:
         text = data.decode(encoding)
     except UnicodeDecodeError as exc:
-        raise BillError("The file is not UTF-8 text.") from exc
+        raise BillError(_("The file is not UTF-8 text.")) from exc
     return re.sub(r"\Asep=.\r?\n", "", text)
 
 
@@ -108,11 +110,17 @@ def _find_format(text: str) -> tuple[str, _Format]:
             if form.columns <= columns:
                 return delimiter, form
     if error:
-        raise BillError(f"Line 1: {error}.") from error
-    raise BillError(
+        raise _error_in(1, f"{error}.") from error
+    text = _(
         "These are not the columns of a usage or cost export of OpenAI or Anthropic."
         " Upload the CSV file with the first line that the vendor wrote."
     )
+    raise BillError(text)
+
+
+def _error_in(line: int, problem: str) -> BillError:
+    values = {"line": line, "problem": problem}
+    return BillError(_("Line %(line)s: %(problem)s") % values)
 
 
 def _lines(text: str, delimiter: str) -> csv.DictReader[str]:
@@ -130,9 +138,10 @@ def normal_name(model: str) -> str:
 def _rows(lines: csv.DictReader[str]) -> Iterator[Row]:
     for number, row in enumerate(lines):
         if number >= MAX_LINES:
-            raise BillError(f"The file has more than {MAX_LINES:,} lines.")
+            text = _("The file has more than %(limit)s lines.")
+            raise BillError(text % {"limit": f"{MAX_LINES:,}"})
         if None in row:
-            raise BillError(f"Line {lines.line_num} has too many columns.")
+            raise _error_in(lines.line_num, _("it has too many columns."))
         yield {name.strip(): value.strip() for name, value in row.items()}
 
 
@@ -144,19 +153,20 @@ def _add(
     try:
         day, figures = form.day(row), _figures(form, row, read_number)
     except (ValueError, OverflowError, OSError) as exc:
-        raise BillError(f"Line {line}: {exc}") from exc
+        raise _error_in(line, str(exc)) from exc
     if day.year not in YEARS:
-        raise BillError(f"Line {line}: the year {day.year} cannot be right.")
+        problem = _("the year %(year)s cannot be right.") % {"year": day.year}
+        raise _error_in(line, problem)
     sums = bill.figures.setdefault((day, normal_name(model)), {})
     for name, value in figures.items():
         sums[name] = sums.get(name, Decimal(0)) + value
     if len(bill.figures) > MAX_KEYS:
-        raise BillError("The file has too many days and models.")
+        raise BillError(_("The file has too many days and models."))
 
 
 def _figures(form: _Format, row: Row, read_number: ReadNumber) -> Figures:
     if row.get("amount_currency", "").lower() not in ("usd", ""):
-        raise ValueError("amount_currency is not usd.")
+        raise ValueError(_("%(column)s is not usd.") % {"column": "amount_currency"})
     return {
         measure: sum((read_number(row, name) for name in names), Decimal(0))
         for measure, names in form.measures.items()
@@ -171,10 +181,11 @@ def _number(row: Row, name: str, *, may_be_foreign: bool) -> Decimal:
     text = row.get(name, "") or "0"
     is_count = name not in _COSTS
     if _AMBIGUOUS.fullmatch(text) and (may_be_foreign or (is_count and "." in text)):
-        raise ValueError(
-            f"{name} is {text}, which may mean thousands or thousandths. Upload the"
-            " file as the vendor wrote it."
+        problem = _(
+            "%(column)s is %(text)s, which may mean thousands or thousandths. Upload"
+            " the file as the vendor wrote it."
         )
+        raise ValueError(problem % {"column": name, "text": text})
     if _GROUPED.fullmatch(text):
         text = text.replace(",", "")
     elif may_be_foreign:
@@ -184,24 +195,25 @@ def _number(row: Row, name: str, *, may_be_foreign: bool) -> Decimal:
     except InvalidOperation:
         value = Decimal("NaN")
     if not value.is_finite() or value.adjusted() >= MAX_DIGITS:
-        raise ValueError(f"{name} is no number.")
+        raise ValueError(_("%(column)s is no number.") % {"column": name})
     if is_count and value != value.to_integral_value():
-        raise ValueError(f"{name} is no whole number.")
+        raise ValueError(_("%(column)s is no whole number.") % {"column": name})
     return value
 
 
 def _unix_day(row: Row) -> date:
     text = row["start_time"]
     if not re.fullmatch(r"\d{1,11}", text, re.ASCII):
-        raise ValueError("start_time is no Unix time.")
+        raise ValueError(_("%(column)s is no Unix time.") % {"column": "start_time"})
     return datetime.fromtimestamp(int(text), UTC).date()
 
 
 def _utc_day(row: Row) -> date:
+    name = "usage_date_utc"
     try:
-        return date.fromisoformat(row["usage_date_utc"][:10])
+        return date.fromisoformat(row[name][:10])
     except ValueError as exc:
-        raise ValueError("usage_date_utc is no date.") from exc
+        raise ValueError(_("%(column)s is no date.") % {"column": name}) from exc
 
 
 _COSTS = ("amount_value", "cost_usd")  # all other figures are counts

@@ -27,6 +27,7 @@ from llm.pricing.caller import Caller
 from llm.probing.features import FeatureProbe, probe_features
 from llm.probing.findings import Finding
 from llm.provider import Route
+from llm.sync.staff_instructions import instruct
 
 MAX_RUNNING = 4  # probes at once, in all processes
 KEPT = 10  # probes of one model; older ones are deleted
@@ -112,7 +113,7 @@ def routes_to_probe(model: LanguageModel) -> Sequence[Route]:
     least one. Raises LLMError."""
     provider = model.provider
     if why := provider.why_disabled:
-        raise InvalidKey(_("Not tested: %(why)s.") % {"why": why})
+        raise InvalidKey(_("Not tested: %(why)s.") % {"why": instruct(why)})
     error: LLMError | None = None
     for keys in _keys_to_try(provider):
         routes = []

@@ -30,7 +30,12 @@ from llm.keys.refusals import may_try_again, note_refusal
 from llm.models import ApiKey, LanguageModel, ModelCall, Provider
 from llm.pricing.caller import UNKNOWN_CALLER, Caller
 from llm.provider import Route
-from llm.sync.staff_words import add_host_message, describe_error_and_status
+from llm.sync.staff_instructions import instruct
+from llm.sync.staff_words import (
+    add_host_message,
+    describe_error,
+    describe_error_and_status,
+)
 from llm.wire.deltas import Delta, FinishDelta, StartDelta, UsageDelta
 from llm.wire.items import user_message
 from llm.wire.request import Request
@@ -79,7 +84,7 @@ def probe(
             key_tests.append(_KeyTest(key, router.route_by(model, key), caller))
         except LLMError as exc:
             problem: Problem = "bad key" if isinstance(exc, InvalidKey) else "other"
-            findings.append(Finding(key, False, str(exc), problem))
+            findings.append(Finding(key, False, describe_error(exc), problem))
     # In a new event loop: closing its connections ends no other requests.
     with lend_thread():
         asyncio.run(_ask_all(key_tests))
@@ -93,7 +98,7 @@ def model_to_ask(what: Provider | LanguageModel) -> LanguageModel:
     of its default model. Raises ModelNotAvailable."""
     provider = what.provider if isinstance(what, LanguageModel) else what
     if why := provider.why_disabled:
-        raise ModelNotAvailable(f"Not tested: {why}.")
+        raise ModelNotAvailable(_("Not tested: %(why)s.") % {"why": instruct(why)})
     if isinstance(what, LanguageModel):
         return what
     rows = provider.models.order_by("-enabled", "-is_default", "pk")
@@ -102,14 +107,14 @@ def model_to_ask(what: Provider | LanguageModel) -> LanguageModel:
         return row
     if provider.host and provider.host.default_model:
         return LanguageModel(provider=provider, name=provider.host.default_model)
-    raise ModelNotAvailable("There is no model to test; add one first.")
+    raise ModelNotAvailable(_("There is no model to test; add one first."))
 
 
 def _keys(provider: Provider) -> Sequence[ApiKey | None]:
     if keys := list(provider.keys.all()):
         return keys
     if provider.host and provider.host.needs_key:
-        raise InvalidKey("There is no key; add one first.")
+        raise InvalidKey(_("There is no key; add one first."))
     return [None]
 
 

@@ -18,6 +18,7 @@ from urllib.parse import urlencode
 
 from django.db import transaction
 from django.utils import timezone
+from django.utils.translation import gettext as _
 
 from llm import router
 from llm.capabilities import Capabilities, capabilities_of
@@ -36,6 +37,7 @@ from llm.http.request import url_of_path
 from llm.models import ApiKey, LanguageModel, ModelPrice, Provider
 from llm.pricing.cost import listed_prices, prices_at
 from llm.provider import Endpoint
+from llm.sync.staff_instructions import instruct
 from llm.wire import model_lists
 from llm.wire.model_lists import ModelInfo
 
@@ -66,13 +68,18 @@ class ModelChange:
             for name, value in self.after.items()
         ]
         lines += [
-            f"price of {name}: {_format_price(self.prices_before.get(name))} →"
-            f" {_format_price(price)} USD per million tokens"
+            _("price of %(name)s: %(before)s → %(after)s USD per million tokens")
+            % {
+                "name": _describe_price(name),
+                "before": _format_price(self.prices_before.get(name)),
+                "after": _format_price(price),
+            }
             for name, price in self.prices_after.items()
             if price != self.prices_before.get(name)
         ]
         if self.retires_at:
-            lines.append(f"retired from: unknown → {self.retires_at:%Y-%m-%d}")
+            day = {"day": f"{self.retires_at:%Y-%m-%d}"}
+            lines.append(_("retired from: unknown → %(day)s") % day)
         return lines
 
 
@@ -171,15 +178,16 @@ def _ask(provider: Provider) -> list[ModelInfo]:
                 return asyncio.run(_fetch(endpoint))
         except InvalidKey as exc:
             error = exc
-    raise error or InvalidKey("There is no key; add one first.")
+    raise error or InvalidKey(_("There is no key; add one first."))
 
 
 def _keys(provider: Provider) -> Iterator[ApiKey | None]:
     host = provider.host
     if why := provider.why_disabled:
-        raise BadRequest(f"Not synced: {why}.")
+        raise BadRequest(_("Not synced: %(why)s.") % {"why": instruct(why)})
     if host is not None and not host.models_path:
-        raise BadRequest(f"{host.label} has no list of available models.")
+        text = _("%(host)s has no list of available models.")
+        raise BadRequest(text % {"host": host.label})
     yield from provider.keys.order_by("state", "-weight", "pk")
     if host is None or not host.needs_key:
         yield None
@@ -199,13 +207,13 @@ async def _fetch(endpoint: Endpoint) -> list[ModelInfo]:
 async def _pages(endpoint: Endpoint) -> list[ModelInfo]:
     first = path = endpoint.provider.models_path
     found: list[ModelInfo] = []
-    for _ in range(MAX_PAGES):
+    for _page_number in range(MAX_PAGES):
         body = await _page(endpoint, path)
         found += model_lists.parse_models(body)
         if not (query := model_lists.next_page(body)):
             return found
         path = f"{first}{'&' if '?' in first else '?'}{urlencode(query)}"
-    raise BadResponse("The provider's list of models has too many pages.")
+    raise BadResponse(_("The provider's list of models has too many pages."))
 
 
 async def _page(endpoint: Endpoint, path: str) -> bytes:
@@ -213,7 +221,8 @@ async def _page(endpoint: Endpoint, path: str) -> bytes:
         body = await client.get(endpoint, path)
     except ModelNotAvailable as exc:  # usually this is a 404
         url = url_of_path(endpoint, endpoint.provider.models_path)
-        raise BadRequest(f"There is no list of models at {url}.") from exc
+        text = _("There is no list of models at %(url)s.") % {"url": url}
+        raise BadRequest(text) from exc
     if body.lstrip()[:1] == b"<":
         raise client.web_page_error()
     return body
@@ -301,13 +310,18 @@ def _wire_format(provider: Provider) -> str:
 def _format_value(value: Any) -> str:
     match value:
         case None:
-            return "unknown"
+            return _("unknown")
         case bool():
-            return "yes" if value else "no"
+            return _("yes") if value else _("no")
         case list():
-            return ", ".join(value) or "none"
+            return ", ".join(value) or _("none")
     return f"{value:,}" if isinstance(value, int) else str(value)
 
 
+def _describe_price(name: str) -> str:
+    column: Any = ModelPrice._meta.get_field(name)
+    return str(column.verbose_name)
+
+
 def _format_price(price: Decimal | None) -> str:
-    return "unknown" if price is None else f"{price:f}"
+    return _("unknown") if price is None else f"{price:f}"

@@ -19,6 +19,7 @@ from llm.db.encrypted_field import scrub
 from llm.errors import CutOff, LLMError
 from llm.http.address_problems import NO_URL, PRIVATE_NETWORK, REDIRECT, WEB_PAGE
 from llm.http.connection_problems import describe_connection_problem
+from llm.sync.staff_instructions import instruct
 
 MAX_HOST_MESSAGE = 300  # characters
 MAX_READ = 10_000  # characters of a host's message
@@ -69,8 +70,8 @@ def describe_code(code: str) -> str:
 
 def describe_reason(stored: str) -> str:
     """A reason that is stored with a key, as "<code>: <text for people>"."""
-    code, _colon, text = stored.partition(": ")
-    return _known_words(code, text) or _instruct(stored)
+    code, colon, text = stored.partition(": ")
+    return _known_words(code, text) or f"{code}{colon}{instruct(text)}"
 
 
 def describe_error(error: LLMError) -> str:
@@ -80,7 +81,7 @@ def describe_error(error: LLMError) -> str:
     if isinstance(error, CutOff):
         return _("The provider's answer ended too early.")
     text = str(error)
-    return _known_words(error.code, text) or _instruct(text)
+    return _known_words(error.code, text) or instruct(text)
 
 
 def describe_error_and_status(error: LLMError) -> str:
@@ -117,11 +118,6 @@ def _known_words(code: str, text: str) -> str:
         return str(_BY_SENTENCE[text])
     is_known = code in _BY_CODE and text in _default_texts()
     return describe_code(code) if is_known else ""
-
-
-def _instruct(text: str) -> str:
-    """`text`, which may refer its reader to the staff, as an instruction to them."""
-    return text.replace("; ask the staff to ", "; ")
 
 
 def _host_message(detail: str) -> str:

@@ -29,9 +29,9 @@ OF_TURNS = [
 @pytest.fixture
 def reversing(monkeypatch: pytest.MonkeyPatch) -> None:
     """A language in which every text of the catalogue is in brackets."""
-    from conversations.turns import error_texts
+    from llm import worded_texts
 
-    monkeypatch.setattr(error_texts, "gettext", lambda text: f"[{text}]")
+    monkeypatch.setattr(worded_texts, "gettext", lambda text: f"[{text}]")
 
 
 @pytest.mark.parametrize("error", OF_TURNS, ids=lambda each: each.__name__)
