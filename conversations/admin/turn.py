@@ -52,8 +52,8 @@ class TurnAdmin(TurnActionsMixin):
     form = TurnOptionsForm
     list_display = [
         "id",
-        "conversation",
         "status",
+        "conversation",
         "language_model",
         "created_at",
         "duration",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Literal
 
@@ -43,6 +43,7 @@ class CapabilityRow:
     source: Source
     date: str
     default: Any  # what counts without the override
+    refused: str | None = None  # what staff wrote and could not be stored
 
     @property
     def source_label(self) -> str:
@@ -53,18 +54,27 @@ class CapabilityRow:
         return "" if self.value is None else json.dumps(self.value)
 
     @property
+    def written(self) -> str:
+        """The text of the row's field."""
+        return self.value_json if self.refused is None else self.refused
+
+    @property
     def default_json(self) -> str:
         return _("unknown") if self.default is None else json.dumps(self.default)
 
 
-def capability_rows(model: LanguageModel) -> list[CapabilityRow]:
-    """Each capability with the layer that decides it."""
+def capability_rows(
+    model: LanguageModel, refused: Mapping[str, str] | None = None
+) -> list[CapabilityRow]:
+    """Each capability with the layer that decides it. `refused` has texts, by name,
+    that were written and not stored."""
     provider = model.provider
     bundled = capabilities_of(
         provider.kind, model.name, wire=_wire_format(model)
     ).to_dict()
     probed = model.probed_capabilities or {}
-    return [_row(model, name, bundled, probed) for name in FIELD_NAMES]
+    rows = [_row(model, name, bundled, probed) for name in FIELD_NAMES]
+    return [replace(row, refused=(refused or {}).get(row.name)) for row in rows]
 
 
 def _row(
@@ -123,34 +133,43 @@ class CapabilityMixin(admin.ModelAdmin):
             if not may_change:
                 raise PermissionDenied
             return self._change(request, model)
+        return self._show(request, model, may_change)
+
+    def _show(
+        self,
+        request: HttpRequest,
+        model: LanguageModel,
+        may_change: bool,
+        refused: Mapping[str, str] | None = None,
+    ) -> HttpResponse:
         context = {
             **self.admin_site.each_context(request),
             "title": _("Capabilities"),
             "opts": self.opts,
             "row": model,
-            "capabilities": capability_rows(model),
+            "capabilities": capability_rows(model, refused),
             "may_change": may_change,
         }
-        return TemplateResponse(
-            request, "admin/llm/languagemodel/capabilities.html", context
-        )
+        template = "admin/llm/languagemodel/capabilities.html"
+        status = 400 if refused else 200
+        return TemplateResponse(request, template, context, status=status)
 
     def _change(self, request: HttpRequest, model: LanguageModel) -> HttpResponse:
         """Override one capability, or return to its default."""
-        name = request.POST.get("name", "")
+        name, text = request.POST.get("name", ""), request.POST.get("value", "")
         here = reverse(
             f"{self.admin_site.name}:llm_languagemodel_capabilities", args=[model.pk]
         )
         if "reset" in request.POST and name in FIELD_NAMES:
             model.override([name], {})
-        elif problems := self._override(model, name, request.POST.get("value", "")):
+        elif problems := self._override(model, name, text):
             for problem in problems:
                 self.message_user(request, problem, messages.ERROR)
-            return redirect(here)
+            return self._show(request, model, True, {name: text})
         model.save(update_fields=model.OVERRIDE_COLUMNS)
         self.log_change(request, model, f"Changed the capability {name}.")
-        text = _("The capability %(name)s was changed.") % {"name": name}
-        self.message_user(request, text, messages.SUCCESS)
+        done = _("The capability %(name)s was changed.") % {"name": name}
+        self.message_user(request, done, messages.SUCCESS)
         return redirect(here)
 
     def _override(self, model: LanguageModel, name: str, text: str) -> Sequence[str]:

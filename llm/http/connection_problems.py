@@ -11,7 +11,14 @@ import re
 from collections.abc import Mapping
 from string import Formatter
 
-from django.utils.translation import gettext, gettext_noop
+from django.utils.translation import gettext
+
+
+def gettext_noop(text: str) -> str:
+    """Mark a text for the catalogue. Django's function of this name reads the settings,
+    which a program may configure after it imports this module."""
+    return text
+
 
 MAX_SENTENCE = 300  # characters, more than the longest has
 

@@ -19,6 +19,7 @@ from django.utils.translation import gettext as _
 from llm.conf import settings
 
 MAX_FILE = 64 * 1024  # bytes
+MAX_HINT = 20  # characters, the size of the column
 _FINGERPRINT = 12  # hexadecimal digits
 _MIN_FINGERPRINTED = 16  # characters; of a shorter text it would help to guess it
 _REFERENCE = re.compile(r"(env|file):(.+)", re.DOTALL)
@@ -80,6 +81,14 @@ def _read_file(name: str) -> str:
         words = _("%(name)s cannot be read (%(why)s).")
         why = type(exc).__name__
         raise ReferenceRefused(words % {"name": name, "why": why}) from exc
+
+
+def hint_of_reference(text: str) -> str:
+    """The reference, which is no secret, or its end if it is long."""
+    if len(text) <= MAX_HINT:
+        return text
+    kind = text.partition(":")[0]
+    return f"{kind}:…{text[len(kind) + 2 - MAX_HINT :]}"
 
 
 def fingerprint_of(text: str) -> str:

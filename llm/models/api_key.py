@@ -27,8 +27,10 @@ from llm.db.encrypted_field import (
 from llm.db.secret_rows import SecretRow, is_unbound, why_not_sent
 from llm.errors import QuotaExhausted
 from llm.keys.references import (
+    MAX_HINT,
     ReferenceRefused,
     fingerprint_of,
+    hint_of_reference,
     is_reference,
     read_reference,
 )
@@ -140,7 +142,7 @@ class ApiKey(SecretRow):
 
     provider = models.ForeignKey(Provider, models.CASCADE, related_name="keys")
     label = models.CharField(max_length=100, default="default")
-    hint = models.CharField(max_length=20, blank=True, editable=False)
+    hint = models.CharField(max_length=MAX_HINT, blank=True, editable=False)
     secret = EncryptedTextField(
         _("key"),
         hint_field="hint",
@@ -257,6 +259,8 @@ class ApiKey(SecretRow):
             with suppress(SecretUnavailable):
                 text = self.secret.reveal_for(self.secret.origin or "")
                 self.fingerprint = fingerprint_of(text)
+                if self.owner_id is None and is_reference(text):
+                    self.hint = hint_of_reference(text)
         if update_fields is None or _STATE & {*update_fields}:
             self.state_changed_at = timezone.now()
         if update_fields is not None:

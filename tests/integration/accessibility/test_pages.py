@@ -30,6 +30,7 @@ pytestmark = [pytest.mark.browser, pytest.mark.server]
 
 #: Kinds of pages of the ordinary run; the slow one has all.
 FEW = ("formula and table", "approval", "library", "settings")
+WIDTH = 390  # of a phone
 SCREENS = {"wide": DESKTOP, "narrow": PHONE, "zoomed": ZOOMED}
 
 
@@ -85,6 +86,29 @@ def test_no_list_or_form_of_the_admin_has_a_fault(site: Site, theme: str):
     names = [name for name in site.paths if name.startswith(PLAIN)]
     assert len(names) > 60
     assert faults_of(site, names, "wide", theme) == {}
+
+
+@pytest.mark.slow
+def test_no_list_or_row_of_the_admin_is_wider_than_a_phone(site: Site):
+    wide = {}
+    names = [name for name in site.paths if name.startswith(PLAIN)]
+    with site.context("admin", **PHONE) as context:
+        page = context.new_page()
+        for name in names:
+            page.goto(site.paths[name])
+            width = page.evaluate("document.documentElement.scrollWidth")
+            if width > WIDTH:
+                wide[name] = width
+    assert wide == {}
+
+
+@pytest.mark.slow
+def test_on_a_phone_the_list_of_turns_shows_more_than_ids(site: Site):
+    with site.open("admin list conversations.Turn", **PHONE) as page:
+        for column in ("id", "status"):
+            box = page.locator(f"tbody .field-{column}").first.bounding_box()
+            assert box
+            assert box["x"] + box["width"] <= WIDTH
 
 
 @pytest.mark.slow

@@ -106,3 +106,27 @@ def test_people_cannot_name_the_servers_variables(
     provider.save()
     route = router.route_of(provider.models.get(), user=person)
     assert route.endpoint.api_key == "env:TEAM_API_KEY"
+
+
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        ("env:TEAM_KEY", "env:TEAM_KEY"),
+        ("env:ANTHROPIC_API_KEY", "env:…THROPIC_API_KEY"),
+        ("file:/run/secrets/anthropic", "file:…rets/anthropic"),
+    ],
+)
+def test_a_reference_is_no_secret_in_lists(provider, text: str, hint: str):
+    key = provider.keys.create(label="team", secret=text)
+    key.refresh_from_db()
+    assert str(key) == f"team {hint}"
+    key.secret = "sk-0123456789-abcdefgh"
+    key.save()
+    key.refresh_from_db()
+    assert key.hint == "sk-…efgh"
+
+
+def test_the_own_key_of_a_person_names_nothing_here(provider, django_user_model):
+    owner = django_user_model.objects.create(username="ada")
+    key = ApiKey.every.create(provider=provider, secret="env:not-a-name-1", owner=owner)
+    assert key.hint == "env…me-1"

@@ -134,3 +134,12 @@ def test_no_model_has_no_page(admin_client):
     for pk in ("1", "x", "9" * 40):
         answer = admin_client.get(f"/admin/llm/languagemodel/{pk}/capabilities/")
         assert answer.status_code == 404
+
+
+def test_a_wrong_override_stays_in_its_field(admin_client, model):
+    answer = admin_client.post(address(model), {"name": "stop", "value": '"perhaps'})
+    assert answer.status_code == 400
+    fields = re.findall(r"<input[^>]*name=\"value\"[^>]*>", answer.text)
+    [wrong] = [each for each in fields if "aria-invalid" in each]
+    assert 'value="&quot;perhaps"' in wrong
+    assert "Value of stop as JSON" in wrong

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
+from tests.llm.probing.host import ProbedHost
 from tests.serving import PASSWORD, PATIENCE, ServerProcess
 
 pytestmark = pytest.mark.browser
@@ -18,6 +19,16 @@ from llm.models import Provider
 demo = Provider.objects.get(kind="demo")
 first = demo.models.create(name="demo-fast", alias="fast")
 first.fallbacks.add(demo.models.get(name="demo"))
+"""
+_HOST = """
+from llm.models import Provider
+row = Provider.objects.create(
+    name="Orchard",
+    kind="openai_compatible",
+    base_url="{url}",
+    allow_private_network=True,
+)
+row.keys.create(secret="ok-0123456789")
 """
 LIST = "/admin/llm/languagemodel/"
 
@@ -91,3 +102,24 @@ def test_a_capability_is_overridden_and_returns_to_its_default(page: Page):
     expect(row).to_contain_text("overridden by staff")
     row.get_by_role("button", name="Return to").click()
     expect(row).not_to_contain_text("overridden by staff")
+
+
+@pytest.mark.slow
+def test_a_long_list_of_new_models_is_narrowed_and_ticked_at_once(
+    page: Page, server: ServerProcess
+):
+    names = [f"orchard-{size}b" for size in range(60)] + ["meadow-1", "meadow-2"]
+    host = ProbedHost(models=names)
+    with host.listening() as url:
+        server.manage("shell", "-v0", "-c", _HOST.format(url=url))
+        page.goto("/admin/llm/provider/")
+        page.get_by_role("row", name="Orchard").get_by_role("checkbox").check()
+        page.get_by_label("Action:").select_option(label="Sync models")
+        page.locator("button[name=index]").first.click()
+        page.get_by_label("Show only names with").fill("MEADOW")
+        page.get_by_label("Tick all that are shown").check()
+        expect(page.locator("input[name=new]:checked")).to_have_count(2)
+        page.get_by_label("Show only names with").fill("")
+        expect(page.get_by_label("Tick all that are shown")).not_to_be_checked()
+        page.get_by_role("button", name="Apply the selection", exact=True).click()
+        expect(page.get_by_text("2 added, 0 changed")).to_be_visible()
