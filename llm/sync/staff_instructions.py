@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.utils.translation import gettext_noop
 
-from llm.worded_texts import WordedTexts
+from llm.sync.worded_texts import WordedTexts
 
 _REFERRAL = "; ask the staff to "
 #: Without the referral.

@@ -29,7 +29,7 @@ OF_TURNS = [
 @pytest.fixture
 def reversing(monkeypatch: pytest.MonkeyPatch) -> None:
     """A language in which every text of the catalogue is in brackets."""
-    from llm import worded_texts
+    from llm.sync import worded_texts
 
     monkeypatch.setattr(worded_texts, "gettext", lambda text: f"[{text}]")
 
