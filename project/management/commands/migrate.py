@@ -12,13 +12,15 @@ class Command(migrate.Command):
     """Django's `migrate` without PostgreSQL's idle timeout."""
 
     def handle(self, *args: Any, **options: Any) -> None:
-        _disable_idle_timeout(options["database"])
+        alias = options["database"]
+        # Or PostgreSQL ends the connection while a migration computes for long between
+        # two statements. `project.environment.scaled` sets the timeout.
+        _execute(alias, "SET idle_in_transaction_session_timeout = 0")
         super().handle(*args, **options)
+        _execute(alias, "RESET idle_in_transaction_session_timeout")
 
 
-def _disable_idle_timeout(alias: str) -> None:
-    """Keep PostgreSQL from ending the connection while a migration computes for long
-    between two statements. `project.environment.scaled` sets the timeout."""
+def _execute(alias: str, statement: str) -> None:
     if connections[alias].vendor == "postgresql":
         with connections[alias].cursor() as cursor:
-            cursor.execute("SET idle_in_transaction_session_timeout = 0")
+            cursor.execute(statement)

@@ -324,8 +324,8 @@ def test_a_failure_before_any_content_is_sent_alone():
 def test_half_a_pair_in_an_id_does_not_end_the_stream():
     answer = Answer().say(ToolCallDelta("a", "\ud83d", "look", "{}")).end()
     body = writer().feed_bytes(answer.events)
-    for frame in SSEDecoder().feed(body)[:-1]:
-        orjson.loads(frame.data)
+    frames = [orjson.loads(frame.data) for frame in SSEDecoder().feed(body)[:-1]]
+    assert frames[-1]["choices"][0]["finish_reason"] == "tool_calls"
 
 
 def test_half_a_pair_waits_for_its_other_half():

@@ -162,7 +162,7 @@ def request_with(item: Item) -> Request:
 def test_an_image_without_its_comma_is_refused(address: str):
     image = {"type": "input_image", "image_url": address + "a" * MEGABYTE}
     item: Item = {"type": "message", "role": "user", "content": [image]}
-    with suppress(LLMError):
+    with pytest.raises(LLMError):
         GeminiCodec().encode(request_with(item))
 
 
