@@ -25,6 +25,8 @@ from conversations.engine.event_log import (
     TurnDeleted,
     Write,
 )
+from conversations.engine.process.fair_slots import FairSlots
+from conversations.engine.process.opening import Abandon, open_with_slot
 
 if TYPE_CHECKING:
     from conversations.engine.background_store import ConcludedCall
@@ -147,18 +149,37 @@ def note_new(turn_id: str) -> None:
         _engine.note_new(turn_id)
 
 
-async def open(open_turn: Callable[[], OpenedTurn], owner: int | None = None) -> Turn:
-    """Call `open_turn` in a thread and submit the turn that it returns.
+async def open(
+    open_turn: Callable[[], OpenedTurn],
+    owner: int | None = None,
+    *,
+    slots: FairSlots | None = None,
+    execute: Callable[[Callable[[], OpenedTurn]], Awaitable[OpenedTurn]] | None = None,
+    abandon: Abandon | None = None,
+) -> Turn:
+    """Call `open_turn` in a thread and submit the turn that it returns, to which the
+    caller subscribes at once. Owners are served in turn.
 
-    For an open page's WebSocket. In one process the turn is opened and claimed in the
-    same transaction, after those of other owners that came before.
+    In one process the turn is opened and claimed in the same transaction. Otherwise
+    `execute` calls `open_turn`, once `slots` has room: by default Channels' thread, at
+    once. See `open_with_slot` for `abandon`.
     """
     if _engine is not None and not settings.IS_SCALED:
-        return await _engine.open(open_turn, owner)
+        return await _engine.open(open_turn, owner, abandon)
+
+    async def open_here() -> Turn:
+        opened = await (execute or _execute_on_channels_thread)(open_turn)
+        submit(opened.turn.pk, opened.turn.conversation_id, opened)
+        return opened.turn
+
+    return await open_with_slot(slots or FairSlots(1), owner, open_here, abandon)
+
+
+async def _execute_on_channels_thread(
+    open_turn: Callable[[], OpenedTurn],
+) -> OpenedTurn:
     opened: OpenedTurn = await database_sync_to_async(open_turn)()
-    turn = opened.turn
-    submit(turn.pk, turn.conversation_id)
-    return turn
+    return opened
 
 
 async def read(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:

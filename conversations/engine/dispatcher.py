@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from asyncio import FIRST_COMPLETED
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from django.conf import settings
@@ -59,7 +59,7 @@ class Dispatcher:
         self.slots = FairSlots(self.max_runs)
         self.drains = False  # staff let it start no more turns, for now
         self.gate = SuspectGate()
-        self._starts = FairSlots(MAX_STARTS)
+        self.starts = FairSlots(MAX_STARTS)  # served by owner
         overload.load.start_wait = self._estimate_start_wait
         overload.load.waiting_turns = self._count_waiting
         self._tasks = tasks
@@ -112,27 +112,16 @@ class Dispatcher:
             has_progressed=run is not None and run.state.has_progressed
         )
 
-    async def open(
-        self, open_turn: Callable[[], OpenedTurn], owner: Hashable = None
-    ) -> tuple[Turn, bool]:
-        """Open a turn, and claim it in the same transaction if there is room. Returns
-        whether it runs here. Owners are served in turn."""
-        await self._starts.acquire(owner)
-        try:
-            return await self._open_and_claim(open_turn)
-        finally:
-            self._starts.release()
-
     def _estimate_start_wait(self) -> float:
         # Turns differ too much in length to predict when a slot becomes free.
-        return max(self._starts.expected_wait, self.slots.longest_wait)
+        return max(self.starts.expected_wait, self.slots.longest_wait)
 
     def _count_waiting(self) -> int:
-        return self._starts.waiting + self.slots.waiting
+        return self.starts.waiting + self.slots.waiting
 
-    async def _open_and_claim(
-        self, open_turn: Callable[[], OpenedTurn]
-    ) -> tuple[Turn, bool]:
+    async def open(self, open_turn: Callable[[], OpenedTurn]) -> tuple[Turn, bool]:
+        """Open a turn, and claim it in the same transaction if there is room. Returns
+        whether it runs here. The caller has one of the `starts`."""
         if self._is_closed or self.slots.locked() or not self.gate.is_open:
             return (await self._database.write(open_turn)).turn, False
         attempt = ClaimAttempt()
@@ -251,7 +240,7 @@ class Dispatcher:
     ) -> asyncio.Future[Work | None] | None:
         """Claim and load the turn once fewer than MAX_STARTS turns do so; None if a
         drain has begun."""
-        await self._starts.acquire(attempt.owner or attempt.turn_id)
+        await self.starts.acquire(attempt.owner or attempt.turn_id)
         try:
             if self._tasks.draining:
                 return None
@@ -262,7 +251,7 @@ class Dispatcher:
             await asyncio.wait([loading])
             return loading
         finally:
-            self._starts.release()
+            self.starts.release()
 
     async def _create_run(
         self, attempt: ClaimAttempt, loading: asyncio.Future[Work | None]

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
+from functools import partial
 
 from conversations.access import budget
 from conversations.access.limits.leases import FLUSH_INTERVAL
@@ -34,6 +35,7 @@ from conversations.engine.notifications import (
 from conversations.engine.process.engine_tasks import EngineTasks
 from conversations.engine.process.fair_turns import FairTurns
 from conversations.engine.process.leased_batches import INTERVAL as BATCH_INTERVAL
+from conversations.engine.process.opening import Abandon, open_with_slot
 from conversations.engine.process.status_report import REPORT_INTERVAL, StatusReport
 from conversations.engine.replays.replaying import Replays
 from conversations.engine.subscriptions import Subscriptions
@@ -152,18 +154,18 @@ class Engine:
         self.tasks.create(announce_turn(conversation_id, turn_id), name="notify")
 
     async def open(
-        self, open_turn: Callable[[], OpenedTurn], owner: int | None = None
+        self,
+        open_turn: Callable[[], OpenedTurn],
+        owner: int | None = None,
+        abandon: Abandon | None = None,
     ) -> Turn:
-        """Open a turn for a page, and claim it in the same transaction if there is
-        room. All pages belong to this process."""
-        opening = self.loop.create_task(self._open(open_turn, owner))
-        self.tasks.add(opening)
-        return await asyncio.shield(opening)
+        """Open a turn, and claim it in the same transaction if there is room. All pages
+        belong to this process."""
+        opening = partial(self._open, open_turn)
+        return await open_with_slot(self.dispatcher.starts, owner, opening, abandon)
 
-    async def _open(
-        self, open_turn: Callable[[], OpenedTurn], owner: int | None
-    ) -> Turn:
-        turn, runs_here = await self.dispatcher.open(open_turn, owner)
+    async def _open(self, open_turn: Callable[[], OpenedTurn]) -> Turn:
+        turn, runs_here = await self.dispatcher.open(open_turn)
         if not runs_here:
             self.put_and_announce(turn.pk, turn.conversation_id)
         elif open_pages[turn.conversation_id] > 1:  # besides the one that asks

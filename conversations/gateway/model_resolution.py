@@ -64,6 +64,7 @@ class ModelChain:
     cache_seconds: int = 0  # as staff have set it for the model
     preset: PresetUse | None = None  # for which the model stands
     pool: PoolChains | None = None  # one of whose hosts has the first route
+    model: LanguageModel | None = None  # of the first route, if it was named itself
 
 
 async def find_chain(model: str, token: AccessToken, database: Database) -> ModelChain:
@@ -275,7 +276,8 @@ def _find(key: tuple[int, str]) -> ModelChain:
         )
     if (pool := find_pool(model, user)) is not None:
         return _chain_of_pool(pool, user)
-    return _chain_of_route(router.resolve(model, user=user), user)
+    row = router.find_model(model, user=user)
+    return replace(_chain_of_route(router.route_of(row, user=user), user), model=row)
 
 
 def _chain_of_pool(pool: ModelPool, user: Any) -> ModelChain:

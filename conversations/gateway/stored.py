@@ -30,6 +30,7 @@ from conversations.gateway.request_context import RequestContext
 from conversations.gateway.request_reading import read_request
 from conversations.gateway.resources import Resources, resources
 from conversations.gateway.stored_rows import ResponseNotFound, StoredResponse
+from conversations.models import OpenedTurn, Turn
 from llm.errors import BadRequest, LLMError
 from llm.wire.facades.errors import openai_error_of, restore_error, retry_after
 from llm.wire.items import Event
@@ -79,43 +80,27 @@ async def open_turn(
     gateway_request: GatewayRequest, resources: Resources
 ) -> StoredResponse:
     """Store the request as a turn and queue it. Raises LLMError."""
-    if gateway_request.body.get("background"):  # even if its client disconnects
-        opening = asyncio.ensure_future(_wait_and_open(gateway_request, resources))
-    else:
-        await resources.openings.acquire(gateway_request.token.user_id)
-        opening = asyncio.ensure_future(_open(gateway_request, resources))
-    try:
-        turn = await asyncio.shield(opening)
-    except asyncio.CancelledError:
-        if not gateway_request.body.get("background"):
-            opening.add_done_callback(lambda done: _stop_opened(done, resources))
-        raise
-    engine.submit(turn.id, turn.conversation_id)
-    engine.note_new(turn.id)
-    return turn
+    is_background = gateway_request.body.get("background")
+    responses: list[StoredResponse] = []
+
+    def open_turn() -> OpenedTurn:
+        opened = stored_rows.open_turn(gateway_request)
+        responses.append(stored_rows.response_of(opened.turn))
+        return opened
+
+    await engine.open(
+        open_turn,
+        gateway_request.token.user_id,
+        slots=resources.openings,
+        execute=resources.database.write,
+        abandon=None if is_background else partial(_stop_opened, resources),
+    )
+    return responses[-1]
 
 
-async def _wait_and_open(
-    gateway_request: GatewayRequest, resources: Resources
-) -> StoredResponse:
-    await resources.openings.acquire(gateway_request.token.user_id)
-    return await _open(gateway_request, resources)
-
-
-async def _open(
-    gateway_request: GatewayRequest, resources: Resources
-) -> StoredResponse:
-    """The caller has acquired one of `resources.openings`; this releases it."""
-    try:
-        return await resources.database.write(stored_rows.open_turn, gateway_request)
-    finally:
-        resources.openings.release()
-
-
-def _stop_opened(done: asyncio.Future[StoredResponse], resources: Resources) -> None:
+def _stop_opened(resources: Resources, turn: Turn) -> None:
     """Stop a turn whose client disconnected while the turn was opened."""
-    if not done.cancelled() and done.exception() is None:
-        stored_rows.stop_soon(done.result().id, resources.write_queue)
+    stored_rows.stop_soon(turn.pk, resources.write_queue)
 
 
 async def retrieve(context: RequestContext) -> None:

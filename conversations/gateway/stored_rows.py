@@ -31,7 +31,7 @@ from conversations.gateway.previous_responses import (
     load_items_up_to,
 )
 from conversations.gateway.write_behind import WriteBehindQueue
-from conversations.models import AccessToken, Conversation, Item, Turn
+from conversations.models import AccessToken, Conversation, Item, OpenedTurn, Turn
 from conversations.models.access_token import Scope
 from conversations.models.policy.legal_hold import is_conversation_held
 from conversations.models.turn import CALLER
@@ -118,8 +118,8 @@ class StoredResponse:
         return {**whole, **self.explanation}
 
 
-@transaction.atomic
-def open_turn(gateway_request: GatewayRequest) -> StoredResponse:
+@transaction.atomic(savepoint=False)
+def open_turn(gateway_request: GatewayRequest) -> OpenedTurn:
     """Raises BadRequest, PreviousNotFound, ConversationNotFound, BudgetExhausted,
     UploadQuotaExceeded."""
     budget.check_budget(gateway_request.token)
@@ -131,8 +131,8 @@ def open_turn(gateway_request: GatewayRequest) -> StoredResponse:
     model = _model(gateway_request)
     use = gateway_request.chain.preset
     if conversation is None:
-        conversation = Conversation.objects.create(
-            owner_id=gateway_request.token.user_id,
+        conversation = Conversation(  # `open_turn` writes it
+            owner=gateway_request.token.user,
             language_model=model,
             model_pool=model.pool_name,
             preset=use.preset if use else None,
@@ -143,7 +143,7 @@ def open_turn(gateway_request: GatewayRequest) -> StoredResponse:
     echo = echo_of(gateway_request.body, gateway_request.request)
     echo |= {"model": gateway_request.body["model"], "store": True}
     own_tools = gateway_request.own_tools
-    turn = conversation.open_turn(
+    opened = conversation.open_turn(
         [_to_stored_item(item) for item in gateway_request.request.items],
         language_model=model,
         parent=parent,
@@ -173,9 +173,13 @@ def open_turn(gateway_request: GatewayRequest) -> StoredResponse:
                 and gateway_request.token.has_scope(Scope.CHAT),
             },
         },
-    ).turn
-    _check_input(gateway_request.request.items, turn)
-    return _response_of(turn)
+    )
+    _check_input(gateway_request.request.items, opened.turn)
+    if len(gateway_request.chain.routes) > 1:
+        return opened
+    # The chain was resolved for this request, so its reader need not do it again.
+    opened.turn.lacking = {"fallbacks"}
+    return replace(opened, route=gateway_request.route)
 
 
 def _check_input(items: Sequence[ItemPayload], turn: Turn) -> None:
@@ -187,6 +191,11 @@ def _check_input(items: Sequence[ItemPayload], turn: Turn) -> None:
     if not items_so_far:
         raise InputMissing(param="input")
     check_outputs(items_so_far)
+
+
+def response_of(turn: Turn) -> StoredResponse:
+    """The response of a turn that was opened just now, or before with this input."""
+    return _response_of(turn)
 
 
 def find(token: AccessToken, response_id: str) -> StoredResponse:
@@ -277,8 +286,11 @@ def _server_tools(turn: Turn) -> Collection[str]:
 
 def _model(gateway_request: GatewayRequest) -> LanguageModel:
     assert gateway_request.route.model_id is not None, "names lead to rows"
+    chain = gateway_request.chain
+    if chain.model is not None:
+        return chain.model
     model = LanguageModel.objects.get(pk=gateway_request.route.model_id)
-    if (chains := gateway_request.chain.pool) is not None:
+    if (chains := chain.pool) is not None:
         model.pool_name = chains.pool.name
     return model
 

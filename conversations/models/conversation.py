@@ -278,16 +278,18 @@ class Conversation(models.Model):
 
         It runs after the turns that it follows. The owner then looks at its branch. If
         all items are outputs that were sent before, no turn is created and the turn
-        that received them is returned.
+        that received them is returned. A conversation that has no row yet gets one.
 
         Raises CallAlreadyAnswered and the errors of
         `conversations.input.client_outputs`.
         """
-        if connection.features.has_select_for_update:
-            self._lock()
         author = fields.get("author")
         if author is not None and author.pk == self.owner_id:
             author = fields["author"] = None
+        if self._state.adding:
+            return self._open_first_turn(items, fields)
+        if connection.features.has_select_for_update:
+            self._lock()
         viewer = self.owner_id if author is None else author.pk
         last, chosen = find_last_and_chosen(self.pk, viewer)
         parent = fields.get("parent")
@@ -304,6 +306,14 @@ class Conversation(models.Model):
         if is_placed and turn.caused_by_id is None and "gateway" not in turn.options:
             self._show_branch_of(turn, last, chosen, viewer)
         return OpenedTurn(turn=turn, items=rows)
+
+    def _open_first_turn(
+        self, items: Sequence[ItemPayload], fields: TurnFields
+    ) -> OpenedTurn:
+        """Create the conversation and its first turn."""
+        turn = self._new_turn(items, None, None, fields)
+        rows = self._write(turn, items)
+        return OpenedTurn(turn=turn, items=rows, is_conversation_new=True)
 
     def _lock(self) -> None:
         """Turns run in the order of `created_at`. The lock makes the order of creation
@@ -344,7 +354,8 @@ class Conversation(models.Model):
         )
 
     def _write(self, turn: Turn, items: Sequence[ItemPayload]) -> list[Item]:
-        """Write the turn with its items, and the conversation's title and time."""
+        """Write the turn with its items, and the conversation, or its title and
+        time."""
         sync_on_commit()
         rows = [
             Item(
@@ -361,17 +372,26 @@ class Conversation(models.Model):
         if self.is_from_api and turn.access_token_id is None and not turn.caused_by_id:
             self.is_from_api = False  # a person goes on with it
             Conversation.objects.filter(pk=self.pk).update(is_from_api=False)
-        touched = [self.title, adapt_value(self.updated_at), self.pk]
+        is_new = self._state.adding
+        change = (_TOUCH, [self.title, adapt_value(self.updated_at), self.pk])
         if connection.vendor == "postgresql" and len(rows) == 1:
-            inserts = (_write_turn, turn), (_write_items, rows[0])
+            inserts: list[tuple[CompiledInsert[Any], models.Model]] = [
+                (_write_turn, turn),
+                (_write_items, rows[0]),
+            ]
+            if is_new:
+                inserts.append((_write_conversation, self))
             is_first = turn.parent_id is None
             queueing = turn_queue.find_call(turn.pk, self.pk, is_first=is_first)
-            insert_together(inserts, (_TOUCH, touched), queueing)
+            insert_together(inserts, None if is_new else change, queueing)
             return rows
+        if is_new:
+            _write_conversation(self)
         _write_turn(turn)
         _write_items(*rows)
-        with connection.cursor() as cursor:
-            cursor.execute(_TOUCH, touched)
+        if not is_new:
+            with connection.cursor() as cursor:
+                cursor.execute(*change)
         turn_queue.enqueue(turn.pk)
         return rows
 
@@ -438,6 +458,7 @@ _TOUCH = (
     "UPDATE conversations_conversation SET title = %s, updated_at = %s WHERE id = %s"
 )
 _write_turn, _write_items = CompiledInsert(Turn), CompiledInsert(Item)
+_write_conversation = CompiledInsert(Conversation)
 _LOCK = CompiledRows(
     lambda pk: (
         Conversation.objects.filter(pk=pk)

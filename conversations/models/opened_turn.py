@@ -17,5 +17,7 @@ class OpenedTurn:
     turn: Turn
     items: Sequence[Item] = ()  # written with it; () if it was opened before
     route: Route | None = None  # to its model, if it was resolved
+    #: Its conversation was created with it, so that it follows nothing.
+    is_conversation_new: bool = False
     #: The running turn that it interrupts, and whose stop is stored already.
     interrupted: Turn | None = None

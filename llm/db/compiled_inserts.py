@@ -94,7 +94,7 @@ class CompiledInsert(Generic[M]):
 
 def insert_together(
     inserts: Sequence[tuple[CompiledInsert[Any], models.Model]],
-    change: Statement,
+    change: Statement | None,
     call: Statement | None = None,
 ) -> None:
     """Insert rows and execute `change` in one statement, which saves round trips.
@@ -103,7 +103,9 @@ def insert_together(
     For PostgreSQL: SQLite has no `INSERT` within `WITH`. No part sees what another
     writes; foreign keys among the rows are checked afterwards.
     """
-    statements = [*(insert.statement(row) for insert, row in inserts), change]
+    statements = [insert.statement(row) for insert, row in inserts]
+    if change is not None:
+        statements.append(change)
     parts = ", ".join(f"s{n} AS ({sql})" for n, (sql, _) in enumerate(statements))
     keys = [f"(SELECT * FROM s{n})" for n in range(len(inserts))]
     values = [value for _, values in statements for value in values]

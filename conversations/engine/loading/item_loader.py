@@ -102,6 +102,15 @@ def items_of(turn: Turn) -> Items:
     return _read_items(turn, found, ancestry, None, compaction)
 
 
+def items_of_new(rows: Sequence[Item]) -> Items:
+    """The items of the only turn of a conversation, which was opened with these."""
+    inputs = [
+        Row(row.turn_id, row.position, row.origin, row.epoch, row.sequence, row.payload)
+        for row in rows
+    ]
+    return Items(inputs=inputs, outputs=(), before=(), may_have_files=True)
+
+
 def items_as_of(turn: Turn, outputs: int) -> Items:
     """The items as a run of the turn had them after its first `outputs` output items:
     without what came later, and without its summaries."""

@@ -21,6 +21,12 @@ class RareFacts:
     has_words_of_others: bool
 
 
+#: Those of a conversation that was created just now.
+NO_RARE_FACTS = RareFacts(
+    has_undelivered=False, has_standing_approvals=False, has_words_of_others=False
+)
+
+
 def load_rare_facts(turn: Turn, tools: Mapping[str, RuntimeTool]) -> RareFacts:
     """`tools`: those that the turn may run. Where others have written is looked up only
     for tools that change something."""

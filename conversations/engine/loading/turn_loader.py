@@ -26,8 +26,17 @@ from conversations.engine.loading.available_tools import (
     filter_tools,
 )
 from conversations.engine.loading.earlier_outcomes import earlier_outcomes
-from conversations.engine.loading.item_loader import Items, Row, items_of
-from conversations.engine.loading.rare_facts import RareFacts, load_rare_facts
+from conversations.engine.loading.item_loader import (
+    Items,
+    Row,
+    items_of,
+    items_of_new,
+)
+from conversations.engine.loading.rare_facts import (
+    NO_RARE_FACTS,
+    RareFacts,
+    load_rare_facts,
+)
 from conversations.engine.loading.request_template import (
     echo_of,
     instructions_of,
@@ -180,14 +189,15 @@ def load(
     if turn.author_id is not None or turn.author_name:
         check_author(turn)
     setup = determine_setup(turn, resolved_route)
-    items = items_of(turn)
+    is_alone = known is not None and opened is not None and opened.is_conversation_new
+    items = items_of_new(opened.items) if opened and is_alone else items_of(turn)
     committed = [row.payload for row in items.outputs]
     parts: list[LoadFiles] = []
     history = _history_of(turn, items, parts)
     turn_context = load_turn_context(turn, setup.preset, again=claim.epoch > 1)
     prepare = _prepare(turn, setup, history, turn_context, parts)
     tools = _tools(turn, setup)
-    facts = load_rare_facts(turn, tools)
+    facts = NO_RARE_FACTS if is_alone else load_rare_facts(turn, tools)
     decisions = _decisions(turn, tools, facts, history, turn_context)
     pending = None
     if turn.provider_response:

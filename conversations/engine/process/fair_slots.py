@@ -34,6 +34,8 @@ class FairSlots:
     @property
     def longest_wait(self) -> float:
         """Seconds for which the oldest waiting work has waited. Thread-safe."""
+        if not self._waiting:
+            return 0.0
         began = [_waits_since(queue) for queue in list(self._waiting.values())]
         return max(0.0, self._clock() - min(began, default=math.inf))
 
@@ -44,6 +46,8 @@ class FairSlots:
         The wait of the oldest work alone is too low while the queue grows: when it is
         served, much more is behind it than was before it.
         """
+        if not self._waiting:
+            return 0.0
         return max(self.longest_wait, self.waiting * self._interval)
 
     def locked(self) -> bool:

@@ -70,6 +70,37 @@ async def test_a_heartbeat_does_not_wait_behind_all_turns_that_start(
     await engine.drain(grace=PATIENT)
 
 
+async def test_a_caller_that_is_cancelled_leaves_the_queue_or_abandons_its_turn(
+    conversations: list[Conversation], database: Database
+):
+    engine, opened = Engine(MemoryLog(), database), list[str]()
+    abandoned: list[str] = []
+    busy = threading.Event()
+    holding = database.write(busy.wait, PATIENT)
+
+    def abandon(turn: Turn) -> None:
+        abandoned.append(turn.conversation_id)
+
+    callers = [
+        asyncio.ensure_future(
+            engine.open(_opener_with_items(conversation, opened), abandon=abandon)
+        )
+        for conversation in conversations
+    ]
+    await _run_other_tasks()
+    for caller in (callers[0], callers[-1]):
+        caller.cancel()
+    busy.set()
+    assert await holding
+    turns = await asyncio.gather(*callers, return_exceptions=True)
+    started = [turn for turn in turns if isinstance(turn, Turn)]
+    assert await _ends(engine, started) == ["completed"] * (TURNS - 2)
+    names = [conversation.pk for conversation in conversations]
+    assert opened == names[:-1]
+    assert abandoned == names[:1]
+    await engine.drain(grace=PATIENT)
+
+
 async def test_a_turn_that_waits_to_start_can_be_stopped(
     conversations: list[Conversation], database: Database
 ):

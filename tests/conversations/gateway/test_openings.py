@@ -32,9 +32,10 @@ async def test_users_take_turns_and_the_wait_counts_as_load(
     def open_turn(request: Any) -> Any:
         assert may_open.wait(60)
         opened.append(request.token.user_id)
-        return SimpleNamespace(id="turn", conversation_id="chat")
+        return _opened("turn")
 
     monkeypatch.setattr(stored_rows, "open_turn", open_turn)
+    monkeypatch.setattr(stored_rows, "response_of", lambda turn: turn)
     monkeypatch.setattr(engine, "submit", lambda *ids: None)
     ada, bob = 1, 2
     first = [ada] * MAX_OPENINGS
@@ -67,9 +68,10 @@ async def test_clients_that_disconnect_leave_the_queue_unless_in_the_background(
     def open_turn(request: Any) -> Any:
         assert may_open.wait(60)
         opened.append(request.name)
-        return SimpleNamespace(id=request.name, conversation_id="chat")
+        return _opened(request.name)
 
     monkeypatch.setattr(stored_rows, "open_turn", open_turn)
+    monkeypatch.setattr(stored_rows, "response_of", lambda turn: turn)
     monkeypatch.setattr(stored_rows, "stop_soon", lambda *args: None)
     monkeypatch.setattr(engine, "submit", lambda *ids: None)
     body = {"background": is_background}
@@ -94,3 +96,8 @@ async def test_clients_that_disconnect_leave_the_queue_unless_in_the_background(
     await resources.openings.acquire()  # none was lost
     await resources.openings.acquire()
     assert len(opened) == len(names) - (not is_background)
+
+
+def _opened(turn_id: str) -> Any:
+    turn = SimpleNamespace(pk=turn_id, conversation_id="chat")
+    return SimpleNamespace(turn=turn, items=())
