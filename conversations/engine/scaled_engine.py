@@ -11,7 +11,7 @@ import logging
 import math
 from collections.abc import Sequence
 from contextlib import suppress
-from itertools import chain
+from functools import partial
 from typing import TYPE_CHECKING
 
 from django.conf import settings
@@ -26,8 +26,8 @@ from conversations.engine.database.turn_notices import (
 )
 from conversations.engine.engine import SWEEP_LIMIT, Engine
 from conversations.engine.notifications import announce_turn
-from conversations.engine.shared_log import database_fallback
 from conversations.engine.shared_log.exchange import open_exchange
+from conversations.engine.shared_log.silent_logs import POLL_INTERVAL, SilentLogs
 from conversations.engine.shared_log.turns_from_rows import load_turns
 from llm.db.outages import UNREACHABLE
 from tools.execute import format_trace
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 WATCH = 0.5  # seconds between checks of our own leases
-POLL_INTERVAL = 1.0  # seconds between reads of rows for subscribers of silent logs
 CLEAN_UP = 6 * 3600  # seconds between deletions of jobs of earlier versions
 HEAD_START = 0.01  # seconds for a worker that ran the conversation of late
 TAKE_UP = 0.1  # seconds between two looks for room for turns that were left
@@ -56,6 +55,9 @@ class ScaledEngine(Engine):
         )
         super().__init__(self._shared_log, database)
         self._is_worker = is_worker
+        self._silent_logs = SilentLogs(
+            self._shared_log.subscriber, partial(database.read, load_turns)
+        )
         self._notices = TurnNotices(self.receive_notice)
         self._has_left_turns = False  # to other workers, for want of room
         self._next_look = 0.0  # for them, by the loop's clock
@@ -66,7 +68,7 @@ class ScaledEngine(Engine):
     async def start(self) -> None:
         self._bus.start()
         self._shared_log.start()
-        self._repeat(POLL_INTERVAL, self._poll_fallback, name="heartbeat")
+        self._repeat(POLL_INTERVAL, self._silent_logs.poll, name="heartbeat")
         if self._is_worker:
             self._repeat(WATCH, self._watch, name="heartbeat")
             self._repeat(CLEAN_UP, self._clean_up, name="heartbeat")
@@ -246,30 +248,3 @@ class ScaledEngine(Engine):
         return min(
             SWEEP_LIMIT, settings.TURN_CONCURRENCY - len(self.dispatcher.active_turns)
         )
-
-    async def _poll_fallback(self) -> None:
-        """Serve subscribers from rows where these are ahead of a silent log: Redis or
-        PostgreSQL may be unavailable, refuse writes, or have lost events."""
-        quiet = self.loop.time() - POLL_INTERVAL
-        logs = self._shared_log.active_logs()
-        waiting = {log.turn_id: log for log in logs if log.received_at < quiet}
-        if not waiting:
-            return
-        known = {
-            id: database_fallback.last_position(log) for id, log in waiting.items()
-        }
-        known_questions = frozenset(
-            chain.from_iterable(
-                map(database_fallback.recent_question_ids, waiting.values())
-            )
-        )
-        found = await self.database.read(load_turns, known, known_questions)
-        for turn_id in found.over:
-            waiting[turn_id].is_over = True
-            waiting[turn_id].wake()
-        for turn_id, standing in found.turns.items():
-            log = waiting[turn_id]
-            if log.received_at < quiet and database_fallback.extend_fallback(
-                log, standing
-            ):
-                log.wake()

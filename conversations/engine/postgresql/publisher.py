@@ -86,6 +86,8 @@ class PostgresPublisher(LogPublisher):
 
     async def _run(self) -> None:
         pause = FIRST_PAUSE
+        with suppress(*POSTGRES_ERRORS):  # before the first event waits for it
+            await self._bus.statements.connect()
         while True:
             await self._work.wait()
             self._work.clear()

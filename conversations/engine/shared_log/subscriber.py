@@ -20,7 +20,7 @@ logger = logging.getLogger(__name__)
 
 POLL_INTERVAL = 1.0  # seconds
 READ_LIMIT = 200  # batches of one turn in one round trip
-BACKOFF = 1.0  # seconds; longest pause between two attempts
+FIRST_PAUSE, BACKOFF = 0.05, 1.0  # seconds between two attempts, at first and at most
 
 
 class SharedTurnLog(TurnLog):
@@ -30,6 +30,7 @@ class SharedTurnLog(TurnLog):
         super().__init__(turn_id)
         self.first_read = asyncio.Event()  # set after the first attempt to read
         self.received_at = 0.0  # when something new was received
+        self.read_began_at = 0.0  # when the last read began that has ended or failed
         self.is_waiting = False  # for an event that is stored separately
 
     @property
@@ -114,7 +115,12 @@ class LogSubscriber:
         return self._logs.get(turn_id)
 
     def drop(self, turn_id: str) -> None:
-        """Make subscribers read the turn from its rows from now on."""
+        """Make subscribers read the turn from its rows from now on, also those that
+        wait for its events now."""
+        if (waiting := self._logs.get(turn_id)) is not None:
+            waiting.is_over = True
+            waiting.first_read.set()
+            waiting.wake()
         log = self._logs[turn_id] = SharedTurnLog(turn_id)
         log.is_over = True
         log.first_read.set()
@@ -177,26 +183,32 @@ class LogSubscriber:
             self.request_read([log.turn_id for log in silent])
 
     async def _run(self) -> None:
-        pause = 0.05
+        pause = FIRST_PAUSE
         while True:
             await self._work.wait()
             self._work.clear()
             turn_ids, self._to_read = self._to_read, set()
             logs = [self._logs[id] for id in turn_ids if id in self._logs]
+            began = asyncio.get_running_loop().time()
             try:
                 if ready := [log for log in logs if not log.is_waiting]:
                     await self._read(ready)
-                pause = 0.05
+                is_failed = False
             except self._errors as exc:
                 self._warning.log(type(exc).__name__)
+                is_failed = True
+            finally:
+                for log in logs:
+                    log.read_began_at = began
+                    log.first_read.set()
+            if is_failed:
                 self._to_read |= turn_ids
                 self._work.set()
                 await asyncio.sleep(pause)
                 pause = min(2 * pause, BACKOFF)
-            finally:
-                for log in logs:
-                    log.first_read.set()
-            await self._pause()
+            else:
+                pause = FIRST_PAUSE
+                await self._pause()
 
     def _apply(self, log: SharedTurnLog, batches: Sequence[StoredBatch]) -> None:
         self._add(log, unpack_all(log.turn_id, batches))
