@@ -11,7 +11,6 @@ import logging
 import math
 from collections.abc import Sequence
 from contextlib import suppress
-from functools import partial
 from typing import TYPE_CHECKING
 
 from django.conf import settings
@@ -56,7 +55,10 @@ class ScaledEngine(Engine):
         super().__init__(self._shared_log, database)
         self._is_worker = is_worker
         self._silent_logs = SilentLogs(
-            self._shared_log.subscriber, partial(database.read, load_turns)
+            self._shared_log.subscriber,
+            lambda positions, questions: database.read(
+                load_turns, positions, questions
+            ),
         )
         self._notices = TurnNotices(self.receive_notice)
         self._has_left_turns = False  # to other workers, for want of room

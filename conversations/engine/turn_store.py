@@ -33,6 +33,7 @@ from conversations.engine.claim_store import (
 )
 from conversations.engine.database.sql import LAPSED
 from conversations.engine.lease_store import ProviderResponse
+from conversations.engine.process import crash_points
 from conversations.models import (
     Attachment,
     Item,
@@ -177,6 +178,7 @@ def finish(claim: Claim, ending: Ending) -> list[str]:
             return _begin_next(claim.conversation_id)
     # It needs no transaction, which would be two more round trips.
     _finish(claim, ending, write)
+    crash_points.reach("turn_store.finish:inside")
     try:
         return _begin_next(claim.conversation_id)
     except Exception as exc:  # the end is committed, and is still to be published

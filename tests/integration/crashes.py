@@ -64,6 +64,8 @@ RUNS = {  # where a process crashes that runs turns, and at what question
         for side in ("before", "after")
     },
     "append:after#6": ACT,
+    # The end is committed; what follows it is not.
+    "turn_store.finish:inside": LONG,
 }
 DOORS = {  # and one that takes messages and decisions in
     "accept:before": LONG,

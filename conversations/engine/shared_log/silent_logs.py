@@ -42,7 +42,7 @@ class _Looks(NamedTuple):
 
     position: Position  # at which the copy ended
     began_at: float  # by the loop's clock, after the rows were read
-    count: int = 1
+    times: int = 1
 
 
 class SilentLogs:
@@ -78,13 +78,13 @@ class SilentLogs:
         before = self._looks.get(log.turn_id)
         if before is None or before.position != log.last_position:
             return _Looks(log.last_position, now)
-        return before._replace(count=before.count + 1)
+        return before._replace(times=before.times + 1)
 
     def _stays_behind(self, log: SharedTurnLog) -> bool:
         """Whether a read that began after the first look has brought nothing."""
         looks = self._looks[log.turn_id]
         is_read = log.read_began_at > looks.began_at
-        return bool(log.fallback) or is_read or looks.count >= MAX_LOOKS
+        return bool(log.fallback) or is_read or looks.times >= MAX_LOOKS
 
 
 def _serve_from_rows(log: SharedTurnLog, turn: StoredTurn | None) -> None:

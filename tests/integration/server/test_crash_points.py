@@ -25,6 +25,7 @@ from tests.integration.crashes import (
     crashed,
     spelled,
 )
+from tests.integration.following import whole
 from tests.serving import ServerProcess
 
 pytestmark = [pytest.mark.server, pytest.mark.slow]
@@ -103,3 +104,27 @@ async def test_a_message_whose_answer_a_crash_cut_off_is_sent_again_as_the_same(
         await person.live(LONG)
     assert person.turn == turn["id"]
     await person.assert_whole(LONG)
+
+
+async def test_what_waits_for_a_turn_goes_on_after_a_crash_behind_its_end(
+    fallible: ServerProcess, begun: tuple[Path, str]
+):
+    """The end is committed, and nothing else that follows it."""
+    server = fallible
+    server.environment["CRASH_AT"] = "turn_store.finish:inside"
+    server.start()
+    program = Program(server, token=begun[1])
+    person = Person([program])
+    await person.begin()
+    first = await program.create_turn(person.conversation, "/long 20")
+    second = await program.create_turn(person.conversation, "/echo Hello")
+    await crashed(server, person, "turn_store.finish:inside")
+    del server.environment["CRASH_AT"]
+    await asyncio.to_thread(server.start)
+    async with asyncio.timeout(FINAL):
+        screens = [await whole(program, turn) for turn in (first, second)]
+    assert [screen.text for screen in screens] == [
+        " ".join(map(str, range(1, 21))),
+        "Hello",
+    ]
+    assert [turn["status"] for turn in await person.turns()] == ["completed"] * 2
