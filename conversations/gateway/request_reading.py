@@ -54,6 +54,8 @@ from tools.execution.without_approval import (
 )
 from tools.hosted.declared_kinds import (
     DECLARING_FIELDS,
+    kinds_of_body,
+    kinds_of_tools,
 )
 from tools.loop.untrusted_content import has_untrusted_content
 from tools.runtime_tool import RuntimeTool
@@ -80,6 +82,23 @@ _SERVED = {
 
 #: Fields of the three APIs with the conversation, and what reading it needs besides.
 _CONVERSATION = ("model", "max_tokens", "messages", "input")
+#: Fields by which a host adds content that others wrote before it answers, so that no
+#: item of the answer shows it.
+_ADDED_CONTENT = frozenset(
+    {
+        "compound_custom",  # Groq
+        "data_sources",  # Azure
+        "documents",  # Cohere
+        "enable_search",  # Qwen
+        "plugins",  # OpenRouter
+        "search_parameters",  # xAI
+        "search_settings",  # Groq
+        "web_search_options",
+    }
+)
+_SEARCHING_MODEL = ":online"  # end of a model's name at OpenRouter
+#: Wire formats whose answers have an item of each call of the host's own tools.
+_REPORTING = ("anthropic", "openai_responses")
 #: Fields of the three APIs that say which tools are called, and how an answer is sent.
 _OF_LOOP = frozenset(
     {
@@ -302,6 +321,8 @@ def _only_tools(body: Mapping[str, Any]) -> dict[str, Any]:
 def has_untrusted_input(gateway_request: GatewayRequest) -> bool:
     """Whether others may have written part of the conversation. One that is forwarded
     is read for this; what cannot be read here counts."""
+    if _may_host_add_content(gateway_request):
+        return True
     request, items = gateway_request.request, gateway_request.request.items
     if request.forwarded is not None:
         body, dialect = gateway_request.body, gateway_request.dialect
@@ -314,6 +335,19 @@ def has_untrusted_input(gateway_request: GatewayRequest) -> bool:
         except (LLMError, LookupError, TypeError, ValueError, AttributeError):
             return True
     return has_untrusted_content(items, gateway_request.own_tools)
+
+
+def _may_host_add_content(gateway_request: GatewayRequest) -> bool:
+    """Whether the host may search, say, without an item in its answer that shows it."""
+    body, route = gateway_request.body, gateway_request.route
+    added = {name for name in _ADDED_CONTENT & body.keys() if body[name] is not None}
+    if added or route.model.endswith(_SEARCHING_MODEL):
+        return True
+    if route.endpoint.codec.name.startswith(_REPORTING):
+        return False
+    tools = gateway_request.request.tools
+    declared = {kind for kind, _ in (*kinds_of_body(body), *kinds_of_tools(tools))}
+    return not declared <= {"image_generation"}
 
 
 def _convert(

@@ -174,6 +174,32 @@ async def test_a_tool_that_changes_something_fails_after_foreign_content(
     assert ("E_TOOL_NEEDS_APPROVAL" in second) is (what != "nothing")
 
 
+_SEARCHES: dict[str, dict[str, Any]] = {
+    "OpenAI": {"web_search_options": {}},
+    "OpenRouter's plugin": {"plugins": [{"id": "web"}]},
+    "OpenRouter's tool": {"tools": [OWN, {"type": "openrouter:web_search"}]},
+    "xAI": {"search_parameters": {"mode": "on"}},
+    "Azure": {"data_sources": [{"type": "azure_search"}]},
+    "a picture": {"tools": [OWN, {"type": "image_generation"}]},
+}
+
+
+@pytest.mark.parametrize("search", _SEARCHES)
+async def test_a_search_that_leaves_no_item_is_foreign_content(
+    search: str, client: Client
+):
+    """The host reads pages before it answers, and the answer only calls a tool."""
+    await sync_to_async(Tool.objects.sync)()
+    await Tool.objects.filter(name="calculator").aupdate(risk="changes")
+    body = {"messages": _HI, "tools": [OWN], **_SEARCHES[search]}
+    with Host(lambda received: calling("chat", received)) as host:
+        model = await add_model("openai", CODECS["chat"], host.url, "new-model")
+        answer = await client.post(PATHS["chat"], {**body, "model": model})
+    assert answer.status == 200, answer.body
+    second = json.dumps(host.received[1].body)
+    assert ("E_TOOL_NEEDS_APPROVAL" in second) is (search != "a picture")
+
+
 async def test_the_conversation_is_read_once_for_all_calls(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ):
