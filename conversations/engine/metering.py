@@ -12,6 +12,7 @@ import logging
 from collections.abc import AsyncGenerator, Awaitable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from django.conf import settings
@@ -71,10 +72,13 @@ class Meter:
         *,
         taken: int = 0,
         alternatives: Sequence[Route] | None = None,
+        notifies: bool = True,
     ) -> None:
         """`limits`: those of use that apply to the caller. `taken`: tokens already
         charged to the rate limit on admission. `alternatives`: models that hosts of the
-        call may choose instead; None if they may not choose."""
+        call may choose instead; None if they may not choose. `notifies`: tell webhooks
+        of a limit for which a call is refused."""
+        self._notifies = notifies
         self._token = token
         self._alternatives = alternatives
         self._limits = limits
@@ -95,10 +99,18 @@ class Meter:
         *,
         taken: int = 0,
         alternatives: Sequence[Route] | None = None,
+        notifies: bool = True,
     ) -> Meter | None:
         if not limits and (token is None or not token.is_metered):
             return None
-        return cls(token, route, limits, taken=taken, alternatives=alternatives)
+        return cls(
+            token,
+            route,
+            limits,
+            taken=taken,
+            alternatives=alternatives,
+            notifies=notifies,
+        )
 
     async def admit(self, request: Request, route: Route) -> None:
         """Reserve the maximum cost; called before each request to a provider.
@@ -153,8 +165,9 @@ class Meter:
         amounts = Amounts(tokens=_max_tokens(request), cost=cost)
         found = leases.try_reserve(limits, amounts)
         if found is None:
+            reserve = partial(usage_limits.reserve, notifies=self._notifies)
             enlarging = asyncio.ensure_future(
-                self.database.write(usage_limits.reserve, limits, amounts)
+                self.database.write(reserve, limits, amounts)
             )
             try:
                 found = await asyncio.shield(enlarging)

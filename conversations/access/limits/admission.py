@@ -101,12 +101,15 @@ def admit_request(applied: Applied, size: int) -> None:
     leases.settle(reserve(applied, counted + _LEAST), counted)
 
 
-def reserve(applied: Applied, amounts: Amounts) -> Reservation:
-    """Raises UsageLimitReached."""
+def reserve(
+    applied: Applied, amounts: Amounts, *, notifies: bool = True
+) -> Reservation:
+    """`notifies`: tell webhooks of a refusal. Raises UsageLimitReached."""
     try:
         return leases.reserve(applied, amounts)
     except LimitExceeded as exc:
-        note_reached(exc.limit, exc.measure)
+        if notifies:
+            note_reached(exc.limit, exc.measure)
         needed = getattr(amounts, exc.measure)
         raise limit_error(exc.limit, exc.measure, needed) from exc
 

@@ -148,7 +148,8 @@ def find_untitled(turn_id: str) -> Untitled | None:
         routes=policy.routes_of(route, user=turn.actor),
         question=question,
         answer=answer,
-        meter=Meter.of(None, route, limits_of(turn.actor_id)),
+        # Nobody misses a title, so nobody is told that a limit left no room for one.
+        meter=Meter.of(None, route, limits_of(turn.actor_id), notifies=False),
     )
 
 

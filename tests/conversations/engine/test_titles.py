@@ -10,9 +10,19 @@ from asgiref.sync import sync_to_async
 from django.contrib.auth.models import Group, User
 
 from conversations import engine
+from conversations.access.limits.applicable import clear_cache
 from conversations.access.participation import invite
+from conversations.access.webhooks import interest
 from conversations.engine.maintenance.titles import LENGTH, clean_title
-from conversations.models import Conversation, Participant, Turn
+from conversations.models import (
+    Conversation,
+    Delivery,
+    EventType,
+    Participant,
+    Turn,
+    UsageLimit,
+    WebhookEndpoint,
+)
 from llm.errors import ProviderDown
 from llm.http import client
 from llm.models import ApiKey, LanguageModel, ModelCall, Provider
@@ -229,6 +239,31 @@ async def test_these_conversations_get_no_title_and_no_call(
     script = say(ANSWER)
     await talk(conversation)
     assert len(script.requests) == 1
+
+
+def limit_tokens(conversation: Conversation, tokens: int) -> None:
+    """Of its owner, with an endpoint for limits that are reached."""
+    types = [EventType.LIMIT_REACHED]
+    endpoint = WebhookEndpoint(name="r", url="https://r.example/", events=types)
+    endpoint.renew_secret()
+    endpoint.save()
+    owner = conversation.owner
+    UsageLimit.objects.create(user=owner, tokens=tokens, period="day")
+    clear_cache()
+    interest.refresh()
+
+
+async def test_a_title_for_which_a_limit_has_no_room_is_no_refusal(
+    conversation: Conversation, running: None, say: Any
+):
+    """It may be longer than an answer, and would be told as the limit's end."""
+    await sync_to_async(limit_tokens)(conversation, 1500)
+    script = say(ANSWER, a_title("Rivers"))
+    turn = await talk(conversation)
+    assert turn.status == "completed"
+    assert len(script.requests) == 1
+    assert conversation.title_source == "words"
+    assert not await Delivery.objects.aexists()
 
 
 async def test_staff_switch_titles_off(
