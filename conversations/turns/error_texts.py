@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from django.utils.translation import gettext_noop
 
+from conversations.access.limits.refusal_texts import translate_refusal
 from llm.sync.worded_texts import WordedTexts
 
 TEXTS = (
@@ -105,6 +106,10 @@ TEXTS = (
     ),
     gettext_noop("The person who wrote this may no longer use this conversation."),
     gettext_noop("The budget of this access token is used up."),
+    gettext_noop(
+        "The price of the model %(model)s is unknown, so a limit of cost cannot allow"
+        " it; ask the staff to enter its prices."
+    ),
     # refusals of messages
     gettext_noop(
         "You may take %(limit)s requests a minute; try again in %(seconds)s s."
@@ -153,4 +158,4 @@ def text_for_reader(exc: Exception) -> str:
 
 def in_own_language(message: str) -> str:
     """The message in the active language, if Parley wrote it; else as it is."""
-    return _TEXTS.translate(message) or message
+    return _TEXTS.translate(message) or translate_refusal(message) or message

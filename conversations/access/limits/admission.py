@@ -5,21 +5,18 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from decimal import Decimal
 from functools import partial
 from typing import Any
 
 import orjson
 from django.db.models import Q, Sum
-from django.template.defaultfilters import filesizeformat
 from django.utils import timezone, translation
-from django.utils.formats import date_format, number_format
+from django.utils.formats import date_format
 from django.utils.translation import gettext as _
-from django.utils.translation import ngettext
 
 from conversations.access.budget import nanos
 from conversations.access.errors import UsageLimitReached
-from conversations.access.limits import applicable
+from conversations.access.limits import applicable, refusal_texts
 from conversations.access.limits.amounts import (
     MEASURES,
     Amounts,
@@ -34,9 +31,10 @@ from conversations.access.limits.leases import (
     amounts_taken,
     leases,
 )
+from conversations.access.limits.refusal_texts import describe_amount
 from conversations.access.webhooks.limit_events import note_reached
 from conversations.models import Attachment, Participant
-from conversations.models.access_token import NANOS_PER_DOLLAR, AccessToken
+from conversations.models.access_token import AccessToken
 from conversations.models.limits.usage_limit import (
     DEFAULT_WARNING,
     LimitPeriod,
@@ -151,64 +149,15 @@ def _message(limit: AppliedLimit, measure: str, needed: int, left: int) -> str:
     }
     # More than is needed may be left where another process has leased it for a moment.
     if 0 < left < needed:
-        sentences = [_text_of_shortage(limit.key.kind) % values, _advice(measure)]
+        advice = refusal_texts.ADVICE.get(measure, refusal_texts.OTHER_ADVICE)
+        sentences = [_(refusal_texts.SHORTAGES[limit.key.kind]) % values, _(advice)]
     else:
-        sentences = [_text_of_end(limit.key.kind) % values]
+        sentences = [_(refusal_texts.ENDS[limit.key.kind]) % values]
     if (end := period_end(limit.period)) is not None:
         when = date_format(timezone.localtime(end), "DATETIME_FORMAT")
-        sentences.append(_("A new period begins on %(when)s.") % {"when": when})
-    sentences.append(_("Ask your administrators if you need more."))
+        sentences.append(_(refusal_texts.NEW_PERIOD) % {"when": when})
+    sentences.append(_(refusal_texts.ASK))
     return " ".join(sentences)
-
-
-def _text_of_end(kind: str) -> str:
-    match kind:
-        case "group":
-            return _("Your group's limit, %(amount)s %(period)s, is reached.")
-        case "token":
-            return _("This access token's limit, %(amount)s %(period)s, is reached.")
-    return _("Your limit, %(amount)s %(period)s, is reached.")
-
-
-def _text_of_shortage(kind: str) -> str:
-    match kind:
-        case "group":
-            return _(
-                "Your group's limit, %(amount)s %(period)s, has %(left)s left; this may"
-                " need %(needed)s."
-            )
-        case "token":
-            return _(
-                "This access token's limit, %(amount)s %(period)s, has %(left)s left;"
-                " this may need %(needed)s."
-            )
-    return _(
-        "Your limit, %(amount)s %(period)s, has %(left)s left; this may need"
-        " %(needed)s."
-    )
-
-
-def _advice(measure: str) -> str:
-    match measure:
-        case "cost":
-            return _("A cheaper model or a shorter chat may fit.")
-        case "tokens":
-            return _("A shorter message or a new chat may fit.")
-    return _("A shorter message may fit.")
-
-
-def describe_amount(measure: str, amount: int) -> str:
-    """For people: "10 messages", "$0.25"."""
-    number = number_format(amount, use_l10n=True, force_grouping=True)
-    match measure:
-        case "cost":
-            dollars = Decimal(amount) / NANOS_PER_DOLLAR
-            return f"${dollars.normalize():f}" if amount else "$0"
-        case "requests":
-            return ngettext("%s message", "%s messages", amount) % number
-        case "tokens":
-            return ngettext("%s token", "%s tokens", amount) % number
-    return filesizeformat(amount)
 
 
 @dataclass(frozen=True, slots=True)
