@@ -15,11 +15,8 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
-from conversations.access.limits.admission import (
-    LimitLeft,
-    describe_amount,
-    find_limits_left,
-)
+from conversations.access.limits.admission import LimitLeft, find_limits_left
+from conversations.access.limits.refusal_texts import describe_amount
 from conversations.models import LimitRaise, LimitWarning, UsageLimit
 from conversations.models.limits.usage_limit import (
     LimitedAmounts,
