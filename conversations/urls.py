@@ -108,7 +108,9 @@ urlpatterns = [
     path("import/", transfer_views.imports, name="imports"),
     path("import/<int:pk>/", transfer_views.show_import, name="import"),
     path("account/export/", transfer_views.export_all, name="export-all"),
-    path("account/export/begins/", transfer_views.export_begins, name="export-begins"),
+    path(
+        "account/export/begins/", transfer_views.download_page, name="export-download"
+    ),
     path(
         "people/<int:pk>/remove/", participant_views.remove_person, name="remove-person"
     ),

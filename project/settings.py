@@ -267,7 +267,7 @@ SESSION_COOKIE_NAME = f"{_COOKIE_PREFIX}sessionid"
 CSRF_COOKIE_NAME = f"{_COOKIE_PREFIX}csrftoken"
 BROWSER_COOKIE_NAME = f"{_COOKIE_PREFIX}parley_browser"  # see sign_in_attempts
 MESSAGE_COOKIE_NAME = f"{_COOKIE_PREFIX}messages"
-MESSAGE_STORAGE = "project.server.message_storage.MessageStorage"
+MESSAGE_STORAGE = "project.server.flash_messages.MessageStorage"
 SESSION_COOKIE_HTTPONLY = True
 CSRF_COOKIE_HTTPONLY = True  # scripts read the token from the form instead
 SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = BEHIND_HTTPS

@@ -23,7 +23,7 @@ from django.db.models import F
 from django.utils import timezone
 
 from conversations.access.errors import BudgetExhausted, Unauthorized
-from conversations.access.webhooks import interest
+from conversations.access.webhooks import recipients
 from conversations.access.webhooks.limit_events import (
     note_budget_reached,
     warn_of_budget,
@@ -94,7 +94,7 @@ def settle(entry: str, cost: int) -> None:
             )
     elif _settle_late(entry, cost):
         balance.update(spent=F("spent") + cost)
-    if interest.wants_webhooks():
+    if recipients.wants_webhooks():
         warn_of_budget(row.balance.token, row.balance.spent + cost)
 
 

@@ -36,7 +36,7 @@ _BEFORE_SECOND_FACTOR = {
 #: leave with all data. These are names of pages and of REST.
 _BEFORE_TERMS = {
     *_ALWAYS_ALLOWED,
-    *("terms", "export-all", "export-begins", "delete-account"),
+    *("terms", "export-all", "export-download", "delete-account"),
     *("account_reauthenticate", "mfa_reauthenticate", "mfa_reauthenticate_webauthn"),
     "confirm-by-provider",
 }

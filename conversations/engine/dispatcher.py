@@ -25,7 +25,7 @@ from conversations.engine.process.engine_tasks import EngineTasks
 from conversations.engine.process.fair_slots import FairSlots
 from conversations.engine.runs.large_answer_limits import LargeAnswers
 from conversations.engine.runs.run import Run
-from conversations.engine.suspects import SuspectGate
+from conversations.engine.suspect_turns import SuspectGate
 from conversations.models import OpenedTurn, Turn
 from llm.db.outages import UNREACHABLE
 from llm.telemetry import log_context

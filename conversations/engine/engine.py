@@ -15,7 +15,7 @@ from functools import partial
 from conversations.access import budget
 from conversations.access.limits.leases import FLUSH_INTERVAL
 from conversations.access.limits.upkeep import return_leases, update_limits
-from conversations.access.webhooks import interest
+from conversations.access.webhooks import recipients
 from conversations.engine import claim_store, question_store
 from conversations.engine.background_calls import BackgroundCalls
 from conversations.engine.database.executor import Database
@@ -99,7 +99,7 @@ class Engine:
 
     async def _update_limits(self) -> None:
         await self.database.write(update_limits)
-        await self.database.read(interest.refresh)
+        await self.database.read(recipients.refresh)
 
     def _repeat(
         self, seconds: float, act: Callable[[], Awaitable[None]], *, name: str

@@ -21,7 +21,7 @@ from django.db.models import F
 from django.utils import timezone
 
 from conversations import turn_queue
-from conversations.access.webhooks import interest, outbox
+from conversations.access.webhooks import outbox, recipients
 from conversations.engine import background_store as background
 from conversations.engine import message_bounds
 from conversations.engine.claim_store import (
@@ -197,7 +197,7 @@ def _is_one_statement(ending: Ending, write: PreparedWrite) -> bool:
         write.is_one_statement
         and not ending.called
         and details.get("reason") != Turn.HaltedBy.MAX_COST
-        and not interest.is_any()
+        and not recipients.is_any()
     )
 
 

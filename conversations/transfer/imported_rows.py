@@ -24,12 +24,12 @@ from conversations.models import (
 )
 from conversations.models.folder import MAX_FOLDERS, MAX_TAGS
 from conversations.models.preset import Preset
-from conversations.transfer.parley import (
+from conversations.transfer.parley_format import rename_files
+from conversations.transfer.parley_reader import (
     ReadConversation,
     ReadFile,
     ReadTurn,
 )
-from conversations.transfer.parley_format import rename_files
 from conversations.transfer.source import SourceConversation, SourceTurn, to_turns
 from conversations.turns.attachments import (
     UploadRefused,

@@ -41,7 +41,7 @@ from conversations.models.conversation_import import (
     MAX_REASONS,
     ConversationImport,
 )
-from conversations.transfer import parley
+from conversations.transfer import parley_reader
 from conversations.transfer.imported_rows import (
     Names,
     UploadRefused,
@@ -323,9 +323,9 @@ class _Run:
         self._save_sometimes()
 
     def _import(self, value: dict[str, Any], label: str) -> None:
-        if parley.recognises(value):
+        if parley_reader.recognises(value):
             self._is_recognised = True
-            document = parley.read(value)
+            document = parley_reader.read(value)
             key, program = f"parley:{document.id}", "parley"
             id, left_out = document.id, document.left_out
             write = partial(

@@ -17,8 +17,8 @@ from django.utils.functional import cached_property
 from django.utils.html import format_html
 from django.utils.translation import gettext_lazy as _
 
+from llm.forms.error_report_filter import hide_secrets
 from llm.forms.fields import JSONObjectField
-from llm.forms.secret_filter import hide_secrets
 from llm.models import ApiKey
 
 MAX_COUNTED = 10_000  # rows of a list that are counted; pages beyond are not shown

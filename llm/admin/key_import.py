@@ -21,7 +21,7 @@ from django.utils.translation import gettext_lazy as _
 from django.utils.translation import ngettext
 
 from llm.conf import settings
-from llm.forms.secret_filter import hide_secrets
+from llm.forms.error_report_filter import hide_secrets
 from llm.keys.key_lines import KeyLine, read_key_lines
 from llm.keys.references import fingerprint_of
 from llm.models import ApiKey, Provider

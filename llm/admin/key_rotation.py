@@ -18,7 +18,7 @@ from django.utils.formats import localize
 from django.utils.translation import gettext_lazy as _
 
 from llm.db.encrypted_field import Secret
-from llm.forms.secret_filter import hide_secrets
+from llm.forms.error_report_filter import hide_secrets
 from llm.keys.references import fingerprint_of
 from llm.models import ApiKey
 

@@ -14,7 +14,7 @@ from django.urls import URLPattern, path
 from django.utils.translation import gettext_lazy as _
 from django.utils.translation import ngettext
 
-from llm.forms.secret_filter import hide_secrets
+from llm.forms.error_report_filter import hide_secrets
 from tools.forms import DocumentForm, OperationsForm, get_form_data
 from tools.http.openapi import OpenApiOperation
 from tools.models import HttpTool, ToolVersion

@@ -6,7 +6,7 @@ People see on their pages and in `GET /api/limits/` how much is used.
 from __future__ import annotations
 
 from conversations.access.limits.amounts import MEASURES, Amounts, BalanceKey, Caps
-from conversations.access.webhooks import interest
+from conversations.access.webhooks import recipients
 from conversations.access.webhooks.limit_events import note_scarce
 from conversations.models.limits.limit_balance import LimitBalance, LimitWarning
 
@@ -19,7 +19,7 @@ def warn(key: BalanceKey, caps: Caps, taken: Amounts) -> None:
         if not cap or 100 * used < caps.warn_at * cap:
             continue
         _store(key, measure, cap, 100 if used >= cap else caps.warn_at)
-        if interest.wants_webhooks():
+        if recipients.wants_webhooks():
             note_scarce(key, measure, cap)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from conversations.access.limits.amounts import AppliedLimit, BalanceKey
-from conversations.access.webhooks import interest
+from conversations.access.webhooks import recipients
 from conversations.access.webhooks.outbox import write_deliveries
 from conversations.models.access_token import NANOS_PER_DOLLAR, AccessToken
 from conversations.models.limits.usage_limit import DEFAULT_WARNING
@@ -19,7 +19,7 @@ from llm.models import LanguageModel
 
 def note_reached(limit: AppliedLimit, measure: str) -> None:
     """A message or call was refused for this limit."""
-    if interest.wants_webhooks():
+    if recipients.wants_webhooks():
         amount = getattr(limit.caps, measure) or 0
         _write(EventType.LIMIT_REACHED, limit.key, measure, amount)
 
@@ -31,7 +31,7 @@ def note_scarce(key: BalanceKey, measure: str, cap: int) -> None:
 
 def note_budget_reached(token: AccessToken) -> None:
     """A call was refused for the token's budget."""
-    if interest.wants_webhooks():
+    if recipients.wants_webhooks():
         _write_budget(EventType.LIMIT_REACHED, token)
 
 

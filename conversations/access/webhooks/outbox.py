@@ -14,7 +14,7 @@ from typing import Any
 from django.conf import settings
 from django.utils import timezone
 
-from conversations.access.webhooks import interest
+from conversations.access.webhooks import recipients
 from conversations.models import Question, Turn
 from conversations.models.user_settings import UserSettings
 from conversations.models.webhooks.delivery import Delivery
@@ -49,9 +49,9 @@ def note_end(
     incomplete_reason: str = "",
 ) -> None:
     """The turn has ended."""
-    if not interest.is_any():
+    if not recipients.is_any():
         return
-    wants_webhooks, wants_mails = interest.wants_webhooks(), interest.wants_mails()
+    wants_webhooks, wants_mails = recipients.wants_webhooks(), recipients.wants_mails()
     now, facts = timezone.now(), _find_facts(turn_id)
     if wants_webhooks:
         data = {
@@ -74,7 +74,7 @@ def note_end(
 
 def note_question(question: Question, turn_id: str) -> None:
     """A person is asked."""
-    if not interest.wants_webhooks():
+    if not recipients.wants_webhooks():
         return
     facts = _find_facts(turn_id)
     data = {

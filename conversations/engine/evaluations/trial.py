@@ -18,6 +18,7 @@ from conversations.engine.loading.available_tools import (
     filter_tools,
     load_available_tools,
 )
+from conversations.engine.loading.model_streams import stream_of
 from conversations.engine.loading.request_template import (
     NO_WISHES,
     instructions_of,
@@ -25,7 +26,6 @@ from conversations.engine.loading.request_template import (
     prepare_request,
     request_template,
 )
-from conversations.engine.loading.streams import stream_of
 from conversations.engine.loading.turn_context import TurnContext, load_turn_context
 from conversations.engine.loading.turn_setup import route_of_turn
 from conversations.engine.metering import max_cost

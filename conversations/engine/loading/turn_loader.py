@@ -32,6 +32,11 @@ from conversations.engine.loading.item_loader import (
     items_of,
     items_of_new,
 )
+from conversations.engine.loading.model_streams import (
+    cache_scope,
+    compactor_builder,
+    stream_of,
+)
 from conversations.engine.loading.rare_facts import (
     NO_RARE_FACTS,
     RareFacts,
@@ -42,11 +47,6 @@ from conversations.engine.loading.request_template import (
     instructions_of,
     on_demand_block,
     prepare_request,
-)
-from conversations.engine.loading.streams import (
-    cache_scope,
-    compactor_builder,
-    stream_of,
 )
 from conversations.engine.loading.turn_context import TurnContext, load_turn_context
 from conversations.engine.loading.turn_setup import Setup, determine_setup

@@ -21,7 +21,7 @@ from conversations.engine.postgresql.bus import (
 from conversations.engine.postgresql.connection import POSTGRES_ERRORS
 from conversations.engine.process import crash_points
 from conversations.engine.process.task_shutdown import cancel_and_wait
-from conversations.engine.shared_log.batches import Batch
+from conversations.engine.shared_log.event_batches import Batch
 from conversations.engine.shared_log.publisher import (
     BACKOFF,
     FIRST_PAUSE,

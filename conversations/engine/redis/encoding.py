@@ -1,9 +1,9 @@
 """Keys and limits of a turn's events in Redis. No IO.
 
 A turn's log is the stream `parley:turn:<id>`. Each stream entry is a batch of events
-(`shared_log/batches.py`); its id is the position of the first, `<epoch>-<sequence>`, so
-Redis itself refuses a writer with an older epoch. A large event is stored under a key
-of its own.
+(`shared_log/event_batches.py`); its id is the position of the first,
+`<epoch>-<sequence>`, so Redis itself refuses a writer with an older epoch. A large
+event is stored under a key of its own.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ from conversations.engine.redis.encoding import (
 )
 from conversations.engine.redis.pubsub import REDIS_ERRORS, RedisBus
 from conversations.engine.redis.resp import Command
-from conversations.engine.shared_log.batches import STORED_SEPARATELY
+from conversations.engine.shared_log.event_batches import STORED_SEPARATELY
 from conversations.engine.shared_log.subscriber import (
     READ_LIMIT,
     LogSubscriber,

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 import orjson
 
 from conversations.engine.event_log import Position, StaleEpoch, find_earlier_position
-from conversations.engine.shared_log.batches import (
+from conversations.engine.shared_log.event_batches import (
     STORED_SEPARATELY,
     Batch,
     encode_line,

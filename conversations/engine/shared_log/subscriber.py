@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from conversations.engine.event_log import RETENTION, Entry, Position, TurnLog
 from conversations.engine.process.task_shutdown import cancel_and_wait
-from conversations.engine.shared_log.batches import unpack
+from conversations.engine.shared_log.event_batches import unpack
 from conversations.throttled_warning import ThrottledWarning
 
 logger = logging.getLogger(__name__)

@@ -71,7 +71,7 @@ def export_all(request: HttpRequest) -> HttpResponseBase:
     file_format = _format_of(request)
     if not is_proven_lately(request.session):
         query = urlencode({"format": file_format})
-        return redirect(f"{reverse('export-begins')}?{query}")
+        return redirect(f"{reverse('export-download')}?{query}")
     rows = Conversation.objects.of(request.user).kept()
     user = request.user
     files = load_folder_files(user)
@@ -82,7 +82,7 @@ def export_all(request: HttpRequest) -> HttpResponseBase:
 @requires_proof("GET")
 @never_cache
 @require_GET
-def export_begins(request: HttpRequest) -> HttpResponse:
+def download_page(request: HttpRequest) -> HttpResponse:
     """The page after the question for the password; it starts the download. A browser
     that is redirected to a download itself stays on the page with the question."""
     query = urlencode({"format": _format_of(request)})

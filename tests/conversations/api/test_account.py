@@ -115,7 +115,7 @@ IN_BROWSERS = {
     *("begin-key-sign-in", "end-key-sign-in"),
     *("question-sign-in", "sign-in-at-server", "signed-in-at-server"),
     *("manifest", "service-worker", "offline", "mermaid-frame", "script-texts"),
-    "export-begins",  # the page to which the question for the password leads
+    "export-download",  # the page to which the question for the password leads
     "connect",  # snippets to copy, with a token that only a person may make
     *("shared", "shared-file"),  # for people with a link, who need no account
 }

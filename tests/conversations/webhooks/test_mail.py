@@ -11,7 +11,7 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from conversations.access.webhooks import interest, outbox
+from conversations.access.webhooks import outbox, recipients
 from conversations.models import Conversation, Delivery, LastSeen, Turn
 from conversations.models.user_settings import UserSettings
 from llm.wire.items import user_message
@@ -179,7 +179,7 @@ class RefusingBackend:
 
 def test_where_nobody_asks_for_mails_a_turn_costs_no_query(conversation):
     turn = conversation.open_turn([user_message(WORDS)]).turn
-    interest.refresh()
+    recipients.refresh()
     with CaptureQueriesContext(connection) as captured:
         outbox.note_end(turn.pk, "completed")
     assert not captured.captured_queries

@@ -12,7 +12,7 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from conversations import engine
-from conversations.access.webhooks import interest, outbox
+from conversations.access.webhooks import outbox, recipients
 from conversations.engine import claim_store, question_store, turn_store
 from conversations.engine.event_log import StaleEpoch
 from conversations.engine.question_store import NewQuestion
@@ -139,7 +139,7 @@ def test_whoever_may_not_sign_in_any_more_is_told_nothing(conversation, make_end
 
 def test_without_endpoints_a_turn_costs_no_query(conversation):
     turn = opened(conversation)
-    interest.refresh()
+    recipients.refresh()
     with CaptureQueriesContext(connection) as captured:
         outbox.note_end(turn.pk, "completed")
     assert not captured.captured_queries
@@ -148,7 +148,7 @@ def test_without_endpoints_a_turn_costs_no_query(conversation):
 def test_an_endpoint_that_is_switched_off_costs_no_query(conversation, make_endpoint):
     make_endpoint(is_enabled=False)
     turn = opened(conversation)
-    interest.refresh()
+    recipients.refresh()
     with CaptureQueriesContext(connection) as captured:
         outbox.note_end(turn.pk, "completed")
     assert not captured.captured_queries

@@ -349,7 +349,7 @@ async def test_others_begin_once_a_suspect_has_come_further(conversation, say, r
 async def test_a_suspect_does_not_wait_for_ever(
     conversation, say, running, monkeypatch
 ):
-    monkeypatch.setattr("conversations.engine.suspects.PATIENCE", 0)
+    monkeypatch.setattr("conversations.engine.suspect_turns.PATIENCE", 0)
     gate = asyncio.Event()
     script = say([gate, *ANSWER], ANSWER)
     turn = await submit_turn(conversation)

@@ -18,7 +18,7 @@ from conversations.engine.redis.encoding import LARGE, large_event_key, stream_k
 from conversations.engine.redis.event_log import RedisLog
 from conversations.engine.redis.pubsub import RedisBus
 from conversations.engine.shared_log import run_log
-from conversations.engine.shared_log.batches import encode_line, pack, unpack
+from conversations.engine.shared_log.event_batches import encode_line, pack, unpack
 from llm.wire.deltas import CloseDelta, TextDelta
 from llm.wire.response import ResponseBuilder
 from llm.wire.sanitize import sanitize_text
