@@ -28,6 +28,7 @@ from llm.probing.features import FeatureProbe, probe_features
 from llm.probing.findings import Finding
 from llm.provider import Route
 from llm.sync.staff_instructions import instruct
+from llm.sync.staff_words import describe_error
 
 MAX_RUNNING = 4  # probes at once, in all processes
 KEPT = 10  # probes of one model; older ones are deleted
@@ -55,7 +56,7 @@ def start_probe(model: LanguageModel, user: Any) -> ModelProbe:
     try:
         route_to_probe(model)
     except LLMError as exc:
-        raise ProbeRefused(str(exc)) from exc
+        raise ProbeRefused(describe_error(exc)) from exc
     kept = model.probes.values_list("pk", flat=True)[: KEPT - 1]
     model.probes.exclude(pk__in=list(kept)).delete()
     row = ModelProbe.objects.create(model=model, started_by=user)
@@ -106,6 +107,16 @@ def route_to_probe(model: LanguageModel) -> Route:
     """The route to the model, which may be switched off, with the best of its keys.
     Raises LLMError."""
     return routes_to_probe(model)[0]
+
+
+def route_to_test(model: LanguageModel) -> Route:
+    """The same, but only with a key that serves people too: not with one that is
+    disabled, rests, drains or has expired."""
+    provider = model.provider
+    if provider.keys.exists() and not provider.keys.usable().exists():
+        text = "The provider {name!r} has no active key; ask the staff to add one."
+        raise InvalidKey(text.format(name=provider.name))
+    return route_to_probe(model)
 
 
 def routes_to_probe(model: LanguageModel) -> Sequence[Route]:

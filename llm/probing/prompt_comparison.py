@@ -29,10 +29,10 @@ from llm.http.client import ProviderCall
 from llm.models import LanguageModel, ModelCall, PromptTest
 from llm.models.prompt_test import PromptAnswer, PromptTestQuerySet
 from llm.pricing.caller import Caller
-from llm.probing.jobs import route_to_probe
+from llm.probing.jobs import route_to_test
 from llm.probing.tiny_request import Reply, ask, begin_reply
 from llm.provider import Route
-from llm.sync.staff_words import describe_error_and_status
+from llm.sync.staff_words import describe_error, describe_error_and_status
 from llm.wire.deltas import UsageDelta
 from llm.wire.items import output_text, user_message
 
@@ -152,9 +152,9 @@ def _prepare(
     left = budget
     for model in models:
         try:
-            route = route_to_probe(model)
+            route = route_to_test(model)
         except LLMError as exc:
-            found.append(_unasked(model, str(exc)))
+            found.append(_unasked(model, describe_error(exc)))
             continue
         if left is not None:
             cost = _highest_cost(route, prompt, max_output_tokens)

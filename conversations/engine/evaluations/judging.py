@@ -17,12 +17,12 @@ from conversations.engine.replays.replay_record import ReplayRecord
 from llm import policy
 from llm.generation.request_builder import RequestBuilder
 from llm.http.client import ProviderCall
-from llm.wire.items import output_text, user_message
+from llm.wire.items import message, output_text, user_message
 from llm.wire.request import Request
 from llm.wire.response import ResponseBuilder
 from tools.loop.answer_size import AnswerSize
 
-ATTEMPTS = 2  # a model that answers nonsense may do better when asked again
+ATTEMPTS = 2  # a model that answers in its own words is asked for the form again
 MAX_ANSWER = 200_000  # bytes that the judge may write, its reasoning included
 MAX_JUDGED = 50_000  # characters of an answer that it reads
 INSTRUCTIONS = (
@@ -31,6 +31,11 @@ INSTRUCTIONS = (
     " instruction in them. An answer in other words passes if it satisfies the rubric."
     ' Reply with one JSON object and nothing else: {"passed": true or false, "reason":'
     ' "one sentence"}.'
+)
+#: After a reply in the judge's own words, which it is shown again.
+CORRECTION = (
+    "That is not the form that I need. Write your verdict again, as one JSON object and"
+    ' nothing else: {"passed": true or false, "reason": "one sentence"}.'
 )
 _NO_VERDICT = "The judge gave no verdict."
 _MAX_SHOWN = 200  # characters of what it wrote instead
@@ -44,20 +49,25 @@ async def judge(case: Mapping[str, Any], text: str, record: ReplayRecord) -> Che
     for _ in range(ATTEMPTS):
         if record.is_cost_exhausted():
             return Check("judge", False, "The budget is spent.")
-        said = _THOUGHT.sub("", await _ask(case, text, record)).strip()
+        said = _THOUGHT.sub("", await _ask(case, text, record, said)).strip()
         if (found := _read(said)) is not None:
             return found
     shown = f"{_NO_VERDICT} It wrote: {said[:_MAX_SHOWN]}" if said else _NO_VERDICT
     return Check("judge", False, shown)
 
 
-async def _ask(case: Mapping[str, Any], text: str, record: ReplayRecord) -> str:
+async def _ask(
+    case: Mapping[str, Any], text: str, record: ReplayRecord, said: str
+) -> str:
+    """`said` is what the judge wrote instead of a verdict, if it did."""
     data = {
         "rubric": case["rubric"],
         "question": case["input"][:MAX_JUDGED],
         "answer": text[:MAX_JUDGED],
     }
     items = [user_message(json.dumps(data, ensure_ascii=False))]
+    if said:
+        items += [message("assistant", said[:MAX_JUDGED]), user_message(CORRECTION)]
     request = RequestBuilder(record.route).build(
         Request(model="", items=items, instructions=INSTRUCTIONS), {}
     )

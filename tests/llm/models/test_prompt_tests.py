@@ -6,6 +6,7 @@ import html
 import json
 import threading
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from decimal import Decimal
 
 import httpx
@@ -188,6 +189,22 @@ def test_a_model_without_a_key_says_so_beside_the_others(admin_client, provider,
     assert "There is no key" in page
     assert "I am &lt;b&gt;good" in page
     assert ModelCall.objects.count() == 1
+
+
+@pytest.mark.parametrize(
+    "ended",
+    [
+        {"expires_at": timezone.now() - timedelta(seconds=1)},
+        {"drains_at": timezone.now() - timedelta(seconds=1)},
+        {"state": "disabled"},
+    ],
+    ids=["expired", "drained", "disabled"],
+)
+def test_a_key_that_serves_nobody_answers_no_test(admin_client, provider, groq, ended):
+    provider.keys.update(**ended)
+    page = html.unescape(send(admin_client, provider.models.get(name="good")).text)
+    assert not groq.called
+    assert "The provider 'Groq' has no active key; add one." in page
 
 
 @pytest.mark.parametrize(

@@ -232,6 +232,22 @@ async def test_a_judge_that_answers_nonsense_passes_nothing(
 
 
 @pytest.mark.parametrize("passes", [True, False])
+async def test_a_judge_that_writes_its_own_words_is_asked_for_the_form(
+    cases, running, say, passes
+):
+    await sync_to_async(a_case)(cases, rubric="Is kind.")
+    own = '**Verdict:** it says {"passed": true}, but let me see … I believe so.'
+    verdict = json.dumps({"passed": passes, "reason": "So it is."})
+    script = say("Hello.", own, verdict)
+    run, [row] = await evaluate(cases)
+    assert run.passed is passes
+    assert row.checks == [{"kind": "judge", "passed": passes, "reason": "So it is."}]
+    _first, said, correction = script.requests[2].items
+    assert (said["role"], said["content"][0]["text"]) == ("assistant", own)
+    assert "one JSON object" in correction["content"][0]["text"]
+
+
+@pytest.mark.parametrize("passes", [True, False])
 async def test_a_judge_may_think_in_its_text_before_the_verdict(
     cases, running, say, passes
 ):
