@@ -83,6 +83,14 @@ PICTURES: list[tuple[str, str, str, dict[str, Any], str]] = [
             "preview",
             "evaluations",
             "evaluation",
+            "new evaluation",
+            "key",
+            "model",
+            "mcp servers",
+            "mcp server",
+            "preset",
+            "replay sets",
+            "replay",
         )
     ),
     *(

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
+from tests.integration.accessibility.checks import find_faults
 from tests.llm.probing.host import ProbedHost
 from tests.serving import PASSWORD, PATIENCE, ServerProcess
 
@@ -116,6 +117,7 @@ def test_a_long_list_of_new_models_is_narrowed_and_ticked_at_once(
         page.get_by_role("row", name="Orchard").get_by_role("checkbox").check()
         page.get_by_label("Action:").select_option(label="Sync models")
         page.locator("button[name=index]").first.click()
+        assert find_faults(page) == []
         page.get_by_label("Show only names with").fill("MEADOW")
         page.get_by_label("Tick all that are shown").check()
         expect(page.locator("input[name=new]:checked")).to_have_count(2)
