@@ -15,6 +15,7 @@ from rest_framework import serializers
 from conversations.access import admission, budget, maintenance
 from conversations.access.admission import check_user_tokens_available
 from conversations.access.declared_tools import check_declared_kinds
+from conversations.access.errors import Forbidden
 from conversations.access.limits import applicable
 from conversations.access.limits.admission import admit_message
 from conversations.engine.loading.preset_limits import check_model
@@ -29,7 +30,7 @@ from conversations.models import (
     OpenedTurn,
     Turn,
 )
-from conversations.models.access_token import AccessToken
+from conversations.models.access_token import AccessToken, Scope
 from conversations.models.turn import CALLER
 from conversations.requests.branches import end_of_branch
 from conversations.requests.errors import (
@@ -129,6 +130,7 @@ class TurnRequestSerializer(StrictSerializer):
         # A text has no files and answers no call.
         self._is_text = isinstance(self.initial_data.get("input"), str)
         if not self._is_text:
+            self._check_approvals(attrs["input"])
             self._check_outputs(attrs["input"])
             attrs["input"] = self._with_files(attrs["input"])
         options = attrs.get("options") or {}
@@ -274,6 +276,15 @@ class TurnRequestSerializer(StrictSerializer):
             raise InvalidInput(
                 InputError(exc.param, str(exc), code="unknown_file")
             ) from exc
+
+    def _check_approvals(self, items: list[ItemPayload]) -> None:
+        """Refuse a decision about a provider's call by a program that may not decide:
+        one that may start a tool must not approve it as well."""
+        token: AccessToken | None = self.context.get("token")
+        if token is None or Scope.APPROVE in token.scopes:
+            return
+        if any(item["type"] == "mcp_approval_response" for item in items):
+            raise Forbidden(param="input")
 
     def _check_outputs(self, items: list[ItemPayload]) -> None:
         """Refuse an output that answers no call of this conversation."""
