@@ -46,6 +46,8 @@ MAX_QUOTE = 240  # characters
 MAX_MARKS = 500  # citations shown in a message's text
 
 _WEB = re.compile(r"https?://", re.IGNORECASE)
+#: Where a sentence of an answer begins.
+_SENTENCE = re.compile(r"(?<=[.!?…])[\"'”’»)\]]*\s+|(?<=[。！？])|\n")
 _MARKDOWN = re.compile(r"\*\*|__|`|\]\([^)\s]*\)|\[(?=[^\]]*\]\()")  # in a sentence
 _LATE = gettext_lazy("A result arrived too late and was not used.")
 _FOR_CLIENT = gettext_lazy("The program that declared this function has to run it.")
@@ -275,7 +277,7 @@ def citations_of(item: ItemPayload) -> list[Citation]:
 
 
 def marked_text(item: ItemPayload) -> str:
-    """The text with a mark where it cites a page, numbered as in `citations_of`."""
+    """The text with a mark where it cites a source, numbered as in `citations_of`."""
     numbers: dict[str, int] = {}
     marks: list[tuple[int, int]] = []
     for source, _note, span in _cited_sources(item):
@@ -293,14 +295,15 @@ def _cited_sources(
     parts = item["content"] if isinstance(item["content"], list) else []
     before = 0  # characters of the parts before
     for part in parts:
-        length = len(part.get("text") or part.get("refusal") or "")
+        text = part.get("text") or part.get("refusal") or ""
         for note in part.get("annotations") or ():
             match note:
                 case {"type": "url_citation", "url": str(url)} if _WEB.match(url):
-                    yield url, note, _span(note, before, length)
+                    yield url, note, _span(note, before, len(text))
                 case {"type": "file_citation", "filename": str(name)} if name:
-                    yield name, note, None
-        before += length
+                    span = _span(note, before, len(text))
+                    yield name, note, span or _sentence_span(note, before, text)
+        before += len(text)
 
 
 def _span(note: dict[str, Any], before: int, length: int) -> tuple[int, int] | None:
@@ -308,6 +311,23 @@ def _span(note: dict[str, Any], before: int, length: int) -> tuple[int, int] | N
     if type(start) is not int or type(end) is not int or not 0 <= start < end <= length:
         return None
     return before + start, before + end
+
+
+def _sentence_span(
+    note: dict[str, Any], before: int, text: str
+) -> tuple[int, int] | None:
+    """The sentence that a file is cited for. OpenAI's `index` is the position at its
+    end; other hosts, which quote the file, number the files by it."""
+    end = note.get("index")
+    if type(end) is not int or not 0 < end <= len(text) or CITED_TEXT in note:
+        return None
+    if text[end - 1].isalnum() and text[end : end + 1].isalnum():
+        return None  # within a word: a number of a file
+    end = len(text[:end].rstrip())
+    first = max(0, end - LONGEST_QUOTATION)
+    starts = [found.end() for found in _SENTENCE.finditer(text, first, end)]
+    start = max((each for each in starts if each < end), default=first)
+    return (before + start, before + end) if start < end else None
 
 
 def _quote(

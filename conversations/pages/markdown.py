@@ -83,11 +83,11 @@ def render(text: str) -> SafeString:
     return render_beginning(text, len(text)).html
 
 
-def render_beginning(text: str, length: int) -> Part:
+def render_beginning(text: str, length: int, places: Places | None = None) -> Part:
     """Render at least `length` characters as one part, which ends with the window
-    that reaches them."""
+    that reaches them. `places` as in `render_part`."""
     html: list[str] = []
-    for end, rendered in _render_windows(text, 0, None, LONGEST_BLOCK):
+    for end, rendered in _render_windows(text, 0, places, LONGEST_BLOCK):
         html.append(rendered)
         if length <= end < len(text):
             return Part(mark_safe("".join(html)), end)

@@ -247,7 +247,11 @@ class _View:
     def _shown_citations(self, citations: Sequence[Citation]) -> Sequence[Citation]:
         if self._link.shows_results:
             return citations
-        return [Citation(each.url, each.title) for each in citations if each.url]
+        nameless = str(_("File"))  # in its place: numbers in the text count it
+        return [
+            Citation(each.url, each.title if each.url else nameless)
+            for each in citations
+        ]
 
     def _call(self, block: ToolCallBlock) -> ToolCallBlock:
         link = self._link

@@ -29,7 +29,7 @@ from conversations.pages.markdown import (
 )
 from conversations.pages.markdown_limits import RenderingBudget
 from conversations.pages.question_views import QuestionCard, card
-from conversations.pages.reading.marks import Places
+from conversations.pages.reading.marks import CITED, Places
 from conversations.pages.script_texts import texts_url
 from conversations.requests.model_facts import abilities, describe_model
 from conversations.turns.error_texts import in_own_language
@@ -91,9 +91,22 @@ def markdown(text: str) -> SafeString:
 def shared_markdown(text: str, budget: RenderingBudget) -> SafeString:
     """The text as HTML on a page without further parts; what is beyond the page's
     budget as plain text."""
+    return _render_within(text, budget, None)
+
+
+@register.simple_tag
+def shared_said(block: MessageBlock, turn: Turn, budget: RenderingBudget) -> SafeString:
+    """The same of a message, with links of its citations and footnotes."""
+    places = Places(turn.pk, block.key, len(block.citations), has_artifacts=False)
+    return _render_within(block.marked_text, budget, places)
+
+
+def _render_within(
+    text: str, budget: RenderingBudget, places: Places | None
+) -> SafeString:
     if budget.left <= 0:
         return _plain(text)
-    part = render_beginning(text, budget.left)
+    part = render_beginning(text, budget.left, places)
     budget.left -= len(text) if part.next_start is None else part.next_start
     return _with_plain_rest(part, text)
 
@@ -105,7 +118,7 @@ def _with_plain_rest(part: Part, text: str) -> SafeString:
 
 
 def _plain(text: str) -> SafeString:
-    return format_html('<p class="plain">{}</p>', text)
+    return format_html('<p class="plain">{}</p>', CITED.sub("", text))
 
 
 @register.filter

@@ -87,6 +87,7 @@ class Places:
     turn_id: str
     key: str  # of the message within its turn
     citations: int = 0  # of the message
+    has_artifacts: bool = True  # whether the reader may open them
 
     @property
     def prefix(self) -> str:
@@ -103,6 +104,8 @@ class Places:
         return self._link_notes(html, f"{self.prefix}-{window}")
 
     def _artifact(self, number: int) -> str:
+        if not self.has_artifacts:
+            return ""
         url = reverse("artifact", args=[self.turn_id, int(self.key), number])
         words = escape(_("Preview"))
         return f'<a class="artifact-link" data-artifact href="{url}">{words}</a>'

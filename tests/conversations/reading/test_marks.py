@@ -77,6 +77,53 @@ def test_files_are_sources_with_their_names_and_quoted_places():
     assert re.findall(r">(\d)</a></sup>", linked(marked_text(item))) == ["1"]
 
 
+FILE = {"type": "file_citation", "file_id": "file-1", "filename": "Pay.pdf"}
+
+
+@pytest.mark.parametrize(
+    ("said", "note", "words"),
+    [
+        ("Hi. Pay comes on the 25th|. Later not.", {}, "Pay comes on the 25th"),
+        ("One line\n- **Pay** comes |", {}, "- Pay comes"),
+        ("Pay comes|", {}, "Pay comes"),
+        ("工资二十五号。每月发|。", {}, "每月发"),
+        ('"Why?" Because 3.5 is less|.', {}, "Because 3.5 is less"),
+        ("Rain. It pours.|", {"start_index": 6, "end_index": 15}, "It pours."),
+    ],
+)
+def test_a_cited_file_is_a_number_in_the_text_with_the_quoted_place(
+    said: str, note: dict[str, int], words: str
+):
+    """`|` marks the position that OpenAI sends as `index`; Anthropic sends two."""
+    index = 1 if note else said.index("|")
+    item = message("assistant", said.replace("|", ""))
+    item["content"][0]["annotations"] = [{**FILE, "index": index, **note}]
+    html = linked(marked_text(item))  # type: ignore[arg-type]
+    assert 'href="#resp_1-0-source-1"' in html
+    [source] = citations_of(item)  # type: ignore[arg-type]
+    assert source.quotes == [words]
+
+
+@pytest.mark.parametrize(
+    "note",
+    [
+        {"index": 0},
+        {"index": 1},  # the second file: a number within a word
+        {"index": 99},
+        {"index": -1},
+        {"index": None},
+        {"index": True},
+        {"index": 5, CITED_TEXT: "Blue."},  # the fifth file of one that quotes it
+        {},
+    ],
+)
+def test_a_file_without_a_usable_place_is_only_listed(note: dict[str, object]):
+    item = message("assistant", "Sunny days.")
+    item["content"][0]["annotations"] = [{**FILE, **note}]
+    assert marked_text(item) == "Sunny days."  # type: ignore[arg-type]
+    assert citations_of(item)[0].title == "Pay.pdf"  # type: ignore[arg-type]
+
+
 def test_pages_cited_twice_keep_their_number():
     one, two = "https://a.test", "https://b.test"
     item = cited("aa bb cc", (one, 0, 2), (two, 3, 5), (one, 6, 8))

@@ -473,16 +473,26 @@ def test_thoughts_arguments_and_results_are_shown_only_if_chosen(
 def test_words_of_sources_and_names_of_files_are_shown_only_with_the_results(
     conversation: Conversation, shows: bool
 ):
+    place = {"start_index": 0, "end_index": 9}
     page = {"type": "url_citation", "url": "https://a.test/1", "title": "Weather"}
     file = {"type": "file_citation", "filename": "Salaries.pdf"}
-    answer = message_of("It rains.")
+    answer = message_of(
+        "It rains.\n\n```html\n<p>\n1\n2\n3\n4\n</p>\n```\n\nNot[^a].\n\n[^a]: So."
+    )
     answer["content"][0]["annotations"] = [
-        {**page, "start_index": 0, "end_index": 9, CITED_TEXT: "Frogs in Oslo"},
-        {**file, CITED_TEXT: "Ada earns much"},
+        {**file, **place, CITED_TEXT: "Ada earns much"},
+        {**page, **place, CITED_TEXT: "Frogs in Oslo"},
     ]
     a_turn(conversation, "completed", answer)
     shown = opened(a_link(conversation, shows_results=shows))
     assert "Weather" in shown
+    link = a_link(conversation, shows_results=shows)
+    html = Client().get(address(link)).content.decode()
+    numbers = re.findall(r'<sup class="cite"><a href="#([^"]+)"', html)
+    assert len(numbers) == 2
+    assert re.findall(r'<li id="([^"]+-source-\d)"', html) == numbers
+    assert html.count('<sup class="note-ref"><a id=') == 1
+    assert "artifact-link" not in html  # only the owner opens artifacts
     for words in ("Frogs in Oslo", "Salaries.pdf", "Ada earns much"):
         assert (words in shown) == shows, words
 

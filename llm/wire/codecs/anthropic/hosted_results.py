@@ -110,6 +110,8 @@ def citation(source: Mapping[str, Any], start: int, end: int) -> dict[str, Any] 
         "file_id": source.get("file_id") or "",
         "filename": source.get("document_title") or "",
         "index": index,
+        "start_index": start,
+        "end_index": end,
     }
     add_quotation(document, words)
     return document

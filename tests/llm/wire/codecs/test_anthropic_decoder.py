@@ -185,6 +185,8 @@ class TestText:
                 "file_id": "",
                 "filename": "cats.txt",
                 "index": 1,
+                "start_index": 6,
+                "end_index": 16,
                 CITED_TEXT: "Cats purr.",
             },
         ]
