@@ -168,7 +168,7 @@ def highlight_code(code: str, language: str) -> SafeString:
 
 def _render(text: str) -> SafeString:
     if is_too_heavy(text):
-        return mark_safe(f'<p class="plain">{escape(text)}</p>')
+        return mark_safe(f'<p class="plain" dir="auto">{escape(text)}</p>')
     html = CITED.sub("", _MARKDOWN.render(text))  # where a mark is no text: in code
     return mark_safe(_CLEANER.clean(html))
 

@@ -118,7 +118,7 @@ def _with_plain_rest(part: Part, text: str) -> SafeString:
 
 
 def _plain(text: str) -> SafeString:
-    return format_html('<p class="plain">{}</p>', CITED.sub("", text))
+    return format_html('<p class="plain" dir="auto">{}</p>', CITED.sub("", text))
 
 
 @register.filter

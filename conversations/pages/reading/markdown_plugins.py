@@ -42,7 +42,7 @@ def footnotes_plugin(markdown: MarkdownIt) -> None:
 
 
 _NOTE_TAGS = {
-    "block_open": '<div class="footnotes"><ol>\n',
+    "block_open": '<div class="footnotes"><ol dir="auto">\n',
     "block_close": "</ol></div>\n",
     "open": '<li class="note">',
     "close": "</li>\n",

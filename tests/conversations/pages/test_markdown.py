@@ -146,6 +146,18 @@ def test_each_block_has_the_direction_of_its_first_letter_and_code_runs_to_the_r
     assert html.count('<th dir="auto">') == html.count('<td dir="auto">') == 2
 
 
+def test_footnotes_have_the_direction_of_their_first_letter():
+    assert '<ol dir="auto">\n<li class="note">' in render("a[^1]\n\n[^1]: שלום")
+
+
+def test_no_page_looks_for_the_direction_of_a_whole_answer():
+    """The browser would do it again for each row of a table: seconds for thousands."""
+    templates = Path(__file__).parents[3] / "templates"
+    for path in templates.rglob("*.html"):
+        for box in re.findall(r'<[^>]*\bprose\b"[^>]*', path.read_text()):
+            assert 'dir="auto"' not in box, path
+
+
 @pytest.mark.parametrize(
     ("head", "tag"),
     [
@@ -300,6 +312,6 @@ def test_code_with_a_ruler_is_coloured():
 @pytest.mark.parametrize("unit", ["*a ", "_a ", "~a "])
 def test_a_paragraph_of_marks_is_shown_as_it_is(unit: str):
     text = unit * 5_001
-    assert render(text) == f'<p class="plain">{text}</p>'
+    assert render(text) == f'<p class="plain" dir="auto">{text}</p>'
     assert "<p" in render(f"{unit * 100}\n\n" * 100)
     assert 'class="plain"' not in render(f"{unit * 100}\n\n" * 100)

@@ -506,8 +506,8 @@ def test_a_page_of_answers_is_rendered_up_to_its_budget(
     link = a_link(conversation)
     html = Client().get(address(link)).content.decode()
     assert html.count("<strong>") == 2
-    assert '<p class="plain">**loud 2**</p>' in html
-    assert '<p class="plain">**loud 3**</p>' in html
+    assert '<p class="plain" dir="auto">**loud 2**</p>' in html
+    assert '<p class="plain" dir="auto">**loud 3**</p>' in html
 
 
 def test_thoughts_count_for_the_budget_of_the_page(
@@ -519,7 +519,7 @@ def test_thoughts_count_for_the_budget_of_the_page(
     link = a_link(conversation, shows_reasoning=True)
     html = Client().get(address(link)).content.decode()
     assert html.count("<strong>") == 1
-    assert '<p class="plain">**loud**</p>' in html
+    assert '<p class="plain" dir="auto">**loud**</p>' in html
 
 
 @pytest.mark.parametrize("tool", ["recall", "remember", "get_history", "get_context"])
