@@ -49,7 +49,12 @@ from conversations.transfer.imported_rows import (
     write_document,
     write_source,
 )
-from conversations.transfer.json_stream import NotReadable, Value, read_values
+from conversations.transfer.json_stream import (
+    NoJSON,
+    NotReadable,
+    Value,
+    read_values,
+)
 from conversations.transfer.left_out import describe
 from conversations.transfer.parley_format import FOLDER_FILES
 from conversations.transfer.source import Unreadable
@@ -205,7 +210,8 @@ class _Run:
         self._step = 0
         self._passed = row.position  # steps of an earlier reading
         self._saved_reasons = len(row.reasons)
-        self._is_recognised = bool(row.imported or row.repeated)  # a conversation was
+        #: Whether a conversation was, in this reading or an earlier one.
+        self._is_recognised = bool(row.format or row.imported or row.repeated)
 
     def read(self) -> None:
         """Raises NotReadable, after what is before the fault was imported, and
@@ -287,6 +293,8 @@ class _Run:
         except TooManyConversations:
             raise
         except NotReadable as exc:
+            if not name and isinstance(exc, NoJSON):
+                return  # the person learns which files can be imported
             if not name:
                 raise
             self._skip_file(name, str(exc))
@@ -324,9 +332,9 @@ class _Run:
 
     def _import(self, value: dict[str, Any], label: str) -> None:
         if parley_reader.recognises(value):
-            self._is_recognised = True
+            self._note_program("parley")
             document = parley_reader.read(value)
-            key, program = f"parley:{document.id}", "parley"
+            key = f"parley:{document.id}"
             id, left_out = document.id, document.left_out
             write = partial(
                 write_document,
@@ -339,21 +347,25 @@ class _Run:
             reader = next((each for each in _SOURCES if each.recognises(value)), None)
             if reader is None:
                 raise Unreadable(_("It is in no format that we read."))
-            self._is_recognised = True
+            self._note_program(reader.PROGRAM)
             source = reader.read(value)
-            key, program = f"{source.program}:{source.id}", source.program
+            key = f"{source.program}:{source.id}"
             id, left_out = "", source.left_out
             write = partial(write_source, self._names, source, key)
 
         def note_written() -> None:
             self._row.imported += 1
-            self._row.format = self._row.format or program
             if missing := describe(left_out):
                 words = _("Imported without %(parts)s.")
                 self._note(label, words % {"parts": missing})
             self._save()
 
         self._write_once(write, note_written, key, id)
+
+    def _note_program(self, program: str) -> None:
+        """Saved with the next position, so that a later reading knows it too."""
+        self._is_recognised = True
+        self._row.format = self._row.format or program
 
     def _write_once(
         self,

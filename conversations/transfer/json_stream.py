@@ -31,6 +31,10 @@ class NotReadable(Exception):
     """The file is no JSON that can be read; the message says where and why."""
 
 
+class NoJSON(NotReadable):
+    """It does not even begin as JSON: a picture, a text or another kind of file."""
+
+
 @dataclass(frozen=True, slots=True)
 class Value:
     """An object of the file, or why it cannot be read."""
@@ -75,7 +79,7 @@ def read_values(
         at = begin.end() if begin else 0
         outermost = data[at : at + 1]
         if outermost not in (b"{", b"["):
-            raise NotReadable(_("The file is no JSON: it begins neither with { nor [."))
+            raise NoJSON(_("The file is no JSON: it begins neither with { nor [."))
         yield from _objects(data, at, 0 if outermost == b"{" else 1, on_progress)
 
 

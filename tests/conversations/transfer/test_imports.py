@@ -138,14 +138,15 @@ CUT = sample("chatgpt")[:-900]
 @pytest.mark.parametrize(
     ("data", "error"),
     [
-        (b"hello", "begins neither"),
-        (b"   ", "begins neither"),
+        (b"hello", "No conversations were found"),
+        (b"   ", "No conversations were found"),
+        (b"\x89PNG\r\n\x1a\n", "No conversations were found"),
         (b"[]", "No conversations were found"),
         (b"[1, 2, null, [{}]]", "No conversations were found"),
         (b"[" * 5000, "cut off"),
         (b'[{"a": "b', "middle of a text"),
         (b"PK\x03\x04 no archive", "archive is damaged"),
-        (b"\xff\xfe[\0]\0", "begins neither"),
+        (b"\xff\xfe[\0]\0", "No conversations were found"),
     ],
 )
 def test_a_wrong_file_makes_one_clear_error(ada: Any, data: bytes, error: str):
@@ -359,6 +360,30 @@ def test_an_interrupted_import_is_taken_up_once_and_repeats_nothing(
     assert (row.state, row.imported, row.repeated) == ("completed", 2, 0)
     assert Conversation.objects.count() == 2
     assert not run_import(row.pk)
+
+
+def test_an_interrupted_import_knows_what_an_earlier_reading_recognised(
+    ada: Any, monkeypatch: pytest.MonkeyPatch
+):
+    values = [{"title": "T", "mapping": {}, "id": 7}, {"title": "U"}]
+    row = accept(ada, ContentFile(json.dumps(values).encode(), name="a.json"))
+    real = imports._label
+
+    def crash_on_second(value: Any) -> str:
+        if value["title"] == "U":
+            raise KeyboardInterrupt
+        return real(value)
+
+    monkeypatch.setattr(imports, "SAVE_INTERVAL", 0)
+    monkeypatch.setattr(imports, "_label", crash_on_second)
+    with pytest.raises(KeyboardInterrupt):
+        run_import(row.pk)
+    monkeypatch.undo()
+    long_ago = timezone.now() - timedelta(minutes=5)
+    ConversationImport.objects.update(seen_at=long_ago)
+    assert run_import(row.pk)
+    row.refresh_from_db()
+    assert (row.state, row.skipped) == ("completed", 2), row.error
 
 
 @pytest.mark.parametrize("is_written", [True, False])
