@@ -41,6 +41,7 @@ from conversations.engine.connection_revocation import (
 from conversations.engine.database import disk_space
 from conversations.engine.database.executor import is_database_unavailable
 from conversations.engine.notifications import group_of, group_of_user
+from conversations.http.presence import Presence
 from conversations.models import Conversation, Participant, Turn
 from conversations.streaming.client_messages import (
     InvalidMessage,
@@ -53,7 +54,6 @@ from conversations.streaming.conversation_access import (
     NotJoined,
     SignedOut,
 )
-from conversations.streaming.presence import Presence
 from conversations.streaming.turn_subscriptions import TurnSubscriptions
 from conversations.turns.error_texts import in_own_language, text_for_reader
 from conversations.turns.history import byte_length

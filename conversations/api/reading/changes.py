@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from typing import Any
 
+from asgiref.sync import async_to_sync
 from django.db.models import Count, Max, Q
 from django.http import Http404
 from rest_framework import serializers
@@ -14,7 +16,15 @@ from rest_framework.response import Response
 from conversations.api import schema
 from conversations.api.authentication import LookThrottle
 from conversations.api.views import ApiView
-from conversations.models import BranchChoice, Conversation, Item, Question, Turn
+from conversations.http.looking_pages import looking_pages
+from conversations.models import (
+    BranchChoice,
+    Conversation,
+    Item,
+    Participant,
+    Question,
+    Turn,
+)
 from conversations.turns import queue
 
 NEWEST = 50  # conversations whose titles count
@@ -33,6 +43,11 @@ class ChangesSerializer(serializers.Serializer[Any]):
     queue = serializers.CharField(help_text="Digest of the messages that wait.")
     open_questions = serializers.ListField(
         child=serializers.CharField(), help_text="Ids of questions without an answer."
+    )
+    present = serializers.ListField(
+        child=serializers.CharField(),
+        help_text="Names of up to 20 other people who have the conversation open. Who"
+        " looks is shown to them as present.",
     )
 
 
@@ -60,7 +75,15 @@ def _values(row: Conversation, user: Any) -> dict[str, Any]:
         "branches": _digest([chosen, _turns(row)]),
         "queue": _digest(_waiting(row)),
         "open_questions": list(questions.order_by("pk").values_list("pk", flat=True)),
+        "present": _present(row, user),
     }
+
+
+def _present(row: Conversation, user: Any) -> Sequence[str]:
+    if not Participant.objects.joined().filter(conversation=row).exists():
+        return []
+    look = async_to_sync(looking_pages.look)
+    return look(row.pk, user.pk, user.get_username())
 
 
 def _turns(row: Conversation) -> dict[str, Any]:

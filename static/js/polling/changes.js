@@ -3,6 +3,7 @@
 // A value is remembered only once the page has acted on it, so that what failed is tried
 // again at the next look.
 
+import { showPresent } from "../sharing/present.js";
 import { Rounds, restOf } from "./rounds.js";
 
 const EVERY = 3000; // milliseconds between two looks
@@ -55,6 +56,7 @@ export class Changes {
       this.#show(now, ["queue"], () => shared.onQueue()),
     ]);
     shared.onOpenQuestions(now.open_questions);
+    showPresent(now.present ?? []);
     return shown.every(Boolean);
   }
 

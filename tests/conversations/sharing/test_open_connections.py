@@ -14,6 +14,7 @@ from django.conf import settings
 from conversations import engine
 from conversations.access import participation
 from conversations.access.participation import invite
+from conversations.api.reading import changes
 from conversations.engine import connection_revocation, notifications
 from conversations.engine.connection_revocation import (
     REVOKED,
@@ -21,6 +22,8 @@ from conversations.engine.connection_revocation import (
     invalid,
     open_connections,
 )
+from conversations.http import looking_pages
+from conversations.http.looking_pages import LookingPages
 from conversations.models import Conversation, Participant
 from conversations.requests.participant_removal import remove_participant
 from conversations.streaming.consumers import ConversationConsumer
@@ -284,4 +287,50 @@ async def test_people_see_who_else_has_the_conversation_open(
     assert (await theirs.hear("parley:presence"))["people"] == [owner]
     await theirs.leave()
     assert (await own.hear("parley:presence"))["people"] == []
+    await own.leave()
+
+
+async def test_people_without_a_websocket_see_who_is_there_and_are_seen(
+    conversation: Conversation,
+    running: None,
+    bob: Any,
+    monkeypatch: pytest.MonkeyPatch,
+):
+    """Their looks may reach any of several processes."""
+    owner = conversation.owner.get_username()
+    await sync_to_async(join)(conversation, bob, "viewer")
+    own = await sync_to_async(Page)(conversation.owner, conversation)
+    await own.open()
+    path = f"/api/conversations/{conversation.pk}/changes/"
+    client = await sync_to_async(signed_in)(bob)
+
+    async def present() -> Any:
+        return (await sync_to_async(client.get)(path)).json()["present"]
+
+    def another_process() -> None:
+        monkeypatch.setattr(changes, "looking_pages", LookingPages())
+
+    first = changes.looking_pages
+    while await present() != [owner]:  # the answer to the first look comes later
+        await asyncio.sleep(0)
+    assert (await own.hear("parley:presence"))["people"] == ["bob"]
+    another_process()
+    while await present() != [owner]:
+        await asyncio.sleep(0)
+    monkeypatch.setattr(looking_pages, "GONE_AFTER", 0.0)
+    for pages in (first, changes.looking_pages):
+        await pages.look("conv_other", 0, "")
+    assert (await own.hear("parley:presence"))["people"] == []
+    await own.leave()
+    assert await present() == []
+
+
+async def test_who_is_alone_in_a_conversation_is_not_announced(
+    conversation: Conversation, running: None
+):
+    own = await sync_to_async(Page)(conversation.owner, conversation)
+    await own.open()
+    client = await sync_to_async(signed_in)(conversation.owner)
+    path = f"/api/conversations/{conversation.pk}/changes/"
+    assert (await sync_to_async(client.get)(path)).json()["present"] == []
     await own.leave()

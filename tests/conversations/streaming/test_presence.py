@@ -1,7 +1,7 @@
 from __future__ import annotations
 
-from conversations.streaming import presence
-from conversations.streaming.presence import AGAIN, FORGOTTEN, Presence
+from conversations.http import presence
+from conversations.http.presence import AGAIN, FORGOTTEN, Presence
 
 
 def test_pages_learn_of_one_another_and_of_the_end():

@@ -93,6 +93,16 @@ def scene(browser: Browser, start_server: StartServer) -> Iterator[Scene]:
         assert faults == []
 
 
+def test_people_see_who_else_is_there_also_without_a_websocket(scene: Scene):
+    bob, carol = scene.open("bob", NO_SOCKETS), scene.open("carol")
+    for page, names in (
+        (bob, "admin, carol"),
+        (scene.owner, "bob, carol"),
+        (carol, "admin, bob"),
+    ):
+        expect(page.locator("#present [data-slot=names]")).to_have_text(names)
+
+
 def run_long(page: Page) -> None:
     send_message(page, LONG)
     expect(last(page).locator(".said")).to_contain_text("-2")

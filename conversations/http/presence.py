@@ -33,7 +33,7 @@ class Presence:
         self.name = name
         self._page = uuid.uuid4().hex[:12]
         self._pages: dict[str, tuple[str, float]] = {}  # name and time, by page
-        self._shown: Sequence[str] = ()
+        self._shown: Sequence[str] = []
         self._told_at = float("-inf")
 
     def here(self, now: float, *, asks: bool = False) -> dict[str, Any]:
@@ -59,15 +59,19 @@ class Presence:
             self._pages[page] = notification["name"], now
         return bool(notification["asks"])
 
-    def changed_names(self, now: float) -> Sequence[str] | None:
-        """The names of the others, if they have changed since the last call."""
+    def names(self, now: float) -> Sequence[str]:
+        """The names of the others."""
         self._pages = {
             page: (name, at)
             for page, (name, at) in self._pages.items()
             if now - at < FORGOTTEN
         }
         names = sorted({name for name, _ in self._pages.values()} - {self.name})
-        if (names := names[:MAX_NAMES]) == list(self._shown):
+        return names[:MAX_NAMES]
+
+    def changed_names(self, now: float) -> Sequence[str] | None:
+        """The names of the others, if they have changed since the last call."""
+        if (names := self.names(now)) == self._shown:
             return None
         self._shown = names
         return names
