@@ -468,7 +468,7 @@ function setAttribute(node, name, value) {
 }
 
 function setLink(node, value) {
-  const url = allowedURL(value.split(" ")[0]); // a title may follow the address
+  const url = allowedURL(unguarded(value.split(" ")[0])); // a title may follow the address
   if (!url) return;
   brackets.get(node)?.remove();
   brackets.delete(node);

@@ -11,6 +11,9 @@ const FENCE = /^ {0,3}(`{3,}|~{3,})/;
 const BLANK = /\n[ \t]*\n/g;
 const LONGEST = 4000; // characters of a formula that are waited for
 const LONGEST_INLINE = 200; // of one in single dollars, or of code in a line
+/** Underscores within a word, such as `snake_case`, which the parser takes for emphasis. */
+const IN_WORD = /(?<=[\p{L}\p{N}])_+(?=[\p{L}\p{N}])/gu;
+const LONGEST_IN_WORD = 20; // underscores that are waited for
 const GUARD = 0xf100; // of the private use area: 128 characters for those of ASCII
 
 /** Around each formula, where the text is given; `unguarded` removes them. */
@@ -32,6 +35,7 @@ export class FormulaGuard {
   #text = "";
   #at = 0; // up to where the text has been given
   #fence = ""; // that is open
+  #indent = 0; // of the fence, which its lines lose
   #isOver = false;
 
   /** The part of the text that is certain now; `text` is the whole text so far. */
@@ -67,7 +71,23 @@ export class FormulaGuard {
   #plain() {
     const rest = /[^`\\$\n]*\n?/y;
     rest.lastIndex = this.#at;
-    return this.#take(rest.exec(this.#text)[0].length);
+    const end = this.#at + rest.exec(this.#text)[0].length;
+    const isCertain = this.#isOver || end < this.#text.length;
+    const until = isCertain ? end : end - this.#underscoresBefore(end);
+    return until > this.#at ? this.#give(until - this.#at, this.#words(until)) : null;
+  }
+
+  /** How many underscores may turn out to be within a word. */
+  #underscoresBefore(end) {
+    let first = end;
+    while (first > this.#at && this.#text[first - 1] === "_") first -= 1;
+    return end - first > LONGEST_IN_WORD ? 0 : end - first;
+  }
+
+  #words(end) {
+    const before = this.#text.slice(Math.max(0, this.#at - 2), this.#at);
+    const text = before + this.#text.slice(this.#at, end);
+    return text.replace(IN_WORD, guard).slice(before.length);
   }
 
   /** A line that opens or closes a fence, or may do so; undefined if it does neither. */
@@ -78,17 +98,23 @@ export class FormulaGuard {
     const marks = FENCE.exec(line)?.[1];
     if (!marks) return undefined;
     if (end === -1 && !this.#isOver) return null;
-    if (!this.#fence) this.#fence = marks;
-    else if (marks[0] === this.#fence[0] && marks.length >= this.#fence.length)
+    const length = line.length + (end === -1 ? 0 : 1);
+    if (!this.#fence) {
+      this.#fence = marks;
+      this.#indent = line.indexOf(marks);
+    } else if (marks[0] === this.#fence[0] && marks.length >= this.#fence.length)
       this.#fence = "";
-    return this.#take(line.length + (end === -1 ? 0 : 1));
+    return this.#give(length, this.#text.slice(this.#at + line.indexOf(marks), this.#at + length));
   }
 
   /** A line inside a fence, in which no character has a meaning. */
   #line() {
     const end = this.#text.indexOf("\n", this.#at);
-    const length = (end === -1 ? this.#text.length : end + 1) - this.#at;
-    return this.#take(length);
+    const line = this.#text.slice(this.#at, end === -1 ? undefined : end + 1);
+    if (!this.#indent || this.#text[this.#at - 1] !== "\n") return this.#take(line.length);
+    const blanks = Math.min(/^ */.exec(line)[0].length, this.#indent);
+    if (blanks === line.length && !this.#isOver) return null;
+    return this.#give(line.length, line.slice(blanks));
   }
 
   /** Inline code, which contains no formulas. */

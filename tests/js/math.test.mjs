@@ -33,7 +33,7 @@ for (const { text, formulas } of CASES) {
   test(`formulas of ${JSON.stringify(text)}`, () => {
     const whole = given(text, text.length);
     const rest = withFormulas(whole, formulas);
-    assert.ok(![...rest].some((c) => GUARDED.test(c) && c !== at("$")), "no others");
+    assert.ok(![...rest].some((c) => GUARDED.test(c) && c !== at("$") && c !== at("_")), "no others");
     for (const size of [1, 2, 3, 7]) assert.equal(given(text, size), whole);
   });
 }
@@ -49,3 +49,26 @@ test("a formula that does not end is shown as text, before the answer is over", 
   assert.ok(shown.length > 100);
   assert.ok(formulas.push(`$x ${"y ".repeat(200)}\n\\[ ${"z ".repeat(4000)}`).length > 4000);
 });
+
+test("underscores within words are no emphasis, however the text is cut", () => {
+  const text = "use my_var_name, a__b, é_ü and _this_, not x_ or `a_b`\n";
+  const whole = given(text, text.length);
+  const words = text.replace("my_var_name", `my${at("_")}var${at("_")}name`);
+  assert.equal(whole, words.replace("a__b", `a${at("_")}${at("_")}b`).replace("é_ü", `é${at("_")}ü`));
+  for (const size of [1, 2, 3, 7]) assert.equal(given(text, size), whole);
+});
+
+test("a million underscores are read at once", () => {
+  const formulas = new FormulaGuard();
+  const text = `a${"_".repeat(1_000_000)}b`;
+  for (let end = 100_000; end < text.length; end += 100_000) formulas.push(text.slice(0, end));
+  assert.ok(formulas.push(text, true).length > 0);
+});
+
+for (const size of [1, 2, 3, 7, 100]) {
+  test(`code in a list loses the indentation of its fence, in pieces of ${size}`, () => {
+    const text = "1. Run:\n\n   ```sh\n   if x\n     y\n  z\n\n   ```\n2. Then\n";
+    const shown = "1. Run:\n\n```sh\nif x\n  y\nz\n\n```\n2. Then\n";
+    assert.equal(given(text, size), shown);
+  });
+}
