@@ -12,7 +12,7 @@ from django.contrib.auth.models import Group, User
 from conversations import engine
 from conversations.access.limits.applicable import clear_cache
 from conversations.access.participation import invite
-from conversations.access.webhooks import interest
+from conversations.access.webhooks import recipients
 from conversations.engine.maintenance.titles import LENGTH, clean_title
 from conversations.models import (
     Conversation,
@@ -250,7 +250,7 @@ def limit_tokens(conversation: Conversation, tokens: int) -> None:
     owner = conversation.owner
     UsageLimit.objects.create(user=owner, tokens=tokens, period="day")
     clear_cache()
-    interest.refresh()
+    recipients.refresh()
 
 
 async def test_a_title_for_which_a_limit_has_no_room_is_no_refusal(
