@@ -51,11 +51,11 @@ def add_file(request: HttpRequest, folder_id: int) -> HttpResponse:
     row = _folder(request, folder_id)
     form = FolderFileForm(request.POST, request.FILES)
     if form.is_valid():
-        file = form.cleaned_data["file"]
         try:
-            add_folder_file(row, file)
+            for file in form.cleaned_data["file"]:
+                add_folder_file(row, file)
             return redirect("folder", row.pk)
-        except UploadRefused as exc:
+        except UploadRefused as exc:  # those before it are listed
             form.add_error("file", str(exc))
     return _page(request, folder_id, FolderForm(instance=row, user=request.user), form)
 

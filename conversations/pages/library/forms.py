@@ -10,6 +10,7 @@ from django.utils.translation import gettext_lazy as _
 
 from conversations.models import Conversation, Folder, Tag, ToolCall, Turn
 from conversations.models.folder import MAX_FOLDERS
+from conversations.pages.forms.file_field import FilesInput
 from conversations.requests.bulk import TAGS
 from conversations.search.filters import SearchFilters
 from conversations.search.results import MAX_QUERY, MAX_START
@@ -163,9 +164,19 @@ class FolderForm(forms.ModelForm):
         return None
 
 
+class _Files(forms.FileField):
+    """One file or more."""
+
+    widget = FilesInput
+
+    def clean(self, data: Any, initial: Any = None) -> list[Any]:
+        one = super().clean
+        return [one(each, initial) for each in data or [None]]
+
+
 class FolderFileForm(forms.Form):
-    file = forms.FileField(
-        label=_("Add a file"),
+    file = _Files(
+        label=_("Add files"),
         help_text=_("Models read it with each message of the folder's conversations."),
         max_length=255,
     )

@@ -90,6 +90,23 @@ def test_a_folder_takes_what_a_message_takes(
     assert [each["content_type"] for each in listed] == [content_type]
 
 
+def test_a_page_takes_several_files_at_once_up_to_one_that_it_refuses(
+    web: Client, folder: Folder
+):
+    url = reverse("add-folder-file", args=[folder.pk])
+
+    def post(*chosen: tuple[str, bytes]) -> Any:
+        return web.post(url, {"file": [SimpleUploadedFile(*each) for each in chosen]})
+
+    assert post(("a.txt", files.TEXT), ("b.png", files.PNG)).status_code == 302
+    refused = post(("c.txt", files.TEXT), ("d.zip", files.ZIP), ("e.txt", files.TEXT))
+    assert refused.status_code == 400
+    assert "has a type that models cannot read" in refused.text
+    names = FolderFile.objects.order_by("pk").values_list("name", flat=True)
+    assert list(names) == ["a.txt", "b.png", "c.txt"]
+    assert post().status_code == 400
+
+
 @pytest.mark.parametrize("by", ["page", "api"])
 @pytest.mark.parametrize(
     ("data", "words"),
