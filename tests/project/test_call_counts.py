@@ -3,9 +3,9 @@
 The bounds are for a reader: they limit how many functions, in how many files, lie
 between a request and the provider's bytes. `counting_server` defines what is counted.
 The plan's aim is 150 functions in 35 files for the gateway, which is reached, and 300
-in 60 for REST; its bounds are what was reached: 332 functions in 89 files, and the wait
-for the answer, if that begins before the provider is called (23 functions in 2 more
-files), with one or two functions to spare. Lower them when a change allows it.
+in 60 for REST, which is not: 361 in 92, with those that wait for the answer where that
+begins before the provider is called. None of them only forwards; what is left is the
+number of layers. Lower a bound when a change allows it.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ BOUNDS = {
     "/v1/chat/completions": (145, 35),
     "/v1/messages": (150, 35),
     "/v1/responses": (101, 33),
-    "/api/conversations/": (363, 92),
+    "/api/conversations/": (362, 92),
 }
 #: Requests that are counted. The smallest count holds: in the others the server also
 #: ends the request before, or renews leases.
