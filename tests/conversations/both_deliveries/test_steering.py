@@ -44,6 +44,11 @@ async def send(conversation: Conversation, text: str, when: When = "queue") -> T
     return opened.turn
 
 
+async def has_heard(turn: Turn) -> bool:
+    """Whether the turn's run knows that a message waits for it."""
+    return engine.require_engine().runs[turn.pk].record.has_new_results
+
+
 async def until(condition: Callable[[], Awaitable[bool]]) -> None:
     while not await condition():
         await asyncio.sleep(0)
@@ -183,6 +188,8 @@ async def test_a_process_that_dies_meanwhile_neither_loses_nor_repeats_a_message
     turn = await send(conversation, "Hi")
     await until(lambda: is_asked(script, 1))
     message = await send(conversation, "And that", "steer")
+    # Otherwise the answer may be written before the message comes.
+    await until(lambda: has_heard(turn))
     go.set()
     await dead.wait()
     await engine.drain()
