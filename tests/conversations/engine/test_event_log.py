@@ -67,6 +67,7 @@ def test_a_malformed_position_is_refused(text):
 
 def test_a_subscriber_receives_what_it_has_not_received():
     log, _ = log_of()
+    assert log.entries
     for entry in log.entries:
         rest = entries_after(log.entries, entry.log_position)
         assert rest == log.entries[entry.log_position.sequence + 1 :]

@@ -112,7 +112,9 @@ def test_the_time_to_end_grows_with_the_grace(helm: str):
 
 
 def test_a_single_process_does_not_stop_the_maintenance_of_its_node(helm: str):
-    for row in find(render(helm, "serve.replicas=1"), "PodDisruptionBudget"):
+    rows = find(render(helm, "serve.replicas=1"), "PodDisruptionBudget")
+    assert ("PodDisruptionBudget", "parley-serve") in by_name(rows)
+    for row in rows:
         is_single = row["metadata"]["name"] == "parley-serve"
         assert ("maxUnavailable" in row["spec"]) is is_single
         assert ("minAvailable" in row["spec"]) is not is_single
