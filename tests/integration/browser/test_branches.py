@@ -123,6 +123,11 @@ def test_a_call_in_a_comparison_shows_its_name_and_arguments(
         page = context.new_page()
         page.goto("/")
         page.locator(".compare-menu summary").click()
+        menu = page.locator(".compare-menu fieldset").bounding_box()
+        heading = page.locator(".compare-menu legend").bounding_box()
+        assert menu
+        assert heading
+        assert heading["y"] > menu["y"]  # below the border
         for name in ("thinker-large", "Demo (no AI)"):
             page.locator(".compare-menu").get_by_label(name).check()
         send_message(page, "calculate 6 * 7; 6 * 8")
