@@ -201,7 +201,9 @@ def _closed_accounts(before: datetime) -> QuerySet[Any]:
 
 @transaction.atomic
 def _erase_batch(expired: QuerySet[Any]) -> int:
-    pks = list(expired.order_by().values_list("pk", flat=True)[:BATCH])
+    # A row that somebody changes at this moment, a restored account say, is left.
+    rows = expired.order_by().select_for_update(of=("self",), skip_locked=True)
+    pks = [row.pk for row in rows.only("pk")[:BATCH]]
     if pks:
         expired.model._default_manager.filter(pk__in=pks).delete()
     return len(pks)

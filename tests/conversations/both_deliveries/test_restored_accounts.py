@@ -1,0 +1,57 @@
+"""Staff restore a deleted account while retention erases those whose time is over."""
+
+from __future__ import annotations
+
+import threading
+from datetime import timedelta
+
+import pytest
+from django.conf import settings as django_settings
+from django.contrib.auth.models import User
+from django.db import connection, transaction
+from django.utils import timezone
+
+from conversations.access.account_deletion import close_account, reopen_account
+from conversations.engine.maintenance.retention import clean_up
+from conversations.models import UserSettings
+from tests.conversations.scene import a_user
+
+pytestmark = [
+    pytest.mark.skipif(not django_settings.IS_SCALED, reason="SQLite has one writer"),
+    pytest.mark.django_db(transaction=True),
+]
+
+_WAITS = """
+SELECT EXISTS (SELECT FROM pg_stat_activity
+WHERE datname = current_database() AND wait_event_type = 'Lock')
+"""
+
+
+def test_an_account_that_is_being_restored_is_not_erased(settings):
+    settings.DELETED_RETENTION_DAYS = 7
+    ada = a_user("ada")
+    close_account(ada)
+    UserSettings.objects.update(account_deleted_at=timezone.now() - timedelta(days=8))
+    erasing = threading.Thread(target=_erase)
+    with transaction.atomic():
+        User.objects.filter(pk=ada.pk).update(is_active=True)
+        reopen_account(ada)
+        erasing.start()
+        while erasing.is_alive() and not _is_anybody_waiting():
+            erasing.join(0.02)
+    erasing.join()
+    assert User.objects.filter(pk=ada.pk, is_active=True).exists()
+
+
+def _erase() -> None:
+    try:
+        list(clean_up())
+    finally:
+        connection.close()
+
+
+def _is_anybody_waiting() -> bool:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_stat_clear_snapshot()")
+        cursor.execute(_WAITS)
+        return bool(cursor.fetchone()[0])
