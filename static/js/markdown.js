@@ -23,6 +23,8 @@ const LINE_PIECE = /[^\n]*\n|[^\n]+/g;
 const DEEPEST = 24; // tokens in one another, as many as the parser remembers
 const { Token, Attr } = smd;
 const ALLOWED = new Set(["http:", "https:", "mailto:"]);
+const MOST_TRIMMED = 10; // characters behind an address
+const END_OF_SENTENCE = new Set(".,;:!?'\"");
 const FENCE = /^\s*```/;
 const LETTER = /\p{L}/u;
 /** Letters of the scripts from right to left: Hebrew, Arabic and others. */
@@ -258,6 +260,8 @@ function nodeFor(token, tag, parent, isTopLevel) {
       return codeBlock(parent);
     case Token.Link:
       return link(parent);
+    case Token.Raw_URL:
+      return bareLink(parent);
     case Token.Checkbox:
       return parent.appendChild(checkbox(parent));
     case Token.Table:
@@ -301,6 +305,30 @@ function unlink(node) {
   node.append("]");
   node.replaceWith(...node.childNodes);
 }
+
+const bareLinks = new WeakSet(); // whose words are their address
+
+function bareLink(parent) {
+  const node = parent.appendChild(make("a"));
+  bareLinks.add(node);
+  return node;
+}
+
+/** The end of a sentence is no part of an address, as on the server. */
+function trimAddress(link) {
+  const words = link.textContent;
+  const least = words.length - MOST_TRIMMED;
+  let end = words.length;
+  const isOver = () => END_OF_SENTENCE.has(words[end - 1]) || isUnopened(words.slice(0, end));
+  while (end > least && isOver()) end -= 1;
+  if (end === words.length) return;
+  link.textContent = words.slice(0, end);
+  setLink(link, link.textContent);
+  appendPlain(link.parentElement, words.slice(end));
+}
+
+const isUnopened = (address) =>
+  address.endsWith(")") && address.split(")").length > address.split("(").length;
 
 function codeBlock(parent) {
   const box = parent.appendChild(make("div"));
@@ -415,6 +443,7 @@ function cell(parent) {
 function finish(node) {
   if (node.tagName === "TH") setDirection(node);
   if (brackets.has(node)) return unlink(node);
+  if (bareLinks.has(node)) return trimAddress(node);
   const box = node.querySelector?.(":scope > .task-list-item-checkbox");
   box?.setAttribute("aria-label", node.textContent.trim());
 }

@@ -321,3 +321,20 @@ test("a table begins on the side of its head while it streams", () => {
   });
   assert.deepEqual(sides, ["rtl", "rtl", "ltr", undefined]);
 });
+
+for (const [written, address] of [
+  ["See https://a.example/x_y. Then", "https://a.example/x_y"],
+  ["(at https://a.example/x).\n", "https://a.example/x"],
+  ["https://a.example/x_(y), and", "https://a.example/x_(y)"],
+  ["https://a.example/x?y=1 and", "https://a.example/x?y=1"],
+]) {
+  test(`an address ends before its sentence does: ${JSON.stringify(written)}`, () => {
+    const root = new Element("div");
+    const stream = new MarkdownStream(root);
+    for (let end = 1; end <= written.length; end += 1) stream.update(written.slice(0, end));
+    stream.end();
+    const link = root.children[0].children.find((each) => each.tag === "a");
+    assert.deepEqual([link.href, link.textContent], [address, address]);
+    assert.equal(root.textContent, written.trim());
+  });
+}
