@@ -9,6 +9,12 @@ from django.contrib.admin import apps as admin
 class ProjectConfig(AppConfig):
     name = "project"
 
+    def ready(self) -> None:
+        # All models are loaded, and the admin, which reads their names, is not.
+        from project.admin_pages.names import translate_names
+
+        translate_names()
+
 
 class AdminConfig(admin.AdminConfig):
     default = False

@@ -5,14 +5,28 @@ from __future__ import annotations
 from typing import Any
 
 from django import forms
-from django.utils.html import format_html
+from django.utils.html import escape, format_html
 from django.utils.translation import gettext_lazy as _
+from django.utils.translation import gettext_noop
 
 from llm.forms.secret_headers import HeaderLinesField
 from llm.wire.codecs.openai_chat.quirks import QUIRKS
 
 PREFIX = "quirk_"
 QUIRK_FIELDS: Any = [f"{PREFIX}{name}" for name in QUIRKS]
+#: What the switches say, for the catalogue.
+QUIRK_TEXTS = (
+    gettext_noop("the limit of output tokens is sent as max_completion_tokens"),
+    gettext_noop("token counts of a stream are requested by stream_options"),
+    gettext_noop("instructions have the role developer"),
+    gettext_noop("all instructions are one message, in front"),
+    gettext_noop("images may be sent as addresses"),
+    gettext_noop("files may be sent"),
+    gettext_noop("tool_choice may be sent"),
+    gettext_noop("strict may be sent with a tool"),
+    gettext_noop("references in schemas are expanded"),
+    gettext_noop("reasoning arrives in the text, between <think> tags"),
+)
 _CHOICES = [("", _("as usual")), ("on", _("yes")), ("off", _("no"))]
 
 
@@ -25,7 +39,7 @@ class _QuirkFields(type(forms.ModelForm)):  # type: ignore[misc]
                 choices=_CHOICES,
                 required=False,
                 label=key.replace("_", " "),
-                help_text=quirk.description,
+                help_text=escape(_(quirk.description)),
             )
             for key, quirk in QUIRKS.items()
         }
