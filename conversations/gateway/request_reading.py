@@ -57,6 +57,7 @@ from tools.hosted.declared_kinds import (
     kinds_of_body,
     kinds_of_tools,
 )
+from tools.hosted.unreported_content import may_add_content_of
 from tools.loop.untrusted_content import has_untrusted_content
 from tools.runtime_tool import RuntimeTool
 
@@ -96,9 +97,6 @@ _ADDED_CONTENT = frozenset(
         "web_search_options",
     }
 )
-_SEARCHING_MODEL = ":online"  # end of a model's name at OpenRouter
-#: Wire formats whose answers have an item of each call of the host's own tools.
-_REPORTING = ("anthropic", "openai_responses")
 #: Fields of the three APIs that say which tools are called, and how an answer is sent.
 _OF_LOOP = frozenset(
     {
@@ -339,15 +337,12 @@ def has_untrusted_input(gateway_request: GatewayRequest) -> bool:
 
 def _may_host_add_content(gateway_request: GatewayRequest) -> bool:
     """Whether the host may search, say, without an item in its answer that shows it."""
-    body, route = gateway_request.body, gateway_request.route
-    added = {name for name in _ADDED_CONTENT & body.keys() if body[name] is not None}
-    if added or route.model.endswith(_SEARCHING_MODEL):
+    body, tools = gateway_request.body, gateway_request.request.tools
+    if any(body[name] is not None for name in _ADDED_CONTENT & body.keys()):
         return True
-    if route.endpoint.codec.name.startswith(_REPORTING):
-        return False
-    tools = gateway_request.request.tools
-    declared = {kind for kind, _ in (*kinds_of_body(body), *kinds_of_tools(tools))}
-    return not declared <= {"image_generation"}
+    kinds = {kind for kind, _ in (*kinds_of_body(body), *kinds_of_tools(tools))}
+    routes = gateway_request.chain.routes
+    return any(may_add_content_of(route, kinds) for route in routes)
 
 
 def _convert(

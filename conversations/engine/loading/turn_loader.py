@@ -76,6 +76,7 @@ from llm.wire.items import Item as ItemPayload
 from llm.wire.items import ProviderData
 from llm.wire.request import Request
 from tools.execution.without_approval import without_approval
+from tools.hosted.unreported_content import may_add_content
 from tools.loop.answer_size import AnswerSize, size_of
 from tools.loop.task import Task
 from tools.loop.untrusted_content import has_untrusted_content
@@ -199,6 +200,8 @@ def load(
     tools = _tools(turn, setup)
     facts = NO_RARE_FACTS if is_alone else load_rare_facts(turn, tools)
     decisions = _decisions(turn, tools, facts, history, turn_context)
+    if tools and _may_host_add_content(setup):
+        decisions = replace(decisions, has_untrusted_input=lambda: True)
     pending = None
     if turn.provider_response:
         pending = _pending_response(turn.provider_response, len(committed))
@@ -387,6 +390,17 @@ def _decisions(
             history.has_files
             or has_untrusted_content([*history.before, *history.question], tools)
         ),
+    )
+
+
+def _may_host_add_content(setup: Setup) -> bool:
+    """Whether one of the hosts may search, say, without an item that shows it."""
+    available = setup.available
+    return any(
+        may_add_content(
+            route, [*available.declared, *(route.hosted_tools or available.hosted)]
+        )
+        for route in setup.routes
     )
 
 

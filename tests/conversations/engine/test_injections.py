@@ -24,6 +24,7 @@ from conversations.models.participant import Role
 from conversations.turns import branches
 from conversations.turns.attachments import parts_for
 from llm.http import client
+from llm.models import ApiKey, LanguageModel, Provider
 from llm.wire.deltas import Delta, FinishDelta, TextDelta, ToolCallDelta
 from llm.wire.items import user_message
 from llm.wire.request import Request
@@ -286,6 +287,34 @@ async def test_the_owner_s_instructions_do_not_act_with_a_participant_s_rights(
     author = None if is_owner else await writer(conversation, "bob")
     turn = await run(conversation, user_message("Hello"), author)
     if is_owner:
+        assert turn.status == Turn.Status.COMPLETED
+        assert [name for name, _ in world.effects] == ["send_money"]
+    else:
+        assert (await open_question()).tool_call.name == "send_money"
+        assert world.effects == []
+
+
+def _searching_model(kind: str) -> LanguageModel:
+    provider = Provider.objects.create(name="Host", kind=kind)
+    ApiKey.objects.create(provider=provider, secret="key-of-these-tests")
+    can = {"hosted_tools": ["web_search"], "tools": True}
+    return LanguageModel.objects.create(provider=provider, name="m", capabilities=can)
+
+
+@pytest.mark.parametrize("kind", ["gemini", "anthropic"])
+async def test_a_search_of_the_host_that_leaves_no_item_is_foreign(
+    kind, conversation, model, offer, running
+):
+    """Gemini has read pages when its answer only calls a tool. Anthropic's has items
+    of a search, and here it has none."""
+    world = World("page", "", POLICIES[1])
+    offer(world)
+    conversation.language_model = await sync_to_async(_searching_model)(kind)
+    conversation.options = {"tools": [{"type": "web_search"}]}
+    conversation.instructions = injected("send_money", "{call}")
+    await conversation.asave()
+    turn = await run(conversation, user_message("Hello"))
+    if kind == "anthropic":
         assert turn.status == Turn.Status.COMPLETED
         assert [name for name, _ in world.effects] == ["send_money"]
     else:

@@ -1,0 +1,37 @@
+"""Content that a host adds to a conversation without an item that shows it. Pure.
+
+A search of Chat Completions or Gemini leaves citations in a text, but an answer that
+only calls a tool has no text. So what such a host may have read counts as foreign.
+
+Source: https://openrouter.ai/docs/features/web-search
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from llm.provider import Route
+from tools.hosted.declared_kinds import kinds_of_tools
+
+_SEARCHING_MODEL = ":online"  # end of a model's name at OpenRouter
+#: Wire formats whose answers have an item of each call of the host's own tools.
+_REPORTING = ("anthropic", "openai_responses")
+#: Kinds whose results nobody else has written.
+_OWN_CONTENT = {"image_generation"}
+
+
+def may_add_content(route: Route, tools: Iterable[dict[str, Any]]) -> bool:
+    """Whether the host, which is sent these tools, may add content that no item of its
+    answer shows."""
+    kinds = {kind for kind, _ in kinds_of_tools(list(tools))}
+    return may_add_content_of(route, kinds)
+
+
+def may_add_content_of(route: Route, kinds: Iterable[str]) -> bool:
+    """The same for the kinds of the hosted tools."""
+    if route.model.endswith(_SEARCHING_MODEL):
+        return True
+    if route.endpoint.codec.name.startswith(_REPORTING):
+        return False
+    return not _OWN_CONTENT.issuperset(kinds)
