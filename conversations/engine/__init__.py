@@ -142,13 +142,6 @@ def submit(
     _engine.loop.call_soon_threadsafe(_engine.submit, turn_id, conversation_id, opened)
 
 
-def note_new(turn_id: str) -> None:
-    """For the engine's own loop: the turn was opened just now, so its first subscriber
-    need not read whether it is over."""
-    if _engine is not None:
-        _engine.note_new(turn_id)
-
-
 async def open(
     open_turn: Callable[[], OpenedTurn],
     owner: int | None = None,
@@ -165,7 +158,8 @@ async def open(
     once. See `open_with_slot` for `abandon`.
     """
     if _engine is not None and not settings.IS_SCALED:
-        return await _engine.open(open_turn, owner, abandon)
+        # A page waits for no `slots` of its own.
+        return await _engine.open(open_turn, owner, abandon, is_page=slots is None)
 
     async def open_here() -> Turn:
         opened = await (execute or _execute_on_channels_thread)(open_turn)

@@ -8,9 +8,10 @@ about them.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import suppress
 from functools import partial
+from typing import Any
 
 from conversations.access import budget
 from conversations.access.limits.leases import FLUSH_INTERVAL
@@ -139,9 +140,6 @@ class Engine:
         else:
             self.dispatcher.put(turn_id, opened)
 
-    def note_new(self, turn_id: str) -> None:
-        """The turn was opened just now. Here it is among the active turns."""
-
     def put(self, turn_id: str, opened: OpenedTurn | None = None) -> None:
         """Run the turn as soon as there is room. A second call does nothing."""
         self.dispatcher.put(turn_id, opened)
@@ -158,17 +156,30 @@ class Engine:
         open_turn: Callable[[], OpenedTurn],
         owner: int | None = None,
         abandon: Abandon | None = None,
+        *,
+        is_page: bool = True,
     ) -> Turn:
         """Open a turn, and claim it in the same transaction if there is room. All pages
-        belong to this process."""
-        opening = partial(self._open, open_turn)
-        return await open_with_slot(self.dispatcher.starts, owner, opening, abandon)
+        belong to this process; `is_page`: the caller is one of them."""
+        return await open_with_slot(
+            self.dispatcher.starts,
+            owner,
+            partial(self._open, open_turn, is_page),
+            abandon,
+            self._create_opening,
+        )
 
-    async def _open(self, open_turn: Callable[[], OpenedTurn]) -> Turn:
+    def _create_opening(self, opening: Coroutine[Any, Any, Turn]) -> asyncio.Task[Turn]:
+        # In the caller's context: its language and request id count.
+        task = self.loop.create_task(opening)
+        self.tasks.add(task)
+        return task
+
+    async def _open(self, open_turn: Callable[[], OpenedTurn], is_page: bool) -> Turn:
         turn, runs_here = await self.dispatcher.open(open_turn)
         if not runs_here:
-            self.put_and_announce(turn.pk, turn.conversation_id)
-        elif open_pages[turn.conversation_id] > 1:  # besides the one that asks
+            self.submit(turn.pk, turn.conversation_id)
+        elif open_pages[turn.conversation_id] > is_page:  # besides the one that asks
             self.tasks.create(
                 announce_turn(turn.conversation_id, turn.pk), name="notify"
             )

@@ -96,12 +96,9 @@ class ScaledEngine(Engine):
         """The turn's notice was committed with it; only the open pages need a
         notification."""
         if opened is not None and opened.items:
-            self.note_new(turn_id)
+            self.subscriptions.note_new(turn_id)
         if conversation_id:
             self.tasks.create(announce_turn(conversation_id, turn_id), name="notify")
-
-    def note_new(self, turn_id: str) -> None:
-        self.subscriptions.note_new(turn_id)
 
     def put(self, turn_id: str, opened: OpenedTurn | None = None) -> None:
         if self._is_worker:

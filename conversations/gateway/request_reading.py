@@ -57,7 +57,10 @@ from tools.hosted.declared_kinds import (
     kinds_of_body,
     kinds_of_tools,
 )
-from tools.hosted.unreported_content import may_add_content_of
+from tools.hosted.unreported_content import (
+    may_add_content_of,
+    may_search_by_name,
+)
 from tools.loop.untrusted_content import has_untrusted_content
 from tools.runtime_tool import RuntimeTool
 
@@ -335,10 +338,20 @@ def has_untrusted_input(gateway_request: GatewayRequest) -> bool:
     return has_untrusted_content(items, gateway_request.own_tools)
 
 
+def _is_switched_on(value: Any) -> bool:
+    """False for a field that says that nothing is added."""
+    if isinstance(value, Mapping):
+        return value.get("mode") != "off"
+    return value is not None and value is not False and value != []
+
+
 def _may_host_add_content(gateway_request: GatewayRequest) -> bool:
     """Whether the host may search, say, without an item in its answer that shows it."""
     body, tools = gateway_request.body, gateway_request.request.tools
-    if any(body[name] is not None for name in _ADDED_CONTENT & body.keys()):
+    if any(_is_switched_on(body[name]) for name in _ADDED_CONTENT & body.keys()):
+        return True
+    names = body.get("models")
+    if isinstance(names, list) and any(map(may_search_by_name, names)):
         return True
     kinds = {kind for kind, _ in (*kinds_of_body(body), *kinds_of_tools(tools))}
     routes = gateway_request.chain.routes

@@ -9,8 +9,9 @@ from conversations.gateway.token_access import TokenAuthenticator
 from conversations.gateway.write_behind import WriteBehindQueue
 from llm.concurrency.per_loop import PerLoop
 
-#: Stored responses that are opened at once. Others wait for one of these slots, not for
-#: the one thread that writes: here users are served in turn, and the wait is measured.
+#: Stored responses that are opened at once, where the engine does not open them itself.
+#: Others wait for one of these slots, not for the one thread that writes: here users
+#: are served in turn, and the wait is measured.
 MAX_OPENINGS = 2
 
 

@@ -175,7 +175,7 @@ def open_turn(gateway_request: GatewayRequest) -> OpenedTurn:
         },
     )
     _check_input(gateway_request.request.items, opened.turn)
-    if len(gateway_request.chain.routes) > 1:
+    if len(gateway_request.chain.routes) > 1 or not opened.items:
         return opened
     # The chain was resolved for this request, so its reader need not do it again.
     opened.turn.lacking = {"fallbacks"}
@@ -193,17 +193,12 @@ def _check_input(items: Sequence[ItemPayload], turn: Turn) -> None:
     check_outputs(items_so_far)
 
 
-def response_of(turn: Turn) -> StoredResponse:
-    """The response of a turn that was opened just now, or before with this input."""
-    return _response_of(turn)
-
-
 def find(token: AccessToken, response_id: str) -> StoredResponse:
     """Raises ResponseNotFound."""
     turns = Turn.objects.select_related("language_model__provider")
     if not (found := find_visible_turns(token, turns.filter(pk=response_id))):
         raise ResponseNotFound(f"There is no response {response_id[:80]!r}.")
-    return _response_of(found[0], with_items=True)
+    return response_of(found[0], with_items=True)
 
 
 def stop(response_id: str) -> None:
@@ -251,7 +246,7 @@ def _delete(turn: Turn) -> None:
         turn.delete()
 
 
-def _response_of(turn: Turn, *, with_items: bool = False) -> StoredResponse:
+def response_of(turn: Turn, *, with_items: bool = False) -> StoredResponse:
     options = turn.options.get("gateway") or {}
     echo = options.get("echo") or {"model": _model_name(turn)}
     rows = (

@@ -30,8 +30,13 @@ def may_add_content(route: Route, tools: Iterable[dict[str, Any]]) -> bool:
 
 def may_add_content_of(route: Route, kinds: Iterable[str]) -> bool:
     """The same for the kinds of the hosted tools."""
-    if route.model.endswith(_SEARCHING_MODEL):
+    if may_search_by_name(route.model):
         return True
     if route.endpoint.codec.name.startswith(_REPORTING):
         return False
     return not _OWN_CONTENT.issuperset(kinds)
+
+
+def may_search_by_name(model: object) -> bool:
+    """Whether a model of this name searches before each answer."""
+    return isinstance(model, str) and model.endswith(_SEARCHING_MODEL)

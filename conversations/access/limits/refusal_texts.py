@@ -52,11 +52,13 @@ _SENTENCES = (
 )
 _PLACE = re.compile(r"%\((\w+)\)s")
 _MONEY = r"\$\d+(?:\.\d+)?"
-_COUNTED = re.compile(r"(?:[\d,]+) (?:message|token)s?")
-_SIZE = re.compile(r"(?:[\d,.]+)\s(?:bytes?|KB|MB|GB|TB|PB)")
+_COUNTED = re.compile(r"\d[\d,]* (?:message|token)s?")
+_SIZE = re.compile(r"\d[\d,]*(?:\.\d+)?\s(?:bytes?|KB|MB|GB|TB|PB)")
 _MEASURES = {"message": "requests", "token": "tokens"}
 _UNITS = ("byte", "KB", "MB", "GB", "TB", "PB")
-_TIME = re.compile(r"(\S+) (\d+), (\d+), (?:midnight|(\d+)(?::(\d+))? ([ap])\.m\.)")
+_TIME = re.compile(
+    r"(\S+) (\d+), (\d+), (?:midnight|noon|(\d+)(?::(\d+))? ([ap])\.m\.)"
+)
 
 
 def describe_amount(measure: str, amount: int) -> str:
@@ -81,7 +83,11 @@ def translate_refusal(message: str) -> str | None:
         if found is None:
             return None
         text, match = found
-        values = {name: _READERS[name](value) for name, value in _places(match)}
+        places = match.groupdict().items()
+        try:
+            values = {name: _READERS[name](value) for name, value in places}
+        except ValueError:  # November 31, say: no refusal has it
+            return None
         sentences.append(gettext(text) % values)
         message = message[match.end() :]
     return " ".join(sentences) or None
@@ -92,10 +98,6 @@ def _match(message: str) -> tuple[str, re.Match[str]] | None:
         if match := pattern.match(message):
             return text, match
     return None
-
-
-def _places(match: re.Match[str]) -> list[tuple[str, str]]:
-    return [*match.groupdict().items()]
 
 
 @cache
@@ -152,7 +154,8 @@ def _read_time(text: str) -> str:
     found = _TIME.fullmatch(text)
     if found is None or (month := _english_months().get(found[1])) is None:
         return text
-    hour = int(found[4] or 0) % 12 + (12 if found[6] == "p" else 0)
+    is_afternoon = found[6] == "p" or text.endswith("noon")
+    hour = int(found[4] or 0) % 12 + (12 if is_afternoon else 0)
     time = datetime(int(found[3]), month, int(found[2]), hour, int(found[5] or 0))
     return date_format(time, "DATETIME_FORMAT")
 

@@ -108,6 +108,7 @@ def items_of_new(rows: Sequence[Item]) -> Items:
         Row(row.turn_id, row.position, row.origin, row.epoch, row.sequence, row.payload)
         for row in rows
     ]
+    # Whether they name files is found by looking through these few.
     return Items(inputs=inputs, outputs=(), before=(), may_have_files=True)
 
 

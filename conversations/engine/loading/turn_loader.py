@@ -459,8 +459,8 @@ def _find_ended_output(outputs: Sequence[Row]) -> int | None:
 
 
 def _as_opened(claim: Claim, opened: OpenedTurn | None) -> tuple[Turn, Route] | None:
-    """The opened turn and the resolved route to its model, which cannot have changed
-    since. None if they must be read from the database."""
+    """The opened turn and the resolved route to its model. None if they must be read
+    from the database. A route of the gateway is at most some seconds old."""
     if opened is None or not opened.items or claim.epoch != 1:
         return None
     if opened.route is None:

@@ -120,7 +120,10 @@ def _erase_temporary_batch(rows: QuerySet[Conversation]) -> Counter[str]:
 
 
 def erase_conversations(rows: QuerySet[Conversation]) -> Counter[str]:
-    deleted = list(rows.values_list("pk", flat=True)[:CONVERSATIONS])
+    """Erase a part of what belongs to the first of the conversations, or these. One
+    that somebody changes at this moment, a restored one say, is left."""
+    free = rows.select_for_update(of=("self",), skip_locked=True)
+    deleted = [row.pk for row in free.only("pk")[:CONVERSATIONS]]
     if files := list(Attachment.objects.filter(conversation__in=deleted)[:BATCH]):
         return Counter({"files": erase_files(files)})
     turns = Turn.objects.filter(conversation__in=deleted).order_by()
@@ -137,7 +140,8 @@ def _erase_branch_batch() -> Counter[str]:
         return Counter()
     turns = Turn.objects.filter(deleted_at__lt=before).exclude(_TURN_HELD)
     turns = turns.order_by("-created_at", "-id")
-    pks = list(turns.values_list("pk", flat=True)[:TURNS])
+    free = turns.select_for_update(of=("self",), skip_locked=True)
+    pks = [row.pk for row in free.only("pk")[:TURNS]]
     return Counter({"turns": _erase_turns(pks)} if pks else {})
 
 

@@ -42,9 +42,13 @@ class EngineTasks:
         # In a context of its own: otherwise a run would hold everything that the
         # request which started it has put into context variables.
         task = self.loop.create_task(coroutine, name=name, context=Context())
-        self._tasks.add(task)  # or it might be freed before it is done
-        task.add_done_callback(self._forget, context=_EMPTY_CONTEXT)
+        self.add(task)  # or it might be freed before it is done
         return task
+
+    def add(self, task: asyncio.Task[Any]) -> None:
+        """Hold a task until it is done; a drain waits for it."""
+        self._tasks.add(task)
+        task.add_done_callback(self._forget, context=_EMPTY_CONTEXT)
 
     def with_names(self, *names: str) -> list[asyncio.Task[Any]]:
         return [task for task in self._tasks if task.get_name() in names]

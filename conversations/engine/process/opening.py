@@ -13,24 +13,29 @@ if TYPE_CHECKING:
     from conversations.models import Turn
 
 Open = Callable[[], Coroutine[Any, Any, "Turn"]]
+CreateTask = Callable[[Coroutine[Any, Any, "Turn"]], "asyncio.Task[Turn]"]
 #: Stops a turn whose caller was cancelled.
 Abandon = Callable[["Turn"], None]
 
 
 async def open_with_slot(
-    slots: FairSlots, owner: Hashable, open_turn: Open, abandon: Abandon | None
+    slots: FairSlots,
+    owner: Hashable,
+    open_turn: Open,
+    abandon: Abandon | None,
+    create_task: CreateTask = asyncio.ensure_future,
 ) -> Turn:
-    """Call `open_turn` once `slots` serves the owner, and release the slot.
+    """Call `open_turn` in a task once `slots` serves the owner, and release the slot.
 
     If the caller is cancelled, the turn is opened all the same. With `abandon`, a
     caller that still waits leaves the queue instead, and `abandon` is called with a
     turn that was being opened.
     """
     if abandon is None:
-        waiting = asyncio.ensure_future(_wait_and_open(slots, owner, open_turn))
+        waiting = create_task(_wait_and_open(slots, owner, open_turn))
         return await asyncio.shield(waiting)
     await slots.acquire(owner)
-    opening = asyncio.ensure_future(_open(slots, open_turn))
+    opening = create_task(_open(slots, open_turn))
     try:
         return await asyncio.shield(opening)
     except asyncio.CancelledError:

@@ -41,7 +41,7 @@ class _Looks(NamedTuple):
     """At a copy that was behind, and has received nothing since the first of them."""
 
     position: Position  # at which the copy ended
-    began_at: float  # by the loop's clock, after the rows were read
+    reads_begun: int  # of the copy, when the rows had been read
     times: int = 1
 
 
@@ -67,23 +67,22 @@ class SilentLogs:
         found = await self._load_turns(positions, frozenset(questions))
         ahead = [silent[turn_id] for turn_id in (*found.over, *found.turns)]
         behind = [log for log in ahead if log.received_at < quiet]
-        now = self._loop.time()
-        self._looks = {log.turn_id: self._look_at(log, now) for log in behind}
+        self._looks = {log.turn_id: self._look_at(log) for log in behind}
         self._copies.request_read(self._looks)
         for log in behind:
             if self._stays_behind(log):
                 _serve_from_rows(log, found.turns.get(log.turn_id))
 
-    def _look_at(self, log: SharedTurnLog, now: float) -> _Looks:
+    def _look_at(self, log: SharedTurnLog) -> _Looks:
         before = self._looks.get(log.turn_id)
         if before is None or before.position != log.last_position:
-            return _Looks(log.last_position, now)
+            return _Looks(log.last_position, log.reads_begun)
         return before._replace(times=before.times + 1)
 
     def _stays_behind(self, log: SharedTurnLog) -> bool:
         """Whether a read that began after the first look has brought nothing."""
         looks = self._looks[log.turn_id]
-        is_read = log.read_began_at > looks.began_at
+        is_read = log.reads_ended > looks.reads_begun
         return bool(log.fallback) or is_read or looks.times >= MAX_LOOKS
 
 

@@ -30,7 +30,8 @@ class SharedTurnLog(TurnLog):
         super().__init__(turn_id)
         self.first_read = asyncio.Event()  # set after the first attempt to read
         self.received_at = 0.0  # when something new was received
-        self.read_began_at = 0.0  # when the last read began that has ended or failed
+        self.reads_begun = 0
+        self.reads_ended = 0  # of those, also failed ones
         self.is_waiting = False  # for an event that is stored separately
 
     @property
@@ -189,17 +190,20 @@ class LogSubscriber:
             self._work.clear()
             turn_ids, self._to_read = self._to_read, set()
             logs = [self._logs[id] for id in turn_ids if id in self._logs]
-            began = asyncio.get_running_loop().time()
+            ready = [log for log in logs if not log.is_waiting]
+            for log in ready:
+                log.reads_begun += 1
             try:
-                if ready := [log for log in logs if not log.is_waiting]:
+                if ready:
                     await self._read(ready)
                 is_failed = False
             except self._errors as exc:
                 self._warning.log(type(exc).__name__)
                 is_failed = True
             finally:
+                for log in ready:
+                    log.reads_ended = log.reads_begun
                 for log in logs:
-                    log.read_began_at = began
                     log.first_read.set()
             if is_failed:
                 self._to_read |= turn_ids

@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 
@@ -25,6 +26,7 @@ from conversations.engine.loading import turn_loader
 from conversations.models import Conversation, Item, ToolCall, Turn
 from conversations.models.preset import PresetNotAvailable
 from conversations.requests.turn_request import TurnRequestSerializer
+from llm import router
 from llm.errors import BadRequest, ProviderDown, ProviderTimeout, RateLimited
 from llm.models import LanguageModel, ModelCall
 from llm.wire.deltas import (
@@ -333,6 +335,21 @@ def test_a_turn_opened_just_now_is_as_it_would_be_read(
     turn_loader.load(claim, opened)  # compiles its queries, once in a process
     with django_assert_max_num_queries(5):
         assert _shown(turn_loader.load(claim, opened)) == read
+
+
+def test_the_first_turn_of_a_new_conversation_is_as_it_would_be_read(conversation):
+    """As the gateway opens it: the conversation is written with the turn."""
+    owner, model = conversation.owner, conversation.language_model
+    new = Conversation(owner=owner, language_model=model, options={"seed": 5})
+    opened = new.open_turn([user_message("Hi")], language_model=model)
+    opened = replace(opened, route=router.route_of(model, user=owner))
+    claim = claim_store.claim(opened.turn.pk)
+    read = _shown(turn_loader.load(claim))
+    assert opened.is_conversation_new
+    assert _shown(turn_loader.load(claim, opened)) == read
+    stored = Conversation.objects.get(pk=new.pk)
+    assert (stored.title, stored.options, stored.owner) == ("Hi", {"seed": 5}, owner)
+    assert stored.created_at is not None
 
 
 def test_a_turn_that_was_run_before_is_read(conversation):

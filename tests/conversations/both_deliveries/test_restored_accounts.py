@@ -13,7 +13,8 @@ from django.utils import timezone
 
 from conversations.access.account_deletion import close_account, reopen_account
 from conversations.engine.maintenance.retention import clean_up
-from conversations.models import UserSettings
+from conversations.models import Conversation, Turn, UserSettings
+from llm.wire.items import user_message
 from tests.conversations.scene import a_user
 
 pytestmark = [
@@ -30,8 +31,13 @@ WHERE datname = current_database() AND wait_event_type = 'Lock')
 def test_an_account_that_is_being_restored_is_not_erased(settings):
     settings.DELETED_RETENTION_DAYS = 7
     ada = a_user("ada")
+    chat = Conversation.objects.create(owner=ada)
+    turn = chat.open_turn([user_message("Hi")]).turn
+    Turn.objects.update(status=Turn.Status.COMPLETED)
     close_account(ada)
-    UserSettings.objects.update(account_deleted_at=timezone.now() - timedelta(days=8))
+    long_ago = timezone.now() - timedelta(days=8)
+    UserSettings.objects.update(account_deleted_at=long_ago)
+    Conversation.objects.filter(pk=chat.pk).update(deleted_at=long_ago)
     erasing = threading.Thread(target=_erase)
     with transaction.atomic():
         User.objects.filter(pk=ada.pk).update(is_active=True)
@@ -41,6 +47,7 @@ def test_an_account_that_is_being_restored_is_not_erased(settings):
             erasing.join(0.02)
     erasing.join()
     assert User.objects.filter(pk=ada.pk, is_active=True).exists()
+    assert Turn.objects.filter(pk=turn.pk, conversation__deleted_at=None).exists()
 
 
 def _erase() -> None:

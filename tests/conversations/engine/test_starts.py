@@ -8,6 +8,7 @@ from collections.abc import AsyncGenerator, Callable
 
 import pytest
 from asgiref.sync import sync_to_async
+from channels.layers import get_channel_layer
 from django.contrib.auth.models import User
 
 from conversations.engine import claim_store
@@ -15,6 +16,12 @@ from conversations.engine.database.executor import Database
 from conversations.engine.dispatcher import MAX_STARTS
 from conversations.engine.engine import Engine
 from conversations.engine.event_log import MemoryLog
+from conversations.engine.notifications import (
+    announce_branches,
+    group_of,
+    open_pages,
+    remove_open_page,
+)
 from conversations.models import Conversation, OpenedTurn, Turn
 from llm.http import client
 from llm.models import ApiKey, LanguageModel, Provider
@@ -138,6 +145,49 @@ async def test_a_drain_leaves_turns_that_wait_to_start_to_the_next_process(
     claimable = await sync_to_async(claim_store.to_sweep)(TURNS)
     found = sorted(each.turn_id for each in claimable)
     assert found == sorted(turn.pk for turn in turns)
+
+
+async def test_a_drain_waits_for_the_turns_that_are_being_opened(
+    conversations: list[Conversation], database: Database
+):
+    engine, opened = Engine(MemoryLog(), database), list[str]()
+    busy = threading.Event()
+    holding = database.write(busy.wait, PATIENT)
+    opening = [
+        asyncio.ensure_future(engine.open(_opener_with_items(conversation, opened)))
+        for conversation in conversations
+    ]
+    await _run_other_tasks()
+    drain = asyncio.ensure_future(engine.drain(grace=PATIENT))
+    await _run_other_tasks()
+    busy.set()
+    assert await holding
+    await drain
+    turns = await asyncio.gather(*opening)
+    assert [turn.conversation_id for turn in turns] == opened
+    assert len(opened) == TURNS
+
+
+@pytest.mark.parametrize("is_page", [True, False])
+async def test_an_open_page_hears_of_a_turn_that_it_has_not_opened(
+    is_page: bool, conversations: list[Conversation], database: Database
+):
+    engine, conversation = Engine(MemoryLog(), database), conversations[0]
+    layer = get_channel_layer()
+    page = await layer.new_channel()
+    await layer.group_add(group_of(conversation.pk), page)
+    open_pages[conversation.pk] += 1
+    try:
+        turn = await engine.open(_opener_with_items(conversation, []), is_page=is_page)
+        await engine.drain(grace=PATIENT)
+    finally:
+        remove_open_page(conversation.pk)
+    await announce_branches(conversation.pk)  # comes after all others
+    heard = await layer.receive(page)
+    if is_page:
+        assert heard == {"type": "branches.changed"}
+    else:
+        assert heard == {"type": "turn.queued", "turn": turn.pk}
 
 
 def _opener_with_items(

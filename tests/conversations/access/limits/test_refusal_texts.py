@@ -72,9 +72,19 @@ def test_a_turn_that_failed_for_a_limit_is_shown_in_the_reader_s_language():
         "",
         "The provider is down.",
         "Your limit, many messages a day, is reached.",
+        "Your limit, , messages a day, is reached.",
+        "Your limit, 1.2.3 KB a day, is reached.",
+        "A new period begins on Nov. 31, 2026, midnight.",
         "Ask your administrators if you need more. Or not.",
     ],
 )
 def test_words_of_others_stay(words: str):
     with translation.override("de"):
         assert error_text(words) == words
+
+
+def test_a_period_that_begins_at_noon_is_translated():
+    with translation.override("de"):
+        text = translate_refusal("A new period begins on Nov. 30, 2026, noon.")
+    assert text is not None
+    assert "30. November 2026 12:00" in text

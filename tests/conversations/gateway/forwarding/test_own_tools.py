@@ -180,8 +180,14 @@ _SEARCHES: dict[str, dict[str, Any]] = {
     "OpenRouter's tool": {"tools": [OWN, {"type": "openrouter:web_search"}]},
     "xAI": {"search_parameters": {"mode": "on"}},
     "Azure": {"data_sources": [{"type": "azure_search"}]},
+    "Qwen": {"enable_search": True},
+    "a fallback's name": {"models": ["x/y:online"]},
     "a picture": {"tools": [OWN, {"type": "image_generation"}]},
+    "Qwen, off": {"enable_search": False},
+    "xAI, off": {"search_parameters": {"mode": "off"}},
+    "no plugin": {"plugins": []},
 }
+_NO_SEARCHES = ("a picture", "Qwen, off", "xAI, off", "no plugin")
 
 
 @pytest.mark.parametrize("search", _SEARCHES)
@@ -197,7 +203,7 @@ async def test_a_search_that_leaves_no_item_is_foreign_content(
         answer = await client.post(PATHS["chat"], {**body, "model": model})
     assert answer.status == 200, answer.body
     second = json.dumps(host.received[1].body)
-    assert ("E_TOOL_NEEDS_APPROVAL" in second) is (search != "a picture")
+    assert ("E_TOOL_NEEDS_APPROVAL" in second) is (search not in _NO_SEARCHES)
 
 
 async def test_the_conversation_is_read_once_for_all_calls(
