@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
@@ -21,6 +22,7 @@ from llm import router
 from llm.concurrency.job_thread import start_job
 from llm.errors import InvalidKey, LLMError
 from llm.http import client
+from llm.keys.pool import KeyPool
 from llm.keys.refusals import note_refusal
 from llm.models import ApiKey, LanguageModel, ModelCall, ModelProbe, Provider
 from llm.pricing.caller import Caller
@@ -113,18 +115,28 @@ def route_to_test(model: LanguageModel) -> Route:
     """The same, but only with a key that serves people too: not with one that is
     disabled, rests, drains or has expired."""
     provider = model.provider
-    if provider.keys.exists() and not provider.keys.usable().exists():
-        text = "The provider {name!r} has no active key; ask the staff to add one."
-        raise InvalidKey(text.format(name=provider.name))
-    return route_to_probe(model)
+    _check_enabled(provider)
+    rows = list(provider.keys.all())
+    if not rows:
+        return route_to_probe(model)
+    error: LLMError | None = None
+    for key in _keys_to_try(provider)[0]:
+        try:
+            return router.route_by(model, key)
+        except InvalidKey as exc:
+            error = exc
+    if error is None:
+        pool = KeyPool(provider)
+        pool.fill(provider, [key for key in rows if key.weight])
+        error = pool.refusal(model.name, time.time())
+    raise error
 
 
 def routes_to_probe(model: LanguageModel) -> Sequence[Route]:
     """A route for each key that may be used now; if there is none, for the others. At
     least one. Raises LLMError."""
     provider = model.provider
-    if why := provider.why_disabled:
-        raise InvalidKey(_("Not tested: %(why)s.") % {"why": instruct(why)})
+    _check_enabled(provider)
     error: LLMError | None = None
     for keys in _keys_to_try(provider):
         routes = []
@@ -138,6 +150,11 @@ def routes_to_probe(model: LanguageModel) -> Sequence[Route]:
     if error is None and (provider.host is None or not provider.host.needs_key):
         return [router.route_by(model, None)]
     raise error or InvalidKey(_("There is no key; add one first."))
+
+
+def _check_enabled(provider: Provider) -> None:
+    if why := provider.why_disabled:
+        raise InvalidKey(_("Not tested: %(why)s.") % {"why": instruct(why)})
 
 
 def _keys_to_try(provider: Provider) -> tuple[Sequence[ApiKey], Sequence[ApiKey]]:

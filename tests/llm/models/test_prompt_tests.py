@@ -207,6 +207,50 @@ def test_a_key_that_serves_nobody_answers_no_test(admin_client, provider, groq, 
     assert "The provider 'Groq' has no active key; add one." in page
 
 
+def test_an_ended_key_is_not_used_in_place_of_one_that_cannot_be_sent(
+    admin_client, provider, groq
+):
+    provider.keys.update(expires_at=timezone.now() - timedelta(seconds=1))
+    moved = provider.keys.create(label="moved")
+    moved.enter("gsk-moved-0123456789", "https://elsewhere.example")
+    moved.save()
+    page = html.unescape(send(admin_client, provider.models.get(name="good")).text)
+    assert not groq.called
+    assert "was entered for a different address" in page
+
+
+@pytest.mark.parametrize(
+    ("state", "shown"),
+    [
+        (
+            {
+                "state": "resting",
+                "rest_until": timezone.now() + timedelta(hours=1),
+                "state_reason": "E_LLM_RATE_LIMIT: x",
+            },
+            "All keys of the provider 'Groq' are at their rate limits",
+        ),
+        (
+            {
+                "state": "resting",
+                "rest_until": timezone.now() + timedelta(hours=1),
+                "state_reason": "E_LLM_QUOTA: x",
+            },
+            "The account at the provider has no credit left.",
+        ),
+        ({"weight": 0}, "The provider 'Groq' has no active key; add one."),
+    ],
+    ids=["rate limit", "quota", "weight"],
+)
+def test_why_no_key_may_be_used_is_said(
+    admin_client, provider, groq, state: dict[str, object], shown: str
+):
+    provider.keys.update(**state)
+    page = html.unescape(send(admin_client, provider.models.get(name="good")).text)
+    assert not groq.called
+    assert shown in page
+
+
 @pytest.mark.parametrize(
     ("rights", "status"),
     [
