@@ -35,7 +35,8 @@ from llm.http import client
 from llm.http.connection_problems import SILENT
 from llm.http.request import url_of_path
 from llm.models import ApiKey, LanguageModel, ModelPrice, Provider
-from llm.pricing.cost import listed_prices, prices_at
+from llm.pricing.cost import PRICE_NAMES, listed_prices, prices_at
+from llm.pricing.price_list import HOUR_FACTOR
 from llm.provider import Endpoint
 from llm.sync.staff_instructions import instruct
 from llm.wire import model_lists
@@ -43,6 +44,7 @@ from llm.wire.model_lists import ModelInfo
 
 TIME_LIMIT = 20.0  # seconds, because a user waits at the page
 MAX_PAGES = 50
+_HOUR_PRICE = "cache_write_1h"
 MAX_NAME = 200  # characters, the size of the column
 
 
@@ -77,6 +79,8 @@ class ModelChange:
             for name, price in self.prices_after.items()
             if price != self.prices_before.get(name)
         ]
+        if self.prices_after and (price := self.prices_before.get(_HOUR_PRICE)):
+            lines.append(_describe_hour_price(price, self.prices_after["input"]))
         if self.retires_at:
             day = {"day": f"{self.retires_at:%Y-%m-%d}"}
             lines.append(_("retired from: unknown → %(day)s") % day)
@@ -251,15 +255,18 @@ def _new_prices(
 ) -> tuple[dict[str, Decimal], dict[str, Decimal]]:
     """What calls cost now, and what they will by the list; {} if that is the same.
 
-    A price that the host does not name stays as it is.
+    A price that the host does not name stays as it is, except that of one-hour cache
+    writes, which rows with a date do not have: they cost a multiple of the input.
     """
     stated = prices_at(row.prices, row.price_schedule)
     provider = row.provider
     known = stated or listed_prices(provider.kind, provider.address, row.name)
     before = {name: _round_price(price) for name, price in known.items()}
     named = {name: _round_price(price) for name, price in info.prices.items()}
-    is_same = all(before.get(name) == price for name, price in named.items())
-    return before, {} if is_same else {**before, **named}
+    if all(before.get(name) == price for name, price in named.items()):
+        return before, {}
+    after = before | named
+    return before, {name: after[name] for name in PRICE_NAMES if name in after}
 
 
 def _store_prices(row: LanguageModel, prices: Mapping[str, Decimal], user: Any) -> None:
@@ -316,6 +323,15 @@ def _format_value(value: Any) -> str:
         case list():
             return ", ".join(value) or _("none")
     return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def _describe_hour_price(before: Decimal, input_price: Decimal) -> str:
+    text = _("price of %(name)s: %(before)s → %(after)s USD per million tokens")
+    return text % {
+        "name": _("one-hour cache write"),
+        "before": _format_price(before),
+        "after": _format_price(_round_price(input_price * HOUR_FACTOR)),
+    }
 
 
 def _describe_price(name: str) -> str:

@@ -397,6 +397,18 @@ def test_another_price_is_shown_and_counts_from_now_on(
     assert not model_list.compare(provider)
 
 
+def test_a_price_of_one_hour_cache_writes_ends_where_the_page_says(
+    admin_client, provider: Provider, listed
+):
+    prices = {"input": 2, "output": 6, "cache_write_1h": 7}
+    row = provider.models.create(name=PRICED["id"], prices=prices)
+    listed(PRICED)
+    page = sync(admin_client, provider).content.decode()
+    assert "price of one-hour cache write: 7 → 3 USD per million tokens" in page
+    sync(admin_client, provider, changed=[PRICED["id"]], _apply="1")
+    assert row.dated_prices.get().values == {"input": 1.5, "output": 6}
+
+
 def test_a_new_model_is_added_with_its_price_and_window(
     admin_client, provider: Provider, listed
 ):
