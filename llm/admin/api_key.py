@@ -31,7 +31,7 @@ class ApiKeyAdmin(
     list_display = [
         "label",
         "provider",
-        "hint",
+        "hint_shown",
         "state_shown",
         "weight",
         "group",
@@ -44,7 +44,7 @@ class ApiKeyAdmin(
     list_select_related = ["provider", "group", "added_by"]
     search_fields = ["label", "hint", "fingerprint", "provider__name"]
     readonly_fields = [
-        "hint",
+        "hint_shown",
         "fingerprint",
         "reference_shown",
         "added_by",
@@ -64,7 +64,7 @@ class ApiKeyAdmin(
                     "provider",
                     "label",
                     "secret",
-                    "hint",
+                    "hint_shown",
                     "fingerprint",
                     "reference_shown",
                     "is_sent",
@@ -105,6 +105,10 @@ class ApiKeyAdmin(
     ) -> None:
         note_author(request, obj, form)
         super().save_model(request, obj, form, change)
+
+    @admin.display(description=_("hint"), ordering="hint")
+    def hint_shown(self, obj: ApiKey) -> str:
+        return obj.shown_hint
 
     @admin.display(description=_("read from"))
     def reference_shown(self, obj: ApiKey) -> str:

@@ -23,6 +23,8 @@ MAX_HINT = 20  # characters, the size of the column
 _FINGERPRINT = 12  # hexadecimal digits
 _MIN_FINGERPRINTED = 16  # characters; of a shorter text it would help to guess it
 _REFERENCE = re.compile(r"(env|file):(.+)", re.DOTALL)
+#: Of other texts, which may be mistyped secrets, hints reveal no more than of keys.
+_PLAIN_REFERENCE = re.compile(r"env:[A-Z_][A-Z0-9_]*|file:/[\w./-]+")
 _VALID_KEY = re.compile(r"[\x21-\x7e]+")
 
 
@@ -84,7 +86,10 @@ def _read_file(name: str) -> str:
 
 
 def hint_of_reference(text: str) -> str:
-    """The reference, which is no secret, or its end if it is long."""
+    """The reference, which is no secret, or its end if it is long; "" if it may be
+    something else."""
+    if not _PLAIN_REFERENCE.fullmatch(text):
+        return ""
     if len(text) <= MAX_HINT:
         return text
     kind = text.partition(":")[0]

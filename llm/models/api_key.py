@@ -259,8 +259,8 @@ class ApiKey(SecretRow):
             with suppress(SecretUnavailable):
                 text = self.secret.reveal_for(self.secret.origin or "")
                 self.fingerprint = fingerprint_of(text)
-                if self.owner_id is None and is_reference(text):
-                    self.hint = hint_of_reference(text)
+                if self.owner_id is None:
+                    self.hint = hint_of_reference(text) or self.hint
         if update_fields is None or _STATE & {*update_fields}:
             self.state_changed_at = timezone.now()
         if update_fields is not None:
@@ -373,6 +373,12 @@ class ApiKey(SecretRow):
         except SecretUnavailable:
             return ""
         return text if self.owner_id is None and is_reference(text) else ""
+
+    @property
+    def shown_hint(self) -> str:
+        """The hint; of a reference that an older version stored with a masked one, the
+        reference."""
+        return hint_of_reference(self.reference) or self.hint
 
     @property
     def is_disabled_automatically(self) -> bool:

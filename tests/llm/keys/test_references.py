@@ -126,6 +126,22 @@ def test_a_reference_is_no_secret_in_lists(provider, text: str, hint: str):
     assert key.hint == "sk-…efgh"
 
 
+@pytest.mark.parametrize("text", ["env:sk-ant-0123456789-wxyz", "file:sk 0123456789ab"])
+def test_a_mistyped_secret_stays_masked(provider, text: str):
+    key = provider.keys.create(label="team", secret=text)
+    assert key.hint == f"{text[:3]}…{text[-4:]}"
+    assert key.shown_hint == key.hint
+
+
+def test_a_reference_of_an_older_version_is_shown_as_well(provider, admin_client):
+    key = provider.keys.create(label="team", secret="env:ANTHROPIC_API_KEY")
+    ApiKey.objects.update(hint="env…_KEY")
+    for page in ("", f"{key.pk}/change/"):
+        assert (
+            "env:…THROPIC_API_KEY" in admin_client.get(f"/admin/llm/apikey/{page}").text
+        )
+
+
 def test_the_own_key_of_a_person_names_nothing_here(provider, django_user_model):
     owner = django_user_model.objects.create(username="ada")
     key = ApiKey.every.create(provider=provider, secret="env:not-a-name-1", owner=owner)
