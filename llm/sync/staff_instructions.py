@@ -61,6 +61,7 @@ OTHERS = (
     gettext_noop("it was retired on %(day)s"),
     gettext_noop("its provider %(provider)s is switched off"),
     gettext_noop("its provider's kind %(kind)s is unknown"),
+    gettext_noop("The provider's kind %(kind)s is unknown."),
     gettext_noop("%(variable)s switches its provider off"),
     gettext_noop(
         "All keys of the provider %(provider)s are at their rate limits; try again"
@@ -73,7 +74,18 @@ OTHERS = (
 _TEXTS = WordedTexts((*INSTRUCTIONS, *OTHERS))
 
 
-def instruct(text: str) -> str:
-    """`text`, which may refer its reader to the staff, as an instruction to them."""
+def instruct(text: str, *, is_cut: bool = False) -> str:
+    """`text`, which may refer its reader to the staff, as an instruction to them. A
+    text that is cut off is completed if it is a known one."""
     instruction = text.replace(_REFERRAL, "; ")
-    return _TEXTS.translate(instruction) or instruction
+    if shown := _TEXTS.translate(instruction):
+        return shown
+    return (is_cut and _TEXTS.translate_cut(_end_referral(instruction))) or instruction
+
+
+def _end_referral(text: str) -> str:
+    """`text` without the part of a referral at its end."""
+    for left in range(len(_REFERRAL) - 1, 1, -1):
+        if text.endswith(_REFERRAL[:left]):
+            return f"{text[:-left]}; "
+    return text

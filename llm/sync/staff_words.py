@@ -19,6 +19,7 @@ from llm.db.encrypted_field import scrub
 from llm.errors import CutOff, LLMError
 from llm.http.address_problems import NO_URL, PRIVATE_NETWORK, REDIRECT, WEB_PAGE
 from llm.http.connection_problems import describe_connection_problem
+from llm.models.api_key import MAX_REASON
 from llm.sync.staff_instructions import instruct
 
 MAX_HOST_MESSAGE = 300  # characters
@@ -71,7 +72,8 @@ def describe_code(code: str) -> str:
 def describe_reason(stored: str) -> str:
     """A reason that is stored with a key, as "<code>: <text for people>"."""
     code, colon, text = stored.partition(": ")
-    return _known_words(code, text) or f"{code}{colon}{instruct(text)}"
+    is_cut = len(stored) >= MAX_REASON
+    return _known_words(code, text) or f"{code}{colon}{instruct(text, is_cut=is_cut)}"
 
 
 def describe_error(error: LLMError) -> str:

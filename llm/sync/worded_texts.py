@@ -7,37 +7,50 @@ which are filled as they were.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 
 from django.utils.translation import gettext
 
 _PLACE = re.compile(r"%\((\w+)\)s")
+_MIN_LEFT = 8  # characters after the last place of a text that is cut off
 
 
 class WordedTexts:
-    """`texts` are what a message may be; `shown_as` has, for some of them, the text to
-    show in its place, with the same places."""
+    """`texts` are what a message may be."""
 
-    def __init__(
-        self, texts: Sequence[str], shown_as: Mapping[str, str] | None = None
-    ) -> None:
-        self._texts = frozenset(texts)
-        self._shown_as = shown_as or {}
+    def __init__(self, texts: Sequence[str]) -> None:
+        self._texts = dict.fromkeys(texts)  # in their order
 
     def translate(self, message: str) -> str:
         """The message in the active language if it is one of the texts; else ""."""
         if message in self._texts:
-            return gettext(self._shown_as.get(message, message))
+            return gettext(message)
         for text, pattern in self._patterns:
             if found := pattern.fullmatch(message):
-                return gettext(self._shown_as.get(text, text)) % found.groupdict()
+                return gettext(text) % found.groupdict()
         return ""
+
+    def translate_cut(self, message: str) -> str:
+        """The whole text of a message whose end is cut off, in the active language; ""
+        if it is none of the texts, or too little is left to know which."""
+        found = [whole for each in self._texts if (whole := _complete(each, message))]
+        return self.translate(found[0]) if len(found) == 1 else ""
 
     @cached_property
     def _patterns(self) -> list[tuple[str, re.Pattern[str]]]:
         """The texts with places, each with a pattern of what it becomes."""
         return [(text, _pattern_of(text)) for text in self._texts if "%(" in text]
+
+
+def _complete(text: str, message: str) -> str:
+    """`message` with the end of `text`, if it is the beginning of it; else ""."""
+    end, pattern = _PLACE.split(text)[-1], _pattern_of(text)
+    for left in range(len(end) - 1, _MIN_LEFT - 1, -1):
+        if message.endswith(end[:left]):
+            whole = message + end[left:]
+            return whole if pattern.fullmatch(whole) else ""
+    return ""
 
 
 def _pattern_of(text: str) -> re.Pattern[str]:

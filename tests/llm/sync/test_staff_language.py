@@ -3,23 +3,29 @@
 from __future__ import annotations
 
 import ast
+import re
+import time
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 
 import pytest
+from django.utils import timezone
 from django.utils.translation.trans_real import DjangoTranslation
 
-from llm import capabilities
+from conversations.turns.error_texts import TEXTS
+from llm import capabilities, router
 from llm.errors import BadRequest, InvalidKey, LLMError, ModelNotAvailable
 from llm.http import connection_problems as problems
 from llm.http.connection_problems import describe_connection_problem
+from llm.keys.pool import KeyPool
 from llm.models import LanguageModel, Provider
 from llm.pricing.vendor_bill import BillError, read_bill
 from llm.sync import key_check, model_list
 from llm.sync.model_list import ModelChange
-from llm.sync.staff_instructions import instruct
+from llm.sync.staff_instructions import INSTRUCTIONS, OTHERS, instruct
 from llm.sync.staff_words import describe_error, describe_reason
+from llm.sync.worded_texts import WordedTexts
 from tests.serving import BASE
 
 REFERRAL = "; ask the staff to "
@@ -35,7 +41,7 @@ def pseudo(monkeypatch: pytest.MonkeyPatch) -> None:
 def referrals() -> Iterator[str]:
     """All texts of `llm` that refer people to the staff, with `x` for each value."""
     for path in sorted((BASE / "llm").rglob("*.py")):
-        if path.name in ("errors.py", "staff_instructions.py", "staff_words.py"):
+        if path.name in ("errors.py", "address_problems.py", "staff_instructions.py"):
             continue  # the default texts, which the words of their codes replace
         nodes = list(ast.walk(ast.parse(path.read_text())))
         texts = [each for each in nodes if isinstance(each, ast.JoinedStr)]
@@ -55,12 +61,64 @@ def _text_of(node: ast.AST) -> str:
 
 
 def test_each_referral_to_the_staff_is_an_instruction_to_them():
-    found = [text for text in referrals() if not text.endswith(REFERRAL)]
-    assert len(found) > 15
-    for text in found:
+    matched = set()
+    for text in referrals():
         shown = describe_error(LLMError(text))
         assert shown[0] + shown[-1] == "⟦⟧", text
         assert "ask the staff" not in shown
+        instruction = text.replace(REFERRAL, "; ")
+        matched |= {each for each in INSTRUCTIONS if becomes(each, instruction)}
+    assert matched == {*INSTRUCTIONS}
+
+
+def becomes(text: str, message: str) -> bool:
+    return bool(WordedTexts([text]).translate(message))
+
+
+@pytest.mark.parametrize("texts", [(*INSTRUCTIONS, *OTHERS), TEXTS])
+def test_no_text_is_taken_for_another_one(texts: tuple[str, ...]):
+    for text in texts:
+        message = re.sub(r"%\(\w+\)s", "x", text)
+        assert [each for each in texts if becomes(each, message)] == [text]
+
+
+@pytest.mark.django_db
+def test_why_a_model_cannot_be_used_is_told_in_the_readers_language(settings):
+    provider = Provider.objects.create(name="G", kind="groq")
+    model = LanguageModel(name="a", provider=provider)
+    found = []
+    model.enabled = False
+    found.append(model.why_unusable)
+    model.enabled, model.retires_at = True, datetime(2020, 1, 31, tzinfo=UTC)
+    found.append(model.why_unusable)
+    model.retires_at, provider.enabled = None, False
+    found.append(model.why_unusable)
+    provider.enabled, settings.DISABLED_PROVIDERS = True, {"groq"}
+    found.append(model.why_unusable)
+    unknown = Provider(name="G", kind="gone")
+    found.append(unknown.why_unusable)
+    with pytest.raises(ModelNotAvailable) as caught:
+        router.endpoint_of(unknown, None)
+    found.append(str(caught.value))
+    assert all(found)
+    for text in found:
+        assert instruct(text) == f"⟦{text}⟧"
+
+
+@pytest.mark.django_db
+def test_that_all_keys_rest_is_told_in_the_readers_language():
+    provider = Provider.objects.create(name="G", kind="groq")
+    rest = {"state": "resting", "rest_until": timezone.now() + timedelta(hours=1)}
+    pool = KeyPool(provider)
+    pool.fill(provider, [provider.keys.create(secret="k", **rest)])
+    error = str(pool.refusal("a", time.time()))
+    assert instruct(error) == f"⟦{error}⟧"
+
+
+def test_that_a_key_has_a_wrong_character_is_told_in_the_readers_language():
+    source = (BASE / "llm/http/client.py").read_text()
+    [text] = [each for each in OTHERS if each.startswith("The API key contains")]
+    assert f'"{text}"' in source
 
 
 def test_a_reason_that_is_stored_with_a_key_is_an_instruction_as_well():
@@ -69,6 +127,25 @@ def test_a_reason_that_is_stored_with_a_key_is_an_instruction_as_well():
     assert shown == (
         "E_LLM_INVALID_KEY: ⟦The key 'a' of the provider 'b' is empty; enter it.⟧"
     )
+
+
+def test_a_reason_that_is_cut_off_where_it_is_stored_is_told_whole():
+    name = "p" * 60
+    whole = (
+        f"The key 'a' of the provider '{name}' was entered for a different address of"
+        " the provider and is not sent; enter it again."
+    )
+    stored = whole.replace("; ", REFERRAL)
+    for length in range(len(stored) - 1, 120, -1):
+        start = "E_LLM_INVALID_KEY: ".rjust(200 - length, "E")
+        shown = describe_reason(start + stored[:length])
+        assert shown.removeprefix(start) == f"⟦{whole}⟧"
+
+
+def test_a_reason_of_which_too_little_is_left_stays_as_it_is():
+    name = "p" * 200
+    stored = f"E_LLM_INVALID_KEY: The key 'a' of the provider '{name}"[:200]
+    assert describe_reason(stored) == stored
 
 
 @pytest.mark.parametrize(
