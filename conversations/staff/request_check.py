@@ -1,7 +1,7 @@
 """Would this request pass? The checks that a request meets, tried without one.
 
-They read what the doors read, and take nothing: neither from rate limits nor from
-budgets. What only the request itself shows (its text, files and tools) is not tried.
+They read what the entry points read, and charge nothing: neither to rate limits nor
+to budgets. What only the request itself shows (its text, files and tools) is not tried.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from llm.errors import LLMError
 from llm.provider import Route
 
 Outcome = Literal["passes", "refuses", "unlimited"]
-#: The scopes of which a token needs one, by door.
+#: The scopes of which a token needs one, by entry point.
 SCOPES = {"gateway": Scope.GATEWAY, "rest": Scope.CHAT}
 
 
@@ -44,7 +44,7 @@ SCOPES = {"gateway": Scope.GATEWAY, "rest": Scope.CHAT}
 class ImaginedRequest:
     user: User
     token: AccessToken | None  # None: signed in, in a browser
-    door: str  # "page", or a key of `SCOPES`
+    entry_point: str  # "page", or a key of `SCOPES`
     model: str  # a name; empty for the default model
     prompt_tokens: int
     max_output_tokens: int | None
@@ -109,7 +109,7 @@ def _checks_of_token(
         yield RequestCheck(
             _("Access token"), "refuses", _("It has expired or was revoked.")
         )
-    scope = SCOPES.get(request.door)
+    scope = SCOPES.get(request.entry_point)
     if scope is None:
         text = _("The pages take no access tokens.")
         yield RequestCheck(_("Scope"), "refuses", text)

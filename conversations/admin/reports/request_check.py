@@ -23,7 +23,7 @@ PERMISSIONS = ("auth.view_user", "llm.view_usage")
 MAX_TOKENS = 10_000_000
 MAX_LISTED = 100  # access tokens of a user
 
-DOORS = {
+ENTRY_POINTS = {
     "page": _("the chat, signed in"),
     "rest": _("the REST API"),
     "gateway": _("the gateway (/v1)"),
@@ -32,7 +32,9 @@ DOORS = {
 
 class RequestCheckForm(forms.Form):
     user = forms.CharField(label=_("User"), max_length=150)
-    door = forms.ChoiceField(label=_("Through"), choices=list(DOORS.items()))
+    entry_point = forms.ChoiceField(
+        label=_("Through"), choices=list(ENTRY_POINTS.items())
+    )
     token = forms.ModelChoiceField(
         label=_("Access token"),
         queryset=AccessToken.objects.none(),
@@ -97,7 +99,7 @@ class RequestCheckPage:
             visible = visible.filter(user=request.user.pk)
         usual = {
             "user": request.GET.get("user") or request.user.get_username(),
-            "door": "page",
+            "entry_point": "page",
             "prompt_tokens": 1000,
         }
         sent = request.GET if "prompt_tokens" in request.GET else None

@@ -1,4 +1,4 @@
-"""*Would this request pass?* answers as the doors do, and takes nothing."""
+"""*Would this request pass?* answers as the entry points do, and charges nothing."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def issue(user: User, **fields: Any) -> tuple[AccessToken, str]:
 
 def imagined(user: User, token: AccessToken | None = None, **fields: Any) -> Any:
     usual: dict[str, Any] = {
-        "door": "rest" if token else "page",
+        "entry_point": "rest" if token else "page",
         "model": "",
         "prompt_tokens": 100,
         "max_output_tokens": 100,
@@ -274,12 +274,12 @@ def test_looking_takes_nothing(ada: User, model: LanguageModel, settings: Any):
     settings.USER_TOKENS_PER_MINUTE = 1000
     root = signed_in(User.objects.create_superuser("root"))
     token, _secret = issue(ada, budget="1", requests_per_minute=3)
-    query = {"user": "ada", "door": "page", "prompt_tokens": 100}
+    query = {"user": "ada", "entry_point": "page", "prompt_tokens": 100}
     for _ in range(8):
         page = root.get(PAGE, query)
         assert "It would pass" in page.text
         assert "5 of 5 requests are left" in page.text
-    with_token = {**query, "door": "gateway", "token": token.pk}
+    with_token = {**query, "entry_point": "gateway", "token": token.pk}
     for _ in range(4):
         assert "3 of 3 requests are left" in root.get(PAGE, with_token).text
     assert not LedgerEntry.objects.exists()
@@ -288,7 +288,12 @@ def test_looking_takes_nothing(ada: User, model: LanguageModel, settings: Any):
 
 def test_staff_see_no_tokens_but_those_of_their_list(ada: User, model: LanguageModel):
     token, _secret = issue(ada)
-    query = {"user": "ada", "door": "rest", "prompt_tokens": 1, "token": token.pk}
+    query = {
+        "user": "ada",
+        "entry_point": "rest",
+        "prompt_tokens": 1,
+        "token": token.pk,
+    }
     clerk = signed_in(staff("clerk", "view_user", "view_usage"))
     answer = clerk.get(PAGE, query)
     assert answer.status_code == 400
@@ -304,14 +309,14 @@ def test_staff_see_no_tokens_but_those_of_their_list(ada: User, model: LanguageM
         {"user": "nobody"},
         {"prompt_tokens": "-1"},
         {"prompt_tokens": 10**12},
-        {"door": "window"},
+        {"entry_point": "window"},
         {"token": "x" * 400},
         {"model": "m" * 400},
     ],
 )
 def test_wrong_values_are_named(query: dict[str, Any]):
     root = signed_in(User.objects.create_superuser("root"))
-    usual = {"user": "root", "door": "page", "prompt_tokens": 1}
+    usual = {"user": "root", "entry_point": "page", "prompt_tokens": 1}
     answer = root.get(PAGE, {**usual, **query})
     assert answer.status_code == 400
     assert "errorlist" in answer.text
@@ -319,7 +324,7 @@ def test_wrong_values_are_named(query: dict[str, Any]):
 
 def test_an_unknown_model_is_answered_and_stays_text(model: LanguageModel):
     root = signed_in(User.objects.create_superuser("root"))
-    usual = {"user": "root", "door": "page", "prompt_tokens": 1}
+    usual = {"user": "root", "entry_point": "page", "prompt_tokens": 1}
     page = root.get(PAGE, {**usual, "model": "<script>x</script>"}).text
     assert "It would be refused" in page
     assert "<script>x" not in page

@@ -50,7 +50,7 @@ def store_usage(user: User) -> dict[str, str]:
         "admin usage of tools": "/admin/usage/?by=tool",
         "admin usage of conversations": "/admin/usage/?by=conversation",
         "admin bill": "/admin/usage/bill/",
-        "admin request check": "/admin/request-check/?user=admin&door=page"
+        "admin request check": "/admin/request-check/?user=admin&entry_point=page"
         "&model=gpt-5&prompt_tokens=1000",
     }
 
