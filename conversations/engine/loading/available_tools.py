@@ -1,4 +1,4 @@
-"""The tools that a turn's model may call: ours, hosted ones, and the client's."""
+"""The tools that a turn's model may call: Parley's, hosted ones, and the client's."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ class AvailableTools:
 
     @property
     def definitions(self) -> list[dict[str, Any]]:
-        ours = [tool.definition for tool in self.tools.values()]
-        return [*ours, *self.hosted, *self.declared]
+        own = [tool.definition for tool in self.tools.values()]
+        return [*own, *self.hosted, *self.declared]
 
     def adapt_routes(self, routes: Sequence[Route]) -> Sequence[Route]:
         """The routes, each fallback model with the hosted tools that it supports."""

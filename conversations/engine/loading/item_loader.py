@@ -51,6 +51,19 @@ _LAST_ITEMS = f"{_ITEMS} AND t.id IN (%s, %s)"
 _OWN_ITEMS = f"{_ITEMS} AND (t.id = %s OR (i.type = 'compaction' AND i.origin = %s))"
 
 
+class StoredItem(NamedTuple):
+    """A row of `_ITEMS`, with unparsed JSON."""
+
+    turn_id: str
+    position: int
+    origin: str
+    epoch: int
+    sequence: int
+    payload: str
+    proof: str | None
+    type: str
+
+
 class Row(NamedTuple):
     turn_id: str
     position: int
@@ -83,26 +96,27 @@ class Items:
 item_cache = ItemCache()
 
 
-def items_of(turn: Turn) -> Items:
+def load_items(turn: Turn) -> Items:
     """Load a turn's items in at most two queries. A summary replaces the items that
     it covers."""
     if cached := item_cache.get(turn):
         is_next = turn.parent_id == cached.turn_id
         ancestry = {cached.turn_id: 0, turn.pk: 1} if is_next else {turn.pk: 1}
         both = [turn.conversation_id, next(iter(ancestry)), turn.pk]
-        found = sql.rows(_LAST_ITEMS, both)
+        found = [StoredItem._make(row) for row in sql.rows(_LAST_ITEMS, both)]
         compactions = _compactions(found)
         if not compactions or find_active(compactions, ancestry) is None:
             return _read_items(turn, found, ancestry, cached, None)
     rows = sql.rows(_WITH_PARENTS, [turn.conversation_id])
-    ancestry = _line_of(turn, {row[8]: row[9] for row in rows})
-    found = [row[:8] for row in rows if row[0] in ancestry]
-    compactions = _compactions(rows)
+    ancestry = _line_of(turn, {turn_id: parent for *_, turn_id, parent in rows})
+    stored = [StoredItem._make(row[:8]) for row in rows]
+    found = [row for row in stored if row.turn_id in ancestry]
+    compactions = _compactions(stored)
     compaction = find_active(compactions, ancestry) if compactions else None
     return _read_items(turn, found, ancestry, None, compaction)
 
 
-def items_of_new(rows: Sequence[Item]) -> Items:
+def load_items_of_first_turn(rows: Sequence[Item]) -> Items:
     """The items of the only turn of a conversation, which was opened with these."""
     inputs = [
         Row(row.turn_id, row.position, row.origin, row.epoch, row.sequence, row.payload)
@@ -112,19 +126,16 @@ def items_of_new(rows: Sequence[Item]) -> Items:
     return Items(inputs=inputs, outputs=(), before=(), may_have_files=True)
 
 
-def items_as_of(turn: Turn, outputs: int) -> Items:
+def load_items_at(turn: Turn, outputs: int) -> Items:
     """The items as a run of the turn had them after its first `outputs` output items:
     without what came later, and without its summaries."""
     ancestry = _find_ancestry(turn)
-    rows = sql.rows(_ITEMS, [turn.conversation_id])
-    own = [row for row in rows if row[0] == turn.pk and row[2] == Item.Origin.OUTPUT]
-    own.sort(key=lambda row: row[1])
-    later = {row[1] for row in own[outputs:]}
-    found = [
-        row
-        for row in rows
-        if row[0] in ancestry and not (row[0] == turn.pk and row[1] in later)
-    ]
+    rows = map(StoredItem._make, sql.rows(_ITEMS, [turn.conversation_id]))
+    line = [row for row in rows if row.turn_id in ancestry]
+    own = [row for row in line if row.turn_id == turn.pk]
+    positions = sorted(r.position for r in own if r.origin == Item.Origin.OUTPUT)
+    later = set(positions[outputs:])
+    found = [r for r in line if r.turn_id != turn.pk or r.position not in later]
     compaction = find_active(_compactions(found), ancestry)
     return _read_items(turn, found, ancestry, None, compaction, is_past=True)
 
@@ -132,10 +143,11 @@ def items_as_of(turn: Turn, outputs: int) -> Items:
 def output_rows(turn: Turn) -> Sequence[Row]:
     """The turn's output items, in order."""
     rows = sql.rows(f"{_ITEMS} AND t.id = %s", [turn.conversation_id, turn.pk])
-    found = sorted(row for row in rows if row[2] == Item.Origin.OUTPUT)
-    payloads = _read(",".join([row[5] for row in found]), found)
+    stored = map(StoredItem._make, sorted(rows))
+    found = [row for row in stored if row.origin == Item.Origin.OUTPUT]
+    payloads = _read(",".join([row.payload for row in found]), found)
     return [
-        Row._make((*row[:5], payload, json.loads(row[6]) if row[6] else None))
+        Row._make((*row[:5], payload, json.loads(row.proof) if row.proof else None))
         for row, payload in zip(found, payloads, strict=True)
     ]
 
@@ -143,42 +155,41 @@ def output_rows(turn: Turn) -> Sequence[Row]:
 def load_log(turn: Turn, order: Mapping[str, int] | None = None) -> Log:
     """All items of the turn and of the turns it follows, covered ones included. `order`
     has these turns, if they are known."""
-    rows = sql.rows(_ITEMS, [turn.conversation_id])
-    return _log_of(turn, rows, order or _find_ancestry(turn))
+    rows = map(StoredItem._make, sql.rows(_ITEMS, [turn.conversation_id]))
+    return _log_of(turn, list(rows), order or _find_ancestry(turn))
 
 
 def load_last_items(turn: Turn) -> Log:
     """The log without the items of the turns that it follows."""
     values = [turn.conversation_id, turn.pk, Item.Origin.OUTPUT]
-    return _log_of(turn, sql.rows(_OWN_ITEMS, values), _find_ancestry(turn))
+    rows = map(StoredItem._make, sql.rows(_OWN_ITEMS, values))
+    return _log_of(turn, list(rows), _find_ancestry(turn))
 
 
-def _log_of(
-    turn: Turn, rows: Sequence[tuple[Any, ...]], ancestry: Mapping[str, int]
-) -> Log:
-    found = [row for row in rows if row[0] in ancestry]
-    found.sort(key=lambda row: (ancestry[row[0]], row[1]))
-    payloads = _read(",".join([row[5] for row in found]), found)
+def _log_of(turn: Turn, rows: Sequence[StoredItem], ancestry: Mapping[str, int]) -> Log:
+    found = [row for row in rows if row.turn_id in ancestry]
+    found.sort(key=lambda row: (ancestry[row.turn_id], row.position))
+    payloads = _read(",".join([row.payload for row in found]), found)
     entries = _entries(found, payloads)
     return Log(entries, ancestry, _compactions(rows))
 
 
-def _compactions(rows: Sequence[tuple[Any, ...]]) -> list[ItemPayload]:
+def _compactions(rows: Sequence[StoredItem]) -> list[ItemPayload]:
     """The compaction items among the rows, in whatever turn."""
     found = [
-        json.loads(row[5])
+        json.loads(row.payload)
         for row in rows
-        if row[7] == "compaction" and row[2] == Item.Origin.OUTPUT
+        if row.type == "compaction" and row.origin == Item.Origin.OUTPUT
     ]
     return [item for item in found if is_compaction(item)]
 
 
 def _entries(
-    rows: Sequence[tuple[Any, ...]], items: Sequence[ItemPayload]
+    rows: Sequence[StoredItem], items: Sequence[ItemPayload]
 ) -> list[LogEntry]:
     """The items with their places, without compaction items."""
     return [
-        LogEntry(row[0], row[1], row[2] == Item.Origin.INPUT, item)
+        LogEntry(row.turn_id, row.position, row.origin == Item.Origin.INPUT, item)
         for row, item in zip(rows, items, strict=False)
         if not is_compaction(item)
     ]
@@ -186,23 +197,24 @@ def _entries(
 
 def _read_items(
     turn: Turn,
-    found: list[tuple[Any, ...]],
+    found: list[StoredItem],
     ancestry: Mapping[str, int],
     cached: CachedItems | None,
     compaction: ItemPayload | None,
     *,
     is_past: bool = False,
 ) -> Items:
-    found.sort(key=lambda row: (ancestry[row[0]], row[1]))
-    text = ",".join([row[5] for row in found])
+    found.sort(key=lambda row: (ancestry[row.turn_id], row.position))
+    text = ",".join([row.payload for row in found])
     payloads = _read(text, found)
-    own = next((n for n, row in enumerate(found) if row[0] == turn.pk), len(found))
+    turn_ids = [row.turn_id for row in found]
+    own = turn_ids.index(turn.pk) if turn.pk in turn_ids else len(found)
     rows = [
-        Row._make((*row[:5], payload, json.loads(row[6]) if row[6] else None))
+        Row._make((*row[:5], payload, json.loads(row.proof) if row.proof else None))
         for row, payload in zip(found[own:], payloads[own:], strict=True)
     ]
     before = [
-        _with_proof(payload, json.loads(row[6])) if row[6] else payload
+        _with_proof(payload, json.loads(row.proof)) if row.proof else payload
         for row, payload in zip(found[:own], payloads, strict=False)
     ]
     if compaction is None:
@@ -220,7 +232,7 @@ def _read_items(
     is_shared = compaction is None or compaction[THROUGH]["turn"] != turn.pk
     is_shared = is_shared and not is_past
     if len(before) >= CACHE_FROM and not turn.cancel_requested and is_shared:
-        size = sum(len(row[5]) + len(row[6] or "") for row in found[:own])
+        size = sum(len(row.payload) + len(row.proof or "") for row in found[:own])
         size += cached.size if cached else 0
         history_prefix = (history_prefix or HistoryPrefix()).extend(before)
         new = CachedItems(
@@ -269,11 +281,11 @@ def _line_of(turn: Turn, parents: dict[str, str | None]) -> dict[str, int]:
     return {pk: number for number, pk in enumerate(reversed(ancestry))}
 
 
-def _read(text: str, rows: Sequence[tuple[Any, ...]]) -> list[Any]:
+def _read(text: str, rows: Sequence[StoredItem]) -> list[Any]:
     try:
         read: list[Any] = orjson.loads(f"[{text}]")
     except orjson.JSONDecodeError:  # an unpaired surrogate; Python's json accepts it
-        return [json.loads(row[5]) for row in rows]
+        return [json.loads(row.payload) for row in rows]
     return read
 
 

@@ -29,8 +29,8 @@ from conversations.engine.loading.earlier_outcomes import earlier_outcomes
 from conversations.engine.loading.item_loader import (
     Items,
     Row,
-    items_of,
-    items_of_new,
+    load_items,
+    load_items_of_first_turn,
 )
 from conversations.engine.loading.model_streams import (
     cache_scope,
@@ -191,7 +191,11 @@ def load(
         check_author(turn)
     setup = determine_setup(turn, resolved_route)
     is_alone = known is not None and opened is not None and opened.is_conversation_new
-    items = items_of_new(opened.items) if opened and is_alone else items_of(turn)
+    items = (
+        load_items_of_first_turn(opened.items)
+        if opened and is_alone
+        else load_items(turn)
+    )
     committed = [row.payload for row in items.outputs]
     parts: list[LoadFiles] = []
     history = _history_of(turn, items, parts)
@@ -316,7 +320,7 @@ def load_history(claim: Claim) -> tuple[History, LoadFiles | None]:
     """The history of a claimed turn, as its rows have it now, and what reads its files
     as `Work` has it."""
     turn, parts = claim_store.read_turn(claim), list[LoadFiles]()
-    history = _history_of(turn, items_of(turn), parts)
+    history = _history_of(turn, load_items(turn), parts)
     return history, _load_or_defer(parts) if parts else None
 
 

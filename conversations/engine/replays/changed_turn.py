@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from conversations.engine.loading.available_tools import AvailableTools
-from conversations.engine.loading.item_loader import items_as_of, output_rows
+from conversations.engine.loading.item_loader import load_items_at, output_rows
 from conversations.engine.loading.turn_loader import Rebuilt, rebuild
 from conversations.engine.replays.recorded_tools import (
     RecordedResults,
@@ -50,7 +50,7 @@ def load_changed(turn_id: str, change: Replay) -> ChangedTurn:
     rebuilt = rebuild(
         turn,
         _route(turn, change.language_model),
-        items_as_of(turn, _start(outputs)),
+        load_items_at(turn, _start(outputs)),
         lambda available: _with_version(available, version),
     )
     results, notes = RecordedResults(outputs), list[str]()

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from conversations.engine.loading.item_loader import items_of
+from conversations.engine.loading.item_loader import load_items
 from conversations.models import BranchChoice, Conversation, Tree, Turn
 from conversations.turns import branches
 from llm.wire.items import text_of, user_message
@@ -75,7 +75,7 @@ def _check(talk: Conversation) -> None:
         assert [alive[pk].parent_id for pk in line] == [None, *line[:-1]]
         assert turn.pk in tree.siblings(turn.pk)
         assert turn.pk in tree.lineage(tree.leaf_of(turn.pk))
-        loaded = items_of(turn)
+        loaded = load_items(turn)
         texts = ["".join(text_of(item)) for item in loaded.before]
         assert texts == [_text(alive[pk]) for pk in line[:-1] if _text(alive[pk])]
     if leaf is not None:

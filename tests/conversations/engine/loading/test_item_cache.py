@@ -14,7 +14,7 @@ from conversations.engine.loading.item_cache import (
     ItemCache,
     memory_limit,
 )
-from conversations.engine.loading.item_loader import CACHE_FROM, Items, items_of
+from conversations.engine.loading.item_loader import CACHE_FROM, Items, load_items
 from conversations.models import Conversation, Item, Turn
 from conversations.turns.compaction import PINNED, Plan, compaction_item
 from conversations.turns.history import HistoryPrefix
@@ -52,7 +52,7 @@ def finished_turn(
 
 
 def read(turn: Turn) -> Items:
-    return items_of(Turn.objects.select_related("conversation").get(pk=turn.pk))
+    return load_items(Turn.objects.select_related("conversation").get(pk=turn.pk))
 
 
 def anew(turn: Turn, monkeypatch: pytest.MonkeyPatch) -> Items:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import User
 
-from conversations.engine.loading.item_loader import items_of
+from conversations.engine.loading.item_loader import load_items
 from conversations.models import Conversation, Item, Turn
 from llm.wire.items import message, text_of, user_message
 
@@ -38,7 +38,7 @@ def test_only_ancestor_turns_are_loaded_in_order(conversation):
     turn_with(conversation, first, user_message("aside"))
     second = turn_with(conversation, first, user_message("3"))
     third = turn_with(conversation, second, user_message("4"), user_message("5"))
-    found = items_of(third)
+    found = load_items(third)
     assert [text_of(item) for item in found.before] == ["1", "2", "3"]
     assert [text_of(row.payload) for row in found.inputs] == ["4", "5"]
     assert found.outputs == []
@@ -47,7 +47,7 @@ def test_only_ancestor_turns_are_loaded_in_order(conversation):
 def test_a_proof_goes_with_what_it_proves_and_with_nothing_else(conversation):
     pair = (user_message("1"), message("assistant", "2"))
     first = turn_with(conversation, None, *pair, proof=PROOF)
-    question, answered = items_of(turn_with(conversation, first)).before
+    question, answered = load_items(turn_with(conversation, first)).before
     assert "provider_data" not in question
     assert answered == {**pair[1], "provider_data": PROOF}
 
@@ -56,7 +56,7 @@ def test_a_proof_goes_with_what_it_proves_and_with_nothing_else(conversation):
 def test_a_proof_that_is_empty_is_none(conversation, nothing):
     answer = message("assistant", "2")
     first = turn_with(conversation, None, answer, proof=nothing)
-    assert items_of(turn_with(conversation, first)).before == [answer]
+    assert load_items(turn_with(conversation, first)).before == [answer]
 
 
 @pytest.mark.parametrize("is_past", [True, False])
@@ -66,23 +66,23 @@ def test_a_conversation_with_files_is_recognised(conversation, is_past):
     turn = turn_with(conversation, None, question)
     if is_past:
         turn = turn_with(conversation, turn, user_message("And?"))
-    assert items_of(turn).may_have_files
+    assert load_items(turn).may_have_files
 
 
 def test_one_that_only_speaks_of_files_has_none(conversation):
     turn = turn_with(conversation, None, user_message('Send "file_id": "file_1".'))
-    assert not items_of(turn).may_have_files
+    assert not load_items(turn).may_have_files
 
 
 def test_corrected_and_erased_items_are_loaded_as_they_are_now(conversation):
     first = turn_with(conversation, None, user_message("1"), message("assistant", "2"))
     second = turn_with(conversation, first, user_message("3"))
     third = turn_with(conversation, second, user_message("4"))
-    items_of(third)
+    load_items(third)
     question, answered = first.items.all()
     question.correct({**question.payload, "content": "other"})
     answered.delete()
-    assert [text_of(item) for item in items_of(third).before] == ["other", "3"]
+    assert [text_of(item) for item in load_items(third).before] == ["other", "3"]
 
 
 def test_an_item_is_found_by_its_id_without_reading_the_others(conversation):
