@@ -1,7 +1,7 @@
 """Undocumented names of libraries that this project uses, each with its reason.
 
 A name is documented if the library's manual or API reference has it, or if it is a hook
-without underscore of a class that the manual tells to subclass (Django's models,
+without underscore of a class that the manual says to subclass (Django's models,
 fields, forms, admin and database backends, views of DRF).
 `tests/project/test_library_internals.py` fails when an upgrade removes a name, when the
 project uses a private name (with a leading underscore) that is not listed, and when

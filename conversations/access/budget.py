@@ -49,7 +49,7 @@ def reserve(entry: str, token_id: int, amount: int) -> None:
     """Reserve `amount` for a new `entry`.
 
     Raises BudgetExhausted, and Unauthorized where the token was deleted; then nothing
-    has changed but what endpoints are told.
+    has changed but the events for webhook endpoints.
     """
     tokens = AccessToken.objects.filter(pk=token_id)
     if (token := tokens.only("budget", "budget_period").first()) is None:

@@ -1,4 +1,4 @@
-"""Rows under a legal hold are not deleted, whoever deletes them."""
+"""Rows under a legal hold cannot be deleted, by any user or job."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ class Load:
         self.excess = find_excess(self)
 
     def note_memory(self) -> None:
-        self.memory = _resident()
+        self.memory = _read_memory()
 
 
 load = Load()
@@ -78,8 +78,8 @@ def find_excess(load: Load) -> str:
     return ""
 
 
-def _resident() -> float:
-    """Megabytes; 0 where the system does not say."""
+def _read_memory() -> float:
+    """Resident memory of this process in megabytes; 0 except on Linux."""
     if sys.platform != "linux":
         return 0.0
     return int(_STATM.read_text().split()[1]) * _PAGE

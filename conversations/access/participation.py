@@ -2,7 +2,7 @@
 
 An invitation names a person by the exact user name. It is stored, and shown to the
 owner, in the same way whether or not there is such a person, so that invitations do not
-tell which names exist; whoever accepts shows it themselves.
+reveal which names exist. Only accepting one shows it.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ def role_of(user: Any, conversation: Conversation) -> str:
 
 def check_author(turn: Turn) -> None:
     """Check that the author of a turn may still write in the conversation, so that no
-    turn uses keys and permissions of somebody who has left, nor the owner's instead.
+    turn uses the keys and permissions of a former participant, nor the owner's instead.
 
     Raises AuthorGone.
     """

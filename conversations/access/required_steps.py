@@ -1,5 +1,5 @@
-"""Sessions that may do nothing yet but what their person must do first: choose another
-password, use a second factor, or accept the terms of use."""
+"""Middleware that blocks a session until its user has done a required step: chosen
+another password, used a second factor, or accepted the terms of use."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ _ALWAYS_ALLOWED = {
     "offline",
     "script-texts",
 }
-#: Besides, for a person without a second factor, with the pages that set one up.
+#: Also allowed until the second factor was used, with the pages that set one up.
 _BEFORE_SECOND_FACTOR = {
     *_ALWAYS_ALLOWED,
     *("account_reauthenticate", "confirm-by-provider"),
 }
-#: Besides, for a person who has not accepted the terms: to read and accept them, or to
-#: leave with all data. These are names of pages and of REST.
+#: Also allowed until the terms are accepted: reading and accepting them, exporting all
+#: data and deleting the account. Names of pages and of REST.
 _BEFORE_TERMS = {
     *_ALWAYS_ALLOWED,
     *("terms", "export-all", "export-download", "delete-account"),
@@ -46,14 +46,14 @@ _ADMIN_NEEDS_TERMS = {"conversations_accesstoken_add"}
 
 
 class RequiredSteps(MiddlewareMixin):
-    """Such a session gets the page for the step, programs and scripts an error with
-    status 403."""
+    """Redirects pages to the page of the required step; others get an error with status
+    403."""
 
     def process_view(
         self, request: HttpRequest, view: object, args: object, kwargs: object
     ) -> HttpResponseBase | None:
         if settings.SESSION_COOKIE_NAME not in request.COOKIES:
-            return None  # a program's request: its session is not even looked at
+            return None  # a request of a program, which has no session
         match = request.resolver_match
         if is_restricted(request.session):
             if match is not None and match.url_name in _ALWAYS_ALLOWED:
@@ -88,8 +88,8 @@ def _ask_for_second_factor(request: HttpRequest) -> HttpResponseBase:
 
 
 def lead_to_second_factor(request: HttpRequest, text: str) -> HttpResponseBase:
-    """To the second factor that the account has, else, with the text, to where it gets
-    one."""
+    """Redirect to the page that asks for the account's second factor. Without one, show
+    the text on the page that sets one up."""
     types = Authenticator.Type
     if is_mfa_enabled(request.user, [types.TOTP]):
         page = "mfa_reauthenticate"

@@ -155,7 +155,7 @@ def note_sessions(
     get_response: Callable[[HttpRequest], HttpResponseBase],
 ) -> Callable[[HttpRequest], HttpResponseBase]:
     """Middleware that stores the use of sessions, and remembers a browser in which
-    somebody has signed in.
+    a user has signed in.
 
     It must come before Django's session middleware, which saves the session.
     """

@@ -135,7 +135,7 @@ def find_open_link(token: str, user: Any) -> ShareLink | None:
 
 
 def needs_sign_in(token: str) -> bool:
-    """Whether the token may open a link to somebody who signs in."""
+    """Whether the token opens a link for signed-in users."""
     link = ShareLink.objects.with_token(token) if len(token) < 100 else None
     return link is not None and link.audience in allowed_audiences(link.owner)
 

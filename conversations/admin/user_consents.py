@@ -173,7 +173,7 @@ class GrantsAdmin(admin.ModelAdmin):
 
 
 def _sign_ins(username: str) -> QuerySet[McpServer]:
-    """Servers that somebody has signed in at, the newest sign-in first."""
+    """Servers with a sign-in, the newest one first."""
     rows = McpServer.objects.filter(signed_in_at__isnull=False)
     if username:
         rows = rows.filter(signed_in_by__username=username)

@@ -161,7 +161,7 @@ class ContinueView(ApiView):
             turn = branches.continue_turn(found, request.user, token_of(request))
         except CannotContinue as exc:
             raise NothingToContinueConflict from exc
-        # It may be the turn with which somebody else has continued it.
+        # Another participant may have continued it: then it is their turn.
         serializer = TurnSerializer(turn, context=self.get_serializer_context())
         return Response(serializer.data, status=status.HTTP_202_ACCEPTED)
 

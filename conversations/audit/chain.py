@@ -1,8 +1,8 @@
 """The hash chain over the events: linking, verification, checkpoints.
 
 The hash of an event is an HMAC over the hash before it and the event's columns. Its key
-is outside the database (`settings.AUDIT_KEYS`, newest first), so whoever can write to
-the database alone cannot compute a chain anew.
+is outside the database (`settings.AUDIT_KEYS`, newest first), so write access to
+the database alone is not enough to compute a chain anew.
 
 Events are linked after the commit of their acts, in a transaction of their own that one
 process at a time has. So acts never wait for each other, and the chain has no forks.
@@ -46,7 +46,7 @@ def digest_text(salt: str, text: str) -> str:
 
 
 def fingerprint(secret: str) -> str:
-    """Tells secrets apart without revealing them: 12 hexadecimal digits."""
+    """12 hexadecimal digits that identify a secret without revealing it."""
     return _mac(_keys()[0], f"fingerprint:{secret}")[:12]
 
 

@@ -1,6 +1,6 @@
 """Record sign-ins, sign-outs and refused ones in the audit log.
 
-The name that somebody typed is recorded only as the account that it names: it may be a
+The name that was typed is recorded only as the account that it names: it may be a
 password by mistake.
 """
 

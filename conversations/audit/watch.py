@@ -140,7 +140,7 @@ def _record_saved(
 
 
 def _record_deleted(*, sender: Any, instance: Row, origin: Any, **_: Any) -> None:
-    """Of what goes with another row, that row's event tells."""
+    """Rows deleted by a cascade are covered by the event of the row that began it."""
     source = origin.model if isinstance(origin, models.QuerySet) else type(origin)
     if not issubclass(source, sender) and not issubclass(sender, source):
         return

@@ -76,8 +76,8 @@ class Meter:
     ) -> None:
         """`limits`: those of use that apply to the caller. `taken`: tokens already
         charged to the rate limit on admission. `alternatives`: models that hosts of the
-        call may choose instead; None if they may not choose. `notifies`: tell webhooks
-        of a limit for which a call is refused."""
+        call may choose instead; None if they may not choose. `notifies`: send
+        webhooks an event of a limit for which a call is refused."""
         self._notifies = notifies
         self._token = token
         self._alternatives = alternatives

@@ -124,7 +124,7 @@ async def _serve(exchange: Exchange, dialect: Dialect) -> None:
     loop = asyncio.get_running_loop()
     shared_resources = resources.of[loop]
     if exchange.origin is not None:
-        await origins.note_origin(exchange, shared_resources.database)
+        await origins.add_cors_headers(exchange, shared_resources.database)
         if origins.is_preflight(exchange):
             await origins.answer_preflight(exchange, ", ".join(sorted(methods)))
             return

@@ -121,7 +121,7 @@ class GatewayRequest:
     limits: Mapping[str, str] = field(default_factory=dict)  # rate limit headers
     lost_options: Sequence[str] = ()  # those that the host's API does not have
     skipped_tools: Sequence[str] = ()  # those that the model does not support
-    request_id: str = ""  # ours
+    request_id: str = ""  # given by Parley
     client_request_id: str = ""
     tags: str = ""
 
@@ -184,8 +184,8 @@ class GatewayRequest:
 
     def dropped_names(self, degraded: Iterable[str]) -> list[str]:
         """What was dropped or changed: tools, fields that the host's API does not have,
-        and the options in `degraded`. A client of the host's own API is told only of
-        those that it lets the server drop, and of proofs."""
+        and the options in `degraded`. For a client of the host's own API they are
+        only those that it lets the server drop, and proofs."""
         droppable = self.droppable
         options = [
             each

@@ -297,7 +297,7 @@ async def _read_for_tool_loop(
     request = _with_tools(request, [*request.tools, *definitions])
     if forwarded is not None:
         fields = forwarded.fields
-        if dialect.reports_stop_sequence:  # found here, which tells the one that ended
+        if dialect.reports_stop_sequence:  # found here, to report which one ended it
             fields = {n: v for n, v in fields.items() if n != "stop_sequences"}
         forwarded = replace(
             forwarded, fields=fields, own_tools=definitions, wants_frames=False
@@ -379,7 +379,7 @@ def _convert(
 def _parse(
     model_body: dict[str, Any], dialect: Dialect, route: Route, user_id: int
 ) -> tuple[Request, list[str]]:
-    """The request, and the fields that a host of another API cannot be told. Raises
+    """The request, and the fields that the API of its host does not have. Raises
     BadRequest."""
     lost: list[str] = []
     opener = partial(open_seal, user_id, lost, dialect.proof_field)

@@ -1,6 +1,6 @@
 """Who has a shared conversation open, as far as one open page knows.
 
-Each page tells the others by the channel layer that it is there: when it opens, when
+Each page announces itself to the others by the channel layer: when it opens, when
 another one asks, and again while it lives. Any of these notifications may be lost, and
 a process that crashes says nothing, so a page that was not heard of for `FORGOTTEN`
 seconds no longer counts. Pure: the consumer sends and receives.
@@ -12,7 +12,7 @@ import uuid
 from collections.abc import Sequence
 from typing import Any
 
-AGAIN = 30.0  # seconds after which a page tells the others again
+AGAIN = 30.0  # seconds after which a page announces itself again
 FORGOTTEN = 100.0  # seconds
 MAX_PAGES = 200  # that a page remembers
 MAX_NAMES = 20  # that are shown

@@ -60,7 +60,7 @@ class Participant(models.Model):
     """An invitation, and after it is accepted a participant.
 
     `user` is empty where nobody has the invited name: the owner sees the same row, so
-    that an invitation does not tell which names exist.
+    that an invitation does not reveal which names exist.
     """
 
     conversation = models.ForeignKey(

@@ -161,7 +161,7 @@ class ShareLink(SecretRow):
 
 class ShareRule(models.Model):
     """What the members of a group may share, instead of the setting `SHARE_LINKS`.
-    Somebody in several groups with rules has the widest."""
+    A user in several groups with rules has the widest."""
 
     class Widest(models.TextChoices):
         OFF = "off", _("nothing")

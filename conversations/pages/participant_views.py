@@ -73,7 +73,7 @@ def people(request: HttpRequest, conversation_id: str) -> HttpResponse:
 @login_required
 @require_POST
 def remove_person(request: HttpRequest, pk: int) -> HttpResponse:
-    """The owner removes somebody, or a participant leaves or declines."""
+    """The owner removes a participant, or a participant leaves or declines."""
     rows = removable_by(request.user).select_related("conversation")
     row = get_object_or_404(rows, pk=pk)
     remove_participant(row)

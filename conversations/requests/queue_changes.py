@@ -1,4 +1,4 @@
-"""Changes of waiting messages, from any endpoint: rows first, then whoever runs."""
+"""Changes of waiting messages, from any endpoint: rows first, then the running turn."""
 
 from __future__ import annotations
 

@@ -31,18 +31,19 @@ FORGOTTEN_AFTER = timedelta(minutes=10)  # for so long a lost one is shown
 class ProcessLine:
     id: str
     runs_turns: bool
-    heard: float  # seconds ago
-    up: float  # seconds
+    seconds_since_report: float
+    uptime: float  # seconds
     drains: bool
     figures: Mapping[str, Any]
 
     @property
     def is_lost(self) -> bool:
-        return self.heard > LOST_AFTER.total_seconds()
+        return self.seconds_since_report > LOST_AFTER.total_seconds()
 
     @property
     def has_begun_drain(self) -> bool:
-        """It has read that it should; one of an earlier version does not say."""
+        """Whether it has read the order to drain; earlier versions do not report that
+        and count as if they had."""
         return self.drains and bool(self.figures.get("drains", True))
 
     @property
@@ -106,8 +107,8 @@ def _processes(now: datetime) -> list[ProcessLine]:
         ProcessLine(
             id=row.pk,
             runs_turns=row.runs_turns,
-            heard=max(0.0, (now - row.heard_at).total_seconds()),
-            up=max(0.0, (now - row.started_at).total_seconds()),
+            seconds_since_report=max(0.0, (now - row.heard_at).total_seconds()),
+            uptime=max(0.0, (now - row.started_at).total_seconds()),
             drains=row.drains,
             figures=row.figures,
         )

@@ -207,7 +207,7 @@ class ConversationConsumer(AsyncJsonWebsocketConsumer):
             await self.send_json({"type": "parley:presence", "people": names})
 
     async def _keep_present(self) -> None:
-        """Tell the others again, if it is time, and forget those not heard of."""
+        """Announce this page again, if it is time, and forget those not heard of."""
         now = time.monotonic()
         if self._presence and self._presence.is_due(now):
             await self._tell(self._presence.here(now))

@@ -1,6 +1,6 @@
 """What an account has stored besides its conversations, for the export of all data.
 
-Keys, access tokens and sessions are not in it: whoever gets the file could use them.
+Keys, access tokens and sessions are not in it: a stolen file must not open the account.
 """
 
 from __future__ import annotations

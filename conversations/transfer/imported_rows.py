@@ -274,7 +274,7 @@ def _turn_rows(
 ) -> Iterator[Turn]:
     made: list[Turn] = []
     for turn in turns:
-        # Turns are told apart by their times, so no two may have the same.
+        # Turns are identified by their times, so no two may have the same.
         least = made[-1].created_at + _LATER if made else None
         created = turn.fields["created_at"] or least or at
         fields = {

@@ -173,7 +173,7 @@ def _last(drafts: Sequence[_Draft], conversation: SourceConversation) -> _Draft 
     return ends[0] if ends else None
 
 
-# Reading of values whose types nobody guarantees
+# Read values of unknown types
 
 
 def text(value: Any, limit: int = MAX_TEXT) -> str:
@@ -199,9 +199,9 @@ def join_texts(parts: Iterable[str]) -> str:
 
 
 def nearest(start: str, parents: dict[str, str | None], kept: Container[str]) -> str:
-    """The first message from `start` upwards that is kept; "" for none.
+    """The nearest of `start` and its ancestors that is in `kept`; "" for none.
 
-    `parents` is changed so that the way is walked once.
+    Stores the result in `parents`, so that no path is followed twice.
     """
     seen: set[str] = set()
     current: str | None = start

@@ -24,7 +24,7 @@ BYTES_A_TOKEN = 4
 #: eight bytes as a token, by language and kind of text.
 ESTIMATE_ERROR = 2
 IMAGE_TOKENS = 1000  # a large image at high detail
-FILE_TOKENS = 1000  # a short PDF; its size does not tell the number of pages
+FILE_TOKENS = 1000  # a short PDF; its size does not show the number of pages
 ITEM_TOKENS = 4  # role and framing
 #: Item fields that contain text.
 _TEXT_FIELDS = ("arguments", "output", "content", "summary")

@@ -167,7 +167,7 @@ class SecretFormAdmin(admin.ModelAdmin):
 
 
 def note_author(request: HttpRequest, key: ApiKey, form: Any) -> None:
-    """Whoever enters a secret has added the key."""
+    """Record who entered the secret as the one who added the key."""
     if "secret" in form.changed_data:
         key.added_by = request.user  # type: ignore[assignment]
 

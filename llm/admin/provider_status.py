@@ -88,7 +88,7 @@ _REFUSED_REQUEST = (400, 413, 422)
 
 
 def _last_calls() -> Mapping[int, Mapping[str, Any]]:
-    """The newest call of each provider that tells something, among the newest ones."""
+    """The newest call of each provider that shows its state, among the newest ones."""
     # A connection is tested before there are models; its call names the key alone.
     columns = ["model__provider_id", "key__provider_id"]
     columns += ["status", "error_code", "http_status", "created_at", "purpose"]
@@ -98,7 +98,7 @@ def _last_calls() -> Mapping[int, Mapping[str, Any]]:
     last: dict[int, Mapping[str, Any]] = {}
     refused: dict[int, Mapping[str, Any]] = {}
     for row in rows:
-        # A probe asks what a host may refuse, so its failures tell nothing.
+        # A probe asks what a host may refuse, so its failures are no fault.
         is_probe = row["purpose"] == ModelCall.Purpose.PROBE
         if row["status"] == "cancelled" or (is_probe and row["status"] == "failed"):
             continue

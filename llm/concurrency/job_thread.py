@@ -9,8 +9,8 @@ from django.utils import translation
 
 
 def start_job(run: Callable[[], None], name: str) -> None:
-    """Run it in the language of now: no language is active on a new thread, and what
-    the job writes is for whoever started it."""
+    """Run it on a new thread, in the language of the caller, who reads what it writes:
+    no language is active on a new thread."""
     language = translation.get_language()
 
     def run_in_language() -> None:

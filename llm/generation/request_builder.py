@@ -36,9 +36,8 @@ _UNSET_VALUES: dict[str, Any] = {
 class RequestBuilder:
     """Builds the requests to the model of `route`.
 
-    It is the one way to a `Request`, for chats, the gateway and `llm.api`. Whether the
-    model accepts the options is checked later, for each model that is tried
-    (`llm.adaptation.adapt`).
+    Chats, the gateway and `llm.api` all use it. `llm.adaptation.adapt` checks later,
+    for each model that is tried, whether it accepts the options.
     """
 
     route: Route
@@ -50,7 +49,7 @@ class RequestBuilder:
         return {n: v for n, v in set_by_staff.items() if n in OPTIONS and v is not None}
 
     def build(self, request: Request, options: Mapping[str, Any]) -> Request:
-        """`request` with the caller's `options`, addressed to the model.
+        """Return a copy of `request` for the model, with the caller's `options`.
 
         An option of the caller replaces the model's default, and null removes it; only
         the limit of output tokens stays. Other names in `options` are ignored.

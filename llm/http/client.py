@@ -370,7 +370,7 @@ async def _read_start(answer: UpstreamResponse) -> bytes:
 
 def _is_whole(start: bytes) -> bool:
     """Whether an answer with this start is one JSON object (usually an error) or a page
-    of HTML, although a stream was requested. The header does not tell: some hosts send
+    of HTML, although a stream was requested. The header is no sign: some hosts send
     streams as application/json."""
     return start.lstrip()[:1] in (b"{", b"[", b"<")
 

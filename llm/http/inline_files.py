@@ -143,7 +143,7 @@ def _content_key(item: Item) -> str:
 
 
 def _is_in_private_network(endpoint: Endpoint) -> bool:
-    """True for a server in our own network, as far as its row tells."""
+    """True for a server in our own network, according to its row."""
     usual = endpoint.provider.base_url.startswith("http://localhost")
     return endpoint.allow_private_network or (usual and not endpoint.base_url)
 

@@ -2,8 +2,8 @@
 
 A reference is stored like a key, encrypted and bound to the provider's origin; the key
 itself is read at each use, so a rotated file counts at once. Only names and folders
-that the settings permit can be named, or whoever may enter keys could read everything
-that the server may read.
+that the settings permit can be named: otherwise the permission to enter keys would be
+one to read all that the server can read.
 """
 
 from __future__ import annotations

@@ -152,8 +152,8 @@ class KeySelection:
         if verdict is None or key is None:
             return False
         if pool.provider.is_own_server and not isinstance(error, RateLimited):
-            # Whoever writes `/fail 401` to the demo chooses its answer, and would
-            # take the only key from everybody.
+            # A user who writes `/fail 401` to the demo chooses its answer, and would
+            # disable the only key for all users.
             return False
         is_token = route.endpoint.credentials is not None and call.http_status == 401
         if is_token and pk not in self._refreshed:

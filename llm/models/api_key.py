@@ -126,8 +126,8 @@ class ApiKeyQuerySet(models.QuerySet["ApiKey"]):
 
 
 class StaffKeys(models.Manager.from_queryset(ApiKeyQuerySet)):  # type: ignore[misc]
-    """All keys but people's own: whoever lists, tests or sends a provider's keys gets
-    somebody's own key only by asking for it (`ApiKey.every`)."""
+    """All keys but people's own: code that lists, tests or sends a provider's keys gets
+    a person's own key only through `ApiKey.every`."""
 
     def get_queryset(self) -> ApiKeyQuerySet:
         keys: ApiKeyQuerySet = super().get_queryset()

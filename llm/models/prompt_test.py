@@ -1,4 +1,4 @@
-"""Row of somebody's last test prompt and its answers, as far as they have got."""
+"""Row of a user's last test prompt and its answers so far."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ class UsageSum(models.Model):
     """
 
     class Level(models.TextChoices):
-        """What tells rows of a day apart; the other columns are empty."""
+        """The columns that identify a row of a day; the others are empty."""
 
         DETAIL = "", _("everything")
         MODEL = "model", _("provider, model, purpose, status")

@@ -21,7 +21,7 @@ class Caller:
     token_label: str = ""
     end_user: str = ""  # whom the client names, as `user` or `safety_identifier`
     tags: str = ""  # as `join_tags` writes them
-    request_id: str = ""  # ours
+    request_id: str = ""  # given by Parley
     client_request_id: str = ""  # the client's own
     trace_parent: str = ""  # of the trace that the request belongs to
 

@@ -55,22 +55,22 @@ def reconcile(bill: Bill, provider_name: str) -> Reconciliation:
         text = _("The file has more than %(limit)s days.") % {"limit": MAX_DAYS}
         raise BillError(text)
     is_complete = catch_up()
-    ours = _own_figures(provider_name, first, last)
-    keys = sorted({*bill.figures, *ours})
+    own = _own_figures(provider_name, first, last)
+    keys = sorted({*bill.figures, *own})
     mismatches = [
         Mismatch(*key, measure, billed, counted)
         for key in keys
         for measure in bill.measures
         if _differ(
             billed := _figure(bill.figures, key, measure),
-            counted := _figure(ours, key, measure),
+            counted := _figure(own, key, measure),
         )
     ]
     totals = [
         (
             measure,
             sum((_figure(bill.figures, key, measure) for key in keys), Decimal(0)),
-            sum((_figure(ours, key, measure) for key in keys), Decimal(0)),
+            sum((_figure(own, key, measure) for key in keys), Decimal(0)),
         )
         for measure in bill.measures
     ]

@@ -59,7 +59,7 @@ _KEY = (
     "purpose",
     "status",
 )
-#: What tells the rows of each level apart.
+#: The columns that identify a row of each level.
 LEVELS: Mapping[str, tuple[str, ...]] = {
     _Level.DETAIL: _KEY,
     _Level.MODEL: ("day", "provider_name", "model_name", "purpose", "status"),

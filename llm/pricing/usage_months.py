@@ -21,7 +21,7 @@ from llm.models import UsageSum
 from llm.pricing.usage_counting import COUNTS
 
 _Level = UsageSum.Level
-#: Levels of days, each with that of its months and the column that tells rows apart.
+#: Levels of days, each with that of its months and the column that identifies a row.
 MONTHS_OF: Mapping[str, tuple[UsageSum.Level, str]] = {
     _Level.USER: (_Level.USER_MONTH, "user_id"),
     _Level.TOKEN: (_Level.TOKEN_MONTH, "token_id"),

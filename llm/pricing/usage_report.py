@@ -26,7 +26,7 @@ from llm.pricing.usage_months import MONTHS_OF, complete_months, days_beside
 
 MAX_DAYS = 366
 UNKNOWN_KEY = -1  # in place of an id
-MAX_SERIES = 6  # groups that a chart tells apart
+MAX_SERIES = 6  # groups that a chart shows by colour
 GROUPINGS = (
     "model",
     "provider",

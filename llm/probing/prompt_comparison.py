@@ -1,8 +1,8 @@
 """One prompt put to several models at once, for staff to compare their answers.
 
 A thread with an event loop and connections of its own asks the models and writes the
-answers so far into the row of whoever sent the prompt, so a slow host holds up nothing
-but its test. A row that asks it to stop, or that no longer names it, ends it. The next
+answers so far into the row of the user who sent the prompt, so a slow host delays only
+its test. A row that asks it to stop, or that no longer names it, ends it. The next
 test of the same person replaces the texts. Synchronous.
 """
 

@@ -1,7 +1,7 @@
 """Tool calls in plain text, of models without tools: `{"tool": name, "input": {...}}`.
 
 Deltas go in; objects that call an available tool come out as tool calls, everything
-else as text. `prompted_tools` tells the model how to call.
+else as text. `prompted_tools` instructs the model how to call.
 
 Theory of `CallFilter`: text is passed on at once, except what may become a call:
 blanks, the opening of a fence, and an object as long as its members are a `tool` that

@@ -51,7 +51,7 @@ def mark_step(
 
 
 def _replace_key(session: Any) -> None:
-    """Whoever has the old key of the session is not the person who gave the proof."""
+    """Change the session's key: the old one was valid before the proof of identity."""
     old = session.session_key
     session.cycle_key()
     rows = SignedInSession.objects.filter(session_key=old)
@@ -68,5 +68,5 @@ def unmark_removed_factor(*, request: Any, user: Any, **_: Any) -> None:
 
 
 def end_sessions(*, user: Any, **_: Any) -> None:
-    """After a reset by mail: whoever knew the old password is signed out."""
+    """After a reset by mail, end the sessions that began with the old password."""
     end_others(user, None)

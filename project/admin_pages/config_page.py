@@ -1,7 +1,7 @@
 """The *Configuration* page of the admin: export as TOML, and import with a diff.
 
-The import is that of `load_config`, without what only somebody at the server's shell
-may do: it reads no environment variable, and sends no stored key to a new address.
+The import is that of `load_config`, without the rights of the server's shell: it reads
+no environment variable, and sends no stored key to a new address.
 """
 
 from __future__ import annotations

@@ -61,9 +61,9 @@ def load(
 ) -> Report:
     """Create and update the rows of the file in one transaction. Raises ConfigError.
 
-    `from_admin`: keys are write-only for whoever loads the file, so none is sent to
-    another address than it was entered for, and rows of unknown keys are left out.
-    `without` names the lists of the file that whoever loads it may not change.
+    `from_admin`: keys are write-only for the user who loads the file, so none is sent
+    to another address than it was entered for, and rows of unknown keys are left out.
+    `without` names the lists of the file that this user may not change.
     `look` is called when the rows are as they will be, before a dry run takes it back.
     """
     if problems := sorted(find_nul(document)):

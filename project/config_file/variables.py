@@ -34,7 +34,7 @@ class Secrets:
 
     environment: Mapping[str, str]
     allow_literals: bool
-    are_write_only: bool  # whoever loads the file may not read them
+    are_write_only: bool  # the user who loads the file may not read them
     findings: Findings
 
     def text(self, path: str, value: Any, noun: str, is_stored: bool) -> str:

@@ -117,7 +117,7 @@ class RequestThreads:
     @contextmanager
     def _lend(self, loop: asyncio.AbstractEventLoop) -> Iterator[bool]:
         """Called in the thread of a request. It closes its connections to the database,
-        as whoever gets the permit opens others."""
+        because the thread that gets the permit opens others."""
         with self._lent_lock:
             is_lent = self._lent < MOST_LENT
             self._lent += is_lent

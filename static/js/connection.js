@@ -322,7 +322,7 @@ class StreamWay {
   #heardAt = 0;
   #isClosed = false;
   #ticking;
-  #changes; // for what a WebSocket would have told
+  #changes; // instead of a WebSocket's notifications
 
   constructor(options, shared) {
     this.#options = options;

@@ -78,7 +78,7 @@ async function replace(link) {
   if (next) next.href = new URL(next.getAttribute("href"), link.href).href;
   const rows = rowsThatGoOn(part);
   const table = rows.length > 0 && tableBefore(link);
-  if (!link.parentNode) return part; // somebody else has replaced it meanwhile
+  if (!link.parentNode) return part; // another request has replaced it meanwhile
   if (table) addRows(table, rows);
   link.replaceWith(part, ...(next ? [next] : []));
   return table ? rows[0] : part;

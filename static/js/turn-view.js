@@ -360,9 +360,9 @@ class Noted extends Block {
   #last = "";
 
   update(item) {
-    const told = JSON.stringify(item.raw);
-    if (told === this.#last) return;
-    this.#last = told;
+    const shown = JSON.stringify(item.raw);
+    if (shown === this.#last) return;
+    this.#last = shown;
     if (item.isResult) this.#showResult(item);
     else this.#showCard(cardOf(item.raw));
   }

@@ -31,7 +31,7 @@ class VersionedAdmin(admin.ModelAdmin):
 
     def get_urls(self) -> list[URLPattern]:
         view = self.admin_site.admin_view
-        ours = [
+        own = [
             path(
                 "<int:pk>/versions/",
                 view(self.versions_view),
@@ -43,7 +43,7 @@ class VersionedAdmin(admin.ModelAdmin):
                 name=f"{self._url_prefix()}_restore",
             ),
         ]
-        return [*ours, *super().get_urls()]
+        return [*own, *super().get_urls()]
 
     # Recording versions
 

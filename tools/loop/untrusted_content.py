@@ -27,7 +27,7 @@ def has_untrusted_content(
     items: Iterable[Item], tools: Mapping[str, RuntimeTool]
 ) -> bool:
     """Whether `items` hold content that others may have written: files, summaries,
-    results of tools that a provider or a client ran, and of ours that read such
+    results of tools that a provider or a client ran, and of Parley's that read such
     content. The output of a tool that is not among `tools` counts too."""
     names: dict[str, str] = {}
     for item in items:

@@ -98,8 +98,8 @@ class McpServerAdmin(
 
     def get_urls(self) -> list[URLPattern]:
         view = self.admin_site.admin_view(self.tools_view)
-        ours = [path("<int:pk>/tools/", view, name="tools_mcpserver_tools")]
-        return [*ours, *super().get_urls()]
+        own = [path("<int:pk>/tools/", view, name="tools_mcpserver_tools")]
+        return [*own, *super().get_urls()]
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[McpServer]:
         rows: QuerySet[McpServer] = super().get_queryset(request)

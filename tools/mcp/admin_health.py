@@ -101,8 +101,8 @@ def _marks(events: Sequence[McpEvent]) -> list[Mark]:
 class McpHealthAdmin(admin.ModelAdmin):
     def get_urls(self) -> list[URLPattern]:
         view = self.admin_site.admin_view(self.health_view)
-        ours = [path("<int:pk>/health/", view, name="tools_mcpserver_health")]
-        return [*ours, *super().get_urls()]
+        own = [path("<int:pk>/health/", view, name="tools_mcpserver_health")]
+        return [*own, *super().get_urls()]
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[McpServer]:
         rows: QuerySet[McpServer] = super().get_queryset(request)

@@ -65,8 +65,8 @@ class McpReviewAdmin(admin.ModelAdmin):
 
     def get_urls(self) -> list[URLPattern]:
         view = self.admin_site.admin_view(self.review_view)
-        ours = [path("review/", view, name="tools_mcpserver_review")]
-        return [*ours, *super().get_urls()]
+        own = [path("review/", view, name="tools_mcpserver_review")]
+        return [*own, *super().get_urls()]
 
     def review_view(self, request: HttpRequest) -> HttpResponse:
         if not self.has_view_permission(request):

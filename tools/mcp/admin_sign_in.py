@@ -36,7 +36,7 @@ _SIGN_OUT_MESSAGES = {
 class McpSignInAdmin(admin.ModelAdmin):
     def get_urls(self) -> list[URLPattern]:
         view = self.admin_site.admin_view
-        ours = [
+        own = [
             path(
                 "<int:pk>/sign-in/",
                 view(never_cache(self.sign_in_view)),
@@ -48,7 +48,7 @@ class McpSignInAdmin(admin.ModelAdmin):
                 name="tools_mcpserver_signed_in",
             ),
         ]
-        return [*ours, *super().get_urls()]
+        return [*own, *super().get_urls()]
 
     def sign_in_view(self, request: HttpRequest, pk: int) -> HttpResponse:
         row = self.get_queryset(request).filter(pk=pk).first()

@@ -1,4 +1,4 @@
-"""The terms of use as this process knows them, and whether somebody has accepted them.
+"""The terms of use as this process knows them, and whether a user has accepted them.
 
 The engine reads the newest version every few seconds. A session remembers which version
 its user has accepted, so a request asks the database only after a new version.

@@ -1,1 +1,1 @@
-"""Who wants to be told of what, and the outbox of what they are told."""
+"""Subscriptions of webhook endpoints and people to events, and their outbox."""

@@ -1,6 +1,6 @@
 """Events of limits of use and budgets: most of one is used, or all of it.
 
-Each endpoint is told once of a limit in a period, and again where its amount changed.
+Each endpoint gets one event for a limit in a period, and another if its amount changes.
 A refusal has no transaction that lasts, so these rows have their own.
 """
 

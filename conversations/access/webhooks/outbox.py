@@ -1,4 +1,4 @@
-"""Write into the outbox what endpoints and people want to be told of.
+"""Write events into the outbox for the endpoints and people that subscribe to them.
 
 Call it in the transaction of what has happened, so that both are stored or neither.
 Without an endpoint and a person who wants e-mails, nothing is queried. Synchronous.

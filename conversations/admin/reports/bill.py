@@ -40,7 +40,7 @@ class BillForm(forms.Form):
             return cleaned
         file = cleaned["file"]
         try:
-            # One byte more than is allowed tells that the file is too large.
+            # One byte more than is allowed shows that the file is too large.
             bill = read_bill(file.read(MAX_FILE + 1))
             cleaned["found"] = reconcile(bill, cleaned["provider"].name)
         except BillError as exc:

@@ -99,7 +99,7 @@ def _no_rows(group: UsageGroup) -> str:
 
 
 def _rows_of(group: UsageGroup) -> str:
-    """Address of the list of its calls."""
+    """The address of the list of the group's calls; "" without one."""
     if group.lookups is None:
         return ""
     rows = reverse("admin:llm_modelcall_changelist")

@@ -205,7 +205,7 @@ def _closed_accounts(before: datetime) -> QuerySet[Any]:
 
 @transaction.atomic
 def _erase_batch(expired: QuerySet[Any]) -> int:
-    # A row that somebody changes at this moment, a restored account say, is left.
+    # A row that another transaction changes now, a restored account say, is left.
     rows = expired.order_by().select_for_update(of=("self",), skip_locked=True)
     pks = [row.pk for row in rows.only("pk")[:BATCH]]
     if pks:

@@ -148,7 +148,7 @@ def find_untitled(turn_id: str) -> Untitled | None:
         routes=policy.routes_of(route, user=turn.actor),
         question=question,
         answer=answer,
-        # Nobody misses a title, so nobody is told that a limit left no room for one.
+        # A missing title is not worth an event, if a limit leaves no room for one.
         meter=Meter.of(None, route, limits_of(turn.actor_id), notifies=False),
     )
 
@@ -234,7 +234,7 @@ def _record(untitled: Untitled, call: ProviderCall, answer: ResponseBuilder) -> 
 
 
 def save_title(untitled: Untitled, title: str) -> bool:
-    """False if somebody has written a title meanwhile."""
+    """False if the conversation has a title by now."""
     rows = Conversation.objects.filter(
         pk=untitled.conversation_id,
         deleted_at=None,

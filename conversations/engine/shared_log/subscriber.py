@@ -52,7 +52,7 @@ class SharedTurnLog(TurnLog):
                 new.append(entry)
                 self.ended = self.ended or entry.is_last
             elif entry.log_position > (self.epoch, end - 1):
-                break  # some are missing; the rows have them
+                break  # entries in between are missing: they are read from the rows
         self.entries.extend(new)
 
     def continues_at(self, start: Position) -> bool:
@@ -152,8 +152,9 @@ class LogSubscriber:
     # For subclasses
 
     def _begin_receiving(self, turn_id: str) -> bool:
-        """A turn has its first subscriber here. Whether a read is requested as soon as
-        its batches are received; if that fails, the poll requests one."""
+        """Called for the first subscriber to a turn in this process. True if the first
+        read will be requested as soon as batches are received (or, if that fails, by
+        the poll); False: the caller requests it."""
         return False
 
     def _end_receiving(self, turn_id: str) -> None:

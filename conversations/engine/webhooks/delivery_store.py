@@ -71,7 +71,7 @@ def give_back(delivery: Delivery) -> None:
 
 
 def release_all() -> None:
-    """Called at the start of the only process: whoever sent them is gone."""
+    """Called at the start of the only process: the one that leased them has ended."""
     Delivery.objects.exclude(lease_until=None).update(lease_until=None)
 
 
@@ -144,7 +144,7 @@ def _disable(rows: Any, reason: str) -> None:
     with acting(Act(channel=Channel.SYSTEM)):  # for the audit log
         row.save(update_fields=["is_enabled", "disabled_reason"])
     logger.warning("webhook endpoint %s was switched off: %s", row.pk, reason)
-    told = row.owner_id or row.created_by_id
-    if told and settings.SENDS_MAIL:
+    recipient = row.owner_id or row.created_by_id
+    if recipient and settings.SENDS_MAIL:
         data = {"endpoint": row.pk, "name": row.name}
-        Delivery.objects.create(user_id=told, type=MAIL_OF_ENDPOINT, data=data)
+        Delivery.objects.create(user_id=recipient, type=MAIL_OF_ENDPOINT, data=data)

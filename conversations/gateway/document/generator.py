@@ -15,12 +15,12 @@ from conversations.gateway import openapi
 
 class GatewayGenerator(SchemaGenerator):
     def get_schema(self, request: Any = None, public: bool = False) -> dict[str, Any]:
-        told = settings.SPECTACULAR_SETTINGS
+        about = settings.SPECTACULAR_SETTINGS
         return openapi.document(
             {
-                "title": f"{told['TITLE']}: the gateway",
-                "version": told["VERSION"],
-                "license": told["LICENSE"],
+                "title": f"{about['TITLE']}: the gateway",
+                "version": about["VERSION"],
+                "license": about["LICENSE"],
                 "description": "Vendors' APIs for every model behind Parley.",
             }
         )

@@ -19,7 +19,7 @@ EVENTS = [name for name in SCHEMAS if name.endswith("StreamingEvent")]
 
 
 def schemas(prefix: str) -> dict[str, Any]:
-    """The schemas with `prefix` before their names, because ours may have the same."""
+    """The schemas with `prefix` before their names, as Parley's have the same."""
     renamed = _TEXT.replace(_REFERENCE, _REFERENCE + prefix.encode())
     loaded = orjson.loads(renamed)["schemas"]
     return {prefix + name: schema for name, schema in loaded.items()}

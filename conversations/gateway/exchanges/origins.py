@@ -1,8 +1,8 @@
-"""Cross-origin requests (CORS): pages of the origins that a token allows may call it.
+"""Cross-origin requests (CORS): which web pages may call the gateway.
 
-Browsers ask before a request, without the token. The question is answered with yes for
-an origin that any live token allows; the request itself then needs a token that allows
-its own origin.
+A browser sends a preflight request first, without the token. It succeeds for an origin
+that any live token allows; the request itself then needs a token that allows its
+origin.
 
 Source: https://fetch.spec.whatwg.org/#http-cors-protocol
 """
@@ -41,7 +41,7 @@ class OriginNotAllowed(Forbidden):
     openai_code = "origin_not_allowed"
 
 
-async def note_origin(exchange: Exchange, database: Database) -> None:
+async def add_cors_headers(exchange: Exchange, database: Database) -> None:
     """Let pages of an origin that some token allows read the answer, errors too."""
     origin = _origin_of(exchange)
     known = await _origins.get("", database)
@@ -54,8 +54,8 @@ async def note_origin(exchange: Exchange, database: Database) -> None:
 
 
 def check_origin(exchange: Exchange, token: AccessToken) -> None:
-    """Raises OriginNotAllowed. A token without origins is for programs, which may send
-    any, and gets no headers for browsers."""
+    """Raises OriginNotAllowed. A token without origins is for programs: any origin is
+    accepted, but the answer has no CORS headers."""
     allowed = token.origins
     if not allowed:
         for name in ("access-control-allow-origin", "access-control-expose-headers"):

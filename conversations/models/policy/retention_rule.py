@@ -9,7 +9,7 @@ from django.utils.translation import gettext_lazy as _
 
 
 class RetentionRule(models.Model):
-    """Somebody in several groups with rules has the shortest time."""
+    """A user in several groups with rules has the shortest time."""
 
     group = models.OneToOneField(
         Group, models.CASCADE, related_name="retention_rule", verbose_name=_("group")

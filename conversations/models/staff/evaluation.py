@@ -37,7 +37,7 @@ class NotPublishable(Exception):
 
 
 class DraftChanged(Exception):
-    """Somebody has changed the draft or the live preset since they were read."""
+    """The draft or the live preset has changed since it was read."""
 
 
 def digest_of(value: Any) -> str:

@@ -26,7 +26,7 @@ class ProcessStatus(models.Model):
 
 
 class Maintenance(models.Model):
-    """What staff tell everybody who uses the chat. At most one row."""
+    """Maintenance mode and the banner above the chat. At most one row."""
 
     banner = models.CharField(
         max_length=300,

@@ -1,6 +1,6 @@
 """The outbox: a row of each webhook and e-mail that is to be sent, and its log.
 
-A row is written in the transaction of what it tells of, and sent later by any process,
+A row is written in the transaction of its event, and sent later by any process,
 which claims it with a lease. It holds ids, states and times, and no words of a chat.
 """
 

@@ -72,7 +72,7 @@ class WebhookEndpointQuerySet(models.QuerySet["WebhookEndpoint"]):
     def wanting(
         self, event: str, user_id: int | None, group_id: int | None = None
     ) -> list[WebhookEndpoint]:
-        """Those that are told of this event of a user, or of a group together: the
+        """Those that subscribe to this event of a user, or of a whole group: the
         user's own, and those of staff that are for everybody, the user or a group."""
         chosen = Q(users=None, groups=None)
         if group_id is not None:

@@ -24,11 +24,11 @@ from conversations.pages.library.forms import FilterForm, OrganiseForm
 from conversations.pages.library.transfer_views import export_of
 from conversations.requests.branches import restore_conversations
 from conversations.requests.bulk import MAX_IDS, BulkSerializer, find_tags
-from conversations.search import results as finding
 from conversations.search.filters import SearchFilters
-from conversations.search.results import SearchResults, find_conversations
+from conversations.search.results import PAGE, SearchResults, find_conversations
 
-_DELETION = "library_deletion"  # key of a session: ids of what may come back, and until
+#: Key of a session: ids of deleted conversations, and until when to offer Undo.
+_DELETION = "library_deletion"
 UNDO_TIME = 600  # seconds that the library's pages offer Undo
 
 
@@ -74,9 +74,9 @@ def _page_links(
 ) -> dict[str, str]:
     links = {}
     if start:
-        links["previous"] = _with_start(request, max(0, start - finding.PAGE))
+        links["previous"] = _with_start(request, max(0, start - PAGE))
     if found.has_more:
-        links["next"] = _with_start(request, start + finding.PAGE)
+        links["next"] = _with_start(request, start + PAGE)
     return links
 
 
@@ -123,8 +123,9 @@ def _change(request: HttpRequest) -> HttpResponseBase:
 
 
 def _restorable_ids(request: HttpRequest) -> list[str]:
-    """Ids of what the user deleted here a short time ago. Other tabs, and a browser
-    that loads pages in advance, may get the page first."""
+    """Ids of the conversations that the last bulk deletion of this session removed, for
+    `UNDO_TIME`. Reading them keeps them, because another tab or a browser that loads
+    pages in advance may read them first."""
     deletion = request.session.get(_DELETION, {"ids": [], "until": 0})
     ids: list[str] = deletion["ids"]
     return ids if time.time() < deletion["until"] else []
@@ -149,7 +150,7 @@ def _problems(detail: Any) -> list[str]:
 
 
 def _back(request: HttpRequest) -> str:
-    """The list that was shown, and nothing outside of the library."""
+    """The address of the list that sent the form, if it is one of the library."""
     library_url, back = reverse("library"), request.POST.get("back", "")
     is_inside = back == library_url or back.startswith(f"{library_url}?")
     return back if is_inside else library_url
@@ -157,7 +158,7 @@ def _back(request: HttpRequest) -> str:
 
 @login_required
 @require_POST
-def keep(request: HttpRequest, conversation_id: str) -> HttpResponse:
+def pin_or_archive(request: HttpRequest, conversation_id: str) -> HttpResponse:
     """Pin or archive one conversation, or undo that."""
     row = get_object_or_404(
         Conversation.objects.of(request.user).kept(), pk=conversation_id

@@ -1,1 +1,1 @@
-"""What staff tell everybody: announcements, and the terms of use."""
+"""Announcements of staff to all users, and the terms of use."""

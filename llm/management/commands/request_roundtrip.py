@@ -98,7 +98,9 @@ RULES = (
 
 @dataclass(frozen=True, slots=True)
 class RequestDifference:
-    path: str  # "+": only in ours; "-": only in the recording; else the values differ
+    path: (
+        str  # "+": only in Parley's; "-": only in the recording; else the values differ
+    )
     reason: str = ""  # why the difference is expected; "" if it is not
 
     def __str__(self) -> str:
@@ -140,7 +142,7 @@ def _drop_uploads(body: dict[str, Any]) -> Iterator[RequestDifference]:
         blocks = [block for block in turn["content"] if block["type"] != _UPLOAD]
         if len(blocks) < len(turn["content"]):
             turn["content"] = blocks
-            reason = "no item of ours puts a file into a container"
+            reason = "Parley has no item that puts a file into a container"
             yield RequestDifference(f"-messages[{number}].content {_UPLOAD}", reason)
 
 
@@ -161,9 +163,7 @@ def _drop_lost_reasoning(body: dict[str, Any]) -> Iterator[RequestDifference]:
             items.append(item)
         else:
             anchored = False
-            reason = (
-                "only a host that has stored it can read it, and ours store nothing"
-            )
+            reason = "only a host that has stored it can read it, and none stores it"
             yield RequestDifference(f"-input[{number}] reasoning", reason)
     body["input"] = items
 
@@ -219,7 +219,7 @@ def _codec(recording: Recording) -> Any:
 
 def _reason(codec: Any, api: str, path: str, degraded: Iterable[str]) -> str:
     if path.lstrip("+-").partition(".")[0] in degraded:
-        return "whoever asked is told that it is degraded"
+        return "reported to the client as degraded"
     for rule in RULES:
         if rule.api == api and rule.applies(codec) and re.fullmatch(rule.path, path):
             return rule.reason

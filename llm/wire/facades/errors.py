@@ -2,8 +2,8 @@
 
 In: an LLMError, or the terminal event of a failed response. Out: the JSON that is sent
 instead of an answer (its HTTP status is the error's own), or inside a stream. Where the
-model's host refused the request, its message follows ours, and `host` has its message,
-status, type, code and request id.
+model's host refused the request, its message follows Parley's, and `host` has its
+message, status, type, code and request id.
 
 Source: https://platform.openai.com/docs/guides/error-codes
 Source: https://platform.claude.com/docs/en/api/errors
@@ -66,7 +66,7 @@ def body_of(error: LLMError, dialect: Dialect, request_id: str = "") -> dict[str
 
 
 def with_host_message(message: str, host: Mapping[str, Any] | None) -> str:
-    """Our message and the host's. Ours is left out where it says nothing of its own."""
+    """Our message and the host's; the host's alone where ours is only general."""
     if not host or not (text := host.get("message")):
         return message
     if message == _NOTHING_SAID:

@@ -1,4 +1,4 @@
-"""What of a request a host of another API cannot be told, beside options.
+"""Parts of a request, beside options, that the API of another host cannot express.
 
 In: the body of a request. Out: the names of fields inside it that no canonical form
 has. `request_conversion.portable` names the options.

@@ -144,7 +144,7 @@ def _build_saml_app(row: IdentityProvider) -> SocialApp | None:
 
 
 def _forget_unverified(login: SocialLogin) -> str:
-    """Forget addresses that the provider did not verify: somebody may have entered that
+    """Forget addresses that the provider did not verify: a user may have entered that
     of another person there. Returns the verified one, or ""."""
     login.email_addresses = [each for each in login.email_addresses if each.verified]
     email = _verified_email(login)

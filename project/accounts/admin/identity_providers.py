@@ -26,7 +26,7 @@ class GroupMappingInline(admin.TabularInline):
 
 
 class OnlySuperusers(admin.ModelAdmin):
-    """Who may change these can come in as anybody."""
+    """Only superusers may change these rows: a change can sign them in as any user."""
 
     def _may(self, request: HttpRequest) -> bool:
         return bool(request.user.is_active and request.user.is_superuser)

@@ -19,15 +19,16 @@ logger = logging.getLogger(__name__)
 
 
 def connect() -> None:
-    user_logged_in.connect(note_provider)
+    user_logged_in.connect(sync_signed_in_user)
     post_delete.connect(delete_identities, sender=IdentityProvider)
     pre_delete.connect(delete_invitations, sender=get_user_model())
 
 
-def note_provider(
+def sync_signed_in_user(
     *, request: Any, user: Any, sociallogin: Any = None, **_: Any
 ) -> None:
-    """The person's groups are those that the provider names now."""
+    """Copy the groups that the provider reports to the user, and record the second
+    factor if the provider's sign-in counts as one."""
     if sociallogin is None:
         return
     account = sociallogin.account
@@ -43,7 +44,8 @@ def note_provider(
 
 
 def delete_identities(*, instance: IdentityProvider, **_: Any) -> None:
-    """Another provider of the same short name must not sign in these people."""
+    """Delete the links of accounts to the provider: a new provider with the same short
+    name must not sign in these users."""
     SocialAccount.objects.filter(provider=instance.slug).delete()
 
 

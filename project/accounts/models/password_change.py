@@ -10,7 +10,7 @@ from django.utils.translation import gettext as _
 
 
 class RequiredPasswordChange(models.Model):
-    """Somebody else knows the user's password: it was printed, or set by staff."""
+    """The user must choose a new password: the old one was printed, or set by staff."""
 
     user = models.OneToOneField(
         settings.AUTH_USER_MODEL,

@@ -1,4 +1,4 @@
-"""The page of a person whose password somebody else knows."""
+"""The page on which a user must replace a password that was printed or set by staff."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _SAME = _("Choose another password than the one that you were given.")
 
 
 class OwnPasswordForm(ThrottledPasswordChangeForm):
-    """The new password may not be the one that somebody else knows."""
+    """The new password must differ from the one that was printed or set by staff."""
 
     def clean(self) -> dict[str, Any]:
         cleaned: dict[str, Any] = super().clean() or self.cleaned_data

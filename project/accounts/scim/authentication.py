@@ -1,4 +1,4 @@
-"""Access to SCIM: a token of a superuser, with the scope `scim` and no other door."""
+"""Access to SCIM: only by a token of a superuser with the scope `scim`."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ let isEdited = false;
 let notice = null;
 let title = "";
 
-/** Notes whether somebody edits a form that is sent by its button. */
+/** Notes whether the reader edits a form that is sent by its button. */
 export function watchForms() {
   for (const type of ["input", "change"]) {
     document.addEventListener(type, ({ target }) => {

@@ -93,7 +93,7 @@ export class NewChatOutbox {
     if (!body.has("text")) body.set("text", text);
     const response = await fetch(this.#form.action, { method: "POST", body });
     const { pathname } = new URL(response.url);
-    // Signed out, or as somebody else: it stays kept for its user.
+    // Signed out, or in as another user: the message stays stored for its author.
     if (pathname === "/login/") return location.reload();
     if (response.status === 403) return this.#say(this.#words.refused);
     if (response.redirected && pathname.startsWith("/chat/")) {

@@ -4,7 +4,7 @@ import { $, announce, cloned } from "../dom.js";
 import { hideSidebar, showSidebar } from "../library/hiding.js";
 import { quoteSelection } from "../reading/quote.js";
 
-/** Show the list of shortcuts also while somebody types, when its usual key is text. */
+/** Show the list of shortcuts also while the reader types, when its usual key is text. */
 const LIST_KEYS = ["Ctrl+/", "Meta+/"];
 
 export function listenForShortcuts(dataset, acts = ACTS) {

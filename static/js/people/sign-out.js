@@ -7,9 +7,9 @@ import { LAST_USER, forgetUser, lastUser, rememberUser } from "./waiting.js";
 
 export const SENT = "parley:sent"; // what a new chat's page sent, until the next page shows it
 
-const SIGNED_OUT = "parley:signed-out"; // when somebody signed out last
-const SIGNED_IN = "parley:signed-in"; // when somebody signed in last
-const LEAVING = "parley:signing-out"; // of the tab in which somebody signs out
+const SIGNED_OUT = "parley:signed-out"; // time of the last sign-out
+const SIGNED_IN = "parley:signed-in"; // time of the last sign-in
+const LEAVING = "parley:signing-out"; // of the tab that signs out
 const ENTERING = "parley:signing-in"; // of the tab that shows the sign-in page
 const WRITTEN = ["draft", "outbox", "files"]; // names of what is not sent yet, by user
 const NOBODYS = /^parley:(draft|outbox|files):[^:]*$/; // of versions that named no user

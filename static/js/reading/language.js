@@ -1,6 +1,6 @@
 // Guesses the language of a text that will be read aloud, by its script or its commonest words.
 
-const SAMPLE = 5000; // characters; the beginning of an answer tells enough
+const SAMPLE = 5000; // characters; the beginning of an answer is enough
 const FEWEST = 3; // common words; with fewer, a name or a quotation would decide
 
 /** Scripts with the language that most texts in them have. Japanese also has Chinese signs. */
@@ -26,7 +26,7 @@ const WORDS = Object.entries({
   nl: "de|het|een|en|is|van|niet|dat|voor|met|op|zijn|die|je|ook|als|maar|aan|er|te",
 }).map(([language, words]) => [language, new Set(words.split("|"))]);
 
-/** The language's tag; `usual`, such as "de-AT", if the text does not tell another one. */
+/** The language's tag; `usual`, such as "de-AT", if the text shows no other one. */
 export function languageOf(text, usual) {
   const sample = text.slice(0, SAMPLE);
   const found = byScript(sample) ?? byWords(sample, usual);
@@ -40,7 +40,7 @@ function byScript(text) {
   const letters = text.match(/\p{L}/gu)?.length ?? 0;
   const counts = SCRIPTS.map(([language, signs]) => [language, text.match(signs)?.length ?? 0]);
   const [[, kana], [, han]] = counts;
-  // A Japanese sentence has signs of both scripts, and a few kana are enough to tell.
+  // A Japanese sentence has signs of both scripts, and a few kana are a sure sign.
   if (kana * 10 > han && (kana + han) * 2 > letters && kana) return "ja";
   const [language, most] = counts.reduce((a, b) => (b[1] > a[1] ? b : a));
   return most * 2 > letters ? language : null;

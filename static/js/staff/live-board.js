@@ -6,7 +6,7 @@ const board = document.querySelector('[data-board]');
 let timer;
 
 async function refresh() {
-  // Nobody looks, or somebody is about to press a button that would move.
+  // The page is hidden, or a button that would move has the focus.
   if (document.hidden || board.contains(document.activeElement)) return;
   try {
     const response = await fetch(board.dataset.board, { credentials: 'same-origin' });

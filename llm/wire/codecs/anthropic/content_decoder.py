@@ -187,7 +187,7 @@ class ContentDecoder:
         yield CloseDelta(key)
 
     def _call(self, block: Block) -> Iterator[Delta]:
-        """A client's call. Only the end of the answer tells why an input is
+        """A client's call. Only the end of the answer shows why an input is
         unreadable."""
         if block.text:
             arguments = block.input()

@@ -2,7 +2,7 @@
 
 In: the block of a call that ran at the provider (`server_tool_use`, `mcp_tool_use`) and
 the block of its result. Out: one item for both, in the shape that the Responses API has
-for it. Nobody runs a receipt, and the original blocks are sent back to Anthropic. Tools
+for it. A receipt is never executed. Anthropic gets the original blocks back. Tools
 without such a shape become an `mcp_call` of the server "anthropic".
 
 Source: https://platform.claude.com/docs/en/agents-and-tools/tool-use/server-tools

@@ -237,17 +237,17 @@ class OpenAIResponsesCodec:
         }
 
     def _tool(self, tool: Mapping[str, Any]) -> dict[str, Any]:
-        ours = without_private_fields(tool)
-        if ours.get("type") == "custom":
-            return ours
-        if ours.get("type") != "function":
-            return convert_hosted_tool(ours, self.hosted_tools)
-        schema, strict = ours.get("parameters"), bool(ours.get("strict"))
+        function = without_private_fields(tool)
+        if function.get("type") == "custom":
+            return function
+        if function.get("type") != "function":
+            return convert_hosted_tool(function, self.hosted_tools)
+        schema, strict = function.get("parameters"), bool(function.get("strict"))
         if not self.strict_schemas:
             schema, strict = open_schema(schema), False
         # If `strict` is missing, OpenAI tries strict mode first, and fails on other
         # schemas.
-        return {**ours, "parameters": schema, "strict": strict}
+        return {**function, "parameters": schema, "strict": strict}
 
     def _include(self, request: Request, wire: ResponsesInput) -> list[str]:
         effort = (request.reasoning or {}).get("effort")

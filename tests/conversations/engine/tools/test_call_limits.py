@@ -1,4 +1,4 @@
-"""A tool is called no more often than staff allow each user, through every door."""
+"""A tool is called no more often than staff allow a user, at every entry point."""
 
 from __future__ import annotations
 

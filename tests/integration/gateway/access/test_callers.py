@@ -1,4 +1,4 @@
-"""Every model call names who made it, whatever door the request came through."""
+"""Every model call names who made it, whatever entry point the request came through."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NAMED = {"token": "token", "end_user": "eve", "tags": "batch,team:red"}
 _COLUMNS = "'our_request_id', 'client_request_id', 'token_label', 'end_user', 'tags'"
 
 #: Path, fields of the request, and what its row must say beside both request ids.
-DOORS: dict[str, tuple[str, dict[str, Any], dict[str, str]]] = {
+ENTRY_POINTS: dict[str, tuple[str, dict[str, Any], dict[str, str]]] = {
     "chat": (CHAT, {"messages": MESSAGES, "user": "eve", **TAGS}, NAMED),
     "chat, with the newer field": (
         CHAT,
@@ -84,12 +84,12 @@ def assert_named(row: dict[str, Any], expected: dict[str, str]) -> None:
     assert {**named, "tags": row["tags"]} == expected
 
 
-@pytest.mark.parametrize("door", DOORS)
+@pytest.mark.parametrize("entry_point", ENTRY_POINTS)
 def test_a_request_s_ids_find_its_row_which_names_the_caller(
-    gateway: Gateway, door: str
+    gateway: Gateway, entry_point: str
 ):
-    path, fields, expected = DOORS[door]
-    theirs = f"mine-{door.replace(' ', '-')}"
+    path, fields, expected = ENTRY_POINTS[entry_point]
+    theirs = f"mine-{entry_point.replace(' ', '-')}"
     sent = {"model": FAST, **fields}
     answer = gateway.post(path, sent, **{"x-request-id": theirs})
     ours = answer.headers["x-request-id"]

@@ -1,4 +1,4 @@
-"""Which models a user may use, and who answers for a retired one: by each door."""
+"""Which models a user may use, and which answers for a retired one: by entry point."""
 
 from __future__ import annotations
 
