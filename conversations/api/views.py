@@ -119,13 +119,16 @@ def _pass_credential(request: Request, joined_conversation: str) -> None:
     store = request.META.get(STORE_CREDENTIAL)
     if store is None:  # a test client, which has no stream
         return
+    if credential := credential_of(request):
+        store(replace(credential, conversation_id=joined_conversation))
+
+
+def credential_of(request: Request) -> Credential | None:
+    """How the client is signed in."""
     if token := token_of(request):
-        credential = Credential(token.user_id, token_id=token.pk)
-    elif key := request.session.session_key:
-        credential = Credential.of_session(request.user, key)
-    else:
-        return
-    store(replace(credential, conversation_id=joined_conversation))
+        return Credential(token.user_id, token_id=token.pk)
+    key = request.session.session_key
+    return Credential.of_session(request.user, key) if key else None
 
 
 @schema.describe_view(

@@ -178,8 +178,8 @@ class Connections:
     """The open connections of one event loop."""
 
     def __init__(self) -> None:
-        self._open: dict[int, tuple[Credential, Callable[[], None]]] = {}
-        #: Open connections by token, or by user as a negative number.
+        self._open: dict[int, tuple[Credential, Callable[[], None], int]] = {}
+        #: Open connections by token, or by user as a negative number; 0 for watchers.
         self._counts: Counter[int] = Counter()
         self._last = 0
         self._is_stale = False
@@ -199,10 +199,21 @@ class Connections:
             owner, limit = -credential.user_id, settings.USER_CONNECTIONS
         if limit and self._counts[owner] >= limit:
             self._refuse("user" if credential.token_id is None else "token", limit)
+        return self._register(credential, end, owner)
+
+    def watch(
+        self, credential: Credential, end: Callable[[], None]
+    ) -> Callable[[], None]:
+        """Like `add`, for what is no connection: it counts as none."""
+        return self._register(credential, end, 0)
+
+    def _register(
+        self, credential: Credential, end: Callable[[], None], owner: int
+    ) -> Callable[[], None]:
         self._counts[owner] += 1
         self._last += 1
         number = self._last
-        self._open[number] = credential, end
+        self._open[number] = credential, end, owner
         if self._timer is None and (
             self._check_task is None or self._check_task.done()
         ):
@@ -210,13 +221,13 @@ class Connections:
         return lambda: self._remove(number)
 
     def __len__(self) -> int:
-        return len(self._open)
+        return len(self._open) - self._counts[0]
 
     async def check(self) -> None:
         """End the connections that are no longer valid; one failure stops no other."""
-        credentials = {credential for credential, _ in self._open.values()}
+        credentials = {credential for credential, *_ in self._open.values()}
         revoked = await engine.read(invalid, credentials) if credentials else set()
-        for number, (credential, end) in list(self._open.items()):
+        for number, (credential, end, _) in list(self._open.items()):
             if credential in revoked:
                 self._remove(number)
                 _end_connection(end)
@@ -230,10 +241,9 @@ class Connections:
         self._start_check()
 
     def _remove(self, number: int) -> None:
-        credential, _end = self._open.pop(number, (None, None))
-        if credential is None:
+        if number not in self._open:
             return
-        owner = credential.token_id or -credential.user_id
+        _credential, _end, owner = self._open.pop(number)
         self._counts[owner] -= 1
         if not self._counts[owner]:
             del self._counts[owner]

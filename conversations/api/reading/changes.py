@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from asgiref.sync import async_to_sync
@@ -15,8 +16,8 @@ from rest_framework.response import Response
 
 from conversations.api import schema
 from conversations.api.authentication import LookThrottle
-from conversations.api.views import ApiView
-from conversations.http.looking_pages import looking_pages
+from conversations.api.views import ApiView, credential_of
+from conversations.http import polling_presence
 from conversations.models import (
     BranchChoice,
     Conversation,
@@ -46,8 +47,9 @@ class ChangesSerializer(serializers.Serializer[Any]):
     )
     present = serializers.ListField(
         child=serializers.CharField(),
-        help_text="Names of up to 20 other people who have the conversation open. Who"
-        " looks is shown to them as present.",
+        allow_null=True,
+        help_text="Names of up to 20 other people who have the conversation open; null"
+        " where they are not known yet. Who reads this is shown to them as present.",
     )
 
 
@@ -62,10 +64,11 @@ class ChangesView(ApiView):
         found = Conversation.objects.find_visible(request.user, pk)
         if found is None:
             raise Http404
-        return Response(ChangesSerializer(_values(found, request.user)).data)
+        return Response(ChangesSerializer(_values(found, request)).data)
 
 
-def _values(row: Conversation, user: Any) -> dict[str, Any]:
+def _values(row: Conversation, request: Request) -> dict[str, Any]:
+    user = request.user
     visible = Conversation.objects.visible_to(user).order_by("-updated_at", "-pk")
     chosen = BranchChoice.objects.chosen(row.pk, user.pk)
     questions = Question.objects.open().filter(tool_call__turn__conversation=row)
@@ -75,15 +78,20 @@ def _values(row: Conversation, user: Any) -> dict[str, Any]:
         "branches": _digest([chosen, _turns(row)]),
         "queue": _digest(_waiting(row)),
         "open_questions": list(questions.order_by("pk").values_list("pk", flat=True)),
-        "present": _present(row, user),
+        "present": _present(row, request),
     }
 
 
-def _present(row: Conversation, user: Any) -> Sequence[str]:
+def _present(row: Conversation, request: Request) -> Sequence[str] | None:
     if not Participant.objects.joined().filter(conversation=row).exists():
         return []
-    look = async_to_sync(looking_pages.look)
-    return look(row.pk, user.pk, user.get_username())
+    credential = credential_of(request)
+    if credential is None:
+        return None
+    user = request.user
+    joined = row.pk if row.owner_id != user.pk else ""
+    credential = replace(credential, conversation_id=joined, name=user.get_username())
+    return async_to_sync(polling_presence.poll)(row.pk, credential)
 
 
 def _turns(row: Conversation) -> dict[str, Any]:

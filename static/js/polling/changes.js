@@ -56,7 +56,7 @@ export class Changes {
       this.#show(now, ["queue"], () => shared.onQueue()),
     ]);
     shared.onOpenQuestions(now.open_questions);
-    showPresent(now.present ?? []);
+    if (now.present) showPresent(now.present); // null: not known yet
     return shown.every(Boolean);
   }
 

@@ -14,7 +14,6 @@ from django.conf import settings
 from conversations import engine
 from conversations.access import participation
 from conversations.access.participation import invite
-from conversations.api.reading import changes
 from conversations.engine import connection_revocation, notifications
 from conversations.engine.connection_revocation import (
     REVOKED,
@@ -22,12 +21,13 @@ from conversations.engine.connection_revocation import (
     invalid,
     open_connections,
 )
-from conversations.http import looking_pages
-from conversations.http.looking_pages import LookingPages
+from conversations.http import polling_presence
+from conversations.http.polling_presence import PollingPages
 from conversations.models import Conversation, Participant
 from conversations.requests.participant_removal import remove_participant
 from conversations.streaming.consumers import ConversationConsumer
 from llm import router
+from llm.concurrency.per_loop import PerLoop
 from llm.wire.deltas import FinishDelta, TextDelta, ToolCallDelta
 from llm.wire.items import user_message
 from tests.conversations.scene import a_user, signed_in
@@ -290,39 +290,100 @@ async def test_people_see_who_else_has_the_conversation_open(
     await own.leave()
 
 
+class Poller:
+    """A user's page without a WebSocket."""
+
+    def __init__(self, user: Any, conversation: Conversation) -> None:
+        self._client = signed_in(user)
+        self._path = f"/api/conversations/{conversation.pk}/changes/"
+
+    async def present(self) -> Any:
+        return (await sync_to_async(self._client.get)(self._path)).json()["present"]
+
+    async def see(self, people: list[str]) -> None:
+        """Poll until they are present: they answer later."""
+        async with asyncio.timeout(60):
+            while await self.present() != people:
+                await asyncio.sleep(0)
+
+
+@pytest.fixture
+def another_process(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A function after which polls reach a process that has had none."""
+
+    def begin() -> None:
+        monkeypatch.setattr(polling_presence, "pages", PerLoop(PollingPages))
+
+    begin()
+    return begin
+
+
 async def test_people_without_a_websocket_see_who_is_there_and_are_seen(
-    conversation: Conversation,
-    running: None,
-    bob: Any,
-    monkeypatch: pytest.MonkeyPatch,
+    conversation: Conversation, running: None, bob: Any, another_process: Any
 ):
-    """Their looks may reach any of several processes."""
+    """Their polls may reach any of several processes."""
     owner = conversation.owner.get_username()
     await sync_to_async(join)(conversation, bob, "viewer")
     own = await sync_to_async(Page)(conversation.owner, conversation)
     await own.open()
-    path = f"/api/conversations/{conversation.pk}/changes/"
-    client = await sync_to_async(signed_in)(bob)
-
-    async def present() -> Any:
-        return (await sync_to_async(client.get)(path)).json()["present"]
-
-    def another_process() -> None:
-        monkeypatch.setattr(changes, "looking_pages", LookingPages())
-
-    first = changes.looking_pages
-    while await present() != [owner]:  # the answer to the first look comes later
-        await asyncio.sleep(0)
+    poller = await sync_to_async(Poller)(bob, conversation)
+    assert await poller.present() is None  # nobody can have answered
+    await poller.see([owner])
     assert (await own.hear("parley:presence"))["people"] == ["bob"]
     another_process()
-    while await present() != [owner]:
-        await asyncio.sleep(0)
-    monkeypatch.setattr(looking_pages, "GONE_AFTER", 0.0)
-    for pages in (first, changes.looking_pages):
-        await pages.look("conv_other", 0, "")
+    assert await poller.present() is None
+    await poller.see([owner])
+    await own.leave()
+    await poller.see([])
+
+
+async def test_who_no_longer_polls_is_gone_without_anybody_else_s_poll(
+    conversation: Conversation,
+    running: None,
+    bob: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    another_process: Any,
+):
+    await sync_to_async(join)(conversation, bob, "viewer")
+    own = await sync_to_async(Page)(conversation.owner, conversation)
+    await own.open()
+    monkeypatch.setattr(polling_presence, "GONE_AFTER", 0.0)
+    await (await sync_to_async(Poller)(bob, conversation)).present()
+    assert (await own.hear("parley:presence"))["people"] == ["bob"]
     assert (await own.hear("parley:presence"))["people"] == []
     await own.leave()
-    assert await present() == []
+
+
+@pytest.mark.parametrize("how", ["removed", "deactivated"])
+async def test_who_may_no_longer_see_the_conversation_is_gone_at_once(
+    conversation: Conversation, running: None, bob: Any, how: str, another_process: Any
+):
+    row = await sync_to_async(join)(conversation, bob, "viewer")
+    own = await sync_to_async(Page)(conversation.owner, conversation)
+    await own.open()
+    await (await sync_to_async(Poller)(bob, conversation)).present()
+    assert (await own.hear("parley:presence"))["people"] == ["bob"]
+    if how == "removed":
+        await sync_to_async(remove_participant)(row)
+    else:
+        bob.is_active = False
+        await bob.asave()
+        await open_connections().check()
+    assert (await own.hear("parley:presence"))["people"] == []
+    await own.leave()
+
+
+async def test_a_full_process_says_that_it_knows_nobody(
+    conversation: Conversation,
+    running: None,
+    bob: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    another_process: Any,
+):
+    await sync_to_async(join)(conversation, bob, "viewer")
+    monkeypatch.setattr(polling_presence, "MAX_PAGES", 0)
+    poller = await sync_to_async(Poller)(bob, conversation)
+    assert [await poller.present() for _ in range(2)] == [None, None]
 
 
 async def test_who_is_alone_in_a_conversation_is_not_announced(
