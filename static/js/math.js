@@ -7,7 +7,12 @@
 
 const CLOSERS = { "\\(": "\\)", "\\[": "\\]", $$: "$$" };
 const DOLLARS = /\$(?=[^\s$])(?:\\.|[^$`\n\\])*(?<=\S)\$(?!\d)/y;
-const FENCE = /^ {0,3}(`{3,}|~{3,})/;
+/** Up to three spaces, then list markers, whose item may begin with code. */
+const BEFORE = " {0,3}(?:(?:[-+*]|\\d{1,9}[.)]) {1,4}){0,8}";
+const FENCE = new RegExp(`^${BEFORE}(\`{3,}(?!.*\`)|~{3,})`);
+const MAY_BE_FENCE = new RegExp(`^${BEFORE}(?:[-+*]|\\d{1,9}[.)]?|\`{0,2}|~{0,2})$`);
+const CLOSING = /^( *)(`{3,}|~{3,})[ \t\r]*$/;
+const MAY_CLOSE = /^ *(`*|~*)[ \t]*$/;
 const BLANK = /\n[ \t]*\n/g;
 const LONGEST = 4000; // characters of a formula that are waited for
 const LONGEST_INLINE = 200; // of one in single dollars, or of code in a line
@@ -35,7 +40,8 @@ export class FormulaGuard {
   #text = "";
   #at = 0; // up to where the text has been given
   #fence = ""; // that is open
-  #indent = 0; // of the fence, which its lines lose
+  #column = 0; // of the fence's marks
+  #indent = 0; // which the fence and its lines lose
   #isOver = false;
 
   /** The part of the text that is certain now; `text` is the whole text so far. */
@@ -94,17 +100,39 @@ export class FormulaGuard {
   #fenceLine() {
     const end = this.#text.indexOf("\n", this.#at);
     const line = this.#text.slice(this.#at, end === -1 ? undefined : end);
-    if (end === -1 && !this.#isOver && /^ {0,3}(`{0,2}|~{0,2})$/.test(line)) return null;
+    const isWhole = end !== -1 || this.#isOver;
+    if (this.#fence) return this.#closingLine(line, isWhole);
+    if (!isWhole && MAY_BE_FENCE.test(line)) return null;
     const marks = FENCE.exec(line)?.[1];
     if (!marks) return undefined;
-    if (end === -1 && !this.#isOver) return null;
-    const length = line.length + (end === -1 ? 0 : 1);
-    if (!this.#fence) {
-      this.#fence = marks;
-      this.#indent = line.indexOf(marks);
-    } else if (marks[0] === this.#fence[0] && marks.length >= this.#fence.length)
-      this.#fence = "";
-    return this.#give(length, this.#text.slice(this.#at + line.indexOf(marks), this.#at + length));
+    if (!isWhole) return null;
+    this.#fence = marks;
+    this.#column = line.indexOf(marks);
+    const isAlone = line.trimStart().startsWith(marks); // not behind a list marker
+    this.#indent = isAlone && this.#isBehindBlank() ? this.#column : 0;
+    return this.#lineFrom(line, this.#indent);
+  }
+
+  /** The same, inside a fence. */
+  #closingLine(line, isWhole) {
+    if (!isWhole) return MAY_CLOSE.test(line) ? null : undefined;
+    const [, blanks, marks] = CLOSING.exec(line) ?? [];
+    if (!marks?.startsWith(this.#fence) || blanks.length > this.#column + 3) return undefined;
+    this.#fence = "";
+    return this.#lineFrom(line, this.#indent && blanks.length);
+  }
+
+  /** The rest of a line, with its end. */
+  #lineFrom(line, column) {
+    const end = Math.min(this.#at + line.length + 1, this.#text.length);
+    return this.#give(end - this.#at, this.#text.slice(this.#at + column, end));
+  }
+
+  /** Whether the line before is blank: else the parser keeps the code in its item. */
+  #isBehindBlank() {
+    const end = this.#at - 1; // of the line before
+    const begin = this.#text.lastIndexOf("\n", end - 1) + 1;
+    return end > 0 && this.#text.slice(begin, end).trim() === "";
   }
 
   /** A line inside a fence, in which no character has a meaning. */

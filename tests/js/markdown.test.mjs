@@ -30,8 +30,19 @@ class Element {
   matches() {
     return false; // it is no formula
   }
-  closest(tag) {
-    return this.tag === tag ? this : (this.parent?.closest(tag) ?? null);
+  isSelected(by) {
+    return by[0] === "." ? this.className?.split(" ").includes(by.slice(1)) : this.tag === by;
+  }
+  closest(by) {
+    return this.isSelected(by) ? this : (this.parent?.closest(by) ?? null);
+  }
+  querySelector(by) {
+    const inside = this.children.filter((each) => each instanceof Element);
+    for (const each of inside) {
+      const found = each.isSelected(by) ? each : each.querySelector(by);
+      if (found) return found;
+    }
+    return null;
   }
   append(...added) {
     for (const each of added) if (each instanceof Element) each.parent = this;
@@ -320,6 +331,40 @@ test("a table begins on the side of its head while it streams", () => {
     return root.children[0].children[0].dir;
   });
   assert.deepEqual(sides, ["rtl", "rtl", "ltr", undefined]);
+});
+
+/** Tags and texts, each text as one. */
+function tree(element) {
+  const found = [];
+  for (const each of element.children) {
+    if (each instanceof Element) found.push([each.tag, ...tree(each)]);
+    else if (typeof found.at(-1) === "string") found.push(found.pop() + each);
+    else found.push(String(each));
+  }
+  return found;
+}
+
+const SH = ["div", ["div", ["span", "sh"], ["button", "Copy"]], ["pre", ["code", ["span", "x"]]]];
+
+test("code below the text of an item stays in the item", () => {
+  const written = "1. Run:\n   ```sh\n   x\n   ```\n   more text\n2. Then";
+  for (const root of shownInPieces(written)) {
+    assert.deepEqual(tree(root), [["ol", ["li", "Run:", SH, "more text"], ["li", "Then"]]]);
+  }
+});
+
+test("code behind a blank line of an item has no indentation", () => {
+  const written = "1. Run:\n\n   ```sh\n   x\n   ```\n2. Then";
+  for (const root of shownInPieces(written)) {
+    assert.deepEqual(tree(root), [["ol", ["li", "Run:"]], SH, ["ol", ["li", "Then"]]]);
+  }
+});
+
+test("what follows code that begins an item keeps its levels", () => {
+  const written = `- \`\`\`py\n${"  a line of code\n".repeat(20)}  \`\`\`\n\n- one\n  - two`;
+  for (const root of shownInPieces(written)) {
+    assert.deepEqual(tree(root).at(-1), ["ul", ["li", "one", ["ul", ["li", "two"]]]]);
+  }
 });
 
 for (const [written, address] of [

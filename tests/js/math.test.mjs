@@ -72,3 +72,13 @@ for (const size of [1, 2, 3, 7, 100]) {
     assert.equal(given(text, size), shown);
   });
 }
+
+for (const size of [1, 2, 3, 7, 100]) {
+  test(`code that begins an item ends with its own fence, in pieces of ${size}`, () => {
+    const line = "    a_b = '$HOME$'\n";
+    const code = `10. \`\`\`py\n${line.repeat(20)}    \`\`\`\n`;
+    assert.equal(given(`${code}a_b\n`, size), `${code}a${at("_")}b\n`);
+    const inline = "- ```c``` is code\n";
+    assert.equal(given(`${inline}a_b\n`, size), `${inline}a${at("_")}b\n`);
+  });
+}
