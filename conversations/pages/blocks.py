@@ -44,10 +44,12 @@ RESULT_CALL_ID = (
 MAX_QUOTES = 3  # of a cited page
 MAX_QUOTE = 240  # characters
 MAX_MARKS = 500  # citations shown in a message's text
+MIN_INDEX = 4  # of a place; a smaller one may be the number of a file
 
 _WEB = re.compile(r"https?://", re.IGNORECASE)
 #: Where a sentence of an answer begins.
 _SENTENCE = re.compile(r"(?<=[.!?…])[\"'”’»)\]]*\s+|(?<=[。！？])|\n")
+_END_OF_WORD = re.compile(r"\w[^\w\s#+|(\[{<]*\Z")
 _MARKDOWN = re.compile(r"\*\*|__|`|\]\([^)\s]*\)|\[(?=[^\]]*\]\()")  # in a sentence
 _LATE = gettext_lazy("A result arrived too late and was not used.")
 _FOR_CLIENT = gettext_lazy("The program that declared this function has to run it.")
@@ -265,12 +267,13 @@ def citations_of(item: ItemPayload) -> list[Citation]:
     """The pages and files that a message cites, each once."""
     found: dict[str, Citation] = {}
     quotes: dict[str, list[str]] = {}
+    text = text_of(item)
     for source, note, span in _cited_sources(item):
         words = quotes.setdefault(source, [])
         is_page = note["type"] == "url_citation"
         title = (note.get("title") or _host(source)) if is_page else source
         found[source] = Citation(source if is_page else "", title, words)
-        quote = _quote(item, note, span)
+        quote = _quote(text, note, span)
         if quote and quote not in words and len(words) < MAX_QUOTES:
             words.append(quote)
     return list(found.values())
@@ -321,25 +324,26 @@ def _sentence_span(
     end = note.get("index")
     if type(end) is not int or not 0 < end <= len(text) or CITED_TEXT in note:
         return None
-    if text[end - 1].isalnum() and text[end : end + 1].isalnum():
-        return None  # within a word: a number of a file
-    end = len(text[:end].rstrip())
+    if end < MIN_INDEX or (text[end - 1 : end + 1].isalnum() and end < len(text)):
+        return None  # at the very beginning, or within a word: a number of a file
     first = max(0, end - LONGEST_QUOTATION)
+    end = first + len(text[first:end].rstrip())
+    if not _END_OF_WORD.search(text, max(first, end - MIN_INDEX), end):
+        return None  # behind what marks a heading, a list item or a cell
     starts = [found.end() for found in _SENTENCE.finditer(text, first, end)]
     start = max((each for each in starts if each < end), default=first)
-    return (before + start, before + end) if start < end else None
+    has_letter = any(each.isalpha() for each in text[start:end])
+    return (before + start, before + end) if has_letter else None
 
 
-def _quote(
-    item: ItemPayload, note: dict[str, Any], span: tuple[int, int] | None
-) -> str:
+def _quote(text: str, note: dict[str, Any], span: tuple[int, int] | None) -> str:
     """The words of the source, else those of the message that refer to it."""
     words = note.get(CITED_TEXT)  # a host of the same API may send anything
     if isinstance(words, str) and words:
         return shorten(words[:LONGEST_QUOTATION], MAX_QUOTE)
     if span is None:
         return ""
-    said = _MARKDOWN.sub("", text_of(item)[span[0] : span[1]][:MAX_QUOTE])
+    said = _MARKDOWN.sub("", text[span[0] : span[1]][:MAX_QUOTE])
     return shorten(said, MAX_QUOTE)
 
 

@@ -68,7 +68,7 @@ class ChangesView(ApiView):
 
 
 def _values(row: Conversation, request: Request) -> dict[str, Any]:
-    user = request.user
+    user: Any = request.user
     visible = Conversation.objects.visible_to(user).order_by("-updated_at", "-pk")
     chosen = BranchChoice.objects.chosen(row.pk, user.pk)
     questions = Question.objects.open().filter(tool_call__turn__conversation=row)
@@ -88,7 +88,7 @@ def _present(row: Conversation, request: Request) -> Sequence[str] | None:
     credential = credential_of(request)
     if credential is None:
         return None
-    user = request.user
+    user: Any = request.user
     joined = row.pk if row.owner_id != user.pk else ""
     credential = replace(credential, conversation_id=joined, name=user.get_username())
     return async_to_sync(polling_presence.poll)(row.pk, credential)

@@ -27,7 +27,10 @@ _NOTE_REF = re.compile(r'<sup class="note-ref">(\d+)</sup>')
 _NOTE = re.compile(r'<li class="note">')
 _CONTROL = re.compile("[\x02\x03]")
 #: A line that means something else with a mark at its end.
-_UNMARKED = re.compile(r"[\s>]*(?:`{3}|~{3}|[-=*_|:\s]*$)")
+_UNMARKED = re.compile(
+    r"[\s>]*(?:(?:[-+*]|\d{1,9}[.)])\s{1,4}){0,8}"
+    r"(?:`{3}|~{3}|(?:#{1,6}|\d{1,9}[.)]|\+)\s*$|[-=*_|:\s]*$)"
+)
 _REST_OF_WORD = re.compile(r"[!-{}~]*")  # within a cell of a table
 
 

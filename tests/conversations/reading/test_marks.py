@@ -88,6 +88,7 @@ FILE = {"type": "file_citation", "file_id": "file-1", "filename": "Pay.pdf"}
         ("Pay comes|", {}, "Pay comes"),
         ("工资二十五号。每月发|。", {}, "每月发"),
         ('"Why?" Because 3.5 is less|.', {}, "Because 3.5 is less"),
+        ("Yes. **Pay** comes: *late*|", {}, "Pay comes: *late*"),
         ("Rain. It pours.|", {"start_index": 6, "end_index": 15}, "It pours."),
     ],
 )
@@ -124,6 +125,25 @@ def test_a_file_without_a_usable_place_is_only_listed(note: dict[str, object]):
     assert citations_of(item)[0].title == "Pay.pdf"  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize(
+    ("text", "index"),
+    [
+        ("# Head", 1),
+        ("A b # Head", 5),
+        ("1. Sunny.\n2. B", 2),
+        ("1. Sunny.\n2. B", 12),
+        ("12345) Sunny", 6),
+        ("It is sunny.", 2),
+        ("Days | sunny", 6),
+    ],
+)
+def test_a_file_is_cited_only_behind_a_word_of_a_sentence(text: str, index: int):
+    item = message("assistant", text)
+    item["content"][0]["annotations"] = [{**FILE, "index": index}]
+    assert marked_text(item) == text  # type: ignore[arg-type]
+    assert citations_of(item)[0].quotes == []  # type: ignore[arg-type]
+
+
 def test_pages_cited_twice_keep_their_number():
     one, two = "https://a.test", "https://b.test"
     item = cited("aa bb cc", (one, 0, 2), (two, 3, 5), (one, 6, 8))
@@ -151,7 +171,9 @@ def test_places_count_from_their_own_part_of_the_message():
 def test_a_mark_breaks_no_address_code_or_table():
     text = (
         "See [x](https://a.test/long) and https://b.test/path now.\n\n"
-        "`code here`\n\n```py\nx = 1\n```\n\n|a|b|\n|-|-|\n|1|2|\n"
+        "`code here`\n\n```py\nx = 1\n```\n\n|a|b|\n|-|-|\n|1|2|\n\n"
+        "# Head\n\n1. One\n2) Two\n   - ### Three\n\n+ Four\n\n> 1. # Five\n\n"
+        "- ```py\n  y = 2\n  ```\n"
     )
     plain = render(text)
     for position in range(len(text) + 1):
