@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from string import Formatter
+from typing import NamedTuple
 
 from django.utils.translation import gettext
 
@@ -31,33 +32,88 @@ STALLED = gettext_noop("The connection stalled: {error}.")
 NO_ANSWER = gettext_noop("No answer within {seconds:g} s.")
 SILENT = gettext_noop("Silent for {seconds:g} s.")
 NOT_FINISHED = gettext_noop("Not finished within {seconds:g} s.")
-BAD_CERTIFICATE = gettext_noop(
-    "No secure connection: the {peer}'s certificate {problem}."
-)
-NO_TLS = gettext_noop(
-    "No secure connection: the {peer} does not speak TLS here, or no version that is"
-    " accepted."
-)
-HANDSHAKE_FAILED = gettext_noop(
-    "No secure connection: the TLS handshake with the {peer} failed."
-)
 
-#: By OpenSSL's numbers (X509_V_ERR_…).
-CERTIFICATE_PROBLEMS: Mapping[int, str] = {
-    9: gettext_noop("is not valid yet"),
-    10: gettext_noop("has expired"),
-    **dict.fromkeys(
-        (2, 18, 19, 20, 21),
-        gettext_noop(
-            "is signed by an authority that is unknown here; enter its CA certificate"
-            " if it is your own"
+
+class TlsSentences(NamedTuple):
+    """About a TLS connection to one peer."""
+
+    certificates: Mapping[int, str]
+    other_certificate: str
+    no_tls: str
+    handshake_failed: str
+
+    @property
+    def all(self) -> tuple[str, ...]:
+        certificates = dict.fromkeys(self.certificates.values())
+        return (*certificates, *self[1:])
+
+
+SERVER_TLS = TlsSentences(
+    certificates={  # by OpenSSL's numbers (X509_V_ERR_…)
+        9: gettext_noop(
+            "No secure connection: the server's certificate is not valid yet."
         ),
+        10: gettext_noop("No secure connection: the server's certificate has expired."),
+        **dict.fromkeys(
+            (2, 18, 19, 20, 21),
+            gettext_noop(
+                "No secure connection: the server's certificate is signed by an"
+                " authority that is unknown here; enter its CA certificate if it is"
+                " your own."
+            ),
+        ),
+        **dict.fromkeys(
+            (62, 64),
+            gettext_noop(
+                "No secure connection: the server's certificate is for another host"
+                " name."
+            ),
+        ),
+    },
+    other_certificate=gettext_noop(
+        "No secure connection: the server's certificate is invalid."
     ),
-    **dict.fromkeys((62, 64), gettext_noop("is for another host name")),
-}
-#: What these are about.
-SERVER, PROXY = gettext_noop("server"), gettext_noop("proxy")
-UNKNOWN_CERTIFICATE_PROBLEM = gettext_noop("is invalid")
+    no_tls=gettext_noop(
+        "No secure connection: the server does not speak TLS here, or no version that"
+        " is accepted."
+    ),
+    handshake_failed=gettext_noop(
+        "No secure connection: the TLS handshake with the server failed."
+    ),
+)
+PROXY_TLS = TlsSentences(
+    certificates={  # by OpenSSL's numbers (X509_V_ERR_…)
+        9: gettext_noop(
+            "No secure connection: the proxy's certificate is not valid yet."
+        ),
+        10: gettext_noop("No secure connection: the proxy's certificate has expired."),
+        **dict.fromkeys(
+            (2, 18, 19, 20, 21),
+            gettext_noop(
+                "No secure connection: the proxy's certificate is signed by an"
+                " authority that is unknown here; enter its CA certificate if it is"
+                " your own."
+            ),
+        ),
+        **dict.fromkeys(
+            (62, 64),
+            gettext_noop(
+                "No secure connection: the proxy's certificate is for another host"
+                " name."
+            ),
+        ),
+    },
+    other_certificate=gettext_noop(
+        "No secure connection: the proxy's certificate is invalid."
+    ),
+    no_tls=gettext_noop(
+        "No secure connection: the proxy does not speak TLS here, or no version that"
+        " is accepted."
+    ),
+    handshake_failed=gettext_noop(
+        "No secure connection: the TLS handshake with the proxy failed."
+    ),
+)
 
 #: What stands in the sentences: nothing that a host can choose freely.
 _VALUES = {
@@ -65,14 +121,7 @@ _VALUES = {
     "seconds": r"\d[\d.e+-]{0,15}",
     # The name of an exception of Python, httpx or aiohttp.
     "error": r"(?:[A-Z][A-Za-z]{0,50})?(?:Error|Timeout|Exception|Closed)",
-    "peer": f"{SERVER}|{PROXY}",
-    "problem": "|".join(
-        map(re.escape, {*CERTIFICATE_PROBLEMS.values(), UNKNOWN_CERTIFICATE_PROBLEM})
-    ),
 }
-
-
-_TRANSLATED = ("peer", "problem")  # values that are words of this server
 
 
 def describe_connection_problem(detail: str) -> str:
@@ -80,31 +129,30 @@ def describe_connection_problem(detail: str) -> str:
     that failed; else ""."""
     for sentence, pattern in _PATTERNS:
         if found := pattern.fullmatch(detail):
-            return _fill_in(gettext(sentence), found.groupdict())
+            return _fill_in(gettext(sentence), found.groupdict()) or detail
     return ""
 
 
 def _fill_in(sentence: str, values: Mapping[str, str]) -> str:
-    pieces = Formatter().parse(sentence)
-    return "".join(
-        text + (_in_words(name, values[name]) if name else "")
-        for text, name, _spec, _conversion in pieces
-    )
-
-
-def _in_words(name: str, value: str) -> str:
-    return gettext(value) if name in _TRANSLATED else value
+    """ "" if the sentence, a translation, has a place that there is no value for."""
+    pieces = [
+        (text, name) for text, name, _spec, _conversion in _FORMAT.parse(sentence)
+    ]
+    if any(name is not None and name not in values for _text, name in pieces):
+        return ""
+    return "".join(text + (values[name] if name else "") for text, name in pieces)
 
 
 def _pattern_of(sentence: str) -> str:
     return "".join(
         re.escape(text) + (f"(?P<{name}>{_VALUES[name]})" if name else "")
-        for text, name, _spec, _conversion in Formatter().parse(sentence)
+        for text, name, _spec, _conversion in _FORMAT.parse(sentence)
     )
 
 
+_FORMAT = Formatter()
 _SENTENCES = (
     *(NO_PROXY, PROXY_REFUSES, NOT_REACHED, CUT_OFF, NOT_CONNECTED, STALLED),
-    *(NO_ANSWER, SILENT, NOT_FINISHED, BAD_CERTIFICATE, NO_TLS, HANDSHAKE_FAILED),
+    *(NO_ANSWER, SILENT, NOT_FINISHED, *SERVER_TLS.all, *PROXY_TLS.all),
 )
 _PATTERNS = [(each, re.compile(_pattern_of(each))) for each in _SENTENCES]

@@ -317,16 +317,13 @@ _NO_TLS_REASONS = {
 
 
 def _describe_tls(exc: aiohttp.ClientSSLError, proxy_url: str) -> str:
-    peer = problems.PROXY if _is_at(exc, proxy_url) else problems.SERVER
+    is_proxy = _is_at(exc, proxy_url)
+    sentences = problems.PROXY_TLS if is_proxy else problems.SERVER_TLS
     if isinstance(exc, aiohttp.ClientConnectorCertificateError):
-        code = getattr(exc.certificate_error, "verify_code", None)
-        problem = problems.CERTIFICATE_PROBLEMS.get(
-            code or 0, problems.UNKNOWN_CERTIFICATE_PROBLEM
-        )
-        return problems.BAD_CERTIFICATE.format(peer=peer, problem=problem)
+        code = getattr(exc.certificate_error, "verify_code", None) or 0
+        return sentences.certificates.get(code, sentences.other_certificate)
     has_no_tls = getattr(exc.os_error, "reason", None) in _NO_TLS_REASONS
-    sentence = problems.NO_TLS if has_no_tls else problems.HANDSHAKE_FAILED
-    return sentence.format(peer=peer)
+    return sentences.no_tls if has_no_tls else sentences.handshake_failed
 
 
 def _is_at(exc: aiohttp.ClientSSLError, url: str) -> bool:

@@ -27,7 +27,7 @@ TRANSLATORS = {"_"} | {
     for name in ("gettext", "ngettext", "pgettext", "npgettext")
     for ending in ("", "_lazy", "_noop")
 }
-PLACEHOLDER = re.compile(r"%\([a-z_]+\)[sd]|%[sd%]|\{[a-z_0-9.]*\}|<[^>]+>")
+PLACEHOLDER = re.compile(r"%\([a-z_]+\)[sd]|%[sd%]|\{[a-z_0-9.]*(?::[^{}]*)?\}|<[^>]+>")
 
 
 def folder_of(locale: str) -> Path:
@@ -48,6 +48,10 @@ def test_each_text_is_translated(locale: str, domain: str):
     catalogue = read(locale, domain)
     assert len(catalogue) > DOMAINS[domain]
     assert [entry.msgid for entry in catalogue if not entry.translated()] == []
+
+
+def test_a_placeholder_may_have_a_format():
+    assert placeholders("In {seconds:g} s, %(day)s") == ["%(day)s", "{seconds:g}"]
 
 
 @pytest.mark.parametrize("domain", DOMAINS)

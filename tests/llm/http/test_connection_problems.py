@@ -11,8 +11,6 @@ import pytest
 from llm.http import connection_problems as problems
 from llm.http.connection_problems import MAX_SENTENCE, describe_connection_problem
 
-CERTIFICATE = max(problems.CERTIFICATE_PROBLEMS.values(), key=len)
-
 
 @pytest.mark.parametrize(
     "sentence",
@@ -24,9 +22,8 @@ CERTIFICATE = max(problems.CERTIFICATE_PROBLEMS.values(), key=len)
         problems.NO_ANSWER.format(seconds=1e9),
         problems.SILENT.format(seconds=1e-7),
         problems.NOT_FINISHED.format(seconds=600.0),
-        problems.BAD_CERTIFICATE.format(peer="server", problem=CERTIFICATE),
-        problems.NO_TLS.format(peer="proxy"),
-        problems.HANDSHAKE_FAILED.format(peer="server"),
+        *problems.SERVER_TLS.all,
+        *problems.PROXY_TLS.all,
     ],
 )
 def test_a_sentence_of_this_server_is_recognised_whole(sentence: str):
@@ -34,6 +31,13 @@ def test_a_sentence_of_this_server_is_recognised_whole(sentence: str):
     assert len(sentence) < MAX_SENTENCE
     for changed in (f"{sentence} Hi", f"Hi {sentence}", f"{sentence}\n", sentence[:-1]):
         assert describe_connection_problem(changed) == ""
+
+
+def test_a_translation_with_a_wrong_place_is_not_shown(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setattr(problems, "gettext", lambda text: "{sekunden} s lang nichts.")
+    assert describe_connection_problem("Silent for 20 s.") == "Silent for 20 s."
 
 
 def network_errors() -> Iterator[type[Exception]]:

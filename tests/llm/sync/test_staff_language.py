@@ -153,8 +153,8 @@ def test_a_reason_of_which_too_little_is_left_stays_as_it_is():
     [
         (problems.SILENT.format(seconds=20.0), "⟦Silent for 20 s.⟧"),
         (
-            problems.BAD_CERTIFICATE.format(peer="proxy", problem="has expired"),
-            "⟦No secure connection: the ⟦proxy⟧'s certificate ⟦has expired⟧.⟧",
+            problems.PROXY_TLS.certificates[10],
+            "⟦No secure connection: the proxy's certificate has expired.⟧",
         ),
         (
             problems.NOT_REACHED.format(error="OSError"),
