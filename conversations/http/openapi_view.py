@@ -17,6 +17,7 @@ from django.http import (
     QueryDict,
 )
 from django.utils.module_loading import import_string
+from django.utils.translation import override
 from django.views.decorators.http import etag
 from drf_spectacular.views import SpectacularAPIView
 
@@ -38,7 +39,7 @@ def respond(request: HttpRequest, generator: str) -> HttpResponseBase:
         return SpectacularAPIView.as_view()(request)  # it answers with an error
     accept_header = request.headers.get("Accept", "")
     accept = next((kind for kind in _JSON_TYPES if kind in accept_header), "*/*")
-    made = _render(generator, form, accept)
+    made = render_document(generator, form, accept)
     respond_once: Any = etag(lambda _: made["ETag"])(
         lambda _: HttpResponse(made.content, headers=made.headers)
     )
@@ -57,15 +58,16 @@ def _refuse(name: str, message: str) -> HttpResponse:
 
 
 @cache
-def _render(generator: str, form: str, accept: str) -> HttpResponse:
+def render_document(generator: str, form: str, accept: str) -> HttpResponse:
     request = HttpRequest()
     request.method = "GET"
     request.META = {"HTTP_ACCEPT": accept, "SERVER_NAME": "localhost"}
     request.META["SERVER_PORT"] = "80"
     request.GET = QueryDict(f"format={form}" if form else "")
     view = SpectacularAPIView.as_view(generator_class=import_string(generator))
-    response: Any = view(request)
-    response.render()
+    with override("en"):  # its titles are those of columns, which are translated
+        response: Any = view(request)
+        response.render()
     response["Cache-Control"] = "no-cache"
     response["ETag"] = f'"{sha256(response.content).hexdigest()}"'
     made: HttpResponse = response

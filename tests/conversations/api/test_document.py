@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 from django.test import Client
 
+from conversations.http import openapi_view
+
 METHODS = ("get", "post", "put", "patch", "delete")
 #: A list from before lists had an envelope; `/api/questions/open/` replaces it.
 BARE = {"/api/questions/"}
@@ -119,3 +121,11 @@ def test_all_lists_have_one_envelope_and_one_pagination(rest: Any):
         parameters = {found["name"] for found in each["parameters"]}
         assert {"limit", "cursor"} <= parameters, path
     assert lists >= 17
+
+
+def test_the_document_is_the_same_in_all_languages(rest: Any):
+    openapi_view.render_document.cache_clear()
+    answer = Client().get(
+        "/api/schema/", {"format": "json"}, headers={"Accept-Language": "de"}
+    )
+    assert answer.json() == rest
