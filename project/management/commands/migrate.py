@@ -6,21 +6,28 @@ from typing import Any
 
 from django.core.management.commands import migrate
 from django.db import connections
+from django.db.backends.base.base import BaseDatabaseWrapper
 
 
 class Command(migrate.Command):
     """Django's `migrate` without PostgreSQL's idle timeout."""
 
     def handle(self, *args: Any, **options: Any) -> None:
-        alias = options["database"]
+        connection = connections[options["database"]]
+        if connection.vendor != "postgresql":
+            super().handle(*args, **options)
+            return
         # Or PostgreSQL ends the connection while a migration computes for long between
         # two statements. `project.environment.scaled` sets the timeout.
-        _execute(alias, "SET idle_in_transaction_session_timeout = 0")
-        super().handle(*args, **options)
-        _execute(alias, "RESET idle_in_transaction_session_timeout")
+        _execute(connection, "SET idle_in_transaction_session_timeout = 0")
+        try:
+            super().handle(*args, **options)
+        except BaseException:
+            connection.close()  # the next one has the timeout again
+            raise
+        _execute(connection, "RESET idle_in_transaction_session_timeout")
 
 
-def _execute(alias: str, statement: str) -> None:
-    if connections[alias].vendor == "postgresql":
-        with connections[alias].cursor() as cursor:
-            cursor.execute(statement)
+def _execute(connection: BaseDatabaseWrapper, statement: str) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute(statement)
