@@ -39,6 +39,7 @@ from django.db.models import Count, Max, Sum
 from django.http import HttpRequest, HttpResponse, HttpResponseBase, JsonResponse
 from django.shortcuts import render
 from django.utils import timezone
+from django.utils.translation import ngettext, override
 
 from conversations.access.admission import client_address
 
@@ -219,25 +220,43 @@ def refusal(
     request: HttpRequest, response: Any = None, credentials: Any = None
 ) -> HttpResponse:
     seconds = max(1, math.ceil(seconds_left(request, credentials)))
-    message = f"Too many failed sign-ins. Try again in {format_delay(seconds)}."
     denial: HttpResponse
     if "application/json" in request.headers.get("Accept", ""):
+        with override("en"):  # as all errors for programs
+            message = _refuse(seconds)
         code = "too_many_sign_in_attempts"
         error = {"message": message, "type": "too_many_requests", "code": code}
         denial = JsonResponse({"error": {**error, "param": None}}, status=429)
     else:
-        context = {"message": message}
+        context = {"message": _refuse(seconds)}
         denial = render(request, "registration/locked_out.html", context, status=429)
     denial["Retry-After"] = str(seconds)
     return denial
 
 
-def format_delay(seconds: int) -> str:
-    for size, unit in ((3600, "hour"), (60, "minute")):
-        if seconds > size - size // 60:
-            count = math.ceil(seconds / size)
-            return f"{count} {unit}{'s' * (count > 1)}"
-    return f"{seconds} second{'s' * (seconds > 1)}"
+def _refuse(seconds: int) -> str:
+    if seconds > 3600 - 60:
+        count = math.ceil(seconds / 3600)
+        text = ngettext(
+            "Too many failed sign-ins. Try again in %(count)d hour.",
+            "Too many failed sign-ins. Try again in %(count)d hours.",
+            count,
+        )
+    elif seconds > 60 - 1:
+        count = math.ceil(seconds / 60)
+        text = ngettext(
+            "Too many failed sign-ins. Try again in %(count)d minute.",
+            "Too many failed sign-ins. Try again in %(count)d minutes.",
+            count,
+        )
+    else:
+        count = seconds
+        text = ngettext(
+            "Too many failed sign-ins. Try again in %(count)d second.",
+            "Too many failed sign-ins. Try again in %(count)d seconds.",
+            count,
+        )
+    return text % {"count": count}
 
 
 # Known browsers

@@ -12,6 +12,7 @@ from django.contrib.auth.models import User
 from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
+from django.utils.translation.trans_real import DjangoTranslation
 
 from conversations.access.sign_in_attempts import NAMES, NAMES_LONGEST
 from tests.conversations.scene import PASSWORD, a_user, bearer, signed_in, staff
@@ -201,6 +202,22 @@ def test_programs_receive_json():
     error = refused.json()["error"]
     assert error["code"] == "too_many_sign_in_attempts"
     assert "30 seconds" in error["message"]
+
+
+def test_people_are_refused_in_their_language_and_programs_in_english(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setattr(
+        DjangoTranslation,
+        "ngettext",
+        lambda self, one, many, number: f"{self.language()}: {many}",
+    )
+    fail(5)
+    text = "Too many failed sign-ins. Try again in 30 seconds."
+    page = sign_in(**{"accept-language": "de"})
+    assert f"de: {text}" in page.text
+    refused = sign_in(accept="application/json", **{"accept-language": "de"})
+    assert refused.json()["error"]["message"] == f"en: {text}"
 
 
 def test_each_attempt_is_on_record_and_in_the_log_without_its_password(
