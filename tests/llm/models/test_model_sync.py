@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import httpx
@@ -310,6 +311,18 @@ def test_the_staff_see_what_there_is_and_choose(admin_client, provider, listed):
     assert "1 added" in LogEntry.objects.get().get_change_message()
     response = sync(admin_client, provider, _apply_all="1")
     assert shown_messages(response) == ["0 added, 1 changed, 1 switched off."]
+
+
+def test_boxes_that_tick_all_are_described_by_their_headings(
+    admin_client, provider, listed
+):
+    provider.models.create(name=OSS["id"], context_window=1)
+    provider.models.create(name="llama-2")
+    listed(OSS, NEW)
+    page = sync(admin_client, provider).content.decode()
+    described = re.findall(r'aria-describedby="([\w-]+-models)"', page)
+    assert len(described) == 6
+    assert [*dict.fromkeys(described)] == re.findall(r'<h2 id="([\w-]+)"', page)
 
 
 def test_a_name_from_a_list_is_text_on_the_page(admin_client, provider, listed):
