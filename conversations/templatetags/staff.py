@@ -9,12 +9,14 @@ from django.forms import BoundField
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 
+from conversations.engine.evaluations.check_reasons import translate_check_reason
 from conversations.staff.engine_status import format_duration
 from llm.sync.staff_words import describe_reason
 
 register = template.Library()
 #: Of an error that is stored as "<code>: <text for people>".
 register.filter("describe_reason", describe_reason)
+register.filter("translate_check_reason", translate_check_reason)
 
 
 @register.inclusion_tag("admin/conversations/_table_head.html")

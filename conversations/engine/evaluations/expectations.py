@@ -9,6 +9,7 @@ from typing import Any
 
 import orjson
 
+from conversations.engine.evaluations.check_reasons import LACKS, NO_JSON, NOT_FOUND
 from llm.wire import bounded_json
 from llm.wire.json_schema.validation import compile_schema
 
@@ -34,7 +35,7 @@ def check(case: Mapping[str, Any], text: str) -> Iterator[Check]:
     if case["pattern"]:
         found = compile_schema({"type": "string", "pattern": case["pattern"]})
         is_found = found.is_valid(text)
-        reason = "" if is_found else "The regular expression is not found."
+        reason = "" if is_found else NOT_FOUND
         yield Check("pattern", is_found, reason)
     if case["schema"] is not None:
         yield _check_json(case["schema"], text)
@@ -47,7 +48,7 @@ def _check_words(contains: str, text: str) -> Check:
         for line in contains.splitlines()
         if line.strip() and not any(each in words for each in _alternatives(line))
     ]
-    reason = f"It lacks: {'; '.join(missing)}" if missing else ""
+    reason = LACKS % {"words": "; ".join(missing)} if missing else ""
     return Check("contains", not missing, reason)
 
 
@@ -63,7 +64,7 @@ def _check_json(schema: Mapping[str, Any], text: str) -> Check:
     try:
         value = parse_json(text)
     except orjson.JSONDecodeError:
-        return Check("schema", False, "It is not JSON.")
+        return Check("schema", False, NO_JSON)
     for error in compile_schema(schema).iter_errors(value):
         path = "/".join(map(str, error.instance_path))
         return Check("schema", False, f"/{path}: {error.message}")

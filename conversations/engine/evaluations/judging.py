@@ -10,6 +10,11 @@ from typing import Any
 
 import orjson
 
+from conversations.engine.evaluations.check_reasons import (
+    BUDGET_SPENT,
+    NO_VERDICT,
+    OTHER_WORDS,
+)
 from conversations.engine.evaluations.expectations import Check, parse_json
 from conversations.engine.evaluations.trial import TrialPriceUnknown
 from conversations.engine.metering import max_cost
@@ -37,7 +42,6 @@ CORRECTION = (
     "That is not the form that I need. Write your verdict again, as one JSON object and"
     ' nothing else: {"passed": true or false, "reason": "one sentence"}.'
 )
-_NO_VERDICT = "The judge gave no verdict."
 _MAX_SHOWN = 200  # characters of what it wrote instead
 #: Reasoning in the text, of a host without the switch for it.
 _THOUGHT = re.compile(r"\A\s*<think(?:ing)?>.*?</think(?:ing)?>", re.DOTALL)
@@ -45,21 +49,22 @@ _THOUGHT = re.compile(r"\A\s*<think(?:ing)?>.*?</think(?:ing)?>", re.DOTALL)
 
 async def judge(case: Mapping[str, Any], text: str, record: ReplayRecord) -> Check:
     """Adds its calls to the record. Raises LLMError."""
-    said = ""
+    said: str | None = None
     for _ in range(ATTEMPTS):
         if record.is_cost_exhausted():
-            return Check("judge", False, "The budget is spent.")
+            return Check("judge", False, BUDGET_SPENT)
         said = _THOUGHT.sub("", await _ask(case, text, record, said)).strip()
         if (found := _read(said)) is not None:
             return found
-    shown = f"{_NO_VERDICT} It wrote: {said[:_MAX_SHOWN]}" if said else _NO_VERDICT
+    shown = OTHER_WORDS % {"words": said[:_MAX_SHOWN]} if said else NO_VERDICT
     return Check("judge", False, shown)
 
 
 async def _ask(
-    case: Mapping[str, Any], text: str, record: ReplayRecord, said: str
+    case: Mapping[str, Any], text: str, record: ReplayRecord, said: str | None
 ) -> str:
-    """`said` is what the judge wrote instead of a verdict, if it did."""
+    """`said` is what the judge replied instead of a verdict; None if this is the first
+    request."""
     data = {
         "rubric": case["rubric"],
         "question": case["input"][:MAX_JUDGED],
@@ -67,7 +72,9 @@ async def _ask(
     }
     items = [user_message(json.dumps(data, ensure_ascii=False))]
     if said:
-        items += [message("assistant", said[:MAX_JUDGED]), user_message(CORRECTION)]
+        items.append(message("assistant", said[:MAX_JUDGED]))
+    if said is not None:
+        items.append(user_message(CORRECTION))
     request = RequestBuilder(record.route).build(
         Request(model="", items=items, instructions=INSTRUCTIONS), {}
     )

@@ -14,10 +14,16 @@ from django.core.exceptions import ValidationError
 from django.template.loader import render_to_string
 from django.urls import reverse
 from django.utils import translation
+from django.utils.translation.trans_real import DjangoTranslation
 
 from conversations import engine
 from conversations.engine.evaluations import evaluating
-from conversations.engine.evaluations.expectations import check
+from conversations.engine.evaluations.check_reasons import (
+    BUDGET_SPENT,
+    NO_VERDICT,
+    OTHER_WORDS,
+)
+from conversations.engine.evaluations.expectations import Check, check
 from conversations.engine.process import leased_batches
 from conversations.models import Conversation, Item, Preset, PresetDraft, Turn
 from conversations.models.staff.evaluation import (
@@ -478,3 +484,28 @@ def test_an_error_of_a_provider_is_in_the_language_of_its_reader():
         )
     assert "Der Anbieter ist ausgefallen oder überlastet." in page
     assert ProviderDown.code not in page
+
+
+def test_why_a_check_is_not_passed_is_in_the_language_of_its_reader(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setattr(DjangoTranslation, "gettext", lambda self, text: f"⟦{text}⟧")
+    case = {"contains": "river", "pattern": "^x", "schema": {}}
+    reasons = [each.reason for each in check(case, "Hello.")]
+    reasons += [BUDGET_SPENT, NO_VERDICT, OTHER_WORDS % {"words": "Sure!"}]
+    for reason in reasons:
+        answer = EvaluationAnswer(checks=[Check("judge", False, reason).as_table()])
+        page = render_to_string(
+            "admin/conversations/preset/_answer.html",
+            {"answer": answer, "max_shown": 100},
+        )
+        assert f"⟦{reason}⟧" in page
+
+
+async def test_a_judge_that_replied_nothing_is_asked_for_the_form(cases, running, say):
+    await sync_to_async(a_case)(cases, rubric="Is kind.")
+    script = say("Hello.", "", '{"passed": true, "reason": "So it is."}')
+    run, _rows = await evaluate(cases)
+    assert run.passed
+    _first, correction = script.requests[2].items
+    assert "one JSON object" in correction["content"][0]["text"]
