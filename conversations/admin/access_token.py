@@ -13,7 +13,7 @@ from django.utils.translation import gettext_lazy as _
 from django.utils.translation import ngettext
 
 from conversations.admin.actions.revocation import RevocationMixin
-from conversations.admin.proven_acts import ProvenActsMixin
+from conversations.admin.reauthentication import ReauthenticationMixin
 from conversations.forms.token_forms import (
     LimitsForm,
     describe_spending,
@@ -49,7 +49,7 @@ _STATE_FIELDS = [
 
 
 @admin.register(AccessToken)
-class AccessTokenAdmin(ProvenActsMixin, RevocationMixin, LargeTableAdmin):
+class AccessTokenAdmin(ReauthenticationMixin, RevocationMixin, LargeTableAdmin):
     """Only superusers issue tokens for others: a token gives access to the user's
     conversations."""
 

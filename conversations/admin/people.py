@@ -19,7 +19,7 @@ from conversations.admin.actions.people import PeopleActionsMixin
 from conversations.admin.conversation_content import ConversationContentAdmin
 from conversations.admin.least_privilege import LeastPrivilegeMixin
 from conversations.admin.policy.erasing import ErasureMixin
-from conversations.admin.proven_acts import ProvenActsMixin
+from conversations.admin.reauthentication import ReauthenticationMixin
 from conversations.forms.preset_forms import NotedForm
 from conversations.models.saved_prompt import SavedPrompt
 from conversations.models.staff.versions import PromptVersion
@@ -31,7 +31,11 @@ admin.site.unregister([User, Group])  # of Django's own admin
 
 @admin.register(User)
 class PeopleAdmin(
-    ProvenActsMixin, LeastPrivilegeMixin, PeopleActionsMixin, ErasureMixin, UserAdmin
+    ReauthenticationMixin,
+    LeastPrivilegeMixin,
+    PeopleActionsMixin,
+    ErasureMixin,
+    UserAdmin,
 ):
     list_per_page = 50  # as in other large tables
     actions = ["activate", "deactivate", "sign_out", "change_membership", "erase"]
@@ -52,7 +56,7 @@ def _without_password(names: Any) -> Iterator[Any]:
 
 
 @admin.register(Group)
-class RightsGroupAdmin(ProvenActsMixin, LeastPrivilegeMixin, GroupAdmin):
+class RightsGroupAdmin(ReauthenticationMixin, LeastPrivilegeMixin, GroupAdmin):
     def get_deleted_objects(self, objs: Any, request: HttpRequest) -> Any:
         """As Django's. Also protected is what would be open to everybody without the
         groups."""

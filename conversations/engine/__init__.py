@@ -26,7 +26,7 @@ from conversations.engine.event_log import (
     Write,
 )
 from conversations.engine.process.fair_slots import FairSlots
-from conversations.engine.process.opening import Abandon, open_with_slot
+from conversations.engine.process.turn_opening import Abandon, open_with_slot
 
 if TYPE_CHECKING:
     from conversations.engine.background_store import ConcludedCall

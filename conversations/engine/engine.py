@@ -36,8 +36,8 @@ from conversations.engine.notifications import (
 from conversations.engine.process.engine_tasks import EngineTasks
 from conversations.engine.process.fair_turns import FairTurns
 from conversations.engine.process.leased_batches import INTERVAL as BATCH_INTERVAL
-from conversations.engine.process.opening import Abandon, open_with_slot
 from conversations.engine.process.status_report import REPORT_INTERVAL, StatusReport
+from conversations.engine.process.turn_opening import Abandon, open_with_slot
 from conversations.engine.replays.replaying import Replays
 from conversations.engine.subscriptions import Subscriptions
 from conversations.engine.webhooks.delivering import DELIVERY_INTERVAL, Deliveries

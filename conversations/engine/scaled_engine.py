@@ -25,8 +25,8 @@ from conversations.engine.database.turn_notices import (
 )
 from conversations.engine.engine import SWEEP_LIMIT, Engine
 from conversations.engine.notifications import announce_turn
-from conversations.engine.shared_log.exchange import open_exchange
 from conversations.engine.shared_log.silent_logs import POLL_INTERVAL, SilentLogs
+from conversations.engine.shared_log.transport import open_transport
 from conversations.engine.shared_log.turns_from_rows import load_turns
 from llm.db.outages import UNREACHABLE
 from tools.execute import format_trace
@@ -48,7 +48,7 @@ THREADS = 2  # of each kind; each thread has a connection
 class ScaledEngine(Engine):
     def __init__(self, *, is_worker: bool) -> None:
         self.runs_turns = is_worker
-        self._bus, self._shared_log = open_exchange(self._receive_notification)
+        self._bus, self._shared_log = open_transport(self._receive_notification)
         database = Database(
             writers=THREADS, readers=THREADS, patience=settings.TURN_LEASE - 2
         )

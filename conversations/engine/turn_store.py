@@ -50,7 +50,7 @@ from llm.db.durable_commit import sync_on_commit
 from llm.db.statements import allow_long_idle
 from llm.http.client import ProviderCall
 from llm.models import ModelCall
-from llm.models.call_statements import call_statements
+from llm.models.model_call_statements import model_call_statements
 from llm.pricing.caller import Caller
 from llm.provider import Route
 from llm.telemetry.call_metrics import count_call
@@ -356,7 +356,7 @@ def prepare_write(
         and all(call.recording is None for call in calls)
     ):
         dependent = [_write_items.dependent_statement(item) for item in items]
-        dependent += chain.from_iterable(map(call_statements, calls))
+        dependent += chain.from_iterable(map(model_call_statements, calls))
     for call in calls:
         if call.recording is not None:
             call.recording.pack()

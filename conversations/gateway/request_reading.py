@@ -38,7 +38,7 @@ from conversations.gateway.request_tools import (
     without_unsupported,
 )
 from conversations.models import AccessToken
-from conversations.turns.name_sets import AllExcept
+from conversations.turns.all_except import AllExcept
 from llm.errors import BadRequest, LLMError
 from llm.generation.request_builder import OPTIONS, RequestBuilder
 from llm.options import UNSET_VALUES

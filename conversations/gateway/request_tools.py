@@ -11,7 +11,7 @@ from conversations.gateway import model_resolution
 from conversations.gateway.dialects import Dialect
 from conversations.gateway.gateway_request import speaks_dialect
 from conversations.models import AccessToken
-from conversations.turns.name_sets import AllExcept
+from conversations.turns.all_except import AllExcept
 from llm.adaptation import hosted_tools
 from llm.errors import BadRequest
 from llm.provider import Route

@@ -34,7 +34,7 @@ from conversations.gateway.model_resolution import affinity_of
 from conversations.gateway.request_reading import has_untrusted_input
 from conversations.gateway.stop_sequences import StopSequenceFilter, stop_at_sequences
 from conversations.gateway.write_behind import WriteBehindQueue
-from conversations.turns.name_sets import AllExcept
+from conversations.turns.all_except import AllExcept
 from llm import policy
 from llm.cache.cached_stream import with_cache
 from llm.errors import LLMError

@@ -35,8 +35,8 @@ from conversations.models import AccessToken, Conversation, Item, OpenedTurn, Tu
 from conversations.models.access_token import Scope
 from conversations.models.policy.legal_hold import is_conversation_held
 from conversations.models.turn import CALLER
+from conversations.turns.all_except import AllExcept
 from conversations.turns.attachments import UploadRefused, check_inline_quota
-from conversations.turns.name_sets import AllExcept
 from llm.errors import BadRequest
 from llm.generation.request_builder import OPTIONS
 from llm.models import LanguageModel, ModelCall

@@ -67,7 +67,7 @@ class Citation:
 
 @dataclass(frozen=True, slots=True)
 class MessageBlock:
-    template: ClassVar[str] = "conversations/_said.html"
+    template: ClassVar[str] = "conversations/_message_part.html"
     key: str
     text: str
     is_cut: bool
@@ -86,7 +86,7 @@ class SteeringBlock:
 
 @dataclass(frozen=True, slots=True)
 class ReasoningBlock:
-    template: ClassVar[str] = "conversations/_thought.html"
+    template: ClassVar[str] = "conversations/_reasoning.html"
     key: str
     text: str
     seconds: int | None = None  # that it took; None if unknown
@@ -94,7 +94,7 @@ class ReasoningBlock:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolCallBlock:
-    template: ClassVar[str] = "conversations/_called.html"
+    template: ClassVar[str] = "conversations/_tool_call.html"
     icon: ClassVar[str] = "tool"
     key: str
     name: str
@@ -159,7 +159,7 @@ class SummaryBlock:
 class CallGroup:
     """Several adjacent calls, shown as one."""
 
-    template: ClassVar[str] = "conversations/_called_group.html"
+    template: ClassVar[str] = "conversations/_tool_call_group.html"
     key: str
     calls: Sequence[ToolCallBlock]
 

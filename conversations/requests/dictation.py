@@ -21,8 +21,8 @@ from conversations.models.user_settings import UserSettings
 from conversations.requests.errors import InvalidInput
 from conversations.turns.file_kinds import format_size
 from llm import router
-from llm.concurrency.lent_thread import lend_thread_or_refuse
 from llm.concurrency.sync_variant import make_sync
+from llm.concurrency.thread_lending import lend_thread_or_refuse
 from llm.errors import ModelNotAvailable, RateLimited
 from llm.generation.transcription import (
     KINDS,

@@ -55,7 +55,7 @@ from conversations.transfer.json_stream import (
     Value,
     read_values,
 )
-from conversations.transfer.left_out import describe
+from conversations.transfer.omissions import describe
 from conversations.transfer.parley_format import FOLDER_FILES
 from conversations.transfer.source import Unreadable
 from conversations.transfer.sources import chatgpt, claude, librechat, open_webui

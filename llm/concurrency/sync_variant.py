@@ -8,7 +8,7 @@ from typing import Any, ParamSpec, TypeVar
 
 from asgiref.sync import async_to_sync
 
-from llm.concurrency.lent_thread import lend_thread
+from llm.concurrency.thread_lending import lend_thread
 from llm.http import client
 
 T = TypeVar("T")

@@ -13,7 +13,7 @@ from django.utils.formats import localize
 from django.utils.translation import gettext as _
 
 from llm import router
-from llm.concurrency.lent_thread import lend_thread
+from llm.concurrency.thread_lending import lend_thread
 from llm.errors import (
     CutOff,
     InvalidKey,

@@ -22,7 +22,7 @@ from django.utils.translation import gettext as _
 
 from llm import router
 from llm.capabilities import Capabilities, capabilities_of
-from llm.concurrency.lent_thread import lend_thread
+from llm.concurrency.thread_lending import lend_thread
 from llm.errors import (
     BadRequest,
     BadResponse,

@@ -15,7 +15,7 @@ from prometheus_client.registry import Collector
 from conversations.engine.process.engine_metrics import EngineCollector
 from conversations.staff.status_metrics import StatusCollector
 from llm.telemetry.registry import REGISTRY
-from project.monitoring.access import Scrape, refuse_scrape
+from project.monitoring.metrics_access import Scrape, refuse_scrape
 from project.server import watchdog
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"

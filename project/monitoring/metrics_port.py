@@ -9,13 +9,13 @@ from django.conf import settings
 
 from conversations import engine
 from project.environment.configuration_error import ConfigurationError
-from project.monitoring.access import Scrape, refuse_scrape
 from project.monitoring.exposition import (
     CHALLENGE,
     CONTENT_TYPE,
     REFUSAL,
     write_metrics,
 )
+from project.monitoring.metrics_access import Scrape, refuse_scrape
 
 
 class MetricsPort:

@@ -18,7 +18,7 @@ from threading import Lock
 
 from django.db import connections
 
-from llm.concurrency.lent_thread import server_lend
+from llm.concurrency.thread_lending import server_lend
 
 THREADS = 8
 MOST_LENT = 32  # requests that wait for hosts without a permit; more keep theirs

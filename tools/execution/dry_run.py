@@ -11,7 +11,7 @@ from uuid import uuid4
 
 from asgiref.sync import async_to_sync
 
-from llm.concurrency.lent_thread import lend_thread
+from llm.concurrency.thread_lending import lend_thread
 from tools.execute import CallOutcome, execute
 from tools.runtime_tool import Context, RuntimeTool
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from asgiref.sync import async_to_sync
 
-from llm.concurrency.lent_thread import lend_thread
+from llm.concurrency.thread_lending import lend_thread
 from tools.errors import ToolError
 from tools.mcp.client import temporary_session
 from tools.mcp.row_access import describe_failure

@@ -12,7 +12,7 @@ from typing import Any
 
 from asgiref.sync import async_to_sync
 
-from llm.concurrency.lent_thread import lend_thread
+from llm.concurrency.thread_lending import lend_thread
 from tools.errors import FetchTimeout
 from tools.mcp.errors import SignInFailed
 from tools.mcp.row_access import MemoryTokenStore

@@ -31,7 +31,7 @@ from llm.admin import (
     UsedByAdmin,
     switch_enabled,
 )
-from llm.concurrency.lent_thread import lend_thread
+from llm.concurrency.thread_lending import lend_thread
 from llm.models import LanguageModel
 from tools.models import Tool
 

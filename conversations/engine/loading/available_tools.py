@@ -9,7 +9,7 @@ from typing import Any
 from conversations.engine.loading.tool_rate_limit import limit_calls
 from conversations.models import Turn
 from conversations.models.preset import Preset
-from conversations.turns.name_sets import AllExcept
+from conversations.turns.all_except import AllExcept
 from llm.adaptation import hosted_tools as hosted
 from llm.db.compiled_queries import CompiledQuery
 from llm.db.regular_user import RegularUser

@@ -37,11 +37,6 @@ from conversations.engine.loading.model_streams import (
     compactor_builder,
     stream_of,
 )
-from conversations.engine.loading.rare_facts import (
-    NO_RARE_FACTS,
-    RareFacts,
-    load_rare_facts,
-)
 from conversations.engine.loading.request_template import (
     echo_of,
     instructions_of,
@@ -49,6 +44,11 @@ from conversations.engine.loading.request_template import (
     prepare_request,
 )
 from conversations.engine.loading.turn_context import TurnContext, load_turn_context
+from conversations.engine.loading.turn_extras import (
+    NO_RARE_FACTS,
+    TurnExtras,
+    load_turn_extras,
+)
 from conversations.engine.loading.turn_setup import Setup, determine_setup
 from conversations.engine.metering import Meter
 from conversations.engine.process import crash_points
@@ -202,7 +202,7 @@ def load(
     turn_context = load_turn_context(turn, setup.preset, again=claim.epoch > 1)
     prepare = _prepare(turn, setup, history, turn_context, parts)
     tools = _tools(turn, setup)
-    facts = NO_RARE_FACTS if is_alone else load_rare_facts(turn, tools)
+    facts = NO_RARE_FACTS if is_alone else load_turn_extras(turn, tools)
     decisions = _decisions(turn, tools, facts, history, turn_context)
     if tools and _may_host_add_content(setup):
         decisions = replace(decisions, has_untrusted_input=lambda: True)
@@ -371,7 +371,7 @@ def _prepare(
 def _decisions(
     turn: Turn,
     tools: Mapping[str, RuntimeTool],
-    facts: RareFacts,
+    facts: TurnExtras,
     history: History,
     turn_context: TurnContext,
 ) -> Decisions:
@@ -408,7 +408,7 @@ def _may_host_add_content(setup: Setup) -> bool:
     )
 
 
-def _has_words_of_others(turn: Turn, facts: RareFacts) -> bool:
+def _has_words_of_others(turn: Turn, facts: TurnExtras) -> bool:
     """Whether the chat was imported from a file, or another person writes in it: a
     tool acts with the rights and sign-ins of this turn's author alone."""
     conversation = turn.conversation

@@ -11,7 +11,7 @@ from django.http import HttpRequest
 from django.urls import reverse
 from django.utils.translation import gettext_lazy as _
 
-from conversations.admin.proven_acts import ProvenActsMixin
+from conversations.admin.reauthentication import ReauthenticationMixin
 from llm.admin.bases import SecretFormAdmin
 from project.accounts.admin.second_factors import SignInMethodAdmin
 from project.accounts.models import GroupMapping, IdentityProvider, Invitation
@@ -50,7 +50,7 @@ class OnlySuperusers(admin.ModelAdmin):
 
 
 @admin.register(IdentityProvider)
-class IdentityProviderAdmin(ProvenActsMixin, OnlySuperusers, SecretFormAdmin):
+class IdentityProviderAdmin(ReauthenticationMixin, OnlySuperusers, SecretFormAdmin):
     inlines = [GroupMappingInline]
     list_display = ["label", "slug", "kind", "enabled", "new_accounts", "secret_hint"]
     list_filter = ["kind", "enabled"]

@@ -10,7 +10,7 @@ from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseRedirect
 
 from conversations.admin.people import PeopleAdmin
-from conversations.admin.proven_acts import ask_for_proof
+from conversations.admin.reauthentication import ask_for_proof
 from project.accounts.models import RequiredPasswordChange
 
 admin.site.unregister(User)

@@ -26,7 +26,7 @@ from django.http import (
 from django.urls import path
 
 from conversations.access.admission import request_size
-from llm.concurrency.lent_thread import (
+from llm.concurrency.thread_lending import (
     lend_thread,
     lend_thread_or_refuse,
     server_lend,

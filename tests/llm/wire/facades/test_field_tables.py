@@ -10,7 +10,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from conversations.turns.name_sets import AllExcept
+from conversations.turns.all_except import AllExcept
 from llm.errors import BadRequest
 from llm.wire.facades import (
     body_checks,

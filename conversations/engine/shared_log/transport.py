@@ -11,7 +11,7 @@ from conversations.engine.shared_log.bus import Bus, OnNotification
 from conversations.engine.shared_log.shared_log import SharedLog
 
 
-def open_exchange(on_notification: OnNotification) -> tuple[Bus, SharedLog]:
+def open_transport(on_notification: OnNotification) -> tuple[Bus, SharedLog]:
     """Calls `on_notification` for every notification received."""
     if settings.REDIS_URL:
         from conversations.engine.redis import event_log, pubsub

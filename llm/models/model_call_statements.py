@@ -16,7 +16,7 @@ AND {IS_CHANGED}
 """
 
 
-def call_statements(row: ModelCall) -> list[Statement]:
+def model_call_statements(row: ModelCall) -> list[Statement]:
     """What `ModelCall.objects.record_row` writes of a call without a recording, for
     `execute_after`."""
     statements = [_insert.dependent_statement(row)]

@@ -32,7 +32,7 @@ def ask_for_proof(request: HttpRequest, *, has_secret: bool) -> HttpResponse | N
     return None
 
 
-class ProvenActsMixin(admin.ModelAdmin):
+class ReauthenticationMixin(admin.ModelAdmin):
     """For rows by which people sign in or get rights. It asks before the transaction of
     the form begins, which the exception would roll back."""
 

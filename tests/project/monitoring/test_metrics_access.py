@@ -5,7 +5,7 @@ from ipaddress import ip_network
 import pytest
 
 from project.environment.monitoring import Monitoring
-from project.monitoring.access import Scrape, refuse_scrape
+from project.monitoring.metrics_access import Scrape, refuse_scrape
 
 TOKEN = "0123456789abcdef"
 BY_TOKEN = Monitoring(token=TOKEN)

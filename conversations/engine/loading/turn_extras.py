@@ -13,7 +13,7 @@ from tools.registry import RuntimeTool
 
 
 @dataclass(frozen=True, slots=True)
-class RareFacts:
+class TurnExtras:
     """Of a turn's conversation. False where its tools do not need to know."""
 
     has_undelivered: bool
@@ -22,12 +22,12 @@ class RareFacts:
 
 
 #: Those of a conversation that was created just now.
-NO_RARE_FACTS = RareFacts(
+NO_RARE_FACTS = TurnExtras(
     has_undelivered=False, has_standing_approvals=False, has_words_of_others=False
 )
 
 
-def load_rare_facts(turn: Turn, tools: Mapping[str, RuntimeTool]) -> RareFacts:
+def load_turn_extras(turn: Turn, tools: Mapping[str, RuntimeTool]) -> TurnExtras:
     """`tools`: those that the turn may run. Where others have written is looked up only
     for tools that change something."""
     chat = turn.conversation
@@ -40,4 +40,4 @@ def load_rare_facts(turn: Turn, tools: Mapping[str, RuntimeTool]) -> RareFacts:
     ]
     found = sql.first(sql.RARE_FACTS, values)
     assert found is not None, "it selects one row"
-    return RareFacts(*map(bool, found))
+    return TurnExtras(*map(bool, found))
