@@ -9,10 +9,8 @@ from django.shortcuts import get_object_or_404, redirect, render
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods, require_POST
 
-from conversations.forms.folder_uploads import add_folder_file
 from conversations.models import Folder
 from conversations.pages.library.forms import FolderFileForm, FolderForm
-from conversations.turns.attachments import UploadRefused
 
 
 @login_required
@@ -50,13 +48,8 @@ def folder(request: HttpRequest, folder_id: int) -> HttpResponse:
 def add_file(request: HttpRequest, folder_id: int) -> HttpResponse:
     row = _folder(request, folder_id)
     form = FolderFileForm(request.POST, request.FILES)
-    if form.is_valid():
-        try:
-            for file in form.cleaned_data["file"]:
-                add_folder_file(row, file)
-            return redirect("folder", row.pk)
-        except UploadRefused as exc:  # those before it are listed
-            form.add_error("file", str(exc))
+    if form.is_valid() and form.add_to(row):
+        return redirect("folder", row.pk)
     return _page(request, folder_id, FolderForm(instance=row, user=request.user), form)
 
 

@@ -8,14 +8,19 @@ from django import forms
 from django.db import IntegrityError, transaction
 from django.utils.translation import gettext_lazy as _
 
+from conversations.forms.folder_uploads import add_folder_file
 from conversations.models import Conversation, Folder, Tag, ToolCall, Turn
 from conversations.models.folder import MAX_FOLDERS
 from conversations.pages.forms.file_field import FilesInput
 from conversations.requests.bulk import TAGS
 from conversations.search.filters import SearchFilters
 from conversations.search.results import MAX_QUERY, MAX_START
+from conversations.turns.attachments import UploadRefused
+from conversations.turns.file_storage import FilesUnavailable
 from llm import router
 from llm.models import LanguageModel
+
+_NOT_STORED = _("The file could not be stored just now. Send it again later.")
 
 DAY = forms.DateInput(attrs={"type": "date"})
 
@@ -165,7 +170,7 @@ class FolderForm(forms.ModelForm):
 
 
 class _Files(forms.FileField):
-    """One file or more."""
+    """One file or more; whether a folder can have them is decided for each."""
 
     widget = FilesInput
 
@@ -177,9 +182,37 @@ class _Files(forms.FileField):
 class FolderFileForm(forms.Form):
     file = _Files(
         label=_("Add files"),
-        help_text=_("Models read it with each message of the folder's conversations."),
-        max_length=255,
+        help_text=_(
+            "Models read them with each message of the folder's conversations."
+        ),
+        allow_empty_file=True,
     )
+
+    def add_to(self, folder: Folder) -> bool:
+        """Add the files. False, with an error for each that was not added, if there is
+        one. Raises FilesUnavailable before any was."""
+        chosen, refused, added = self.cleaned_data["file"], [], 0
+        for file in chosen:
+            try:
+                add_folder_file(folder, file)
+                added += 1
+            except UploadRefused as exc:
+                refused.append(_with_name(file.name, str(exc)))
+            except FilesUnavailable:
+                if not added:
+                    raise
+                # The person must not send the others once more.
+                refused.append(_with_name(file.name, str(_NOT_STORED)))
+        if refused and len(chosen) > 1:
+            words = _("%(added)s of %(count)s files were added. These were not:")
+            self.add_error("file", words % {"added": added, "count": len(chosen)})
+        for reason in refused:
+            self.add_error("file", reason)
+        return not refused
+
+
+def _with_name(name: str, reason: str) -> str:
+    return reason if name in reason else f"{name}: {reason}"
 
 
 class OrganiseForm(forms.ModelForm):

@@ -12,8 +12,10 @@ from django.urls import reverse
 
 from conversations.engine import claim_store
 from conversations.engine.loading.turn_loader import load
+from conversations.forms import folder_uploads
 from conversations.models import Conversation, Folder, FolderFile, Turn
 from conversations.models.folder import MAX_FOLDER_FILES
+from conversations.turns.file_storage import FilesUnavailable
 from llm.models import ApiKey, LanguageModel, Provider
 from llm.wire.items import user_message
 from tests.conversations import files
@@ -90,21 +92,46 @@ def test_a_folder_takes_what_a_message_takes(
     assert [each["content_type"] for each in listed] == [content_type]
 
 
-def test_a_page_takes_several_files_at_once_up_to_one_that_it_refuses(
+def post_files(client: Client, folder: Folder, *chosen: tuple[str, bytes]) -> Any:
+    url = reverse("add-folder-file", args=[folder.pk])
+    return client.post(url, {"file": [SimpleUploadedFile(*each) for each in chosen]})
+
+
+def test_a_page_takes_several_files_at_once_and_names_those_that_it_refuses(
     web: Client, folder: Folder
 ):
-    url = reverse("add-folder-file", args=[folder.pk])
-
-    def post(*chosen: tuple[str, bytes]) -> Any:
-        return web.post(url, {"file": [SimpleUploadedFile(*each) for each in chosen]})
-
-    assert post(("a.txt", files.TEXT), ("b.png", files.PNG)).status_code == 302
-    refused = post(("c.txt", files.TEXT), ("d.zip", files.ZIP), ("e.txt", files.TEXT))
+    text, empty = files.TEXT, ("__init__.py", b"")
+    assert post_files(web, folder, ("a.txt", text), ("b.png", files.PNG)).url
+    refused = post_files(
+        web, folder, ("c.txt", text), empty, ("d.zip", files.ZIP), (" .txt", b" ")
+    )
     assert refused.status_code == 400
-    assert "has a type that models cannot read" in refused.text
+    said = read(refused)
+    assert "1 of 4 files were added. These were not:" in said
+    assert "“__init__.py” is empty." in said
+    assert "“d.zip” has a type that models cannot read" in said
+    assert ".txt: The file is empty; choose another one." in said
     names = FolderFile.objects.order_by("pk").values_list("name", flat=True)
     assert list(names) == ["a.txt", "b.png", "c.txt"]
-    assert post().status_code == 400
+    assert post_files(web, folder).status_code == 400
+
+
+def test_a_page_says_which_files_a_storage_that_does_not_answer_has_not_taken(
+    web: Client, folder: Folder, monkeypatch: pytest.MonkeyPatch
+):
+    def fail(*_: Any) -> None:
+        raise FilesUnavailable("timeout")
+
+    monkeypatch.setattr(folder_uploads, "store", fail)
+    answer = post_files(web, folder, ("a.txt", files.TEXT), ("b.png", files.PNG))
+    assert answer.status_code == 400
+    assert "1 of 2 files were added" in read(answer)
+    assert "b.png: The file could not be stored just now." in read(answer)
+    assert [file.name for file in folder.files.all()] == ["a.txt"]
+    web.raise_request_exception = False
+    again = post_files(web, folder, ("b.png", files.PNG), ("c.txt", files.TEXT))
+    assert again.status_code == 503
+    assert folder.files.count() == 1
 
 
 @pytest.mark.parametrize("by", ["page", "api"])
