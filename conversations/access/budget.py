@@ -4,7 +4,8 @@ A *balance* is the amount that one token has spent and reserved in one period. I
 changes by conditional updates only, so that concurrent calls, in any number of
 processes, never reserve more than the budget together. An *entry* is one request to a
 provider: first its maximum cost, then its real cost. If its process died, the sweep
-releases the entry once its deadline has passed.
+charges the maximum once the deadline has passed: what the provider has done by then is
+unknown, and it may bill it.
 
 Money is in billionths of a US dollar, whole numbers, so that sums are exact in every
 database. Synchronous; a token without a budget has no rows here.
@@ -35,7 +36,7 @@ logger = logging.getLogger(__name__)
 
 MARGIN = 60.0  # seconds added to the longest possible call
 _MAX_NANOS = 10**9 * NANOS_PER_DOLLAR  # the column can store nine times as much
-MAX_RELEASED = 500  # most entries that one sweep releases
+MAX_CHARGED = 500  # most entries that one sweep charges
 
 
 def nanos(amount: Decimal) -> int:
@@ -92,27 +93,27 @@ def settle(entry: str, cost: int) -> None:
                 entry,
                 cost - row.amount,
             )
-    elif _settle_late(entry, cost):
-        balance.update(spent=F("spent") + cost)
+    elif (charged := _settle_late(entry, cost)) is not None:
+        balance.update(spent=F("spent") + cost - charged)
     if recipients.wants_webhooks():
         warn_of_budget(row.balance.token, row.balance.spent + cost)
 
 
-def release_expired() -> int:
-    """Release reservations of processes that died; returns how many entries."""
+def charge_expired() -> int:
+    """Charge reservations of processes that died; returns how many entries."""
     expired = LedgerEntry.objects.filter(
         state=LedgerEntry.State.RESERVED, deadline__lt=timezone.now()
     )
-    return sum(_release(row) for row in expired.order_by("deadline")[:MAX_RELEASED])
+    return sum(_charge(row) for row in expired.order_by("deadline")[:MAX_CHARGED])
 
 
 @transaction.atomic
-def _release(row: LedgerEntry) -> bool:
-    if not _close(row, LedgerEntry.State.RELEASED, 0):
+def _charge(row: LedgerEntry) -> bool:
+    if not _close(row, LedgerEntry.State.RELEASED, row.amount):
         return False
     balance = Balance.objects.filter(pk=row.balance_id)
-    balance.update(reserved=F("reserved") - row.amount)
-    logger.warning("ledger entry %s was never settled and was released", row.pk)
+    balance.update(reserved=F("reserved") - row.amount, spent=F("spent") + row.amount)
+    logger.warning("ledger entry %s was never settled; its maximum is charged", row.pk)
     return True
 
 
@@ -122,10 +123,15 @@ def _close(row: LedgerEntry, state: str, cost: int) -> bool:
     return bool(open_ones.update(state=state, cost=cost))
 
 
-def _settle_late(entry: str, cost: int) -> bool:
-    """Settle an entry that was released because its call outlasted the deadline."""
-    released = LedgerEntry.objects.filter(pk=entry, state=LedgerEntry.State.RELEASED)
-    return bool(released.update(state=LedgerEntry.State.SETTLED, cost=cost))
+def _settle_late(entry: str, cost: int) -> int | None:
+    """Settle an entry whose call outlasted the deadline. Returns what was charged for
+    it; None where there is no such entry."""
+    late = LedgerEntry.objects.filter(pk=entry, state=LedgerEntry.State.RELEASED)
+    row = late.select_for_update().first()
+    if row is None:
+        return None
+    late.update(state=LedgerEntry.State.SETTLED, cost=cost)
+    return row.cost or 0
 
 
 def check_budget(token: AccessToken) -> None:

@@ -247,7 +247,7 @@ class Engine:
             await self._put_claimable(room)
         for turn_id in await self.database.write(question_store.expire_questions):
             self.put(turn_id)
-        await self.database.write(budget.release_expired)
+        await self.database.write(budget.charge_expired)
         await self.background.sweep()
 
     async def _put_claimable(self, room: int) -> bool:

@@ -47,7 +47,8 @@ class Balance(models.Model):
 
 
 class LedgerEntry(models.Model):
-    """One request to a provider: reserved, then settled or released."""
+    """One request to a provider: reserved, then settled, or released when its process
+    has died, with the maximum as its cost."""
 
     class State(models.TextChoices):
         RESERVED = "reserved", _("reserved")

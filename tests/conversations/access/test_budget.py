@@ -135,22 +135,25 @@ def _time_passes() -> None:
     LedgerEntry.objects.filter(state="reserved").update(deadline=past)
 
 
-def test_a_reservation_whose_process_died_is_released():
+def test_a_reservation_whose_process_died_is_charged():
+    """The provider may bill it, so a crash makes no room for further calls."""
     token = a_token()
     reserve(token, NANOS_PER_DOLLAR)
-    assert ledger.release_expired() == 0  # it may still be going on
+    assert ledger.charge_expired() == 0  # it may still be going on
     _time_passes()
-    assert ledger.release_expired() == 1
-    assert ledger.release_expired() == 0
-    assert standing(token) == (0, 0)
-    reserve(token, NANOS_PER_DOLLAR)
+    assert ledger.charge_expired() == 1
+    assert ledger.charge_expired() == 0
+    assert standing(token) == (NANOS_PER_DOLLAR, 0)
+    with pytest.raises(BudgetExhausted):
+        reserve(token, 1)
 
 
 def test_a_call_that_outlasted_its_deadline_is_paid_for_all_the_same():
     token = a_token()
     entry = reserve(token, 400)
     _time_passes()
-    ledger.release_expired()
+    ledger.charge_expired()
+    assert standing(token) == (400, 0)
     for _ in range(2):
         ledger.settle(entry, 150)
     assert standing(token) == (150, 0)
@@ -246,7 +249,8 @@ def _play(token: AccessToken, acts: list[tuple[str, int]]) -> None:
                 LedgerEntry.objects.filter(pk=entry).update(
                     deadline=timezone.now() - timedelta(seconds=1)
                 )
-                ledger.release_expired()
+                ledger.charge_expired()
+                paid += amount
         spent, reserved = standing(token)
         assert spent == paid
         assert reserved == sum(amount for _, amount in going)
