@@ -24,6 +24,9 @@ MAX_DEPTH = 900  # levels of one conversation; some programs nest each answer
 MAX_MEMBERS = 2_000_000  # values in one conversation
 STEPS = 100_000  # between two reports of progress
 _STEP = re.compile(rb'"(?:[^"\\]++|\\.)*+"|[\[\]{}]|"', re.DOTALL)
+_UTF16 = re.compile(
+    rb"\xff\xfe(?:[ \t\r\n]\0)*+[\[{]\0|\xfe\xff(?:\0[ \t\r\n])*+\0[\[{]"
+)
 _BEGIN = re.compile(rb"(?:\xef\xbb\xbf)?[ \t\r\n]*")
 
 
@@ -78,6 +81,8 @@ def read_values(
         begin = _BEGIN.match(data)
         at = begin.end() if begin else 0
         outermost = data[at : at + 1]
+        if _UTF16.match(data):
+            raise NotReadable(_("The file is no readable JSON: save it in UTF-8."))
         if outermost not in (b"{", b"["):
             raise NoJSON(_("The file is no JSON: it begins neither with { nor [."))
         yield from _objects(data, at, 0 if outermost == b"{" else 1, on_progress)

@@ -88,7 +88,7 @@ def download_page(request: HttpRequest) -> HttpResponse:
     query = urlencode({"format": _format_of(request)})
     address = f"{reverse('export-all')}?{query}"
     context = {"address": address}
-    response = render(request, "conversations/library/export_begins.html", context)
+    response = render(request, "conversations/library/download_page.html", context)
     response["Refresh"] = f"0; url={address}"
     return response
 

@@ -154,7 +154,8 @@ def test_no_page_looks_for_the_direction_of_a_whole_answer():
     """The browser would do it again for each row of a table: seconds for thousands."""
     templates = Path(__file__).parents[3] / "templates"
     for path in templates.rglob("*.html"):
-        for box in re.findall(r'<[^>]*\bprose\b"[^>]*', path.read_text()):
+        text = path.read_text()
+        for box in re.findall(r'<[^>]*class="[^"]*\bprose\b[^>]*', text):
             assert 'dir="auto"' not in box, path
 
 

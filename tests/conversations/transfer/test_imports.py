@@ -146,7 +146,8 @@ CUT = sample("chatgpt")[:-900]
         (b"[" * 5000, "cut off"),
         (b'[{"a": "b', "middle of a text"),
         (b"PK\x03\x04 no archive", "archive is damaged"),
-        (b"\xff\xfe[\0]\0", "No conversations were found"),
+        ("\ufeff [{}]".encode("utf-16-le"), "save it in UTF-8"),
+        ("\ufeff\n{}".encode("utf-16-be"), "save it in UTF-8"),
     ],
 )
 def test_a_wrong_file_makes_one_clear_error(ada: Any, data: bytes, error: str):
