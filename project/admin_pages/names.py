@@ -29,6 +29,7 @@ NAMES = (
     gettext_noop("approvers"),
     gettext_noop("archived at"),
     gettext_noop("asked at"),
+    # Translators: When an MCP server did something: a column of dates.
     gettext_noop("at"),
     gettext_noop("attachment"),
     gettext_noop("attachments"),
@@ -37,6 +38,8 @@ NAMES = (
     gettext_noop("audience"),
     gettext_noop("Audit"),
     gettext_noop("blocking"),
+    # Translators: The body of an HTTP tool's request.
+    gettext_noop("body"),
     gettext_noop("budget"),
     gettext_noop("budget period"),
     gettext_noop("cache seconds"),
@@ -50,6 +53,7 @@ NAMES = (
     gettext_noop("codec"),
     gettext_noop("comment"),
     gettext_noop("connect timeout"),
+    # Translators: A verb: an answer contains these words.
     gettext_noop("contains"),
     gettext_noop("content type"),
     gettext_noop("context source"),
@@ -71,6 +75,8 @@ NAMES = (
     gettext_noop("delivered at"),
     gettext_noop("delivered in"),
     gettext_noop("description"),
+    # Translators: How the definition of a tool differs from the approved one.
+    gettext_noop("difference"),
     gettext_noop("disabled reason"),
     gettext_noop("drains at"),
     gettext_noop("enabled"),
@@ -97,6 +103,7 @@ NAMES = (
     gettext_noop("group mapping"),
     gettext_noop("group mappings"),
     gettext_noop("groups"),
+    # Translators: The digest of a text: a column.
     gettext_noop("hash"),
     gettext_noop("headers"),
     gettext_noop("hint"),
@@ -113,6 +120,8 @@ NAMES = (
     gettext_noop("instructions"),
     gettext_noop("invited by"),
     gettext_noop("is default"),
+    # Translators: Whether an MCP server is a program on this server.
+    gettext_noop("is program"),
     gettext_noop("is temporary"),
     gettext_noop("item"),
     gettext_noop("items"),
@@ -162,9 +171,12 @@ NAMES = (
     gettext_noop("payload"),
     gettext_noop("period"),
     gettext_noop("pinned at"),
+    # Translators: A noun: where an HTTP tool's arguments stand in its request.
+    gettext_noop("places"),
     gettext_noop("pointer"),
     gettext_noop("poll after"),
     gettext_noop("poll at"),
+    gettext_noop("pool"),
     gettext_noop("position"),
     gettext_noop("prefix"),
     gettext_noop("preset"),
@@ -184,6 +196,7 @@ NAMES = (
     gettext_noop("reasoning tokens"),
     gettext_noop("repeated"),
     gettext_noop("replacement"),
+    # Translators: A noun: a turn that was run again, or its setting.
     gettext_noop("replay"),
     gettext_noop("replays"),
     gettext_noop("request id"),
@@ -211,10 +224,13 @@ NAMES = (
     gettext_noop("shortcuts"),
     gettext_noop("size"),
     gettext_noop("skipped"),
+    # Translators: Sources of context.
+    gettext_noop("sources"),
     gettext_noop("started at"),
     gettext_noop("state"),
     gettext_noop("state reason"),
     gettext_noop("status"),
+    # Translators: A noun: a part of a turn.
     gettext_noop("step"),
     gettext_noop("tag"),
     gettext_noop("tags"),
@@ -240,6 +256,7 @@ NAMES = (
     gettext_noop("user"),
     gettext_noop("users"),
     gettext_noop("value"),
+    # Translators: A noun: how often a share link was opened.
     gettext_noop("views"),
     gettext_noop("weight"),
 )
