@@ -12,6 +12,7 @@ from django.utils import timezone
 
 from conversations import engine
 from conversations.access import budget
+from conversations.access.errors import Forbidden
 from conversations.access.stored_turn_visibility import (
     find_visible_turns,
     visible_conversations,
@@ -120,14 +121,16 @@ class StoredResponse:
 
 @transaction.atomic(savepoint=False)
 def open_turn(gateway_request: GatewayRequest) -> OpenedTurn:
-    """Raises BadRequest, PreviousNotFound, ConversationNotFound, BudgetExhausted,
-    UploadQuotaExceeded."""
+    """Raises BadRequest, Forbidden, PreviousNotFound, ConversationNotFound,
+    BudgetExhausted, UploadQuotaExceeded."""
     budget.check_budget(gateway_request.token)
     try:
         check_inline_quota(gateway_request.token.user_id, gateway_request.request.items)
     except UploadRefused as exc:
         raise UploadQuotaExceeded(str(exc), param="input") from exc
     conversation, parent = _find_conversation(gateway_request)
+    if conversation is not None and not conversation.is_from_api:
+        _check_approvals(gateway_request)
     model = _model(gateway_request)
     use = gateway_request.chain.preset
     if conversation is None:
@@ -180,6 +183,15 @@ def open_turn(gateway_request: GatewayRequest) -> OpenedTurn:
     # The chain was resolved for this request, so its reader need not do it again.
     opened.turn.lacking = {"fallbacks"}
     return replace(opened, route=gateway_request.route)
+
+
+def _check_approvals(gateway_request: GatewayRequest) -> None:
+    """Refuse a decision about a provider's call in a person's chat by a program that
+    may not decide there. Raises Forbidden."""
+    kinds = {item.get("type") for item in gateway_request.request.items}
+    may_decide = gateway_request.token.has_scope(Scope.APPROVE)
+    if "mcp_approval_response" in kinds and not may_decide:
+        raise Forbidden(param="input")
 
 
 def _check_input(items: Sequence[ItemPayload], turn: Turn) -> None:

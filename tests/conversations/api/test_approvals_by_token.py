@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from asgiref.sync import sync_to_async
 from django.test import Client
 
 from conversations.models import AccessToken, Conversation, Item
 from llm.models import ApiKey, LanguageModel, Provider
+from tests.conversations.gateway.forwarding import hosts
 from tests.conversations.scene import a_user
 
 pytestmark = pytest.mark.django_db
@@ -64,3 +66,28 @@ def test_a_token_decides_about_a_call_of_a_provider(
     if status == 403:
         assert answer.json()["error"]["code"] == "insufficient_scope"
         assert conversation.turns.count() == 1
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize(
+    ("scopes", "status"),
+    [(["chat", "gateway"], 403), (["chat", "gateway", "approve"], 200)],
+)
+async def test_a_token_decides_in_a_person_s_chat_through_the_gateway(
+    conversation: Conversation, scopes: list[str], status: int
+):
+    issue = sync_to_async(AccessToken.issue)
+    _, secret = await issue(conversation.owner, "program", scopes=scopes)
+    decision = {
+        "type": "mcp_approval_response",
+        "approval_request_id": "mcpr_1",
+        "approve": True,
+    }
+    body = {"model": "m", "conversation": conversation.pk, "background": True}
+    client = hosts.Client(secret)
+    try:
+        answer = await client.post("/v1/responses", {**body, "input": [decision]})
+    finally:
+        await client.close()
+    assert answer.status == status, answer.body
+    assert await conversation.turns.acount() == (2 if status == 200 else 1)
