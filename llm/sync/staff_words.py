@@ -65,7 +65,7 @@ _BY_SENTENCE: Mapping[str, Any] = {
 
 
 def describe_code(code: str) -> str:
-    """The code itself if it is none of ours."""
+    """The words for a code of Parley; any other code itself."""
     return str(_BY_CODE.get(code, code))
 
 
@@ -115,7 +115,7 @@ def add_host_message(words: str, error: LLMError, secrets: Collection[str] = ())
 
 
 def _known_words(code: str, text: str) -> str:
-    """Ours for an error of which its code or a sentence of ours says all; else ""."""
+    """Parley's words if the error's code or sentence describes it fully; else ""."""
     if text in _BY_SENTENCE:
         return str(_BY_SENTENCE[text])
     is_known = code in _BY_CODE and text in _default_texts()

@@ -263,7 +263,7 @@ NAMES = (
 
 
 def translate_names() -> None:
-    """For all models of ours. Migrations do not see it: they read the code's own."""
+    """For all models of Parley's apps. Migrations read the code's own names."""
     with override(None, deactivate=True):  # in English
         _translate_apps()
 

@@ -11,9 +11,11 @@ h11 and websockets.
 from __future__ import annotations
 
 import ast
+import io
 import re
 import subprocess
 import sys
+import tokenize
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -34,6 +36,9 @@ VAGUE = {
     *("said", "somebody", "tell", "told", "way", "whoever"),
 }
 
+#: Words in docstrings and comments that leave open who or what is meant.
+UNCLEAR = re.compile(r"\b(somebody|whoever|ours|doors?)\b", re.IGNORECASE)
+
 MAX_PARTICIPLES = 0.02  # of all functions
 MAX_VAGUE = 20  # bindings of each word
 MAX_FILES_IN_APP_ROOT = 12
@@ -49,10 +54,13 @@ class Report:
     vague: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
     classes: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
     class_assignments: list[str] = field(default_factory=list)  # "path:line"
+    unclear: list[str] = field(default_factory=list)  # "path:line: word"
     files: Counter[str] = field(default_factory=Counter)  # of each folder
 
     def add_file(self, path: str) -> None:
-        tree = ast.parse(Path(path).read_text(encoding="utf-8"))
+        text = Path(path).read_text(encoding="utf-8")
+        self._add_prose(path, text)
+        tree = ast.parse(text)
         for statement in tree.body:
             if isinstance(statement, ast.ClassDef) and statement.name[0] != "_":
                 self.classes[statement.name].add(path)
@@ -74,6 +82,11 @@ class Report:
         first = node.name.strip("_").split("_")[0]
         if PARTICIPLE.fullmatch(first) and first not in NOT_PARTICIPLES:
             self.participles.append(f"{path}: {node.name}")
+
+    def _add_prose(self, path: str, text: str) -> None:
+        for line, prose in _prose(text):
+            found = UNCLEAR.findall(prose)
+            self.unclear += [f"{path}:{line}: {word.lower()}" for word in found]
 
     @property
     def share(self) -> float:
@@ -101,6 +114,7 @@ class Report:
             or any(len(paths) > MAX_VAGUE for paths in self.vague.values())
             or bool(self.class_assignments)
             or bool(self.large_folders())
+            or bool(self.unclear)
         )
 
     def lines(self) -> Iterator[str]:
@@ -117,6 +131,7 @@ class Report:
             yield f"    {name}: {', '.join(sorted(files))}"
         yield f"Assignments to __class__: {self.class_assignments or 'none'}"
         yield f"Folders with too many files: {self.large_folders() or 'none'}"
+        yield f"Unclear words in docstrings and comments: {self.unclear or 'none'}"
 
 
 def source_paths() -> list[str]:
@@ -138,6 +153,20 @@ def _bound_name(node: ast.AST) -> str | None:
         case ast.Attribute(attr=name, ctx=ast.Store()):
             return name
     return None
+
+
+def _prose(text: str) -> Iterator[tuple[int, str]]:
+    """The comments and docstrings of a file, with their lines."""
+    begins_statement = True
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        is_docstring = token.type == tokenize.STRING and begins_statement
+        if is_docstring or token.type == tokenize.COMMENT:
+            yield token.start[0], token.string
+        if token.type not in (tokenize.COMMENT, tokenize.NL):
+            begins_statement = token.type in (
+                *(tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT),
+                tokenize.ENCODING,
+            )
 
 
 def _words(name: str) -> set[str]:

@@ -121,7 +121,7 @@ def _erase_temporary_batch(rows: QuerySet[Conversation]) -> Counter[str]:
 
 def erase_conversations(rows: QuerySet[Conversation]) -> Counter[str]:
     """Erase a part of what belongs to the first of the conversations, or these. One
-    that somebody changes at this moment, a restored one say, is left."""
+    that another transaction changes now, a restored one say, is left."""
     free = rows.select_for_update(of=("self",), skip_locked=True)
     deleted = [row.pk for row in free.only("pk")[:CONVERSATIONS]]
     if files := list(Attachment.objects.filter(conversation__in=deleted)[:BATCH]):

@@ -66,7 +66,7 @@ def body_of(error: LLMError, dialect: Dialect, request_id: str = "") -> dict[str
 
 
 def with_host_message(message: str, host: Mapping[str, Any] | None) -> str:
-    """Our message and the host's; the host's alone where ours is only general."""
+    """Parley's message and the host's; the host's alone where Parley's is general."""
     if not host or not (text := host.get("message")):
         return message
     if message == _NOTHING_SAID:
