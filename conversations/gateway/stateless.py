@@ -9,7 +9,6 @@ from __future__ import annotations
 import time
 from collections.abc import (
     AsyncGenerator,
-    Collection,
     Iterable,
     Sequence,
 )
@@ -48,15 +47,13 @@ from llm.wire.facades.responses_request import echo_of
 from llm.wire.items import Event, Issuer, Item, new_id
 from llm.wire.request import Request
 from llm.wire.response import ResponseBuilder
-from tools.execute import CallOutcome
-from tools.loop.late_results import LateResult
 from tools.loop.loop import respond
 from tools.loop.steps import (
     choice_after_calls,
     is_allowed,
     is_limited,
 )
-from tools.loop.task import Task
+from tools.loop.task import Task, UnstoredRecord
 from tools.registry import Context
 
 _ANY_NAME = AllExcept()
@@ -79,7 +76,7 @@ class StatelessResponseBuilder(ResponseBuilder):
         return super().fail(error)
 
 
-class StatelessResponse:
+class StatelessResponse(UnstoredRecord):
     """One response of a model. `builder.error` is set if it failed."""
 
     def __init__(
@@ -230,21 +227,6 @@ class StatelessResponse:
         return {**item, "provider_data": {"issuer": self.issuer, "raw": raw}}
 
     # Record
-
-    has_new_results = False
-
-    async def save_calls(
-        self, calls: Sequence[Item], *, background: Collection[str]
-    ) -> None:
-        """Do nothing: a stateless response is never resumed."""
-
-    async def save_outcomes(
-        self, outcomes: Sequence[CallOutcome], *, last: bool
-    ) -> None:
-        """Do nothing, as `save_calls`."""
-
-    async def fetch_results(self) -> Sequence[LateResult]:
-        return ()
 
     async def suspend(self, calls: Sequence[Item]) -> Sequence[dict[str, Any]]:
         raise AssertionError("server tools that need approval were refused")

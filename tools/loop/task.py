@@ -59,6 +59,27 @@ class Record(Protocol):
         """A provider call has ended, successfully or not."""
 
 
+class UnstoredRecord:
+    """The part of a `Record` that stores items, for turns that are never resumed."""
+
+    __slots__ = ()
+
+    has_new_results = False
+
+    async def save_calls(
+        self, calls: Sequence[Item], *, background: Collection[str]
+    ) -> None:
+        """Do nothing: a turn that is lost begins anew."""
+
+    async def save_outcomes(
+        self, outcomes: Sequence[CallOutcome], *, last: bool
+    ) -> None:
+        """Do nothing, as `save_calls`."""
+
+    async def fetch_results(self) -> Sequence[LateResult | SteeringMessage]:
+        return ()
+
+
 class CompactionPlan(Protocol):
     """A summary of earlier items that can be made."""
 

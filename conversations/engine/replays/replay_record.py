@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any
@@ -14,14 +14,13 @@ from llm.pricing.caller import Caller
 from llm.provider import Route
 from llm.wire.items import Item
 from llm.wire.response import ResponseBuilder
-from tools.execute import CallOutcome
-from tools.loop.late_results import LateResult
+from tools.loop.task import UnstoredRecord
 
 MOST = Decimal("999999.999999999999")  # USD; what the columns hold
 
 
 @dataclass(slots=True, eq=False)
-class ReplayRecord:
+class ReplayRecord(UnstoredRecord):
     """A `tools.loop.task.Record`."""
 
     id: str
@@ -31,20 +30,6 @@ class ReplayRecord:
     budget_left: Decimal | None  # USD
     purpose: str = ""  # of its calls, instead of their own
     rows: list[ModelCall] = field(default_factory=list)  # unsaved; of no turn
-    has_new_results: bool = False
-
-    async def save_calls(
-        self, calls: Sequence[Item], *, background: Collection[str]
-    ) -> None:
-        """Do nothing: a replay that is lost begins anew."""
-
-    async def save_outcomes(
-        self, outcomes: Sequence[CallOutcome], *, last: bool
-    ) -> None:
-        """Do nothing, as `save_calls`."""
-
-    async def fetch_results(self) -> Sequence[LateResult]:
-        return ()
 
     async def suspend(self, calls: Sequence[Item]) -> Sequence[dict[str, Any]]:
         raise AssertionError("no call of a replay needs approval")
