@@ -187,29 +187,25 @@ class Connections:
         self._check_task: asyncio.Task[None] | None = None
 
     def add(
-        self, credential: Credential, end: Callable[[], None]
+        self,
+        credential: Credential,
+        end: Callable[[], None],
+        *,
+        is_watcher: bool = False,
     ) -> Callable[[], None]:
         """Register a connection and return a function that removes it. Raises
         TooManyConnections.
 
         `end` is called once, on this event loop, when `credential` is no longer valid.
+        A watcher is no connection and counts as none.
         """
         owner, limit = credential.token_id, settings.TOKEN_CONNECTIONS
         if owner is None:
             owner, limit = -credential.user_id, settings.USER_CONNECTIONS
+        if is_watcher:
+            owner, limit = 0, 0
         if limit and self._counts[owner] >= limit:
             self._refuse("user" if credential.token_id is None else "token", limit)
-        return self._register(credential, end, owner)
-
-    def watch(
-        self, credential: Credential, end: Callable[[], None]
-    ) -> Callable[[], None]:
-        """Like `add`, for what is no connection: it counts as none."""
-        return self._register(credential, end, 0)
-
-    def _register(
-        self, credential: Credential, end: Callable[[], None], owner: int
-    ) -> Callable[[], None]:
         self._counts[owner] += 1
         self._last += 1
         number = self._last

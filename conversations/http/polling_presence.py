@@ -42,7 +42,9 @@ class _Page:
         self._on_end = on_end
         self._sending: set[asyncio.Task[None]] = set()
         layer.join(self._group, self._receive)
-        self._unregister = open_connections().watch(credential, self._end)
+        self._unregister = open_connections().add(
+            credential, self._end, is_watcher=True
+        )
         self._send(self._presence.here(time.monotonic(), asks=True))
         self._wait_again()
 

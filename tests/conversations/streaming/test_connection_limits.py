@@ -54,7 +54,7 @@ async def test_each_user_and_token_has_places_of_its_own(settings: Any):
 async def test_what_is_watched_counts_as_no_connection(settings: Any):
     settings.USER_CONNECTIONS = 1
     connections, ada = Connections(), Credential(1, session_key="a")
-    leave = connections.watch(ada, nothing)
+    leave = connections.add(ada, nothing, is_watcher=True)
     assert len(connections) == 0
     connections.add(ada, nothing)
     assert len(connections) == 1
