@@ -34,6 +34,7 @@ from pygments.util import ClassNotFound
 
 from conversations.pages.markdown_limits import is_too_heavy
 from conversations.pages.markdown_math import math_plugin
+from conversations.pages.reading.addresses import AddressFinder
 from conversations.pages.reading.markdown_plugins import (
     citation_plugin,
     footnotes_plugin,
@@ -425,7 +426,7 @@ def _make_markdown() -> MarkdownIt:
     markdown.core.ruler.push("heading_levels", _set_heading_levels)
     # Link only URLs with a scheme: "main.py" and "README.md" are not web sites.
     markdown.options["linkify"] = True
-    assert markdown.linkify is not None
+    markdown.linkify = AddressFinder()
     markdown.linkify.set({"fuzzy_link": False, "fuzzy_email": False})
     return markdown.enable("linkify")
 

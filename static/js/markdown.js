@@ -24,7 +24,8 @@ const DEEPEST = 24; // tokens in one another, as many as the parser remembers
 const { Token, Attr } = smd;
 const ALLOWED = new Set(["http:", "https:", "mailto:"]);
 const MOST_TRIMMED = 10; // characters behind an address
-const END_OF_SENTENCE = new Set(".,;:!?'\"");
+/** As in conversations/pages/reading/addresses.py; tests/js/address_cases.json tests both. */
+const END_OF_SENTENCE = new Set(".,;:!?'\"…。，；：！？、");
 const FENCE = /^\s*```/;
 const LETTER = /\p{L}/u;
 /** Letters of the scripts from right to left: Hebrew, Arabic and others. */

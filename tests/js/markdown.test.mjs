@@ -1,5 +1,6 @@
 // Text that streams, where the parser of the pages would take too long.
 import assert from "node:assert/strict";
+import { readFileSync } from "node:fs";
 import test from "node:test";
 
 class Element {
@@ -367,12 +368,9 @@ test("what follows code that begins an item keeps its levels", () => {
   }
 });
 
-for (const [written, address] of [
-  ["See https://a.example/x_y. Then", "https://a.example/x_y"],
-  ["(at https://a.example/x).\n", "https://a.example/x"],
-  ["https://a.example/x_(y), and", "https://a.example/x_(y)"],
-  ["https://a.example/x?y=1 and", "https://a.example/x?y=1"],
-]) {
+const ADDRESSES = JSON.parse(readFileSync(new URL("address_cases.json", import.meta.url)));
+
+for (const [written, address] of ADDRESSES) {
   test(`an address ends before its sentence does: ${JSON.stringify(written)}`, () => {
     const root = new Element("div");
     const stream = new MarkdownStream(root);

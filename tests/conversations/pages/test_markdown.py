@@ -146,6 +146,18 @@ def test_each_block_has_the_direction_of_its_first_letter_and_code_runs_to_the_r
     assert html.count('<th dir="auto">') == html.count('<td dir="auto">') == 2
 
 
+ADDRESSES = json.loads(
+    (Path(__file__).parents[2] / "js/address_cases.json").read_text()
+)
+
+
+@pytest.mark.parametrize(("written", "address"), ADDRESSES)
+def test_an_address_ends_before_its_sentence_does(written: str, address: str):
+    html = str(render(written))
+    assert re.findall(r'<a href="([^"]*)"[^>]*>([^<]*)</a>', html) == [(address,) * 2]
+    assert unescape(re.sub("<[^>]*>", "", html)).strip() == written.strip()
+
+
 def test_footnotes_have_the_direction_of_their_first_letter():
     assert '<ol dir="auto">\n<li class="note">' in render("a[^1]\n\n[^1]: שלום")
 
