@@ -678,7 +678,7 @@ def test_a_model_is_made_the_default(admin_client: Client, provider: Provider):
             )
         )
 
-    assert choose(first) == ["llama-3 is the default model."]
+    assert choose(first) == ["llama-3 is the default model of new chats now."]
     assert LanguageModel.objects.get(is_default=True) == first
     assert choose(first, second) == [
         "Select exactly one model; only one can be the default."
