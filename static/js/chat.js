@@ -9,10 +9,9 @@ import { refreshContext } from "./context.js";
 import { copyOnClick } from "./copy.js";
 import { openInDialog } from "./dialog.js";
 import { $, fetched, newKey, announce, problemIn } from "./dom.js";
-import { showEarlier, watchEarlier } from "./earlier.js";
 import { renew } from "./library/renew.js";
-import { LiveTurns } from "./live.js";
 import { notifyOf, watchAbsence } from "./notify/notify.js";
+import { showEarlier, watchEarlier } from "./older-messages.js";
 import { leaveEndedSession } from "./people/sign-out.js";
 import { Waiting } from "./people/waiting.js";
 import { choosePreset } from "./presets.js";
@@ -20,6 +19,7 @@ import { Queue } from "./queue/queue.js";
 import { answerOnSubmit, showAllDecided, showDecided } from "./questions.js";
 import { markFound } from "./reading/found.js";
 import { startReading } from "./reading/reading.js";
+import { RunningTurns } from "./running-turns.js";
 import { keepAtEnd, toEnd } from "./scroll.js";
 import { searchOnInput } from "./search.js";
 import { addPartsOnClick } from "./text-parts.js";
@@ -37,7 +37,7 @@ const main = $("#conversation");
 const { conversation, page, socket, api, changes, uploads, tools, seen } = main.dataset;
 const isLive = conversation !== undefined && "latest" in main.dataset;
 
-const turns = new LiveTurns({
+const turns = new RunningTurns({
   page,
   transcript: $("#transcript"),
   onChange: changed,

@@ -32,7 +32,7 @@ export class Composer {
     this.#model?.addEventListener("change", () => this.showDemo());
     this.#form.addEventListener("submit", (event) => this.#submit(event, onSend));
     this.#grow();
-    this.#form.dataset.scripted = ""; // ends what static/js/early.js does
+    this.#form.dataset.scripted = ""; // ends what static/js/boot.js does
   }
 
   get model() {

@@ -5,7 +5,7 @@
 // connected. After a reconnect, messages without an acknowledgement are sent again with
 // the same key, so that each arrives once, and subscriptions continue at their position.
 
-import { Liveness, TICK } from "./liveness.js";
+import { ConnectionCheck, TICK } from "./connection-check.js";
 import { Changes, readChanges } from "./polling/changes.js";
 import { SocketTrials } from "./polling/socket-trials.js";
 import { showPresent } from "./sharing/present.js";
@@ -145,7 +145,7 @@ class SocketWay {
   #isChecking = false;
   #timer = 0;
   #ticking;
-  #liveness = new Liveness({
+  #liveness = new ConnectionCheck({
     ping: () => this.#sendFrame({ type: "ping" }),
     lost: () => this.#dropped(),
   });

@@ -4,7 +4,7 @@
 // branch shown here; other changes show in the counters of versions.
 
 import { announce, fetched } from "../dom.js";
-import { replaceEarlier } from "../earlier.js";
+import { replaceEarlier } from "../older-messages.js";
 
 export class Branch {
   #page;

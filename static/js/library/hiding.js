@@ -1,4 +1,4 @@
-// Whether a wide page shows the sidebar. The browser remembers it, and static/js/early.js
+// Whether a wide page shows the sidebar. The browser remembers it, and static/js/boot.js
 // applies it to the next page before that is drawn.
 
 const KEY = "parley:sidebar";

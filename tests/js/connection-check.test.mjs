@@ -2,13 +2,13 @@
 
 import assert from "node:assert/strict";
 import test from "node:test";
-import { Liveness, TICK } from "../../static/js/liveness.js";
+import { ConnectionCheck, TICK } from "../../static/js/connection-check.js";
 
 /** A connection over which `answers` decides whether the server is heard. */
 function connection({ answers = () => true } = {}) {
   const seen = { pings: [], lost: [] };
   let now = 0;
-  const liveness = new Liveness({
+  const liveness = new ConnectionCheck({
     now: () => now,
     ping: () => {
       seen.pings.push(now);
@@ -89,7 +89,7 @@ test("a connection that does not open in 5 seconds is a loss", () => {
 test("a page whose timers stood still asks before it gives up", () => {
   const seen = { pings: 0, lost: 0 };
   let now = 0;
-  const liveness = new Liveness({
+  const liveness = new ConnectionCheck({
     now: () => now,
     ping: () => (seen.pings += 1),
     lost: () => (seen.lost += 1),

@@ -12,7 +12,7 @@ const PING_AFTER = 10_000; // milliseconds without a frame
 const FRAME_IN = 15_000; // milliseconds after a ping
 
 /** `ping` requests a frame from the server; `lost` is called once per connection. */
-export class Liveness {
+export class ConnectionCheck {
   #ping;
   #lost;
   #now;

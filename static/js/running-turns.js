@@ -40,7 +40,7 @@ class LiveTurn {
   }
 }
 
-export class LiveTurns {
+export class RunningTurns {
   #turns = new Map(); // id -> LiveTurn
   #renewing = new Set(); // ids of finished turns that are fetched again
   #isScheduled = false;
