@@ -6,7 +6,6 @@ number of rows.
 
 from __future__ import annotations
 
-import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from django.utils import timezone
 from conversations.models import Maintenance, ProcessStatus
 from llm.models import ApiKey, ModelCall
 from llm.sync.staff_words import describe_reason
+from llm.telemetry.percentiles import nearest_rank
 
 PERIOD = timedelta(minutes=5)
 MAX_CALLS = 5_000  # the newest ones
@@ -143,14 +143,6 @@ def _provider_line(name: str, calls: Sequence[Mapping[str, Any]]) -> ProviderLin
         first_p50=nearest_rank(first, 50),
         last_error=failed[0]["error_code"] if failed else "",
     )
-
-
-def nearest_rank(values: Sequence[float], percent: int) -> float | None:
-    """The percentile by nearest rank; None without values."""
-    if not values:
-        return None
-    rank = math.ceil(len(values) * percent / 100)
-    return sorted(values)[max(0, rank - 1)]
 
 
 def _keys(now: datetime) -> list[UnavailableKey]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +14,7 @@ from django.template.response import TemplateResponse
 from django.urls import URLPattern, path
 from django.utils.translation import gettext_lazy as _
 
+from llm.telemetry.percentiles import nearest_rank
 from tools.models.mcp_event import MAX_KEPT, McpEvent
 from tools.models.mcp_server import McpServer
 
@@ -66,8 +66,8 @@ def health_of(row: McpServer) -> Health:
     return Health(
         success=good[0] if good else None,
         failure=failed[0] if failed else None,
-        p50=_percentile(seconds, 50),
-        p95=_percentile(seconds, 95),
+        p50=nearest_rank(seconds, 50),
+        p95=nearest_rank(seconds, 95),
         approved=len(tools),
         held=sum(1 for each in tools if each.difference),
         listed=len(row.listing),
@@ -75,13 +75,6 @@ def health_of(row: McpServer) -> Health:
         marks=_marks(events),
         longest=seconds[-1] if seconds else 0.0,
     )
-
-
-def _percentile(values: Sequence[float], percent: int) -> float | None:
-    """By nearest rank, of sorted values; None without values."""
-    if not values:
-        return None
-    return values[math.ceil(len(values) * percent / 100) - 1]
 
 
 def _marks(events: Sequence[McpEvent]) -> list[Mark]:

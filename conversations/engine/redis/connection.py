@@ -1,7 +1,9 @@
 """A Redis connection with any number of commands in flight.
 
 redis-py opens it, so addresses, passwords and TLS work as everywhere; then this class
-takes over the socket.
+takes over the socket. redis-py itself reads each line of a reply with an await and a
+timer of its own: with it, and a query by each web process, a delta took 94 ms from the
+worker to its readers at load 10 (95th percentile, docs/decisions/0011).
 """
 
 from __future__ import annotations

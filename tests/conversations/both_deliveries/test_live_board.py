@@ -13,15 +13,13 @@ from django.contrib.admin.models import LogEntry
 from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
-from hypothesis import given
-from hypothesis import strategies as st
 
 from conversations import engine
 from conversations.access import maintenance
 from conversations.access.errors import UnderMaintenance
 from conversations.access.maintenance import Notice
 from conversations.models import Maintenance, ProcessStatus, Turn
-from conversations.staff.live_board import MAX_ROWS, live_board, nearest_rank
+from conversations.staff.live_board import MAX_ROWS, live_board
 from llm.models import ApiKey, ModelCall
 from llm.wire.deltas import FinishDelta, TextDelta
 from tests.conversations.both_deliveries.test_engine import answer, follow, submit_turn
@@ -73,13 +71,6 @@ def test_the_board_counts_calls_of_the_last_minutes_by_provider():
     assert (broken.last_error, broken.p50) == ("E_LLM_PROVIDER_DOWN", None)
     figures = (quick.calls, quick.failed, quick.p50, quick.p95, quick.first_p50)
     assert figures == (10, 0, 5, 10, 0.5)
-
-
-@given(st.lists(st.floats(0, 1000), min_size=1), st.integers(1, 100))
-def test_a_percentile_is_a_value_that_so_many_do_not_exceed(values, percent):
-    found = nearest_rank(values, percent)
-    assert found in values
-    assert sum(v <= found for v in values) >= len(values) * percent / 100
 
 
 @pytest.mark.django_db
