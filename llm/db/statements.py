@@ -7,7 +7,6 @@ from datetime import datetime
 from typing import Any
 
 from django.db import DEFAULT_DB_ALIAS, connections, models
-from django.db.backends.utils import CursorWrapper
 
 _DATETIME = models.DateTimeField()
 
@@ -18,12 +17,11 @@ def fetch_rows(sql: str, values: Sequence[Any] | None) -> list[tuple[Any, ...]]:
         return list(cursor.fetchall())
 
 
-def prepared_cursor() -> CursorWrapper:
+def prepared_cursor() -> Any:
     """A cursor for statements that are executed often: where Parley's own database
     backend is used (PostgreSQL), it stores their plans."""
     database = connections[DEFAULT_DB_ALIAS]
-    cursor: CursorWrapper = getattr(database, "prepared_cursor", database.cursor)()
-    return cursor
+    return getattr(database, "prepared_cursor", database.cursor)()
 
 
 def adapt_value(value: Any) -> Any:

@@ -24,7 +24,6 @@ from mcp.client.auth.extensions.client_credentials import (
     SignedJWTParameters,
 )
 from mcp.client.auth.oauth2 import OAuthContext
-from mcp.client.auth.utils import issuers_match
 from mcp.shared.auth import (
     AuthorizationCodeResult,
     OAuthClientInformationFull,
@@ -304,7 +303,7 @@ class _AuthorizationCodeAuth(httpx2.Auth):
             return response
         servers = about.authorization_servers
         about.authorization_servers = [
-            each for each in servers if issuers_match(str(each), issuer)
+            each for each in servers if is_same_issuer(str(each), issuer)
         ]
         if not about.authorization_servers:
             raise SignInFailed(_ISSUER_MISMATCH)
@@ -381,7 +380,7 @@ class _AuthorizationCodeAuth(httpx2.Auth):
         metadata = context.oauth_metadata
         if metadata is None or metadata.revocation_endpoint is None:
             return []
-        if (issuer := self._client.issuer) and not issuers_match(
+        if (issuer := self._client.issuer) and not is_same_issuer(
             str(metadata.issuer), issuer
         ):
             raise SignInFailed(_ISSUER_MISMATCH)
@@ -417,3 +416,13 @@ class _AuthorizationCodeAuth(httpx2.Auth):
         return (
             "the metadata of the server and of its authorization server do not match."
         )
+
+
+def is_same_issuer(one: str, other: str) -> bool:
+    """Whether the strings are equal (RFC 8414, section 3.3), apart from the slash after
+    the host of an address without a path."""
+    return _without_root_slash(one) == _without_root_slash(other)
+
+
+def _without_root_slash(issuer: str) -> str:
+    return issuer[:-1] if issuer.count("/") == 3 and issuer.endswith("/") else issuer

@@ -10,7 +10,7 @@ import httpx2
 import pytest
 
 from tools.mcp.errors import SignInFailed
-from tools.mcp.oauth import build_auth
+from tools.mcp.oauth import build_auth, is_same_issuer
 from tools.mcp.server_spec import AuthorizationCode, ServerSpec
 
 URL = "https://host/mcp"
@@ -106,3 +106,18 @@ async def test_tokens_stored_by_an_older_release_are_ignored():
     request = await anext(requests)
     assert "authorization" not in request.headers
     await requests.aclose()
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "is_same"),
+    [
+        ("https://login.host", "https://login.host/", True),
+        ("https://login.host/a", "https://login.host/a", True),
+        ("https://login.host/a", "https://login.host/a/", False),
+        ("https://login.host", "https://login.hosts/", False),
+        ("https://login.host", "http://login.host", False),
+    ],
+)
+def test_issuers_are_the_same_but_for_the_slash_after_the_host(one, other, is_same):
+    assert is_same_issuer(one, other) == is_same
+    assert is_same_issuer(other, one) == is_same
