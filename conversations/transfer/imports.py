@@ -324,7 +324,7 @@ class _Run:
         label = _("Conversation %(number)s") % {"number": self._count}
         try:
             parsed = value.parse()
-            label = _label(parsed) or label
+            label = label_of(parsed) or label
             self._import(parsed, label)
         except (NotReadable, Unreadable, UploadRefused) as exc:
             self._skip(label, str(exc))
@@ -483,7 +483,7 @@ def _on_disk(file: Any, copy: IO[bytes]) -> Any:
         return copy
 
 
-def _label(value: Any) -> str:
+def label_of(value: Any) -> str:
     """The title by which the report names the conversation."""
     for name in ("title", "name"):
         if isinstance(value, dict) and isinstance(value.get(name), str):

@@ -368,7 +368,7 @@ def test_an_interrupted_import_knows_what_an_earlier_reading_recognised(
 ):
     values = [{"title": "T", "mapping": {}, "id": 7}, {"title": "U"}]
     row = accept(ada, ContentFile(json.dumps(values).encode(), name="a.json"))
-    real = imports._label
+    real = imports.label_of
 
     def crash_on_second(value: Any) -> str:
         if value["title"] == "U":
@@ -376,7 +376,7 @@ def test_an_interrupted_import_knows_what_an_earlier_reading_recognised(
         return real(value)
 
     monkeypatch.setattr(imports, "SAVE_INTERVAL", 0)
-    monkeypatch.setattr(imports, "_label", crash_on_second)
+    monkeypatch.setattr(imports, "label_of", crash_on_second)
     with pytest.raises(KeyboardInterrupt):
         run_import(row.pk)
     monkeypatch.undo()
