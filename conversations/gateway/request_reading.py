@@ -58,7 +58,7 @@ from tools.hosted.declared_kinds import (
     kinds_of_tools,
 )
 from tools.hosted.unreported_content import (
-    may_add_content_of,
+    may_add_content,
     may_search_by_name,
 )
 from tools.loop.untrusted_content import has_untrusted_content
@@ -355,7 +355,7 @@ def _may_host_add_content(gateway_request: GatewayRequest) -> bool:
         return True
     kinds = {kind for kind, _ in (*kinds_of_body(body), *kinds_of_tools(tools))}
     routes = gateway_request.chain.routes
-    return any(may_add_content_of(route, kinds) for route in routes)
+    return any(may_add_content(route, kinds) for route in routes)
 
 
 def _convert(

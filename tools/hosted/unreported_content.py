@@ -9,10 +9,8 @@ Source: https://openrouter.ai/docs/features/web-search
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 from llm.provider import Route
-from tools.hosted.declared_kinds import kinds_of_tools
 
 _SEARCHING_MODEL = ":online"  # end of a model's name at OpenRouter
 #: Wire formats whose answers have an item of each call of the host's own tools.
@@ -21,15 +19,9 @@ _REPORTING = ("anthropic", "openai_responses")
 _OWN_CONTENT = {"image_generation"}
 
 
-def may_add_content(route: Route, tools: Iterable[dict[str, Any]]) -> bool:
-    """Whether the host, which is sent these tools, may add content that no item of its
-    answer shows."""
-    kinds = {kind for kind, _ in kinds_of_tools(list(tools))}
-    return may_add_content_of(route, kinds)
-
-
-def may_add_content_of(route: Route, kinds: Iterable[str]) -> bool:
-    """The same for the kinds of the hosted tools."""
+def may_add_content(route: Route, kinds: Iterable[str]) -> bool:
+    """Whether the host, which is sent hosted tools of these kinds, may add content that
+    no item of its answer shows."""
     if may_search_by_name(route.model):
         return True
     if route.endpoint.codec.name.startswith(_REPORTING):

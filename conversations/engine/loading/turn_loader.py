@@ -76,6 +76,7 @@ from llm.wire.items import Item as ItemPayload
 from llm.wire.items import ProviderData
 from llm.wire.request import Request
 from tools.execution.without_approval import without_approval
+from tools.hosted.declared_kinds import kinds_of_tools
 from tools.hosted.unreported_content import may_add_content
 from tools.loop.answer_size import AnswerSize, size_of
 from tools.loop.task import Task
@@ -203,9 +204,7 @@ def load(
     prepare = _prepare(turn, setup, history, turn_context, parts)
     tools = _tools(turn, setup)
     facts = NO_RARE_FACTS if is_alone else load_turn_extras(turn, tools)
-    decisions = _decisions(turn, tools, facts, history, turn_context)
-    if tools and _may_host_add_content(setup):
-        decisions = replace(decisions, has_untrusted_input=lambda: True)
+    decisions = _decisions(turn, setup, tools, facts, history, turn_context)
     pending = None
     if turn.provider_response:
         pending = _pending_response(turn.provider_response, len(committed))
@@ -370,6 +369,7 @@ def _prepare(
 
 def _decisions(
     turn: Turn,
+    setup: Setup,
     tools: Mapping[str, RuntimeTool],
     facts: TurnExtras,
     history: History,
@@ -392,6 +392,7 @@ def _decisions(
         decisions,
         has_untrusted_input=lambda: (
             history.has_files
+            or _may_host_add_content(setup)
             or has_untrusted_content([*history.before, *history.question], tools)
         ),
     )
@@ -400,12 +401,12 @@ def _decisions(
 def _may_host_add_content(setup: Setup) -> bool:
     """Whether one of the hosts may search, say, without an item that shows it."""
     available = setup.available
-    return any(
-        may_add_content(
-            route, [*available.declared, *(route.hosted_tools or available.hosted)]
-        )
-        for route in setup.routes
-    )
+    for route in setup.routes:
+        hosted = route.hosted_tools or available.hosted
+        found = kinds_of_tools([*available.declared, *hosted])
+        if may_add_content(route, {kind for kind, _ in found}):
+            return True
+    return False
 
 
 def _has_words_of_others(turn: Turn, facts: TurnExtras) -> bool:

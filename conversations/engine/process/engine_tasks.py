@@ -42,7 +42,8 @@ class EngineTasks:
         # In a context of its own: otherwise a run would hold everything that the
         # request which started it has put into context variables.
         task = self.loop.create_task(coroutine, name=name, context=Context())
-        self.add(task)  # or it might be freed before it is done
+        self._tasks.add(task)  # or it might be freed before it is done
+        task.add_done_callback(self._forget, context=_EMPTY_CONTEXT)
         return task
 
     def add(self, task: asyncio.Task[Any]) -> None:
