@@ -11,9 +11,11 @@ from llm.admin.bulk_actions import (
     GroupRightsForm,
     GroupRightsMixin,
     ask_about_rows,
+    change_each,
     filled_form,
     is_confirmed,
     refusal_of,
+    regroup_each,
     report_rows,
     switch_enabled,
 )
@@ -39,9 +41,11 @@ __all__ = [
     "Use",
     "UsedByAdmin",
     "ask_about_rows",
+    "change_each",
     "filled_form",
     "is_confirmed",
     "refusal_of",
+    "regroup_each",
     "report_rows",
     "switch_enabled",
 ]

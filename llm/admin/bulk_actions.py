@@ -7,7 +7,8 @@ page posts the same selection again, confirmed.
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeVar
 
 from django import forms
 from django.contrib import admin, messages
@@ -83,6 +84,42 @@ def report_rows(
         }
     level = messages.SUCCESS if any_done else messages.WARNING
     model_admin.message_user(request, text, level)
+
+
+Row = TypeVar("Row", bound=Model)
+
+
+def change_each(
+    rows: Iterable[Row], change: Callable[[Row], str]
+) -> tuple[int, Counter[str]]:
+    """Call `change` for each row: it returns "", or why it leaves the row out. Returns
+    the number of changed rows, and the reasons with theirs."""
+    left_out: Counter[str] = Counter()
+    count = 0
+    for row in rows:
+        if why := change(row):
+            left_out[why] += 1
+        else:
+            count += 1
+    return count, left_out
+
+
+def regroup_each(
+    rows: Iterable[Row],
+    chosen: Mapping[str, Any],
+    set_groups: Callable[[Row, set[Group]], str],
+) -> tuple[int, Counter[str]]:
+    """As `change_each`, for the groups to `add` and to `remove`."""
+    added, removed = set(chosen["add"]), set(chosen["remove"])
+
+    def change(row: Any) -> str:
+        before = set(row.groups.all())
+        after = (before | added) - removed
+        if after == before:
+            return _("had these groups already")
+        return set_groups(row, after)
+
+    return change_each(rows, change)
 
 
 def switch_enabled(
@@ -170,19 +207,13 @@ class GroupRightsMixin(admin.ModelAdmin):
     def _change_each(
         self, request: HttpRequest, rows: QuerySet[Any], chosen: dict[str, Any]
     ) -> None:
-        added, removed = set(chosen["add"]), set(chosen["remove"])
-        left_out: Counter[str] = Counter()
-        count = 0
-        for row in rows:
-            before = set(row.groups.all())
-            after = (before | added) - removed
-            if after == before:
-                left_out[_("had these groups already")] += 1
-            elif not after:
-                left_out[_("would be open to everybody")] += 1
-            else:
-                self.set_groups(request, row, after)
-                count += 1
+        def set_groups(row: Any, after: set[Group]) -> str:
+            if not after:
+                return _("would be open to everybody")
+            self.set_groups(request, row, after)
+            return ""
+
+        count, left_out = regroup_each(rows, chosen, set_groups)
         text = ngettext(
             "Groups of %(count)d row changed", "Groups of %(count)d rows changed", count
         )

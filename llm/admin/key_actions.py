@@ -13,7 +13,12 @@ from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
 
-from llm.admin.bulk_actions import ask_about_rows, filled_form, report_rows
+from llm.admin.bulk_actions import (
+    ask_about_rows,
+    change_each,
+    filled_form,
+    report_rows,
+)
 from llm.errors import LLMError
 from llm.models import ApiKey
 from llm.pricing.caller import Caller
@@ -38,15 +43,15 @@ class KeyActionsMixin(admin.ModelAdmin):
         description=gettext_lazy("Enable the selected keys"), permissions=["change"]
     )
     def enable(self, request: HttpRequest, rows: QuerySet[ApiKey]) -> None:
-        left_out: Counter[str] = Counter()
-        count = 0
-        for key in rows.select_related("provider"):
+
+        def enable(key: ApiKey) -> str:
             if key.state == key.State.ACTIVE and not key.model_rests:
-                left_out[_("enabled already")] += 1
-                continue
+                return _("enabled already")
             key.enable()
             self.log_change(request, key, "Enabled.")
-            count += 1
+            return ""
+
+        count, left_out = change_each(rows.select_related("provider"), enable)
         text = ngettext("%(count)d key enabled", "%(count)d keys enabled", count)
         done = text % {"count": count}
         report_rows(self, request, done, left_out, any_done=bool(count))
@@ -90,16 +95,16 @@ class KeyActionsMixin(admin.ModelAdmin):
                 title=_("Disable these keys?"),
                 effect=_("Running calls end with them, and no new call uses them."),
             )
-        left_out: Counter[str] = Counter()
-        count = 0
-        for key in rows.select_related("provider"):
+
+        def disable(key: ApiKey) -> str:
             if key.state == key.State.DISABLED:
-                left_out[_("disabled already")] += 1
-                continue
+                return _("disabled already")
             key.state, key.state_reason, key.rest_until = key.State.DISABLED, "", None
             key.save(update_fields=["state", "state_reason", "rest_until"])
             self.log_change(request, key, "Disabled.")
-            count += 1
+            return ""
+
+        count, left_out = change_each(rows.select_related("provider"), disable)
         text = ngettext("%(count)d key disabled", "%(count)d keys disabled", count)
         done = text % {"count": count}
         report_rows(self, request, done, left_out, any_done=bool(count))
@@ -109,16 +114,17 @@ class KeyActionsMixin(admin.ModelAdmin):
         description=gettext_lazy("Drain the selected keys"), permissions=["change"]
     )
     def drain(self, request: HttpRequest, rows: QuerySet[ApiKey]) -> None:
-        now, left_out = timezone.now(), Counter[str]()
-        count = 0
-        for key in rows:
+        now = timezone.now()
+
+        def drain(key: ApiKey) -> str:
             if key.has_ended:
-                left_out[_("got no new calls before")] += 1
-                continue
+                return _("got no new calls before")
             key.drains_at = now
             key.save(update_fields=["drains_at"])
             self.log_change(request, key, "Draining.")
-            count += 1
+            return ""
+
+        count, left_out = change_each(rows, drain)
         text = ngettext(
             "%(count)d key gets no new calls",
             "%(count)d keys get no new calls",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import Any
 
 from django.contrib import admin, messages
@@ -16,7 +15,7 @@ from conversations.admin.conversation_content import ConversationContentAdmin
 from conversations.http.streamed_download import download
 from conversations.models import Conversation, Turn
 from conversations.transfer.export import write_zip
-from llm.admin import ask_about_rows, is_confirmed, report_rows
+from llm.admin import ask_about_rows, change_each, is_confirmed, report_rows
 
 MAX_CHANGED = 1_000  # conversations of one action
 MAX_EXPORTED = 500
@@ -33,20 +32,21 @@ class ConversationActionsMixin(ConversationContentAdmin):
         permissions=["change"],
     )
     def archive(self, request: HttpRequest, rows: QuerySet[Conversation]) -> None:
-        now, left_out = timezone.now(), Counter[str]()
-        count = 0
-        for row in self._bounded(request, rows):
+        now = timezone.now()
+
+        def archive(row: Conversation) -> str:
             if row.deleted_at is not None:
-                left_out[_("deleted")] += 1
-            elif row.is_temporary:
-                left_out[_("temporary")] += 1
-            elif row.archived_at is not None:
-                left_out[_("archived already")] += 1
-            else:
-                row.archived_at, row.pinned_at = now, None
-                row.save(update_fields=["archived_at", "pinned_at"])
-                self.log_change(request, row, "Archived.")
-                count += 1
+                return _("deleted")
+            if row.is_temporary:
+                return _("temporary")
+            if row.archived_at is not None:
+                return _("archived already")
+            row.archived_at, row.pinned_at = now, None
+            row.save(update_fields=["archived_at", "pinned_at"])
+            self.log_change(request, row, "Archived.")
+            return ""
+
+        count, left_out = change_each(self._bounded(request, rows), archive)
         text = ngettext(
             "%(count)d conversation archived",
             "%(count)d conversations archived",
@@ -60,16 +60,16 @@ class ConversationActionsMixin(ConversationContentAdmin):
         permissions=["change"],
     )
     def unarchive(self, request: HttpRequest, rows: QuerySet[Conversation]) -> None:
-        left_out: Counter[str] = Counter()
-        count = 0
-        for row in self._bounded(request, rows):
+
+        def unarchive(row: Conversation) -> str:
             if row.archived_at is None:
-                left_out[_("not archived")] += 1
-                continue
+                return _("not archived")
             row.archived_at = None
             row.save(update_fields=["archived_at"])
             self.log_change(request, row, "Taken out of the archive.")
-            count += 1
+            return ""
+
+        count, left_out = change_each(self._bounded(request, rows), unarchive)
         text = ngettext(
             "%(count)d conversation taken out of the archive",
             "%(count)d conversations taken out of the archive",
@@ -87,15 +87,15 @@ class ConversationActionsMixin(ConversationContentAdmin):
     ) -> HttpResponse | None:
         if not is_confirmed(request):
             return self._ask_before_deletion(request, rows)
-        left_out: Counter[str] = Counter()
-        count = 0
-        for row in self._bounded(request, rows):
+
+        def delete(row: Conversation) -> str:
             if row.deleted_at is not None:
-                left_out[_("deleted already")] += 1
-                continue
+                return _("deleted already")
             row.delete_softly()
             self.log_change(request, row, "Deleted.")
-            count += 1
+            return ""
+
+        count, left_out = change_each(self._bounded(request, rows), delete)
         text = ngettext(
             "%(count)d conversation deleted", "%(count)d conversations deleted", count
         )

@@ -20,8 +20,10 @@ from conversations.models.user_settings import UserSettings
 from llm.admin import (
     GroupRightsForm,
     ask_about_rows,
+    change_each,
     filled_form,
     is_confirmed,
+    regroup_each,
     report_rows,
 )
 
@@ -115,16 +117,16 @@ class PeopleActionsMixin(admin.ModelAdmin):
                 title=_("Sign these users out everywhere?"),
                 effect=_("They have to sign in again in every browser."),
             )
-        left_out: Counter[str] = Counter()
-        count = 0
-        for row in rows:
+
+        def end_sessions(row: User) -> str:
             if why := _why_protected(request, row):
-                left_out[why] += 1
-            elif not end_others(row, None):
-                left_out[_("not signed in")] += 1
-            else:
-                self.log_change(request, row, "Signed out everywhere.")
-                count += 1
+                return why
+            if not end_others(row, None):
+                return _("not signed in")
+            self.log_change(request, row, "Signed out everywhere.")
+            return ""
+
+        count, left_out = change_each(rows, end_sessions)
         text = ngettext(
             "%(count)d user signed out", "%(count)d users signed out", count
         )
@@ -155,20 +157,16 @@ class PeopleActionsMixin(admin.ModelAdmin):
     def _change_membership(
         self, request: HttpRequest, rows: QuerySet[User], chosen: dict[str, Any]
     ) -> None:
-        added, removed = set(chosen["add"]), set(chosen["remove"])
-        left_out: Counter[str] = Counter()
-        count = 0
-        for row in rows:
-            before = set(row.groups.all())
-            after = (before | added) - removed
-            if after == before:
-                left_out[_("had these groups already")] += 1
-            elif why := _why_not_regrouped(request, row, added | removed):
-                left_out[why] += 1
-            else:
-                row.groups.set(after)
-                self.log_change(request, row, [{"changed": {"fields": ["groups"]}}])
-                count += 1
+        changed = {*chosen["add"], *chosen["remove"]}
+
+        def set_groups(row: User, after: set[Group]) -> str:
+            if why := _why_not_regrouped(request, row, changed):
+                return why
+            row.groups.set(after)
+            self.log_change(request, row, [{"changed": {"fields": ["groups"]}}])
+            return ""
+
+        count, left_out = regroup_each(rows, chosen, set_groups)
         text = ngettext(
             "Groups of %(count)d user changed",
             "Groups of %(count)d users changed",
