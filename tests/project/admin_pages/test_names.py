@@ -88,7 +88,7 @@ def test_each_name_of_the_admin_is_in_the_catalogue(model: type[models.Model]):
     assert names <= {*NAMES} | catalogue()
 
 
-def test_each_name_is_that_of_a_column_or_row():
+def test_each_name_is_in_the_catalogue_and_that_of_a_column_or_row():
     apps_and_rows = {apps.get_app_config(label).verbose_name for label in OWN_APPS}
     with override(None, deactivate=True):
         made = {str(each) for each in apps_and_rows}
@@ -97,6 +97,7 @@ def test_each_name_is_that_of_a_column_or_row():
                 made |= made_by_django(model)
                 made.add(str(model._meta.verbose_name_plural))
     assert {*NAMES} <= made
+    assert {*NAMES} <= catalogue()
 
 
 @pytest.mark.django_db
