@@ -49,7 +49,7 @@ test-all: .venv/dev.stamp  # everything: also every row, crashes, storms, and th
 	$(PYTEST) -n 3 $(TWICE) --ds=tests.settings_postgresql $(ALONE)
 
 test-fast: .venv/dev.stamp  # at most 90 seconds: no browser, no server processes, no PostgreSQL or Redis
-	$(UNITS) $(QUICK) 1 $(BUDGET) 0.07 -m "not server and not slow"
+	$(UNITS) $(QUICK) 1 $(BUDGET) 0.04 -m "not server and not slow"
 
 costs: .venv/dev.stamp  # measure the tests again that `make test` and `make test-fast` may choose
 	$(UNITS) $(QUICK) 2 --write-costs -m "smoke or not slow"
