@@ -84,7 +84,7 @@ def settle(entry: str, cost: int) -> None:
     entries = LedgerEntry.objects.filter(pk=entry).select_related("balance")
     if (row := entries.first()) is None:
         return
-    balance = Balance.objects.filter(pk=row.balance_id)
+    balance, added = Balance.objects.filter(pk=row.balance_id), cost
     if _close(row, LedgerEntry.State.SETTLED, cost):
         balance.update(reserved=F("reserved") - row.amount, spent=F("spent") + cost)
         if cost > row.amount:
@@ -94,26 +94,36 @@ def settle(entry: str, cost: int) -> None:
                 cost - row.amount,
             )
     elif (charged := _settle_late(entry, cost)) is not None:
-        balance.update(spent=F("spent") + cost - charged)
+        added = cost - charged
+        balance.update(spent=F("spent") + added)
+    else:
+        return
+    _warn(row, added)
+
+
+def _warn(row: LedgerEntry, added: int) -> None:
+    """Tell webhook endpoints once the budget is nearly spent; `row` was read before
+    `added` was."""
     if recipients.wants_webhooks():
-        warn_of_budget(row.balance.token, row.balance.spent + cost)
+        warn_of_budget(row.balance.token, row.balance.spent + added)
 
 
 def charge_expired() -> int:
     """Charge reservations of processes that died; returns how many entries."""
     expired = LedgerEntry.objects.filter(
         state=LedgerEntry.State.RESERVED, deadline__lt=timezone.now()
-    )
+    ).select_related("balance")
     return sum(_charge(row) for row in expired.order_by("deadline")[:MAX_CHARGED])
 
 
 @transaction.atomic
 def _charge(row: LedgerEntry) -> bool:
-    if not _close(row, LedgerEntry.State.RELEASED, row.amount):
+    if not _close(row, LedgerEntry.State.CHARGED, row.amount):
         return False
     balance = Balance.objects.filter(pk=row.balance_id)
     balance.update(reserved=F("reserved") - row.amount, spent=F("spent") + row.amount)
     logger.warning("ledger entry %s was never settled; its maximum is charged", row.pk)
+    _warn(row, row.amount)
     return True
 
 
@@ -126,7 +136,7 @@ def _close(row: LedgerEntry, state: str, cost: int) -> bool:
 def _settle_late(entry: str, cost: int) -> int | None:
     """Settle an entry whose call outlasted the deadline. Returns what was charged for
     it; None where there is no such entry."""
-    late = LedgerEntry.objects.filter(pk=entry, state=LedgerEntry.State.RELEASED)
+    late = LedgerEntry.objects.filter(pk=entry, state__in=LedgerEntry.LATE)
     row = late.select_for_update().first()
     if row is None:
         return None

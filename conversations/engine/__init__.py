@@ -149,17 +149,17 @@ async def open(
     slots: FairSlots | None = None,
     execute: Callable[[Callable[[], OpenedTurn]], Awaitable[OpenedTurn]] | None = None,
     abandon: Abandon | None = None,
+    is_page: bool = False,
 ) -> Turn:
     """Call `open_turn` in a thread and submit the turn that it returns, to which the
     caller subscribes at once. Owners are served in turn.
 
     In one process the turn is opened and claimed in the same transaction. Otherwise
     `execute` calls `open_turn`, once `slots` has room: by default Channels' thread, at
-    once. See `open_with_slot` for `abandon`.
+    once. See `open_with_slot` for `abandon`. `is_page`: the caller is an open page.
     """
     if _engine is not None and not settings.IS_SCALED:
-        # A page waits for no `slots` of its own.
-        return await _engine.open(open_turn, owner, abandon, is_page=slots is None)
+        return await _engine.open(open_turn, owner, abandon, is_page=is_page)
 
     async def open_here() -> Turn:
         opened = await (execute or _execute_on_channels_thread)(open_turn)

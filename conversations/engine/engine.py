@@ -157,7 +157,7 @@ class Engine:
         owner: int | None = None,
         abandon: Abandon | None = None,
         *,
-        is_page: bool = True,
+        is_page: bool = False,
     ) -> Turn:
         """Open a turn, and claim it in the same transaction if there is room. All pages
         belong to this process; `is_page`: the caller is one of them."""

@@ -388,5 +388,5 @@ def _tokens(call: ProviderCall) -> int:
 
 def _log_failure(done: asyncio.Future[Any]) -> None:
     if not done.cancelled() and (exc := done.exception()):
-        # The sweep releases the reservation after its deadline.
+        # The sweep charges the reservation after its deadline.
         logger.error("a call could not be settled: %s", type(exc).__name__)

@@ -9,6 +9,7 @@ each, with the same name.
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Callable, Coroutine, Sequence
 from contextvars import Context
@@ -20,6 +21,8 @@ from conversations.engine.connection_revocation import Credential, open_connecti
 from conversations.engine.notifications import group_of
 from conversations.http.presence import GONE, HERE, Presence
 from llm.concurrency.per_loop import PerLoop
+
+logger = logging.getLogger(__name__)
 
 #: Seconds without a poll after which a page is gone; hidden pages poll once a minute.
 GONE_AFTER = 75.0
@@ -82,7 +85,12 @@ class _Page:
         sending = self._layer.group_send(self._group, notification)
         task = asyncio.get_running_loop().create_task(sending, context=Context())
         self._sending.add(task)
-        task.add_done_callback(self._sending.discard)
+        task.add_done_callback(self._note_sent)
+
+    def _note_sent(self, task: asyncio.Task[None]) -> None:
+        self._sending.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            logger.warning("presence was not sent: %s", type(error).__name__)
 
 
 class PollingPages:
@@ -95,12 +103,14 @@ class PollingPages:
         self, conversation_id: str, credential: Credential
     ) -> Sequence[str] | None:
         """Names of the other people who have the conversation open; None where they
-        are not known yet."""
+        are not known yet, none where this process has too many pages to know."""
         key = (conversation_id, credential.user_id)
         if (page := self._pages.get(key)) is not None:
             return page.poll()
         layer = get_channel_layer()
-        if layer is not None and len(self._pages) < MAX_PAGES:
+        if len(self._pages) >= MAX_PAGES:
+            return []
+        if layer is not None:
             self._pages[key] = _Page(
                 layer, conversation_id, credential, lambda: self._forget(key)
             )

@@ -47,13 +47,17 @@ class Balance(models.Model):
 
 
 class LedgerEntry(models.Model):
-    """One request to a provider: reserved, then settled, or released when its process
-    has died, with the maximum as its cost."""
+    """One request to a provider: reserved, then settled, or charged at its maximum when
+    its process has died."""
 
     class State(models.TextChoices):
         RESERVED = "reserved", _("reserved")
         SETTLED = "settled", _("settled")
-        RELEASED = "released", _("released")
+        CHARGED = "charged", _("charged at its maximum")
+        RELEASED = "released", _("released")  # by earlier versions
+
+    #: States of entries whose calls may still end, and are settled then.
+    LATE = (State.CHARGED, State.RELEASED)
 
     id = models.CharField(
         primary_key=True, max_length=64, default=entry_id, editable=False
@@ -67,7 +71,7 @@ class LedgerEntry(models.Model):
         null=True, help_text=_("Actual cost, in billionths of a USD.")
     )
     deadline = models.DateTimeField(
-        help_text=_("After this time the reservation can be released.")
+        help_text=_("After this time the reservation is charged.")
     )
     created_at = models.DateTimeField(auto_now_add=True)
 

@@ -49,7 +49,8 @@ MIN_INDEX = 4  # of a place; a smaller one may be the number of a file
 _WEB = re.compile(r"https?://", re.IGNORECASE)
 #: Where a sentence of an answer begins.
 _SENTENCE = re.compile(r"(?<=[.!?…])[\"'”’»)\]]*\s+|(?<=[。！？])|\n")
-_END_OF_WORD = re.compile(r"\w[^\w\s#+|(\[{<]*\Z")
+#: Behind these no sentence ends: what opens a bracket, a heading, a list item, a cell.
+_OPENING = re.compile(r"[(\[{<]\Z|(?:\A|\s)[#*+|-]+\Z")
 _MARKDOWN = re.compile(r"\*\*|__|`|\]\([^)\s]*\)|\[(?=[^\]]*\]\()")  # in a sentence
 _LATE = gettext_lazy("A result arrived too late and was not used.")
 _FOR_CLIENT = gettext_lazy("The program that declared this function has to run it.")
@@ -328,8 +329,8 @@ def _sentence_span(
         return None  # at the very beginning, or within a word: a number of a file
     first = max(0, end - LONGEST_QUOTATION)
     end = first + len(text[first:end].rstrip())
-    if not _END_OF_WORD.search(text, max(first, end - MIN_INDEX), end):
-        return None  # behind what marks a heading, a list item or a cell
+    if _OPENING.search(text, max(first, end - MIN_INDEX), end):
+        return None
     starts = [found.end() for found in _SENTENCE.finditer(text, first, end)]
     start = max((each for each in starts if each < end), default=first)
     has_letter = any(each.isalpha() for each in text[start:end])

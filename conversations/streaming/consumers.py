@@ -372,7 +372,8 @@ class ConversationConsumer(AsyncJsonWebsocketConsumer):
     async def _create(self, fields: dict[str, Any]) -> None:
         overload.check_room()
         opening = partial(self._access.open_turn, fields)
-        await self._subscribe_new(await engine.open(opening, self._access.user_id))
+        turn = await engine.open(opening, self._access.user_id, is_page=True)
+        await self._subscribe_new(turn)
 
     async def _continue(self, halted: Turn) -> None:
         overload.check_room()

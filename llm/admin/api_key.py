@@ -16,6 +16,7 @@ from llm.admin.key_import import KeyImportMixin
 from llm.admin.key_rotation import RotationMixin
 from llm.admin.used_by import UsedByAdmin
 from llm.forms.fields import ApiKeyForm
+from llm.keys.references import show_reference
 from llm.models import ApiKey, ModelCall
 from llm.sync.staff_words import describe_reason
 
@@ -112,7 +113,7 @@ class ApiKeyAdmin(
 
     @admin.display(description=_("read from"))
     def reference_shown(self, obj: ApiKey) -> str:
-        return obj.reference
+        return show_reference(obj.reference)
 
     @admin.display(description=_("errors of its last calls"))
     def recent_errors(self, obj: ApiKey) -> str:

@@ -25,11 +25,19 @@ _MIN_FINGERPRINTED = 16  # characters; of a shorter text it would help to guess 
 _REFERENCE = re.compile(r"(env|file):(.+)", re.DOTALL)
 #: Of other texts, which may be mistyped secrets, hints reveal no more than of keys.
 _PLAIN_REFERENCE = re.compile(r"env:[A-Z_][A-Z0-9_]*|file:/[\w./-]+")
+_VARIABLE = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 _VALID_KEY = re.compile(r"[\x21-\x7e]+")
 
 
 class ReferenceRefused(Exception):
     """The key is not there, or may not be read; the message does not quote it."""
+
+
+def show_reference(text: str) -> str:
+    """For people: the reference, or only its kind if it may be a mistyped secret."""
+    if not is_reference(text) or _PLAIN_REFERENCE.fullmatch(text):
+        return text
+    return f"{text.partition(':')[0]}:…"
 
 
 def is_reference(text: str) -> bool:
@@ -52,6 +60,8 @@ def read_reference(text: str) -> str:
 
 
 def _read_variable(name: str) -> str:
+    if not _VARIABLE.fullmatch(name):  # perhaps a secret, which is not quoted
+        raise ReferenceRefused(_("No name of a variable follows “env:”."))
     patterns = settings.KEY_VARIABLES
     if not any(fnmatchcase(name, pattern) for pattern in patterns):
         words = _(

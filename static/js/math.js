@@ -13,6 +13,8 @@ const FENCE = new RegExp(`^${BEFORE}(\`{3,}(?!.*\`)|~{3,})`);
 const MAY_BE_FENCE = new RegExp(`^${BEFORE}(?:[-+*]|\\d{1,9}[.)]?|\`{0,2}|~{0,2})$`);
 const CLOSING = /^( *)(`{3,}|~{3,})[ \t\r]*$/;
 const MAY_CLOSE = /^ *(`*|~*)[ \t]*$/;
+const ITEM = /^ *(?:[-+*]|\d{1,9}[.)])(?: |$)/; // the first line of a list item
+const MOST_LINES = 200; // of an item before its code
 const BLANK = /\n[ \t]*\n/g;
 const LONGEST = 4000; // characters of a formula that are waited for
 const LONGEST_INLINE = 200; // of one in single dollars, or of code in a line
@@ -109,7 +111,7 @@ export class FormulaGuard {
     this.#fence = marks;
     this.#column = line.indexOf(marks);
     const isAlone = line.trimStart().startsWith(marks); // not behind a list marker
-    this.#indent = isAlone && this.#isBehindBlank() ? this.#column : 0;
+    this.#indent = isAlone && !this.#continuesItem() ? this.#column : 0;
     return this.#lineFrom(line, this.#indent);
   }
 
@@ -128,11 +130,16 @@ export class FormulaGuard {
     return this.#give(end - this.#at, this.#text.slice(this.#at + column, end));
   }
 
-  /** Whether the line before is blank: else the parser keeps the code in its item. */
-  #isBehindBlank() {
-    const end = this.#at - 1; // of the line before
-    const begin = this.#text.lastIndexOf("\n", end - 1) + 1;
-    return end > 0 && this.#text.slice(begin, end).trim() === "";
+  /** Whether the line continues a list item, in which the parser keeps the code. */
+  #continuesItem() {
+    let end = this.#at - 1; // of the line before
+    for (let lines = 0; end > 0 && lines < MOST_LINES; lines++) {
+      const begin = this.#text.lastIndexOf("\n", end - 1) + 1;
+      const line = this.#text.slice(begin, end);
+      if (line.trim() === "" || ITEM.test(line)) return line.trim() !== "";
+      end = begin - 1;
+    }
+    return false;
   }
 
   /** A line inside a fence, in which no character has a meaning. */

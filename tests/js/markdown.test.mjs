@@ -381,3 +381,11 @@ for (const [written, address] of ADDRESSES) {
     assert.equal(root.textContent, written.trim());
   });
 }
+
+test("code that is indented outside a list has no indentation", () => {
+  for (const before of ["Text:\n", "", "# A\n"]) {
+    for (const root of shownInPieces(`${before}  \`\`\`sh\n  x\n  \`\`\`\nend`)) {
+      assert.deepEqual(tree(root).slice(-2), [SH, ["p", "end"]]);
+    }
+  }
+});

@@ -196,7 +196,7 @@ AND c.state IN ('completed', 'failed', 'timed_out', 'cancelled', 'unknown', 'aba
 #: further calls of a tool; and whether people wrote in it to whom it does not belong.
 #: Takes the conversation twice, then for each of the other two whether it matters, and
 #: the conversation.
-RARE_FACTS = f"""
+TURN_EXTRAS = f"""
 SELECT EXISTS (SELECT 1 {_UNDELIVERED}) OR EXISTS (
     SELECT 1 FROM conversations_turn s
     WHERE s.conversation_id = %s AND s.status IN {_UNFINISHED} AND s.steering <> ''

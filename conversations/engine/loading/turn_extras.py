@@ -22,7 +22,7 @@ class TurnExtras:
 
 
 #: Those of a conversation that was created just now.
-NO_RARE_FACTS = TurnExtras(
+NO_TURN_EXTRAS = TurnExtras(
     has_undelivered=False, has_standing_approvals=False, has_words_of_others=False
 )
 
@@ -38,6 +38,6 @@ def load_turn_extras(turn: Turn, tools: Mapping[str, RuntimeTool]) -> TurnExtras
         *(may_have_standing_approvals(tools), chat.pk),
         *(may_act and not is_known, chat.pk),
     ]
-    found = sql.first(sql.RARE_FACTS, values)
+    found = sql.first(sql.TURN_EXTRAS, values)
     assert found is not None, "it selects one row"
     return TurnExtras(*map(bool, found))

@@ -45,7 +45,7 @@ from conversations.engine.loading.request_template import (
 )
 from conversations.engine.loading.turn_context import TurnContext, load_turn_context
 from conversations.engine.loading.turn_extras import (
-    NO_RARE_FACTS,
+    NO_TURN_EXTRAS,
     TurnExtras,
     load_turn_extras,
 )
@@ -203,8 +203,8 @@ def load(
     turn_context = load_turn_context(turn, setup.preset, again=claim.epoch > 1)
     prepare = _prepare(turn, setup, history, turn_context, parts)
     tools = _tools(turn, setup)
-    facts = NO_RARE_FACTS if is_alone else load_turn_extras(turn, tools)
-    decisions = _decisions(turn, setup, tools, facts, history, turn_context)
+    extras = NO_TURN_EXTRAS if is_alone else load_turn_extras(turn, tools)
+    decisions = _decisions(turn, setup, tools, extras, history, turn_context)
     pending = None
     if turn.provider_response:
         pending = _pending_response(turn.provider_response, len(committed))
@@ -260,7 +260,7 @@ def load(
         cancel_requested=turn.cancel_requested,
         is_approval_expired=bool(decisions.expired) and decisions.is_expired(committed),
         is_timed="gateway" not in turn.options,
-        has_new_results=facts.has_undelivered
+        has_new_results=extras.has_undelivered
         and background_store.has_undelivered_results(turn),
         meter=setup.meter,
         cost_left=preset_limits.cost_left(preset, turn, left) if preset else left,
@@ -371,7 +371,7 @@ def _decisions(
     turn: Turn,
     setup: Setup,
     tools: Mapping[str, RuntimeTool],
-    facts: TurnExtras,
+    extras: TurnExtras,
     history: History,
     turn_context: TurnContext,
 ) -> Decisions:
@@ -379,14 +379,14 @@ def _decisions(
     if turn.epoch == 1 and not asks:
         decisions = Decisions(tools)
     else:
-        has_approvals = facts.has_standing_approvals
+        has_approvals = extras.has_standing_approvals
         decisions = load_decisions(turn, tools, has_approvals=has_approvals)
     if not tools:
         return decisions
     has_files = "gateway" not in turn.options and turn.conversation.folder_id
     may_act = any(tool.asks_after_untrusted for tool in tools.values())
     is_foreign = turn_context.sources or turn_context.blocks or has_files
-    if is_foreign or (may_act and _has_words_of_others(turn, facts)):
+    if is_foreign or (may_act and _has_words_of_others(turn, extras)):
         return replace(decisions, has_untrusted_input=lambda: True)
     return replace(
         decisions,
@@ -400,16 +400,16 @@ def _decisions(
 
 def _may_host_add_content(setup: Setup) -> bool:
     """Whether one of the hosts may search, say, without an item that shows it."""
-    available = setup.available
-    for route in setup.routes:
-        hosted = route.hosted_tools or available.hosted
+    available, (first, *others) = setup.available, setup.routes
+    sent = [(first, available.hosted), *((each, each.hosted_tools) for each in others)]
+    for route, hosted in sent:
         found = kinds_of_tools([*available.declared, *hosted])
         if may_add_content(route, {kind for kind, _ in found}):
             return True
     return False
 
 
-def _has_words_of_others(turn: Turn, facts: TurnExtras) -> bool:
+def _has_words_of_others(turn: Turn, extras: TurnExtras) -> bool:
     """Whether the chat was imported from a file, or another person writes in it: a
     tool acts with the rights and sign-ins of this turn's author alone."""
     conversation = turn.conversation
@@ -419,7 +419,7 @@ def _has_words_of_others(turn: Turn, facts: TurnExtras) -> bool:
         return True  # which the owner wrote
     if turn.parent_id is None or conversation.is_from_api:
         return False
-    return turn.author_id is not None or facts.has_words_of_others
+    return turn.author_id is not None or extras.has_words_of_others
 
 
 def _pending_response(stored: Any, committed: int) -> ProviderResponse | None:

@@ -74,7 +74,7 @@ def _erase_conversation_batch() -> Counter[str]:
     if (before := _cutoff(settings.DELETED_RETENTION_DAYS)) is None:
         return Counter()
     rows = Conversation.objects.filter(deleted_at__lt=before).order_by("deleted_at")
-    return erase_conversations(rows.exclude(_HELD))
+    return erase_conversations(_unlocked(rows.exclude(_HELD)))
 
 
 def _apply_rules() -> Iterator[Counter[str]]:
@@ -97,7 +97,7 @@ def _apply_rules() -> Iterator[Counter[str]]:
 
 @transaction.atomic
 def _erase_rule_batch(rows: QuerySet[Conversation]) -> Counter[str]:
-    return erase_conversations(rows)
+    return erase_conversations(_unlocked(rows))
 
 
 def erase_temporary() -> Iterator[Counter[str]]:
@@ -116,7 +116,13 @@ def erase_temporary() -> Iterator[Counter[str]]:
 
 @transaction.atomic
 def _erase_temporary_batch(rows: QuerySet[Conversation]) -> Counter[str]:
-    return erase_conversations(rows)
+    return erase_conversations(_unlocked(rows))
+
+
+def _unlocked(rows: QuerySet[Conversation]) -> QuerySet[Conversation]:
+    """Those that nothing changes at this moment, as a restoration does. They are
+    locked: rows without running turns, whose end would wait for the lock."""
+    return rows.select_for_update(of=("self",), skip_locked=True)
 
 
 def erase_conversations(rows: QuerySet[Conversation]) -> Counter[str]:
@@ -140,8 +146,7 @@ def _erase_branch_batch() -> Counter[str]:
         return Counter()
     turns = Turn.objects.filter(deleted_at__lt=before).exclude(_TURN_HELD)
     turns = turns.order_by("-created_at", "-id")
-    free = turns.select_for_update(of=("self",), skip_locked=True)
-    pks = [row.pk for row in free.only("pk")[:TURNS]]
+    pks = list(turns.values_list("pk", flat=True)[:TURNS])
     return Counter({"turns": _erase_turns(pks)} if pks else {})
 
 

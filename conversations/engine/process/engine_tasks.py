@@ -83,8 +83,9 @@ class EngineTasks:
         self._stopped.set()
 
     async def cancel(self, *names: str) -> None:
-        """Cancel the tasks of these names, and wait for the end of all."""
-        tasks = list(self._tasks)
-        for task in self.with_names(*names):
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        """Cancel the tasks of these names, and wait for the end of all, also of those
+        that the last ones create."""
+        while tasks := list(self._tasks):
+            for task in self.with_names(*names):
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)

@@ -204,7 +204,7 @@ class FolderFileForm(forms.Form):
                 # The person must not send the others once more.
                 refused.append(_with_name(file.name, str(_NOT_STORED)))
         if refused and len(chosen) > 1:
-            words = _("%(added)s of %(count)s files were added. These were not:")
+            words = _("Added %(added)s of %(count)s files, but not these:")
             self.add_error("file", words % {"added": added, "count": len(chosen)})
         for reason in refused:
             self.add_error("file", reason)
@@ -212,7 +212,7 @@ class FolderFileForm(forms.Form):
 
 
 def _with_name(name: str, reason: str) -> str:
-    return reason if name in reason else f"{name}: {reason}"
+    return reason if f"“{name}”" in reason else f"{name}: {reason}"
 
 
 class OrganiseForm(forms.ModelForm):

@@ -19,7 +19,7 @@ pytestmark = [
     ),
 ]
 NOW = timezone.now()
-RARE_FACTS = ("chat", "chat", False, "chat", False, "chat")
+TURN_EXTRAS = ("chat", "chat", False, "chat", False, "chat")
 
 
 def plan(query: str, *values: Any) -> str:
@@ -33,8 +33,8 @@ def plan(query: str, *values: Any) -> str:
     [
         (sql.NEXT_IN, ("chat", NOW, "chat"), "conversations_turn_in_line"),
         (sql.NEXT_IN, ("chat", NOW, "chat"), "conversations_call_untold"),
-        (sql.RARE_FACTS, RARE_FACTS, "conversations_call_untold"),
-        (sql.RARE_FACTS, RARE_FACTS, "conversations_turn_in_line"),
+        (sql.TURN_EXTRAS, TURN_EXTRAS, "conversations_call_untold"),
+        (sql.TURN_EXTRAS, TURN_EXTRAS, "conversations_turn_in_line"),
         (sql.HAS_WAKING_RESULTS, ("conversation",), "conversations_call_untold"),
     ],
 )

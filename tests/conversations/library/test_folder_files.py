@@ -107,7 +107,7 @@ def test_a_page_takes_several_files_at_once_and_names_those_that_it_refuses(
     )
     assert refused.status_code == 400
     said = read(refused)
-    assert "1 of 4 files were added. These were not:" in said
+    assert "Added 1 of 4 files, but not these:" in said
     assert "“__init__.py” is empty." in said
     assert "“d.zip” has a type that models cannot read" in said
     assert ".txt: The file is empty; choose another one." in said
@@ -125,7 +125,7 @@ def test_a_page_says_which_files_a_storage_that_does_not_answer_has_not_taken(
     monkeypatch.setattr(folder_uploads, "store", fail)
     answer = post_files(web, folder, ("a.txt", files.TEXT), ("b.png", files.PNG))
     assert answer.status_code == 400
-    assert "1 of 2 files were added" in read(answer)
+    assert "Added 1 of 2 files" in read(answer)
     assert "b.png: The file could not be stored just now." in read(answer)
     assert [file.name for file in folder.files.all()] == ["a.txt"]
     web.raise_request_exception = False

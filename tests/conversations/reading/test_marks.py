@@ -89,6 +89,13 @@ FILE = {"type": "file_citation", "file_id": "file-1", "filename": "Pay.pdf"}
         ("工资二十五号。每月发|。", {}, "每月发"),
         ('"Why?" Because 3.5 is less|.', {}, "Because 3.5 is less"),
         ("Yes. **Pay** comes: *late*|", {}, "Pay comes: *late*"),
+        ("Es stieg um 5 %.|", {}, "Es stieg um 5 %."),
+        ("Vraiment ?|", {}, "Vraiment ?"),
+        ("« mot ».|", {}, "« mot »."),
+        ("I know C++.|", {}, "I know C++."),
+        ("Call `foo()`.|", {}, "Call foo()."),
+        ('He said **"yes."**|', {}, 'He said "yes."'),
+        ("Great 🎉|", {}, "Great 🎉"),
         ("Rain. It pours.|", {"start_index": 6, "end_index": 15}, "It pours."),
     ],
 )

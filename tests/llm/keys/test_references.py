@@ -127,10 +127,15 @@ def test_a_reference_is_no_secret_in_lists(provider, text: str, hint: str):
 
 
 @pytest.mark.parametrize("text", ["env:sk-ant-0123456789-wxyz", "file:sk 0123456789ab"])
-def test_a_mistyped_secret_stays_masked(provider, text: str):
+def test_a_mistyped_secret_stays_masked(provider, admin_client, text: str):
     key = provider.keys.create(label="team", secret=text)
     assert key.hint == f"{text[:3]}…{text[-4:]}"
     assert key.shown_hint == key.hint
+    assert text not in admin_client.get(f"/admin/llm/apikey/{key.pk}/change/").text
+    with pytest.raises(ReferenceRefused) as refused:
+        read_reference(text)
+    if text.startswith("env:"):
+        assert text.removeprefix("env:") not in str(refused.value)
 
 
 def test_a_reference_of_an_older_version_is_shown_as_well(provider, admin_client):
