@@ -4,15 +4,25 @@ A search of Chat Completions or Gemini leaves citations in a text, but an answer
 only calls a tool has no text. So what such a host may have read counts as foreign.
 
 Source: https://openrouter.ai/docs/features/web-search
+Source: https://docs.perplexity.ai/getting-started/models
+Source: https://console.groq.com/docs/compound
+Source: https://platform.openai.com/docs/guides/tools-web-search
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
 from llm.provider import Route
 
-_SEARCHING_MODEL = ":online"  # end of a model's name at OpenRouter
+#: Names of models that search before each answer: of Perplexity, of Groq, OpenAI's for
+#: Chat Completions, and any at OpenRouter with this end.
+_SEARCHING_MODEL = re.compile(
+    r"(?:.*/)?(?:sonar|compound)(?![a-z]).*"
+    r"|.*-search-(?:preview|api)(?:-[\d-]+)?"
+    r"|.*[:-]online"
+)
 #: Wire formats whose answers have an item of each call of the host's own tools.
 _REPORTING = ("anthropic", "openai_responses")
 #: Kinds whose results nobody else has written.
@@ -31,4 +41,4 @@ def may_add_content(route: Route, kinds: Iterable[str]) -> bool:
 
 def may_search_by_name(model: object) -> bool:
     """Whether a model of this name searches before each answer."""
-    return isinstance(model, str) and model.endswith(_SEARCHING_MODEL)
+    return isinstance(model, str) and _SEARCHING_MODEL.fullmatch(model) is not None
