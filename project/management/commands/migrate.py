@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from django.core.management.commands import migrate
-from django.db import connections
+from django.db import DatabaseError, connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 
@@ -22,10 +22,17 @@ class Command(migrate.Command):
         _execute(connection, "SET idle_in_transaction_session_timeout = 0")
         try:
             super().handle(*args, **options)
-        except BaseException:
-            connection.close()  # the next one has the timeout again
-            raise
+        finally:
+            _restore_timeout(connection)
+
+
+def _restore_timeout(connection: BaseDatabaseWrapper) -> None:
+    """The connection is not closed where it works: its session may have the lock of
+    `project.startup.preparation`."""
+    try:
         _execute(connection, "RESET idle_in_transaction_session_timeout")
+    except DatabaseError:  # of a transaction that has failed, say
+        connection.close()  # the next one has the timeout again
 
 
 def _execute(connection: BaseDatabaseWrapper, statement: str) -> None:

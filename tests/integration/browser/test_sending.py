@@ -68,7 +68,7 @@ def test_enter_sends_before_the_scripts_of_the_page_have_loaded(
 
 
 def hold_modules(route: Route) -> None:
-    if "early" in route.request.url:
+    if "boot" in route.request.url:
         route.continue_()
 
 
