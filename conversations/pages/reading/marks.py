@@ -28,8 +28,9 @@ _NOTE = re.compile(r'<li class="note">')
 _CONTROL = re.compile("[\x02\x03]")
 #: A line that means something else with a mark at its end.
 _UNMARKED = re.compile(
-    r"[\s>]*(?:(?:[-+*]|\d{1,9}[.)])\s{1,4}){0,8}"
-    r"(?:`{3}|~{3}|(?:#{1,6}|\d{1,9}[.)]|\+)\s*$|[-=*_|:\s]*$)"
+    # Possessive, so that a line of many blanks is read once.
+    r"[\s>]*+(?:(?:[-+*]|\d{1,9}[.)])\s{1,4}){0,8}"
+    r"(?:`{3}|~{3}|(?:#{1,6}|\d{1,9}[.)]|\+)\s*+$|[-=*_|:\s]*+$)"
 )
 _REST_OF_WORD = re.compile(r"[!-{}~]*")  # within a cell of a table
 
@@ -79,8 +80,9 @@ def _after_word(text: str, at: int) -> int:
 
 
 def _can_mark(text: str, at: int) -> bool:
-    line = text[text.rfind("\n", 0, at) + 1 : at]
-    return not line.endswith("|") and not _UNMARKED.match(line)
+    line = text.rfind("\n", 0, at) + 1
+    ends_cell = at > line and text[at - 1] == "|"
+    return not ends_cell and not _UNMARKED.match(text, line, at)
 
 
 @dataclass(frozen=True, slots=True)

@@ -290,3 +290,10 @@ def test_artifacts_keep_their_numbers_in_later_parts_of_a_long_answer():
         start = part.next_start
     assert found == [str(n) for n in range(len(list(previewable_fences(text))))]
     assert len(found) > 20
+
+
+@pytest.mark.parametrize("filler", [" ", "> ", "- ", "-", "\t", "1. "])
+def test_a_huge_line_is_read_once(filler: str):
+    """Read once for each of its blanks, this would take hours."""
+    text = filler * (1_000_000 // len(filler)) + "word"
+    assert mark_citations(text, [(len(text), 1)]) == text + "{\x021\x03}"
