@@ -5,6 +5,11 @@ library gets the request to the provider, in all threads: everything that the pr
 runs in between. Each such window is one line of JSON in the file that `CALLS_FILE`
 names: `[path, {function: number of entries}]`.
 
+A request over REST gives its turn to the engine, and from then on only waits for the
+answer. What it enters for that is not on the way to the provider, and how much of it
+comes before the provider's call is chance: from then on nothing is counted that runs
+in the request's own context, which the engine does not run turns in.
+
 Comprehensions and generator expressions are parts of the function that contains them;
 lambdas are functions. A coroutine or generator that continues is entered again.
 
@@ -21,6 +26,7 @@ import os
 import sys
 import threading
 from collections import Counter
+from contextvars import ContextVar
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
@@ -37,30 +43,41 @@ OWN = tuple(
 DEMO = f"{BASE / 'llm' / 'demo'}{os.sep}"
 SERVER = str(BASE / "project" / "server" / "application.py")
 END = aiohttp.ClientSession.request.__code__
+#: Whether this context is the request's own. What the engine does for it has another.
+is_request: ContextVar[bool] = ContextVar("is_request", default=False)
 PARTS = frozenset({"<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>", "<module>"})
 
 
 class Counting:
-    def __init__(self, log: Path) -> None:
+    def __init__(self, log: Path, submit: CodeType) -> None:
+        """`submit`: the function that gives a turn to the engine."""
         self._log = log
+        self._submit = submit
         self._path = ""  # of the request that is counted
+        self._waits = False  # its turn was given to the engine
         self._entries: Counter[CodeType] = Counter()
 
     def __call__(self, frame: FrameType, event: str, argument: Any) -> None:
+        code = frame.f_code
+        if code is self._submit and event in ("call", "return"):
+            # What `submit` calls on the engine's loop gets a copy of this context.
+            is_request.set(event == "return")
+            self._waits = event == "return"
         if event != "call":
             return
-        code = frame.f_code
         if code is END:
             self._end()
         elif _is_own(code):
             if code.co_filename == SERVER and code.co_name == "application":
                 self._begin(frame.f_locals["scope"])
-            if self._path:
+            if self._path and not (self._waits and is_request.get()):
                 self._entries[code] += 1
 
     def _begin(self, scope: dict[str, Any]) -> None:
         if scope.get("method") == "POST" and not scope["path"].startswith("/demo/"):
             self._path, self._entries = scope["path"], Counter()
+            self._waits = False
+            is_request.set(True)
 
     def _end(self) -> None:
         if not self._path:
@@ -86,12 +103,14 @@ def main() -> None:
     long; its threads are."""
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "project.settings")
     django.setup(set_prefix=False)
+    from conversations import engine
     from llm.keys import pool
     from project.server import lifespan, watchdog
 
     pool.MAX_AGE = math.inf
     watchdog.INTERVAL = 3600.0
-    counting, start = Counting(Path(os.environ["CALLS_FILE"])), lifespan.start
+    counting = Counting(Path(os.environ["CALLS_FILE"]), engine.submit.__code__)
+    start = lifespan.start
 
     async def start_and_count() -> None:
         threading.setprofile(counting)
