@@ -79,8 +79,11 @@ def _reserve(entry: str, token: AccessToken, amount: int) -> None:
 
 
 @transaction.atomic
-def settle(entry: str, cost: int) -> None:
-    """Record the real cost of `entry`. Idempotent; an unknown entry is ignored."""
+def settle(entry: str, cost: int, *, is_resumed: bool = False) -> None:
+    """Record the real cost of `entry`. Idempotent; an unknown entry is ignored.
+
+    A resumed response replaces what the run before it has recorded, an estimate.
+    """
     entries = LedgerEntry.objects.filter(pk=entry).select_related("balance")
     if (row := entries.first()) is None:
         return
@@ -93,7 +96,7 @@ def settle(entry: str, cost: int) -> None:
                 entry,
                 cost - row.amount,
             )
-    elif (charged := _settle_late(entry, cost)) is not None:
+    elif (charged := _settle_late(entry, cost, is_resumed)) is not None:
         added = cost - charged
         balance.update(spent=F("spent") + added)
     else:
@@ -133,10 +136,11 @@ def _close(row: LedgerEntry, state: str, cost: int) -> bool:
     return bool(open_ones.update(state=state, cost=cost))
 
 
-def _settle_late(entry: str, cost: int) -> int | None:
-    """Settle an entry whose call outlasted the deadline. Returns what was charged for
-    it; None where there is no such entry."""
-    late = LedgerEntry.objects.filter(pk=entry, state__in=LedgerEntry.LATE)
+def _settle_late(entry: str, cost: int, is_resumed: bool) -> int | None:
+    """Settle an entry whose call outlasted the deadline, or the run that made it.
+    Returns what was charged for it; None where there is no such entry."""
+    states = [*LedgerEntry.LATE, *([LedgerEntry.State.SETTLED] if is_resumed else [])]
+    late = LedgerEntry.objects.filter(pk=entry, state__in=states)
     row = late.select_for_update().first()
     if row is None:
         return None

@@ -26,14 +26,17 @@ class ProviderResponse:
 
     response: BackgroundResponse
     after: int  # items stored when it was requested; it answers exactly these
+    entry: str = ""  # id of the ledger entry that reserved its cost, if one did
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> ProviderResponse:
-        return cls(BackgroundResponse(data["id"], data["issuer"]), data["after"])
+        response = BackgroundResponse(data["id"], data["issuer"])
+        return cls(response, data["after"], data.get("entry", ""))
 
     def to_dict(self) -> dict[str, Any]:
         response = self.response
-        return {"id": response.id, "issuer": response.issuer, "after": self.after}
+        data = {"id": response.id, "issuer": response.issuer, "after": self.after}
+        return {**data, "entry": self.entry} if self.entry else data
 
 
 @dataclass(frozen=True, slots=True)

@@ -87,6 +87,10 @@ class Meter:
         self._max_output_tokens = min(DEFAULT_MAX_OUTPUT, limit)
         self.reservations: list[tuple[str, int]] = []  # id and reserved amount
         self._limit_reservations: list[Reservation] = []
+        #: The entry of a response that an earlier run has requested; "" if there is
+        #: none. The call that resumes it is no new cost.
+        self.resumed_entry = ""
+        self._resuming = False  # the first of `reservations` is that entry
         self._has_budget = token is not None and token.budget is not None
         self._has_cost_limit = _limits_cost(limits)
 
@@ -129,11 +133,20 @@ class Meter:
         if not self._has_budget:
             return
         assert self._token is not None, "a budget is a token's"
+        if request.resumes and self.resumed_entry:
+            self.reservations.append((self.resumed_entry, amount))
+            self.resumed_entry, self._resuming = "", True
+            return
         entry = entry_id()
         self.reservations.append((entry, amount))
         # All writes go through one thread, so that the entry is settled after it is
         # reserved, even if this coroutine is cancelled here.
         await self.database.write(budget.reserve, entry, self._token.pk, amount)
+
+    @property
+    def last_entry(self) -> str:
+        """The ledger entry of the last request; "" without a budget."""
+        return self.reservations[-1][0] if self.reservations else ""
 
     def _choices(self, route: Route) -> Sequence[Route]:
         """`route`, and the models that its provider may choose instead."""
@@ -183,6 +196,7 @@ class Meter:
             request: Request, call: ProviderCall
         ) -> AsyncGenerator[list[Delta], None]:
             self.reservations, self._limit_reservations = [], []
+            self._resuming = False
             request = self.limit_output(request)
             totals = _StreamTotals()
             try:
@@ -211,7 +225,11 @@ class Meter:
         for number, (entry, amount) in enumerate(self.reservations):
             cost = costs[number] if number < len(costs) else 0
             charged = amount if cost is None else cost
-            self._run_in_background(self.database.write(budget.settle, entry, charged))
+            is_resumed = self._resuming and number == 0
+            if is_resumed and not (calls and calls[0].finish):
+                continue  # the host may still bill it
+            settle = partial(budget.settle, is_resumed=is_resumed)
+            self._run_in_background(self.database.write(settle, entry, charged))
         for number, reservation in enumerate(self._limit_reservations):
             used, skipped = Amounts(), frozenset[int]()
             if number < len(costs):

@@ -208,6 +208,8 @@ def load(
     pending = None
     if turn.provider_response:
         pending = _pending_response(turn.provider_response, len(committed))
+        if pending and setup.meter:
+            setup.meter.resumed_entry = pending.entry
     preset, left = setup.preset, message_bounds.cost_left(turn)
     return Work(
         task=_task(

@@ -12,6 +12,7 @@ from typing import Literal
 from conversations.engine.claim_store import Claim
 from conversations.engine.lease_store import ProviderResponse
 from conversations.engine.loading.turn_loader import Work
+from conversations.engine.metering import Meter
 from conversations.engine.turn_store import FinishedModelCall, TurnProgress
 from llm.generation.result import cost_of
 from llm.http.client import ProviderCall
@@ -54,6 +55,7 @@ class RunState:
         "inputs",
         "is_suspending",
         "limits_owner",
+        "meter",
         "model",
         "next_turns",
         "pending",
@@ -97,6 +99,7 @@ class RunState:
         #: A response of an earlier run that its provider continues, until a new call
         #: replaces it.
         self.pending: ProviderResponse | None = None
+        self.meter: Meter | None = None
         self.limits_owner: str | None = None  # user to charge without a token
         self.cost_left: Decimal | None = None  # USD; None: no bound
         self.tokens_left: int | None = None  # None: no bound
@@ -113,6 +116,7 @@ class RunState:
         self.limits_owner, self.caller = work.limits_owner, work.caller
         self.model, self.inputs = work.route, work.inputs
         self.cost_left, self.pending = work.cost_left, work.pending
+        self.meter = work.meter
         self.tokens_left, self.preset_version = work.tokens_left, work.preset_version
         if work.task.partial:
             self.resumed_length = length_of(work.task.partial)
@@ -204,7 +208,8 @@ class RunState:
         """The response that a later run may resume: its end is not stored."""
         call = self.call
         if call is not None and call.background is not None:
-            return ProviderResponse(call.background, self.call_after)
+            entry = self.meter.last_entry if self.meter else ""
+            return ProviderResponse(call.background, self.call_after, entry)
         return self.pending
 
     # Items

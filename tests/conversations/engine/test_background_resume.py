@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 from datetime import timedelta
+from decimal import Decimal
 
 import pytest
 from asgiref.sync import sync_to_async
@@ -12,8 +13,10 @@ from django.contrib.auth.models import User
 from django.utils import timezone
 
 from conversations import engine
+from conversations.access import budget
 from conversations.engine import claim_store
-from conversations.models import Conversation, Item, Turn
+from conversations.models import AccessToken, Conversation, Item, Turn
+from conversations.models.ledger import Balance, LedgerEntry
 from llm.http import client
 from llm.models import ApiKey, LanguageModel, ModelCall, Provider
 from llm.wire.items import text_of, user_message
@@ -58,6 +61,15 @@ def conversation(model):
     return Conversation.objects.create(owner=user, language_model=model)
 
 
+@pytest.fixture
+def priced(conversation, model):
+    """The conversation, with a model of known price, and a token with a budget."""
+    price = {"input": 1, "output": 1}  # USD for a million tokens
+    LanguageModel.objects.filter(pk=model.pk).update(prices=price)
+    token, _ = AccessToken.issue(conversation.owner, "test", budget=Decimal(9))
+    return conversation, token
+
+
 @pytest.fixture(autouse=True)
 async def stopping(settings, transactional_db, host, monkeypatch):
     monkeypatch.setattr("conversations.engine.engine.BEAT", 0.05)
@@ -76,9 +88,17 @@ async def until_second_response():
             await asyncio.sleep(0)
 
 
-async def start_turn(conversation):
-    opened = await sync_to_async(conversation.open_turn)([user_message("Count")])
+async def start_turn(conversation, **fields):
+    question = [user_message("Count")]
+    opened = await sync_to_async(conversation.open_turn)(question, **fields)
     return opened.turn
+
+
+def reserve_again():
+    """Undo the settlement of the only ledger entry."""
+    entry = LedgerEntry.objects.get()
+    LedgerEntry.objects.update(state="reserved", cost=None)
+    Balance.objects.update(spent=0, reserved=entry.amount)
 
 
 async def begun(turn, host, pause_at):
@@ -174,6 +194,39 @@ async def test_each_request_is_a_row_and_tokens_count_once(conversation, host):
     assert [call.input_tokens for call in calls] == [None, INPUT_TOKENS]
     assert [call.output_tokens for call in calls] == [None, OUTPUT_TOKENS]
     assert turn.usage["input_tokens"] == INPUT_TOKENS
+
+
+@pytest.mark.parametrize("state", ["settled", "reserved", "charged"])
+@pytest.mark.parametrize("interruptions", [1, 2])
+async def test_a_budget_is_charged_once_for_it(priced, host, interruptions, state):
+    """Whatever became of the reservation of the run that was interrupted."""
+    conversation, token = priced
+    turn = await start_turn(conversation, access_token=token)
+    for _ in range(interruptions):
+        await interrupted(turn, host, 10, "crashed")
+    if state != "settled":  # as a process leaves it that was killed
+        await sync_to_async(reserve_again)()
+    if state == "charged":
+        await LedgerEntry.objects.aupdate(deadline=timezone.now())
+        assert await sync_to_async(budget.charge_expired)() == 1
+    check_whole(await ended(turn, host))
+    cost = 10**9 // 10**6 * (INPUT_TOKENS + OUTPUT_TOKENS)
+    assert await sync_to_async(budget.balance_of)(token) == (cost, 0)
+    entry = await LedgerEntry.objects.aget()
+    assert (entry.state, entry.cost) == ("settled", cost)
+
+
+async def test_a_response_that_is_lost_is_charged_at_its_maximum(priced, host):
+    """The provider may bill it beside the one that replaces it."""
+    conversation, token = priced
+    turn = await start_turn(conversation, access_token=token)
+    await interrupted(turn, host, 2, "crashed")
+    await sync_to_async(reserve_again)()
+    host.refusal = 404
+    await ended(turn, host)
+    cost = 10**9 // 10**6 * (INPUT_TOKENS + OUTPUT_TOKENS)
+    [lost] = [row async for row in LedgerEntry.objects.filter(state="reserved")]
+    assert await sync_to_async(budget.balance_of)(token) == (cost, lost.amount)
 
 
 @pytest.mark.parametrize("refusal", [404, 400, 403])
