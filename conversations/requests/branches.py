@@ -62,7 +62,7 @@ def find_deleted_branch(user: Any, turn_id: str) -> Turn | None:
 
 
 def restore_branch(turn: Turn) -> bool:
-    """False if a turn that it follows is deleted too."""
+    """False if it is erased by now, or a turn that it follows is deleted too."""
     is_restored = branches.restore_branch(turn)
     if is_restored:
         engine.announce_branches(turn.conversation_id)

@@ -149,10 +149,14 @@ def delete_branch(turn: Turn) -> list[str]:
 @transaction.atomic
 def restore_branch(turn: Turn) -> bool:
     """Show a deleted turn again, with those that were deleted together with it; its
-    owner then looks at it. False if what it follows is deleted too."""
+    owner then looks at it. False if it is erased by now, or what it follows is deleted
+    too."""
     _lock_tree(turn.conversation_id)
     rows = Turn.objects.filter(conversation_id=turn.conversation_id)
-    deleted_at = rows.values_list("deleted_at", flat=True).get(pk=turn.pk)
+    found = rows.filter(pk=turn.pk).values_list("deleted_at").first()
+    if found is None:
+        return False
+    (deleted_at,) = found
     if deleted_at is None:
         return True
     if turn.parent_id and not rows.not_deleted().filter(pk=turn.parent_id).exists():

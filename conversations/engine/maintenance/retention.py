@@ -146,7 +146,13 @@ def _erase_branch_batch() -> Counter[str]:
         return Counter()
     turns = Turn.objects.filter(deleted_at__lt=before).exclude(_TURN_HELD)
     turns = turns.order_by("-created_at", "-id")
-    pks = list(turns.values_list("pk", flat=True)[:TURNS])
+    found = dict(turns.values_list("pk", "conversation_id")[:TURNS])
+    # A conversation that is locked may just get a branch back.
+    free = Conversation.objects.filter(pk__in=set(found.values()))
+    free = free.select_for_update(skip_locked=True, no_key=True)
+    locked = list(free.values_list("pk", flat=True))
+    still_deleted = turns.filter(pk__in=list(found), conversation__in=locked)
+    pks = list(still_deleted.values_list("pk", flat=True))
     return Counter({"turns": _erase_turns(pks)} if pks else {})
 
 
