@@ -2,39 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import lru_cache
 
-from django.conf import settings
 from django.db import DatabaseError, connection
-from django.http import HttpRequest, HttpResponseBase, JsonResponse
+from django.http import HttpRequest, JsonResponse
 from django.views.decorators.http import require_safe
 
 from conversations import engine
 from conversations.engine.database import disk_space
-from project.monitoring.exposition import serve_metrics
 from project.startup.preparation import has_pending_migrations
-
-
-def answer_supervisors(
-    get_response: Callable[[HttpRequest], HttpResponseBase],
-) -> Callable[[HttpRequest], HttpResponseBase]:
-    """Middleware that serves the probes, and `/metrics` if it is on.
-
-    It precedes all middleware that checks the Host header, because supervisors connect
-    by IP address, which ALLOWED_HOSTS need not contain.
-    """
-    views: dict[str, Callable[[HttpRequest], HttpResponseBase]] = {
-        "/healthz": healthz,
-        "/readyz": readyz,
-    }
-    if settings.MONITORING.serves_metrics:
-        views["/metrics"] = serve_metrics
-
-    def answer(request: HttpRequest) -> HttpResponseBase:
-        return views.get(request.path, get_response)(request)
-
-    return answer
 
 
 @require_safe

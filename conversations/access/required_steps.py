@@ -1,17 +1,15 @@
-"""Middleware that blocks a session until its user has done a required step: chosen
-another password, used a second factor, or accepted the terms of use."""
+"""The steps that block a session until its user has done them: choose another password,
+use a second factor, accept the terms of use."""
 
 from __future__ import annotations
 
 from allauth.mfa.models import Authenticator
 from allauth.mfa.utils import is_mfa_enabled
-from django.conf import settings
 from django.contrib import messages
 from django.contrib.auth import SESSION_KEY
 from django.http import HttpRequest, HttpResponseBase, JsonResponse
 from django.shortcuts import redirect
 from django.urls import ResolverMatch, reverse
-from django.utils.deprecation import MiddlewareMixin
 from django.utils.http import urlencode
 from django.utils.translation import gettext as _
 
@@ -45,28 +43,22 @@ _BEFORE_TERMS = {
 _ADMIN_NEEDS_TERMS = {"conversations_accesstoken_add"}
 
 
-class RequiredSteps(MiddlewareMixin):
-    """Redirects pages to the page of the required step; others get an error with status
-    403."""
-
-    def process_view(
-        self, request: HttpRequest, view: object, args: object, kwargs: object
-    ) -> HttpResponseBase | None:
-        if settings.SESSION_COOKIE_NAME not in request.COOKIES:
-            return None  # a request of a program, which has no session
-        match = request.resolver_match
-        if is_restricted(request.session):
-            if match is not None and match.url_name in _ALWAYS_ALLOWED:
-                return None
-            return _ask_for_password(request)
-        if lacks_second_factor(request.session) and request.user.is_authenticated:
-            # The terms come after it: neither page may lead to the other for ever.
-            if _is_about_second_factors(match):
-                return None
-            return _ask_for_second_factor(request)
-        if _are_terms_due(request, match):
-            return _ask_for_terms(request)
-        return None
+def find_required_step(request: HttpRequest) -> HttpResponseBase | None:
+    """Redirect a page to the page of the required step; others get an error with status
+    403. None if no step is required."""
+    match = request.resolver_match
+    if is_restricted(request.session):
+        if match is not None and match.url_name in _ALWAYS_ALLOWED:
+            return None
+        return _ask_for_password(request)
+    if lacks_second_factor(request.session) and request.user.is_authenticated:
+        # The terms come after it: neither page may lead to the other for ever.
+        if _is_about_second_factors(match):
+            return None
+        return _ask_for_second_factor(request)
+    if _are_terms_due(request, match):
+        return _ask_for_terms(request)
+    return None
 
 
 def _ask_for_password(request: HttpRequest) -> HttpResponseBase:

@@ -1,6 +1,6 @@
 """Records of signed-in sessions, which users can see and end.
 
-Django's session rows have neither the browser nor the address. The middleware stores
+Django's session rows have neither the browser nor the address. A middleware stores
 both, and the time of the last request, at most once a minute.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from secrets import compare_digest
 from typing import Any
 
@@ -18,13 +18,12 @@ from django.contrib.auth import HASH_SESSION_KEY, SESSION_KEY, get_user_model
 from django.contrib.sessions.backends.db import SessionStore
 from django.db import IntegrityError
 from django.db.models import OuterRef, Subquery
-from django.http import HttpRequest, HttpResponseBase
+from django.http import HttpRequest
 from django.utils import timezone
 
 from conversations.access.admission import client_address
 from conversations.access.session_store import prolong
 from conversations.access.session_user import user_from_session
-from conversations.access.sign_in_attempts import remember_browser
 from conversations.audit.record import record_event
 from conversations.models import Conversation
 from conversations.models.signed_in_session import SignedInSession, session_store
@@ -151,38 +150,22 @@ class _LastWrites:
 _last_writes = _LastWrites()
 
 
-def note_sessions(
-    get_response: Callable[[HttpRequest], HttpResponseBase],
-) -> Callable[[HttpRequest], HttpResponseBase]:
-    """Middleware that stores the use of sessions, and remembers a browser in which
-    a user has signed in.
-
-    It must come before Django's session middleware, which saves the session.
-    """
-
-    def respond(request: HttpRequest) -> HttpResponseBase:
-        response = get_response(request)
-        if (name := getattr(request, "browser_to_remember", None)) is not None:
-            remember_browser(request, name, response)
-        session = getattr(request, "session", None)
-        if session is None or not session.accessed:
-            return response
-        key, user_id = session.session_key, session.get(SESSION_KEY)
-        if key and user_id and _last_writes.is_due(key, time.monotonic()):
-            try:
-                _note(request, key, user_id)
-                prolong(key)
-            except UNREACHABLE as exc:
-                logger.warning(
-                    "the last use of a session was not stored: %s", type(exc).__name__
-                )
-            except IntegrityError:
-                logger.info(
-                    "the last use of a session was not stored: its user was deleted"
-                )
-        return response
-
-    return respond
+def note_use(request: HttpRequest) -> None:
+    """Store that the request has used its session, unless that was stored lately."""
+    session = request.session
+    key, user_id = session.session_key, session.get(SESSION_KEY)
+    if key and user_id and _last_writes.is_due(key, time.monotonic()):
+        try:
+            _note(request, key, user_id)
+            prolong(key)
+        except UNREACHABLE as exc:
+            logger.warning(
+                "the last use of a session was not stored: %s", type(exc).__name__
+            )
+        except IntegrityError:
+            logger.info(
+                "the last use of a session was not stored: its user was deleted"
+            )
 
 
 def note_message(session_key: str) -> None:

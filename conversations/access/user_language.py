@@ -1,15 +1,9 @@
-"""The language of a reader, and the middleware that answers requests in it.
-
-The language is the one that the user has set, else the browser's.
-"""
+"""The language of a reader: the one that the user has set, else the browser's."""
 
 from __future__ import annotations
 
-from typing import Any
-
 from django.conf import settings
 from django.http import HttpRequest
-from django.middleware.locale import LocaleMiddleware
 from django.utils import translation
 
 from conversations.access.session_user import Headers
@@ -30,20 +24,3 @@ def accepted_languages(headers: Headers) -> str:
     """The header `Accept-Language` of an ASGI scope; "" without one."""
     found = (value for name, value in headers if name == b"accept-language")
     return next(found, b"").decode("latin-1")
-
-
-class UserLanguageMiddleware(LocaleMiddleware):
-    """Sets `request.user_settings` for a browser that is signed in."""
-
-    def process_request(self, request: HttpRequest) -> None:
-        super().process_request(request)
-        if settings.SESSION_COOKIE_NAME not in request.COOKIES:
-            return
-        if (user_id := request.user.pk) is None:
-            return
-        found = UserSettings.objects.for_user(user_id)
-        with_settings: Any = request
-        with_settings.user_settings = found
-        if found.language in dict(settings.LANGUAGES):
-            translation.activate(found.language)
-            with_settings.LANGUAGE_CODE = translation.get_language()
