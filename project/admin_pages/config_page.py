@@ -7,7 +7,7 @@ no environment variable, and sends no stored key to a new address.
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from hashlib import sha256
 from typing import Any
 
@@ -29,6 +29,7 @@ from project.config_file import ConfigError, Report, dump_text, load
 from tools.models.text_diff import diff_lines
 
 MAX_FILE = 5_000_000  # bytes
+MAX_TABLES = 2_000  # of new rows, each takes a few milliseconds
 MAX_NOTES = 20  # shown after an import; before it, all are
 _MODELS = (
     *("llm.provider", "llm.apikey", "llm.languagemodel", "llm.modelprice"),
@@ -70,6 +71,10 @@ class ConfigForm(forms.Form):
         except (ValueError, RecursionError) as exc:  # also for 5,000 digits
             problem = _("This is not a TOML file: %(problem)s")
             raise forms.ValidationError(problem % {"problem": exc}) from exc
+        if (count := _count_tables(cleaned["document"])) > MAX_TABLES:
+            raise forms.ValidationError(
+                _TOO_MANY_TABLES % {"count": count, "limit": MAX_TABLES}
+            )
         cleaned["text"] = text
         return cleaned
 
@@ -184,6 +189,21 @@ class ConfigPage:
         return TemplateResponse(request, "admin/config.html", context)
 
 
+def _count_tables(document: Mapping[str, Any]) -> int:
+    """The tables of the document's lists, and those of their lists."""
+    count, waiting = 0, [document]
+    while waiting:
+        lists = (each for each in waiting.pop().values() if isinstance(each, list))
+        tables = [each for rows in lists for each in rows if isinstance(each, dict)]
+        count += len(tables)
+        waiting += tables
+    return count
+
+
+_TOO_MANY_TABLES = _(
+    "The file has %(count)s tables; at most %(limit)s are imported here at once."
+    " Divide it, or load it with the command load_config."
+)
 _CHANGED_MEANWHILE = _(
     "The configuration was changed after this page was shown, so nothing was applied."
     " Look at the differences again."

@@ -22,6 +22,8 @@ class Links:
     """Links that `save` creates after all rows are saved."""
 
     findings: Findings
+    _groups: dict[str, Group] = field(default_factory=dict)
+    _fallbacks: dict[int, list[int]] = field(default_factory=dict)  # the stored ones
     _pending: list[Callable[[], None]] = field(default_factory=list)
 
     def add(self, path: str, row: Any, field: str, names: Sequence[str]) -> None:
@@ -38,6 +40,7 @@ class Links:
         self._pending.append(partial(self._link_one, path, row, field, name, nothing))
 
     def save(self) -> None:
+        self._fallbacks.update(LanguageModel.objects.all().fallback_keys())
         for link in self._pending:
             link()
 
@@ -47,7 +50,9 @@ class Links:
         if field == "sources":
             changed = _set_sources(row, wanted)
         elif field == "fallbacks":
-            changed = row.set_fallbacks(list(dict.fromkeys(wanted)))
+            ordered = list(dict.fromkeys(wanted))
+            is_same = self._fallbacks.get(row.pk, []) == [each.pk for each in ordered]
+            changed = not is_same and row.set_fallbacks(ordered)
         else:
             links = getattr(row, field)
             if changed := set(wanted) != set(links.all()):
@@ -85,10 +90,11 @@ class Links:
         return row
 
     def ensure_group(self, name: str) -> Group:
-        group, is_new = Group.objects.get_or_create(name=name)
-        if is_new:
-            self._record_change(f"group {name!r}: created without members")
-        return group
+        if name not in self._groups:
+            self._groups[name], is_new = Group.objects.get_or_create(name=name)
+            if is_new:
+                self._record_change(f"group {name!r}: created without members")
+        return self._groups[name]
 
     def _record_change(self, change: str) -> None:
         self.findings.changes.append(change)

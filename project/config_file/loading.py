@@ -24,6 +24,7 @@ from project.config_file.identities import find_secret, read_mappings, set_mappi
 from project.config_file.links import Links
 from project.config_file.pools import Hosts, read_hosts, set_hosts
 from project.config_file.shape import Shape, Table, find_nul
+from project.config_file.stored_rows import StoredRows
 from project.config_file.tables import (
     DECLARED_TOOL,
     HTTP,
@@ -98,6 +99,7 @@ class _Loader:
     secrets: Secrets
     shape: Shape
     links: Links
+    _stored: StoredRows = field(default_factory=StoredRows)
     _defaults: list[str] = field(default_factory=list)  # paths of default models
     #: Tools of the file, each with its snapshot before the load; None for a new tool.
     _tools: list[tuple[Tool, Snapshot | None]] = field(default_factory=list)
@@ -153,7 +155,9 @@ class _Loader:
         if provider:
             assert isinstance(provider, Provider)
             if not self.secrets.are_write_only:
-                _rebind_keys(provider)
+                _rebind_keys(
+                    provider, self._stored.list_all(KEY, {"provider": provider})
+                )
         # The inner tables of an invalid provider are checked, too.
         owner = {"provider": provider or Provider(name=table["name"])}
         for inner, key in self.shape.tables(table, "keys", KEY, path):
@@ -167,7 +171,7 @@ class _Loader:
         self, path: str, table: Table, owner: Mapping[str, models.Model]
     ) -> None:
         known = owner["provider"].pk is not None
-        key = KEY.find(KEY.name_of(table), owner) if known else ApiKey()
+        key = self._stored.find(KEY, KEY.name_of(table), owner) if known else ApiKey()
         values = dict(table)
         secret = self._find_new_secret(f"{path}.secret", values.pop("secret", ""), key)
         if secret:
@@ -177,7 +181,7 @@ class _Loader:
         elif key.state == ApiKey.State.RESTING or key.is_disabled_automatically:
             values.setdefault("state", key.state)  # keep a state that Parley set
         if secret or key.secret:
-            self._load_row(path, values, KEY, owner)
+            self._load_row(path, values, KEY, owner, found=key if known else None)
         else:  # `_find_new_secret` added a problem or a note; look for more
             self.shape.check_fields(path, values, KEY.fields)
             dict(self.shape.values(path, values, KEY))
@@ -191,7 +195,8 @@ class _Loader:
         )
         prices = values.pop("dated_prices", [])
         known = owner["provider"].pk is not None
-        found = MODEL.find(MODEL.name_of(values), owner) if known else None
+        name = MODEL.name_of(values)
+        found = self._stored.find(MODEL, name, owner) if known else None
         changes = []
         if found and replacement == "" and found.replacement_id:
             found.replacement = None  # before the row is checked
@@ -223,7 +228,7 @@ class _Loader:
         values = dict(table)
         approvers = self.shape.text(f"{path}.approvers", values.pop("approvers", ""))
         http = values.pop("http", None)
-        row: Tool = TOOL.find(table["name"], {})
+        row: Tool = self._stored.find(TOOL, table["name"], {})
         before = ToolVersion.take_snapshot(row) if row.pk else None
         if approvers is None:
             return
@@ -271,7 +276,7 @@ class _Loader:
 
     def _load_source(self, path: str, table: Table) -> None:
         values = dict(table)
-        row: ContextSource = SOURCE.find(table["name"], {})
+        row: ContextSource = self._stored.find(SOURCE, table["name"], {})
         server = values.pop("mcp_server", "")
         headers = values.pop("secret_headers", {})
         other_changes = [
@@ -321,7 +326,7 @@ class _Loader:
             f"{path}.language_model", values.pop("language_model", "")
         )
         owner = self.shape.text(f"{path}.owner_group", values.pop("owner_group", ""))
-        found = PRESET.find(PRESET.name_of(values), {})
+        found = self._stored.find(PRESET, PRESET.name_of(values), {})
         before = PresetVersion.take_snapshot(found) if found.pk else None
         row = self._load_row(path, values, PRESET, {}, found=found)
         if not isinstance(row, Preset) or name is None or owner is None:
@@ -339,7 +344,7 @@ class _Loader:
             self._load_row(path, values, USAGE_LIMIT, {}, found=row)
 
     def _load_identity_provider(self, path: str, table: Table) -> None:
-        row: IdentityProvider = IDENTITY_PROVIDER.find(table["slug"], {})
+        row: IdentityProvider = self._stored.find(IDENTITY_PROVIDER, table["slug"], {})
         values = dict(table)
         group = self.shape.text(
             f"{path}.default_group", values.pop("default_group", "")
@@ -385,11 +390,13 @@ class _Loader:
         is_bad = len(self.findings.problems) > count
         if is_bad or any(row.pk is None for row in owner.values()):
             return None
-        row: models.Model = found or kind.find(kind.name_of(table), owner)
+        row: models.Model = found or self._stored.find(kind, kind.name_of(table), owner)
+        is_new = row.pk is None
         if not self._save(path, row, values, kind, other_changes):
             return None
         for name, names in links.items():
-            self.links.add(path, row, name, names)
+            if names or not is_new:
+                self.links.add(path, row, name, names)
         return row
 
     def _save(
@@ -415,6 +422,7 @@ class _Loader:
         if is_new or changes:
             row.save()
         if is_new:
+            self._stored.note_new(kind, row)
             self.findings.changes.append(f"{path}: created")
         else:
             self.findings.changes.extend(f"{path}.{change}" for change in changes)
@@ -424,12 +432,12 @@ class _Loader:
         self.findings.problems.append(problem)
 
 
-def _rebind_keys(provider: Provider) -> None:
+def _rebind_keys(provider: Provider, keys: Sequence[ApiKey]) -> None:
     """Allow the provider's keys to be sent to the address that the file sets.
 
     Users who may load a file may also read and set keys.
     """
-    for key in provider.keys.all():
+    for key in keys:
         entered_for = key.entered_for
         if entered_for in (None, provider.origin):
             continue

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
+from functools import cache
 from typing import Any
 
 from django.db import models
@@ -29,7 +30,7 @@ _STATE_COLUMNS = {"rest_until", "expires_at", "drains_at"}
 _MAX_LENGTH = 60  # characters of a value in a line about a change
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Kind:
     """A kind of table, with the names of its fields that are no columns.
 
@@ -45,14 +46,7 @@ class Kind:
 
     @property
     def columns(self) -> dict[str, models.Field[Any, Any]]:
-        return {
-            column.name: column
-            for column in list_columns(self.model)
-            if (column.editable or column.name == self.identity)
-            and not column.is_relation
-            and not column.primary_key
-            and column.name not in _STATE_COLUMNS
-        }
+        return _columns_of(self)
 
     @property
     def fields(self) -> list[str]:
@@ -62,11 +56,17 @@ class Kind:
         """Value of the identity field, of any type."""
         return table.get(self.identity, self.columns[self.identity].get_default())
 
-    def find(self, name: str, owner: Mapping[str, models.Model]) -> Any:
-        """The row of this name, or a new one."""
-        lookup = {self.identity: name, **owner}
-        row = self.model._default_manager.filter(**lookup).first()
-        return row or self.model(**lookup)
+
+@cache
+def _columns_of(kind: Kind) -> dict[str, models.Field[Any, Any]]:
+    return {
+        column.name: column
+        for column in list_columns(kind.model)
+        if (column.editable or column.name == kind.identity)
+        and not column.is_relation
+        and not column.primary_key
+        and column.name not in _STATE_COLUMNS
+    }
 
 
 PROVIDER = Kind(model=Provider, identity="name", inner=["keys", "models"])

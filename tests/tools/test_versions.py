@@ -49,9 +49,25 @@ def test_far_from_a_change_lines_are_left_out():
     ]
 
 
-def test_very_long_texts_are_only_counted():
+def test_texts_with_very_many_changed_lines_are_only_counted():
     (line,) = diff_lines("", "x\n" * (MAX_LINES + 1))
     assert line.text == f"0 lines became {MAX_LINES + 1}."
+
+
+@pytest.mark.parametrize("changed", [0, 7, 2 * MAX_LINES, 3 * MAX_LINES - 1])
+def test_a_change_of_a_very_long_text_is_shown(changed: int):
+    old = [str(number) for number in range(3 * MAX_LINES)]
+    new = [*old[:changed], "new", *old[changed + 1 :]]
+    lines = diff_lines("\n".join(old), "\n".join(new))
+    shown = [(line.sign, line.text) for line in lines]
+    at = shown.index(("-", str(changed)))
+    assert shown[at + 1] == ("+", "new")
+    around = [number for number in range(changed - 3, changed + 4) if number != changed]
+    assert [int(text) for sign, text in shown if sign == " "] == [
+        number for number in around if 0 <= number < len(old)
+    ]
+    assert (shown[0] == ("…", "")) == (changed > 3)
+    assert (shown[-1] == ("…", "")) == (changed < len(old) - 4)
 
 
 # Rows

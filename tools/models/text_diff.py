@@ -23,8 +23,24 @@ class DiffLine:
 def diff_lines(before: str, after: str) -> list[DiffLine]:
     """Removed and added lines, with a few unchanged lines around them."""
     old, new = before.splitlines(), after.splitlines()
-    if max(len(old), len(new)) > MAX_LINES:
+    start, rest = _count_equal_ends(old, new)
+    if max(len(old), len(new)) - start - rest > MAX_LINES:
         return [DiffLine("…", f"{len(old)} lines became {len(new)}.")]
+    # Of the equal ends, only what is shown around the changes is compared.
+    skipped, left_out = max(start - CONTEXT - 1, 0), max(rest - CONTEXT - 1, 0)
+    return _diff(old[skipped : len(old) - left_out], new[skipped : len(new) - left_out])
+
+
+def _count_equal_ends(old: list[str], new: list[str]) -> tuple[int, int]:
+    """How many lines at the start and, after them, at the end are the same."""
+    shorter = min(len(old), len(new))
+    start = next((n for n in range(shorter) if old[n] != new[n]), shorter)
+    most = shorter - start
+    differing = (n for n in range(most) if old[-1 - n] != new[-1 - n])
+    return start, next(differing, most)
+
+
+def _diff(old: list[str], new: list[str]) -> list[DiffLine]:
     lines: list[DiffLine] = []
     end = 0  # of the last reported group, as a line number of the old text
     for group in SequenceMatcher(None, old, new, False).get_grouped_opcodes(CONTEXT):

@@ -5,12 +5,15 @@ import re
 import pytest
 from django.contrib.auth.models import Permission
 from django.core.files.uploadedfile import SimpleUploadedFile
+from django.db import connection
 from django.test import Client
+from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
 from conversations.models import UsageLimit
 from llm.models import ApiKey, LanguageModel, Provider
 from project.accounts.models import IdentityProvider
+from project.admin_pages import config_page
 from project.admin_pages.config_page import EXPORT, IMPORT
 from tests.conversations.scene import a_user, signed_in
 
@@ -148,6 +151,37 @@ def test_a_bad_file_gets_one_error(root: Client, content: bytes):
     assert answer.status_code == 200
     if content:
         assert b"errorlist" in answer.content
+
+
+def a_file_of(models: int) -> str:
+    tables = (f'[[providers.models]]\nname = "m-{n}"\n' for n in range(models))
+    return (
+        '[[providers]]\nname = "vendor"\nkind = "openai_compatible"\n'
+        'base_url = "https://vendor.example/v1"\n' + "".join(tables)
+    )
+
+
+def test_a_file_of_too_many_tables_gets_one_error(
+    root: Client, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(config_page, "MAX_TABLES", 20)
+    assert "The file has 21 tables" not in preview(root, a_file_of(19))
+    page = preview(root, a_file_of(20))
+    assert "The file has 21 tables; at most 20 are imported here at once." in page
+    assert "What the file would change" not in page
+
+
+def test_rows_that_stay_as_they_are_cost_no_query_each(
+    root: Client, provider: Provider
+):
+    counts = []
+    for models in (3, 30):
+        text = a_file_of(models)
+        apply(root, text, preview(root, text))
+        with CaptureQueriesContext(connection) as queries:
+            assert "already as in the file" in preview(root, text)
+        counts.append(len(queries))
+    assert counts[0] == counts[1]
 
 
 def test_staff_without_the_permissions_see_nothing(provider: Provider):
