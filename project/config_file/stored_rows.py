@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -30,8 +30,8 @@ class StoredRows:
             setattr(row, relation, value)  # else the row reads its owner by a query
         return row
 
-    def list_all(self, kind: Kind, owner: Owner) -> Iterable[Any]:
-        return self._named(kind, owner).values()
+    def list_all(self, kind: Kind, owner: Owner) -> list[Any]:
+        return list(self._named(kind, owner).values())
 
     def note_new(self, kind: Kind, row: models.Model) -> None:
         """A provider that the load created has no keys yet."""
