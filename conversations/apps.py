@@ -8,7 +8,7 @@ from django.contrib.auth.signals import user_logged_out
 from django.core import checks
 from django.db.models.signals import post_delete, pre_delete
 
-from llm.db.compiled_inserts import Statement
+from llm.db.statements import Statement
 
 
 class ConversationsConfig(AppConfig):

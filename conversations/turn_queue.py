@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from llm.db.compiled_inserts import Statement
+from llm.db.statements import Statement
 
 #: Makes the expression whose evaluation queues a turn that is inserted: takes the ids
 #: of the turn and its conversation, and whether it is the first.

@@ -20,10 +20,10 @@ from django.db.models import Exists, Q
 
 from llm.capabilities import Capabilities, capabilities_of
 from llm.conf import settings
-from llm.db.compiled_queries import CompiledQuery, CompiledRows
 from llm.db.encrypted_field import OriginChanged, SecretUnavailable
 from llm.db.regular_user import RegularUser
 from llm.db.revealable_secret import reveal_headers
+from llm.db.statements import CompiledQuery, CompiledRows
 from llm.errors import BadRequest, InvalidKey, LLMError, ModelNotAvailable
 from llm.keys import pool as key_pool
 from llm.keys.audience import EVERYBODY, KeyAudience

@@ -84,7 +84,7 @@ INTERNALS = (
     Internal(
         "django.db.models.fields.reverse_related.OneToOneRel",
         ("set_cached_value",),
-        "llm/db/compiled_queries.py",
+        "llm/db/statements.py",
         "That a related row is missing is known, and must not be queried again.",
     ),
 )

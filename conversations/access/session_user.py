@@ -32,7 +32,7 @@ from django.utils.crypto import constant_time_compare
 
 from conversations.access.policy import terms
 from conversations.access.session_marks import is_restricted, lacks_second_factor
-from llm.db.compiled_queries import CompiledQuery
+from llm.db.statements import CompiledQuery
 
 Headers = Iterable[tuple[bytes, bytes]]
 

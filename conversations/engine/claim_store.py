@@ -23,8 +23,7 @@ from conversations.engine.database.sql import LAPSED, Moment
 from conversations.engine.event_log import StaleEpoch
 from conversations.engine.process.fair_turns import ClaimableTurn
 from conversations.models import AccessToken, Turn, UserSettings
-from llm.db.compiled_inserts import Statement
-from llm.db.compiled_queries import CompiledQuery
+from llm.db.statements import CompiledQuery, Statement
 from llm.models import LanguageModel
 
 #: What few turns have. A query for it is spared where the claim has not found it.

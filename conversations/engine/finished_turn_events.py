@@ -13,7 +13,7 @@ from conversations.engine.event_log import (
     entries_after,
 )
 from conversations.models import Item, Turn
-from llm.db.compiled_queries import CompiledRows
+from llm.db.statements import CompiledRows
 from llm.models import ModelCall
 from llm.wire.facades.errors import restore_error
 from llm.wire.response import ResponseBuilder

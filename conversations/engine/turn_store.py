@@ -45,9 +45,8 @@ from conversations.models.turn import increment_rewritten
 from conversations.turns import queue
 from conversations.turns.attachments import discard, store_texts
 from conversations.turns.file_storage import are_local
-from llm.db.compiled_inserts import CompiledInsert, Statement
 from llm.db.durable_commit import sync_on_commit
-from llm.db.statements import allow_long_idle
+from llm.db.statements import CompiledInsert, Statement, allow_long_idle
 from llm.http.client import ProviderCall
 from llm.models import ModelCall
 from llm.models.model_call_statements import model_call_statements

@@ -20,7 +20,7 @@ from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
 from conversations.audit.watch import merged
-from llm.db.compiled_queries import CompiledQuery, CompiledRows
+from llm.db.statements import CompiledQuery, CompiledRows
 from llm.models import LanguageModel
 from llm.wire.facades.common_shape import MAX_CACHE_SECONDS
 

@@ -10,7 +10,7 @@ from django.conf import settings
 from django.db import models
 
 from conversations.models.turn import Turn
-from llm.db.compiled_queries import CompiledQuery, CompiledRows
+from llm.db.statements import CompiledQuery, CompiledRows
 
 
 class TreeTurn(NamedTuple):

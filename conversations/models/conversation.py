@@ -32,10 +32,14 @@ from conversations.models.opened_turn import OpenedTurn
 from conversations.models.signed_in_session import SignedInSession
 from conversations.models.tool_call import ToolCall
 from conversations.models.turn import POOL, Turn
-from llm.db.compiled_inserts import CompiledInsert, insert_together
-from llm.db.compiled_queries import CompiledQuery, CompiledRows
 from llm.db.durable_commit import sync_on_commit
-from llm.db.statements import adapt_value
+from llm.db.statements import (
+    CompiledInsert,
+    CompiledQuery,
+    CompiledRows,
+    adapt_value,
+    insert_together,
+)
 from llm.models import LanguageModel
 from llm.wire.items import Item as ItemPayload
 from llm.wire.items import new_id, text_of

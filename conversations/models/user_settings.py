@@ -17,7 +17,7 @@ from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
 from conversations.models.shortcuts import keys_of, validate_shortcuts
-from llm.db.compiled_queries import CompiledQuery
+from llm.db.statements import CompiledQuery
 from llm.models import LanguageModel
 
 MAX_INSTRUCTIONS = 4000  # characters

@@ -38,7 +38,7 @@ from conversations.turns.attachments import (
     store,
 )
 from llm import router
-from llm.db.compiled_inserts import CompiledInsert
+from llm.db.statements import CompiledInsert
 from llm.models import LanguageModel
 from llm.wire.items import message, new_id
 

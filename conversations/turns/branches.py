@@ -27,7 +27,7 @@ from conversations.models import (
 from conversations.models.conversation import TITLE_LENGTH
 from conversations.models.item import CONTINUES
 from conversations.turns.attachments import attachment_ids
-from llm.db.compiled_inserts import CompiledInsert
+from llm.db.statements import CompiledInsert
 from llm.wire.items import Item as ItemPayload
 from llm.wire.items import new_id, user_message
 from tools.loop.resume import MIN_PREFILL

@@ -13,8 +13,8 @@ from django.db import models, transaction
 from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
-from llm.db.compiled_inserts import CompiledInsert
 from llm.db.encrypted_field import scrub
+from llm.db.statements import CompiledInsert
 from llm.http.recording import Recording, unpack
 from llm.models.api_key import ApiKey
 from llm.models.language_model import LanguageModel

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from llm.db.compiled_inserts import IS_CHANGED, CompiledInsert, Statement
-from llm.db.statements import adapt_value
+from llm.db.statements import IS_CHANGED, CompiledInsert, Statement, adapt_value
 from llm.models.api_key import KEY_USE_INTERVAL
 from llm.models.model_call import ModelCall
 

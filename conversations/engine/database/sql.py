@@ -19,8 +19,13 @@ from django.db.models.functions import Now
 from django.utils import timezone
 
 from conversations.engine.process.fair_turns import ClaimableTurn
-from llm.db.compiled_inserts import Statement, execute_after
-from llm.db.statements import adapt_value, fetch_rows, prepared_cursor
+from llm.db.statements import (
+    Statement,
+    adapt_value,
+    execute_after,
+    fetch_rows,
+    prepared_cursor,
+)
 from llm.wire.sanitize import replace_nul, sanitize_json
 
 

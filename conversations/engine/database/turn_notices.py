@@ -22,9 +22,8 @@ from psycopg import AsyncConnection
 
 from conversations.engine.database.listening import read_notices
 from conversations.engine.process.task_shutdown import cancel_and_wait
-from llm.db.compiled_inserts import Statement
 from llm.db.connection_parameters import connection_parameters
-from llm.db.statements import fetch_rows
+from llm.db.statements import Statement, fetch_rows
 from tools.execute import format_trace
 
 logger = logging.getLogger(__name__)

@@ -20,7 +20,7 @@ from django.db import models
 from conversations.engine.question_store import NewQuestion
 from conversations.models import Question, Turn
 from llm.concurrency.database_thread import run_in_database_thread
-from llm.db.compiled_queries import CompiledRows
+from llm.db.statements import CompiledRows
 from llm.errors import BadRequest
 from llm.wire.items import Item
 from llm.wire.response import arguments_of

@@ -11,8 +11,8 @@ from conversations.models import Turn
 from conversations.models.preset import Preset
 from conversations.turns.all_except import AllExcept
 from llm.adaptation import hosted_tools as hosted
-from llm.db.compiled_queries import CompiledQuery
 from llm.db.regular_user import RegularUser
+from llm.db.statements import CompiledQuery
 from llm.provider import Route
 from tools.loop.steps import is_allowed, is_limited
 from tools.models import PermittedTools

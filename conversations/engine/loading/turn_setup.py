@@ -26,8 +26,8 @@ from conversations.models.item import CONTINUES
 from conversations.models.preset import Preset, PresetNotAvailable
 from conversations.models.turn import POOL
 from llm import policy, router
-from llm.db.compiled_queries import CompiledRows
 from llm.db.regular_user import RegularUser
+from llm.db.statements import CompiledRows
 from llm.errors import ModelNotAvailable
 from llm.models import LanguageModel
 from llm.provider import Route

@@ -15,7 +15,7 @@ from conversations.engine.claim_store import Claim
 from conversations.engine.lease_store import Snapshot
 from conversations.engine.turn_store import Ending, TurnProgress
 from conversations.models import Conversation, Item, Turn
-from llm.db.compiled_inserts import CompiledInsert
+from llm.db.statements import CompiledInsert
 from llm.models import ModelCall
 from llm.wire.items import message, user_message
 
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.django_db
 @pytest.mark.parametrize("model", [Turn, Item, ModelCall])
 @pytest.mark.parametrize("signal", [pre_save, post_save], ids=["before", "after"])
 def test_no_process_waits_for_a_notification_that_no_insert_sends(model, signal):
-    """In no app: `llm.db.compiled_inserts.CompiledInsert` sends no signal."""
+    """In no app: `llm.db.statements.CompiledInsert` sends no signal."""
     assert not signal.has_listeners(model)
 
 

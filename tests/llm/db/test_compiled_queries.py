@@ -9,9 +9,8 @@ import pytest
 from django.contrib.auth.models import Group, User
 from django.utils import timezone
 
-from llm.db.compiled_inserts import CompiledInsert
-from llm.db.compiled_queries import CompiledQuery, CompiledRows
 from llm.db.regular_user import RegularUser
+from llm.db.statements import CompiledInsert, CompiledQuery, CompiledRows
 from llm.models import ApiKey, LanguageModel, ModelCall, Provider
 from tools.models import HttpTool, Tool
 from tools.models.tool import RELATED_ROWS

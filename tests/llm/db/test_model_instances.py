@@ -11,8 +11,7 @@ from django.db import models
 from django.utils import timezone
 
 from conversations.models import AccessToken
-from llm.db.compiled_inserts import CompiledInsert
-from llm.db.compiled_queries import CompiledQuery
+from llm.db.statements import CompiledInsert, CompiledQuery
 from llm.models import ApiKey, LanguageModel, Provider
 
 _COMPARED = [
