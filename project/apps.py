@@ -16,6 +16,8 @@ class ProjectConfig(AppConfig):
         translate_names()
 
 
-class AdminConfig(admin.AdminConfig):
+class AdminConfig(admin.SimpleAdminConfig):
+    """The URLs load the admin: a first start does so while it migrates."""
+
     default = False
     default_site = "project.admin_site.AdminSite"

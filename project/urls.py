@@ -7,6 +7,8 @@ from django.urls import include, path
 
 from conversations.gateway.document.view import document
 
+admin.autodiscover()
+
 urlpatterns = [
     path("", include("conversations.urls")),
     path("", include("project.accounts.urls")),
