@@ -8,11 +8,10 @@ querysets and models, so the SQL is Django's, for SQLite and for PostgreSQL.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import datetime
-from functools import cached_property, lru_cache, partial
+from functools import cached_property, partial
 from itertools import accumulate, chain, islice
 from typing import Any, Generic, TypeVar
 
@@ -32,20 +31,6 @@ _Compiled = tuple[str, Row, list[tuple[int, int]]]
 
 
 MAX_KNOWN = 64  # results of one query that are shared: of users of different groups
-_TABLE = re.compile(r'([\w"]+)\."\w+" AS ')  # of a column
-#: Fields whose values databases take as they are. No subclasses: one may encrypt.
-_UNCHANGED = (
-    models.BooleanField,
-    models.CharField,
-    models.FloatField,
-    models.ForeignKey,
-    models.PositiveBigIntegerField,
-    models.PositiveIntegerField,
-    models.PositiveSmallIntegerField,
-    models.TextField,
-)
-_PLAIN = (str, int, float)
-
 Statement = tuple[str, Sequence[Any]]  # and its values
 #: Condition of the statements that `execute_after` executes after the first one.
 IS_CHANGED = "EXISTS (SELECT FROM changed)"
@@ -97,21 +82,6 @@ def _capture_sql(query: models.QuerySet[Any, Any]) -> tuple[str, Row]:
     with suppress(_Captured), connection.execute_wrapper(capture):
         list(query)
     return captured[0]
-
-
-@lru_cache
-def _split_select(sql: str, keys: tuple[str, ...]) -> tuple[str, str, str, str]:
-    """The columns of a query without annotations, the versions of the rows of all its
-    tables, its FROM with what belongs to it, and its order. `keys`: the column of each
-    table's primary key, because VACUUM FULL may swap the places of two rows."""
-    columns, start, rest = sql.removeprefix("SELECT ").partition(" FROM ")
-    origin, order_by, order = rest.partition(" ORDER BY ")
-    tables = dict.fromkeys(_TABLE.findall(columns))
-    versions = ", ".join(
-        f'{table}."{key}", {table}.xmin, {table}.ctid'
-        for table, key in zip(tables, keys, strict=True)
-    )
-    return columns, versions, start.lstrip() + origin, order_by + order
 
 
 class CompiledRows:
@@ -171,7 +141,7 @@ class CompiledQuery(CompiledRows, Generic[M]):
         self._columns, self._related, self._beside = columns, related, beside
         self._parts: list[_Part] = []
         #: By the rows or their versions.
-        self._known: dict[Hashable, Sequence[M]] = {}
+        self._known: dict[Sequence[M]] = {}
 
     def all(self, *values: Any) -> list[M]:
         return [self.create_instance(row) for row in self.rows(*values)]
@@ -180,33 +150,13 @@ class CompiledQuery(CompiledRows, Generic[M]):
         return next(iter(self.all(*values)), None)
 
     def all_shared(self, *values: Any) -> Sequence[M]:
-        """As `all`, for rows that seldom change. Rows that have not changed give the
-        instances of the last time, which nobody may change.
-
-        PostgreSQL sends only the versions of the rows at first: the transaction that
-        wrote each, and its place.
-        https://www.postgresql.org/docs/15/ddl-system-columns.html
-        """
-        sql, parameters = self.statement(*values)
-        if connection.vendor != "postgresql":
-            rows = fetch_rows(sql, parameters)
-            return self._create_shared(tuple(rows), rows)
-        keys = tuple(part.key_column for part in self._parts)
-        columns, versions, origin, order = _split_select(sql, keys)
-        key = frozenset(fetch_rows(f"SELECT {versions} {origin}", parameters))
-        if (known := self._known.get(key)) is not None:
-            return known
-        both = f"SELECT {columns}, {versions} {origin}{order}"
-        size = sum(len(part.names) for part in self._parts)
-        rows = fetch_rows(both, parameters)
-        key = frozenset(row[size:] for row in rows)
-        return self._create_shared(key, [row[:size] for row in rows])
-
-    def _create_shared(self, key: Hashable, rows: Sequence[Row]) -> Sequence[M]:
-        if (known := self._known.get(key)) is None:
+        """As `all`, for rows that seldom change: equal rows give the instances of the
+        last time, which nobody may change."""
+        rows = tuple(self.rows(*values))
+        if (known := self._known.get(rows)) is None:
             if len(self._known) >= MAX_KNOWN:
                 del self._known[next(iter(self._known))]  # the oldest
-            known = self._known[key] = [self.create_instance(row) for row in rows]
+            known = self._known[rows] = [self.create_instance(row) for row in rows]
         return known
 
     def _query(self) -> models.QuerySet[Any, Any]:
@@ -243,9 +193,7 @@ class _Part:
         fields = [f for f in list_columns(model) if not columns or f.attname in columns]
         self.model, self.names = model, [field.attname for field in fields]
         self.paths = [f"{path}__{name}" if path else name for name in self.names]
-        primary_key = find_primary_key(model)
-        self.key_column = primary_key.column
-        self.key = self.names.index(primary_key.attname)
+        self.key = self.names.index(find_primary_key(model).attname)
         converters = enumerate(map(find_converter, fields))
         self.converters = [(number, each) for number, each in converters if each]
 
@@ -373,6 +321,4 @@ def _value(field: models.Field[Any, Any], row: models.Model, database: Any) -> A
     value = getattr(row, field.attname)
     if value is None:
         value = field.pre_save(row, add=True)  # the time of `auto_now_add`
-    if value is None or (type(field) in _UNCHANGED and isinstance(value, _PLAIN)):
-        return value
     return field.get_db_prep_save(value, database)
