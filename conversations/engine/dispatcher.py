@@ -13,9 +13,9 @@ from django.conf import settings
 from conversations.access import overload
 from conversations.engine.database.executor import Database
 from conversations.engine.event_log import EventLog
+from conversations.engine.loading.loaded_turn import Work
 from conversations.engine.loading.turn_loader import (
     ClaimAttempt,
-    Work,
     claim_and_load,
     load_claimed,
     open_and_claim,

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
-from decimal import Decimal
 from functools import partial
-from typing import Any
 
 from django.conf import settings
 from django.db import transaction
@@ -32,6 +29,7 @@ from conversations.engine.loading.item_loader import (
     load_items,
     load_items_of_first_turn,
 )
+from conversations.engine.loading.loaded_turn import LoadFiles, Progress, Work
 from conversations.engine.loading.model_streams import (
     cache_scope,
     compactor_builder,
@@ -50,7 +48,6 @@ from conversations.engine.loading.turn_extras import (
     load_turn_extras,
 )
 from conversations.engine.loading.turn_setup import Setup, determine_setup
-from conversations.engine.metering import Meter
 from conversations.engine.process import crash_points
 from conversations.models import Attachment, OpenedTurn, Turn
 from conversations.turns.attachments import (
@@ -59,7 +56,6 @@ from conversations.turns.attachments import (
     inline_files,
     load_contents,
 )
-from conversations.turns.compactor import WindowCompactor
 from conversations.turns.file_storage import are_local
 from conversations.turns.folder_files import (
     files_message,
@@ -70,10 +66,8 @@ from conversations.turns.folder_files import (
 from conversations.turns.history import ContextBlock, History
 from llm.cache.cached_stream import CacheScope
 from llm.http.client import Stream
-from llm.pricing.caller import Caller
 from llm.provider import Route
 from llm.wire.items import Item as ItemPayload
-from llm.wire.items import ProviderData
 from llm.wire.request import Request
 from tools.execution.without_approval import without_approval
 from tools.hosted.declared_kinds import kinds_of_tools
@@ -82,48 +76,6 @@ from tools.loop.answer_size import AnswerSize, size_of
 from tools.loop.task import Task
 from tools.loop.untrusted_content import has_untrusted_content
 from tools.registry import Context, RuntimeTool
-
-LoadFiles = Callable[[], None]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Work:
-    """A loaded turn, ready to run."""
-
-    task: Task
-    history: History  # which `prepare` uses
-    #: Makes the turn's compactor; None: its history must not be changed.
-    build_compactor: Callable[..., WindowCompactor] | None
-    #: Puts the contents of files into the requests, where they are not on this machine.
-    #: It blocks for as long as their storage, and needs no database.
-    load_files: LoadFiles | None
-    #: Like the task's `prepare`, but takes `context`, which is not known yet.
-    prepare: Callable[..., Request]
-    turn_context: TurnContext
-    route: Route
-    conversation_id: str
-    user_id: int
-    caller: Caller
-    echo: Mapping[str, Any]
-    created_at: datetime
-    committed: Sequence[ItemPayload]
-    proofs: Mapping[str, ProviderData]  # of committed items, by id
-    earlier_positions: Mapping[
-        int, Position
-    ]  # by index, where a committed item was published
-    ended_output: int | None  # as `ResponseBuilder` has it
-    pending: ProviderResponse | None  # a response that the next call may resume
-    usage: Mapping[str, Any] | None
-    inputs: int  # number of the turn's own items
-    cancel_requested: bool
-    is_approval_expired: bool  # nobody approved a call in time
-    has_new_results: bool  # undelivered background results, or messages that steer
-    is_timed: bool = True  # reasoning says how long it took; not to gateway clients
-    meter: Meter | None = None  # of the access token, if there is one
-    limits_owner: str | None = None  # the user who is charged without a token
-    cost_left: Decimal | None = None  # USD; None: no bound
-    tokens_left: int | None = None  # of the turn; None: no bound
-    preset_version: int | None = None
 
 
 @dataclass(slots=True)
@@ -197,37 +149,18 @@ def load(
         if opened and is_alone
         else load_items(turn)
     )
-    committed = [row.payload for row in items.outputs]
+    progress = _progress_of(turn, items)
     parts: list[LoadFiles] = []
     history = _history_of(turn, items, parts)
     turn_context = load_turn_context(turn, setup.preset, again=claim.epoch > 1)
     prepare = _prepare(turn, setup, history, turn_context, parts)
-    tools = _tools(turn, setup)
-    extras = NO_TURN_EXTRAS if is_alone else load_turn_extras(turn, tools)
+    tools, extras = _load_tools(turn, setup, is_alone=is_alone)
     decisions = _decisions(turn, setup, tools, extras, history, turn_context)
-    pending = None
-    if turn.provider_response:
-        pending = _pending_response(turn.provider_response, len(committed))
-        if pending and setup.meter:
-            setup.meter.resumed_entry = pending.entry
+    if setup.meter and (pending := progress["pending"]):
+        setup.meter.resumed_entry = pending.entry
     preset, left = setup.preset, message_bounds.cost_left(turn)
     return Work(
-        task=_task(
-            turn,
-            setup,
-            decisions,
-            prepare=partial(prepare, context=turn_context.blocks),
-            stream=stream_of(
-                turn.conversation_id,
-                setup.routes,
-                setup.options,
-                setup.meter,
-                cache_scope(turn, setup.options, setup.available, turn_context),
-                is_gateway="gateway" in turn.options,
-            ),
-            answer_size=AnswerSize(settings.MAX_ANSWER_SIZE, size_of(committed)),
-            background_response=pending.response if pending else None,
-        ),
+        task=_task(turn, setup, decisions, turn_context, progress, prepare),
         history=history,
         load_files=_load_or_defer(parts) if parts else None,
         build_compactor=compactor_builder(
@@ -241,26 +174,9 @@ def load(
         caller=turn.caller,
         echo=echo_of(setup.options, setup.template),
         created_at=turn.created_at,
-        committed=committed,
-        proofs={
-            row.payload["id"]: row.provider_data
-            for row in items.outputs
-            if row.provider_data
-        },
-        earlier_positions={
-            number: Position(row.epoch, row.sequence)
-            for number, row in enumerate(items.outputs)
-        },
-        ended_output=(
-            turn.ended_output
-            if turn.ended_output is not None or not items.outputs
-            else _find_ended_output(items.outputs)
-        ),
-        pending=pending,
-        usage=turn.usage,
-        inputs=len(items.inputs),
         cancel_requested=turn.cancel_requested,
-        is_approval_expired=bool(decisions.expired) and decisions.is_expired(committed),
+        is_approval_expired=bool(decisions.expired)
+        and decisions.is_expired(progress["committed"]),
         is_timed="gateway" not in turn.options,
         has_new_results=extras.has_undelivered
         and background_store.has_undelivered_results(turn),
@@ -269,6 +185,7 @@ def load(
         tokens_left=preset_limits.tokens_left(preset, turn) if preset else None,
         preset_version=preset.version if preset else None,
         limits_owner=None if turn.access_token else user_bucket_owner(turn.actor),
+        **progress,
     )
 
 
@@ -424,11 +341,29 @@ def _has_words_of_others(turn: Turn, extras: TurnExtras) -> bool:
     return turn.author_id is not None or extras.has_words_of_others
 
 
-def _pending_response(stored: Any, committed: int) -> ProviderResponse | None:
-    """The response that the provider may still have, if it continues the items that
-    are committed."""
-    pending = ProviderResponse.from_dict(stored)
-    return pending if pending.after == committed else None
+def _progress_of(turn: Turn, items: Items) -> Progress:
+    outputs, pending = items.outputs, None
+    if turn.provider_response:
+        pending = ProviderResponse.from_dict(turn.provider_response)
+        if pending.after != len(outputs):
+            pending = None  # it does not continue the items that are committed
+    ended = turn.ended_output
+    if ended is None and outputs:
+        ended = _find_ended_output(outputs)
+    return Progress(
+        committed=[row.payload for row in outputs],
+        proofs={
+            row.payload["id"]: row.provider_data for row in outputs if row.provider_data
+        },
+        earlier_positions={
+            number: Position(row.epoch, row.sequence)
+            for number, row in enumerate(outputs)
+        },
+        ended_output=ended,
+        pending=pending,
+        usage=turn.usage,
+        inputs=len(items.inputs),
+    )
 
 
 def _history_of(turn: Turn, items: Items, parts: list[LoadFiles]) -> History:
@@ -476,25 +411,46 @@ def _as_opened(claim: Claim, opened: OpenedTurn | None) -> tuple[Turn, Route] | 
     return opened.turn, opened.route
 
 
-def _tools(turn: Turn, setup: Setup) -> Mapping[str, RuntimeTool]:
+def _load_tools(
+    turn: Turn, setup: Setup, *, is_alone: bool
+) -> tuple[Mapping[str, RuntimeTool], TurnExtras]:
     """The tools that the turn may run. A program waits for its turn and cannot wait for
     a person too, so calls that need approval are refused, except in a background
     turn."""
     tools = filter_tools(setup.available, setup.template.tool_choice)
     gateway = turn.options.get("gateway")
-    if gateway is None or gateway["echo"].get("background") is True:
-        return tools
-    return {name: without_approval(tool) for name, tool in tools.items()}
+    if gateway is not None and gateway["echo"].get("background") is not True:
+        tools = {name: without_approval(tool) for name, tool in tools.items()}
+    return tools, NO_TURN_EXTRAS if is_alone else load_turn_extras(turn, tools)
 
 
-def _task(turn: Turn, setup: Setup, decisions: Decisions, **fields: Any) -> Task:
+def _task(
+    turn: Turn,
+    setup: Setup,
+    decisions: Decisions,
+    turn_context: TurnContext,
+    progress: Progress,
+    prepare: Callable[..., Request],
+) -> Task:
     """The task, with what an earlier run and people's decisions have left."""
     left = (
         {**earlier_outcomes(turn, decisions.tools), **decisions.outcomes}
         if turn.epoch > 1
         else {}
     )
+    committed, pending = progress["committed"], progress["pending"]
     return Task(
+        prepare=partial(prepare, context=turn_context.blocks),
+        stream=stream_of(
+            turn.conversation_id,
+            setup.routes,
+            setup.options,
+            setup.meter,
+            cache_scope(turn, setup.options, setup.available, turn_context),
+            is_gateway="gateway" in turn.options,
+        ),
+        answer_size=AnswerSize(settings.MAX_ANSWER_SIZE, size_of(committed)),
+        background_response=pending.response if pending else None,
         tools=decisions.tools,
         client_tools=client_tools(turn, setup.available, setup.template.tool_choice),
         parallel=setup.options.get("parallel_tool_calls") is not False,
@@ -516,5 +472,4 @@ def _task(turn: Turn, setup: Setup, decisions: Decisions, **fields: Any) -> Task
         ),
         outcomes=left,
         partial=turn.partial or (),
-        **fields,
     )

@@ -21,8 +21,9 @@ from conversations.engine.loading.context_use import (
     load_claimed_log,
     measure_prompt,
 )
+from conversations.engine.loading.loaded_turn import LoadFiles, Work
 from conversations.engine.loading.turn_context import TurnContext
-from conversations.engine.loading.turn_loader import LoadFiles, Work, load_history
+from conversations.engine.loading.turn_loader import load_history
 from conversations.engine.process.file_threads import run_on_file_thread
 from conversations.engine.runs.clock import TurnClock
 from conversations.engine.runs.large_answer_limits import LargeAnswer, LargeAnswers

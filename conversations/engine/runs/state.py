@@ -11,7 +11,7 @@ from typing import Literal
 
 from conversations.engine.claim_store import Claim
 from conversations.engine.lease_store import ProviderResponse
-from conversations.engine.loading.turn_loader import Work
+from conversations.engine.loading.loaded_turn import Work
 from conversations.engine.metering import Meter
 from conversations.engine.turn_store import FinishedModelCall, TurnProgress
 from llm.generation.result import cost_of
