@@ -140,8 +140,7 @@ class CompiledQuery(CompiledRows, Generic[M]):
         super().__init__(build_query, *sample_values)
         self._columns, self._related, self._beside = columns, related, beside
         self._parts: list[_Part] = []
-        #: By the rows or their versions.
-        self._known: dict[Sequence[M]] = {}
+        self._known: dict[tuple[Row, ...], Sequence[M]] = {}  # instances by their rows
 
     def all(self, *values: Any) -> list[M]:
         return [self.create_instance(row) for row in self.rows(*values)]
