@@ -28,6 +28,17 @@ FILE_TOKENS = 1000  # a short PDF; its size does not show the number of pages
 ITEM_TOKENS = 4  # role and framing
 #: Item fields that contain text.
 _TEXT_FIELDS = ("arguments", "output", "content", "summary")
+#: Items that the client writes or answers.
+_CLIENT_KINDS = frozenset(
+    {
+        "apply_patch_call_output",
+        "computer_call_output",
+        "custom_tool_call",
+        "custom_tool_call_output",
+        "local_shell_call_output",
+        "shell_call_output",
+    }
+)
 _STOPPED_OUTPUT = "Error: the call was stopped before it had a result."
 
 
@@ -192,8 +203,9 @@ def _is_complete_message(item: Item, role: str) -> bool:
 def repair_history(items: Iterable[Item]) -> list[Item]:
     """The history in a form that every provider accepts: complete calls with outputs.
 
-    Incomplete calls are left out; a stopped call gets an output that says so. Text that
-    an interrupted run began and a later one repeated is contained once.
+    Incomplete calls, reasoning and receipts of hosted tools are left out; a stopped
+    call gets an output that says so. Text that an interrupted run began and a later one
+    repeated is contained once.
     """
     history: list[Item] = []
     open_calls: dict[str, Item] = {}
@@ -214,12 +226,21 @@ def repair_history(items: Iterable[Item]) -> list[Item]:
             if item["call_id"] not in known:
                 continue  # its call was left out
             open_calls.pop(item["call_id"], None)
-        elif kind == "reasoning" and item.get("status") == "incomplete":
+        elif kind not in _CLIENT_KINDS and _is_unfinished(item):
             continue
         history.append(item)
     if open_calls:
         history += _close_open_calls(open_calls)
     return history
+
+
+def _is_unfinished(item: Item) -> bool:
+    """Whether it was cut off before its provider had a proof for it: no provider
+    accepts it."""
+    status = item.get("status")
+    if item["type"] == "reasoning":
+        return status == "incomplete"
+    return status in ("in_progress", "incomplete") and "provider_data" not in item
 
 
 def _close_open_calls(open_calls: dict[str, Item]) -> list[Item]:

@@ -35,7 +35,8 @@ SPELLINGS: Mapping[str, re.Pattern[str]] = {
 }
 NAMES = tuple(SPELLINGS)
 #: Types of items that record what a provider's tool did (receipts), and our own notes.
-#: A wire format without such tools leaves them out.
+#: A wire format without such tools leaves them out, and every other item that has a
+#: proof.
 RECEIPTS = frozenset(
     {
         "code_interpreter_call",

@@ -97,3 +97,18 @@ def test_images_count_as_tokens_not_as_bytes():
     item = {**user_message("look"), "content": [image]}
     assert estimate_tokens("", [item]) < 2000
     assert estimate_tokens("", [function_call_output("c", [image])]) < 2000
+
+
+@pytest.mark.parametrize("status", ["in_progress", "incomplete"])
+@pytest.mark.parametrize(
+    "kind",
+    ["mcp_approval_request", "mcp_list_tools", "web_search_call", "x_search_call"],
+)
+def test_a_receipt_that_was_cut_off_is_left_out_unless_it_has_a_proof(kind, status):
+    receipt = {"type": kind, "id": "x_1", "status": status}
+    proven = {**receipt, "provider_data": {"issuer": {}, "raw": {}}}
+    question = user_message("a")
+    assert repair_history([receipt, question]) == [question]
+    assert repair_history([proven, question]) == [proven, question]
+    done = {**receipt, "status": "completed"}
+    assert repair_history([done, question]) == [done, question]

@@ -12,10 +12,11 @@ import pytest
 from llm.management.commands.replay_recordings import endpoint_of
 from llm.wire.codecs.gemini.hosted_results import Receipts
 from llm.wire.codecs.openai_chat.hosted_results import receipt_of
-from llm.wire.items import Issuer, Item
+from llm.wire.items import Issuer, Item, message, user_message
 from llm.wire.request import Request
 from llm.wire.response import ResponseBuilder
 from llm.wire.sse import SSEDecoder
+from tests.llm.hosts import route_at
 
 ROOT = Path(__file__).parents[3]
 FOLDER = Path(
@@ -182,3 +183,30 @@ def test_an_approval_returns_to_its_issuer_with_its_id():
     }
     assert approval_request["id"] != approval_request["provider_data"]["raw"]["id"]
     assert "mcp_approval_response" not in {item["type"] for item in sent_to(None)}
+
+
+#: Items of providers' tools that only one wire format has.
+UNCOMMON = [
+    "apply_patch_call",
+    "code_execution_call",
+    "program",
+    "program_output",
+    "shell_call",
+    "tool_search_call",
+    "tool_search_output",
+    "x_search_call",
+]
+
+
+@pytest.mark.parametrize("host", ["anthropic", "gemini", "groq", "openai"])
+@pytest.mark.parametrize("kind", UNCOMMON)
+def test_another_provider_gets_the_conversation_without_any_receipt(host, kind):
+    codec = route_at(host).endpoint.codec
+    proof = {"issuer": {**ISSUER, "provider": "xai"}, "raw": {"type": kind}}
+    receipt = {"type": kind, "id": "x_1", "status": "completed", "provider_data": proof}
+    rest = [user_message("Hi"), message("assistant", "So."), user_message("And?")]
+    bodies = [
+        codec.encode(Request(model="m", items=items, issuer=ISSUER))
+        for items in (rest, [rest[0], receipt, *rest[1:]])
+    ]
+    assert bodies[0] == bodies[1]

@@ -105,7 +105,11 @@ class Contents:
                 self._output(item)
             case "computer_call_output":
                 self._message(screenshot_message(item))
-            case str(type) if type in _LEFT_OUT or type.startswith("parley:"):
+            case str(type) if (
+                type in _LEFT_OUT
+                or type.startswith("parley:")
+                or "provider_data" in item
+            ):
                 pass
             case type:
                 raise BadRequest(

@@ -149,7 +149,11 @@ class _Writer:
                 self._output(item)
             case "computer_call_output":
                 self._message(screenshot_message(item))
-            case str(type) if type in RECEIPTS or type.startswith("parley:"):
+            case str(type) if (
+                type in RECEIPTS
+                or type.startswith("parley:")
+                or "provider_data" in item
+            ):
                 pass
             case type:
                 raise BadRequest(
