@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from email.utils import parsedate_to_datetime
 from typing import Any
 
@@ -101,9 +101,6 @@ _CODES: dict[str, ErrorClass] = {
             "content_filter",
             "content_policy_violation",
             "responsibleaipolicyviolation",
-            "bio_policy",
-            "misalignment_policy_violation",
-            "image_content_policy_violation",
             "refusal",
         ],
         ContentPolicy,
@@ -127,6 +124,23 @@ _CODES: dict[str, ErrorClass] = {
             "capacity_exceeded",
         ],
         ProviderDown,
+    ),
+    # Inside a stream these come without a type and without a status.
+    **dict.fromkeys(
+        [
+            "data_residency_mismatch",
+            "empty_image_file",
+            "failed_to_download_image",
+            "image_file_not_found",
+            "image_file_too_large",
+            "image_parse_error",
+            "image_too_large",
+            "image_too_small",
+            "unsupported_image_media_type",
+            "unsupported_parameter",
+            "unsupported_value",
+        ],
+        BadRequest,
     ),
     "tool_use_failed": BadResponse,
 }
@@ -155,6 +169,7 @@ _MESSAGES: tuple[tuple[re.Pattern[str], ErrorClass], ...] = tuple(
             ContextTooLarge,
         ),
         (r"overloaded|over capacity", ProviderDown),
+        (r"flagged as potentially violating", ContentPolicy),
         (
             r"incorrect api key|invalid api key|api key not valid"
             r"|authentication fails",
@@ -167,13 +182,15 @@ _MESSAGES: tuple[tuple[re.Pattern[str], ErrorClass], ...] = tuple(
         ),
         (
             r"\bcredits\b|credit balance|\bbilling\b|spend(ing)? limit"
-            r"|specified api usage limits|insufficient (balance|funds|credit)",
+            r"|specified (workspace )?api usage limits"
+            r"|insufficient (balance|funds|credit)",
             QuotaExhausted,
         ),
         # llama.cpp answers 500 to requests that are themselves wrong.
         (r"--jinja\b|\bmmproj\b|image input is not supported", BadRequest),
     )
 )
+_MODEL_ACCESS = re.compile(r"does not have access to (the )?model\b", re.IGNORECASE)
 _FILES = re.compile(r"cached? ?content|access the file\b", re.IGNORECASE)
 _STATUSES: dict[int, ErrorClass] = {
     401: InvalidKey,
@@ -294,19 +311,22 @@ def _class(report: ErrorReport, statuses: Mapping[int, ErrorClass]) -> ErrorClas
         return QuotaExhausted  # Gemini: the day's quota
     if known in (ModelNotAvailable, InvalidKey) and _FILES.search(report.text):
         return BadRequest  # Gemini: a file or cache of the request is missing
+    if known is InvalidKey and _MODEL_ACCESS.search(report.text):
+        return ModelNotAvailable
     if known is InvalidKey and report.status in statuses:
         known = None  # the host uses this status for something else
     return known or _by_message(report) or _by_status(report, statuses)
 
 
-def _by_code(words: Iterable[str]) -> ErrorClass | None:
+def _by_code(words: Sequence[str]) -> ErrorClass | None:
     for word in words:
         if known := _CODES.get(word):
             return known
         for prefix, error_class in _CODE_PREFIXES:
             if word.startswith(prefix):
                 return error_class
-    return None
+    # OpenAI adds codes: "bio_policy", "misalignment_policy_violation".
+    return ContentPolicy if any("policy" in word for word in words) else None
 
 
 def _by_message(report: ErrorReport) -> ErrorClass | None:

@@ -33,6 +33,10 @@ def openai(code: str | None, message: str = "", type: str = "invalid_request_err
     return {"error": {"message": message, "type": type, "param": None, "code": code}}
 
 
+def anthropic(type: str, message: str):
+    return {"type": "error", "error": {"type": type, "message": message}}
+
+
 def google(code: int, status: str, message: str):
     return {"error": {"code": code, "message": message, "status": status}}
 
@@ -142,6 +146,35 @@ def google(code: int, status: str, message: str):
             },
             ContextTooLarge,
         ),
+        (
+            400,
+            openai(
+                "invalid_prompt",
+                "Invalid prompt: your prompt was flagged as potentially violating our"
+                " usage policy. Please try again with a different prompt.",
+            ),
+            ContentPolicy,
+        ),
+        (400, openai("invalid_prompt", "Invalid prompt."), BadRequest),
+        (400, openai("cyber_policy", "This request was refused."), ContentPolicy),
+        (
+            400,
+            anthropic(
+                "invalid_request_error",
+                "You have reached your specified workspace API usage limits. You will"
+                " regain access on 2026-12-01 at 00:00 UTC.",
+            ),
+            QuotaExhausted,
+        ),
+        (
+            403,
+            anthropic(
+                "permission_error",
+                "Your organization does not have access to the model claude-x.",
+            ),
+            ModelNotAvailable,
+        ),
+        (403, anthropic("permission_error", "Not allowed."), InvalidKey),
         # by status
         (400, openai("unsupported_parameter"), BadRequest),
         (401, {"error": "Unauthorized"}, InvalidKey),
@@ -175,6 +208,8 @@ def test_an_answer_gets_its_class(status: int, body: object, expected):
         ({"type": "invalid_request_error", "code": "invalid_image"}, BadRequest),
         ({"code": 400, "message": "Token limit reached"}, BadRequest),
         ({"code": "bio_policy"}, ContentPolicy),
+        ({"code": "cyber_policy"}, ContentPolicy),
+        ({"code": "a_later_policy_of_theirs"}, ContentPolicy),
         ({"code": "tool_use_failed", "status_code": 400}, BadResponse),
         ({"code": 503, "status": "UNAVAILABLE"}, ProviderDown),
         ({"error": {"code": "insufficient_quota"}}, QuotaExhausted),
@@ -185,6 +220,33 @@ def test_an_answer_gets_its_class(status: int, body: object, expected):
 )
 def test_an_error_inside_a_stream_gets_its_class(error: object, expected):
     assert type(classify_error(error)) is expected
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "data_residency_mismatch",
+        "empty_image_file",
+        "failed_to_download_image",
+        "image_file_not_found",
+        "image_file_too_large",
+        "image_parse_error",
+        "image_too_large",
+        "image_too_small",
+        "unsupported_image_media_type",
+        "unsupported_parameter",
+        "unsupported_value",
+    ],
+)
+def test_an_error_about_the_request_is_not_tried_again(code: str):
+    """In a stream there is no status, and often no type either."""
+    assert type(classify_error({"code": code, "message": "No."})) is BadRequest
+
+
+def test_a_permission_that_a_policy_refuses_is_about_the_key():
+    body = google(403, "PERMISSION_DENIED", "Request is prohibited by the policy.")
+    body["error"]["details"] = [{"reason": "SECURITY_POLICY_VIOLATED"}]
+    assert type(error_for(403, body)) is InvalidKey
 
 
 def test_a_daily_quota_is_no_matter_of_waiting():

@@ -54,11 +54,13 @@ class ToolCallAssembler:
 
         Unreadable arguments of an answer that the host has `ended` by itself are the
         model's mistake: the call counts as complete, and its output will report the
-        error. Otherwise the call was cut off.
+        error. Otherwise the call was cut off. The input of a custom call has no form
+        that shows its end, so there the last call counts as cut off.
         """
         for call in self._calls:
             if call.custom:
-                yield call.custom_item()
+                complete = ended or call is not self._calls[-1]
+                yield call.custom_item(complete=complete)
             elif not ended and not call.is_whole():
                 yield CloseDelta(call.key, complete=False)
 
@@ -176,13 +178,13 @@ class _Call:
         is_object = self.arguments[0].lstrip().startswith("{")
         return is_object and not self.arguments[-1].rstrip().endswith("}")
 
-    def custom_item(self) -> ItemDelta:
+    def custom_item(self, *, complete: bool) -> ItemDelta:
         item = {
             "type": "custom_tool_call",
             "call_id": self.id,
             "name": self.name,
             "input": "".join(self.arguments),
-            "status": "completed",
+            "status": "completed" if complete else "incomplete",
         }
         return ItemDelta(self.key, item, done=True)
 

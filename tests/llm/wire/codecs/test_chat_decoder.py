@@ -419,6 +419,18 @@ class TestToolCalls:
         [item] = read(piece(name="sql", input="SELECT"), piece(input=" 1")).output
         assert (item["type"], item["call_id"]) == ("custom_tool_call", "a")
         assert (item["name"], item["input"]) == ("sql", "SELECT 1")
+        assert item["status"] == "completed"
+
+    @pytest.mark.parametrize("finish", ["length", "content_filter"])
+    def test_the_last_custom_call_of_a_cut_answer_is_incomplete(self, finish):
+        def piece(index, text):
+            custom = {"name": "sql", "input": text}
+            entry = {"index": index, "id": f"c{index}", "type": "custom"}
+            return chunk({"tool_calls": [{**entry, "custom": custom}]})
+
+        pieces = [piece(0, "SELECT 1"), piece(1, "DELETE FROM a"), chunk({}, finish)]
+        output = read(*pieces, DONE, end=False).output
+        assert [item["status"] for item in output] == ["completed", "incomplete"]
 
     def test_an_image_in_the_answer_is_an_item(self):
         image = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAA"}}
