@@ -89,6 +89,8 @@ async def refuse_address(exchange: Exchange) -> None:
 
 async def serve(exchange: Exchange) -> None:
     dialect = _dialect(exchange)
+    if dialect.errors == "anthropic":  # the name that its SDKs read
+        exchange.response_headers["request-id"] = exchange.id
     try:
         await _serve(exchange, dialect)
     except ClientDisconnected:

@@ -146,6 +146,10 @@ class Dialect:
             if isinstance(tool, dict) and tool.get("type") == SERVER_TOOLS:
                 server_tool(tool, f"tools[{number}]")
 
+    def check_answer(self, body: Mapping[str, Any]) -> None:
+        """Check what `body` asks of an answer that this server writes anew, although
+        the host has read the body. Raises BadRequest."""
+
     def request_of(
         self, body: dict[str, Any], route: Route, open_seal: OpenSeal
     ) -> Request:
@@ -175,6 +179,9 @@ class Chat(Dialect):
     name, codec_prefix = "chat", "openai_chat"
     proof_field = chat_request.PROOF_FIELD
     check = staticmethod(body_checks.check_chat)
+
+    def check_answer(self, body: Mapping[str, Any]) -> None:
+        body_checks.check_chat_answer(body)
 
     def request_of(
         self, body: dict[str, Any], route: Route, open_seal: OpenSeal

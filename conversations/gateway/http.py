@@ -6,7 +6,15 @@ When the client disconnects, the task that produces the answer is cancelled at o
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import (
+    Awaitable,
+    Callable,
+    Coroutine,
+    Iterable,
+    Mapping,
+    Sequence,
+)
 from contextlib import aclosing
 from typing import Any
 from urllib.parse import parse_qs
@@ -53,6 +61,7 @@ _STREAM = (
     (b"x-accel-buffering", b"no"),
 )
 _HEARTBEAT_COMMENT = sse.comment("heartbeat")
+_LISTS = frozenset({b"anthropic-beta", b"openai-beta", b"x-parley-tags"})
 
 
 class RequestTooLarge(BadRequest):
@@ -81,6 +90,8 @@ class Exchange:
         self.method: str = scope["method"]
         self.path: str = scope["path"]
         self.headers: dict[bytes, bytes] = dict(scope["headers"])
+        if len(self.headers) < len(scope["headers"]):
+            self.headers |= _join_lists(scope["headers"])
         self.peer: str = (scope.get("client") or [""])[0]  # "" for a Unix socket
         self.started = False
         self.has_failed = False  # although the status is 200: reported in the answer
@@ -234,6 +245,16 @@ class Exchange:
         await self.send(
             {"type": "http.response.start", "status": status, "headers": headers}
         )
+
+
+def _join_lists(headers: Iterable[tuple[bytes, bytes]]) -> dict[bytes, bytes]:
+    """The headers that may be sent in several lines, each as one: SDKs send a line for
+    each beta feature."""
+    lines = defaultdict[bytes, list[bytes]](list)
+    for name, value in headers:
+        if name in _LISTS:
+            lines[name].append(value)
+    return {name: b", ".join(values) for name, values in lines.items()}
 
 
 def _parse(body: bytes) -> Any:

@@ -114,11 +114,16 @@ def _load_tools(preset: Preset, user: Any) -> dict[str, RuntimeTool]:
     }
 
 
+def check_cost(use: PresetUse) -> None:
+    """Raises PresetNeedsStore: without its turns, its cost is not counted."""
+    if use.preset.max_cost is not None:
+        raise PresetNeedsStore(param="model")
+
+
 async def with_context(use: PresetUse, request: Request, token: AccessToken) -> Request:
     """For a stateless response: the context that the preset's sources have now. Raises
     PresetNeedsStore."""
-    if use.preset.max_cost is not None:
-        raise PresetNeedsStore(param="model")
+    check_cost(use)
     rendered = await render(use.sources, _reader_of(token))
     blocks = [
         f"### {each.source.title}\n\n{each.text}"

@@ -273,6 +273,7 @@ async def _read_for_tool_loop(
     chain, route = gateway_request.chain, gateway_request.route
     model_body = dict(gateway_request.body)
     if forwarded is not None:
+        dialect.check_answer(model_body)
         model_body = _only_tools(model_body)
     tools = NO_TOOLS
     if body.get("tools"):

@@ -50,7 +50,9 @@ async def _ask(route: Route, codec: CountingCodec, request: Request) -> int:
         body = orjson.dumps(codec.encode_count(request))
     except (*DECODE_ERRORS, orjson.JSONEncodeError) as exc:
         raise BadRequest("The prompt cannot be counted.") from exc
-    answered = await client.post(route.endpoint, codec.count_path(request), body)
+    answered = await client.post(
+        route.endpoint, codec.count_path(request), body, request.forwarded
+    )
     if not (tokens := codec.decode_count(answered)):
         raise BadResponse("The provider stated no number of tokens.")
     return tokens

@@ -54,6 +54,7 @@ from llm.wire.deltas import (
     ToolCallDelta,
     UsageDelta,
 )
+from llm.wire.forwarding.forwarded_body import ForwardedBody
 from llm.wire.request import BackgroundResponse, Request
 
 if TYPE_CHECKING:
@@ -216,9 +217,14 @@ async def get(endpoint: Endpoint, path: str) -> bytes:
     return await _request(endpoint, path, "GET")
 
 
-async def post(endpoint: Endpoint, path: str, body: bytes = b"") -> bytes:
-    """Like `get`, as a POST of `body`, which is JSON."""
-    return await _request(endpoint, path, "POST", body)
+async def post(
+    endpoint: Endpoint,
+    path: str,
+    body: bytes = b"",
+    forwarded: ForwardedBody | None = None,
+) -> bytes:
+    """Like `get`, as a POST of `body`, which is JSON, with the client's headers."""
+    return await _request(endpoint, path, "POST", body, forwarded)
 
 
 async def upload(
@@ -271,11 +277,15 @@ async def _upload(
 
 
 async def _request(
-    endpoint: Endpoint, path: str, method: str, body: bytes = b""
+    endpoint: Endpoint,
+    path: str,
+    method: str,
+    body: bytes = b"",
+    forwarded: ForwardedBody | None = None,
 ) -> bytes:
     auth_headers = await _auth_headers(endpoint)
     message, allow_private = outgoing.build_path_request(
-        endpoint, path, auth_headers, method=method, body=body
+        endpoint, path, auth_headers, method=method, body=body, forwarded=forwarded
     )
     transport = connections.transport(private=allow_private)
     answer = await exchange.send_request(transport, message, streams=False)

@@ -23,6 +23,7 @@ from llm.http.connections import CONNECTION, private_address_error
 from llm.provider import Endpoint
 from llm.wire.delta_reader import DECODE_ERRORS
 from llm.wire.forwarding.codec import ForwardingCodec
+from llm.wire.forwarding.forwarded_body import ForwardedBody
 from llm.wire.request import Request
 
 
@@ -54,10 +55,12 @@ def build_path_request(
     *,
     method: str = "GET",
     body: bytes = b"",
+    forwarded: ForwardedBody | None = None,
 ) -> tuple[httpx.Request, bool]:
-    """Like `build_request`, for `path`; `body` is JSON."""
+    """Like `build_request`, for `path`; `body` is JSON. It has the client's headers of
+    `forwarded`."""
     url, allow_private = resolve_url(endpoint, url_of_path(endpoint, path))
-    empty = Request(model="", items=(), stream=False)
+    empty = Request(model="", items=(), stream=False, forwarded=forwarded)
     headers = _headers(endpoint, empty, auth_headers)
     message = httpx.Request(
         method,

@@ -31,13 +31,13 @@ def find_pool(name: str, user: Any) -> ModelPool | None:
     return pool if pool is not None and pool.members.all() else None
 
 
-def list_pools(user: Any) -> dict[str, LanguageModel]:
-    """The first model of each pool that `user` may call, by the pool's name."""
+def list_pools(user: Any) -> dict[str, list[LanguageModel]]:
+    """The models of each pool that `user` may call, by the pool's name."""
     usable = LanguageModel.objects.usable().available_to(user)
     members = PoolMember.objects.filter(pool__enabled=True, model__in=usable)
-    found: dict[str, LanguageModel] = {}
+    found: dict[str, list[LanguageModel]] = {}
     for each in members.select_related("pool", "model__provider"):
-        found.setdefault(each.pool.name, each.model)
+        found.setdefault(each.pool.name, []).append(each.model)
     return found
 
 

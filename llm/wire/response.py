@@ -326,13 +326,15 @@ class ResponseBuilder(DeltaItemStream):
             "total_tokens": 0,
         }
         read, written = call.input_tokens or 0, call.output_tokens or 0
-        cached = total["input_tokens_details"]["cached_tokens"]
+        before = total["input_tokens_details"]
+        details = {"cached_tokens": before["cached_tokens"] + (call.cached_tokens or 0)}
+        cached_anew = before.get("cache_write_tokens", 0)
+        if cached_anew := cached_anew + (call.cache_write_tokens or 0):
+            details["cache_write_tokens"] = cached_anew
         reasoned = total["output_tokens_details"]["reasoning_tokens"]
         self._usage = {
             "input_tokens": total["input_tokens"] + read,
-            "input_tokens_details": {
-                "cached_tokens": cached + (call.cached_tokens or 0)
-            },
+            "input_tokens_details": details,
             "output_tokens": total["output_tokens"] + written,
             "output_tokens_details": {
                 "reasoning_tokens": reasoned + (call.reasoning_tokens or 0)

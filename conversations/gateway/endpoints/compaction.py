@@ -12,7 +12,7 @@ import time
 from contextlib import aclosing
 from dataclasses import replace
 
-from conversations.gateway import token_access
+from conversations.gateway import preset_models, token_access
 from conversations.gateway.input_references import resolve_references
 from conversations.gateway.previous_responses import load_history, with_history
 from conversations.gateway.request_context import RequestContext
@@ -62,14 +62,19 @@ async def compact(context: RequestContext) -> None:
         context.exchange.headers,
         context.exchange.id,
     )
+    if (use := gateway_request.chain.preset) is not None:
+        preset_models.check_cost(use)
     gateway_request = await token_access.apply_limits(gateway_request, database)
     context.exchange.response_headers |= gateway_request.headers()
     prompt = user_message(_INSTRUCTIONS)
     request = replace(
-        gateway_request.request, items=[*gateway_request.request.items, prompt]
+        gateway_request.request,
+        items=[*gateway_request.request.items, prompt],
+        tools=(),  # a preset's would be called
     )
     answer = StatelessResponse(
-        replace(gateway_request, request=request), context.resources.write_queue
+        replace(gateway_request, request=request, own_tools={}),
+        context.resources.write_queue,
     )
     async with aclosing(answer.events()) as batches:
         async for _ in batches:

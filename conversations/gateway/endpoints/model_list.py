@@ -6,7 +6,7 @@ Source: https://platform.claude.com/docs/en/api/models-list
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from copy import copy
 from typing import Any
 from urllib.parse import unquote
@@ -25,15 +25,18 @@ from llm.models import LanguageModel
 from llm.pools.choice import find_pool, list_pools
 
 Shape = Callable[[str, LanguageModel], dict[str, Any]]
+#: The models behind one name: several where it is a pool's.
+Models = Sequence[LanguageModel]
 
 
 async def list_models(context: RequestContext) -> None:
     available = await _listed.get(context.token.user_id, context.resources.database)
-    found = {
-        n: row for n, row in available.items() if context.token.may_use_model(row.pk)
-    }
     shape = _shape(context)
-    data = [shape(name, model) for name, model in found.items()]
+    data = [
+        shape(name, model)
+        for name, models in available.items()
+        if (model := _first_allowed(context, models)) is not None
+    ]
     if context.dialect is MESSAGES:
         page = {
             "data": data,
@@ -51,8 +54,13 @@ async def get_model(context: RequestContext) -> None:
     name = unquote(context.path_params["name"])
     key = context.token.user_id, name
     found = await _named.get(key, context.resources.database)
-    check_model(context.token, found.pk, name)
-    await context.exchange.answer(200, _shape(context)(name, found))
+    model = _first_allowed(context, found)
+    check_model(context.token, (model or found[0]).pk, name)
+    await context.exchange.answer(200, _shape(context)(name, model or found[0]))
+
+
+def _first_allowed(context: RequestContext, models: Models) -> LanguageModel | None:
+    return next((m for m in models if context.token.may_use_model(m.pk)), None)
 
 
 def _shape(context: RequestContext) -> Shape:
@@ -83,22 +91,22 @@ def _anthropic(name: str, model: LanguageModel) -> dict[str, Any]:
     }
 
 
-def _list(user_id: int) -> dict[str, LanguageModel]:
+def _list(user_id: int) -> dict[str, Models]:
     """Models by alias, by `provider/model`, and by bare name if that is unique."""
     user = get_user_model()._default_manager.get(pk=user_id)
     available = list(router.available(user).order_by("provider__name", "name"))
     names = [model.name for model in available]
-    found = {}
+    found: dict[str, Models] = {}
     for model in available:
-        found[model.public_name] = model
+        found[model.public_name] = [model]
     for model in available:
-        found.setdefault(model.full_name, model)
+        found.setdefault(model.full_name, [model])
         if names.count(model.name) == 1:
-            found.setdefault(model.name, model)
-    for name, model in list_pools(user).items():
-        found.setdefault(name, _called(name, model))
+            found.setdefault(model.name, [model])
+    for name, models in list_pools(user).items():
+        found.setdefault(name, [_called(name, each) for each in models])
     for name, (preset, model) in preset_models.list_presets(user).items():
-        found.setdefault(name, _called(str(preset), model))
+        found.setdefault(name, [_called(str(preset), model)])
     return found
 
 
@@ -109,14 +117,14 @@ def _called(label: str, model: LanguageModel) -> LanguageModel:
     return shown
 
 
-def _find(key: tuple[int, str]) -> LanguageModel:
+def _find(key: tuple[int, str]) -> Models:
     user_id, name = key
     user = get_user_model()._default_manager.get(pk=user_id)
     if name.startswith(preset_models.PREFIX):
         use, model = preset_models.load(name, user)
-        return _called(str(use.preset), model)
+        return [_called(str(use.preset), model)]
     if (pool := find_pool(name, user)) is not None:
-        return _called(name, pool.members.all()[0].model)
+        return [_called(name, each.model) for each in pool.members.all()]
     route = router.resolve(name, user=user)
     assert route.model_id is not None, "names lead to rows"
     found = router.available(user).filter(pk=route.model_id).first()
@@ -124,8 +132,8 @@ def _find(key: tuple[int, str]) -> LanguageModel:
         raise ModelNotAvailable(
             f"There is no model {name!r}; choose another one.", param="model"
         )
-    return found
+    return [found]
 
 
-_listed: Cache[int, dict[str, LanguageModel]] = clear_with_models(Cache(_list))
-_named: Cache[tuple[int, str], LanguageModel] = clear_with_models(Cache(_find))
+_listed: Cache[int, dict[str, Models]] = clear_with_models(Cache(_list))
+_named: Cache[tuple[int, str], Models] = clear_with_models(Cache(_find))

@@ -7,12 +7,19 @@ header `x-parley-token-count` states which: `host` or `estimate`.
 
 from __future__ import annotations
 
+import orjson
+
+from conversations.gateway.dialects import MESSAGES
 from conversations.gateway.input_references import resolve_references
 from conversations.gateway.previous_responses import load_history, with_history
 from conversations.gateway.request_context import RequestContext
 from conversations.gateway.request_reading import read_request
 from conversations.turns.history import estimate_tokens
 from llm.generation import token_count
+from llm.pricing.usage_estimate import measure_prompt
+from llm.wire.request import Request
+
+_PROMPT = ("messages", "system", "tools")  # fields of Anthropic's API
 
 
 async def count_tokens(context: RequestContext) -> None:
@@ -41,11 +48,21 @@ async def _count(
     """The tokens, and the header that states who counted. Raises LLMError."""
     resources = context.resources
     gateway_request = await read_request(
-        body, context.dialect, context.token, resources.database
+        body,
+        context.dialect,
+        context.token,
+        resources.database,
+        context.exchange.headers,
+        may_forward=context.dialect is MESSAGES,
     )
     request = gateway_request.request
     counted = await token_count.count_tokens(gateway_request.route, request)
-    tokens = counted or max(
-        1, estimate_tokens(request.instructions, request.items, request.tools)
-    )
+    tokens = counted or max(1, _estimate(request))
     return tokens, {"x-parley-token-count": "host" if counted else "estimate"}
+
+
+def _estimate(request: Request) -> int:
+    if request.forwarded is None:
+        return estimate_tokens(request.instructions, request.items, request.tools)
+    body = request.forwarded.fields
+    return measure_prompt(orjson.dumps({n: body[n] for n in _PROMPT if n in body}))

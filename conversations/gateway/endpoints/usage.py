@@ -12,7 +12,7 @@ from typing import Any
 from django.conf import settings
 
 from conversations.access.errors import Forbidden
-from conversations.forms.usage_form import TOOL, StaffUsageForm
+from conversations.forms.usage_form import CONVERSATION, TOOL, StaffUsageForm
 from conversations.gateway.request_context import RequestContext
 from conversations.models import AccessToken
 from conversations.models.access_token import Scope
@@ -74,6 +74,8 @@ def _report(
         raise BadRequest(f"{form.problem}", param=next(iter(form.errors)))
     if form.cleaned_data["by"] == TOOL:
         raise BadRequest("Tools cost no tokens; see /api/tools/.", param="by")
+    if form.cleaned_data["by"] == CONVERSATION:
+        raise BadRequest("Conversations are listed by /api/usage/.", param="by")
     costs = everybody or settings.SHOW_COSTS
     return report_usage(form.query), costs
 

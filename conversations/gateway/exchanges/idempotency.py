@@ -27,7 +27,17 @@ MAX_KEY = 255  # characters
 MAX_ANSWER = 8 * 1024 * 1024  # bytes
 _REPLAYED = (b"idempotent-replayed", b"true")
 #: Of the connection and of this request, not of the answer.
-_OWN_HEADERS = frozenset({b"x-request-id", b"access-control-allow-origin", b"vary"})
+#: Headers of each answer's own request; a repeated answer gets them anew.
+_OWN_HEADERS = frozenset(
+    {
+        b"access-control-allow-origin",
+        b"access-control-expose-headers",
+        b"request-id",
+        b"vary",
+        b"x-request-id",
+    }
+)
+_OWN_PREFIXES = (b"x-ratelimit-", b"anthropic-ratelimit-")
 
 
 class BadIdempotencyKey(BadRequest):
@@ -123,7 +133,7 @@ def _headers_to_save(sent: SentAnswer) -> list[tuple[str, str]]:
     return [
         (name.decode("latin-1"), value.decode("latin-1"))
         for name, value in sent.headers
-        if name not in _OWN_HEADERS
+        if name not in _OWN_HEADERS and not name.startswith(_OWN_PREFIXES)
     ]
 
 

@@ -24,6 +24,7 @@ _MAX_AGE = "600"  # seconds that a browser may remember the answer
 _EXPOSED = ", ".join(
     (
         "x-request-id",
+        "request-id",
         "x-parley-degraded",
         "x-parley-cache",
         "x-parley-model-replaced",

@@ -20,6 +20,7 @@ Body = Mapping[str, Any]
 _CHAT = ("model", "messages")
 _COUNTED = ("model", "messages")
 _MESSAGES = ("model", "max_tokens", "messages")
+_OF_CHAT_ANSWERS = ("audio", "logprobs", "modalities", "n", "top_logprobs")
 _RESPONSES = ("model",)  # without `input` it continues another response
 
 
@@ -29,6 +30,13 @@ def check_chat(body: Any, *, server_tools: Collection[str] = ()) -> None:
     fields(body, chat_shape.FIELDS, _CHAT)
     if choice := body.get("tool_choice"):
         _check_choice(body, chat_shape.tools_in_choice(choice), server_tools)
+
+
+def check_chat_answer(body: Mapping[str, Any]) -> None:
+    """Check what the body of `POST /chat/completions` asks of an answer that is written
+    anew: it has one choice, without log probabilities and audio."""
+    wanted = {name: body[name] for name in _OF_CHAT_ANSWERS if name in body}
+    fields(wanted, chat_shape.FIELDS, ())
 
 
 def check_messages(

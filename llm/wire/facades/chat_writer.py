@@ -445,11 +445,14 @@ def usage_of(usage: Mapping[str, Any]) -> dict[str, Any]:
     """Canonical usage counts with the names of Chat Completions."""
     read = usage.get("input_tokens_details") or {}
     written = usage.get("output_tokens_details") or {}
+    prompt = {"cached_tokens": read.get("cached_tokens") or 0}
+    if cached_anew := read.get("cache_write_tokens"):
+        prompt["cache_write_tokens"] = cached_anew
     return {
         "prompt_tokens": usage["input_tokens"],
         "completion_tokens": usage["output_tokens"],
         "total_tokens": usage["total_tokens"],
-        "prompt_tokens_details": {"cached_tokens": read.get("cached_tokens") or 0},
+        "prompt_tokens_details": prompt,
         "completion_tokens_details": {
             "reasoning_tokens": written.get("reasoning_tokens") or 0
         },

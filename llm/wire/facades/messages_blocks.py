@@ -28,13 +28,16 @@ _STOP: dict[Ending, str] = {
 
 
 def usage_of(usage: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Canonical counts with this API's names, which counts cached input separately."""
+    """Canonical counts with this API's names, which counts input that is cached, or
+    written to the cache, separately."""
     usage = usage or {}
-    cached = (usage.get("input_tokens_details") or {}).get("cached_tokens") or 0
+    details = usage.get("input_tokens_details") or {}
+    cached = details.get("cached_tokens") or 0
+    cached_anew = details.get("cache_write_tokens") or 0
     thought = (usage.get("output_tokens_details") or {}).get("reasoning_tokens") or 0
     return {
-        "input_tokens": max(0, usage.get("input_tokens", 0) - cached),
-        "cache_creation_input_tokens": 0,
+        "input_tokens": max(0, usage.get("input_tokens", 0) - cached - cached_anew),
+        "cache_creation_input_tokens": cached_anew,
         "cache_read_input_tokens": cached,
         "output_tokens": usage.get("output_tokens", 0),
         "output_tokens_details": {"thinking_tokens": thought},

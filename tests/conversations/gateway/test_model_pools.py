@@ -182,6 +182,24 @@ async def test_hosts_of_other_groups_and_other_models_of_a_token_are_left_out(
     assert counts(hosts) == [0, 8, 0]
 
 
+async def test_a_pool_is_listed_for_a_token_that_may_use_its_second_host(client, hosts):
+    await create_pool(hosts, [1, 1, 1])
+    token = await AccessToken.objects.aget()
+    allowed = await LanguageModel.objects.aget(name="model-1")
+    await token.allowed_models.aset([allowed])
+    listed = await client.get("/v1/models")
+    assert "fast" in [each["id"] for each in listed.json()["data"]]
+    assert (await client.get("/v1/models/fast")).status == 200
+    await token.allowed_models.aset([await a_model_of_no_pool()])
+    assert (await client.get("/v1/models/fast")).status == 404
+
+
+@sync_to_async
+def a_model_of_no_pool() -> LanguageModel:
+    provider = LanguageModel.objects.get(name="model-1").provider
+    return LanguageModel.objects.create(provider=provider, name="alone")
+
+
 async def test_a_pool_without_a_host_that_may_be_called_is_no_model(client, hosts):
     await create_pool(hosts, [1])
     await LanguageModel.objects.aupdate(enabled=False)

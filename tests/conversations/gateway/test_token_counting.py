@@ -120,3 +120,43 @@ async def test_a_model_that_the_user_may_not_use_is_not_asked(client):
     assert answer.status == 404
     assert host.received == []
     assert await sync_to_async(User.objects.count)() == 1
+
+
+async def test_the_host_counts_what_only_it_knows(client):
+    """As it answers the same body: newer blocks and the client's beta features."""
+    path = "/v1/messages/count_tokens"
+    blocks = [
+        {"type": "text", "text": TEXT},
+        {"type": "container_upload", "file_id": "file_1"},
+        {"type": "newest", "words": "of tomorrow"},
+    ]
+    body = {
+        "messages": [{"role": "user", "content": blocks}],
+        "context_management": {"edits": []},
+        "betas": ["files-api-2025-04-14"],
+        "max_tokens": 5,
+    }
+    with Host(counting("input_tokens")) as host:
+        model = await add_model("anthropic", "anthropic", host.url, "m")
+        betas = {"anthropic-beta": "context-management-2025-06-27"}
+        answer = await client.post(path, {**body, "model": model}, betas)
+        assert answer.status == 200, answer.body
+    (received,) = host.received
+    assert received.body == {
+        "model": "m",
+        "messages": body["messages"],
+        "context_management": {"edits": []},
+    }
+    sent = received.headers["anthropic-beta"].split(",")
+    assert sent == ["context-management-2025-06-27", "files-api-2025-04-14"]
+
+
+async def test_what_only_the_host_knows_is_estimated_if_it_does_not_count(client):
+    path = "/v1/messages/count_tokens"
+    blocks = [{"type": "newest", "words": "of tomorrow " * 100}]
+    with Host(counting("error", status=404)) as host:
+        model = await add_model("anthropic", "anthropic", host.url, "m")
+        messages = [{"role": "user", "content": blocks}]
+        answer = await client.post(path, {"model": model, "messages": messages})
+    assert answer.headers["x-parley-token-count"] == "estimate"
+    assert 200 < answer.json()["input_tokens"] < 600

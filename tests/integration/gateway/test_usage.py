@@ -64,7 +64,8 @@ def test_everybody_s_usage_is_for_staff_with_the_scope(gateway: Gateway, tag: st
 
 
 @pytest.mark.parametrize(
-    "query", ["by=colour", "first=x", "format=xml", "everybody=1", "by=tool"]
+    "query",
+    ["by=colour", "first=x", "format=xml", "everybody=1", "by=tool", "by=conversation"],
 )
 def test_a_wrong_parameter_is_named(gateway: Gateway, query: str):
     answer = gateway.get(f"/usage?{query}")

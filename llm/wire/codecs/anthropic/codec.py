@@ -15,7 +15,7 @@ Source: https://platform.claude.com/docs/en/api/messages
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from operator import or_
@@ -89,6 +89,15 @@ _UNSUPPORTED = (
 )
 #: Fields of https://platform.claude.com/docs/en/api/messages-count-tokens
 _COUNTED = ("model", "messages", "system", "tools", "tool_choice", "thinking")
+#: Those that clients of this API may send besides.
+_COUNTED_OF_CLIENTS = (
+    "cache_control",
+    "compaction",
+    "context_management",
+    "mcp_servers",
+    "output_config",
+    "speed",
+)
 _JSON_ONLY = "Answer with one JSON object and nothing else."
 _JSON_BY_SCHEMA = "Answer with JSON and nothing else. It must match this JSON Schema:\n"
 
@@ -122,8 +131,12 @@ class AnthropicCodec:
         return "/v1/messages/count_tokens"
 
     def encode_count(self, request: Request) -> dict[str, Any]:
-        body = _Body(request, self).fields
-        return {name: body[name] for name in _COUNTED if body.get(name) is not None}
+        counted: Sequence[str] = _COUNTED
+        if request.forwarded is None:
+            body = _Body(request, self).fields
+        else:
+            body, counted = self.forward(request), (*_COUNTED, *_COUNTED_OF_CLIENTS)
+        return {name: body[name] for name in counted if body.get(name) is not None}
 
     def decode_count(self, body: bytes) -> int | None:
         return count(parse_object(body), "input_tokens")

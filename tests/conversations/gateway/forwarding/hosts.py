@@ -121,8 +121,21 @@ class Client:
         path: str,
         body: Mapping[str, Any],
         headers: Mapping[str, str] | None = None,
+        *more: tuple[str, str],
     ) -> Answer:
-        asking = [{"type": "http.request", "body": json.dumps(body).encode()}]
+        """`more`: headers that may have the name of another."""
+        named = {"authorization": f"Bearer {self.secret}", **(headers or {})}
+        content = json.dumps(body).encode()
+        return await self._send("POST", path, [*named.items(), *more], content)
+
+    async def get(self, path: str) -> Answer:
+        headers = [("authorization", f"Bearer {self.secret}")]
+        return await self._send("GET", path, headers, b"")
+
+    async def _send(
+        self, method: str, path: str, headers: list[tuple[str, str]], content: bytes
+    ) -> Answer:
+        asking = [{"type": "http.request", "body": content}]
         waiting, pieces, answer = asyncio.Event(), [], Answer(0, {}, b"")
 
         async def receive() -> dict[str, Any]:
@@ -135,16 +148,16 @@ class Client:
             if message["type"] == "http.response.start":
                 answer.status = message["status"]
                 answer.headers = {k.decode(): v.decode() for k, v in message["headers"]}
+                assert len(answer.headers) == len(message["headers"]), "sent twice"
             else:
                 pieces.append(message["body"])
 
-        sent = {"authorization": f"Bearer {self.secret}", **(headers or {})}
         scope = {
             "type": "http",
-            "method": "POST",
+            "method": method,
             "path": path,
             "query_string": b"",
-            "headers": [(k.lower().encode(), v.encode()) for k, v in sent.items()],
+            "headers": [(k.lower().encode(), v.encode()) for k, v in headers],
             "client": ["127.0.0.1", 1],
         }
         app: Any = Gateway(app=None)  # type: ignore[arg-type]

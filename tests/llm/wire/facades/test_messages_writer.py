@@ -18,6 +18,7 @@ from llm.wire.deltas import (
     TextDelta,
     ToolCallDelta,
 )
+from llm.wire.facades.messages_blocks import usage_of
 from llm.wire.facades.messages_writer import MessagesWriter, message_of
 from llm.wire.facades.sse_frames import event_frame
 from llm.wire.items import CITED_TEXT
@@ -175,6 +176,14 @@ def test_a_text_has_anthropics_format():
             "output_tokens_details": {"thinking_tokens": 3},
         },
     }
+
+
+def test_tokens_that_were_written_to_the_cache_are_counted_apart():
+    details = {"cached_tokens": 4, "cache_write_tokens": 5}
+    found = usage_of({"input_tokens": 10, "input_tokens_details": details})
+    assert found["input_tokens"] == 1
+    assert found["cache_read_input_tokens"] == 4
+    assert found["cache_creation_input_tokens"] == 5
 
 
 def test_nothing_is_sent_before_there_is_content():
