@@ -212,15 +212,22 @@ def renew(
     beats: Mapping[CallClaim, str],
 ) -> tuple[list[CallClaim], list[CallClaim]]:
     """Renew our leases and save the latest progress. Returns the calls that another
-    process has claimed, and those to be cancelled."""
-    lost = []
+    process has claimed, and those to be cancelled.
+
+    A call whose row is locked, as while its result is stored, is left to the next beat:
+    the leases of all turns would wait for that lock.
+    """
+    calls = ToolCall.objects.filter(pk__in=[call_claim.pk for call_claim in beats])
+    epochs = dict(calls.in_background().values_list("pk", "epoch"))
+    lost = [each for each in beats if epochs.get(each.pk) != each.epoch]
+    free = calls.select_for_update(skip_locked=True, no_key=True)
+    unlocked = set(free.values_list("pk", flat=True))
     for call_claim, progress in beats.items():
-        if not _call_query(call_claim).update(lease_until=_lease(), progress=progress):
-            lost.append(call_claim)
-    pks = ToolCall.objects.filter(
-        pk__in=[call_claim.pk for call_claim in beats], cancel_requested=True
-    ).values_list("pk", flat=True)
-    stopped = set(pks)
+        if call_claim.pk in unlocked:
+            renewed = {"lease_until": _lease(), "progress": progress}
+            _call_query(call_claim).update(**renewed)
+    cancelled = calls.filter(cancel_requested=True)
+    stopped = set(cancelled.values_list("pk", flat=True))
     return lost, [call_claim for call_claim in beats if call_claim.pk in stopped]
 
 
@@ -307,6 +314,8 @@ def _write_outcome(
         text = "The conversation was deleted before the result arrived."
         outcome = CallOutcome(outcome.call_id, "cancelled", f"Error: {text}", text, 0.0)
         late = timezone.now()
+    # Before the call, whose row would else be locked while this waits for a turn.
+    _lock_open_turns(conversation.pk)
     changed = calls.update(
         late_at=late,
         state=outcome.state,
@@ -340,11 +349,10 @@ def open_turn_for_results(
     )
     if not results.exists():
         return None
-    open_turns = Turn.objects.not_finished().filter(conversation_id=conversation_id)
     # A turn that is ending at this moment holds its row's lock, so this waits for it
     # and then finds no open turn. Turns are locked before conversations, as everywhere.
     if not is_ending:
-        list(open_turns.select_for_update(no_key=True).values_list("pk", flat=True))
+        _lock_open_turns(conversation_id)
     causes = (
         (root, below)
         for root, below in _find_unattended(conversation_id, results)
@@ -360,6 +368,11 @@ def open_turn_for_results(
         return None
     root = Turn.objects.select_related("conversation").get(pk=root_id)
     return message_bounds.open_turn(root, below=below).pk
+
+
+def _lock_open_turns(conversation_id: str) -> None:
+    turns = Turn.objects.not_finished().filter(conversation_id=conversation_id)
+    list(turns.select_for_update(no_key=True).values_list("pk", flat=True))
 
 
 def _find_unattended(
