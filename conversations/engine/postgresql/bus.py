@@ -23,10 +23,7 @@ from psycopg import AsyncConnection
 
 from conversations.engine.database.listening import read_notices
 from conversations.engine.local_channel_layer import LocalLayer
-from conversations.engine.postgresql.connection import (
-    POSTGRES_ERRORS,
-    StatementConnection,
-)
+from conversations.engine.postgresql.connection import StatementConnection
 from conversations.engine.process.task_shutdown import cancel_and_wait
 from conversations.engine.shared_log.bus import OnNotification
 from conversations.throttled_warning import ThrottledWarning
@@ -112,7 +109,7 @@ class PostgresBus:
         parameters = {"channels": [*channels], "payloads": [*payloads]}
         try:
             await self.statements.fetch(_SEND, parameters)
-        except POSTGRES_ERRORS as exc:  # lost, and found by the receivers' polling
+        except Exception as exc:  # lost, and found by the receivers' polling
             self._send_warning.log(type(exc).__name__)
 
     # Receiving

@@ -95,7 +95,7 @@ class PostgresPublisher(LogPublisher):
                 await self._flush()
                 pause = FIRST_PAUSE
                 await asyncio.sleep(PAUSE)
-            except POSTGRES_ERRORS as exc:
+            except Exception as exc:  # else no run could publish again
                 self._warning.log(type(exc).__name__)
                 self._work.set()
                 await asyncio.sleep(pause)

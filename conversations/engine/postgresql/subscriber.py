@@ -15,7 +15,6 @@ from operator import itemgetter
 from conversations.engine.event_log import Position
 from conversations.engine.postgresql import tables
 from conversations.engine.postgresql.bus import PostgresBus
-from conversations.engine.postgresql.connection import POSTGRES_ERRORS
 from conversations.engine.shared_log.subscriber import (
     READ_LIMIT,
     LogSubscriber,
@@ -30,7 +29,7 @@ PAUSE = 0.03
 
 class PostgresSubscriber(LogSubscriber):
     def __init__(self, bus: PostgresBus) -> None:
-        super().__init__(POSTGRES_ERRORS, "PostgreSQL")
+        super().__init__("PostgreSQL")
         self._bus = bus
         self._has_new_turn = asyncio.Event()
         bus.on_events = self._receive

@@ -29,7 +29,7 @@ from conversations.engine.redis.encoding import (
     stream_key,
 )
 from conversations.engine.redis.large_events import store_large_event
-from conversations.engine.redis.pubsub import REDIS_ERRORS, RedisBus
+from conversations.engine.redis.pubsub import UNAVAILABLE, RedisBus
 from conversations.engine.redis.resp import Command, Reply
 from conversations.engine.redis.stream_repair import verify
 from conversations.engine.shared_log.publisher import (
@@ -83,13 +83,13 @@ class RedisPublisher(LogPublisher):
         try:
             await self._flush()
             await self._wait_for_replies(0)
-        except REDIS_ERRORS as exc:
+        except Exception as exc:
             logger.warning(
                 "the last events could not be written to Redis: %s", type(exc).__name__
             )
 
     async def delete(self, turn_id: str) -> None:
-        with suppress(*REDIS_ERRORS):  # the stream expires by itself
+        with suppress(*UNAVAILABLE):  # the stream expires by itself
             await self._bus.redis.delete(stream_key(turn_id))
 
     def _on_change(self, log: RunLog) -> None:
@@ -110,7 +110,7 @@ class RedisPublisher(LogPublisher):
                 await self._flush()
                 rest = 2 * (time.thread_time() - began)
                 await asyncio.sleep(min(max(rest, SHORTEST), LONGEST))
-            except REDIS_ERRORS as exc:
+            except Exception as exc:  # else no run could publish again
                 self._warning.log(_reason(exc))
                 self._mark_unverified(self._logs.values())
                 await asyncio.sleep(self._pause)
@@ -239,7 +239,8 @@ class RedisPublisher(LogPublisher):
                 await store_large_event(self._bus, key, data)
                 log.stored.append(key)
                 del log.large[:1]
-            except REDIS_ERRORS:
+            except Exception as exc:  # the batch that refers to it waits
+                self._warning.log(_reason(exc))
                 await asyncio.sleep(pause)
                 pause = min(2 * pause, BACKOFF)
         self._changed.add(log)

@@ -30,6 +30,8 @@ from conversations.throttled_warning import ThrottledWarning
 logger = logging.getLogger(__name__)
 
 REDIS_ERRORS = (RedisError, OSError, TimeoutError)
+#: Also uvloop's error of writing to a transport that was closed a moment ago.
+UNAVAILABLE = (*REDIS_ERRORS, RuntimeError)
 PING = 5.0  # seconds of silence after which a PING is sent
 BACKOFF = 1.0  # seconds; longest pause between two attempts
 
@@ -62,12 +64,12 @@ class RedisBus:
         for pipe in (self._subscriber_pipe, self._pipe):
             if pipe is not None:
                 pipe.close()
-        with suppress(*REDIS_ERRORS):
+        with suppress(*UNAVAILABLE):
             await self.redis.aclose()
             await self._pool.disconnect()
 
     async def publish_notification(self, kind: str, *ids: str) -> None:
-        with suppress(*REDIS_ERRORS):
+        with suppress(*UNAVAILABLE):
             await self.redis.publish(self._notification_channel, " ".join([kind, *ids]))
 
     async def connect(self) -> None:
@@ -135,7 +137,7 @@ class RedisBus:
                 pipe.send(("SUBSCRIBE", *channels))
                 pause = 0.1
                 await _check_connection(pipe)
-            except REDIS_ERRORS as exc:
+            except Exception as exc:  # else the process would never hear of one again
                 warning.log(type(exc).__name__)
             await asyncio.sleep(pause)
             pause = min(2 * pause, BACKOFF)

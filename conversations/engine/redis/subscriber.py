@@ -20,7 +20,7 @@ from conversations.engine.redis.encoding import (
     large_event_key,
     stream_key,
 )
-from conversations.engine.redis.pubsub import REDIS_ERRORS, RedisBus
+from conversations.engine.redis.pubsub import UNAVAILABLE, RedisBus
 from conversations.engine.redis.resp import Command
 from conversations.engine.shared_log.event_batches import STORED_SEPARATELY
 from conversations.engine.shared_log.subscriber import (
@@ -34,7 +34,7 @@ from conversations.engine.shared_log.subscriber import (
 
 class RedisSubscriber(LogSubscriber):
     def __init__(self, bus: RedisBus) -> None:
-        super().__init__(REDIS_ERRORS, "Redis")
+        super().__init__("Redis")
         self._bus = bus
         self._fetching: set[asyncio.Task[None]] = set()
 
@@ -99,7 +99,7 @@ class RedisSubscriber(LogSubscriber):
         """Fetch the events that are stored separately; other turns are read
         meanwhile."""
         try:
-            with suppress(*REDIS_ERRORS):  # the next read tries again
+            with suppress(*UNAVAILABLE):  # the next read tries again
                 for entry in large:
                     key = large_event_key(log.turn_id, entry.log_position)
                     if not (data := await self._large(key)):

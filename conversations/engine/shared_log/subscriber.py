@@ -70,12 +70,10 @@ class StoredBatch:
 
 
 class LogSubscriber:
-    """Subclasses learn which turns have new batches, and read them. `errors`: what
-    reading raises while the shared log is unavailable. `storage`: its name in the
-    process's log."""
+    """Subclasses learn which turns have new batches, and read them. `storage`: its name
+    in the process's log."""
 
-    def __init__(self, errors: tuple[type[Exception], ...], storage: str) -> None:
-        self._errors = errors
+    def __init__(self, storage: str) -> None:
         self._logs: dict[str, SharedTurnLog] = {}
         self._to_read: set[str] = set()
         self._work = asyncio.Event()
@@ -162,7 +160,7 @@ class LogSubscriber:
 
     async def _read(self, logs: Sequence[SharedTurnLog]) -> None:
         """Read what follows the last entries of these logs, at least one of them, and
-        `_apply` it. Raises one of `errors`."""
+        `_apply` it. Raises the errors of an unavailable storage."""
         raise NotImplementedError
 
     async def _pause(self) -> None:
@@ -198,7 +196,7 @@ class LogSubscriber:
                 if ready:
                     await self._read(ready)
                 is_failed = False
-            except self._errors as exc:
+            except Exception as exc:  # else no turn would be read again
                 self._warning.log(type(exc).__name__)
                 is_failed = True
             finally:

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from conversations.engine.event_log import Position, StaleEpoch, encode_event
 from conversations.engine.redis import large_events
 from conversations.engine.redis import subscriber as mirrors
+from conversations.engine.redis.connection import PipelinedConnection
 from conversations.engine.redis.encoding import LARGE, large_event_key, stream_key
 from conversations.engine.redis.event_log import RedisLog
 from conversations.engine.redis.pubsub import RedisBus
@@ -23,6 +24,8 @@ from llm.wire.deltas import CloseDelta, TextDelta
 from llm.wire.response import ResponseBuilder
 from llm.wire.sanitize import sanitize_text
 from tests.scaled import RedisProcess
+
+FAILING = 6  # attempts to connect: at least one of each task of two processes
 
 
 @pytest.fixture
@@ -34,7 +37,8 @@ class Process:
     """What of the engine has to do with Redis, as each process has it."""
 
     def __init__(self, url: str, *, deaf: bool = False) -> None:
-        self.bus = RedisBus(url, lambda kind, ids: None)
+        self.notifications: list[str] = []  # their kinds
+        self.bus = RedisBus(url, lambda kind, ids: self.notifications.append(kind))
         self.log = RedisLog(self.bus)
         if deaf:  # to all that is published
             self.bus.subscribe = lambda turn_id, subscriber: None
@@ -155,6 +159,30 @@ async def test_a_superseded_run_can_publish_nothing_more(url, turn):
         assert await other.bus.redis.xlen(stream_key(turn)) >= 1
         oldest = await other.bus.redis.xrange(stream_key(turn), count=1)
         assert oldest[0][0] == b"2-0"
+
+
+async def test_no_task_ends_with_an_error_that_is_not_of_redis(url, turn, monkeypatch):
+    """Such as uvloop's RuntimeError of writing to a transport that is closed."""
+    opened, open_pipe = 0, PipelinedConnection.open
+
+    async def open_late(*args):
+        nonlocal opened
+        opened += 1
+        if opened <= FAILING:
+            raise RuntimeError("unable to perform operation; the transport is closed")
+        return await open_pipe(*args)
+
+    monkeypatch.setattr(PipelinedConnection, "open", open_late)
+    async with Process(url) as worker, Process(url) as web:
+        mirror = await web.log.subscribe(turn)
+        journal = worker.log.open_publisher(turn, lambda: None)
+        for batch in event_batches(turn):
+            journal.append(1, batch)
+        await until(lambda: opened > FAILING and mirror.ended)
+        async with asyncio.timeout(30):
+            while not web.notifications:
+                await worker.bus.publish_notification("news")
+                await asyncio.sleep(0)
 
 
 async def test_the_log_of_all_turns_is_bounded_and_short_turns_continue(
