@@ -164,6 +164,13 @@ class ScaledEngine(Engine):
             self._send_notification("cancel", turn_id)
             self.put(turn_id)  # if no process runs it, a run ends it in order
 
+    def _stop(self, turn_id: str) -> None:
+        """Stop the turn here. One that no process runs ends now, as that needs no
+        room."""
+        if not self.dispatcher.stop(turn_id) and self._is_worker:
+            super().put(turn_id)
+            self.dispatcher.stop(turn_id)
+
     def notify_result(self, conversation_id: str) -> None:
         super().notify_result(conversation_id)
         self._send_notification("news", conversation_id)
@@ -197,7 +204,7 @@ class ScaledEngine(Engine):
     def _receive_notification(self, kind: str, ids: list[str]) -> None:
         match kind, ids:
             case "cancel", [turn_id]:
-                self.dispatcher.stop(turn_id)
+                self._stop(turn_id)
             case "news", [conversation_id]:
                 super().notify_result(conversation_id)
             case "decided", [turn_id, question_id]:

@@ -16,6 +16,7 @@ from conversations.engine import claim_store
 from conversations.engine import engine as engine_module
 from conversations.engine.database.turn_notices import TurnNotice
 from conversations.engine.process.fair_turns import ClaimableTurn
+from conversations.engine.shared_log.transport import open_transport
 from conversations.models import Turn
 from llm.wire.deltas import FinishDelta, TextDelta
 from llm.wire.items import user_message
@@ -163,6 +164,29 @@ async def test_a_new_turn_takes_no_room_from_turns_that_wait_for_it(
     assert not is_taken_at_once(new, is_first=True)
     for turn in turns:
         assert await status_at_the_end(turn) == Turn.Status.COMPLETED
+
+
+async def test_stop_ends_a_turn_for_which_no_worker_has_room(
+    conversation, say, unnoticed, has_one_place, running
+):
+    """By the notification of a process that runs no turns."""
+    ends = asyncio.Event()
+    script = say([ends, *ANSWER])
+    first = await opened(conversation)
+    assert is_taken_at_once(first, is_first=True)
+    waiting = await opened(await sync_to_async(another)(conversation))
+    assert not is_taken_at_once(waiting, is_first=True)
+    await sync_to_async(claim_store.request_cancel)(waiting.pk)
+    bus, _ = open_transport(lambda kind, ids: None)
+    bus.start()
+    async with asyncio.timeout(30):
+        while waiting.status != Turn.Status.CANCELLED:
+            await bus.publish_notification("cancel", waiting.pk)
+            await waiting.arefresh_from_db()
+    await bus.close()
+    ends.set()
+    assert await status_at_the_end(first) == Turn.Status.COMPLETED
+    assert len(script.requests) == 1
 
 
 def another(conversation: Any, owner: Any = None) -> Any:
