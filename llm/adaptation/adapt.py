@@ -340,7 +340,11 @@ def _can_force_call(request: Request, can: Capabilities) -> bool:
 
 def add_usage(usage: UsageDelta, more: UsageDelta) -> UsageDelta:
     """Add two usages; a count that neither of them has stays None."""
-    total = UsageDelta(raw=more.raw)
+    total = UsageDelta(
+        raw=more.raw,
+        apart=[*(usage.apart or ()), *(more.apart or ())] or None,
+        has_other_prices=usage.has_other_prices or more.has_other_prices,
+    )
     for name in _USAGE_TOKENS:
         known = [
             value

@@ -46,6 +46,7 @@ def to_json(deltas: Sequence[Delta]) -> list[dict[str, Any]]:
     objects = []
     for delta in merge(list(deltas)):
         fields = asdict(delta)
+        fields.pop("apart", None)  # a stored answer is not billed again
         if "key" in fields:
             fields["key"] = numbers.setdefault(fields["key"], len(numbers))
         objects.append({"delta": _NAMES[type(delta)], "fields": fields})

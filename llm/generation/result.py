@@ -11,6 +11,7 @@ from typing import Any, TypedDict
 from llm.adaptation.adapt import add_usage
 from llm.http.client import ProviderCall
 from llm.pricing import cost as prices
+from llm.pricing.usage_estimate import include_apart
 from llm.provider import Route
 from llm.wire.deltas import StartDelta, UsageDelta
 from llm.wire.items import Item, call_ids_with_output, output_text
@@ -165,7 +166,7 @@ def _total(calls: Sequence[ProviderCall]) -> UsageDelta:
     total = UsageDelta()
     for call in calls:
         total = add_usage(total, call.usage or UsageDelta())
-    return total
+    return include_apart(total)
 
 
 def _to_first_token(calls: Sequence[ProviderCall]) -> float | None:

@@ -20,7 +20,8 @@ from llm.models.api_key import ApiKey
 from llm.models.language_model import LanguageModel
 from llm.pricing.answering_model import cost_at, cost_of_choice
 from llm.pricing.caller import MAX_NAME, UNKNOWN_CALLER, Caller
-from llm.pricing.usage_estimate import estimate_usage
+from llm.pricing.cost import is_guess
+from llm.pricing.usage_estimate import estimate_usage, include_apart
 from llm.provider import Route
 from llm.telemetry.call_metrics import count_call
 from llm.telemetry.registry import OTHER
@@ -336,7 +337,7 @@ class ModelCall(models.Model):
         is_cached = cache is not None and cache.is_hit
         row = cls(
             **_fields_of_caller(caller),
-            **_token_counts(usage),
+            **_token_counts(include_apart(usage) if usage.apart else usage),
             attempt=attempt,
             purpose=call.purpose,
             model_id=route.model_id,
@@ -439,8 +440,14 @@ def _cost(
 ) -> tuple[Decimal | None, bool]:
     """The cost, and whether it is a guess."""
     if choices:
-        return cost_of_choice(usage, start, choices)
-    return cost_at(route, start, usage), False
+        cost, is_guessed = cost_of_choice(usage, start, choices)
+    else:
+        cost, is_guessed = cost_at(route, start, usage), False
+    if usage.apart or usage.has_other_prices:
+        host = route.endpoint.provider
+        base_url = route.endpoint.base_url or host.base_url
+        is_guessed |= is_guess(usage, kind=host.name, base_url=base_url)
+    return cost, is_guessed
 
 
 def usage_with_estimates(

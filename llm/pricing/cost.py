@@ -38,9 +38,40 @@ def cost(
     models: Iterable[str],
     prices: Mapping[str, Any] | None = None,
 ) -> Decimal | None:
-    """The cost of one call. `models`: names of the model, the most reliable first."""
+    """The cost of one call, with what the host counts apart. `models`: names of the
+    model, the most reliable first."""
     if (billed := _amount(usage.cost)) is not None:
         return billed
+    models = tuple(models)
+    total = _by_tokens(usage, kind, base_url, models, prices)
+    for apart in usage.apart or ():
+        cost = None
+        if apart.model and apart.model not in models:
+            cost = _by_tokens(apart.usage, kind, base_url, (apart.model,), None)
+        if cost is None:
+            cost = _by_tokens(apart.usage, kind, base_url, models, prices)
+        total = None if total is None or cost is None else total + cost
+    return total
+
+
+def is_guess(usage: UsageDelta, *, kind: str, base_url: str) -> bool:
+    """Whether `cost` may be wrong: for a service tier or searches, which have prices of
+    their own, and for another model than the answering one, without a listed price."""
+    if _amount(usage.cost) is not None:
+        return False
+    return usage.has_other_prices is True or any(
+        apart.model and not listed_prices(kind, base_url, apart.model)
+        for apart in usage.apart or ()
+    )
+
+
+def _by_tokens(
+    usage: UsageDelta,
+    kind: str,
+    base_url: str,
+    models: Iterable[str],
+    prices: Mapping[str, Any] | None,
+) -> Decimal | None:
     if usage.input_tokens is None or usage.output_tokens is None:
         return None
     tokens = _by_class(usage)

@@ -1,4 +1,4 @@
-"""Estimates of tokens that a host did not report. Pure."""
+"""Tokens that a host did not report, or counts apart from an answer. Pure."""
 
 from __future__ import annotations
 
@@ -66,3 +66,32 @@ def estimate_usage(
     if (prompt, output) == (usage.input_tokens, usage.output_tokens):
         return usage, False
     return replace(usage, input_tokens=prompt, output_tokens=output), True
+
+
+_COUNTS = (
+    "input_tokens",
+    "output_tokens",
+    "cached_tokens",
+    "cache_write_tokens",
+    "cache_write_1h_tokens",
+    "reasoning_tokens",
+)
+
+
+def include_apart(usage: UsageDelta) -> UsageDelta:
+    """`usage` with the tokens that the host bills but counts apart in its counts."""
+    total = usage
+    for apart in usage.apart or ():
+        counts = {
+            name: (getattr(total, name) or 0) + more
+            for name in _COUNTS
+            if (more := getattr(apart.usage, name)) is not None
+        }
+        total = replace(total, **counts)
+    return replace(total, apart=None)
+
+
+def billed_tokens(usage: UsageDelta) -> int:
+    """All tokens of a call, those that the host counts apart included."""
+    whole = include_apart(usage) if usage.apart else usage
+    return (whole.input_tokens or 0) + (whole.output_tokens or 0)

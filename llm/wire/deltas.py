@@ -8,7 +8,7 @@ call and never leaves this package. A delta with a new key opens an item.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -139,6 +139,19 @@ class UsageDelta:
     reasoning_tokens: int | None = None
     cost: float | None = None  # USD, where the provider reports the price
     raw: dict[str, Any] | None = None
+    #: Requests that the host made besides and bills too; no count above has them.
+    apart: Sequence[ApartUsage] | None = None
+    #: Whether other prices apply than the usual ones for tokens: those of a service
+    #: tier or a region, or for each search.
+    has_other_prices: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ApartUsage:
+    """A request that the host made by itself, to shorten the input or for advice."""
+
+    usage: UsageDelta
+    model: str = ""  # the answering one, if empty
 
 
 @dataclass(slots=True)
@@ -249,7 +262,7 @@ _WHOLE: dict[type, tuple[str, ...]] = {
     ProofDelta: ("raw",),
     FinishDelta: ("raw",),
 }
-_COUNTS = [name for name in UsageDelta.__slots__ if name != "raw"]
+_COUNTS = [name for name in UsageDelta.__slots__ if name not in ("apart", "raw")]
 _CHECKS: dict[type, Callable[[Any], bool]] = {
     TextDelta: _has_valid_text,
     ReasoningDelta: _has_valid_text,

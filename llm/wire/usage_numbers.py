@@ -1,4 +1,5 @@
-"""Numbers in a provider's `usage`. Invalid ones count as unknown. Pure."""
+"""Numbers in a provider's `usage`, and service tiers. Invalid ones count as unknown.
+Pure."""
 
 from __future__ import annotations
 
@@ -8,6 +9,23 @@ from typing import Any
 #: The largest integer that every reader of JSON reads exactly. Sums of a few such
 #: counts still fit into 64 bits; orjson writes no larger integers.
 MAX_COUNT = 2**53 - 1
+#: Service tiers that do not have a model's usual prices, as hosts name them.
+_OTHER_TIERS = frozenset(
+    {
+        "batch",
+        "flex",
+        "on_demand_flex",
+        "on_demand_priority",
+        "priority",
+        "provisioned",
+        "provisioned_throughput",
+    }
+)
+
+
+def is_other_tier(tier: Any) -> bool:
+    """Whether an answer of this service tier has other prices than the usual ones."""
+    return isinstance(tier, str) and tier.lower() in _OTHER_TIERS
 
 
 def count(usage: Any, name: str) -> int | None:

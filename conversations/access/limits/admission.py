@@ -42,6 +42,7 @@ from conversations.models.limits.usage_limit import (
 )
 from llm.generation.result import cost_of
 from llm.http.client import ProviderCall
+from llm.pricing.usage_estimate import billed_tokens
 from llm.provider import Route
 from llm.wire.deltas import UsageDelta
 from llm.wire.items import Item
@@ -115,7 +116,7 @@ def reserve(
 def charge_call(applied: Applied, call: ProviderCall, route: Route) -> None:
     """Count a finished call whose cost could not be known before it."""
     cost, usage = cost_of(call, route), call.usage or UsageDelta()
-    tokens = (usage.input_tokens or 0) + (usage.output_tokens or 0)
+    tokens = billed_tokens(usage)
     used = Amounts(tokens=tokens, cost=nanos(cost) if cost is not None else 0)
     leases.charge(limits_of_models(applied, route.model_id), used)
 

@@ -29,6 +29,7 @@ from conversations.engine.turn_store import Ending, FinishedModelCall
 from conversations.models import Turn
 from conversations.turns import queue
 from llm.http.client import ProviderCall
+from llm.pricing.usage_estimate import billed_tokens
 from llm.wire.facades.errors import error_to_store
 from llm.wire.items import Event, Item
 from tools.execute import CallOutcome
@@ -144,7 +145,7 @@ class RunRecord:
         access token."""
         owner = self.state.limits_owner
         used = [made.call.usage for made in calls if made.call.usage]
-        amount = sum((u.input_tokens or 0) + (u.output_tokens or 0) for u in used)
+        amount = sum(map(billed_tokens, used))
         if owner is None or not amount:
             return
         if settings.IS_SCALED:  # a server is called, so in a thread

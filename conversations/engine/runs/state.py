@@ -19,6 +19,7 @@ from llm.http.client import ProviderCall
 from llm.models.model_call import usage_with_estimates
 from llm.policy import calls_made
 from llm.pricing.caller import UNKNOWN_CALLER
+from llm.pricing.usage_estimate import billed_tokens
 from llm.provider import Route
 from llm.wire.delta_item_stream import UNKNOWN_START
 from llm.wire.deltas import UsageDelta
@@ -301,5 +302,4 @@ def _usage_of(made: FinishedModelCall) -> UsageDelta:
 
 
 def _tokens_of(made: FinishedModelCall) -> int:
-    usage = _usage_of(made)
-    return (usage.input_tokens or 0) + (usage.output_tokens or 0)
+    return billed_tokens(_usage_of(made))

@@ -79,6 +79,24 @@ def test_cache_writes_of_an_hour_are_recorded_apart(route: Route, together: bool
     assert row.input_tokens == 33
 
 
+def test_what_a_host_counts_apart_is_in_the_row(route: Route):
+    compaction = {"type": "compaction", "input_tokens": 1000, "output_tokens": 10}
+    counts = {"input_tokens": 100, "output_tokens": 1}
+    usage = usage_of({**counts, "iterations": [compaction]})
+    row = ModelCall.objects.record(ProviderCall(), route, usage=usage, finish=STOP)
+    assert (row.input_tokens, row.output_tokens) == (1100, 11)
+    assert row.cost == (1100 * 2 + 11 * Decimal(8)) / 1_000_000
+    assert not row.is_estimated
+
+
+def test_a_row_at_other_prices_than_the_usual_is_marked(route: Route):
+    counts = {"input_tokens": 100, "output_tokens": 1}
+    usage = usage_of({**counts, "server_tool_use": {"web_search_requests": 1}})
+    row = ModelCall.objects.record(ProviderCall(), route, usage=usage, finish=STOP)
+    assert row.is_estimated
+    assert row.cost == Decimal("0.000208")
+
+
 @pytest.mark.parametrize(
     ("error", "finish", "cancelled", "status"),
     [

@@ -7,9 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llm.pricing.cost import cost, problems
+from llm.adaptation.adapt import add_usage
+from llm.pricing.cost import cost, is_guess, problems
+from llm.pricing.usage_estimate import billed_tokens, include_apart
 from llm.wire.codecs.anthropic.blocks import usage_of
-from llm.wire.deltas import UsageDelta
+from llm.wire.codecs.gemini.decoder import usage_of as usage_of_gemini
+from llm.wire.codecs.openai_chat.usage import usage_of as usage_of_chat
+from llm.wire.codecs.openai_responses.usage import usage_of as usage_of_responses
+from llm.wire.deltas import UsageDelta, is_well_formed
 
 OPENAI = {"kind": "openai", "base_url": "https://api.openai.com/v1"}
 OWN = {"input": 2, "cached_input": 0.5, "cache_write": 2.5, "output": 8}
@@ -191,3 +196,103 @@ def test_anthropic_s_cache_writes_are_told_apart():
         }
     )
     assert (found.cache_write_tokens, found.cache_write_1h_tokens) == (30, 20)
+
+
+# What a host counts apart from its answer
+
+ANTHROPIC = {"kind": "anthropic", "base_url": "https://api.anthropic.com"}
+
+
+def with_iterations(*iterations: dict[str, Any]) -> UsageDelta:
+    counts = {"input_tokens": 162, "output_tokens": 11}
+    message = {"type": "message", **counts}
+    return usage_of({**counts, "iterations": [*iterations, message]})
+
+
+COMPACTION = {"type": "compaction", "input_tokens": 99_195, "output_tokens": 81}
+ADVICE = {
+    "type": "advisor_message",
+    "model": "claude-opus-4-5",
+    "input_tokens": 2543,
+    "output_tokens": 18,
+}
+
+
+def test_the_tokens_of_a_compaction_are_paid_like_those_of_its_answer():
+    found = with_iterations(COMPACTION)
+    assert (found.input_tokens, found.output_tokens) == (162, 11)
+    assert is_well_formed(found)
+    assert billed_tokens(found) == 162 + 11 + 99_195 + 81
+    whole = UsageDelta(162 + 99_195, 11 + 81)
+    for prices in (OWN, None):
+        models = ["claude-sonnet-4-5"]
+        assert cost(found, **ANTHROPIC, models=models, prices=prices) == cost(
+            whole, **ANTHROPIC, models=models, prices=prices
+        )
+    assert not is_guess(found, **ANTHROPIC)
+
+
+def test_advice_costs_what_its_own_model_costs():
+    found = with_iterations(ADVICE)
+    models = ["claude-sonnet-4-5"]
+    answer = cost(UsageDelta(162, 11), **ANTHROPIC, models=models)
+    advice = cost(UsageDelta(2543, 18), **ANTHROPIC, models=["claude-opus-4-5"])
+    assert cost(found, **ANTHROPIC, models=models) == answer + advice
+    assert billed_tokens(found) == 162 + 11 + 2543 + 18
+    assert not is_guess(found, **ANTHROPIC)
+
+
+def test_advice_of_an_unlisted_model_is_a_guess_at_the_price_of_the_answer():
+    found = with_iterations({**ADVICE, "model": "unlisted"})
+    models = ["claude-sonnet-4-5"]
+    guess = cost(UsageDelta(162 + 2543, 11 + 18), **ANTHROPIC, models=models)
+    assert cost(found, **ANTHROPIC, models=models) == guess
+    assert is_guess(found, **ANTHROPIC)
+
+
+def test_what_is_counted_apart_is_added_up_with_the_rest():
+    both = add_usage(with_iterations(COMPACTION), with_iterations(ADVICE))
+    assert include_apart(both) == UsageDelta(
+        2 * 162 + 99_195 + 2543, 2 * 11 + 81 + 18, raw=both.raw
+    )
+
+
+@pytest.mark.parametrize("nonsense", ["x", {"a": 1}, [None, 1, {"type": []}], 7])
+def test_iterations_that_are_none_are_passed_over(nonsense: Any):
+    found = usage_of({"input_tokens": 1, "output_tokens": 2, "iterations": nonsense})
+    assert billed_tokens(found) == 3
+
+
+# Prices that the list does not have
+
+TOKENS = {"input_tokens": 1, "output_tokens": 1}
+
+
+@pytest.mark.parametrize(
+    ("found", "guess"),
+    [
+        (usage_of({**TOKENS, "service_tier": "standard"}), False),
+        (usage_of({**TOKENS, "service_tier": "priority"}), True),
+        (usage_of({**TOKENS, "speed": "fast"}), True),
+        (usage_of({**TOKENS, "inference_geo": "global"}), False),
+        (usage_of({**TOKENS, "inference_geo": "us"}), True),
+        (usage_of({**TOKENS, "server_tool_use": {"web_search_requests": 0}}), False),
+        (usage_of({**TOKENS, "server_tool_use": {"web_search_requests": 2}}), True),
+        (usage_of({**TOKENS, "speed": "fast", "cost": 0.1}), False),
+        (usage_of_chat({"prompt_tokens": 1}, "default"), False),
+        (usage_of_chat({"prompt_tokens": 1}, "on_demand"), False),
+        (usage_of_chat({"prompt_tokens": 1}, "flex"), True),
+        (usage_of_responses(TOKENS, {"service_tier": "default"}), False),
+        (usage_of_responses(TOKENS, {"service_tier": "priority"}), True),
+        (usage_of_responses(TOKENS, {"output": [{"type": "message"}]}), False),
+        (usage_of_responses(TOKENS, {"output": [{"type": "web_search_call"}]}), True),
+        (usage_of_gemini({"serviceTier": "standard"}), False),
+        (usage_of_gemini({"serviceTier": "flex"}), True),
+        (usage_of_gemini({"trafficType": "ON_DEMAND"}), False),
+        (usage_of_gemini({"trafficType": "PROVISIONED_THROUGHPUT"}), True),
+    ],
+)
+def test_a_cost_is_a_guess_where_other_prices_than_the_usual_apply(
+    found: UsageDelta, guess: bool
+):
+    assert is_guess(found, **ANTHROPIC) is guess

@@ -5,15 +5,20 @@ Source: https://platform.claude.com/docs/en/build-with-claude/streaming
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import orjson
 
 from llm.wire.bounded_json import loads_lenient
-from llm.wire.deltas import TextDelta, UsageDelta
+from llm.wire.deltas import ApartUsage, TextDelta, UsageDelta
 from llm.wire.sanitize import sanitize_text
-from llm.wire.usage_numbers import amount, count
+from llm.wire.usage_numbers import amount, count, is_other_tier
+
+#: Types of `iterations` that the counts beside them leave out.
+_APART = ("compaction", "advisor_message")
+_USUAL_REGIONS = (None, "", "global", "not_available")
 
 
 @dataclass(slots=True)
@@ -69,4 +74,28 @@ def usage_of(usage: dict[str, Any]) -> UsageDelta:
         reasoning_tokens=count(usage.get("output_tokens_details"), "thinking_tokens"),
         cost=amount(usage, "cost"),  # OpenRouter's
         raw=usage,
+        apart=_apart(usage["iterations"]) if usage.get("iterations") else None,
+        has_other_prices=_has_other_prices(usage) or None,
     )
+
+
+def _apart(iterations: Any) -> Sequence[ApartUsage] | None:
+    """What the counts of an answer leave out: the work of compaction, and of the model
+    that the tool `advisor` asks."""
+    if not isinstance(iterations, list):
+        return None
+    return [
+        ApartUsage(usage_of({**entry, "iterations": None}), str(entry.get("model", "")))
+        for entry in iterations
+        if isinstance(entry, dict) and entry.get("type") in _APART
+    ] or None
+
+
+def _has_other_prices(usage: dict[str, Any]) -> bool:
+    """Whether the answer was faster or slower, was computed in one region only, or
+    needed searches, which have a price of their own."""
+    if is_other_tier(usage.get("service_tier")) or usage.get("speed") == "fast":
+        return True
+    if usage.get("inference_geo") not in _USUAL_REGIONS:
+        return True
+    return bool(count(usage.get("server_tool_use"), "web_search_requests"))

@@ -54,7 +54,7 @@ from llm.wire.deltas import (
     too_many_items,
 )
 from llm.wire.sse import ServerSentEvent
-from llm.wire.usage_numbers import count
+from llm.wire.usage_numbers import count, is_other_tier
 
 #: The model tried to call a tool but wrote an invalid call: there is nothing to run.
 _UNREADABLE = frozenset(
@@ -348,7 +348,10 @@ class GeminiDecoder:
     def _final_deltas(self) -> Iterator[Delta]:
         """The latest usage and the finish reason."""
         if self._usage:
-            yield usage_of(self._usage)
+            usage = usage_of(self._usage)
+            if self._grounding.get("webSearchQueries"):
+                usage.has_other_prices = True
+            yield usage
         if self._finish:
             reason = str(self._finish["finishReason"])
             yield FinishDelta(self._finish_reason(reason), reason)
@@ -387,6 +390,9 @@ def usage_of(usage: dict[str, Any]) -> UsageDelta:
         cached_tokens=count(usage, "cachedContentTokenCount") or 0,
         reasoning_tokens=thoughts,
         raw=usage,
+        has_other_prices=is_other_tier(usage.get("serviceTier"))
+        or is_other_tier(usage.get("trafficType"))
+        or None,
     )
 
 

@@ -200,7 +200,7 @@ class ChatDecoder:
         if not usage and isinstance(groq := body.get("x_groq"), dict):
             usage = groq.get("usage")
         if isinstance(usage, dict) and usage:
-            yield usage_of(usage)
+            yield usage_of(usage, body.get("service_tier"))
         sources = body.get("search_results") or body.get("citations")
         if isinstance(sources, list) and sources:
             self._message.sources = sources  # the same list in every chunk

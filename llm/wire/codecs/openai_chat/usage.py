@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from llm.wire.deltas import UsageDelta
-from llm.wire.usage_numbers import amount, count
+from llm.wire.usage_numbers import amount, count, is_other_tier
 
 
-def usage_of(usage: dict[str, Any]) -> UsageDelta:
-    """A host's `usage` in canonical meaning; the original object stays in `raw`."""
+def usage_of(usage: dict[str, Any], tier: Any = None) -> UsageDelta:
+    """A host's `usage` in canonical meaning; the original object stays in `raw`.
+    `tier`: the service tier of the answer."""
     into = usage.get("prompt_tokens_details")
     out = usage.get("completion_tokens_details")
     read, written = count(usage, "prompt_tokens"), count(usage, "completion_tokens")
@@ -42,6 +43,7 @@ def usage_of(usage: dict[str, Any]) -> UsageDelta:
         reasoning_tokens=reasoned,
         cost=_cost(usage),
         raw=usage,
+        has_other_prices=is_other_tier(tier) or None,
     )
 
 

@@ -105,7 +105,7 @@ class ResponsesDecoder:
         yield from self._emit_unsent(response.get("output") or [])
         usage = response.get("usage")
         if usage and isinstance(usage, dict):
-            yield usage_of(usage)
+            yield usage_of(usage, response)
         yield self._finish(response)
 
     # Events
