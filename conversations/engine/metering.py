@@ -28,7 +28,7 @@ from conversations.access.rate_limits import Charge
 from conversations.engine.database.executor import Database
 from conversations.models.access_token import AccessToken
 from conversations.models.ledger import entry_id
-from conversations.turns.history import BYTES_A_TOKEN, estimate_prompt
+from conversations.turns.history import estimate_prompt
 from llm.adaptation.adapt import merge_usage
 from llm.generation.result import cost_of
 from llm.http.client import ProviderCall, Stream
@@ -39,12 +39,12 @@ from llm.pricing.answering_model import (
     cost_of_choice,
     find_model,
 )
+from llm.pricing.usage_estimate import billed_tokens, estimate_usage
 from llm.provider import Route
 from llm.wire.deltas import (
     Delta,
     FinishDelta,
     StartDelta,
-    ToolCallDelta,
     UsageDelta,
 )
 from llm.wire.request import Request
@@ -205,7 +205,7 @@ class Meter:
                         totals.add(deltas)
                         yield deltas
             finally:
-                self._settle(request, call, totals)
+                self._settle(call, totals)
 
         return stream_and_settle
 
@@ -216,11 +216,9 @@ class Meter:
             return request
         return replace(request, max_output_tokens=self._max_output_tokens)
 
-    def _settle(
-        self, request: Request, call: ProviderCall, totals: _StreamTotals
-    ) -> None:
+    def _settle(self, call: ProviderCall, totals: _StreamTotals) -> None:
         calls = [c for c in totals.calls(call) if c.started_at]
-        whole = [_with_usage(each, request, totals) for each in calls]
+        whole = [_with_usage(each) for each in calls]
         costs = [self._cost(each, totals) for each in whole]
         for number, (entry, amount) in enumerate(self.reservations):
             cost = costs[number] if number < len(costs) else 0
@@ -293,12 +291,11 @@ class Meter:
 
 @dataclass(slots=True)
 class _StreamTotals:
-    """Usage and size of the streamed deltas, for providers that report no usage."""
+    """What the streamed deltas say about the last call."""
 
     start: StartDelta | None = None
     usage: UsageDelta | None = None
     finish: FinishDelta | None = None
-    size: int = 0  # bytes
 
     def add(self, deltas: Sequence[Delta]) -> None:
         for delta in deltas:
@@ -309,11 +306,6 @@ class _StreamTotals:
                     self.usage = merge_usage(self.usage, delta)
                 case FinishDelta():
                     self.finish = delta
-                case ToolCallDelta():
-                    self.size += len(delta.arguments.encode(errors="replace"))
-                case _:
-                    text: str = getattr(delta, "text", "")
-                    self.size += len(text.encode(errors="replace"))
 
     def calls(self, call: ProviderCall) -> list[ProviderCall]:
         return calls_made(
@@ -375,33 +367,23 @@ def _count_of_answers(request: Request) -> int:
     return count if isinstance(count, int) and count > 0 else 1
 
 
-def _with_usage(
-    call: ProviderCall, request: Request, totals: _StreamTotals
-) -> ProviderCall:
-    """`call`, with our estimate for the usage that its provider did not report.
-
-    After a cut-off stream the reported usage is too low, or missing.
-    """
+def _with_usage(call: ProviderCall) -> ProviderCall:
+    """`call`, with the estimates of its row for the usage that its provider did not
+    report."""
     usage = call.usage or UsageDelta()
-    if call.error is not None and (call.http_status or 0) >= 400:
-        return replace(call, usage=UsageDelta(0, 0))  # rejected, and not billed
-    if call.error is not None and call.http_status is None:
-        return replace(call, usage=UsageDelta(0, 0))  # never reached the provider
-    estimated = totals.size // BYTES_A_TOKEN
-    answer = usage.output_tokens
-    if answer is None or call.finish is None:
-        answer = max(answer or 0, estimated)
-    prompt = usage.input_tokens
-    if prompt is None:
-        prompt = estimate_prompt(request)
-    return replace(
-        call, usage=replace(usage, input_tokens=prompt, output_tokens=answer)
+    if not call.prompt_tokens and (call.error or usage.input_tokens is None):
+        return replace(call, usage=UsageDelta(0, 0))  # refused, or not received
+    whole, _ = estimate_usage(
+        usage,
+        prompt_tokens=call.prompt_tokens,
+        answer_bytes=call.answer_bytes,
+        has_ended=call.finish is not None,
     )
+    return replace(call, usage=whole)
 
 
 def _tokens(call: ProviderCall) -> int:
-    usage = call.usage or UsageDelta()
-    return (usage.input_tokens or 0) + (usage.output_tokens or 0)
+    return billed_tokens(call.usage or UsageDelta())
 
 
 def _log_failure(done: asyncio.Future[Any]) -> None:

@@ -25,9 +25,11 @@ from llm.concurrency.worker_thread import run_off_loop
 from llm.db.encrypted_field import scrub
 from llm.errors import (
     BadResponse,
+    ConnectTimeout,
     InvalidKey,
     LLMError,
     NoFreeConnection,
+    ProviderTimeout,
     TryAgain,
 )
 from llm.http import connections, exchange
@@ -113,7 +115,8 @@ class ProviderCall:
     background: BackgroundResponse | None = None  # set once the response has begun
     cache: CacheUse | None = None  # None if the cache was not asked
     recording: Recording | None = None  # None if the provider keeps no exchanges
-    #: For an estimate of tokens that the host does not report; 0 if nothing was sent.
+    #: For an estimate of tokens that the host does not report; 0 if it refused the
+    #: request or has not received it.
     prompt_tokens: int = 0
     answer_bytes: int = 0
     chunks: int = 0  # reads of the stream
@@ -329,13 +332,19 @@ async def _open_response(
     if endpoint.keeps_exchanges:
         call.recording = Recording.of(message, endpoint.api_key, auth_headers)
     transport = connections.transport(private=allow_private)
-    answer = await exchange.send_request(
-        transport,
-        message,
-        streams=request.stream,
-        on_slot=call.note_slot,
-        recording=call.recording,
-    )
+    try:
+        answer = await exchange.send_request(
+            transport,
+            message,
+            streams=request.stream,
+            on_slot=call.note_slot,
+            recording=call.recording,
+        )
+    except (ProviderTimeout, asyncio.CancelledError) as exc:
+        # The host may be processing it, and bill it.
+        if call.has_slot and not isinstance(exc, ConnectTimeout):
+            call.prompt_tokens = measure_prompt(message.content)
+        raise
     try:
         response = answer.response
         call.http_status = response.status_code

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 from decimal import Decimal
 from types import SimpleNamespace
@@ -23,11 +23,12 @@ from conversations.models import AccessToken
 from conversations.models.ledger import LedgerEntry
 from llm import policy
 from llm.capabilities import Capabilities
-from llm.errors import LLMError, ProviderDown
+from llm.errors import LLMError, ProviderDown, ProviderTimeout
 from llm.generation.retry_policy import Policy
 from llm.http.client import ProviderCall
+from llm.models import ModelCall
 from llm.provider import Endpoint, Provider, Route
-from llm.wire.deltas import FinishDelta, StartDelta, TextDelta, UsageDelta
+from llm.wire.deltas import Delta, FinishDelta, StartDelta, TextDelta, UsageDelta
 from llm.wire.items import user_message
 from llm.wire.request import Request
 from tests.conversations.script import HANG, Script
@@ -42,7 +43,8 @@ ANSWER = [
     FinishDelta("stop"),
 ]
 REQUEST = Request(model="m", items=[user_message("x" * 400)], max_output_tokens=100)
-MOST = 2 * 104 + 100  # tokens: the prompt's estimate twice, and the longest answer
+PROMPT = 104  # tokens, estimated
+MOST = 2 * PROMPT + 100  # tokens: the prompt's estimate twice, and the longest answer
 
 
 def a_route(**fields: Any) -> Route:
@@ -91,8 +93,16 @@ class Asking:
     ) -> None:
         self.script = Script(*calls)
 
-        def stream(endpoint: Any, request: Any, call: Any, *, decoder: Any) -> Any:
-            return self.script(endpoint, request, call)
+        async def stream(
+            endpoint: Any, request: Any, call: Any, *, decoder: Any
+        ) -> AsyncGenerator[list[Delta], None]:
+            if not isinstance(self.script.calls[0][0], LLMError):
+                call.prompt_tokens = PROMPT
+            answer = self.script(endpoint, request, call)
+            async with aclosing(answer) as batches:
+                async for deltas in batches:
+                    call.note_deltas(deltas)
+                    yield deltas
 
         monkeypatch.setattr("llm.http.client.stream", stream)
         self.token, self.database = token, database
@@ -185,6 +195,30 @@ async def test_a_caller_that_disconnects_pays_for_the_text_so_far(asking: Any):
     spent, reserved = await send.standing()
     assert reserved == 0
     assert spent == (104 + 20) * 1000  # our estimate of prompt and answer
+
+
+async def test_a_call_that_timed_out_is_paid_for_as_its_row_says(
+    asking: Any, monkeypatch: pytest.MonkeyPatch
+):
+    """The host may still be at work on it."""
+    send = asking(await a_token(budget=Decimal(1)))
+    call = ProviderCall(started_at=1.0, prompt_tokens=50, error=ProviderTimeout())
+
+    async def stream(
+        endpoint: Any, request: Any, made: ProviderCall, *, decoder: Any
+    ) -> AsyncGenerator[list[Delta], None]:
+        made.started_at, made.prompt_tokens = call.started_at, call.prompt_tokens
+        made.error = ProviderTimeout()
+        raise made.error
+        yield
+
+    monkeypatch.setattr("llm.http.client.stream", stream)
+    with pytest.raises(ProviderTimeout):
+        await send()
+    row = ModelCall.of(call, send.route)
+    assert (row.input_tokens, row.output_tokens, row.is_estimated) == (50, 0, True)
+    assert row.cost is not None
+    assert await send.standing() == (budget.nanos(row.cost), 0)
 
 
 async def test_a_call_cancelled_while_waiting_leaves_no_reservation(asking: Any):

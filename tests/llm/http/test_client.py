@@ -650,6 +650,60 @@ async def test_each_timeout_disconnects_and_is_named(
     assert caught.value.detail.startswith(text_in)
 
 
+async def test_the_prompt_of_a_request_that_timed_out_may_cost():
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter):
+        await hang(reader)
+
+    call = ProviderCall()
+    async with server(answer) as url:
+        with (
+            override_settings(LLM_FIRST_BYTE_TIMEOUT=0.05),
+            pytest.raises(ProviderTimeout),
+        ):
+            await listen(local(url), request(extra={"filler": "x" * 400}), call)
+    assert call.http_status is None
+    assert call.prompt_tokens > 100
+
+
+async def test_the_prompt_of_a_request_that_was_left_unanswered_may_cost():
+    received = asyncio.Event()
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter):
+        received.set()
+        await hang(reader)
+
+    sent, waiting = ProviderCall(), ProviderCall()
+    more = request(extra={"filler": "x" * 400})
+    with override_settings(LLM_MAX_CONNECTIONS=1):
+        async with server(answer) as url:
+            calls = [
+                asyncio.ensure_future(listen(local(url), more, call))
+                for call in (sent, waiting)
+            ]
+            await received.wait()
+            while not connections.slots().waiting:
+                await asyncio.sleep(0)
+            for call in reversed(calls):
+                call.cancel()
+            await asyncio.gather(*calls, return_exceptions=True)
+    assert sent.prompt_tokens > 100
+    assert waiting.prompt_tokens == 0  # it was never sent
+
+
+@pytest.mark.parametrize(
+    "start", [b"", b"HTTP/1.1 503 Busy\r\nContent-Length: 0\r\n\r\n"]
+)
+async def test_the_prompt_of_a_request_that_failed_costs_nothing(start: bytes):
+    async def answer(_: Any, writer: asyncio.StreamWriter) -> None:
+        writer.write(start)
+
+    call = ProviderCall()
+    async with server(answer) as url:
+        with pytest.raises(LLMError):
+            await listen(local(url), request(), call)
+    assert call.prompt_tokens == 0
+
+
 async def test_a_full_pool_of_connections_is_our_own_error():
     """It is no fact about the provider, which got no request."""
     busy = asyncio.Event()
