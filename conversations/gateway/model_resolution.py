@@ -13,6 +13,7 @@ from typing import Any
 from django.contrib.auth import get_user_model
 from django.db.models.signals import m2m_changed, post_delete, post_save
 
+from conversations.access.admission import check_model
 from conversations.engine.database.executor import Database
 from conversations.engine.loading.tool_rate_limit import limit_calls
 from conversations.gateway import preset_models
@@ -67,11 +68,28 @@ class ModelChain:
     model: LanguageModel | None = None  # of the first route, if it was named itself
 
 
-async def find_chain(model: str, token: AccessToken, database: Database) -> ModelChain:
-    """Raises ModelNotAvailable, InvalidKey."""
-    if len(model) > MAX_NAME:  # limits the cache's keys
+async def find_chain(
+    body: Mapping[str, Any], token: AccessToken, database: Database
+) -> ModelChain:
+    """The models that may answer, first the one that `body` names. Raises BadRequest,
+    ModelNotAvailable, InvalidKey."""
+    name = body.get("model")
+    if not name or not isinstance(name, str):
+        raise BadRequest("model: missing.", param="model")
+    if len(name) > MAX_NAME:  # limits the cache's keys
         raise ModelNotAvailable("There is no model of this name.", param="model")
-    return await _chains.get((token.user_id, model), database)
+    chain = await _chains.get((token.user_id, name), database)
+    if chain.pool is not None:
+        chain = choose_host(chain.pool, token, body)
+    return _restrict_chain(token, name, chain) if token.model_ids else chain
+
+
+def _restrict_chain(token: AccessToken, name: str, chain: ModelChain) -> ModelChain:
+    """The chain without models that the token may not use. Raises ModelNotAvailable."""
+    check_model(token, chain.routes[0].model_id, name)
+    return replace(
+        chain, routes=[r for r in chain.routes if token.may_use_model(r.model_id)]
+    )
 
 
 async def find_alternatives(
@@ -134,7 +152,7 @@ def _find_refused(
 
 
 def choose_host(
-    chains: PoolChains, token: AccessToken, body: dict[str, Any]
+    chains: PoolChains, token: AccessToken, body: Mapping[str, Any]
 ) -> ModelChain:
     """The chain of the host that is called now, with the others as its fallbacks."""
     allowed = [each for each in chains.chains if token.may_use_model(each[0].model_id)]

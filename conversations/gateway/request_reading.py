@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any
 
 from conversations.engine.database.executor import Database
-from conversations.gateway import model_resolution, token_access
+from conversations.gateway import model_resolution
 from conversations.gateway.dialects import Dialect, unreadable_body
 from conversations.gateway.encrypted_reasoning import restore_proofs
 from conversations.gateway.forwarding.body import forwarded_body
@@ -39,7 +39,7 @@ from conversations.gateway.request_tools import (
 )
 from conversations.models import AccessToken
 from conversations.turns.all_except import AllExcept
-from llm.errors import BadRequest, LLMError
+from llm.errors import LLMError
 from llm.generation.request_builder import OPTIONS, RequestBuilder
 from llm.options import UNSET_VALUES
 from llm.provider import Route
@@ -131,42 +131,19 @@ async def read_request(
     """
     named = own_names(body["tools"]) if body.get("tools") else ()
     try:
-        chain = await _find_chain(body, token, database)
+        chain = await model_resolution.find_chain(body, token, database)
     except LLMError:
         dialect.check(body, server_tools=named)  # says first what else is wrong
         raise
-    model_body = {
-        name: value for name, value in body.items() if not name.startswith("parley")
-    }
-    parley_options = NO_OPTIONS
     names_own = bool(body.get("tools")) and _names_own(body)
-    if len(model_body) < len(body) or names_own:
-        dialect.check_own_fields(body)
-        parley_options = ParleyOptions.of(body)
-    alternatives: Sequence[Route] | None = None
+    gateway_request = _start_request(
+        body, dialect, token, chain, headers, request_id, names_own=names_own
+    )
     if body.get("models") is not None:
         alternatives = await model_resolution.find_alternatives(
             body["models"], token, chain, database
         )
-    route = chain.routes[0]
-    if route.replaces:  # the answer names the model that gives it
-        model_body["model"] = route.name
-    gateway_request = GatewayRequest(
-        dialect=dialect,
-        token=token,
-        body=model_body,
-        parley_options=parley_options,
-        chain=chain,
-        route=route,
-        host_speaks_dialect=speaks_dialect(dialect, route),
-        request=_NO_REQUEST,
-        alternatives=alternatives,
-        request_id=request_id,
-        client_request_id=headers.get(b"x-request-id", b"").decode("latin-1"),
-        tags=_tags(parley_options, headers)
-        if parley_options.tags or _TAGS_HEADER in headers
-        else "",
-    )
+        gateway_request = replace(gateway_request, alternatives=alternatives)
     forwarded: ForwardedBody | None = None
     if (
         may_forward
@@ -177,7 +154,8 @@ async def read_request(
         gateway_request, forwarded, skipped = _find_forwarded(
             gateway_request, body, headers
         )
-        if forwarded and not (names_own or parley_options.changes_answers):
+        changes_answers = gateway_request.parley_options.changes_answers
+        if forwarded and not (names_own or changes_answers):
             return await _forward_whole(
                 gateway_request, body, forwarded, skipped, database
             )
@@ -186,19 +164,43 @@ async def read_request(
     return await _read_for_tool_loop(gateway_request, body, forwarded, database)
 
 
-async def _find_chain(
-    body: dict[str, Any], token: AccessToken, database: Database
-) -> model_resolution.ModelChain:
-    """The models that may answer, first the one that `body` names. Raises LLMError."""
-    name = body.get("model")
-    if not name or not isinstance(name, str):
-        raise BadRequest("model: missing.", param="model")
-    chain = await model_resolution.find_chain(name, token, database)
-    if chain.pool is not None:
-        chain = model_resolution.choose_host(chain.pool, token, body)
-    if token.model_ids:
-        chain = token_access.restrict_chain(token, name, chain)
-    return chain
+def _start_request(
+    body: dict[str, Any],
+    dialect: Dialect,
+    token: AccessToken,
+    chain: model_resolution.ModelChain,
+    headers: Mapping[bytes, bytes],
+    request_id: str,
+    *,
+    names_own: bool,
+) -> GatewayRequest:
+    """The request as its model and the fields of Parley's own determine it. Raises
+    BadRequest."""
+    model_body = {
+        name: value for name, value in body.items() if not name.startswith("parley")
+    }
+    parley_options = NO_OPTIONS
+    if len(model_body) < len(body) or names_own:
+        dialect.check_own_fields(body)
+        parley_options = ParleyOptions.of(body)
+    route = chain.routes[0]
+    if route.replaces:  # the answer names the model that gives it
+        model_body["model"] = route.name
+    return GatewayRequest(
+        dialect=dialect,
+        token=token,
+        body=model_body,
+        parley_options=parley_options,
+        chain=chain,
+        route=route,
+        host_speaks_dialect=speaks_dialect(dialect, route),
+        request=_NO_REQUEST,
+        request_id=request_id,
+        client_request_id=headers.get(b"x-request-id", b"").decode("latin-1"),
+        tags=_tags(parley_options, headers)
+        if parley_options.tags or _TAGS_HEADER in headers
+        else "",
+    )
 
 
 def _find_forwarded(

@@ -46,7 +46,6 @@ from llm.wire.facades.responses_request import echo_of
 from llm.wire.facades.responses_writer import ResponsesWriter
 from llm.wire.items import Event, message, new_id
 from llm.wire.items import Item as ItemPayload
-from llm.wire.request import Request
 from llm.wire.response import ResponseBuilder
 from tools.loop.steps import is_allowed, is_limited
 
@@ -143,39 +142,12 @@ def open_turn(gateway_request: GatewayRequest) -> OpenedTurn:
         )
     elif use and conversation.preset_id != use.preset.pk:
         raise OtherPreset(param="model")
-    echo = echo_of(gateway_request.body, gateway_request.request)
-    echo |= {"model": gateway_request.body["model"], "store": True}
-    own_tools = gateway_request.own_tools
     opened = conversation.open_turn(
         [_to_stored_item(item) for item in gateway_request.request.items],
         language_model=model,
         parent=parent,
         access_token=gateway_request.token,
-        options={
-            **_options(gateway_request.request),
-            "tools": [
-                t
-                for t in gateway_request.request.tools
-                if t.get("name") not in own_tools
-            ],
-            "server_tools": sorted(own_tools),
-            "instructions": gateway_request.request.instructions,
-            "ignore_invalid_options": (
-                gateway_request.parley_options.ignore_invalid_options
-            ),
-            "droppable_options": gateway_request.droppable,
-            "max_tool_calls": gateway_request.max_tool_calls,
-            "cache_seconds": gateway_request.parley_options.cache_seconds,
-            CALLER: gateway_request.said_of_caller(),
-            "gateway": {
-                "echo": echo,
-                "receipts": gateway_request.parley_options.receipts,
-                "explain": gateway_request.parley_options.explain,
-                # The request names a conversation, and its token may read chats.
-                "chats": gateway_request.body.get("conversation") is not None
-                and gateway_request.token.has_scope(Scope.CHAT),
-            },
-        },
+        options=_options(gateway_request),
     )
     _check_input(gateway_request.request.items, opened.turn)
     if len(gateway_request.chain.routes) > 1 or not opened.items:
@@ -355,9 +327,30 @@ def _find_conversation(
     return conversation, None
 
 
-def _options(request: Request) -> dict[str, Any]:
+def _options(gateway_request: GatewayRequest) -> dict[str, Any]:
+    """What the turn stores of its request."""
+    request, own_tools = gateway_request.request, gateway_request.own_tools
+    body, parley = gateway_request.body, gateway_request.parley_options
     values = {name: getattr(request, name) for name in OPTIONS}
-    return {name: value for name, value in values.items() if value not in UNSET_VALUES}
+    return {
+        **{name: value for name, value in values.items() if value not in UNSET_VALUES},
+        "tools": [each for each in request.tools if each.get("name") not in own_tools],
+        "server_tools": sorted(own_tools),
+        "instructions": request.instructions,
+        "ignore_invalid_options": parley.ignore_invalid_options,
+        "droppable_options": gateway_request.droppable,
+        "max_tool_calls": gateway_request.max_tool_calls,
+        "cache_seconds": parley.cache_seconds,
+        CALLER: gateway_request.said_of_caller(),
+        "gateway": {
+            "echo": echo_of(body, request) | {"model": body["model"], "store": True},
+            "receipts": parley.receipts,
+            "explain": parley.explain,
+            # The request names a conversation, and its token may read chats.
+            "chats": body.get("conversation") is not None
+            and gateway_request.token.has_scope(Scope.CHAT),
+        },
+    }
 
 
 def _to_stored_item(item: ItemPayload) -> ItemPayload:

@@ -27,7 +27,6 @@ from conversations.engine.metering import Meter
 from conversations.gateway.errors import InputTooLarge
 from conversations.gateway.gateway_request import GatewayRequest
 from conversations.gateway.lookup_cache import Cache, clear_on_change
-from conversations.gateway.model_resolution import ModelChain
 from conversations.gateway.write_behind import WriteBehindQueue
 from conversations.input.inline_files import find_oversize
 from conversations.models.access_token import USE_INTERVAL, AccessToken, Scope
@@ -87,14 +86,6 @@ async def admit_request(
         return {}
     verdict = await admission.atake_request(token)
     return dict(admission.rate_limit_headers(verdict, anthropic=anthropic))
-
-
-def restrict_chain(token: AccessToken, name: str, chain: ModelChain) -> ModelChain:
-    """The chain without models that the token may not use. Raises ModelNotAvailable."""
-    admission.check_model(token, chain.routes[0].model_id, name)
-    return replace(
-        chain, routes=[r for r in chain.routes if token.may_use_model(r.model_id)]
-    )
 
 
 def _refuse_unlimited(applied: Applied) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import Any, TypedDict, Unpack
+from typing import Any, Unpack
 
 from django.apps import apps
 from django.conf import settings
@@ -20,7 +20,6 @@ from conversations.input.client_outputs import (
     call_id_of,
 )
 from conversations.input.inline_files import inline_size
-from conversations.models.access_token import AccessToken
 from conversations.models.branch_choice import (
     BranchChoice,
     Tree,
@@ -28,7 +27,7 @@ from conversations.models.branch_choice import (
 )
 from conversations.models.folder import Folder, Tag
 from conversations.models.item import Item
-from conversations.models.opened_turn import OpenedTurn
+from conversations.models.opened_turn import OpenedTurn, TurnFields
 from conversations.models.signed_in_session import SignedInSession
 from conversations.models.tool_call import ToolCall
 from conversations.models.turn import POOL, Turn
@@ -45,23 +44,6 @@ from llm.wire.items import Item as ItemPayload
 from llm.wire.items import new_id, text_of
 
 TITLE_LENGTH = 80  # characters
-
-
-class TurnFields(TypedDict, total=False):
-    """What `Conversation.open_turn` takes beside the items."""
-
-    language_model: LanguageModel | None  # None: the conversation's
-    options: dict[str, Any] | None  # beside those of the conversation
-    parent: Turn | None  # the turn that it follows
-    #: It follows no turn. Without this and a `parent` it follows the last turn of the
-    #: branch that its author looks at.
-    is_first: bool
-    comparison: str
-    access_token: AccessToken | None
-    #: For items that are no message: the turn of the message that caused them.
-    caused_by: str | None
-    author: Any  # who writes, if that is not the owner
-    author_name: str  # of an author whose account is gone
 
 
 def conversation_id() -> str:

@@ -1,13 +1,33 @@
-"""A turn with the data that was at hand when it was opened."""
+"""What a turn is opened with, and the opened turn with the data that was at hand."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any, TypedDict
 
+from conversations.models.access_token import AccessToken
 from conversations.models.item import Item
 from conversations.models.turn import Turn
+from llm.models import LanguageModel
 from llm.provider import Route
+
+
+class TurnFields(TypedDict, total=False):
+    """What `Conversation.open_turn` takes beside the items."""
+
+    language_model: LanguageModel | None  # None: the conversation's
+    options: dict[str, Any] | None  # beside those of the conversation
+    parent: Turn | None  # the turn that it follows
+    #: It follows no turn. Without this and a `parent` it follows the last turn of the
+    #: branch that its author looks at.
+    is_first: bool
+    comparison: str
+    access_token: AccessToken | None
+    #: For items that are no message: the turn of the message that caused them.
+    caused_by: str | None
+    author: Any  # who writes, if that is not the owner
+    author_name: str  # of an author whose account is gone
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -24,7 +24,6 @@ from conversations.pages.blocks import (
     Block,
     CallGroup,
     CallRows,
-    Citation,
     MessageBlock,
     ReasoningBlock,
     SteeringBlock,
@@ -32,6 +31,7 @@ from conversations.pages.blocks import (
     ToolCallBlock,
     build_blocks,
 )
+from conversations.pages.reading.citations import Citation
 from conversations.turns.attachments import attachment_ids
 from conversations.turns.tool_display import FileLink, Picture, Piece, file_piece
 from llm.wire.items import Item as ItemPayload

@@ -149,8 +149,8 @@ def text(
 ) -> HttpResponse:
     """The next part of a long message, which the page appends to the previous one."""
     # Imported here: at the top it would delay the start by loading the parser.
-    from conversations.pages.blocks import citations_of, marked_text
     from conversations.pages.markdown import render_part
+    from conversations.pages.reading.citations import citations_of, marked_text
     from conversations.pages.reading.marks import Places
 
     visible = Turn.objects.visible_to(request.user)

@@ -101,12 +101,9 @@ class Adaptation:
         if request.forwarded is not None:  # the host itself reads and checks it
             self.request, self.has_only_texts = request, True
             return
-        if request.text or output_format is not None:
-            request = self._with_output_format(request, can)
-        if can.tools is False:
-            request = self._with_tools_in_words(request)
-        if request.prefill:
-            request = self._with_prefill(request)
+        wants_format = bool(request.text) or output_format is not None
+        if wants_format or can.tools is False or request.prefill:
+            request = self._emulate(request, can, wants_format=wants_format)
         if request.in_background or request.resumes:
             request = self._with_background(request, can)
         fitted = options.fit(
@@ -124,14 +121,24 @@ class Adaptation:
         self.has_only_texts = _has_only_texts(self.request)  # and nothing to fetch
         if not self.has_only_texts:
             self.degraded += find_losses(self.request, route.endpoint.codec)
-        if self._validator and "text.format" in approximated:
-            # emulated in the instructions, so the JSON may come wrapped in text
-            self._buffered = True
-            self._validator.buffer()
-        if self._validator is None and forces_call:
+        if self._validator:
+            if "text.format" in approximated:
+                # emulated in the instructions, so the JSON may come wrapped in text
+                self._buffered = True
+                self._validator.buffer()
+        elif forces_call:
             self._force_call()
 
     # The request
+
+    def _emulate(
+        self, request: Request, can: Capabilities, *, wants_format: bool
+    ) -> Request:
+        if wants_format:
+            request = self._with_output_format(request, can)
+        if can.tools is False:
+            request = self._with_tools_in_words(request)
+        return self._with_prefill(request) if request.prefill else request
 
     def _with_output_format(self, request: Request, can: Capabilities) -> Request:
         output_format, tool = self._output_format, ""

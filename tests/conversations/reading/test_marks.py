@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from conversations.pages.blocks import citations_of, marked_text
 from conversations.pages.markdown import (
     PART,
     previewable_fences,
     render,
     render_part,
 )
+from conversations.pages.reading.citations import citations_of, marked_text
 from conversations.pages.reading.marks import CITED, Places, mark_citations
 from llm.wire.items import CITED_TEXT, message
 
