@@ -9,6 +9,8 @@ from django.contrib.auth.models import Group, Permission, User
 from django.db.models import QuerySet
 from django.http import HttpRequest
 
+from conversations.forms.permission_names import PermissionsField
+
 #: What staff cannot change of their own account.
 OWN_RIGHTS = ("is_active", "is_staff", "groups", "user_permissions")
 
@@ -94,6 +96,8 @@ class LeastPrivilegeMixin(admin.ModelAdmin):
     def formfield_for_manytomany(
         self, db_field: Any, request: Any = None, **kwargs: Any
     ) -> Any:
+        if db_field.remote_field.model is Permission:
+            kwargs = {"form_class": PermissionsField, **kwargs}
         field = super().formfield_for_manytomany(db_field, request, **kwargs)
         if field is not None and db_field.remote_field.model is Permission:
             field.queryset = permissions_to_grant(request.user)
