@@ -40,7 +40,7 @@ class PermissionsField(forms.ModelMultipleChoiceField):
 def name_permission(row: Permission) -> str:
     action, _, model_name = row.codename.partition("_")
     model = row.content_type.model_class()
-    is_of_django = model is not None and model._meta.model_name == model_name
-    if is_of_django and (text := _ACTIONS.get(action)):
-        return gettext(text) % {"name": model._meta.verbose_name}
-    return gettext(row.name)
+    text = _ACTIONS.get(action)
+    if text is None or model is None or model._meta.model_name != model_name:
+        return gettext(row.name)
+    return gettext(text) % {"name": model._meta.verbose_name}
