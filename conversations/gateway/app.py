@@ -181,7 +181,8 @@ async def _refuse(exchange: Exchange, dialect: Dialect, exc: LLMError) -> None:
     if isinstance(exc, TooFast) and exc.verdict:
         anthropic = dialect.errors == "anthropic"
         headers |= admission.rate_limit_headers(exc.verdict, anthropic=anthropic)
-    await exchange.answer(exc.status, dialect.error(exc, exchange.id), headers)
+    status = dialect.status(exc)
+    await exchange.answer(status, dialect.error(exc, exchange.id), headers)
 
 
 def _log_refusal(exchange: Exchange, exc: LLMError) -> None:

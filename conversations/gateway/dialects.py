@@ -169,6 +169,9 @@ class Dialect:
     ) -> dict[str, Any]:
         raise NotImplementedError
 
+    def status(self, exc: LLMError) -> int:
+        return errors.status_of(exc, self.errors)
+
     def error(self, exc: LLMError, request_id: str) -> dict[str, Any]:
         return errors.body_of(exc, self.errors, request_id)
 

@@ -16,7 +16,7 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
-from llm.errors import BadRequest, LLMError
+from llm.errors import BadRequest, LLMError, ProviderDown
 
 Dialect = Literal["openai", "anthropic"]
 
@@ -48,7 +48,7 @@ def body_of(error: LLMError, dialect: Dialect, request_id: str = "") -> dict[str
     host = error.host_report
     message = with_host_message(str(error), host)
     if dialect == "anthropic":
-        body = anthropic_body(error.status, message, request_id, host)
+        body = anthropic_body(status_of(error, dialect), message, request_id, host)
         return (
             body if error.explanation is None else {**body, "parley": error.explanation}
         )
@@ -63,6 +63,15 @@ def body_of(error: LLMError, dialect: Dialect, request_id: str = "") -> dict[str
     if error.explanation is not None:
         body["parley"] = error.explanation
     return body
+
+
+def status_of(error: LLMError, dialect: Dialect) -> int:
+    """The HTTP status: Anthropic's API has one of its own for an overloaded host."""
+    if dialect != "anthropic" or not isinstance(error, ProviderDown):
+        return error.status
+    is_overloaded = error.upstream_status == 529
+    is_overloaded |= error.upstream_type == "overloaded_error"
+    return 529 if is_overloaded else error.status
 
 
 def with_host_message(message: str, host: Mapping[str, Any] | None) -> str:

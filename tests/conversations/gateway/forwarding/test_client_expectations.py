@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from decimal import Decimal
 
 import pytest
@@ -59,6 +60,23 @@ async def test_what_an_explained_answer_would_lack_is_refused(
     assert explained.status == 400
     assert explained.json()["error"]["param"].startswith(name)
     assert len(host.received) == 1
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_an_overloaded_host_has_anthropic_s_status(client: Client, stream: bool):
+    error = {"type": "overloaded_error", "message": "Overloaded"}
+    refusal = json.dumps({"type": "error", "error": error}).encode()
+    with Host(lambda received: (529, "application/json", refusal)) as host:
+        model = await add_model("anthropic", "anthropic", host.url, "m")
+        await LanguageModel.objects.aupdate(options={"retry": {"attempts": 1}})
+        body = {"model": model, "max_tokens": 5, "messages": QUESTION}
+        answer = await client.post("/v1/messages", {**body, "stream": stream})
+        other = await client.post(
+            "/v1/chat/completions", {"model": model, "messages": QUESTION}
+        )
+    assert answer.status == 529
+    assert answer.json()["error"]["type"] == "overloaded_error"
+    assert other.status == 503
 
 
 async def test_an_explained_answer_states_what_was_written_to_the_cache(client: Client):
