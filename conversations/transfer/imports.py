@@ -238,13 +238,11 @@ class _Run:
 
     @transaction.atomic
     def end(self, state: str, error: str = "") -> None:
-        row = self._row
-        row.state, row.error = state, error[:500]
-        row.finished_at = timezone.now()
-        delete_later([row.file.name or ""])
-        row.file = ""
+        """Note the end, unless the row was deleted meanwhile, with its user."""
+        delete_later([self._row.file.name or ""])
         self._save()
-        row.save(update_fields=["state", "error", "finished_at", "file"])
+        rows = ConversationImport.objects.filter(pk=self._row.pk)
+        rows.update(state=state, error=error[:500], finished_at=timezone.now(), file="")
 
     def _read_archive(self, file: IO[bytes]) -> None:
         try:

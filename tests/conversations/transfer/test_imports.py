@@ -427,6 +427,22 @@ def test_an_import_that_is_killed_at_each_conversation_counts_each_once(
     assert (again.imported, again.repeated) == (3, 1)
 
 
+def test_an_import_whose_user_is_deleted_meanwhile_ends(
+    ada: Any, monkeypatch: pytest.MonkeyPatch, caplog: Any
+):
+    row = accept(ada, ContentFile(sample("chatgpt"), name="a.json"))
+    real = imports.write_source
+
+    def write_after_deletion(*args: Any) -> None:
+        real(*args)
+        ConversationImport.objects.all().delete()
+
+    monkeypatch.setattr(imports, "write_source", write_after_deletion)
+    assert run_import(row.pk)
+    assert not ConversationImport.objects.exists()
+    assert "failed" not in caplog.text
+
+
 def test_the_report_speaks_the_language_of_the_upload(ada: Any):
     with translation.override("de"):
         row = accept(ada, ContentFile(zipped(conversations=b""), name="a.zip"))
