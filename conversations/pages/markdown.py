@@ -36,7 +36,9 @@ from conversations.pages.markdown_limits import is_too_heavy
 from conversations.pages.markdown_math import math_plugin
 from conversations.pages.reading.addresses import AddressFinder
 from conversations.pages.reading.markdown_plugins import (
+    break_plugin,
     citation_plugin,
+    emphasis_plugin,
     footnotes_plugin,
 )
 from conversations.pages.reading.marks import (
@@ -421,6 +423,8 @@ def _make_markdown() -> MarkdownIt:
     markdown.use(tasklists_plugin, label=True)
     markdown.use(footnotes_plugin)
     markdown.use(citation_plugin)
+    markdown.use(break_plugin)
+    markdown.use(emphasis_plugin)
     markdown.use(math_plugin)
     markdown.core.ruler.push("directions", _set_directions)
     markdown.core.ruler.push("heading_levels", _set_heading_levels)

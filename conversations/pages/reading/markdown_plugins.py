@@ -1,15 +1,61 @@
-"""Plugins of the Markdown parser that leave the marks of citations and footnotes."""
+"""Plugins of the Markdown parser: citations, footnotes, `<br>`, emphasis in CJK."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
+from unicodedata import category
 
 from markdown_it import MarkdownIt
-from markdown_it.rules_inline import StateInline
+from markdown_it.rules_inline import StateInline, emphasis
 from markdown_it.token import Token
 from mdit_py_plugins.footnote import footnote_plugin
 
 from conversations.pages.reading.marks import CITED
+
+
+#: Models write it in the cells of tables, where Markdown has no line breaks.
+_BREAK = re.compile(r"<br */?>", re.IGNORECASE)
+
+
+def break_plugin(markdown: MarkdownIt) -> None:
+    markdown.inline.ruler.before("autolink", "break", _break)
+
+
+def _break(state: StateInline, silent: bool) -> bool:
+    found = _BREAK.match(state.src, state.pos)
+    if not found:
+        return False
+    if not silent:
+        state.push("hardbreak", "br", 0)
+    state.pos = found.end()
+    return True
+
+
+#: Of Chinese, Japanese and Korean, which have no blanks between words.
+_CJK = re.compile(
+    "[\u1100-\u11ff\u2e80-\u9fff\uac00-\ud7af\uf900-\ufaff\uff00-\uffef"
+    "\U00020000-\U0003ffff]"
+)
+
+
+def emphasis_plugin(markdown: MarkdownIt) -> None:
+    """Emphasis that begins or ends with a mark beside a letter of such a script, as in
+    `**注意：**请`: CommonMark would have a blank there."""
+    markdown.inline.ruler.at("emphasis", _emphasize)
+
+
+def _emphasize(state: StateInline, silent: bool) -> bool:
+    start, known = state.pos, len(state.delimiters)
+    if not emphasis.tokenize(state, silent):
+        return False
+    before, after = state.src[start - 1 : start], state.src[state.pos : state.pos + 1]
+    if state.src[start] != "*" or not before.strip() or not after.strip():
+        return True
+    for each in state.delimiters[known:]:
+        each.open |= bool(_CJK.match(before)) and category(after) not in ("Pe", "Pf")
+        each.close |= bool(_CJK.match(after)) and category(before) not in ("Ps", "Pi")
+    return True
 
 
 def citation_plugin(markdown: MarkdownIt) -> None:

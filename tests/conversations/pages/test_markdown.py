@@ -158,6 +158,33 @@ def test_an_address_ends_before_its_sentence_does(written: str, address: str):
     assert unescape(re.sub("<[^>]*>", "", html)).strip() == written.strip()
 
 
+@pytest.mark.parametrize(
+    ("written", "strong"),
+    [
+        ("**注意：**请先备份", "注意："),
+        ("这是**“重点”**内容", "“重点”"),
+        ("これは**「重要」**です", "「重要」"),
+        ("이것은 **'핵심'**입니다", "'핵심'"),
+        ("请看**a**和b", "a"),
+    ],
+)
+def test_emphasis_needs_no_blanks_where_a_script_has_none(written: str, strong: str):
+    assert f"<strong>{strong}</strong>" in unescape(str(render(written)))
+
+
+BLOCKS = json.loads((Path(__file__).parents[2] / "js/block_cases.json").read_text())
+
+
+@pytest.mark.parametrize(("written", "expected"), BLOCKS)
+def test_blocks_are_those_that_a_browser_shows_while_they_stream(
+    written: str, expected: str
+):
+    html = re.sub(r'<div class="code-head">.*?</div>', "", str(render(written)))
+    html = re.sub(r'<(\w+)(?:( start="\d+")|[^>])*>', r"<\1\2>", html)
+    html = unescape(re.sub(r"</?(span|label)>|\n", "", html))
+    assert re.sub(" *(<[^>]*>) *", r"\1", html) == expected
+
+
 def test_footnotes_have_the_direction_of_their_first_letter():
     assert '<ol dir="auto">\n<li class="note">' in render("a[^1]\n\n[^1]: שלום")
 
