@@ -1,12 +1,15 @@
 // Incremental Markdown renderer for streamed text.
 //
-// The parser only reports tokens; this module creates every node, from a fixed list of
+// `Blocks` finds the blocks, and the parser what is in their lines; this module creates every node, from a fixed list of
 // elements. So HTML in a model's text never becomes HTML of the page, an image becomes a
 // link (nothing is fetched), and only http, https and mailto URLs become links. When a
 // turn ends, the server's rendering (conversations/pages/markdown.py) replaces this one.
 
 import * as smd from "../vendor/streaming-markdown/smd.js";
+import { addressLength } from "./reading/addresses.js";
+import { Blocks } from "./reading/blocks.js";
 import { Highlighter } from "./reading/highlight.js";
+import { rowGroup } from "./reading/long-tables.js";
 import { nextLineBox, removeLastLine } from "./reading/long-paragraphs.js";
 import { TableRows } from "./reading/table-rows.js";
 import { FORMULA_BEGIN, FORMULA_END, FormulaGuard, unguarded } from "./math.js";
@@ -15,61 +18,33 @@ import { gettext } from "./texts.js";
 /** Runs of marks, which the parser joins again for each mark: 1 MB takes half a minute. */
 const LONGEST_RUN = 1000; // characters
 const RUN = new RegExp(`([\`*_~])\\1{${LONGEST_RUN - 1}}`);
-const STEP = 2000; // characters between two looks at the clock
+const STEP = 500; // characters between two looks at the clock
 /** Characters of a part of a long text, as conversations/pages/markdown.py has it. */
 const PART = 8000;
-const ROWS = 100; // lines of code, or rows of a table, that the browser lays out by themselves
+const LINES = 100; // of code that the browser lays out by themselves
 const LINE_PIECE = /[^\n]*\n|[^\n]+/g;
 const DEEPEST = 24; // tokens in one another, as many as the parser remembers
 const { Token, Attr } = smd;
 const ALLOWED = new Set(["http:", "https:", "mailto:"]);
-const MOST_TRIMMED = 10; // characters behind an address
-/** As in conversations/pages/reading/addresses.py; tests/js/address_cases.json tests both. */
-const END_OF_SENTENCE = new Set(".,;:!?'\"…。，；：！？、");
-const FENCE = /^\s*```/;
 const LETTER = /\p{L}/u;
 /** Letters of the scripts from right to left: Hebrew, Arabic and others. */
 const RIGHT_TO_LEFT = /[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufeff\u{10800}-\u{10fff}\u{1e800}-\u{1efff}]/u;
-const BLOCK = /[^\s`~|>*+\-\d]/; // begins neither a list item nor what may go on in one
+
+const TIGHT = "is-tight"; // a list without blank lines
 
 const TAGS = {
-  [Token.Paragraph]: "p",
-  [Token.Blockquote]: "blockquote",
-  [Token.List_Unordered]: "ul",
-  [Token.List_Ordered]: "ol",
-  [Token.List_Item]: "li",
   [Token.Line_Break]: "br",
-  [Token.Rule]: "hr",
   [Token.Italic_Ast]: "em",
   [Token.Italic_Und]: "em",
   [Token.Strong_Ast]: "strong",
   [Token.Strong_Und]: "strong",
   [Token.Strike]: "s",
   [Token.Code_Inline]: "code",
-  [Token.Link]: "a",
-  [Token.Raw_URL]: "a",
   [Token.Image]: "a",
 };
 
-const HEADINGS = [
-  Token.Heading_1,
-  Token.Heading_2,
-  Token.Heading_3,
-  Token.Heading_4,
-  Token.Heading_5,
-  Token.Heading_6,
-];
 const HEADINGS_ABOVE = 2; // levels used by the page's title and the turn
 const DEEPEST_HEADING = 6;
-
-// Top-level elements get the direction of their first letter; children inherit it.
-const DIRECTED = new Set([
-  Token.Paragraph,
-  ...HEADINGS,
-  Token.Blockquote,
-  Token.List_Unordered,
-  Token.List_Ordered,
-]);
 
 const FORMULA_EDGES = new RegExp(`([${FORMULA_BEGIN}${FORMULA_END}])`);
 const OPEN_FORMULA = ".math:not([data-whole])";
@@ -84,25 +59,15 @@ export function allowedURL(address) {
 }
 
 /**
- * Shows a growing text. Each top-level paragraph has its own parser, because the
- * parser would add a paragraph after a nested list to the list.
+ * Shows a growing text. Its lists and quotations are elements of this class, and each
+ * block in them has a parser of its own.
  */
 export class MarkdownStream {
   #root;
-  #part; // the element that gets the next top-level block
-  #partEnd; // characters after which a new part begins
-  #parser;
+  #view;
+  #blocks;
   #written = 0; // characters
   #given = ""; // what was to be shown last
-  #text = ""; // of it, what the parser is given: formulas are guarded, rows have bars
-  #formulas;
-  #rows;
-  #heads; // where tables begin whose head is shown as a line of a paragraph
-  #headings; // levels, as written, of those that the next heading may stand under
-  #line = 0; // where the line begins that is not whole yet
-  #borders = []; // where paragraphs at the top level begin that are not shown yet
-  #isAfterBlank = false;
-  #isFenced = false;
   #isPlain = false;
 
   constructor(root) {
@@ -117,50 +82,17 @@ export class MarkdownStream {
   update(text, until = Infinity) {
     if (!text.startsWith(this.#given)) this.#begin();
     this.#given = text;
-    return this.#show(this.#formulas.push(text), until);
-  }
-
-  #show(fresh, until = Infinity, isOver = false) {
-    for (const { text, isHead } of this.#rows.push(fresh, isOver)) {
-      if (isHead) this.#heads.add(this.#text.length);
-      this.#text += text;
-    }
-    this.#borders.push(...this.#starts());
-    while (this.#written < this.#text.length) {
+    while (this.#written < text.length) {
       if (performance.now() >= until) return false;
-      this.#step();
+      this.#write(this.#isPlain ? text.length : this.#written + STEP);
     }
     return true;
   }
 
-  #step() {
-    const [border = this.#text.length] = this.#borders;
-    const step = this.#isPlain ? Infinity : STEP;
-    this.#write(Math.min(border, this.#written + step));
-    if (this.#written < border || !this.#borders.length) return;
-    this.#borders.shift();
-    this.#endParser();
-    if (this.#heads.delete(border)) removeLastLine(this.#part);
-    if (this.#written >= this.#partEnd) this.#beginPart();
-    this.#parser = smd.parser(renderer(this.#part, this.#headings));
-  }
-
-  /** The browser lays out a part by itself, so that a long text grows as fast as a short
-   *  one. What is shown already stays where it is: a reader may have selected it. */
-  #beginPart() {
-    this.#part = this.#root.appendChild(make("div"));
-    this.#part.classList.add("prose", "prose-part");
-    this.#partEnd = this.#written + PART;
-  }
-
   /** The text is complete: show characters that were held back. */
   end() {
-    this.#show(this.#formulas.push(this.#given, true), Infinity, true);
-    this.#endParser();
-  }
-
-  #endParser() {
-    this.#guarded(() => smd.parser_end(this.#parser));
+    this.update(this.#given);
+    this.#guarded(() => this.#blocks.end());
   }
 
   #begin() {
@@ -168,42 +100,20 @@ export class MarkdownStream {
     // Blocks have their own directions. The browser would look for the direction of them
     // all again with each element: in a table of 3,000 rows for 20 ms a frame.
     this.#root.dir = "ltr";
-    this.#part = this.#root;
-    this.#partEnd = PART;
-    this.#headings = [];
-    this.#parser = smd.parser(renderer(this.#part, this.#headings));
-    this.#formulas = new FormulaGuard();
-    this.#rows = new TableRows();
-    this.#heads = new Set();
-    this.#given = this.#text = "";
-    this.#written = this.#line = 0;
-    this.#borders = [];
-    this.#isAfterBlank = this.#isFenced = this.#isPlain = false;
-  }
-
-  /** Positions of top-level paragraphs, and of tables whose head was taken for a line of
-   *  one, in the new part of the text. */
-  *#starts() {
-    while (this.#line < this.#text.length) {
-      const first = this.#text[this.#line];
-      const isParagraph = this.#isAfterBlank && !this.#isFenced && BLOCK.test(first);
-      if (isParagraph || this.#heads.has(this.#line)) yield this.#line;
-      this.#isAfterBlank = false;
-      const end = this.#text.indexOf("\n", this.#line);
-      if (end === -1) return;
-      const line = this.#text.slice(this.#line, end);
-      if (FENCE.test(line)) this.#isFenced = !this.#isFenced;
-      this.#isAfterBlank = line.trim() === "";
-      this.#line = end + 1;
-    }
+    this.#view = new View(this.#root);
+    this.#blocks = new Blocks(this.#view);
+    this.#given = "";
+    this.#written = 0;
+    this.#isPlain = false;
   }
 
   #write(end) {
-    const fresh = this.#text.slice(this.#written, end);
+    const fresh = this.#given.slice(this.#written, end);
     const before = Math.max(0, this.#written - LONGEST_RUN);
-    this.#isPlain ||= RUN.test(this.#text.slice(before, end));
-    this.#written = end;
-    this.#guarded(() => smd.parser_write(this.#parser, fresh));
+    this.#isPlain ||= RUN.test(this.#given.slice(before, end));
+    this.#written = Math.min(end, this.#given.length);
+    this.#view.written = this.#written;
+    this.#guarded(() => this.#blocks.push(fresh));
   }
 
   /** If the parser fails, shows the text unformatted. */
@@ -220,18 +130,144 @@ export class MarkdownStream {
     const plain = make("p");
     plain.className = "plain";
     plain.dir = "auto";
-    plain.append(unguarded(this.#text.slice(0, this.#written)));
+    plain.append(this.#given.slice(0, this.#written));
     this.#root.replaceChildren(plain);
   }
 }
 
-function renderer(root, headings) {
+/** The elements of a growing text, as `Blocks` reports them. */
+class View {
+  written = 0; // characters of the text
+  #root;
+  #part; // the element that gets the next top-level block
+  #partEnd = PART; // characters after which a new part begins
+  #open = []; // elements of lists, items and quotations
+  #headings = []; // levels, as written, of those that the next heading may stand under
+  #block = null; // the one that grows
+
+  constructor(root) {
+    this.#root = this.#part = root;
+  }
+
+  open(tag, start) {
+    if (this.#open.length >= DEEPEST) throw new RangeError("nested too deeply");
+    const node = this.#container().appendChild(make(tag));
+    if (!this.#open.length) node.dir = "auto";
+    if (tag === "ul" || tag === "ol") node.className = TIGHT;
+    if (start !== undefined && start !== 1) node.start = start;
+    this.#open.push(node);
+  }
+
+  close() {
+    this.#open.pop();
+  }
+
+  loosen(depth) {
+    this.#open[depth].className = "";
+  }
+
+  beginParagraph(task) {
+    const box = task === undefined ? null : checkbox(this.#open.at(-1), task);
+    this.#block = new Words(this.#container(), this.#isTop, "p", box);
+  }
+
+  beginHeading(level) {
+    const tag = headingTag(this.#headings, level);
+    this.#block = new Words(this.#container(), this.#isTop, tag);
+  }
+
+  beginCode(language) {
+    this.#block = codeBlock(this.#container(), language);
+  }
+
+  add(text) {
+    this.#block.add(text);
+  }
+
+  end() {
+    this.#block.end();
+    this.#block = null;
+  }
+
+  underline(level) {
+    const last = this.#container().lastElementChild;
+    if (last?.tagName !== "P") return level === 2 ? this.addRule() : undefined;
+    const heading = make(headingTag(this.#headings, level));
+    if (last.dir) heading.dir = last.dir;
+    heading.append(...last.childNodes);
+    last.replaceWith(heading);
+  }
+
+  addRule() {
+    this.#container().append(make("hr"));
+  }
+
+  get #isTop() {
+    return this.#open.length === 0;
+  }
+
+  /** The element that gets the next block. */
+  #container() {
+    if (this.#isTop && this.written >= this.#partEnd) this.#beginPart();
+    return this.#open.at(-1) ?? this.#part;
+  }
+
+  /** The browser lays out a part by itself, so that a long text grows as fast as a short
+   *  one. What is shown already stays where it is: a reader may have selected it. */
+  #beginPart() {
+    this.#part = this.#root.appendChild(make("div"));
+    this.#part.classList.add("prose", "prose-part");
+    this.#partEnd = this.written + PART;
+  }
+}
+
+/** A heading, or a paragraph with tables in it. */
+class Words {
+  #container;
+  #shape;
+  #text = "";
+  #formulas = new FormulaGuard();
+  #rows = new TableRows();
+  #parser;
+
+  constructor(container, isTop, tag, box = null) {
+    this.#container = container;
+    this.#shape = { isTop, tag, box };
+    this.#parser = smd.parser(renderer(container, this.#shape));
+  }
+
+  add(text) {
+    this.#text += text;
+    this.#show(this.#formulas.push(this.#text));
+  }
+
+  end() {
+    this.#show(this.#formulas.push(this.#text, true), true);
+    smd.parser_end(this.#parser);
+    this.#shape.box?.setAttribute("aria-label", this.#shape.box.parentElement.textContent.trim());
+  }
+
+  #show(fresh, isOver = false) {
+    for (const { text, isHead } of this.#rows.push(fresh, isOver)) {
+      if (isHead) this.#beginTable();
+      smd.parser_write(this.#parser, text);
+    }
+  }
+
+  /** What was shown as the last line is the head of a table. */
+  #beginTable() {
+    smd.parser_end(this.#parser);
+    removeLastLine(this.#container);
+    this.#parser = smd.parser(renderer(this.#container, this.#shape));
+  }
+}
+
+function renderer(root, shape) {
   return {
-    data: { nodes: [root], headings },
-    add_token: ({ nodes, headings }, token) => {
+    data: { nodes: [root], shape },
+    add_token: ({ nodes, shape }, token) => {
       if (nodes.length > DEEPEST) throw new RangeError("nested too deeply");
-      const tag = HEADINGS.includes(token) ? headingTag(headings, token) : TAGS[token];
-      nodes.push(nodeFor(token, tag, nodes.at(-1), nodes.length === 1));
+      nodes.push(nodeFor(token, shape, nodes.at(-1)));
     },
     end_token: ({ nodes }) => {
       if (nodes.length === 1) return;
@@ -245,26 +281,22 @@ function renderer(root, headings) {
 }
 
 /** The tag of the next heading; gaps between levels are closed, as the server does. */
-function headingTag(above, token) {
-  const written = HEADINGS.indexOf(token);
+function headingTag(above, written) {
   while (above.at(-1) >= written) above.pop();
   above.push(written);
   return `h${Math.min(above.length + HEADINGS_ABOVE, DEEPEST_HEADING)}`;
 }
 
-function nodeFor(token, tag, parent, isTopLevel) {
+function nodeFor(token, shape, parent) {
   switch (token) {
     case Token.Document:
       return parent;
-    case Token.Code_Block:
-    case Token.Code_Fence:
-      return codeBlock(parent);
+    case Token.Paragraph:
+      return words(parent, shape);
     case Token.Link:
       return link(parent);
     case Token.Raw_URL:
       return bareLink(parent);
-    case Token.Checkbox:
-      return parent.appendChild(checkbox(parent));
     case Token.Table:
       return table(parent);
     case Token.Table_Row:
@@ -272,12 +304,20 @@ function nodeFor(token, tag, parent, isTopLevel) {
     case Token.Table_Cell:
       return cell(parent);
     default: {
-      const node = parent.appendChild(make(tag ?? "span"));
+      const node = parent.appendChild(make(TAGS[token] ?? "span"));
       if (token === Token.Image) node.className = "image-link";
-      if (DIRECTED.has(token) && isTopLevel) node.dir = "auto";
       return node;
     }
   }
+}
+
+/** A paragraph or a heading. Those at the top level get the direction of their first
+ *  letter; children inherit it. */
+function words(parent, { isTop, tag, box }) {
+  const node = parent.appendChild(make(tag));
+  if (isTop) node.dir = "auto";
+  if (box && !box.parentElement) node.append(box, " ");
+  return node;
 }
 
 const make = (tag) => document.createElement(tag);
@@ -318,34 +358,26 @@ function bareLink(parent) {
 /** The end of a sentence is no part of an address, as on the server. */
 function trimAddress(link) {
   const words = link.textContent;
-  const least = words.length - MOST_TRIMMED;
-  let end = words.length;
-  const isOver = () => END_OF_SENTENCE.has(words[end - 1]) || isUnopened(words.slice(0, end));
-  while (end > least && isOver()) end -= 1;
+  const end = addressLength(words);
   if (end === words.length) return;
   link.textContent = words.slice(0, end);
   setLink(link, link.textContent);
   appendPlain(link.parentElement, words.slice(end));
 }
 
-const isUnopened = (address) =>
-  address.endsWith(")") && address.split(")").length > address.split("(").length;
-
-function codeBlock(parent) {
+function codeBlock(parent, language) {
   const box = parent.appendChild(make("div"));
   box.className = "code";
   const head = box.appendChild(make("div"));
   head.className = "code-head";
-  head.append(make("span"), copyButton());
+  const label = head.appendChild(make("span"));
+  label.textContent = language;
+  head.append(copyButton());
   const pre = box.appendChild(make("pre"));
   pre.tabIndex = 0;
   pre.dir = "ltr";
-  const code = pre.appendChild(make("code"));
-  growing.set(code, new GrowingCode(code));
-  return code;
+  return new GrowingCode(pre.appendChild(make("code")), language);
 }
-
-const growing = new WeakMap(); // code -> GrowingCode
 
 /** Highlights each line when it is whole; the one that grows is plain. So many lines are
  *  an element, which the browser lays out by itself. */
@@ -356,22 +388,21 @@ class GrowingCode {
   #highlighter = null;
   #line = null; // the text node of the line that grows
 
-  constructor(code) {
+  constructor(code, language) {
     this.#code = code;
-  }
-
-  set language(name) {
-    const highlighter = new Highlighter(name);
+    const highlighter = new Highlighter(language);
     this.#highlighter = highlighter.isKnown ? highlighter : null;
   }
 
   add(text) {
     for (const piece of text.match(LINE_PIECE) ?? []) {
-      if (!this.#part || this.#lines === ROWS) this.#beginPart();
+      if (!this.#part || this.#lines === LINES) this.#beginPart();
       this.#grow(piece);
       if (piece.endsWith("\n")) this.#end();
     }
   }
+
+  end() {}
 
   #beginPart() {
     this.#part = this.#code.appendChild(make("span"));
@@ -412,11 +443,12 @@ function copyButton() {
   return button;
 }
 
-function checkbox(item) {
+function checkbox(item, isChecked) {
   item.className = "task-list-item";
   const box = make("input");
   box.type = "checkbox";
   box.disabled = true;
+  box.checked = isChecked;
   box.className = "task-list-item-checkbox";
   return box;
 }
@@ -427,12 +459,7 @@ function table(parent) {
   return scroll.appendChild(make("table"));
 }
 
-function row(parent) {
-  const last = parent.lastElementChild; // the head, or rows
-  const isFull = last?.tagName === "THEAD" || last?.childElementCount >= ROWS;
-  const group = last && !isFull ? last : parent.appendChild(make(last ? "tbody" : "thead"));
-  return group.appendChild(make("tr"));
-}
+const row = (table) => rowGroup(table).appendChild(make("tr"));
 
 function cell(parent) {
   const node = parent.appendChild(make(parent.closest("thead") ? "th" : "td"));
@@ -440,13 +467,11 @@ function cell(parent) {
   return node;
 }
 
-/** Labels a checkbox with the text beside it, and turns a table as its head is written. */
+/** Turns a table as its head is written, and links as far as they are some. */
 function finish(node) {
   if (node.tagName === "TH") setDirection(node);
   if (brackets.has(node)) return unlink(node);
-  if (bareLinks.has(node)) return trimAddress(node);
-  const box = node.querySelector?.(":scope > .task-list-item-checkbox");
-  box?.setAttribute("aria-label", node.textContent.trim());
+  if (bareLinks.has(node)) trimAddress(node);
 }
 
 /** The first letter of a table's head decides, as on the server. */
@@ -458,8 +483,6 @@ function setDirection(head) {
 
 /** Appends text, and a formula as an element of its own, which may come in pieces. */
 function appendText(node, guardedText) {
-  const code = growing.get(node);
-  if (code) return code.add(unguarded(guardedText));
   for (const piece of guardedText.split(FORMULA_EDGES)) {
     const open = node.lastElementChild?.matches(OPEN_FORMULA) && node.lastElementChild;
     if (piece === FORMULA_BEGIN) node.append(formula());
@@ -481,20 +504,7 @@ function appendPlain(node, text) {
 }
 
 function setAttribute(node, name, value) {
-  switch (name) {
-    case Attr.Href:
-    case Attr.Src:
-      return setLink(node, value);
-    case Attr.Lang:
-      node.closest(".code").querySelector("span").textContent = value.split(" ")[0];
-      growing.get(node).language = value.split(" ")[0];
-      return;
-    case Attr.Checked:
-      node.checked = true;
-      return;
-    case Attr.Start:
-      node.start = Number(value);
-  }
+  if (name === Attr.Href || name === Attr.Src) setLink(node, value);
 }
 
 function setLink(node, value) {

@@ -1,23 +1,27 @@
-// Protects formulas in streamed Markdown from the parser.
+// Protects formulas in the paragraphs of streamed Markdown from the parser.
 //
 // The parser would interpret the backslashes and underscores of LaTeX. So all characters
 // of a formula are replaced by characters without a meaning in Markdown, and restored
-// where the text is shown (`unguarded`). The rules are those of the server
+// where the text is shown (`unguarded`). Addresses between angle brackets, which the parser
+// does not know, become links that it knows. The rules are those of the server
 // (conversations/pages/markdown_math.py); tests/js/math_cases.json tests both.
+
+import { addressLength } from "./reading/addresses.js";
 
 const CLOSERS = { "\\(": "\\)", "\\[": "\\]", $$: "$$" };
 const DOLLARS = /\$(?=[^\s$])(?:\\.|[^$`\n\\])*(?<=\S)\$(?!\d)/y;
-/** Up to three spaces, then list markers, whose item may begin with code. */
-const BEFORE = " {0,3}(?:(?:[-+*]|\\d{1,9}[.)]) {1,4}){0,8}";
-const FENCE = new RegExp(`^${BEFORE}(\`{3,}(?!.*\`)|~{3,})`);
-const MAY_BE_FENCE = new RegExp(`^${BEFORE}(?:[-+*]|\\d{1,9}[.)]?|\`{0,2}|~{0,2})$`);
-const CLOSING = /^( *)(`{3,}|~{3,})[ \t\r]*$/;
-const MAY_CLOSE = /^ *(`*|~*)[ \t]*$/;
-const ITEM = /^ *(?:[-+*]|\d{1,9}[.)])(?: |$)/; // the first line of a list item
-const MOST_LINES = 200; // of an item before its code
 const BLANK = /\n[ \t]*\n/g;
 const LONGEST = 4000; // characters of a formula that are waited for
 const LONGEST_INLINE = 200; // of one in single dollars, or of code in a line
+const AUTOLINK = /<((?:https?:\/\/|mailto:)[^\s<>]+)>/iy;
+const BREAK = /<br *\/?>/iy;
+const MAY_BE_ANGLE = /^<(?:[a-z]{0,6}|br *\/?|(?:https?|mailto):[^\s<>]*)$/i;
+/** An address behind a letter of a script without blanks, or behind a mark. */
+const BEFORE_ADDRESS = "(?<=[\\p{P}\\p{Lo}])(?<!\\]\\(|[\\[*_~\\\\])";
+const ADDRESS_START = new RegExp(`${BEFORE_ADDRESS}https?://`, "gu");
+const ADDRESS = /https?:\/\/[^\s<|`\\]*/uy;
+const MAY_BE_ADDRESS = new RegExp(`${BEFORE_ADDRESS}h(?:t(?:t(?:p(?:s?(?::/?)?)?)?)?)?$`, "gu");
+const LONGEST_ADDRESS = 2000; // characters that are waited for
 /** Underscores within a word, such as `snake_case`, which the parser takes for emphasis. */
 const IN_WORD = /(?<=[\p{L}\p{N}])_+(?=[\p{L}\p{N}])/gu;
 const LONGEST_IN_WORD = 20; // underscores that are waited for
@@ -37,13 +41,12 @@ export const unguarded = (text) =>
     .replace(/[\uf180\uf181]/g, "")
     .replace(/[\uf100-\uf17f]/g, (c) => String.fromCharCode(c.charCodeAt(0) - GUARD));
 
+const linkTo = (address) => `[${guard(address)}](${guard(address)})`;
+
 /** Reads a growing text and returns it guarded, as far as it is certain. */
 export class FormulaGuard {
   #text = "";
   #at = 0; // up to where the text has been given
-  #fence = ""; // that is open
-  #column = 0; // of the fence's marks
-  #indent = 0; // which the fence and its lines lose
   #isOver = false;
 
   /** The part of the text that is certain now; `text` is the whole text so far. */
@@ -58,11 +61,6 @@ export class FormulaGuard {
   /** The next piece; null if following text may still change it. */
   #next() {
     if (this.#at >= this.#text.length) return null;
-    if (this.#at === 0 || this.#text[this.#at - 1] === "\n") {
-      const line = this.#fenceLine();
-      if (line !== undefined) return line;
-    }
-    if (this.#fence) return this.#line();
     switch (this.#text[this.#at]) {
       case "`":
         return this.#code();
@@ -70,6 +68,8 @@ export class FormulaGuard {
         return this.#backslash();
       case "$":
         return this.#dollars();
+      case "<":
+        return this.#angle();
       default:
         return this.#plain();
     }
@@ -77,15 +77,41 @@ export class FormulaGuard {
 
   /** Reads up to the next character that may begin something. */
   #plain() {
-    const rest = /[^`\\$\n]*\n?/y;
+    const rest = /[^`\\$<\n]*\n?/y;
     rest.lastIndex = this.#at;
     const end = this.#at + rest.exec(this.#text)[0].length;
+    const address = this.#find(ADDRESS_START, end);
+    if (address === this.#at) return this.#address();
     const isCertain = this.#isOver || end < this.#text.length;
-    const until = isCertain ? end : end - this.#underscoresBefore(end);
+    const open = isCertain ? end : end - this.#openBefore(end);
+    const until = Math.min(open, address);
     return until > this.#at ? this.#give(until - this.#at, this.#words(until)) : null;
   }
 
-  /** How many underscores may turn out to be within a word. */
+  /** An address that the parser does not find, as no blank is before it. */
+  #address() {
+    ADDRESS.lastIndex = this.#at;
+    const [found] = ADDRESS.exec(this.#text);
+    const isAtEnd = this.#at + found.length === this.#text.length;
+    if (isAtEnd && !this.#isOver && found.length < LONGEST_ADDRESS) return null;
+    const length = addressLength(found);
+    return this.#give(length, linkTo(found.slice(0, length)));
+  }
+
+  /** How many characters may turn out to be the start of an address, or underscores within
+   *  a word. */
+  #openBefore(end) {
+    return end - this.#find(MAY_BE_ADDRESS, end) || this.#underscoresBefore(end);
+  }
+
+  /** Where the expression matches before `end`, which is returned if it does not. */
+  #find(expression, end) {
+    const begin = Math.max(0, this.#at - 2); // what the expression looks back at
+    expression.lastIndex = this.#at - begin;
+    const found = expression.exec(this.#text.slice(begin, end));
+    return found ? begin + found.index : end;
+  }
+
   #underscoresBefore(end) {
     let first = end;
     while (first > this.#at && this.#text[first - 1] === "_") first -= 1;
@@ -96,60 +122,6 @@ export class FormulaGuard {
     const before = this.#text.slice(Math.max(0, this.#at - 2), this.#at);
     const text = before + this.#text.slice(this.#at, end);
     return text.replace(IN_WORD, guard).slice(before.length);
-  }
-
-  /** A line that opens or closes a fence, or may do so; undefined if it does neither. */
-  #fenceLine() {
-    const end = this.#text.indexOf("\n", this.#at);
-    const line = this.#text.slice(this.#at, end === -1 ? undefined : end);
-    const isWhole = end !== -1 || this.#isOver;
-    if (this.#fence) return this.#closingLine(line, isWhole);
-    if (!isWhole && MAY_BE_FENCE.test(line)) return null;
-    const marks = FENCE.exec(line)?.[1];
-    if (!marks) return undefined;
-    if (!isWhole) return null;
-    this.#fence = marks;
-    this.#column = line.indexOf(marks);
-    const isAlone = line.trimStart().startsWith(marks); // not behind a list marker
-    this.#indent = isAlone && !this.#continuesItem() ? this.#column : 0;
-    return this.#lineFrom(line, this.#indent);
-  }
-
-  /** The same, inside a fence. */
-  #closingLine(line, isWhole) {
-    if (!isWhole) return MAY_CLOSE.test(line) ? null : undefined;
-    const [, blanks, marks] = CLOSING.exec(line) ?? [];
-    if (!marks?.startsWith(this.#fence) || blanks.length > this.#column + 3) return undefined;
-    this.#fence = "";
-    return this.#lineFrom(line, this.#indent && blanks.length);
-  }
-
-  /** The rest of a line, with its end. */
-  #lineFrom(line, column) {
-    const end = Math.min(this.#at + line.length + 1, this.#text.length);
-    return this.#give(end - this.#at, this.#text.slice(this.#at + column, end));
-  }
-
-  /** Whether the line continues a list item, in which the parser keeps the code. */
-  #continuesItem() {
-    let end = this.#at - 1; // of the line before
-    for (let lines = 0; end > 0 && lines < MOST_LINES; lines++) {
-      const begin = this.#text.lastIndexOf("\n", end - 1) + 1;
-      const line = this.#text.slice(begin, end);
-      if (line.trim() === "" || ITEM.test(line)) return line.trim() !== "";
-      end = begin - 1;
-    }
-    return false;
-  }
-
-  /** A line inside a fence, in which no character has a meaning. */
-  #line() {
-    const end = this.#text.indexOf("\n", this.#at);
-    const line = this.#text.slice(this.#at, end === -1 ? undefined : end + 1);
-    if (!this.#indent || this.#text[this.#at - 1] !== "\n") return this.#take(line.length);
-    const blanks = Math.min(/^ */.exec(line)[0].length, this.#indent);
-    if (blanks === line.length && !this.#isOver) return null;
-    return this.#give(line.length, line.slice(blanks));
   }
 
   /** Inline code, which contains no formulas. */
@@ -189,6 +161,19 @@ export class FormulaGuard {
       this.#isOver || line.includes("\n") || line.length === LONGEST_INLINE;
     const isOpen = /^\$[^\s$`]/.test(line) && !/^\$(\\.|[^$`\\])*(`|\$.)/.test(line);
     return isCertain || !isOpen ? this.#give(1, guard("$")) : null;
+  }
+
+  /** An address between angle brackets becomes a link, as the parser knows them. What
+   *  begins neither one nor a break of a line is text. */
+  #angle() {
+    BREAK.lastIndex = AUTOLINK.lastIndex = this.#at;
+    const [breaking] = BREAK.exec(this.#text) ?? [];
+    if (breaking) return this.#give(breaking.length, "<br>");
+    const [whole, address] = AUTOLINK.exec(this.#text) ?? [];
+    if (whole) return this.#give(whole.length, linkTo(address));
+    const rest = this.#text.slice(this.#at, this.#at + LONGEST_ADDRESS);
+    const isCertain = this.#isOver || rest.length === LONGEST_ADDRESS;
+    return isCertain || !MAY_BE_ANGLE.test(rest) ? this.#give(1, guard("<")) : null;
   }
 
   /** A formula between two-character delimiters; `literal` if there is none. */

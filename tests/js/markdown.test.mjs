@@ -3,12 +3,43 @@ import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import test from "node:test";
 
+class Text {
+  nodeType = 3;
+  constructor(data) {
+    this.data = data;
+  }
+  appendData(more) {
+    this.data += more;
+  }
+  get textContent() {
+    return this.data;
+  }
+  replaceWith(...added) {
+    Element.prototype.replaceWith.apply(this, added);
+  }
+}
+
 class Element {
   constructor(tag) {
     this.tag = tag;
     this.children = [];
     this.dataset = {};
-    this.classList = { add() {} };
+    this.style = {};
+    this.classes = new Set();
+    const { classes } = this;
+    this.classList = { add: (name) => classes.add(name), contains: (name) => classes.has(name) };
+  }
+  getBoundingClientRect() {
+    return { width: 100 };
+  }
+  prepend(first) {
+    this.children.unshift(first);
+    first.parent = this;
+  }
+  cloneNode() {
+    const copy = new Element(this.tag);
+    copy.append(...this.children.map((each) => each.cloneNode()));
+    return copy;
   }
   get lastChild() {
     return this.children.at(-1);
@@ -28,8 +59,11 @@ class Element {
   get childElementCount() {
     return this.children.filter((each) => each instanceof Element).length;
   }
+  setAttribute(name, value) {
+    this[name] = value;
+  }
   matches() {
-    return false; // it is no formula
+    return this.className === "math" && this.dataset.whole === undefined;
   }
   isSelected(by) {
     return by[0] === "." ? this.className?.split(" ").includes(by.slice(1)) : this.tag === by;
@@ -46,7 +80,7 @@ class Element {
     return null;
   }
   append(...added) {
-    for (const each of added) if (each instanceof Element) each.parent = this;
+    for (const each of added) if (typeof each === "object") each.parent = this;
     this.children.push(...added);
   }
   appendChild(child) {
@@ -82,7 +116,7 @@ globalThis.document = {
     made += 1;
     return new Element(tag);
   },
-  createTextNode: (text) => text,
+  createTextNode: (text) => new Text(text),
 };
 const { MarkdownStream } = await import("../../static/js/markdown.js");
 
@@ -164,6 +198,20 @@ for (const [name, unit] of Object.entries(LONG)) {
   });
 }
 
+test("later rows of a long table need not be laid out with the first ones", () => {
+  const root = new Element("div");
+  const stream = new MarkdownStream(root);
+  const rows = Array.from({ length: 1050 }, (_, at) => `| ${at} | b |\n`);
+  stream.update(`| a | b |\n|---|---|\n${rows.join("")}`);
+  stream.end();
+  const [table, ...parts] = root.children[0].children;
+  const tables = [table, ...parts.map((part) => part.children[0])];
+  const shown = tables.map((each) => each.children.filter(({ tag }) => tag === "tbody"));
+  const words = shown.flat().flatMap(({ children }) => children).map((row) => row.textContent);
+  assert.deepEqual(words.map((each) => Number.parseInt(each.trim())), rows.map((_, at) => at));
+  assert.deepEqual(shown.map(({ length }) => length), [2, ...Array(4).fill(2), 1]);
+});
+
 test("only blocks have their direction sought, not the whole text", () => {
   const root = new Element("div");
   root.dir = "auto";
@@ -175,7 +223,7 @@ test("only blocks have their direction sought, not the whole text", () => {
 });
 
 test("a text reads the same in however many calls it is shown", (t) => {
-  const text = "# A\n\n- b\n  - c\n\nWords $x$ of it.\n\n```\ncode\n```\n\nLast ".repeat(80);
+  const text = "# A\n\n- b\n  - c\n\nWords $x$ of it.\n\n```\ncode\n```\n\nLast ".repeat(400);
   const whole = new Element("div");
   const stream = new MarkdownStream(whole);
   stream.update(text);
@@ -213,10 +261,10 @@ test("brackets are shown while it is open whether they are a link, and where the
 
 /** The texts of the cells of all tables, as lists of rows, and the texts beside them. */
 function shape(root) {
-  return root.children.map((each) => {
-    if (each.tag !== "div") return each.textContent;
+  return root.children.flatMap((each) => {
+    if (each.tag !== "div") return each.querySelector("table") ? shape(each) : [each.textContent];
     const groups = each.children[0].children.flatMap((group) => group.children);
-    return groups.map((row) => row.children.map((cell) => cell.textContent.trim()));
+    return [groups.map((row) => row.children.map((cell) => cell.textContent.trim()))];
   });
 }
 
@@ -334,13 +382,15 @@ test("a table begins on the side of its head while it streams", () => {
   assert.deepEqual(sides, ["rtl", "rtl", "ltr", undefined]);
 });
 
+const textOf = (node) => node.textContent ?? node;
+
 /** Tags and texts, each text as one. */
 function tree(element) {
   const found = [];
   for (const each of element.children) {
     if (each instanceof Element) found.push([each.tag, ...tree(each)]);
-    else if (typeof found.at(-1) === "string") found.push(found.pop() + each);
-    else found.push(String(each));
+    else if (typeof found.at(-1) === "string") found.push(found.pop() + textOf(each));
+    else found.push(textOf(each));
   }
   return found;
 }
@@ -350,21 +400,24 @@ const SH = ["div", ["div", ["span", "sh"], ["button", "Copy"]], ["pre", ["code",
 test("code below the text of an item stays in the item", () => {
   const written = "1. Run:\n   ```sh\n   x\n   ```\n   more text\n2. Then";
   for (const root of shownInPieces(written)) {
-    assert.deepEqual(tree(root), [["ol", ["li", "Run:", SH, "more text"], ["li", "Then"]]]);
+    assert.deepEqual(tree(root), [
+      ["ol", ["li", ["p", "Run:"], SH, ["p", "more text"]], ["li", ["p", "Then"]]],
+    ]);
   }
 });
 
-test("code behind a blank line of an item has no indentation", () => {
+test("code behind a blank line of an item stays in the item", () => {
   const written = "1. Run:\n\n   ```sh\n   x\n   ```\n2. Then";
   for (const root of shownInPieces(written)) {
-    assert.deepEqual(tree(root), [["ol", ["li", "Run:"]], SH, ["ol", ["li", "Then"]]]);
+    assert.deepEqual(tree(root), [["ol", ["li", ["p", "Run:"], SH], ["li", ["p", "Then"]]]]);
   }
 });
 
 test("what follows code that begins an item keeps its levels", () => {
   const written = `- \`\`\`py\n${"  a line of code\n".repeat(20)}  \`\`\`\n\n- one\n  - two`;
   for (const root of shownInPieces(written)) {
-    assert.deepEqual(tree(root).at(-1), ["ul", ["li", "one", ["ul", ["li", "two"]]]]);
+    const last = ["li", ["p", "one"], ["ul", ["li", ["p", "two"]]]];
+    assert.deepEqual(tree(root).at(-1).at(-1), last);
   }
 });
 
@@ -389,3 +442,46 @@ test("code that is indented outside a list has no indentation", () => {
     }
   }
 });
+
+const BLOCKS = JSON.parse(readFileSync(new URL("block_cases.json", import.meta.url)));
+const UNCLOSED = new Set(["br", "hr", "input"]);
+
+/** HTML without attributes, except those in block_cases.json. */
+function html(node) {
+  if (!(node instanceof Element)) return textOf(node);
+  const inner = node.children.map(html).join("");
+  if (["span", "button"].includes(node.tag) || node.className === "code-head") {
+    return node.className === "code-part" ? node.textContent : node.tag === "span" ? inner : "";
+  }
+  const list = node.tag === "p" && node.parent.tag === "li" && node.parent.parent;
+  if (list?.className === "is-tight") return inner;
+  const start = node.start ? ` start="${node.start}"` : "";
+  return `<${node.tag}${start}>${inner}${UNCLOSED.has(node.tag) ? "" : `</${node.tag}>`}`;
+}
+
+for (const [written, expected] of BLOCKS) {
+  test(`blocks are the same while they stream: ${JSON.stringify(written)}`, () => {
+    for (const root of shownInPieces(written)) {
+      const all = root.children.map(html).join("").replaceAll("\n", "");
+      assert.equal(all.replace(/ *(<[^>]*>) */g, "$1"), expected);
+    }
+  });
+}
+
+test("code keeps what is indented deeper than its fence", () => {
+  const written = "1. Run:\n\n   ```\n   if x\n     y\n\n   z\n   ```\n2. Then\n";
+  for (const root of shownInPieces(written)) {
+    const [code] = tree(root)[0][1][2][2].slice(1);
+    assert.deepEqual(code, ["code", ["span", "if x\n  y\n\nz"]]);
+  }
+});
+
+const FORMULAS = JSON.parse(readFileSync(new URL("math_cases.json", import.meta.url)));
+
+for (const { text, formulas } of FORMULAS.filter(({ text }) => /^(```|~~~)/m.test(text))) {
+  test(`formulas below code: ${JSON.stringify(text)}`, () => {
+    for (const root of shownInPieces(text)) {
+      assert.deepEqual([root.querySelector(".math").textContent], formulas);
+    }
+  });
+}

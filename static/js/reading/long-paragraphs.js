@@ -18,28 +18,14 @@ export function nextLineBox(box) {
   return next;
 }
 
-/** Removes the line that was shown last, of a paragraph or an item of a list. */
+/** Removes the line that was shown last, of the last paragraph of `root`. */
 export function removeLastLine(root) {
-  const box = lastBox(root);
-  if (!box) return;
+  const paragraph = root.lastElementChild;
+  if (paragraph?.tagName !== "P") return;
+  const last = paragraph.lastElementChild;
+  const box = last?.className === LINES ? last : paragraph;
   const nodes = [...box.childNodes];
   const end = nodes.findLastIndex((node) => node.tagName === "BR");
   if (end > 0) for (const node of nodes.slice(end)) box.removeChild(node);
-  else if (box.className === LINES) box.remove();
-  else if (box.tagName === "P") removeWithQuote(box);
-}
-
-function lastBox(root) {
-  let box = null;
-  for (let node = root; node; node = node.lastElementChild) {
-    if (["P", "LI"].includes(node.tagName) || node.className === LINES) box = node;
-  }
-  return box;
-}
-
-/** Removes a paragraph, and the quotation that has no other one. */
-function removeWithQuote(paragraph) {
-  const { parentElement: parent } = paragraph;
-  const isAlone = parent.tagName === "BLOCKQUOTE" && parent.childElementCount === 1;
-  (isAlone ? parent : paragraph).remove();
+  else box.remove();
 }

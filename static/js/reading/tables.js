@@ -18,9 +18,10 @@ export function addTableTools(root) {
 export async function onTableTool(event) {
   const button = event.target.closest('[data-table="csv"]');
   if (!button) return;
-  const table = button.closest(".table-tools").previousElementSibling.querySelector("table");
-  await loadRows(table);
-  showCopied(button, await writeText(csvOf(table)));
+  const box = button.closest(".table-tools").previousElementSibling;
+  await loadRows(box.querySelector("table"));
+  const rows = [...box.querySelectorAll("tr")]; // also of the parts of one that streams
+  showCopied(button, await writeText(csvOf({ rows })));
 }
 
 export function csvOf(table) {
