@@ -1,6 +1,7 @@
 """Addresses in a text without marks of Markdown: they end before their sentence does.
 
-static/js/reading/addresses.js has the same rule; tests/js/address_cases.json tests both.
+static/js/reading/addresses.js has the same rule; tests/js/address_cases.json tests
+both.
 """
 
 from __future__ import annotations

@@ -13,7 +13,6 @@ from mdit_py_plugins.footnote import footnote_plugin
 
 from conversations.pages.reading.marks import CITED
 
-
 #: Models write it in the cells of tables, where Markdown has no line breaks.
 _BREAK = re.compile(r"<br */?>", re.IGNORECASE)
 
