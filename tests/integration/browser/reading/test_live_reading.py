@@ -50,6 +50,7 @@ def test_code_is_highlighted_while_it_streams(page: Page):
     expect(live.locator(".k").first).to_have_text("def")
     expect(live.locator(".c1").first).to_have_text("# it")
     expect(live.locator(".s2").first).to_have_text('"0"')
+    expect(live.locator(".code-part").first).to_have_css("font-style", "normal")
     expect_end(page)
     assert answer(page).locator("code").first.text_content() == f"{CODE}\n"
 
