@@ -173,7 +173,7 @@ class SSEDecoder:
             if not whole or (bare and not _is_json(whole)):
                 return None
             return ServerSentEvent(whole, event or "message", self._last_id)
-        if self._bare or (line.startswith(b"{") and not self._data):
+        if self._bare or (line.startswith((b"{", b"[")) and not self._data):
             self._append_data(line)
             self._bare = True
         else:

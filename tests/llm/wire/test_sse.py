@@ -86,6 +86,14 @@ def test_an_object_without_a_field_is_an_event_too():
     assert second.json() == {"error": {"code": 499}, "a": "b"}
 
 
+def test_a_bare_error_may_be_in_a_list():
+    """As Gemini sends it in the middle of a stream."""
+    bare = b'data: 1\r\n\r\n[{\r\n  "error": {"code": 503}\r\n}\r\n]\r\n'
+    [_, second] = feed([bare])
+    assert second.json() == [{"error": {"code": 503}}]
+    assert len(feed([b"data: 1\n\n[DONE]\n\n"])) == 1
+
+
 @pytest.mark.parametrize(
     "stream",
     [

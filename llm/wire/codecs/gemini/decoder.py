@@ -217,7 +217,8 @@ class GeminiDecoder:
             return self._begin_hosted_call(part)
         if "codeExecutionResult" in part or "toolResponse" in part:
             return self._end_hosted_call(part)
-        if image := image_of(part):
+        # An image among the thoughts is a draft, not part of the answer.
+        if not part.get("thought") and (image := image_of(part)):
             return self._emit_item(part, ItemDelta(self._key + 1, image, done=True))
         return self._attach(part) if part else ()
 

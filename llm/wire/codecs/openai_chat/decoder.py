@@ -48,7 +48,19 @@ _FINISH: dict[str, FinishReason] = {
     "model_length": "length",
     "content_filter": "content_filter",
     "sensitive": "content_filter",
+    "refusal": "content_filter",
+    # Gemini's own words, which some gateways forward.
+    "blocklist": "content_filter",
+    "prohibited_content": "content_filter",
+    "recitation": "content_filter",
+    "safety": "content_filter",
+    "spii": "content_filter",
 }
+#: Prefixes of Gemini's own reason at its compatible endpoint.
+_FILTERED = "content_filter:"
+_UNREADABLE_CALL = "function_call_filter:"
+#: Its reasons beside calls that are complete and can be answered.
+_UNWANTED_CALLS = frozenset({"UNEXPECTED_TOOL_CALL", "TOO_MANY_TOOL_CALLS"})
 #: Reasons that mean that the answer failed although the stream ended normally.
 _FAILED = frozenset({"error", "abort", "insufficient_system_resource", "network_error"})
 
@@ -92,7 +104,7 @@ class ChatDecoder:
                 self._done = True
                 return ()
             chunk = _json_or_text(event)
-        if event.event == "error":
+        if event.event == "error" or _is_error_list(chunk):
             raise classify_error(chunk)
         if not isinstance(chunk, dict):
             if isinstance(chunk, str):
@@ -125,6 +137,7 @@ class ChatDecoder:
             raise BadResponse(detail="The stream ended without an answer.")
         if self._finish in _FAILED:
             raise ProviderDown(detail=f"finish_reason: {self._finish}")
+        self._refuse_unreadable()
         yield FinishDelta(self._reason(), self._finish)
 
     def answer(self, body: dict[str, Any]) -> Iterator[Delta]:
@@ -140,6 +153,20 @@ class ChatDecoder:
         self._finish = _reason_of(choice, "finish_reason")  # Snowflake's is ""
         self._native = _reason_of(choice, "native_finish_reason")
         yield from self.close()
+
+    def _refuse_unreadable(self) -> None:
+        """Raises BadResponse if Gemini tried to call a tool and there is no valid
+        call."""
+        filter, separator, reason = (self._finish or "").partition(":")
+        reason = reason.strip()
+        if f"{filter}{separator}" != _UNREADABLE_CALL:
+            return
+        if reason in _UNWANTED_CALLS and self._message.calls:
+            return
+        raise BadResponse(
+            "The model wrote a tool call that cannot be read; try again.",
+            upstream_code=reason,
+        )
 
     # Chunks
 
@@ -236,6 +263,13 @@ def _is_answer(delta: Delta) -> bool:
     return False
 
 
+def _is_error_list(chunk: Any) -> bool:
+    """Whether it is an error as Gemini wraps it: in a list of one."""
+    if not isinstance(chunk, list) or not chunk:
+        return False
+    return isinstance(chunk[0], dict) and bool(chunk[0].get("error"))
+
+
 def _json_or_text(event: ServerSentEvent) -> Any:
     """The data as JSON if a lenient parser can read it, else as text."""
     try:
@@ -251,7 +285,8 @@ def _reason_of(choice: dict[str, Any], name: str) -> str | None:
 
 
 def _finish(raw: str) -> FinishReason | None:
-    return _FINISH.get(raw.lower())
+    word = raw.lower()
+    return "content_filter" if word.startswith(_FILTERED) else _FINISH.get(word)
 
 
 def _excerpt(data: bytes) -> str:

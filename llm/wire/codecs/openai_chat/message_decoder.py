@@ -7,6 +7,7 @@ collected in `_raw` and emitted as one proof when the reasoning is over.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Literal
 
@@ -41,6 +42,8 @@ TEXT, REASONING = "text", "reasoning"
 #: Fields that arrive in pieces and are sent back complete; "content" holds Mistral's
 #: thinking parts.
 _PIECED = {*BLOCK_FIELDS, "content"}
+#: An address that can stand in Markdown.
+_ADDRESS = re.compile(r"https?://[^\s<>]{1,4000}")
 
 
 class MessageDecoder:
@@ -113,6 +116,12 @@ class MessageDecoder:
             elif part.get("type") == "thinking":  # Mistral
                 self._add_block("content", part)
                 yield from self._emit_thinking(text_in(part.get("thinking")))
+            elif part.get("type") == "reasoning":  # Databricks
+                summary = text_in(part.get("summary"))
+                yield from self._emit_thinking(summary, "summary")
+            elif part.get("type") == "refusal" and part.get("refusal"):
+                yield from self._begin_text()
+                yield RefusalDelta(TEXT, part["refusal"])
             elif part.get("type") in ("text", "output_text"):
                 yield from self._emit_text(text_in(part.get("text")))
 
@@ -214,6 +223,8 @@ class MessageDecoder:
 
     def _image(self, image: Any) -> Iterator[Delta]:
         url = ((image or {}).get("image_url") or {}).get("url") or ""
+        if _ADDRESS.fullmatch(url):
+            yield from self._emit_text(f"![image](<{url}>)")
         if not url.startswith("data:"):
             return
         self.in_text = False

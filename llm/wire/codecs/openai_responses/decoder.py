@@ -287,6 +287,9 @@ class ResponsesDecoder:
         for item in self._items.all:
             if item.type == "function_call" and not item.done:
                 deltas += close_open_call(item, complete=not output)
+            elif item.type == "custom_tool_call" and not item.done:
+                cut = {"type": item.type, "status": "incomplete"}  # without its input
+                deltas.append(ItemDelta(item.key, cut, done=True))
         return deltas
 
     def _finish(self, response: dict[str, Any]) -> FinishDelta:

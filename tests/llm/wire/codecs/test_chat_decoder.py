@@ -23,6 +23,7 @@ from tests.llm.chat import (
     CODEC,
     DONE,
     answered,
+    built,
     call,
     chunk,
     decoded,
@@ -432,6 +433,33 @@ class TestToolCalls:
         output = read(*pieces, DONE, end=False).output
         assert [item["status"] for item in output] == ["completed", "incomplete"]
 
+    def test_an_image_at_an_address_is_a_part_of_the_text(self):
+        def images(*urls):
+            return [{"type": "image_url", "image_url": {"url": url}} for url in urls]
+
+        pictures = images("https://a.test/1.png", "javascript:x", "https://a.test/ >")
+        builder = answered({"content": "Look: ", "images": pictures})
+        assert output_texts(builder) == [
+            ("message", "Look: ![image](<https://a.test/1.png>)")
+        ]
+
+    def test_a_refusal_may_be_a_part_of_the_content(self):
+        builder = answered({"content": [{"type": "refusal", "refusal": "No."}]})
+        assert output_texts(builder) == [("message", "No.")]
+        assert builder.output[0]["content"][0]["type"] == "refusal"
+
+    def test_databricks_reasoning_is_a_part_of_the_content(self):
+        summary = {"type": "summary_text", "text": "Hm.", "signature": "sig"}
+        content = [
+            {"type": "reasoning", "summary": [summary]},
+            {"type": "text", "text": "Yes."},
+        ]
+        for builder in (
+            answered({"content": content}),
+            read(chunk({"content": content})),
+        ):
+            assert output_texts(builder) == [("reasoning", "Hm."), ("message", "Yes.")]
+
     def test_an_image_in_the_answer_is_an_item(self):
         image = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAA"}}
         [item] = answered({"content": "", "images": [image]}).output
@@ -595,12 +623,45 @@ class TestEndings:
             ("MAX_TOKENS", "length"),
             ("content_filter", "content_filter"),
             ("sensitive", "content_filter"),
+            ("refusal", "content_filter"),
+            ("content_filter: PROHIBITED_CONTENT", "content_filter"),
+            ("SAFETY", "content_filter"),
+            ("RECITATION", "content_filter"),
+            ("PROHIBITED_CONTENT", "content_filter"),
+            ("BLOCKLIST", "content_filter"),
+            ("SPII", "content_filter"),
             ("yet unknown", "stop"),
         ],
     )
     def test_every_reason_has_a_meaning(self, finish, reason):
         builder = read(chunk({"content": "a"}, finish), DONE, end=False)
         assert builder.finish == FinishDelta(reason, finish)
+
+    def test_geminis_filter_needs_no_message(self):
+        reason = "content_filter: PROHIBITED_CONTENT"
+        choice = {"index": 0, "finish_reason": reason}
+        body = {"id": "c", "model": "m", "choices": [choice]}
+        for builder in (
+            read(body, DONE, end=False),
+            built(CODEC.decode(orjson.dumps(body))),
+        ):
+            assert builder.output == []
+            assert builder.finish == FinishDelta("content_filter", reason)
+
+    @pytest.mark.parametrize(
+        "reason", ["MALFORMED_FUNCTION_CALL", "MALFORMED_RESPONSE"]
+    )
+    def test_geminis_unreadable_call_is_an_error(self, reason):
+        with pytest.raises(BadResponse) as raised:
+            read(chunk({}, f"function_call_filter: {reason}"), DONE, end=False)
+        assert raised.value.upstream_code == reason
+
+    def test_geminis_unwanted_call_can_be_answered(self):
+        finish = "function_call_filter: UNEXPECTED_TOOL_CALL"
+        builder = read(chunk(call(0, "a", "f", "{}"), finish), DONE, end=False)
+        assert builder.finish == FinishDelta("tool_calls", finish)
+        with pytest.raises(BadResponse):
+            read(chunk({}, finish), DONE, end=False)
 
     @pytest.mark.parametrize("finish", ["error", "abort"])
     def test_some_reasons_are_failures(self, finish):
@@ -669,6 +730,10 @@ class TestErrors:
                 chunk({"content": "a"}), {**chunk({}, "stop"), "error": ERROR}, DONE
             ),
             frames({"object": "error", **ERROR}),
+            frames(chunk({"content": "a"}))
+            + b"["
+            + orjson.dumps({"error": ERROR})
+            + b"]",
             frames(chunk(None, x_groq={"error": ERROR})),
             b"event: error\n" + frames({"error": ERROR}),
             b"event: error\n" + frames(ERROR),

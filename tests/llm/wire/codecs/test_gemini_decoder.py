@@ -257,6 +257,15 @@ class TestHostedTools:
         assert picture["result"] == "iVBORw0K"
         assert proof(builder, 1) == [PNG]
 
+    def test_an_image_among_the_thoughts_is_no_part_of_the_answer(self):
+        draft = {**PNG, "thought": True}
+        builder = read(chunk(thought("Hm."), draft), chunk(text("Here:"), PNG))
+        kinds = [item["type"] for item in builder.output]
+        assert kinds == ["reasoning", "message", "image_generation_call"]
+        assert proof(builder) == [thought("Hm."), draft]
+        [draft_alone, _] = read(chunk(draft), chunk(text("Yes."))).output
+        assert draft_alone["type"] == "reasoning"
+
     def test_a_failed_program_is_reported(self):
         failed = {"codeExecutionResult": {"outcome": "OUTCOME_FAILED", "output": "!"}}
         assert read(chunk(CODE, failed)).output[0]["status"] == "failed"

@@ -1088,3 +1088,15 @@ def test_a_call_reported_only_at_the_end_is_decoded(telling: Any):
     ]
     last = end(output=output)
     assert sorted(called(decoded_deltas(*rest, last))) == sorted(calls)
+
+
+def test_a_custom_call_without_its_end_is_incomplete():
+    item = {"type": "custom_tool_call", "id": "ctc_1", "call_id": "c", "name": "sql"}
+    piece = {"type": "response.custom_tool_call_input.delta", "output_index": 0}
+    pieces = [{**piece, "item_id": "ctc_1", "delta": "DELETE "}]
+    started = added(0, {**item, "input": "", "status": "in_progress"})
+    [call] = built(decoded_deltas(started, *pieces, end())).output
+    assert (call["type"], call["status"]) == ("custom_tool_call", "incomplete")
+    whole = {**item, "input": "DELETE 1", "status": "completed"}
+    [call] = built(decoded_deltas(started, *pieces, end(output=[whole]))).output
+    assert (call["input"], call["status"]) == ("DELETE 1", "completed")
