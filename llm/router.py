@@ -156,21 +156,21 @@ def _keys_for(provider: Provider, user: Any) -> tuple[KeyAudience, list[ApiKey]]
         own = KeyAudience(user_id=user_id)
         if _are_enabled(rows := _keys_of(provider.pk, own)):
             return own, rows
-    rows = _STAFF_KEYS.all(provider.pk)
-    of_groups = {row.group_id for row in rows if row.group_id is not None}
+    shared = _STAFF_KEYS.all_shared(provider.pk)
+    of_groups = {row.group_id for row in shared if row.group_id is not None}
     if user_id is not None and of_groups:
         groups = user.groups.filter(pk__in=of_groups).order_by("pk")
         for (group_id,) in groups.values_list("pk"):
             group = KeyAudience(group_id=group_id)
-            if _are_enabled(keys := _only(rows, group)):
+            if _are_enabled(keys := _only(shared, group)):
                 return group, keys
-    return EVERYBODY, _only(rows, EVERYBODY)
+    return EVERYBODY, _only(shared, EVERYBODY)
 
 
 def _keys_of(provider_id: int, audience: KeyAudience) -> list[ApiKey]:
     if audience.user_id is not None:
         return list(_OWN_KEYS.all(provider_id, audience.user_id))
-    return _only(_STAFF_KEYS.all(provider_id), audience)
+    return _only(_STAFF_KEYS.all_shared(provider_id), audience)
 
 
 def _only(rows: Sequence[ApiKey], audience: KeyAudience) -> list[ApiKey]:

@@ -186,6 +186,11 @@ class RuntimeTool:
         return self.changes_something and not self.runs_after_untrusted
 
     @property
+    def asks_once(self) -> bool:
+        """Whether a first approval also covers a conversation's further calls."""
+        return self.approval is not None and self.approval.policy == "first"
+
+    @property
     def may_run_always(self) -> bool:
         """Whether the user may let the further calls of a conversation run unasked.
 

@@ -414,7 +414,7 @@ def open_turns_for_results(limit: int) -> list[tuple[str, str]]:
 def has_undelivered_results(turn: Turn) -> bool:
     """Whether calls of this turn, or of turns that it follows, have such results, or
     messages steer a turn of its conversation. Few conversations have any, as
-    `loading.turn_extras` finds first."""
+    `loading.turn_context` finds first."""
     return queue.has_steering(turn.conversation_id) or bool(_undelivered(turn))
 
 

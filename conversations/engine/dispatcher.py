@@ -271,19 +271,17 @@ class Dispatcher:
             self._large_answers,
         )
         self.runs[turn_id] = run
-        self._note_conversation(attempt.claim.conversation_id)
+        conversation_id = attempt.claim.conversation_id
+        self._conversations.pop(conversation_id, None)
+        self._conversations[conversation_id] = None
+        if len(self._conversations) > MAX_CONVERSATIONS:
+            del self._conversations[next(iter(self._conversations))]
         self._mark_admitted(turn_id)
         if turn_id in self._to_stop:
             run.state.cancel()
         if self._tasks.draining:
             run.state.cancel("released")
         return run
-
-    def _note_conversation(self, conversation_id: str) -> None:
-        self._conversations.pop(conversation_id, None)
-        self._conversations[conversation_id] = None
-        if len(self._conversations) > MAX_CONVERSATIONS:
-            del self._conversations[next(iter(self._conversations))]
 
     def has_run(self, conversation_id: str) -> bool:
         """Whether a turn of the conversation has run here of late."""

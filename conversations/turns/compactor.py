@@ -65,8 +65,7 @@ class WindowCompactor:
     def is_due(self, request: Request) -> bool:
         """Whether `plan` should be called before this request, which looks up the
         provider's count of the last call; a rough check."""
-        if not self.room:
-            return False
+        assert self.room is not None, "otherwise no compaction is due"
         return _size_of(request) * ESTIMATE_ERROR > self.room * self.threshold
 
     async def plan(self, request: Request | None) -> Plan | None:

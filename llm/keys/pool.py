@@ -77,19 +77,20 @@ class Key:
     state is replaced as a whole, under a lock.
     """
 
-    __slots__ = ("_lock", "avoid_until", "row", "state")
+    __slots__ = ("_lock", "avoid_until", "must_read", "row", "state")
 
     def __init__(self, row: ApiKey) -> None:
         self.row = row
         self.state = KeyState.of_row(row)
         self.avoid_until = 0.0  # this process only
+        self.must_read = False  # although the row has not changed
         self._lock = threading.Lock()
 
     def read(self, row: ApiKey) -> None:
         """Take over the row, unless the state in memory is newer."""
         stored, at = KeyState.of_row(row), row.state_changed_at
         with self._lock:
-            self.row = row
+            self.row, self.must_read = row, False
             later = self.state.changed_at
             if later is None or (at is not None and at >= later):
                 self.state = stored
@@ -99,7 +100,7 @@ class Key:
     def trust_row(self) -> None:
         """Let the next reading of the row replace the state in memory."""
         with self._lock:
-            self.state = replace(self.state, changed_at=None)
+            self.state, self.must_read = replace(self.state, changed_at=None), True
 
     def rest(self, until: float, reason: str, now: float) -> None:
         with self._lock:
@@ -138,7 +139,8 @@ class KeyPool:
                 key = self._keys.get(row.pk)
                 if key is None or key.row.created_at != row.created_at:
                     key = Key(row)
-                key.read(row)
+                if key.row is not row or key.must_read:
+                    key.read(row)
                 keys[row.pk] = key
             self._keys, self.provider = keys, provider
             self.read_at, self.is_filled = time.monotonic(), True

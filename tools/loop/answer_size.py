@@ -40,9 +40,11 @@ _TEXTS = {
 
 
 class AnswerSize:
-    """Counts the bytes of one turn's answer and drops deltas beyond the limit."""
+    """Counts the bytes of one turn's answer, of which `completed` are the items of
+    earlier runs, and drops deltas beyond the limit."""
 
-    def __init__(self, limit: int, used: int = 0) -> None:
+    def __init__(self, limit: int, completed: Iterable[Item] = ()) -> None:
+        used = sum(_item_size(item) for item in completed)
         self.is_exceeded = used >= limit
         self._left = limit - used
         self._items: dict[Key, int] = {}  # current bytes of this call's items
@@ -77,12 +79,8 @@ class AnswerSize:
         return 0
 
 
-def size_of(items: Iterable[Item]) -> int:
-    """Bytes of model output in the turn's completed items."""
-    return sum(_item_size(item) for item in items)
-
-
 def _item_size(item: Mapping[str, Any]) -> int:
+    """Bytes of model output in a completed item."""
     if item["type"] == "function_call":
         return _length(item["arguments"])
     if item["type"] == "reasoning" or item.get("role") == "assistant":

@@ -313,7 +313,7 @@ class _Loop:
         except ContextTooLarge as exc:
             self._refusal = exc
             return True
-        return compactor.is_due(request)
+        return compactor.room is not None and compactor.is_due(request)
 
     async def _compact(self) -> AsyncGenerator[list[Event], None]:
         compactor, builder = self._task.compactor, self._builder
@@ -352,7 +352,7 @@ class _Loop:
         feed = partial(_feed, resumption, call) if resumption else builder.feed
         publish = self._publish
         # No reference to the request is kept here, so that the stream can free it.
-        answer = task.stream(self._take_request(resumption), call)
+        answer = task.stream(self._request(resumption), call)
         self._has_compacted = False
         self._record.begin_model_call(call)
         builder.begin_call()
@@ -426,11 +426,11 @@ class _Loop:
         has_output = len(builder.output) > begun or bool(builder.partial())
         return not (has_output or self._was_refused or self._task.compactor is None)
 
-    def _take_request(self, resumption: Resumption | None) -> Request:
-        request, self._request_ready = self._request_ready, None
-        return request or self._request(resumption)
-
     def _request(self, resumption: Resumption | None) -> Request:
+        """The next request; it is not stored here any more."""
+        ready, self._request_ready = self._request_ready, None
+        if ready is not None:
+            return ready
         output = self._builder.output
         request = self._prepare(tuple(output))
         if self._background_response:

@@ -91,8 +91,13 @@ class CompactionPlan(Protocol):
 class Compactor(Protocol):
     """Replaces earlier items by a summary when they do not fit the context window."""
 
+    @property
+    def room(self) -> int | None:
+        """Tokens that a prompt may have; None if unknown."""
+
     def is_due(self, request: Request) -> bool:
-        """Whether `plan` should be called before this request; a rough check."""
+        """Whether `plan` should be called before this request; a rough check, for a
+        known room."""
 
     async def plan(self, request: Request | None) -> CompactionPlan | None:
         """What can be summarised before `request`; or without one, after the model has

@@ -19,15 +19,15 @@ from conversations.engine.loading.available_tools import (
     load_available_tools,
 )
 from conversations.engine.loading.model_streams import stream_of
-from conversations.engine.loading.request_template import (
+from conversations.engine.loading.turn_context import TurnContext, load_turn_context
+from conversations.engine.loading.turn_setup import (
     NO_WISHES,
     instructions_of,
     on_demand_block,
     prepare_request,
     request_template,
+    route_of_turn,
 )
-from conversations.engine.loading.turn_context import TurnContext, load_turn_context
-from conversations.engine.loading.turn_setup import route_of_turn
 from conversations.engine.metering import max_cost
 from conversations.engine.replays.replay_record import ReplayRecord
 from conversations.models import Conversation, Turn

@@ -186,7 +186,7 @@ def lacks_sign_in(tool: RuntimeTool) -> bool:
 def _load_trusted_tools(turn: Turn, tools: Mapping[str, RuntimeTool]) -> frozenset[str]:
     """Tools that a first approval covers, or one that the turn's user gave for all his
     further calls."""
-    first = {name for name, tool in tools.items() if _asks_once(tool)}
+    first = {name for name, tool in tools.items() if tool.asks_once}
     waivable = {name for name, tool in tools.items() if tool.may_run_always}
     approvals = _STANDING_APPROVALS.rows(turn.conversation_id)
     return frozenset(
@@ -195,10 +195,6 @@ def _load_trusted_tools(turn: Turn, tools: Mapping[str, RuntimeTool]) -> frozens
         if name in first
         or (name in waivable and always and decided_by == turn.actor_id)
     )
-
-
-def may_have_standing_approvals(tools: Mapping[str, RuntimeTool]) -> bool:
-    return any(_asks_once(tool) or tool.may_run_always for tool in tools.values())
 
 
 _STANDING_APPROVALS = CompiledRows(
@@ -212,16 +208,12 @@ _STANDING_APPROVALS = CompiledRows(
 )
 
 
-def _asks_once(tool: RuntimeTool) -> bool:
-    return tool.approval is not None and tool.approval.policy == "first"
-
-
 def _guard(tool: RuntimeTool, turn: Turn, trusted: Collection[str]) -> RuntimeTool:
     """The tool; if it runs unasked because of an earlier approval, that approval is
     looked up before each call, since it may be revoked while the turn runs."""
     if tool.name not in trusted:
         return tool
-    decided_by = None if _asks_once(tool) else turn.actor_id
+    decided_by = None if tool.asks_once else turn.actor_id
     return replace(
         tool, permit=_StandingApproval(turn.conversation_id, tool, decided_by)
     )

@@ -76,8 +76,9 @@ class Row(NamedTuple):
     @property
     def item(self) -> ItemPayload:
         """The payload with its proof, which only its issuer receives."""
-        proof = self.provider_data
-        return _with_proof(self.payload, proof) if proof else self.payload
+        if not self.provider_data:
+            return self.payload
+        return {**self.payload, "provider_data": self.provider_data}
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,7 +215,7 @@ def _read_items(
         for row, payload in zip(found[own:], payloads[own:], strict=True)
     ]
     before = [
-        _with_proof(payload, json.loads(row.proof)) if row.proof else payload
+        {**payload, "provider_data": json.loads(row.proof)} if row.proof else payload
         for row, payload in zip(found[:own], payloads, strict=False)
     ]
     if compaction is None:
@@ -287,7 +288,3 @@ def _read(text: str, rows: Sequence[StoredItem]) -> list[Any]:
     except orjson.JSONDecodeError:  # an unpaired surrogate; Python's json accepts it
         return [json.loads(row.payload) for row in rows]
     return read
-
-
-def _with_proof(payload: ItemPayload, proof: Any) -> ItemPayload:
-    return {**payload, "provider_data": proof} if proof else payload

@@ -1,4 +1,5 @@
-"""Reads and writes the context that a turn's model gets beside its conversation.
+"""Reads and writes the context that a turn's model gets beside its conversation, and
+reads what else is with the conversation: results, approvals, words of others.
 
 The context is read once, before the first model call, and stored: a run that resumes
 the turn after a crash or a decision gives the model the same. Synchronous; called
@@ -7,7 +8,7 @@ through `database.executor.Database`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from django.db import transaction
@@ -15,6 +16,7 @@ from django.utils import timezone
 
 from conversations.context import LoadedSource, Reader, Rendering
 from conversations.engine.claim_store import Claim
+from conversations.engine.database import sql
 from conversations.engine.event_log import StaleEpoch
 from conversations.models import Turn
 from conversations.models.preset import (
@@ -24,6 +26,7 @@ from conversations.models.preset import (
     Preset,
 )
 from conversations.turns.history import ContextBlock
+from tools.registry import RuntimeTool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,3 +95,37 @@ def _notes(renderings: Sequence[Rendering]) -> list[dict[str, str]]:
     if titles:
         notes.append({"kind": NOTE_CONTEXT, "text": ", ".join(titles), "at": at})
     return notes
+
+
+@dataclass(frozen=True, slots=True)
+class TurnExtras:
+    """What few conversations have: results or messages for the model that wait,
+    approvals that cover further calls, and messages of other people. False where the
+    turn's tools do not need to know."""
+
+    has_undelivered: bool
+    has_standing_approvals: bool
+    has_words_of_others: bool
+
+
+#: Those of a conversation that was created just now.
+NO_TURN_EXTRAS = TurnExtras(
+    has_undelivered=False, has_standing_approvals=False, has_words_of_others=False
+)
+
+
+def load_turn_extras(turn: Turn, tools: Mapping[str, RuntimeTool]) -> TurnExtras:
+    """One query. `tools`: those that the turn may run. Where others have written is
+    looked up only for tools that change something."""
+    chat = turn.conversation
+    may_act = any(tool.asks_after_untrusted for tool in tools.values())
+    is_known = turn.parent_id is None or chat.is_from_api or turn.author_id is not None
+    may_stand = any(tool.asks_once or tool.may_run_always for tool in tools.values())
+    values = [
+        *(chat.pk, chat.pk),
+        *(may_stand, chat.pk),
+        *(may_act and not is_known, chat.pk),
+    ]
+    found = sql.first(sql.TURN_EXTRAS, values)
+    assert found is not None, "it selects one row"
+    return TurnExtras(*map(bool, found))

@@ -35,19 +35,21 @@ from conversations.engine.loading.model_streams import (
     compactor_builder,
     stream_of,
 )
-from conversations.engine.loading.request_template import (
+from conversations.engine.loading.turn_context import (
+    NO_TURN_EXTRAS,
+    TurnContext,
+    TurnExtras,
+    load_turn_context,
+    load_turn_extras,
+)
+from conversations.engine.loading.turn_setup import (
+    Setup,
+    determine_setup,
     echo_of,
     instructions_of,
     on_demand_block,
     prepare_request,
 )
-from conversations.engine.loading.turn_context import TurnContext, load_turn_context
-from conversations.engine.loading.turn_extras import (
-    NO_TURN_EXTRAS,
-    TurnExtras,
-    load_turn_extras,
-)
-from conversations.engine.loading.turn_setup import Setup, determine_setup
 from conversations.engine.process import crash_points
 from conversations.models import Attachment, OpenedTurn, Turn
 from conversations.turns.attachments import (
@@ -72,7 +74,7 @@ from llm.wire.request import Request
 from tools.execution.without_approval import without_approval
 from tools.hosted.declared_kinds import kinds_of_tools
 from tools.hosted.unreported_content import may_add_content
-from tools.loop.answer_size import AnswerSize, size_of
+from tools.loop.answer_size import AnswerSize
 from tools.loop.task import Task
 from tools.loop.untrusted_content import has_untrusted_content
 from tools.registry import Context, RuntimeTool
@@ -449,7 +451,7 @@ def _task(
             cache_scope(turn, setup.options, setup.available, turn_context),
             is_gateway="gateway" in turn.options,
         ),
-        answer_size=AnswerSize(settings.MAX_ANSWER_SIZE, size_of(committed)),
+        answer_size=AnswerSize(settings.MAX_ANSWER_SIZE, committed),
         background_response=pending.response if pending else None,
         tools=decisions.tools,
         client_tools=client_tools(turn, setup.available, setup.template.tool_choice),

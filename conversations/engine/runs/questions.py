@@ -12,8 +12,7 @@ from conversations.engine import question_store
 from conversations.engine.database.executor import Database
 from conversations.engine.loading.approvals import question_payload
 from conversations.engine.question_store import NewQuestion
-from conversations.engine.runs.clock import TurnClock
-from conversations.engine.runs.record import RunEvents
+from conversations.engine.runs.record import RunEvents, TurnClock
 from conversations.engine.runs.state import RunState
 from conversations.models import Question
 from tools.registry import Context, FormAnswer

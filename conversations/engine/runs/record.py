@@ -1,9 +1,10 @@
 """What a run writes: its events into the log, and the rows of its calls, outcomes,
-suspension and end."""
+suspension and end; and its deadline, which stops while a person is asked."""
 
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,6 +14,7 @@ from django.conf import settings
 from conversations.access.admission import charge_user_tokens
 from conversations.context import Rendering
 from conversations.engine import background_store, question_store, turn_store
+from conversations.engine.claim_store import Claim
 from conversations.engine.database.executor import Database
 from conversations.engine.event_log import Position, Publisher
 from conversations.engine.lease_store import ProviderResponse
@@ -20,7 +22,6 @@ from conversations.engine.loading import turn_context
 from conversations.engine.loading.approvals import question_of, question_payload
 from conversations.engine.process import crash_points
 from conversations.engine.process.turn_metrics import count_turn
-from conversations.engine.runs.clock import TurnClock
 from conversations.engine.runs.full_outputs import send_to_bucket
 from conversations.engine.runs.large_answer_limits import LargeAnswer
 from conversations.engine.runs.state import RunState
@@ -29,6 +30,7 @@ from conversations.engine.turn_store import Ending, FinishedModelCall
 from conversations.models import Turn
 from conversations.turns import queue
 from llm.http.client import ProviderCall
+from llm.http.timers import deadline_timer
 from llm.pricing.usage_estimate import billed_tokens
 from llm.wire.facades.errors import error_to_store
 from llm.wire.items import Event, Item
@@ -60,6 +62,50 @@ class RunEvents:
     def publish_ending(self, events: list[Event]) -> None:
         """Append the last events, whose rows are stored."""
         self.log.append(self.state.claim.epoch, events)
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class TurnClock:
+    """A `timers.TimedOperation` that stops the run at the turn's deadline."""
+
+    state: RunState
+    writes: RunWrites
+    until: float = math.inf  # event loop time of the deadline
+    _open_forms: int = 0
+    _seconds_left: float = 0.0  # until the deadline, while forms are open
+
+    def begin(self, seconds: float) -> None:
+        deadline = deadline_timer.of[asyncio.get_running_loop()]
+        self.until = deadline.loop.time() + seconds
+        deadline.add(self)
+
+    def end(self) -> None:
+        deadline_timer().remove(self)
+
+    def on_timer(self) -> None:
+        """The deadline has passed."""
+        self.until = math.inf
+        self.state.cancel("deadline")
+
+    def stop(self) -> None:
+        """Stop while a form is open; several may be."""
+        self._open_forms += 1
+        if self._open_forms == 1:
+            self._seconds_left = self.until - deadline_timer().loop.time()
+            self.until = math.inf
+            self._save(question_store.stop_clock)
+
+    def start(self) -> None:
+        """Start again once no form is open."""
+        self._open_forms -= 1
+        if not self._open_forms:
+            deadline = deadline_timer()
+            self.until = deadline.loop.time() + self._seconds_left
+            deadline.fire_by(self.until)
+            self._save(question_store.start_clock)
+
+    def _save(self, write: Callable[[Claim, float], None]) -> None:
+        self.writes.write_later(write, self.state.claim, self._seconds_left)
 
 
 @dataclass(slots=True, eq=False, repr=False)

@@ -25,10 +25,9 @@ from conversations.engine.loading.loaded_turn import LoadFiles, Work
 from conversations.engine.loading.turn_context import TurnContext
 from conversations.engine.loading.turn_loader import load_history
 from conversations.engine.process.file_threads import run_on_file_thread
-from conversations.engine.runs.clock import TurnClock
 from conversations.engine.runs.large_answer_limits import LargeAnswer, LargeAnswers
 from conversations.engine.runs.questions import RunQuestions
-from conversations.engine.runs.record import RunEvents, RunRecord
+from conversations.engine.runs.record import RunEvents, RunRecord, TurnClock
 from conversations.engine.runs.snapshots import Snapshots
 from conversations.engine.runs.state import RunState
 from conversations.engine.runs.writes import RunWrites
@@ -78,6 +77,7 @@ class Run:
         "_events",
         "_large_answer",
         "_loading",
+        "_seconds_left",
         "_span",
         "claim",
         "questions",
@@ -97,6 +97,9 @@ class Run:
     ) -> None:
         self.claim = claim
         self.state = state = RunState(claim)
+        left = claim.seconds_left
+        #: Until the deadline, at the moment of the claim.
+        self._seconds_left = settings.TURN_DEADLINE if left is None else left
         self.snapshots = Snapshots(state)
         self._database = database
         self._loading: Awaitable[Work | None] | None = loading
@@ -175,7 +178,7 @@ class Run:
             await self._end_here(work, state.builder.cancel)
         elif work.is_approval_expired:
             await self._end_here(work, lambda: state.builder.fail(ApprovalExpired()))
-        elif self._time_left() <= 0:
+        elif self._seconds_left <= 0:
             await self._end_here(work, lambda: state.builder.cancel("deadline"))
         else:
             return self._task(work)
@@ -223,11 +226,6 @@ class Run:
         resumption = Resumption(self.state.builder, work.task.partial)
         self._events.publish(resumption.start())
         await self._finish(end())
-
-    def _time_left(self) -> float:
-        """Seconds until the deadline, at the moment of the claim."""
-        left = self.claim.seconds_left
-        return settings.TURN_DEADLINE if left is None else left
 
     def _task(self, work: Work) -> Task:
         """The task with the callbacks of this run."""
@@ -281,7 +279,7 @@ class Run:
     async def _respond(self, task: Task) -> None:
         state = self.state
         state.in_loop = asyncio.current_task()
-        self._clock.begin(self._time_left())
+        self._clock.begin(self._seconds_left)
         batches = respond(
             task,
             builder=state.builder,

@@ -407,7 +407,7 @@ async def test_without_a_reason_a_cancellation_is_no_end():
 async def test_a_turn_that_used_all_of_its_size_before_an_interruption_ends():
     """Without another call, whose first batch might hold nothing that counts."""
     script = Script([UsageDelta(input_tokens=1)])
-    size = AnswerSize(limit=8, used=8)
+    size = AnswerSize(8, [{"type": "function_call", "arguments": "12345678"}])
     events, _, rows = await run(script, answer_size=size)
     assert script.requests == []
     assert rows.log == []

@@ -14,7 +14,7 @@ from conversations.engine.loading.available_tools import (
     AvailableTools,
     load_available_tools,
 )
-from conversations.engine.loading.request_template import echo_of
+from conversations.engine.loading.turn_setup import echo_of
 from conversations.models import Conversation, Item, ToolCall
 from llm import router
 from llm.models import ApiKey, LanguageModel, Provider
