@@ -36,10 +36,10 @@ GATEWAY = {
 }
 #: Functions and files, by path.
 BOUNDS = {
-    "/v1/chat/completions": (145, 35),
-    "/v1/messages": (150, 35),
+    "/v1/chat/completions": (144, 35),
+    "/v1/messages": (149, 35),
     "/v1/responses": (101, 33),
-    "/api/conversations/": (335, 90),
+    "/api/conversations/": (325, 77),
 }
 #: Requests that are counted. The smallest count holds: in the others the server also
 #: ends the request before, or renews leases.

@@ -215,7 +215,7 @@ def _read_items(
         for row, payload in zip(found[own:], payloads[own:], strict=True)
     ]
     before = [
-        {**payload, "provider_data": json.loads(row.proof)} if row.proof else payload
+        _with_proof(payload, json.loads(row.proof)) if row.proof else payload
         for row, payload in zip(found[:own], payloads, strict=False)
     ]
     if compaction is None:
@@ -288,3 +288,7 @@ def _read(text: str, rows: Sequence[StoredItem]) -> list[Any]:
     except orjson.JSONDecodeError:  # an unpaired surrogate; Python's json accepts it
         return [json.loads(row.payload) for row in rows]
     return read
+
+
+def _with_proof(payload: ItemPayload, proof: Any) -> ItemPayload:
+    return {**payload, "provider_data": proof} if proof else payload
