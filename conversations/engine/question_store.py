@@ -171,6 +171,15 @@ def expire_questions() -> list[str]:
     return turns
 
 
+def withdraw_forms_of(calls: Sequence[ToolCall], epoch: int) -> None:
+    """Close the forms of calls that an earlier run of their turn has left: nobody waits
+    for the answer. `epoch`: of the run that takes the turn over."""
+    forms = Question.objects.open().filter(kind=Question.Kind.FORM)
+    forms.filter(tool_call__in=calls, tool_call__turn__epoch=epoch).update(
+        state=Question.State.CANCELLED, decided_at=timezone.now()
+    )
+
+
 def withdraw(question_id: str) -> None:
     """Close a question whose answer is not needed any more."""
     Question.objects.open().filter(pk=question_id).update(

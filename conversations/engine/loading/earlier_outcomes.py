@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from conversations.engine.question_store import withdraw_forms_of
 from conversations.models import ToolCall, Turn
 from tools.execute import CallOutcome
 from tools.loop.tool_calls import PLACEHOLDER
@@ -19,12 +20,16 @@ _OUTCOME_UNKNOWN = (
 def earlier_outcomes(
     turn: Turn, tools: Mapping[str, RuntimeTool]
 ) -> dict[str, CallOutcome]:
-    """The outcomes by call id.
+    """The outcomes by call id. Withdraws the forms of calls that were interrupted.
 
     A tool that was running is executed again only if it declares that it may be.
     """
     outcomes = {}
-    for row in ToolCall.objects.filter(turn=turn):
+    rows = list(ToolCall.objects.filter(turn=turn))
+    interrupted = [row for row in rows if row.state == ToolCall.State.EXECUTING]
+    if waited := [row for row in interrupted if row.blocking]:
+        withdraw_forms_of(waited, turn.epoch)
+    for row in rows:
         if not row.blocking:  # a message delivers its result
             outcomes[row.call_id] = CallOutcome(
                 row.call_id, "background", PLACEHOLDER, "", 0.0

@@ -15,6 +15,7 @@ from conversations.engine.question_store import NewQuestion
 from conversations.engine.runs.record import RunEvents, TurnClock
 from conversations.engine.runs.state import RunState
 from conversations.models import Question
+from llm.db.outages import UNREACHABLE
 from tools.registry import Context, FormAnswer
 
 POLL_INTERVAL = 2.0  # seconds between polls, in case a notification is lost
@@ -42,23 +43,26 @@ class RunQuestions:
         question = await self.database.write(
             question_store.ask, self.state.claim, context.call_id, new_question
         )
-        call = self.state.find_call(context.call_id)
-        self._publish(
-            "parley:approval.requested", question=question_payload(question, call)
-        )
-        self.clock.stop()
         try:
-            answer = await self._wait_for_answer(question)
-        except asyncio.CancelledError:
+            answer = await self._show(question, context.call_id)
+        except BaseException:
             self.database.write(question_store.withdraw, question.pk)
             raise
-        finally:
-            self.clock.start()
         self._publish("parley:question.closed", id=question.pk, state=answer.state)
         if answer.state == Question.State.ACCEPTED:
             return FormAnswer("accept", answer.answer or {})
         is_declined = answer.state == Question.State.DECLINED
         return FormAnswer("decline" if is_declined else "cancel")
+
+    async def _show(self, question: Question, call_id: str) -> Question:
+        """Returns it as it was decided."""
+        payload = question_payload(question, self.state.find_call(call_id))
+        self._publish("parley:approval.requested", question=payload)
+        self.clock.stop()
+        try:
+            return await self._wait_for_answer(question)
+        finally:
+            self.clock.start()
 
     def notify_decision(self, question_id: str) -> None:
         """Receive the notification that a person has answered."""
@@ -76,11 +80,12 @@ class RunQuestions:
             while True:
                 with suppress(TimeoutError):
                     await asyncio.wait_for(event.wait(), POLL_INTERVAL)
-                found = await self.database.read(
-                    question_store.find_decided_question, question.pk
-                )
-                if found is not None:
-                    return found
                 event.clear()
+                with suppress(*UNREACHABLE):  # the next poll reads it
+                    found = await self.database.read(
+                        question_store.find_decided_question, question.pk
+                    )
+                    if found is not None:
+                        return found
         finally:
             del events[question.pk]

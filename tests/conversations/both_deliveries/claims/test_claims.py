@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from asgiref.sync import sync_to_async
 from django.contrib.auth.models import User
-from django.db import transaction
+from django.db import OperationalError, transaction
 from django.utils import timezone
 
 from conversations import engine
@@ -24,6 +24,8 @@ from conversations.engine import (
 from conversations.engine.claim_store import Claim
 from conversations.engine.database import sql
 from conversations.engine.lease_store import Snapshot
+from conversations.engine.loading.turn_loader import ClaimAttempt, claim_and_load
+from conversations.engine.question_store import NewQuestion
 from conversations.engine.turn_store import TurnProgress
 from conversations.models import Conversation, Item, Question, ToolCall, Turn
 from llm.wire.deltas import TextDelta
@@ -217,6 +219,72 @@ async def test_the_deadline_is_paused_while_a_form_is_open(
     go.set()
     await ended(turn)
     assert seen == [FormAnswer("decline")]
+
+
+@pytest.mark.parametrize("replay", ["once", "safe"])
+def test_a_form_is_closed_once_another_run_takes_its_call_over(conversation, replay):
+    Tool.objects.create(
+        name="dig", kind=Tool.Kind.HTTP, description="Dig.", replay=replay
+    )
+    call = called(conversation)
+    ToolCall.objects.update(blocking=True)
+    mine = claimed(call.turn)
+    form = question_store.ask(mine, "c1", NewQuestion(kind=Question.Kind.FORM))
+    crashed(call.turn)
+    assert claim_and_load(ClaimAttempt(call.turn_id))
+    form.refresh_from_db()
+    assert form.state == Question.State.CANCELLED
+
+
+async def test_a_form_outlasts_an_error_of_the_database(
+    conversation, say, offer, running, monkeypatch
+):
+    seen: list[FormAnswer] = []
+    find, failures = question_store.find_decided_question, [OperationalError("gone")]
+
+    def fail_first(question_id: str) -> Question | None:
+        if failures:
+            raise failures.pop()
+        return find(question_id)
+
+    async def dig(context: Context, arguments: dict[str, Any]) -> str:
+        seen.append(await context.asking("Where?", {"type": "object"}))
+        return "gold"
+
+    monkeypatch.setattr(question_store, "find_decided_question", fail_first)
+    say(calling(), ANSWER)
+    offer(dig, blocking=True)
+    turn = await submit_turn(conversation)
+    while failures or not await Question.objects.aexists():
+        await asyncio.sleep(0)
+    question = await Question.objects.select_related("tool_call").aget()
+    await sync_to_async(question.decide)(conversation.owner, "decline")
+    engine.notify_decision(question)
+    await ended(turn)
+    assert seen == [FormAnswer("decline")]
+
+
+async def test_a_form_is_closed_when_its_run_cannot_wait_for_the_answer(
+    conversation, say, offer, running, monkeypatch
+):
+    def fail(question_id: str) -> None:
+        raise ValueError("bug")
+
+    async def dig(context: Context, arguments: dict[str, Any]) -> str:
+        with pytest.raises(ValueError):
+            await context.asking("Where?", {"type": "object"})
+        cancelled = Question.objects.filter(state=Question.State.CANCELLED)
+        while not await cancelled.aexists():
+            await asyncio.sleep(0)
+        return "gold"
+
+    monkeypatch.setattr(question_store, "find_decided_question", fail)
+    say(calling(), ANSWER)
+    offer(dig, blocking=True)
+    turn = await submit_turn(conversation)
+    await ended(turn)
+    call = await ToolCall.objects.aget()
+    assert call.state == ToolCall.State.COMPLETED
 
 
 # Claims without progress
