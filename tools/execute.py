@@ -43,6 +43,10 @@ STOP_GRACE = 1.0  # seconds that cancelled tools have to end
 #: Prefixes that models add to a tool's name by mistake.
 _MISTAKEN_PREFIXES = ("functions.", "default_api.")
 
+#: They end a process. Raised by a tool they are its failure; asyncio would let them end
+#: the event loop.
+_OF_PROCESS = (SystemExit, KeyboardInterrupt)
+
 abandoned_tasks: set[asyncio.Task[Any]] = set()  # tasks that ignore cancellation
 
 
@@ -134,6 +138,8 @@ class _RunningCall:
         self._context_ask = context.ask
         self._limit = math.inf
         self._deadline = math.inf  # in seconds of the event loop's clock
+        self._open_forms = 0
+        self._seconds_left = math.inf  # until the deadline, while forms are open
         self._notify = notify
         self._progress: str | None = None  # not yet yielded
         self._outcome: CallOutcome | None = None
@@ -185,7 +191,7 @@ class _RunningCall:
             output = await self._output()
         except ToolError as exc:
             self._fail(str(exc))
-        except (Exception, SystemExit, BaseExceptionGroup) as exc:
+        except (Exception, *_OF_PROCESS, BaseExceptionGroup) as exc:
             # Without the message, which may quote the user's arguments.
             logger.error("tool %s failed: %s", self._name, format_trace(exc))
             self._fail(f"{self._name} failed: {type(exc).__name__}.")
@@ -224,23 +230,26 @@ class _RunningCall:
         self, context: Context, message: str, schema: Mapping[str, Any]
     ) -> FormAnswer:
         assert self._context_ask is not None
-        if self._timer:
-            self._timer.cancel()
-        left = self._deadline - self._loop.time()
+        self._open_forms += 1
+        if self._open_forms == 1:
+            self._seconds_left = self._deadline - self._loop.time()
+            if self._timer:
+                self._timer.cancel()
         try:
             return await self._context_ask(
                 context, sanitize_text(message), sanitize_json(schema)
             )
         finally:
-            if not self._is_over:
-                self._start_timer(left)
+            self._open_forms -= 1
+            if not self._is_over and not self._open_forms:
+                self._start_timer(self._seconds_left)
 
     # The end, which happens once: by result, error or timeout
 
     def _end(self, task: asyncio.Task[None]) -> None:
         if task.cancelled():  # by the tool itself: `cancel` sets `_is_over` before
             self._fail(f"{self._name} failed: CancelledError.")
-        elif exc := task.exception():  # such as KeyboardInterrupt
+        elif exc := task.exception():  # such as GeneratorExit
             self._fail(f"{self._name} failed: {type(exc).__name__}.")
 
     def _time_out(self) -> None:

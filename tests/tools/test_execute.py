@@ -12,10 +12,11 @@ from hypothesis import strategies as st
 from tools import execute as module
 from tools.errors import ToolError
 from tools.execute import CallOutcome, CallProgress, execute
-from tools.registry import Accepted, Context, RuntimeTool, get_tool, tool
+from tools.registry import Accepted, Context, FormAnswer, RuntimeTool, get_tool, tool
 
 from .calls import call, happenings, outcome, raw_call
 
+LIMIT = 0.5  # seconds
 SECRET = "s3cret-argument"
 
 
@@ -253,6 +254,42 @@ async def test_without_a_timeout_of_its_own_the_setting_counts(settings):
     assert (await outcome(patient)).state == "timed_out"
 
 
+async def test_the_time_stands_still_while_one_of_several_forms_is_open():
+    """Those of one call; it goes on after the last answer."""
+    answers: dict[str, asyncio.Future[FormAnswer]] = {}
+    asked = asyncio.Event()
+
+    async def ask(context: Context, message: str, schema: object) -> FormAnswer:
+        answers[message] = asyncio.get_running_loop().create_future()
+        if len(answers) == 2:
+            asked.set()
+        return await answers[message]
+
+    @tool(timeout=LIMIT)
+    async def hesitant(context: Context) -> str:
+        async with asyncio.TaskGroup() as group:
+            first = group.create_task(context.asking("First?", {"type": "object"}))
+            group.create_task(context.asking("Second?", {"type": "object"}))
+            await first
+            has_passed = asyncio.Event()
+            asyncio.get_running_loop().call_later(2 * LIMIT, has_passed.set)
+            await has_passed.wait()
+            answers["Second?"].set_result(FormAnswer("accept"))
+        await asyncio.Event().wait()
+        return ""
+
+    running = asyncio.ensure_future(
+        happenings([call("hesitant")], hesitant, context=Context(ask=ask))
+    )
+    await asked.wait()
+    answers["First?"].set_result(FormAnswer("accept"))
+    (ended,) = await running
+    assert isinstance(ended, CallOutcome)
+    assert ended.state == "timed_out"
+    assert answers["Second?"].done()
+    assert not answers["Second?"].cancelled()
+
+
 async def test_a_timeout_that_a_tool_raises_is_a_failure():
     @tool
     async def impatient() -> None:
@@ -266,6 +303,7 @@ async def test_a_timeout_that_a_tool_raises_is_a_failure():
     "exc",
     [
         SystemExit(1),
+        KeyboardInterrupt(),
         asyncio.CancelledError(),
         BaseExceptionGroup("several", [SystemExit()]),
         StopIteration(),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from llm.wire.items import Event, Item, function_call_output
 from llm.wire.response import ResponseBuilder
@@ -91,6 +91,7 @@ class ToolCalls:
             events_to_save += builder.add(self._output(call["call_id"]))
         self.pending_events = events_to_save
         await self.record.save_outcomes(unsaved, last=True)
+        self._drop_full_texts(unsaved)
         yield self.take_pending_events()
 
     def _groups(self, calls: Sequence[Item]) -> list[list[Item]]:
@@ -171,7 +172,15 @@ class ToolCalls:
                     self.unsaved |= {update.call_id}
                 else:
                     await self.record.save_outcomes([update], last=False)
+                    self._drop_full_texts([update])
                     yield self._call_ended(call, update)
+
+    def _drop_full_texts(self, outcomes: Sequence[CallOutcome]) -> None:
+        """Those that are stored: they are long, and the turn may go on for long."""
+        cut = [each for each in outcomes if each.full_text is not None]
+        if cut:
+            short = {each.call_id: replace(each, full_text=None) for each in cut}
+            self.outcomes = {**self.outcomes, **short}
 
     def _call_ended(self, call: Item, outcome: CallOutcome) -> list[Event]:
         state = "accepted" if outcome.state == "background" else outcome.state

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
@@ -10,9 +11,12 @@ from llm.wire.request import Request
 from llm.wire.response import TERMINAL, ResponseBuilder
 from tests.conversations.script import HANG, Script
 from tests.llm import chat, claude
+from tests.tools.calls import raw_call
+from tools.execution.output import MAX_TEXT
 from tools.loop.answer_size import AnswerSize
 from tools.loop.loop import LARGE_ANSWER, respond
 from tools.loop.task import Task
+from tools.loop.tool_calls import ToolCalls
 from tools.registry import Context, RuntimeTool
 
 SCHEMA = {
@@ -252,6 +256,36 @@ async def test_the_clients_call_that_cannot_be_read_is_left_to_it_as_it_came(wir
     [call] = builder.output
     assert (call["status"], call["arguments"]) == ("completed", '{"city"')
     assert rows.log == [("asked",)]
+
+
+async def test_whole_texts_of_outputs_are_dropped_once_they_are_stored():
+    stored = []
+
+    async def long(context: Context, arguments: dict) -> str:
+        return arguments["city"] * (MAX_TEXT + 1)
+
+    class LongRows(Rows):
+        async def save_outcomes(self, outcomes, *, last):
+            await super().save_outcomes(outcomes, last=last)
+            stored.extend(outcome.full_text for outcome in outcomes)
+
+    tool = replace(TOOLS["weather"], call=long)
+    task = Task(
+        prepare=lambda items: Request(model="m", items=items),
+        stream=Script(),
+        tools={"weather": tool},
+        parallel=False,
+    )
+    builder = ResponseBuilder(id="resp_1", model="m")
+    builder.start()
+    calls = ToolCalls(task, builder, LongRows(), {})
+    cities = [
+        raw_call("weather", f'{{"city": "{city}"}}', city) for city in ("a", "b")
+    ]
+    async for _ in calls.run(cities):
+        pass
+    assert [text and text[0] for text in stored] == ["a", "b"]
+    assert [each.full_text for each in calls.outcomes.values()] == [None, None]
 
 
 async def test_one_after_another_where_that_is_wanted():
