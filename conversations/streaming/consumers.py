@@ -63,6 +63,7 @@ from llm.errors import LLMError
 
 logger = logging.getLogger(__name__)
 
+CLOSED_ABNORMALLY = 1006  # code of a connection that was lost
 SIGNED_OUT = 4401  # close code
 NOT_FOUND = 4404  # close code
 TOO_MANY = 4429  # close code
@@ -117,8 +118,19 @@ class ConversationConsumer(AsyncJsonWebsocketConsumer):
                 self._is_busy = False
         except StopConsumer:
             return
+        except Exception as exc:
+            await self._end_failed(exc)
         finally:
             self._leave()
+
+    async def _end_failed(self, exc: Exception) -> None:
+        """End the subscriptions and tell the other pages. Raises the error, unless it
+        says that the socket is closed."""
+        if hasattr(self, "_subscriptions"):
+            await self.disconnect(CLOSED_ABNORMALLY)
+        # The server's own error; those of the system, such as a full disk, have codes.
+        if not isinstance(exc, OSError) or exc.errno is not None:
+            raise exc
 
     def _queue_notification(self, notification: dict[str, Any]) -> None:
         """Dispatch it after the handler that is running, if there is one."""

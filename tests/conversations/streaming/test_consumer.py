@@ -11,7 +11,7 @@ import orjson
 import pytest
 from asgiref.sync import sync_to_async
 from channels.layers import get_channel_layer
-from django.utils import translation
+from django.utils import timezone, translation
 
 from conversations import engine
 from conversations.access import maintenance
@@ -20,9 +20,9 @@ from conversations.access.maintenance import Notice
 from conversations.engine import notifications, subscriptions
 from conversations.engine.event_log import Entry, Position
 from conversations.engine.finished_turn_events import replay
-from conversations.engine.notifications import announce_turn
+from conversations.engine.notifications import announce_turn, group_of
 from conversations.engine.packed_events import LARGE_EVENT
-from conversations.models import Conversation, Maintenance, Turn
+from conversations.models import Conversation, Maintenance, Participant, Turn
 from conversations.models.user_settings import UserSettings
 from conversations.streaming import consumers, conversation_access
 from conversations.streaming.consumers import ConversationConsumer
@@ -31,7 +31,7 @@ from llm.sync import worded_texts
 from llm.wire.deltas import TextDelta
 from llm.wire.items import user_message
 from llm.wire.websocket_frame import frame
-from tests.conversations.scene import a_finished_turn
+from tests.conversations.scene import a_finished_turn, a_user
 
 
 class Page:
@@ -127,6 +127,37 @@ async def test_a_closed_page_leaves_nothing_behind(conversation, running, is_cut
     assert layer.groups == before_groups
     await announce_turn(conversation.pk, "resp_1")
     assert page.sent.empty()
+    assert asyncio.all_tasks() == before
+
+
+class SocketClosed(OSError):
+    """As uvicorn's ClientDisconnected."""
+
+
+async def test_a_page_that_closes_while_its_message_is_handled_ends_in_order(
+    conversation, running, monkeypatch
+):
+    before = asyncio.all_tasks()
+    await Participant.objects.acreate(
+        conversation=conversation,
+        user=await sync_to_async(a_user)("bob"),
+        invited_by=conversation.owner,
+        accepted_at=timezone.now(),
+    )
+    page, other = [await Page(conversation).open() for _ in range(2)]
+    opened = await sync_to_async(conversation.open_turn)([user_message("Hi")])
+    gone: list[Any] = []
+    get_channel_layer().join(group_of(conversation.pk), gone.append)
+    page.ask(type="turn.follow", turn=opened.turn.pk)
+
+    async def closed(message: Any) -> None:
+        raise SocketClosed
+
+    monkeypatch.setattr(page.consumer, "base_send", closed)
+    page.ask(type="ping")
+    await page.serving
+    assert [each["type"] for each in gone] == ["presence.gone"]
+    await other.leave()
     assert asyncio.all_tasks() == before
 
 
