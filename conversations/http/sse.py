@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import (
     AsyncIterator,
     Awaitable,
@@ -43,6 +44,7 @@ Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 StreamForm = Literal["events", "text", "response"]
 
+_LINE_END = re.compile(r"\r\n|\r|\n")
 HEARTBEAT = 15.0  # seconds
 _HEADER = b"x-parley-follow"  # from a view to `StreamMiddleware`, never sent
 _CREDENTIAL_INVALID = {
@@ -282,13 +284,17 @@ def _event_frame(entry: Entry) -> bytes:
 def _text_frame(entry: Entry) -> bytes:
     match entry.event:
         case {"type": "response.output_text.delta", "delta": str(text)}:
-            lines = "".join(f"data: {line}\n" for line in text.split("\n"))
-            return f"id: {entry.position}\n{lines}\n".encode()
+            return f"id: {entry.position}\n{_data_lines(text)}\n".encode()
         case {"type": "error", "error": {"message": str(message)}}:
-            return f"event: error\ndata: {message}\n\n".encode()
+            return f"event: error\n{_data_lines(message)}\n".encode()
         case {"type": "parley:step.reset"}:
             return b"event: reset\ndata: the answer is sent again\n\n"
     return b""
+
+
+def _data_lines(text: str) -> str:
+    """Each of the three line ends of SSE would end the line of data."""
+    return "".join(f"data: {line}\n" for line in _LINE_END.split(text))
 
 
 async def _send_body(send: Send, body: bytes) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextvars import ContextVar
+from functools import partial
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from django.http import HttpResponse
 from conversations import engine
 from conversations.engine.event_log import TurnLog
 from conversations.http import sse
-from conversations.http.sse import StreamMiddleware, TurnStreamResponse
+from conversations.http.sse import StreamForm, StreamMiddleware, TurnStreamResponse
 
 BEAT = b": heartbeat\n\n"
 
@@ -37,8 +38,10 @@ class Caller:
         return b"".join(message.get("body", b"") for message in self.messages)
 
 
-async def admitted(scope: Any, receive: Any, send: Any) -> None:
-    answer: HttpResponse = TurnStreamResponse("resp_1")
+async def admitted(
+    scope: Any, receive: Any, send: Any, form: StreamForm = "events"
+) -> None:
+    answer: HttpResponse = TurnStreamResponse("resp_1", form=form)
     headers = [(k.lower().encode(), v.encode()) for k, v in answer.items()]
     start = {"type": "http.response.start", "status": 202, "headers": headers}
     await send(start)
@@ -67,8 +70,8 @@ def event_of(number: int, type: str = "response.output_text.delta") -> Any:
     return {"type": type, "sequence_number": number}
 
 
-def served(caller: Caller) -> asyncio.Task[None]:
-    streams = StreamMiddleware(admitted)
+def served(caller: Caller, form: StreamForm = "events") -> asyncio.Task[None]:
+    streams = StreamMiddleware(partial(admitted, form=form))
     return asyncio.ensure_future(streams(caller.scope, caller.receive, caller.send))
 
 
@@ -87,6 +90,24 @@ async def test_the_stream_ends_with_the_turn(log):
     assert caller.body == BEAT + b"".join(e.frame for e in log.entries)
     assert caller.messages[-1].get("more_body", False) is False
     assert asyncio.all_tasks() == before
+
+
+@pytest.mark.parametrize("end", ["\n", "\r", "\r\n"])
+async def test_each_line_of_a_text_is_a_line_of_data(log, end):
+    caller = Caller()
+    text = end.join(["one", "", "two"])
+    log.append(
+        1,
+        [
+            {**event_of(0), "delta": text},
+            {**event_of(1, "error"), "error": {"message": text}},
+            event_of(2, "response.completed"),
+        ],
+    )
+    await served(caller, form="text")
+    lines = b"data: one\ndata: \ndata: two\n\n"
+    assert caller.body.count(lines) == 2
+    assert b"\r" not in caller.body
 
 
 async def test_a_disconnect_ends_the_stream_at_once(log):
