@@ -279,9 +279,7 @@ async def test_whole_texts_of_outputs_are_dropped_once_they_are_stored():
     builder = ResponseBuilder(id="resp_1", model="m")
     builder.start()
     calls = ToolCalls(task, builder, LongRows(), {})
-    cities = [
-        raw_call("weather", f'{{"city": "{city}"}}', city) for city in ("a", "b")
-    ]
+    cities = [raw_call("weather", f'{{"city": "{city}"}}', city) for city in ("a", "b")]
     async for _ in calls.run(cities):
         pass
     assert [text and text[0] for text in stored] == ["a", "b"]

@@ -271,7 +271,7 @@ async def test_a_form_is_closed_when_its_run_cannot_wait_for_the_answer(
         raise ValueError("bug")
 
     async def dig(context: Context, arguments: dict[str, Any]) -> str:
-        with pytest.raises(ValueError):
+        with pytest.raises(ValueError, match="bug"):
             await context.asking("Where?", {"type": "object"})
         cancelled = Question.objects.filter(state=Question.State.CANCELLED)
         while not await cancelled.aexists():
