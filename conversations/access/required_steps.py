@@ -3,8 +3,8 @@ use a second factor, accept the terms of use."""
 
 from __future__ import annotations
 
+from allauth.mfa.adapter import get_adapter
 from allauth.mfa.models import Authenticator
-from allauth.mfa.utils import is_mfa_enabled
 from django.contrib import messages
 from django.contrib.auth import SESSION_KEY
 from django.http import HttpRequest, HttpResponseBase, JsonResponse
@@ -82,10 +82,10 @@ def _ask_for_second_factor(request: HttpRequest) -> HttpResponseBase:
 def lead_to_second_factor(request: HttpRequest, text: str) -> HttpResponseBase:
     """Redirect to the page that asks for the account's second factor. Without one, show
     the text on the page that sets one up."""
-    types = Authenticator.Type
-    if is_mfa_enabled(request.user, [types.TOTP]):
+    types, adapter = Authenticator.Type, get_adapter()
+    if adapter.is_mfa_enabled(request.user, [types.TOTP]):
         page = "mfa_reauthenticate"
-    elif is_mfa_enabled(request.user, [types.WEBAUTHN]):
+    elif adapter.is_mfa_enabled(request.user, [types.WEBAUTHN]):
         page = "mfa_reauthenticate_webauthn"
     else:
         messages.warning(request, text)

@@ -14,6 +14,7 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 from http.cookies import CookieError, SimpleCookie
 from importlib import import_module
+from secrets import compare_digest
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -28,7 +29,6 @@ from django.contrib.auth.models import AnonymousUser, User
 from django.contrib.sessions.models import Session
 from django.http import HttpRequest
 from django.utils import timezone
-from django.utils.crypto import constant_time_compare
 
 from conversations.access.policy import terms
 from conversations.access.session_marks import is_restricted, lacks_second_factor
@@ -83,7 +83,8 @@ def _find_user(session_key: str) -> User | None:
         return None  # Django's way, below, finds the same
     user = _USER.first(int(values[SESSION_KEY]))
     auth_hash = values.get(HASH_SESSION_KEY, "")
-    if user and constant_time_compare(auth_hash, user.get_session_auth_hash()):
+    expected = user.get_session_auth_hash() if user else ""
+    if user and compare_digest(auth_hash.encode(), expected.encode()):
         return user
     return None
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
+from urllib.parse import urlsplit, urlunsplit
 
 from django.core.exceptions import ValidationError as DjangoValidationError
 from rest_framework import serializers
@@ -17,7 +18,6 @@ from rest_framework.exceptions import NotFound, ValidationError
 from rest_framework.pagination import CursorPagination
 from rest_framework.request import Request
 from rest_framework.response import Response
-from rest_framework.utils.urls import remove_query_param, replace_query_param
 
 MAX_LIMIT = 200  # rows of a page
 _INVALID_CURSOR = "This cursor is invalid; use one from an earlier response."
@@ -152,8 +152,10 @@ def read_start(request: Request) -> int:
 
 
 def _address(request: Request, start: int) -> str:
-    url = request.build_absolute_uri()
-    if not start:
-        return remove_query_param(url, "cursor")
-    cursor = urlsafe_b64encode(f"{_START}{start}".encode("ascii"))
-    return replace_query_param(url, "cursor", cursor.decode("ascii"))
+    query = request.query_params.copy()
+    query.pop("cursor", None)
+    if start:
+        cursor = urlsafe_b64encode(f"{_START}{start}".encode("ascii"))
+        query["cursor"] = cursor.decode("ascii")
+    url = urlsplit(request.build_absolute_uri())
+    return urlunsplit(url._replace(query=query.urlencode()))

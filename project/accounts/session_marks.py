@@ -6,8 +6,8 @@ from datetime import timedelta
 from typing import Any
 
 from allauth.account.signals import authentication_step_completed, password_reset
+from allauth.mfa.adapter import get_adapter
 from allauth.mfa.signals import authenticator_added, authenticator_removed
-from allauth.mfa.utils import is_mfa_enabled
 from django.conf import settings
 from django.contrib.auth.signals import user_logged_in
 from django.utils import timezone
@@ -63,7 +63,7 @@ def mark_new_factor(*, request: Any, **_: Any) -> None:
 
 
 def unmark_removed_factor(*, request: Any, user: Any, **_: Any) -> None:
-    if not is_mfa_enabled(user):
+    if not get_adapter().is_mfa_enabled(user):
         request.session.pop(SECOND_FACTOR, None)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import urlsplit
 
 from django.conf import settings
 from django.contrib.admin import AdminSite
@@ -17,7 +18,6 @@ from django.core.exceptions import PermissionDenied
 from django.db import connection
 from django.db.models import Model
 from django.http import HttpRequest, HttpResponse
-from django.http.request import split_domain_port
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
 from django.utils import timezone
@@ -143,7 +143,7 @@ def _secrets(request: HttpRequest) -> Step:
 
 
 def _https(request: HttpRequest) -> Step:
-    host = split_domain_port(request.get_host())[0].strip("[]")
+    host = urlsplit(f"//{request.get_host()}").hostname
     is_local = settings.HOST in LOOPBACK and host in LOOPBACK
     if settings.BEHIND_HTTPS:
         state = _("Pages and cookies are sent over HTTPS only.")

@@ -9,6 +9,7 @@ Source: https://modelcontextprotocol.io/specification/2025-11-25/basic/transport
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing, asynccontextmanager, suppress
 from typing import Any
@@ -19,7 +20,6 @@ import mcp_types as types
 from anyio.abc import Process
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from mcp.client.stdio import get_default_environment
-from mcp.os.posix.utilities import terminate_posix_process_tree
 from mcp.shared.message import SessionMessage
 
 from tools.errors import AnswerTooLarge
@@ -164,8 +164,29 @@ async def _end(process: Process, grace: float) -> None:
     with suppress(*_PIPE_CLOSED):
         await process.stdin.aclose()
     if not await _has_ended(process, grace):
-        await terminate_posix_process_tree(process, END_GRACE)
+        await _end_group(process.pid)
         await _has_ended(process, END_GRACE)
+
+
+async def _end_group(group: int) -> None:
+    """SIGTERM to all processes of the group, and SIGKILL to those that still run."""
+    if not _signal_group(group, signal.SIGTERM):
+        return
+    with anyio.move_on_after(END_GRACE):
+        while _signal_group(group, 0):  # noqa: ASYNC110  (no event exists)
+            await anyio.sleep(_POLL)
+    _signal_group(group, signal.SIGKILL)
+
+
+def _signal_group(group: int, number: int) -> bool:
+    """Whether the group exists."""
+    try:
+        os.killpg(group, number)
+    except ProcessLookupError:
+        return False
+    except PermissionError:  # as macOS says of a process that has ended
+        return True
+    return True
 
 
 async def _has_ended(process: Process, within: float) -> bool:
