@@ -44,6 +44,10 @@ class TurnLine:
     def is_running(self) -> bool:
         return self.status == _RUNNING
 
+    @property
+    def status_name(self) -> str:
+        return str(Turn.Status(self.status).label)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallLine:

@@ -19,6 +19,7 @@ from django.utils.translation import gettext_lazy as _
 
 from conversations.engine.message_bounds import Halt
 from conversations.models import Question, ToolCall, Turn
+from conversations.models.webhooks.error_texts import translate_delivery_error
 from conversations.pages.blocks import MessageBlock
 from conversations.pages.markdown import (
     Part,
@@ -37,6 +38,7 @@ from conversations.turns.tool_display import Piece, pieces, pretty, tree
 from llm.models import LanguageModel
 
 register = template.Library()
+register.filter("translate_delivery_error", translate_delivery_error)
 
 DEMO_LABEL = "Demo (no AI)"
 

@@ -14,6 +14,9 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_noop, ngettext
+
 from llm.adaptation import hosted_tools
 from llm.capabilities import capabilities_of
 from llm.providers import all_providers
@@ -22,12 +25,12 @@ from tools.json_schema.arguments import Path
 
 MAX_REASONS = 4  # listed for one provider family
 
-SENT_REWRITTEN = (
+SENT_REWRITTEN = gettext_noop(
     "Parley rewrites the schema; constraints that are lost are added to descriptions."
 )
-SENT_WITHOUT_STRICT = "Parley sends the tool without strict mode."
-SENT_UNCHANGED = "Parley sends the schema unchanged."
-REFUSED_OR_OMITTED = (
+SENT_WITHOUT_STRICT = gettext_noop("Parley sends the tool without strict mode.")
+SENT_UNCHANGED = gettext_noop("Parley sends the schema unchanged.")
+REFUSED_OR_OMITTED = gettext_noop(
     "Parley refuses the request, or leaves the tool out if the request allows that."
 )
 
@@ -76,8 +79,10 @@ def find_refusals(parameters: Mapping[str, Any]) -> list[Refusal]:
     for family, rule, remedy in _FAMILIES:
         if reasons := list(dict.fromkeys(_format_problems(rule(parameters)))):
             if len(reasons) > MAX_REASONS:
-                reasons[MAX_REASONS:] = [f"and {len(reasons) - MAX_REASONS} more"]
-            results.append(Refusal(family, tuple(reasons), remedy))
+                left = len(reasons) - MAX_REASONS
+                more = ngettext("and %(count)s more", "and %(count)s more", left)
+                reasons[MAX_REASONS:] = [more % {"count": left}]
+            results.append(Refusal(family, tuple(reasons), _(remedy)))
     return results
 
 
@@ -89,7 +94,7 @@ def _format_problems(problems: Problems) -> Iterator[str]:
 def _openai(root: Mapping[str, Any]) -> Problems:
     for name in _COMBINATIONS:
         if name in root:
-            yield (), f"{name!r} is not allowed at the root"
+            yield (), _("%(name)s is not allowed at the root") % {"name": repr(name)}
 
 
 def _openai_strict(root: Mapping[str, Any]) -> Problems:
@@ -97,19 +102,22 @@ def _openai_strict(root: Mapping[str, Any]) -> Problems:
     for path, schema in subschemas(root, ()):
         yield from _keywords(path, schema, _STRICT_OPENAI)
         if "$ref" in schema and len(schema) > 1:
-            yield path, "no other keyword is allowed beside '$ref'"
+            yield path, _("no other keyword is allowed beside '$ref'")
         if _is_object(schema):
             if schema.get("additionalProperties") is not False:
-                yield path, "'additionalProperties' must be false"
+                yield path, _("'additionalProperties' must be false")
             optional = _optional(schema)
             if optional:
-                yield path, f"must be required: {', '.join(optional)}"
+                yield (
+                    path,
+                    _("must be required: %(names)s") % {"names": ", ".join(optional)},
+                )
 
 
 def _anthropic(root: Mapping[str, Any]) -> Problems:
     for name in ("anyOf", "oneOf", "allOf"):
         if name in root:
-            yield (), f"{name!r} is not allowed at the root"
+            yield (), _("%(name)s is not allowed at the root") % {"name": repr(name)}
 
 
 def _anthropic_strict(root: Mapping[str, Any]) -> Problems:
@@ -118,39 +126,42 @@ def _anthropic_strict(root: Mapping[str, Any]) -> Problems:
     for path, schema in subschemas(root, ()):
         yield from _keywords(path, schema, _STRICT_ANTHROPIC)
         if schema.get("minItems", 0) not in (0, 1):
-            yield path, "'minItems' may be 0 or 1"
+            yield path, _("'minItems' may be 0 or 1")
         if _is_object(schema) and schema.get("additionalProperties") is not False:
-            yield path, "'additionalProperties' must be false"
+            yield path, _("'additionalProperties' must be false")
         optional += len(_optional(schema))
         unions += "anyOf" in schema or isinstance(schema.get("type"), list)
     if optional > 24:
-        yield (), f"{optional} optional properties, of 24 allowed"
+        yield (
+            (),
+            _("%(count)s optional properties, of 24 allowed") % {"count": optional},
+        )
     if unions > 16:
-        yield (), f"{unions} unions, of 16 allowed"
+        yield (), _("%(count)s unions, of 16 allowed") % {"count": unions}
     if _is_recursive(root):
-        yield (), "it refers to itself"
+        yield (), _("it refers to itself")
 
 
 def _gemini(root: Mapping[str, Any]) -> Problems:
     for path, schema in subschemas(root, ()):
         for name in schema.keys() - _GEMINI - _IGNORED_KEYWORDS - {"default"}:
-            yield path, f"{name!r} is not known"
+            yield path, _("%(name)s is not known") % {"name": repr(name)}
         if any(not isinstance(each, str) for each in schema.get("enum", ())):
-            yield path, "'enum' may contain only strings"
+            yield path, _("'enum' may contain only strings")
     if _is_recursive(root):
-        yield (), "it refers to itself"
+        yield (), _("it refers to itself")
 
 
 def _xai(root: Mapping[str, Any]) -> Problems:
     for path, schema in subschemas(root, ()):
         if schema.get("additionalProperties") is False:
-            yield path, "'additionalProperties' may not be false"
+            yield path, _("'additionalProperties' may not be false")
 
 
 def _llama(root: Mapping[str, Any]) -> Problems:
     for path, schema in subschemas(root, ()):
         if "$ref" in schema:
-            yield path, "'$ref' is not followed"
+            yield path, _("'$ref' is not followed")
 
 
 _FAMILIES: tuple[tuple[str, Callable[[Mapping[str, Any]], Problems], str], ...] = (
@@ -189,7 +200,7 @@ def _keywords(
 ) -> Iterator[tuple[Path, str]]:
     for name in schema:
         if name in refused:
-            yield path, f"{name!r} is not allowed"
+            yield path, _("%(name)s is not allowed") % {"name": repr(name)}
 
 
 def _is_object(schema: Mapping[str, Any]) -> bool:
@@ -256,7 +267,7 @@ def hosts_of(definition: Mapping[str, Any]) -> list[Host]:
 def find_hosted_refusals(definition: Mapping[str, Any]) -> list[Refusal]:
     """One refusal for each provider that does not accept the hosted tool."""
     return [
-        Refusal(host.label, (host.why_not,), REFUSED_OR_OMITTED)
+        Refusal(host.label, (host.why_not,), _(REFUSED_OR_OMITTED))
         for host in hosts_of(definition)
         if host.why_not
     ]

@@ -11,12 +11,13 @@ from django.utils.translation import gettext_lazy as _
 from django.utils.translation import ngettext
 
 from conversations.models import Delivery
+from conversations.models.webhooks.error_texts import translate_delivery_error
 from llm.admin import LargeTableAdmin
 
 MOST_SENT = 1000  # by one action
 _FIELDS: list[Any] = [
     *("event_id", "type", "endpoint", "user", "conversation_id", "data", "state"),
-    *("attempts", "last_status", "last_error", "created_at", "next_attempt_at"),
+    *("attempts", "last_status", "shown_error", "created_at", "next_attempt_at"),
     *("expires_at", "delivered_at"),
 ]
 
@@ -26,7 +27,7 @@ class DeliveryAdmin(LargeTableAdmin):
     ordering = ["-pk"]
     list_display = [
         *("event_id", "type", "endpoint", "user", "state", "attempts"),
-        *("last_status", "last_error", "created_at"),
+        *("last_status", "shown_error", "created_at"),
     ]
     list_filter = ["state", "type", "created_at"]
     list_select_related = ["endpoint", "user"]
@@ -40,6 +41,10 @@ class DeliveryAdmin(LargeTableAdmin):
     @admin.display(description=_("conversation"))
     def conversation_id(self, row: Delivery) -> str:
         return row.conversation_id or ""
+
+    @admin.display(description=_("last error"))
+    def shown_error(self, row: Delivery) -> str:
+        return translate_delivery_error(row.last_error)
 
     @admin.action(description=_("Send the selected ones again"), permissions=["change"])
     def send_again(self, request: HttpRequest, rows: QuerySet[Delivery]) -> None:

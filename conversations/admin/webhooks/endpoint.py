@@ -17,12 +17,13 @@ from django.utils.translation import ngettext
 
 from conversations.forms.webhook_forms import StaffWebhookForm, UsernamesField
 from conversations.models import WebhookEndpoint
+from conversations.models.webhooks.error_texts import translate_delivery_error
 from llm.admin import LargeTableAdmin, report_rows
 
 _STATE = [
     *("owner", "created_by", "created_at", "secret_hint", "last_success_at"),
-    *("last_failure_at", "last_error", "failures", "failing_since"),
-    *("disabled_reason", "previous_secret_until"),
+    *("last_failure_at", "shown_error", "failures", "failing_since"),
+    *("why_disabled", "previous_secret_until"),
 ]
 #: Of a user's own endpoint, which staff do not rewrite.
 _OF_OWNER = ["name", "url", "events", "users", "groups"]
@@ -34,7 +35,7 @@ class WebhookEndpointAdmin(LargeTableAdmin):
     ordering = ["-pk"]
     list_display = [
         *("name", "owner", "is_enabled", "last_success_at", "failures"),
-        *("last_error", "disabled_reason"),
+        *("shown_error", "why_disabled"),
     ]
     list_filter = ["is_enabled", ("owner", admin.EmptyFieldListFilter)]
     list_select_related = ["owner"]
@@ -43,6 +44,14 @@ class WebhookEndpointAdmin(LargeTableAdmin):
     autocomplete_fields = ["users", "groups"]
     actions = ["renew_secrets"]
     readonly_fields = _STATE
+
+    @admin.display(description=_("last error"))
+    def shown_error(self, row: WebhookEndpoint) -> str:
+        return translate_delivery_error(row.last_error)
+
+    @admin.display(description=_("disabled reason"))
+    def why_disabled(self, row: WebhookEndpoint) -> str:
+        return translate_delivery_error(row.disabled_reason)
 
     def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
         fields = ["name", "url", "networks", "events", "is_enabled"]

@@ -18,6 +18,7 @@ from conversations.engine.webhooks.delivery_store import DeliveryOutcome
 from conversations.engine.webhooks.mail import send_mail, write_mail
 from conversations.engine.webhooks.sending import send
 from conversations.models.webhooks.delivery import Delivery
+from conversations.models.webhooks.error_texts import FAULT
 from tools.execute import format_trace
 
 logger = logging.getLogger(__name__)
@@ -25,7 +26,6 @@ logger = logging.getLogger(__name__)
 DELIVERY_INTERVAL = 2.0  # seconds between two looks
 MOST_AT_ONCE = 16
 MOST_TO_ENDPOINT = 2  # of these, and as many mails
-_FAULT = "Internal error; the log has the details."
 
 
 class Deliveries:
@@ -92,4 +92,4 @@ class Deliveries:
             raise
         except Exception as exc:
             logger.error("delivery %s failed: %s", delivery.pk, format_trace(exc))
-            return DeliveryOutcome(error=_FAULT)
+            return DeliveryOutcome(error=FAULT)

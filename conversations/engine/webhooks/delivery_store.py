@@ -19,6 +19,7 @@ from conversations.access.webhooks.outbox import MAIL_OF_ENDPOINT
 from conversations.audit.act import Act, Channel, acting
 from conversations.models.webhooks.delivery import Delivery
 from conversations.models.webhooks.endpoint import WebhookEndpoint
+from conversations.models.webhooks.error_texts import UNWANTED
 
 logger = logging.getLogger(__name__)
 
@@ -129,7 +130,7 @@ def _record_at_endpoint(
     error = outcome.error[:300]
     rows.update(last_failure_at=now, last_error=error, failures=F("failures") + 1)
     if outcome.status == HTTPStatus.GONE:
-        _disable(rows, "The receiver wants no more events (410 Gone).")
+        _disable(rows, UNWANTED)
         return
     hopeless = rows.filter(
         failures__gte=MOST_FAILURES, failing_since__lt=now - LONGEST_FAILING

@@ -19,6 +19,7 @@ from conversations.engine.webhooks.delivery_store import DeliveryOutcome
 from conversations.models import Conversation, LastSeen, TitleSource, Turn
 from conversations.models.user_settings import UserSettings
 from conversations.models.webhooks.delivery import Delivery
+from conversations.models.webhooks.error_texts import MAIL_REFUSED
 
 MAX_TITLE = 100  # characters
 
@@ -44,9 +45,7 @@ def send_mail(mail: EmailMessage) -> DeliveryOutcome:
         mail.send()
     except (SMTPException, OSError) as exc:
         # Its text may have the address.
-        return DeliveryOutcome(
-            error=f"The mail server refused it ({type(exc).__name__})."
-        )
+        return DeliveryOutcome(error=MAIL_REFUSED % {"error": type(exc).__name__})
     return DeliveryOutcome()
 
 

@@ -11,6 +11,7 @@ from http import HTTPStatus
 import orjson
 
 from conversations.engine.webhooks.delivery_store import DeliveryOutcome
+from conversations.models.webhooks import error_texts
 from conversations.models.webhooks.delivery import Delivery
 from conversations.models.webhooks.endpoint import WebhookEndpoint
 from conversations.models.webhooks.signature import sign
@@ -30,7 +31,7 @@ async def send(delivery: Delivery, endpoint: WebhookEndpoint) -> DeliveryOutcome
         request = build_request(delivery, endpoint)
         answer = await fetch(request, allow=endpoint.allowed_networks, limits=LIMITS)
     except SecretUnavailable:
-        return DeliveryOutcome(error="Its secret cannot be decrypted; make a new one.")
+        return DeliveryOutcome(error=error_texts.UNREADABLE_SECRET)
     except FetchError as exc:
         return DeliveryOutcome(error=_sentence(str(exc)))
     return judge_answer(answer)
@@ -61,11 +62,11 @@ def judge_answer(answer: FetchedResponse) -> DeliveryOutcome:
     if 200 <= status < 300:
         return DeliveryOutcome(status=status)
     if 300 <= status < 400:
-        error = f"The receiver redirects ({status}); enter its final address."
+        error = error_texts.REDIRECTS % {"status": status}
         return DeliveryOutcome(status=status, error=error)
     return DeliveryOutcome(
         status=status,
-        error=f"The receiver answered {status}.",
+        error=error_texts.ANSWERED % {"status": status},
         retry_after=_read_retry_after(answer.headers),
         is_final=status == HTTPStatus.GONE,
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from datetime import timedelta
 from typing import Any
 
@@ -18,7 +19,7 @@ from conversations import engine
 from conversations.access import maintenance
 from conversations.access.errors import UnderMaintenance
 from conversations.access.maintenance import Notice
-from conversations.models import Maintenance, ProcessStatus, Turn
+from conversations.models import Conversation, Maintenance, ProcessStatus, Turn
 from conversations.staff.live_board import MAX_ROWS, live_board
 from llm.models import ApiKey, ModelCall
 from llm.wire.deltas import FinishDelta, TextDelta
@@ -308,3 +309,14 @@ async def test_the_gateway_refuses_in_the_form_of_each_api(conversation):
             assert "under maintenance" in json.dumps(refused.json()), path
             assert refused.headers["retry-after"] == "60"
     assert not await Turn.objects.aexists()
+
+
+@pytest.mark.django_db
+def test_the_board_names_states_of_turns_in_the_language_of_staff(
+    admin_client: Client,
+) -> None:
+    conversation = Conversation.objects.create(owner=a_user())
+    turn = a_finished_turn(conversation)
+    Turn.objects.filter(pk=turn.pk).update(status=Turn.Status.WAITING)
+    answer = admin_client.get(PAGE, headers={"accept-language": "de"})
+    assert re.search(r"<td>\s*wartet auf eine Person", answer.content.decode())

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pytest
+from django.utils.translation import override
 
 from tools.json_schema.provider_support import (
     MAX_REASONS,
@@ -82,3 +83,13 @@ def test_long_lists_are_truncated_and_remedies_named():
     assert {each.family: each.remedy for each in recurring}[
         "Llama, Ollama, Groq"
     ] == SENT_UNCHANGED
+
+
+def test_what_providers_refuse_is_said_in_the_language_of_staff():
+    schema = {"type": "object", "additionalProperties": False, "maxProperties": 3}
+    with override("de"):
+        refusals = {each.family: each for each in find_refusals(schema)}
+    xai, strict = refusals["xAI"], refusals["OpenAI, strict"]
+    assert xai.reasons == ("'additionalProperties' darf nicht false sein",)
+    assert xai.remedy.startswith("Parley schreibt das Schema um")
+    assert "'maxProperties' ist nicht erlaubt" in strict.reasons
