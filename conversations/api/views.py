@@ -1,16 +1,21 @@
-"""API views of conversations, their turns and the events of turns."""
+"""API views of conversations, their turns and the events of turns, and the parser of
+all JSON requests."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any, Literal
+from typing import IO, Any, Literal
 
+import orjson
+from django.conf import settings
 from django.db.models import Prefetch, QuerySet, prefetch_related_objects
 from django.http import Http404, HttpResponseBase
 from django.shortcuts import get_object_or_404
 from rest_framework import generics, status
+from rest_framework.exceptions import ParseError
 from rest_framework.negotiation import DefaultContentNegotiation
+from rest_framework.parsers import BaseParser
 from rest_framework.renderers import JSONRenderer
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -20,10 +25,9 @@ from conversations.access import overload
 from conversations.access.admission import rate_limit_headers
 from conversations.api import schema
 from conversations.api.authentication import VERDICT, token_of
-from conversations.api.errors import REQUEST_ID, request_id
+from conversations.api.errors import REQUEST_ID, PayloadTooLarge, request_id
 from conversations.api.filters import limit_by, limit_conversations
 from conversations.api.pagination import NewestFirst, OldestFirst, list_rows
-from conversations.api.parsers import JSONParser
 from conversations.api.serializers import (
     ConversationSerializer,
     ModelSerializer,
@@ -34,7 +38,12 @@ from conversations.api.serializers import (
 from conversations.engine.connection_revocation import STORE_CREDENTIAL, Credential
 from conversations.engine.process.malloc_trim import schedule_trim
 from conversations.http.sse import TurnStreamResponse
-from conversations.input.checks import InputError
+from conversations.input.checks import (
+    MAX_DEPTH,
+    InputError,
+    check_no_nul,
+    is_deeper,
+)
 from conversations.models import (
     BranchChoice,
     Conversation,
@@ -51,6 +60,43 @@ from conversations.requests.turn_request import TurnRequestSerializer
 from llm import router
 from llm.pricing.caller import cut_name
 from llm.telemetry import tracing
+from llm.wire import bounded_json
+
+
+class JSONParser(BaseParser):
+    """Parses JSON objects that can be stored and sent on.
+
+    It refuses lone surrogates, NUL, NaN, deep nesting and large bodies; DRF's own
+    parser reads a body of any size.
+    """
+
+    media_type = "application/json"
+
+    def parse(
+        self,
+        stream: IO[bytes],
+        media_type: str | None = None,
+        parser_context: Mapping[str, Any] | None = None,
+    ) -> Any:
+        limit = settings.DATA_UPLOAD_MAX_MEMORY_SIZE
+        body = stream.read(limit + 1)
+        if len(body) > limit:
+            raise PayloadTooLarge(f"A request may be at most {limit} bytes long.")
+        try:
+            data = bounded_json.loads(body)
+        except bounded_json.TooManyValues as exc:
+            raise PayloadTooLarge(f"The request is too large: {exc.msg}.") from exc
+        except orjson.JSONDecodeError as exc:
+            raise ParseError(f"The body is not valid JSON: {exc}.") from exc
+        if not isinstance(data, dict):
+            raise ParseError("The body must be a JSON object.")
+        if is_deeper(data):
+            raise ParseError(f"The body is nested more than {MAX_DEPTH} levels deep.")
+        try:
+            check_no_nul(data, body)
+        except InputError as exc:
+            raise InvalidInput(exc) from exc
+        return data
 
 
 class _OnlyJSON(DefaultContentNegotiation):

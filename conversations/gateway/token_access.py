@@ -28,7 +28,7 @@ from conversations.gateway.errors import InputTooLarge
 from conversations.gateway.gateway_request import GatewayRequest
 from conversations.gateway.lookup_cache import Cache, clear_on_change
 from conversations.gateway.write_behind import WriteBehindQueue
-from conversations.input.inline_files import find_oversize
+from conversations.input.checks import find_oversize
 from conversations.models.access_token import USE_INTERVAL, AccessToken, Scope
 from conversations.turns.history import BYTES_A_TOKEN, estimate_prompt
 from llm.errors import BadRequest

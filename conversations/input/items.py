@@ -26,8 +26,10 @@ from conversations.input.checks import (
     check_length,
     choice,
     either,
+    inline_size,
     integer,
     mapping,
+    message_size,
     non_empty_string,
     number,
     record,
@@ -36,7 +38,6 @@ from conversations.input.checks import (
     string,
     whole,
 )
-from conversations.input.inline_files import inline_size, message_size
 from llm.cache.cache_seconds import are_valid_seconds
 from llm.wire.facades.common_shape import MAX_CACHE_SECONDS
 from llm.wire.items import Item, function_call_output, message, new_id

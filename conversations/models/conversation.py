@@ -14,12 +14,12 @@ from django.utils.translation import gettext_lazy as _
 
 from conversations import turn_queue
 from conversations.audit.record import record_event
+from conversations.input.checks import inline_size
 from conversations.input.client_outputs import (
     OUTPUT_TYPES,
     ClientCalls,
     call_id_of,
 )
-from conversations.input.inline_files import inline_size
 from conversations.models.branch_choice import (
     BranchChoice,
     Tree,
@@ -79,13 +79,13 @@ class ConversationQuerySet(models.QuerySet["Conversation"]):
 
     def find_visible(self, user: Any, pk: str) -> Conversation | None:
         """One conversation as in `visible_to`. For its owner as fast as `find`."""
-        if own := self.find(user, pk):
+        if own := _BY_OWNER.first(user.pk, pk):
             return own
         return self.visible_to(user).select_related("owner").filter(pk=pk).first()
 
     def find_writable(self, user: Any, pk: str) -> Conversation | None:
         """One conversation as in `writable_by`. For its owner as fast as `find`."""
-        if own := self.find(user, pk):
+        if own := _BY_OWNER.first(user.pk, pk):
             return own
         return self.writable_by(user).select_related("owner").filter(pk=pk).first()
 

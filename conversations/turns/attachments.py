@@ -25,7 +25,7 @@ from django.db import DatabaseError, transaction
 from django.db.models import Q, Sum
 from django.utils.translation import gettext as _
 
-from conversations.input.inline_files import inline_contents, inline_size
+from conversations.input.checks import inline_contents, inline_size
 from conversations.models import (
     Attachment,
     Conversation,

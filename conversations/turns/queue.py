@@ -20,7 +20,7 @@ from typing import Any, Literal
 
 from django.db import connection, transaction
 
-from conversations.input.inline_files import inline_size
+from conversations.input.checks import inline_size
 from conversations.models import (
     BranchChoice,
     Conversation,

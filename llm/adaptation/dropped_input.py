@@ -14,7 +14,7 @@ from operator import or_
 from typing import Any
 
 from llm.wire.codec import Codec
-from llm.wire.items import Item
+from llm.wire.items import Item, proof_for
 from llm.wire.prefix_cache import SplitItems, fold_items, proof_issuer
 from llm.wire.request import Request
 
@@ -53,7 +53,9 @@ def _find_in_items(
             names = _answer_losses(item, takes_phases)
         else:
             continue
-        if names and (names[0] == SHOWN_LATER or request.proof(item) is None):
+        if names and (
+            names[0] == SHOWN_LATER or proof_for(request.issuer, item) is None
+        ):
             names_found |= dict.fromkeys(names)
     return names_found
 

@@ -22,7 +22,7 @@ from llm.wire.codec import Codec
 from llm.wire.codecs.anthropic.forwarding import without_thinking
 from llm.wire.codecs.openai_chat.codec import OpenAIChatCodec
 from llm.wire.codecs.openai_responses.codec import OpenAIResponsesCodec
-from llm.wire.items import Item
+from llm.wire.items import Item, proof_for
 from llm.wire.request import Request
 
 Change = Callable[[Request], Request]
@@ -118,7 +118,7 @@ _THOUGHTS = frozenset({"thinking", "redacted_thinking"})
 
 def _repair_proofs(refusal: _Refusal) -> Iterator[Repair]:
     request = refusal.request
-    if not any(request.proof(item) is not None for item in request.items):
+    if not any(proof_for(request.issuer, item) is not None for item in request.items):
         return
     if refusal.matches(_THINKING) and _without_thinking(request) != request:
         yield Repair(_UNTHOUGHT, _without_thinking)

@@ -43,6 +43,14 @@ def add_quotation(annotation: dict[str, Any], words: Any) -> None:
         annotation[CITED_TEXT] = words[:LONGEST_QUOTATION]
 
 
+def proof_for(issuer: Issuer | None, item: Item) -> Any | None:
+    """The raw block of `item` if a request to `issuer` may contain it, else None."""
+    data = item.get("provider_data")
+    if not data or issuer is None:
+        return None
+    return data["raw"] if is_issuer(issuer, data["issuer"]) else None
+
+
 def is_issuer(issuer: Issuer, proof_issuer: Issuer) -> bool:
     """Whether `issuer` made the proof of `proof_issuer`. In a proof that a client
     stored itself, the key may be "*"."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from llm.wire.forwarding.forwarded_body import ForwardedBody
-from llm.wire.items import Issuer, Item, is_issuer
+from llm.wire.items import Issuer, Item
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,10 +58,3 @@ class Request:
     forwarded: ForwardedBody | None = None
     #: Merged into the provider's body last, unchanged (staff's extras of a model).
     extra: Mapping[str, Any] = field(default_factory=dict)
-
-    def proof(self, item: Item) -> Any | None:
-        """The raw block of `item` if this request goes to its issuer, else None."""
-        data = item.get("provider_data")
-        if not data or self.issuer is None:
-            return None
-        return data["raw"] if is_issuer(self.issuer, data["issuer"]) else None

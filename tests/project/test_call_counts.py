@@ -39,7 +39,7 @@ BOUNDS = {
     "/v1/chat/completions": (144, 35),
     "/v1/messages": (149, 35),
     "/v1/responses": (101, 33),
-    "/api/conversations/": (325, 77),
+    "/api/conversations/": (324, 74),
 }
 #: Requests that are counted. The smallest count holds: in the others the server also
 #: ends the request before, or renews leases.

@@ -18,8 +18,7 @@ from rest_framework.response import Response
 from conversations.api import schema
 from conversations.api.files import FileRefused, NoFiles
 from conversations.api.pagination import PageSerializer, list_rows
-from conversations.api.parsers import JSONParser
-from conversations.api.views import ApiView
+from conversations.api.views import ApiView, JSONParser
 from conversations.forms.folder_uploads import add_folder_file
 from conversations.http.file_download import download_folder_file
 from conversations.models import Folder, FolderFile, Tag

@@ -36,7 +36,7 @@ from llm.wire.deltas import (
     ToolCallDelta,
     UsageDelta,
 )
-from llm.wire.items import output_text, user_message
+from llm.wire.items import output_text, proof_for, user_message
 from tests.conversations.script import HANG
 
 ANSWER = [
@@ -110,7 +110,7 @@ async def test_the_next_turn_knows_the_last_with_its_proof(conversation, say, ru
     await answer(conversation, text="And now?")
     sent = script.requests[1]
     assert [item.get("role") for item in sent.items] == ["user", "assistant", "user"]
-    assert sent.proof(sent.items[1]) == {"signature": "s1g"}
+    assert proof_for(sent.issuer, sent.items[1]) == {"signature": "s1g"}
 
 
 async def test_a_subscriber_receives_the_same_events_from_any_position(

@@ -39,7 +39,7 @@ from llm.wire.codecs.anthropic.schema import UNENFORCED, to_grammar_schema
 from llm.wire.codecs.anthropic.tools import Tools, convert_choice
 from llm.wire.deltas import Delta
 from llm.wire.forwarding.codec import add_to_body, body_of
-from llm.wire.items import Item
+from llm.wire.items import Item, proof_for
 from llm.wire.prefix_cache import (
     EncodedPrefix,
     encode_prefix,
@@ -397,7 +397,11 @@ def _beta_triggers(request: Request) -> Iterable[Any]:
 
 def _blocks(request: Request, items: Iterable[Item]) -> frozenset[str]:
     """The types of the blocks that are sent back unchanged."""
-    proofs = [proof for item in items if isinstance(proof := request.proof(item), dict)]
+    proofs = [
+        proof
+        for item in items
+        if isinstance(proof := proof_for(request.issuer, item), dict)
+    ]
     return frozenset(
         block["type"] for proof in proofs for block in proof.get("content") or ()
     )

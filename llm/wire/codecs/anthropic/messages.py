@@ -24,7 +24,13 @@ from llm.wire.codecs.anthropic.content_parts import (
     text_block,
 )
 from llm.wire.hosted_tools import RECEIPTS, screenshot_of
-from llm.wire.items import Item, call_ids_with_output, is_portable_call_id, text_of
+from llm.wire.items import (
+    Item,
+    call_ids_with_output,
+    is_portable_call_id,
+    proof_for,
+    text_of,
+)
 from llm.wire.prefix_cache import SENTINEL, EncodedPrefix, encode_messages
 from llm.wire.request import Request
 
@@ -123,7 +129,7 @@ class MessagesInput:
                 )
 
     def _proof(self, item: Item) -> list[Block]:
-        raw = self._request.proof(item)
+        raw = proof_for(self._request.issuer, item)
         if not isinstance(raw, dict):
             return []
         self.container = raw.get("container") or self.container

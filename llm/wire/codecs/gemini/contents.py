@@ -23,7 +23,13 @@ from llm.errors import BadRequest
 from llm.wire.codecs.gemini import models
 from llm.wire.codecs.gemini.original_parts import Part
 from llm.wire.hosted_tools import RECEIPTS, screenshot_message
-from llm.wire.items import Item, call_ids_with_output, is_portable_call_id, text_of
+from llm.wire.items import (
+    Item,
+    call_ids_with_output,
+    is_portable_call_id,
+    proof_for,
+    text_of,
+)
 from llm.wire.prefix_cache import SENTINEL, EncodedPrefix, encode_messages
 from llm.wire.request import Request
 
@@ -90,7 +96,7 @@ class Contents:
         self._finish()
 
     def _item(self, item: Item) -> None:
-        raw, kind = self._request.proof(item), item.get("type", "message")
+        raw, kind = proof_for(self._request.issuer, item), item.get("type", "message")
         if raw is not None:
             self._replay(kind, item, raw)
             return

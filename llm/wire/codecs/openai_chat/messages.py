@@ -28,7 +28,7 @@ from llm.wire.codecs.feature_fallbacks import has_late_instructions
 from llm.wire.codecs.openai_chat.host_options import HostOptions
 from llm.wire.codecs.openai_chat.reasoning import TEXT_FIELDS, join_pieces
 from llm.wire.hosted_tools import RECEIPTS, screenshot_message
-from llm.wire.items import Item, call_ids_with_output, is_portable_call_id
+from llm.wire.items import Item, call_ids_with_output, is_portable_call_id, proof_for
 from llm.wire.prefix_cache import (
     EncodedPrefix,
     encode_messages,
@@ -209,7 +209,7 @@ class _Writer:
         self._outputs, self._pictures, self._order = [], [], {}
 
     def _proof(self, item: Item) -> Mapping[str, Any]:
-        raw = self._request.proof(item)
+        raw = proof_for(self._request.issuer, item)
         return raw if isinstance(raw, Mapping) else {}
 
     def _call(self, item: Item) -> dict[str, Any]:

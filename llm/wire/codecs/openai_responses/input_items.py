@@ -14,7 +14,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from llm.wire.hosted_tools import screenshot_message
-from llm.wire.items import Item, call_ids_with_output, is_portable_call_id, text_of
+from llm.wire.items import (
+    Item,
+    call_ids_with_output,
+    is_portable_call_id,
+    proof_for,
+    text_of,
+)
 from llm.wire.request import Request
 
 _CALLS = frozenset({"function_call", "custom_tool_call"})
@@ -70,7 +76,7 @@ class ResponsesInput:
             self._add(item, following[0] if following else None)
 
     def _add(self, item: Item, following: Item | None) -> None:
-        raw = self._request.proof(item) if "provider_data" in item else None
+        raw = proof_for(self._request.issuer, item) if "provider_data" in item else None
         kind = item.get("type", "message")
         if kind == "reasoning":
             self._ids_are_valid = self._is_replayable(raw, following)
@@ -97,7 +103,10 @@ class ResponsesInput:
     def _is_replayable(self, raw: Any, following: Item | None) -> bool:
         if not raw or not (raw.get("encrypted_content") or raw.get("content")):
             return False
-        return following is not None and self._request.proof(following) is not None
+        return (
+            following is not None
+            and proof_for(self._request.issuer, following) is not None
+        )
 
     def _replay(self, kind: str, item: Item, raw: dict[str, Any]) -> dict[str, Any]:
         if not self._ids_are_valid and kind in {"message", *_CALLS}:
