@@ -318,6 +318,8 @@ class PreparedWrite:
     def change_turn(self, changed: Mapping[str, Any]) -> None:
         """Change columns of the claimed turn, and write what is new. Raises
         StaleEpoch."""
+        if self.progress.absorbed:  # before this turn is locked, as all lock the line
+            queue.lock(self.claim.conversation_id)
         update_turn(self.claim, changed, self.dependent)
         self.write()
 
@@ -408,7 +410,7 @@ def _write(claim: Claim, progress: TurnProgress) -> None:
     if any(is_compaction(payload) for payload, _, _ in progress.items):
         increment_rewritten(claim.conversation_id)  # other processes cache the history
     if progress.absorbed:
-        queue.absorb(progress.absorbed, claim.turn_id, claim.conversation_id)
+        queue.absorb(progress.absorbed, claim.turn_id)
     if progress.executing or progress.outcomes or progress.delivered:
         _write_calls(claim, progress)
 

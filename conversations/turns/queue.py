@@ -70,7 +70,7 @@ def open_message(
     if when == "queue":
         return conversation.open_turn(items, **fields)
     with transaction.atomic(savepoint=False):
-        _lock(conversation.pk)
+        lock(conversation.pk)
         opened = conversation.open_turn(items, **fields)
         return _place(opened, when) if opened.items else opened
 
@@ -159,7 +159,7 @@ def reorder(conversation_id: str, ids: Sequence[str]) -> None:
 
     Raises QueueChanged.
     """
-    line = _lock(conversation_id)
+    line = lock(conversation_id)
     first = line.waiting.get(ids[0]) if ids else None
     beside = line.beside(first) if first else []
     waiting = {turn.pk: turn for turn in beside}
@@ -184,14 +184,13 @@ def move(turn: Turn, places: int) -> None:
     _arrange(beside, [*others[:at], waiting, *others[at:]])
 
 
-def absorb(turn_ids: Sequence[str], into: str, conversation_id: str) -> None:
+def absorb(turn_ids: Sequence[str], into: str) -> None:
     """Delete messages that have become items of a running turn.
 
-    Runs in the transaction that writes these items and has locked the running turn, so
+    Runs in the transaction that writes these items and has locked the line (`lock`), so
     a message is always either in the queue or in the turn. A repetition of its request
     finds the running turn.
     """
-    _lock(conversation_id)
     rows = {turn.pk: turn for turn in Turn.objects.filter(pk__in=turn_ids)}
     for turn_id in turn_ids:
         if (row := rows.get(turn_id)) is None:
@@ -212,7 +211,7 @@ def take(turn_id: str, conversation_id: str) -> list[tuple[str, list[ItemPayload
     From now on they cannot be changed. A run that takes the turn over takes them again.
     Those that were to join an earlier turn, but cannot join this one, wait.
     """
-    line = _lock(conversation_id)
+    line = lock(conversation_id)
     asked = [
         turn
         for turn in line.turns.values()
@@ -321,7 +320,7 @@ def _find_before(turns: Mapping[str, Turn]) -> dict[str, str]:
     return {pk: parent for pk, parent in parents.items() if parent}
 
 
-def _lock(conversation_id: str) -> _Line:
+def lock(conversation_id: str) -> _Line:
     """Lock the unfinished turns and then the conversation, against claims and new
     turns, and read them."""
     if connection.features.has_select_for_update:
@@ -338,7 +337,7 @@ def _lock_waiting(turn: Turn) -> tuple[Turn, _Line]:
 
     Raises AlreadySent.
     """
-    line = _lock(turn.conversation_id)
+    line = lock(turn.conversation_id)
     waiting = line.waiting.get(turn.pk)
     if waiting is None or waiting.steering == Turn.Steering.TAKEN:
         raise AlreadySent

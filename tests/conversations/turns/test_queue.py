@@ -184,7 +184,7 @@ def test_taken_messages_cannot_be_changed_and_are_taken_again(conversation, runn
         assert [turn_id for turn_id, _ in taken] == [b.pk, c.pk]
     with pytest.raises(AlreadySent):
         queue.remove(c)
-    queue.absorb([b.pk, c.pk], running.pk, conversation.pk)
+    queue.absorb([b.pk, c.pk], running.pk)
     assert texts(conversation) == ["d"]
     assert line_of(conversation) == ["first", "d"]
     assert queue.take(running.pk, conversation.pk) == []
@@ -195,7 +195,7 @@ def test_a_repeated_request_of_an_absorbed_message_finds_the_turn(
 ):
     ask = ("key", "print", lambda: say(conversation, "b", when="steer"))
     b, _ = IdempotencyKey.objects.get_or_open(conversation.owner, *ask)
-    queue.absorb([b.pk], running.pk, conversation.pk)
+    queue.absorb([b.pk], running.pk)
     found, is_new = IdempotencyKey.objects.get_or_open(conversation.owner, *ask)
     assert (found, is_new) == (running, False)
     assert conversation.turns.count() == 1

@@ -1,18 +1,20 @@
-"""A background call whose row is locked delays no lease."""
+"""Locks of calls and turns: none delays a lease, and none waits for another."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 
 import pytest
 from django.conf import settings
 from django.db import connection, transaction
 
-from conversations.engine import background_store
+from conversations.engine import background_store, claim_store, turn_store
 from conversations.engine.background_store import CallClaim
+from conversations.engine.turn_store import TurnProgress
 from conversations.models import Conversation, ToolCall, Turn
+from conversations.turns import queue
 from llm.wire.items import user_message
 from tools.execute import CallOutcome
 
@@ -51,6 +53,7 @@ def test_a_locked_call_is_renewed_later_and_is_not_lost(conversation: Conversati
 def test_a_result_that_waits_for_a_turn_locks_no_call(conversation: Conversation):
     claim = a_running_call(conversation)
     outcome = CallOutcome("c1", "completed", "gold", "", 0.0)
+    conclude = closing_connection(background_store.conclude)
     ended = threading.Thread(target=conclude, args=(claim, outcome))
     with transaction.atomic():
         Turn.objects.update(claims=1)
@@ -61,6 +64,49 @@ def test_a_result_that_waits_for_a_turn_locks_no_call(conversation: Conversation
         assert ToolCall.objects.get().progress == "half done"
     ended.join()
     assert ToolCall.objects.get().state == "completed"
+
+
+def test_two_branches_that_absorb_messages_at_once_wait_in_one_order(
+    conversation: Conversation, monkeypatch: pytest.MonkeyPatch
+):
+    absorb, both = queue.absorb, threading.Barrier(2, timeout=1)
+
+    def absorb_together(turn_ids: Sequence[str], into: str) -> None:
+        with suppress(threading.BrokenBarrierError):  # the other waits for a lock
+            both.wait()
+        absorb(turn_ids, into)
+
+    monkeypatch.setattr(queue, "absorb", absorb_together)
+    root = conversation.open_turn([user_message("Hi")]).turn
+    Turn.objects.update(status=Turn.Status.COMPLETED)
+    branches = [
+        Turn.objects.create(
+            conversation=conversation, parent=root, status=Turn.Status.QUEUED
+        )
+        for _ in range(2)
+    ]
+    claims = [claim_store.claim(turn.pk) for turn in branches]
+    messages = [
+        Turn.objects.create(
+            conversation=conversation,
+            parent=turn,
+            status=Turn.Status.QUEUED,
+            steering=Turn.Steering.TAKEN,
+        )
+        for turn in branches
+    ]
+    runs = [
+        threading.Thread(
+            target=closing_connection(turn_store.advance),
+            args=(claim, TurnProgress(absorbed=[message.pk])),
+        )
+        for claim, message in zip(claims, messages, strict=True)
+    ]
+    for run in runs:
+        run.start()
+    for run in runs:
+        run.join()
+    assert not Turn.objects.filter(pk__in=[each.pk for each in messages]).exists()
 
 
 def renew_at_once(
@@ -95,11 +141,14 @@ def elsewhere(write: Callable[[], object]) -> Iterator[None]:
         thread.join()
 
 
-def conclude(claim: CallClaim, outcome: CallOutcome) -> None:
-    try:
-        background_store.conclude(claim, outcome)
-    finally:
-        connection.close()
+def closing_connection(write: Callable[..., object]) -> Callable[..., None]:
+    def run(*values: object) -> None:
+        try:
+            write(*values)
+        finally:
+            connection.close()
+
+    return run
 
 
 def is_anybody_waiting() -> bool:
