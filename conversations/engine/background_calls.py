@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import aclosing
+from contextvars import Context
 from dataclasses import replace
 from typing import TypeVar
 
@@ -19,9 +20,13 @@ from django.db import Error as DatabaseError
 
 from conversations.engine import background_store as rows
 from conversations.engine.background_store import CallClaim, CallWork, ConcludedCall
-from conversations.engine.database.executor import Database
+from conversations.engine.database.executor import (
+    Database,
+    DatabaseClosed,
+    is_database_unavailable,
+)
 from conversations.engine.runs.full_outputs import send_to_bucket
-from llm.telemetry import log_context
+from llm.telemetry import log_context, tracing
 from tools.execute import CallOutcome, CallProgress, execute, format_trace
 from tools.loop.late_results import poll_for
 from tools.registry import RuntimeTool
@@ -29,7 +34,8 @@ from tools.registry import RuntimeTool
 logger = logging.getLogger(__name__)
 
 BATCH_SIZE = 50  # calls that one sweep starts
-TRIES = 5  # retries of a write, before the lease is left to expire
+TRIES = 5  # retries of a write that the database refuses, before it is given up
+FIRST_PAUSE, BACKOFF = 0.1, 1.0  # seconds between two attempts, at first and at most
 T = TypeVar("T")
 
 
@@ -63,7 +69,9 @@ class BackgroundCalls:
         """Look for calls to start, now."""
         self._sweep_again = True
         if not self._draining and (self._sweep_task is None or self._sweep_task.done()):
-            self._sweep_task = asyncio.create_task(self._sweep_while_woken())
+            self._sweep_task = asyncio.create_task(
+                self._sweep_while_woken(), context=Context()
+            )
 
     async def beat(self) -> None:
         """Renew the leases; cancel calls that another process has claimed or a person
@@ -85,11 +93,15 @@ class BackgroundCalls:
         for pk in await self._database.read(rows.find_due, BATCH_SIZE):
             if not self._draining:
                 await self._start_call(pk)
-        if await self._database.read(rows.find_conversations_to_wake, 1):
-            for ids in await self._database.write(
-                rows.open_turns_for_results, BATCH_SIZE
-            ):
-                self._submit(*ids)
+        await self._open_turns()
+
+    async def _open_turns(self) -> None:
+        """One by one: none waits for the locks of another conversation."""
+        find = rows.find_conversations_to_wake
+        for conversation_id in await self._database.read(find, BATCH_SIZE):
+            turn_id = await self._database.write(rows.wake, conversation_id)
+            if turn_id is not None:
+                self._submit(turn_id, conversation_id)
 
     def begin_drain(self) -> list[asyncio.Task[None]]:
         """Start no more calls. Returns the tasks that still run."""
@@ -123,7 +135,8 @@ class BackgroundCalls:
         claim = await self._database.write(rows.claim, pk)
         if claim is None:
             return
-        task = asyncio.create_task(self._run_call(claim))
+        # Without the request, trace and language of what happens to start it.
+        task = asyncio.create_task(self._run_call(claim), context=Context())
         self._running[claim] = task
         task.add_done_callback(lambda _: self._forget(claim))
 
@@ -136,7 +149,7 @@ class BackgroundCalls:
     async def _run_call(self, claim: CallClaim) -> None:
         try:
             work = await self._database.read(rows.load, claim)
-            log_context.turn_id.set(work.context.turn_id)
+            _continue_trace(work)
             outcome = work.outcome or await self._outcome(claim, work)
             await self._conclude(claim, outcome)
         except asyncio.CancelledError:
@@ -189,18 +202,27 @@ class BackgroundCalls:
             self._notify_result(concluded.conversation_id)
 
     async def _write_with_retries(self, write: Callable[..., T], *values: object) -> T:
-        """Retry the write while the database is unavailable: the work is done, and its
-        result must not be lost."""
-        for delay in _delays():
+        """Retry the write for as long as the database is unavailable: the work is done,
+        and its result must not be lost."""
+        failures = 0
+        while True:
             try:
                 return await self._database.write(write, *values)
-            except DatabaseError:
-                await asyncio.sleep(delay)
-        return await self._database.write(write, *values)
+            except DatabaseClosed:
+                raise
+            except DatabaseError as exc:
+                if failures >= TRIES and not is_database_unavailable(exc):
+                    raise
+            await asyncio.sleep(min(FIRST_PAUSE * 2**failures, BACKOFF))
+            failures += 1
 
 
-def _delays() -> Sequence[float]:
-    return [0.1 * 2**number for number in range(TRIES)]
+def _continue_trace(work: CallWork) -> None:
+    """Of the request that the call's turn answers, in this task."""
+    log_context.turn_id.set(work.context.turn_id)
+    log_context.request_id.set(work.caller.request_id)
+    if tracing.spans is not None:
+        tracing.spans.continue_trace(work.caller.trace_parent)
 
 
 def _with_time_left(tool: RuntimeTool, work: CallWork) -> RuntimeTool:

@@ -7,6 +7,7 @@ conversation, or in a new one. Synchronous; each function is one transaction.
 
 from __future__ import annotations
 
+import random
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -37,6 +38,7 @@ from conversations.turns import queue
 from conversations.turns.attachments import discard, store_texts
 from conversations.turns.file_storage import are_local
 from llm.db.durable_commit import sync_on_commit
+from llm.pricing.caller import Caller
 from llm.wire.items import Item as ItemPayload
 from tools.execute import CallOutcome
 from tools.execution.output import Output
@@ -48,6 +50,7 @@ from tools.runtime_tool import REPEATABLE
 #: A call is claimed at most this many times. The number is lower than for turns, so
 #: that turns running beside a call that crashes the process outlast it.
 MAX_CLAIMS = 3
+MAX_BUSY = 20  # conversations with open turns that one sweep looks through
 _UNKNOWN = (
     "Error: this call was interrupted and may or may not have taken effect. It is not"
     " repeated."
@@ -69,6 +72,7 @@ class CallWork:
     call: ItemPayload
     tools: Mapping[str, RuntimeTool]
     context: Context
+    caller: Caller
     conversation_id: str
     seconds_left: float
     token: str | None  # the id of work that goes on elsewhere, for polling
@@ -131,7 +135,10 @@ def claim(pk: int) -> CallClaim | None:
 
 def load(call_claim: CallClaim) -> CallWork:
     rows = ToolCall.objects.select_related(
-        "turn__caused_by", "turn__conversation__owner", "turn__author"
+        "turn__caused_by",
+        "turn__conversation__owner",
+        "turn__author",
+        "turn__access_token",
     )
     row = rows.get(pk=call_claim.pk)
     turn, conversation = row.turn, row.turn.conversation
@@ -153,6 +160,7 @@ def load(call_claim: CallClaim) -> CallWork:
             callback_url=callback_url(row.pk),
             may_read_chats=turn.may_read_chats,
         ),
+        caller=turn.caller,
         conversation_id=conversation.pk,
         seconds_left=(row.deadline_at - timezone.now()).total_seconds(),
         token=row.token if row.accepted_at else None,
@@ -398,17 +406,29 @@ def find_conversations_to_wake(limit: int) -> list[str]:
     died after it stored a result."""
     results = ToolCall.objects.opening_turns()
     ids = results.values_list("turn__conversation_id", flat=True).distinct()
-    return list(ids[:limit])
+    if not (found := list(ids)):
+        return []
+    unfinished = Turn.objects.not_finished().filter(conversation_id__in=found)
+    busy = set(unfinished.values_list("conversation_id", flat=True))
+    idle = [each for each in found if each not in busy]
+    if len(idle) >= limit:
+        return idle[:limit]
+    # Most wait for a turn of their branch, maybe for days: each sweep sees others.
+    sample = random.sample(sorted(busy), min(len(busy), MAX_BUSY))
+    return [*idle, *filter(_has_unattended, sample)][:limit]
+
+
+def _has_unattended(conversation_id: str) -> bool:
+    results = ToolCall.objects.opening_turns().filter(
+        turn__conversation_id=conversation_id
+    )
+    return bool(_find_unattended(conversation_id, results))
 
 
 @transaction.atomic
-def open_turns_for_results(limit: int) -> list[tuple[str, str]]:
-    """Open turns for such conversations. Returns pairs of turn and conversation id."""
-    turns = []
-    for conversation_id in find_conversations_to_wake(limit):
-        if turn_id := open_turn_for_results(conversation_id):
-            turns.append((turn_id, conversation_id))
-    return turns
+def wake(conversation_id: str) -> str | None:
+    """Open a turn for the results of such a conversation. Returns its id."""
+    return open_turn_for_results(conversation_id)
 
 
 def has_undelivered_results(turn: Turn) -> bool:

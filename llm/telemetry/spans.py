@@ -95,6 +95,10 @@ class Spans:
         attach(set_span_in_context(span))
         return span
 
+    def continue_trace(self, trace_parent: str) -> None:
+        """Spans of this task continue that trace from now on."""
+        attach(_read_parent({"traceparent": trace_parent}))
+
     def start_tool_call(self, name: str, call_id: str) -> Span:
         """The span of a tool call, current from now on in this task."""
         span = self._tracer.start_span(

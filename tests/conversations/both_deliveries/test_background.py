@@ -9,13 +9,16 @@ from typing import Any
 
 import pytest
 from asgiref.sync import sync_to_async
-from django.db import transaction
+from django.db import OperationalError, transaction
 
 from conversations import engine
-from conversations.engine import background_calls, message_bounds
+from conversations.engine import background_calls, background_store, message_bounds
+from conversations.engine.background_store import CallClaim, ConcludedCall
 from conversations.engine.message_bounds import CannotContinue
 from conversations.models import Conversation, Item, ToolCall, Turn
+from conversations.models.turn import CALLER
 from llm.models import LanguageModel
+from llm.telemetry import log_context
 from llm.wire.deltas import (
     FinishDelta,
     ReasoningDelta,
@@ -26,6 +29,7 @@ from llm.wire.deltas import (
 from llm.wire.items import user_message
 from tests.conversations.script import HANG
 from tools.errors import ToolError
+from tools.execute import CallOutcome
 from tools.registry import Context, get_tool, tool
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -125,6 +129,82 @@ async def test_calls_in_the_background_are_released_when_the_grace_is_over(
     await call.arefresh_from_db()
     assert (call.state, call.output) == ("completed", "gold")
     assert runs == [f"{turn.pk}:c1"] * 2
+
+
+async def test_a_result_outlasts_any_outage_of_the_database(
+    conversation, say, offer, running, monkeypatch
+):
+    conclude, outage = background_store.conclude, OperationalError("database is locked")
+    failures = [outage] * (background_calls.TRIES + 2)
+
+    def fail_first(claim: CallClaim, outcome: CallOutcome) -> ConcludedCall | None:
+        if failures:
+            raise failures.pop()
+        return conclude(claim, outcome)
+
+    async def dig(context: Context, arguments: dict[str, Any]) -> str:
+        return "gold"
+
+    monkeypatch.setattr(background_calls, "FIRST_PAUSE", 0.0)
+    monkeypatch.setattr(background_store, "conclude", fail_first)
+    say(calling(), ANSWER)
+    offer(dig, replay="once")
+    await ended(await submit_turn(conversation))
+    await at_rest(conversation)
+    call = await ToolCall.objects.aget()
+    assert (call.state, call.output, failures) == ("completed", "gold", [])
+
+
+async def test_a_call_runs_in_the_context_of_its_own_turn(
+    conversation, say, offer, running
+):
+    """Whatever request makes the engine look for calls."""
+    seen = []
+
+    async def dig(context: Context, arguments: dict[str, Any]) -> str:
+        seen.append((log_context.request_id.get(), log_context.turn_id.get()))
+        return "gold"
+
+    say(ANSWER)
+    offer(dig)
+    turn = await sync_to_async(with_call)(conversation, {"request_id": "req_own"})
+    log_context.request_id.set("req_of_another")
+    engine.require_engine().wake_background()
+    while not await Turn.objects.filter(parent=turn).aexists():
+        await asyncio.sleep(0)
+    await at_rest(conversation)
+    assert seen == [("req_own", turn.pk)]
+
+
+@transaction.atomic
+def with_call(conversation: Conversation, named: dict[str, str]) -> Turn:
+    """A finished turn with a background call that no process runs yet."""
+    turn = answered(conversation)
+    Turn.objects.filter(pk=turn.pk).update(options={CALLER: named})
+    ToolCall.objects.create(
+        turn=turn, call_id="c1", name="dig", state="executing", blocking=False
+    )
+    payload = {"type": "function_call", "id": "f", "call_id": "c1", "name": "dig"}
+    payload |= {"arguments": "{}", "status": "completed"}
+    Item.of(turn, 1, payload, origin=Item.Origin.OUTPUT).save()
+    return turn
+
+
+def test_results_that_wait_for_a_turn_hide_no_others(conversation):
+    for is_busy in (True, True, True, False):
+        chat = Conversation.objects.create(owner=conversation.owner)
+        ToolCall.objects.create(
+            turn=answered(chat),
+            call_id="c1",
+            name="dig",
+            state="completed",
+            blocking=False,
+            output="gold",
+        )
+        if is_busy:
+            chat.open_turn([user_message("And?")])
+    found = background_store.find_conversations_to_wake(10)
+    assert found == background_store.find_conversations_to_wake(1) == [chat.pk]
 
 
 # Events
