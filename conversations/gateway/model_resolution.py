@@ -17,6 +17,7 @@ from conversations.access.admission import check_model
 from conversations.engine.database.executor import Database
 from conversations.engine.loading.tool_rate_limit import limit_calls
 from conversations.gateway import preset_models
+from conversations.gateway.forwarding.other_models import MAX_NAME, Named
 from conversations.gateway.lookup_cache import Cache, clear_on_change
 from conversations.gateway.preset_models import PresetUse
 from conversations.models import AccessToken, ContextSource, Preset
@@ -42,8 +43,6 @@ from tools.models import Tool as ToolRow
 from tools.models.declared_tool import ALL_KINDS, DeclaredTool
 from tools.registry import RuntimeTool
 
-MAX_NAME = 300  # characters; no model's name is longer
-MAX_ALTERNATIVES = 50  # names in `models`
 _PREFIX_LENGTH = 500  # characters
 _OLDER_CODECS = {"anthropic": "anthropic_2023"}  # codecs
 
@@ -93,22 +92,12 @@ def _restrict_chain(token: AccessToken, name: str, chain: ModelChain) -> ModelCh
 
 
 async def find_alternatives(
-    names: object, token: AccessToken, chain: ModelChain, database: Database
+    named: Sequence[Named], token: AccessToken, chain: ModelChain, database: Database
 ) -> Sequence[Route]:
-    """The models of `models` that have rows, from which a host chooses if `model`
-    fails: of each provider of the chain, without keys. Raises BadRequest, and
-    ModelNotAvailable if the token or its user may not use one of them.
-
-    https://openrouter.ai/docs/features/model-routing
-    """
-    if not isinstance(names, list) or len(names) > MAX_ALTERNATIVES:
-        text = f"models: expected a list of at most {MAX_ALTERNATIVES} names."
-        raise BadRequest(text, param="models")
-    for index, name in enumerate(names):
-        if not isinstance(name, str) or len(name) > MAX_NAME:
-            where = f"models[{index}]"
-            text = f"{where}: expected a string of at most {MAX_NAME} characters."
-            raise BadRequest(text, param=where)
+    """The models of those that a body names besides `model` that have rows, from which
+    a host chooses if `model` fails: of each provider of the chain, without keys. Raises
+    ModelNotAvailable if the token or its user may not use one of them."""
+    names = [name for _, name in named]
     providers = {route.provider_id for route in chain.routes}
     refused, found = await database.read(
         partial(_find_refused, names, token, providers)
@@ -116,7 +105,7 @@ async def find_alternatives(
     if refused is not None:
         raise ModelNotAvailable(
             f"There is no model {names[refused][:64]!r}; choose another one.",
-            param=f"models[{refused}]",
+            param=named[refused][0],
         )
     return found
 

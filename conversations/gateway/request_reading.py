@@ -16,6 +16,7 @@ from conversations.engine.database.executor import Database
 from conversations.gateway import model_resolution
 from conversations.gateway.dialects import Dialect, unreadable_body
 from conversations.gateway.encrypted_reasoning import restore_proofs
+from conversations.gateway.forwarding import other_models
 from conversations.gateway.forwarding.body import forwarded_body
 from conversations.gateway.gateway_request import (
     NO_OPTIONS,
@@ -39,7 +40,7 @@ from conversations.gateway.request_tools import (
 )
 from conversations.models import AccessToken
 from conversations.turns.all_except import AllExcept
-from llm.errors import LLMError
+from llm.errors import BadRequest, LLMError
 from llm.generation.request_builder import OPTIONS, RequestBuilder
 from llm.options import UNSET_VALUES
 from llm.provider import Route
@@ -139,10 +140,8 @@ async def read_request(
     gateway_request = _start_request(
         body, dialect, token, chain, headers, request_id, names_own=names_own
     )
-    if body.get("models") is not None:
-        alternatives = await model_resolution.find_alternatives(
-            body["models"], token, chain, database
-        )
+    if not other_models.FIELDS.isdisjoint(body) or body.get("tools"):
+        alternatives = await _find_alternatives(body, token, chain, database)
         gateway_request = replace(gateway_request, alternatives=alternatives)
     forwarded: ForwardedBody | None = None
     if (
@@ -201,6 +200,31 @@ def _start_request(
         if parley_options.tags or _TAGS_HEADER in headers
         else "",
     )
+
+
+async def _find_alternatives(
+    body: dict[str, Any],
+    token: AccessToken,
+    chain: model_resolution.ModelChain,
+    database: Database,
+) -> Sequence[Route] | None:
+    """The models that may answer instead of `model`; None if the body names none.
+    Raises LLMError, also for a model that may only be asked for advice."""
+    if advisors := other_models.find_advisors(body.get("tools")):
+        await model_resolution.find_alternatives(advisors, token, chain, database)
+    named = other_models.find_alternatives(body)
+    if not named:
+        return None
+    found = await model_resolution.find_alternatives(named, token, chain, database)
+    limits = [each.max_output_tokens for each in (*chain.routes, *found)]
+    known = [limit for limit in limits if limit is not None]
+    highest = other_models.highest_output_limit(body)
+    if known and highest is not None:
+        where, wanted = highest
+        if not isinstance(wanted, int) or wanted > min(known):
+            text = f"{where}: expected a number of at most {min(known)}."
+            raise BadRequest(text, param=where)
+    return found
 
 
 def _find_forwarded(
@@ -353,9 +377,10 @@ def _may_host_add_content(gateway_request: GatewayRequest) -> bool:
     body, tools = gateway_request.body, gateway_request.request.tools
     if any(_is_switched_on(body[name]) for name in _ADDED_CONTENT & body.keys()):
         return True
-    names = body.get("models")
-    if isinstance(names, list) and any(map(may_search_by_name, names)):
-        return True
+    if not other_models.FIELDS.isdisjoint(body):
+        named = other_models.find_alternatives(body)
+        if any(may_search_by_name(name) for _, name in named):
+            return True
     kinds = {kind for kind, _ in (*kinds_of_body(body), *kinds_of_tools(tools))}
     routes = gateway_request.chain.routes
     return any(may_add_content(route, kinds) for route in routes)

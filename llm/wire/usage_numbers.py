@@ -9,23 +9,25 @@ from typing import Any
 #: The largest integer that every reader of JSON reads exactly. Sums of a few such
 #: counts still fit into 64 bits; orjson writes no larger integers.
 MAX_COUNT = 2**53 - 1
-#: Service tiers that do not have a model's usual prices, as hosts name them.
-_OTHER_TIERS = frozenset(
+#: Service tiers with a model's usual prices, as hosts name them.
+_USUAL_TIERS = frozenset(
     {
-        "batch",
-        "flex",
-        "on_demand_flex",
-        "on_demand_priority",
-        "priority",
-        "provisioned",
-        "provisioned_throughput",
+        "",
+        "auto",
+        "default",
+        "on_demand",
+        "service_tier_unspecified",
+        "standard",
+        "standard_only",
+        "traffic_type_unspecified",
+        "unspecified",
     }
 )
 
 
 def is_other_tier(tier: Any) -> bool:
     """Whether an answer of this service tier has other prices than the usual ones."""
-    return isinstance(tier, str) and tier.lower() in _OTHER_TIERS
+    return isinstance(tier, str) and tier.lower() not in _USUAL_TIERS
 
 
 def count(usage: Any, name: str) -> int | None:

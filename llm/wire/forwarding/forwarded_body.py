@@ -35,5 +35,11 @@ class ForwardedBody:
 
     @property
     def max_output_tokens(self) -> int | None:
-        found = (self.fields.get(name) for name in OUTPUT_LIMITS)
+        found = [self.fields.get(name) for name in OUTPUT_LIMITS]
+        fallbacks = self.fields.get(
+            "fallbacks"
+        )  # Anthropic's, with limits of their own
+        if isinstance(fallbacks, list):
+            entries = (entry for entry in fallbacks if isinstance(entry, dict))
+            found += [entry.get("max_tokens") for entry in entries]
         return max((n for n in found if isinstance(n, int) and n > 0), default=None)

@@ -213,6 +213,7 @@ def host_of(answering: str) -> Host:
 
     def reply(received: Received) -> Reply:
         status, kind, data = canned_reply("chat", received)
+        data = data.replace(b'"service_tier": "priority"', b'"service_tier": "default"')
         return status, kind, data.replace(b"first-0926", answering.encode())
 
     return Host(reply)
