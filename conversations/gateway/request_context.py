@@ -10,6 +10,7 @@ from conversations.gateway.dialects import Dialect
 from conversations.gateway.http import Exchange
 from conversations.gateway.resources import Resources
 from conversations.models import AccessToken
+from conversations.models.gateway.answered_request import AnsweredRequest
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +25,7 @@ class RequestContext:
     path_params: Mapping[str, str] = field(
         default_factory=dict
     )  # parameters of the path
+    answered_request: AnsweredRequest | None = None  # of its Idempotency-Key
 
 
 Handler = Callable[[RequestContext], Coroutine[Any, Any, None]]

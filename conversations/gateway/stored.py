@@ -9,10 +9,13 @@ Source: https://platform.openai.com/docs/api-reference/responses
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing, suppress
 from functools import partial
 from typing import Any
+
+import orjson
+from django.db import transaction
 
 from conversations import engine
 from conversations.gateway import stored_rows, token_access
@@ -31,6 +34,7 @@ from conversations.gateway.request_reading import read_request
 from conversations.gateway.resources import Resources, resources
 from conversations.gateway.stored_rows import ResponseNotFound, StoredResponse
 from conversations.models import OpenedTurn, Turn
+from conversations.models.gateway.answered_request import AnsweredRequest
 from llm.errors import BadRequest, LLMError
 from llm.wire.facades.errors import openai_error_of, restore_error, retry_after
 from llm.wire.items import Event
@@ -38,6 +42,7 @@ from llm.wire.response import TERMINAL
 
 _STOP_TIMEOUT = 5.0  # seconds that a cancelled turn gets to end in order
 _PAGE_SIZE = 20  # items
+_JSON = ("content-type", "application/json")  # header of a saved answer
 _MAX_DIGITS = 15  # of an event's sequence number
 
 
@@ -60,7 +65,7 @@ async def create(context: RequestContext) -> None:
     )
     dropped = find_dropped_options(gateway_request)
     context.exchange.response_headers |= gateway_request.headers(dropped)
-    turn = await open_turn(gateway_request, resources)
+    turn = await open_turn(gateway_request, resources, context.answered_request)
     if gateway_request.request.stream:
         answering = _send_stream(context, turn)
     elif body.get("background"):
@@ -77,9 +82,15 @@ async def create(context: RequestContext) -> None:
 
 
 async def open_turn(
-    gateway_request: GatewayRequest, resources: Resources
+    gateway_request: GatewayRequest,
+    resources: Resources,
+    answered_request: AnsweredRequest | None = None,
 ) -> StoredResponse:
-    """Store the request as a turn and queue it. Raises LLMError."""
+    """Store the request as a turn and queue it. Raises LLMError.
+
+    `answered_request`: the row of its Idempotency-Key, which a background response
+    needs even if its client leaves.
+    """
     is_background = gateway_request.body.get("background")
     responses: list[StoredResponse] = []
 
@@ -87,6 +98,11 @@ async def open_turn(
         opened = stored_rows.open_turn(gateway_request)
         responses.append(stored_rows.response_of(opened.turn))
         return opened
+
+    if is_background and answered_request is not None:
+        open_turn = _with_answer(
+            open_turn, responses, gateway_request, resources, answered_request
+        )
 
     await engine.open(
         open_turn,
@@ -96,6 +112,39 @@ async def open_turn(
         abandon=None if is_background else partial(_stop_opened, resources),
     )
     return responses[-1]
+
+
+def _with_answer(
+    open_turn: Callable[[], OpenedTurn],
+    responses: Sequence[StoredResponse],
+    gateway_request: GatewayRequest,
+    resources: Resources,
+    answered_request: AnsweredRequest,
+) -> Callable[[], OpenedTurn]:
+    """`open_turn`, which saves the answer for the request's repetition with the turn
+    itself: so a client that left in between does not open another one. A stream has no
+    answer yet; its key is in use."""
+    loop = asyncio.get_running_loop()
+    answered_request.is_unstoppable = True
+
+    @transaction.atomic(savepoint=False)
+    def open_and_save() -> OpenedTurn:
+        opened = open_turn()
+        if not gateway_request.request.stream:
+            body = orjson.dumps(responses[-1].unstarted_response("queued"))
+            headers = [_JSON, ("content-length", str(len(body)))]
+            answered_request.save_answer(200, headers, body)
+        return opened
+
+    def open_or_release() -> OpenedTurn:
+        try:
+            return open_and_save()
+        except Exception:
+            release = answered_request.release
+            loop.call_soon_threadsafe(resources.write_queue.add, release)
+            raise
+
+    return open_or_release
 
 
 def _stop_opened(resources: Resources, turn: Turn) -> None:

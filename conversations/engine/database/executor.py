@@ -81,12 +81,13 @@ class Database:
     def write(
         self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs
     ) -> asyncio.Future[T]:
-        """Runs even if the caller is cancelled."""
+        """Runs even if the caller is cancelled while it waits for the thread."""
         # The thread of the turn that is written: its claim or id is the first argument.
         about = getattr(args[0], "turn_id", args[0]) if args else None
         number = zlib.crc32(about.encode()) if isinstance(about, str) else 0
         writer = self._writers[number % len(self._writers)]
-        return self._run("write", writer, function, *args, **kwargs)
+        # Cancelling the future would take a call that waits out of the queue.
+        return asyncio.shield(self._run("write", writer, function, *args, **kwargs))
 
     def beat(
         self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import orjson
@@ -94,10 +95,9 @@ async def answer_once(context: RequestContext, handler: Handler) -> None:
 
     sent = SentAnswer(exchange, MAX_ANSWER, before_end=save)
     try:
-        await handler(context)
+        await handler(replace(context, answered_request=row))
     except asyncio.CancelledError:
-        # A background response goes on without its client.
-        if not (context.body.get("background") is True and exchange.started):
+        if not row.is_unstoppable:
             context.resources.write_queue.add(row.release)
         raise
     except Exception:

@@ -12,8 +12,9 @@ from django.utils.translation import gettext_lazy as _
 
 from conversations.models.access_token import AccessToken
 
-#: After this time a request without an answer counts as lost with its process.
-LONGEST = timedelta(hours=1)
+#: For so long a key belongs to its request, also to one that was lost with its process:
+#: it may have been charged.
+LONGEST = timedelta(hours=24)
 
 
 class AnsweredRequestQuerySet(models.QuerySet["AnsweredRequest"]):
@@ -49,6 +50,9 @@ class AnsweredRequest(models.Model):
     headers = models.JSONField(default=list)  # pairs of name and value
     body = models.BinaryField(null=True)  # compressed; empty if it was too large
     created_at = models.DateTimeField(default=timezone.now, db_index=True)
+
+    #: Whether the request takes effect without its client too. No column.
+    is_unstoppable = False
 
     objects = AnsweredRequestQuerySet.as_manager()
 
