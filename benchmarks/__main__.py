@@ -42,6 +42,11 @@ BENCHMARKS = {
         "main",
         "thousands of open streams over several processes",
     ),
+    "gateway_processes": (
+        "native.gateway_processes",
+        "main",
+        "the gateway over one process, and with `serve --workers`",
+    ),
     "exchanges": (
         "scaled.turn_costs",
         "compare_exchanges",

@@ -1,9 +1,10 @@
 """Rate limits: requests, bytes and tokens a minute, for access tokens and users.
 
 Each limit is a token bucket: it has room for one minute's amount, and refills steadily.
-In one process the buckets are in memory; many processes have them in Redis, or in
-PostgreSQL where REDIS_URL is empty. While that is unavailable each process counts for
-itself and logs a warning: failing limits must not stop the service.
+In one process the buckets are in memory; gateway processes beside it use those of it.
+Scaled, processes have them in Redis, or in PostgreSQL where REDIS_URL is empty. While
+that is unavailable each process counts for itself and logs a warning: failing limits
+must not stop the service.
 """
 
 from __future__ import annotations
@@ -22,9 +23,17 @@ from conversations.access.rate_buckets.buckets import (
     Verdict,
 )
 
-__all__ = ["Charge", "Verdict", "aclose", "atake", "charge", "take"]
+__all__ = ["Charge", "Verdict", "aclose", "atake", "charge", "share", "take"]
 
 _memory = Buckets()
+#: Of the process that a gateway process belongs to.
+_of_engine: SharedBuckets | None = None
+
+
+def share(buckets: SharedBuckets) -> None:
+    """Use these buckets from now on, instead of those in memory."""
+    global _of_engine
+    _of_engine = buckets
 
 
 @cache
@@ -44,6 +53,8 @@ def take(owner: str, charges: Sequence[Charge]) -> Verdict:
         return Verdict(True, ())
     if settings.IS_SCALED:
         return _shared(settings.REDIS_URL).take(owner, charges)
+    if _of_engine is not None:
+        return _of_engine.take(owner, charges)
     return _memory.take(owner, charges, time.monotonic())
 
 
@@ -56,6 +67,8 @@ async def atake(owner: str, charges: Sequence[Charge]) -> Verdict:
     """Like `take`, for event loops."""
     if settings.IS_SCALED and charges:
         return await _shared(settings.REDIS_URL).atake(owner, charges)
+    if _of_engine is not None and charges:
+        return await _of_engine.atake(owner, charges)
     return take(owner, charges)
 
 

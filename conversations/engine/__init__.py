@@ -80,8 +80,8 @@ class NotRunning(Exception):
 
 
 async def start(*, is_worker: bool = True) -> None:
-    """Start the engine on this event loop. Scaled, only a process with `is_worker`
-    runs turns; the others subscribe to them."""
+    """Start the engine on this event loop. Only a process with `is_worker` runs turns;
+    scaled, the others subscribe to them, else they serve the gateway."""
     global _engine
     assert _engine is None, "one engine a process"
     if settings.IS_SCALED:
@@ -89,9 +89,9 @@ async def start(*, is_worker: bool = True) -> None:
 
         _engine = ScaledEngine(is_worker=is_worker)
     else:
-        from conversations.engine.embedded_engine import EmbeddedEngine
+        from conversations.engine.embedded_engine import EmbeddedEngine, GatewayEngine
 
-        _engine = EmbeddedEngine()
+        _engine = EmbeddedEngine() if is_worker else GatewayEngine()
     try:
         await _engine.start()
     except BaseException:

@@ -1,4 +1,4 @@
-"""The engine of a single process: event logs in memory, one SQLite database.
+"""The engine over one SQLite database, with event logs in memory.
 
 Only the process that holds the lock on the data folder runs turns, so at its start the
 process of every running turn is gone.
@@ -31,3 +31,16 @@ class EmbeddedEngine(Engine):
             logger.info("%d interrupted turns will be resumed", found)
         self._repeat(SWEEP, self.subscriptions.end_deleted, name="sweep")
         await super().start()
+
+
+class GatewayEngine(Engine):
+    """That of a gateway process beside the one which runs turns: it reports, and writes
+    what limits of use have admitted."""
+
+    runs_turns = False
+
+    def __init__(self) -> None:
+        super().__init__(MemoryLog(), Database())
+
+    async def start(self) -> None:
+        await self.start_reporting()

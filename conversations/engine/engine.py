@@ -32,6 +32,7 @@ from conversations.engine.notifications import (
     announce_title,
     announce_turn,
     open_pages,
+    relays,
 )
 from conversations.engine.process.engine_tasks import EngineTasks
 from conversations.engine.process.fair_turns import FairTurns
@@ -233,7 +234,9 @@ class Engine:
             self.log.drop(turn_id)
 
     def publish_notification(self, kind: str) -> None:
-        """Notify other processes; there are none in the embedded engine."""
+        """Notify other processes, which in the embedded delivery serve the gateway."""
+        for relay in relays:
+            relay(kind)
 
     # Periodic work
 

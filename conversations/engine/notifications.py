@@ -74,6 +74,8 @@ async def announce_branches(conversation_id: str) -> None:
 
 
 _callbacks: dict[str, list[Callable[[], None]]] = {}
+#: Functions that pass a kind on to the gateway processes of the embedded delivery.
+relays: list[Callable[[str], None]] = []
 
 
 def on(kind: str, act: Callable[[], None]) -> None:

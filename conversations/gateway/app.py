@@ -28,6 +28,7 @@ from conversations.gateway.endpoints import (
 )
 from conversations.gateway.errors import (
     InternalServerError,
+    Misdirected,
     NotAllowed,
     NotFound,
     ShuttingDown,
@@ -85,6 +86,11 @@ async def refuse_address(exchange: Exchange) -> None:
         " '/v1' here."
     )
     await _refuse(exchange, _dialect(exchange, "/v1"), exc)
+
+
+async def refuse_elsewhere(exchange: Exchange, address: str) -> None:
+    """Answer a request that another process serves, which is at `address`."""
+    await _refuse(exchange, _dialect(exchange), Misdirected(address))
 
 
 async def serve(exchange: Exchange) -> None:
@@ -158,10 +164,11 @@ async def _serve(exchange: Exchange, dialect: Dialect) -> None:
     context = RequestContext(
         exchange, shared_resources, token, dialect, body, path_params
     )
-    unregister = open_connections.of[loop].add(
-        Credential(token.user_id, token_id=token.pk), exchange.revoke
-    )
+    credential = Credential(token.user_id, token_id=token.pk)
+    closing = [open_connections.of[loop].add(credential, exchange.revoke)]
     try:
+        if (share_connection := shared_resources.share_connection) is not None:
+            closing.append(await share_connection(token))
         if method == "POST" and idempotency.HEADER in exchange.headers:
             await exchange.run_while_connected(
                 idempotency.answer_once(context, handler)
@@ -169,7 +176,8 @@ async def _serve(exchange: Exchange, dialect: Dialect) -> None:
         else:
             await exchange.run_while_connected(handler(context))
     finally:
-        unregister()
+        for close in closing:
+            close()
 
 
 async def _refuse(exchange: Exchange, dialect: Dialect, exc: LLMError) -> None:

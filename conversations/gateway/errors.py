@@ -14,6 +14,19 @@ class NotFound(BadRequest):
     openai_code = "unknown_url"
 
 
+class Misdirected(BadRequest):
+    """This port serves only what needs no stored rows; use the main address."""
+
+    code, status = "E_MISDIRECTED", 421
+    openai_code = "misdirected_request"
+
+    def __init__(self, address: str) -> None:
+        super().__init__(
+            "This port serves only the requests to /v1 that store nothing; send this"
+            f" one to {address}."
+        )
+
+
 class NotAllowed(BadRequest):
     """This address does not support this method."""
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+
 from conversations.access import overload, rate_limits
 from conversations.engine.database.executor import Database
 from conversations.engine.process.fair_slots import FairSlots
 from conversations.gateway.token_access import TokenAuthenticator
 from conversations.gateway.write_behind import WriteBehindQueue
+from conversations.models.access_token import AccessToken
 from llm.concurrency.per_loop import PerLoop
 
 #: Stored responses that are opened at once, where the engine does not open them itself.
@@ -17,6 +20,13 @@ MAX_OPENINGS = 2
 
 class Resources:
     """The database, the write queue and the token cache of one event loop."""
+
+    #: In a gateway process, the address of the process with the engine, and a function
+    #: that counts an open request there; it returns one to be called at the end.
+    engine_address = ""
+    share_connection: Callable[[AccessToken], Awaitable[Callable[[], None]]] | None = (
+        None
+    )
 
     def __init__(self) -> None:
         self.database = Database()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import socket
+import sys
 from dataclasses import dataclass
 
 from project.environment.configuration_error import ConfigurationError
@@ -37,22 +38,42 @@ class Address:
             names.append(f"[{self.host}]" if ":" in self.host else self.host)
         return list(dict.fromkeys(names))
 
-    def listen(self) -> socket.socket:
+    def listen(self, variable: str = "PORT") -> socket.socket:
+        """`variable`: the name of the setting that the port comes from. Raises
+        ConfigurationError."""
         try:
             family, *_, name = socket.getaddrinfo(
                 self.host, self.port, type=socket.SOCK_STREAM
             )[0]
             return socket.create_server(name[:2], family=family, backlog=1024)
         except OSError as exc:
-            raise ConfigurationError(*self._problem(exc)) from exc
+            raise ConfigurationError(*self._problem(exc, variable)) from exc
 
-    def _problem(self, exc: OSError) -> tuple[str, str]:
+    def listen_for_all(self, count: int, variable: str) -> list[socket.socket]:
+        """Sockets for as many processes, among which Linux divides the connections.
+        Elsewhere it is the same socket. Raises ConfigurationError."""
+        listening = self.listen(variable)
+        if sys.platform != "linux":
+            return [listening] * count
+        # Another server may use the port: then this one has failed, which the next ones
+        # would not.
+        name, family = listening.getsockname(), listening.family
+        listening.close()
+        return [
+            socket.create_server(name[:2], family=family, backlog=1024, reuse_port=True)
+            for _ in range(count)
+        ]
+
+    def _problem(self, exc: OSError, variable: str) -> tuple[str, str]:
         """Return the wrong variable, and what to do."""
         match exc.errno:
             case errno.EADDRINUSE:
-                return "PORT", f"{self.port} is in use; set another one or --port."
+                option = variable.lower().replace("_", "-")
+                problem = f"{self.port} is in use; set another one or --{option}."
+                return variable, problem
             case errno.EACCES:
-                return "PORT", f"{self.port} needs root rights; use a port above 1023."
+                problem = f"{self.port} needs root rights; use a port above 1023."
+                return variable, problem
             case _:
                 return "HOST", (
                     f"cannot listen on {self.host!r} ({exc.strerror});"

@@ -31,6 +31,8 @@ _HOST_PATTERN = re.compile(r"\*|\.?[A-Za-z0-9_.-]+|\[[0-9A-Fa-f:.]+\]")
 
 
 MAIL_PORTS = {"starttls": 587, "tls": 465, "none": 25}
+#: Gateway processes, at most.
+MAX_PROCESSES = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +95,15 @@ class Environment:
         if not (text.isascii() and text.isdecimal()) or int(text) > 10**12:
             raise ConfigurationError(
                 name, f"{text!r} is not a whole number; 0 means no limit."
+            )
+        return int(text)
+
+    def processes(self, name: str) -> int:
+        """From 0, the default, to MAX_PROCESSES."""
+        text = self.text(name, "0").strip()
+        if not (text.isascii() and text.isdecimal()) or int(text) > MAX_PROCESSES:
+            raise ConfigurationError(
+                name, f"{text!r} is not a whole number from 0 to {MAX_PROCESSES}."
             )
         return int(text)
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 from django.conf import settings
 from django.http import HttpRequest, HttpResponse
@@ -17,6 +18,12 @@ from conversations.staff.status_metrics import StatusCollector
 from llm.telemetry.registry import REGISTRY
 from project.monitoring.metrics_access import Scrape, refuse_scrape
 from project.server import watchdog
+
+#: A metric's name, documentation and type, and the name, labels and value of samples.
+Family = tuple[str, str, str, list[tuple[str, dict[str, str], float]]]
+
+#: Gets the metrics of gateway processes, by the name of each; called in a thread.
+collect_others: Callable[[], list[tuple[str, list[Family]]]] = list
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -44,14 +51,30 @@ class ServerCollector(Collector):
         )
 
 
-for _collector in (ServerCollector(), EngineCollector(), StatusCollector()):
+#: The same for all processes.
+database_figures = StatusCollector()
+for _collector in (ServerCollector(), EngineCollector(), database_figures):
     REGISTRY.register(_collector)
 ProcessCollector(registry=REGISTRY)
 
 
+class _AllProcesses:
+    """The metrics of this process and, with the label `process`, of its others."""
+
+    def collect(self) -> Iterator[Metric]:
+        families = {family.name: family for family in REGISTRY.collect()}
+        for process, others in collect_others():
+            for name, documentation, kind, samples in others:
+                family = families.setdefault(name, Metric(name, documentation, kind))
+                for sample, labels, value in samples:
+                    family.add_sample(sample, {**labels, "process": process}, value)
+        yield from families.values()
+
+
 def write_metrics() -> bytes:
     """Queries the database."""
-    return generate_latest(REGISTRY)
+    everything: Any = _AllProcesses()
+    return generate_latest(everything)
 
 
 @require_safe

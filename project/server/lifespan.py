@@ -59,13 +59,14 @@ async def start_on_demand() -> None:
             _data_folder_lock.push(lock.pop_all())
 
 
-async def start() -> None:
+async def start(*, is_gateway: bool = False) -> None:
+    """`is_gateway`: beside the process that runs turns in the embedded delivery."""
     global _has_started
     memory.configure_malloc()
     trace_export.start()
     raise_open_file_limit()
     # In the scaled delivery `manage.py worker` runs the turns.
-    await engine.start(is_worker=not settings.IS_SCALED)
+    await engine.start(is_worker=not (settings.IS_SCALED or is_gateway))
     loop = asyncio.get_running_loop()
     loop.run_in_executor(None, memory.freeze_startup_objects)
     _watchdogs[loop] = Watchdog(loop)

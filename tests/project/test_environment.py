@@ -56,6 +56,8 @@ WRONG = [
     ("DRAIN_GRACE", "10s", "'10s' is not a number of seconds above 0."),
     ("ENABLE_DEMO", "perhaps", "'perhaps' is neither true nor false."),
     ("ENABLE_GROQ", "2", "'2' is neither true nor false."),
+    ("GATEWAY_PORT", "99999", "99999 is not a port; use 1 to 65535."),
+    ("GATEWAY_WORKERS", "65", "'65' is not a whole number from 0 to 64."),
     ("ENCRYPTION_KEYS", "tooshort", "a key is not 32 url-safe base64 bytes."),
     ("ENCRYPTION_KEYS_COMMAND", "/no/such/kms", "cannot run '/no/such/kms' (No such"),
     ("ENCRYPTION_KEYS_COMMAND", "false", "'false' failed with the exit code 1."),

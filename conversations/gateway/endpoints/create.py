@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from conversations.gateway import preset_models, stored, token_access
+from conversations.gateway.errors import Misdirected
 from conversations.gateway.forwarding import answer as forwarded_answer
 from conversations.gateway.forwarding.answer import ForwardedResponse
 from conversations.gateway.gateway_request import GatewayRequest
@@ -86,6 +87,8 @@ async def respond(context: RequestContext) -> None:
             leaves_foreign=not is_stored(body, context.token),
         )
     if is_stored(body, context.token):
+        if address := context.resources.engine_address:
+            raise Misdirected(address)
         await stored.create(replace(context, body=body))
         return
     check_stateless(body)

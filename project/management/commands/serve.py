@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import signal
 from argparse import ArgumentParser, ArgumentTypeError
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -14,10 +16,13 @@ from django.core.signals import setting_changed
 from django.db import connection
 
 from project.environment.address import Address
+from project.environment.configuration_error import ConfigurationError
+from project.environment.variables import MAX_PROCESSES
 from project.startup.first_start import Outcome
 from project.startup.preparation import lock_data_folder, prepare
 
 if TYPE_CHECKING:
+    from project.server.gateway_processes.processes import GatewayProcesses
     from project.server.uvicorn_server import Server
 
 _SERVER = ("project.server.lifespan", "project.server.uvicorn_server")
@@ -40,25 +45,55 @@ class Command(BaseCommand):
             default=settings.PORT,
             help="port to listen on, instead of PORT",
         )
+        parser.add_argument(
+            "--workers",
+            type=parse_count,
+            default=settings.GATEWAY_WORKERS,
+            metavar="N",
+            help="gateway processes beside this one, instead of GATEWAY_WORKERS",
+        )
+        parser.add_argument(
+            "--gateway-port",
+            type=parse_port,
+            default=settings.GATEWAY_PORT,
+            help="port that these serve, instead of GATEWAY_PORT",
+        )
 
-    def handle(self, *, host: str, port: int, **options: Any) -> None:
+    def handle(
+        self, *, host: str, port: int, workers: int, gateway_port: int, **options: Any
+    ) -> None:
+        if workers and settings.IS_SCALED:
+            raise ConfigurationError(
+                "GATEWAY_WORKERS",
+                "this is for SQLite; with PostgreSQL start `serve` several times.",
+            )
         os.umask(0o077)  # new files are private to this user
         signal.signal(signal.SIGINT, signal.SIG_DFL)  # no traceback of Ctrl-C
         address = Address(host, port)
-        _apply_address(address)
+        apply_address(address)
         # Listen before the first start: if that failed after it, the new password,
         # which is shown only once, would be lost.
-        with lock_data_folder(), address.listen() as listening:
+        with (
+            lock_data_folder(),
+            address.listen() as listening,
+            _gateway_processes(workers, gateway_port, address) as processes,
+        ):
             outcome = prepare(_import_server)
             connection.close()  # the server's threads have their own
-            server = _create_server()
-            server.serve_at(listening, lambda: self._print_address(address, outcome))
+            server = _create_server(processes)
+            server.serve_at(
+                listening, lambda: self._print_address(address, outcome, processes)
+            )
 
-    def _print_address(self, address: Address, outcome: Outcome) -> None:
+    def _print_address(
+        self, address: Address, outcome: Outcome, processes: GatewayProcesses | None
+    ) -> None:
         next_step = f"add a provider, its key and a model at {address.url}/admin/"
         if outcome.has_model:
             next_step = f"open it, sign in and ask: {QUESTION}"
         self.stdout.write(f"Parley is running at {address.url}")
+        if processes is not None:
+            self.stdout.write(processes.description)
         self.stdout.write(outcome.login)
         self.stdout.write(f"Next: {next_step}")
         self.stdout.flush()
@@ -70,7 +105,31 @@ def parse_port(text: str) -> int:
     return int(text)
 
 
-def _apply_address(address: Address) -> None:
+def parse_count(text: str) -> int:
+    if not text.isdecimal() or int(text) > MAX_PROCESSES:
+        raise ArgumentTypeError(f"{text!r} is not a number from 0 to {MAX_PROCESSES}.")
+    return int(text)
+
+
+@contextmanager
+def _gateway_processes(
+    count: int, port: int, address: Address
+) -> Iterator[GatewayProcesses | None]:
+    """The processes, to be started with the server; None if there are none."""
+    if not count:
+        yield None
+        return
+    from project.server.gateway_processes.processes import GatewayProcesses
+
+    own = Address(address.host, port)
+    with ExitStack() as sockets:
+        listening = own.listen_for_all(count, "GATEWAY_PORT")
+        for each in listening:
+            sockets.enter_context(each)
+        yield GatewayProcesses(listening, own, address, settings.DRAIN_GRACE)
+
+
+def apply_address(address: Address) -> None:
     """Apply --host and --port to the settings that follow from HOST and PORT."""
     settings.SELF_URL = address.url
     setting_changed.send(None, setting="SELF_URL", value=address.url, enter=True)
@@ -84,15 +143,18 @@ def _import_server() -> None:
         import_module(name)
 
 
-def _create_server() -> Server:
+def _create_server(processes: GatewayProcesses | None) -> Server:
     # Imported here, because these modules read the settings.
     from project.asgi import application
     from project.server import lifespan
     from project.server.uvicorn_server import Hooks, Server
 
+    hooks = Hooks(start=lifespan.start, drain=lifespan.drain, close=lifespan.close)
+    if processes is not None:
+        hooks = processes.add_to(hooks)
     return Server(
         application,
-        Hooks(start=lifespan.start, drain=lifespan.drain, close=lifespan.close),
+        hooks,
         grace=settings.DRAIN_GRACE,
         max_message=settings.MAX_WEBSOCKET_MESSAGE,
     )

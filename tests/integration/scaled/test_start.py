@@ -20,6 +20,11 @@ POSTGRES = "postgres://nobody:planted-secret@127.0.0.1:{}/none"
 HALF = [
     ("serve", {"REDIS_URL": "redis://localhost"}, "REDIS_URL: Redis needs Postgr"),
     ("serve", {"DATABASE_URL": POSTGRES}, "DATABASE_URL: cannot reach PostgreSQL; s"),
+    (
+        "serve",
+        {"DATABASE_URL": POSTGRES, "GATEWAY_WORKERS": "2"},
+        "GATEWAY_WORKERS: this is for SQLite; with PostgreSQL start `serve` several",
+    ),
     ("worker", {}, "DATABASE_URL: workers need PostgreSQL; set DATABASE_URL=postgre"),
     (
         "worker",
