@@ -1,6 +1,7 @@
 """Calls with retries and fallbacks: `stream`, and the state of its retries.
 
-Any error before the first output may be retried; `retry_policy.Policy` states when.
+Any error before the first output may be retried; `retry_policy.Policy` states when. A
+tool call that the model wrote wrongly is asked for once more.
 After the first output nothing is repeated. A structured answer that does not fit counts
 as no output if it was buffered, and is corrected in further calls
 (`STRUCTURED_OUTPUT_CORRECTIONS`); a request that is refused
@@ -29,7 +30,7 @@ from llm.conf import settings
 from llm.errors import BadRequest, LLMError, TryAgain, for_key_owner
 from llm.generation.attempt import Admit, Attempt, start_next_attempt
 from llm.generation.request_builder import RequestBuilder
-from llm.generation.retry_policy import DEFAULT_POLICY, Policy
+from llm.generation.retry_policy import DEFAULT_POLICY, Policy, is_generation_fault
 from llm.http.client import ProviderCall
 from llm.http.inline_files import FileCache
 from llm.keys.selection import KeySelection, Wait
@@ -165,6 +166,7 @@ class RetryState:
     _attempts: int = 1  # of this route
     _corrections: int = 0  # requests that correct an answer
     _is_repaired: bool = False
+    _is_fault_retried: bool = False  # a call that the model wrote wrongly
     _repaired_turns: int = 0
 
     async def start(self) -> None:
@@ -257,7 +259,7 @@ class RetryState:
         if self.policy.attempts == 1:
             return None
         if not (for_its_key and self.keys.has_other(self.route)):
-            delay = self.policy.wait(self._attempts, error)
+            delay = self._delay(error)
             if delay is None:
                 return None
             self._attempts += 1
@@ -274,6 +276,16 @@ class RetryState:
         self.route = route
         self._adaptation = self._adaptation.with_route(route)
         return self._adaptation
+
+    def _delay(self, error: LLMError) -> float | None:
+        """Seconds to wait before the same request; None for no further attempt."""
+        may_repeat = (
+            not self._is_fault_retried and self._attempts < self.policy.attempts
+        )
+        if may_repeat and is_generation_fault(error):
+            self._is_fault_retried = True
+            return 0.0
+        return self.policy.wait(self._attempts, error)
 
     async def _select_key(self, route: Route) -> Route:
         assert self.request is not None, "no output was sent"
@@ -342,7 +354,7 @@ class RetryState:
             except LLMError:
                 continue  # this model cannot take the request, or not now
             self.route, self._attempts, self._is_repaired = route, 1, False
-            self._repaired_turns = 0
+            self._repaired_turns, self._is_fault_retried = 0, False
             return self._adaptation
         return None
 

@@ -4,8 +4,9 @@ Staff set the policy in a model's options:
 
     {"retry": {"attempts": 5, "on": ["E_LLM_RATE_LIMIT", "E_LLM_PROVIDER_DOWN"]}}
 
-Without it a model is called up to three times. The fallback models are the model's own
-list; without a list there is no fallback.
+Without it a model is called up to three times. A tool call that the model wrote wrongly
+is asked for once more, without a wait, if `attempts` allow it. The fallback models are
+the model's own list; without a list there is no fallback.
 """
 
 from __future__ import annotations
@@ -45,6 +46,18 @@ CODES = FALLBACK_CODES | {
     errors.ContentPolicy.code,
     errors.ContextTooLarge.code,
 }
+
+
+#: Codes of Gemini and Groq for tool calls that the model wrote wrongly.
+_GENERATION_FAULTS = frozenset(
+    {
+        "MALFORMED_FUNCTION_CALL",
+        "MALFORMED_RESPONSE",
+        "TOO_MANY_TOOL_CALLS",
+        "UNEXPECTED_TOOL_CALL",
+        "tool_use_failed",
+    }
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,6 +109,15 @@ class Policy:
             return None
         longest = min(self.delay * 2.0 ** (attempt - 1), self.max_delay)
         return retry_after + chance() * longest
+
+
+def is_generation_fault(error: LLMError) -> bool:
+    """Whether the model wrote a tool call that cannot be read: it may do better the
+    next time."""
+    return (
+        isinstance(error, errors.BadResponse)
+        and error.upstream_code in _GENERATION_FAULTS
+    )
 
 
 def _attempts(name: str, value: Any) -> int:

@@ -21,6 +21,7 @@ from llm import policy, router
 from llm.capabilities import capabilities_of
 from llm.errors import (
     BadRequest,
+    BadResponse,
     InvalidKey,
     LLMError,
     ProviderDown,
@@ -38,6 +39,7 @@ from llm.wire.deltas import Delta, FinishDelta, StartDelta, TextDelta, UsageDelt
 from llm.wire.items import user_message
 from llm.wire.request import Request
 
+from .chat import DONE, chunk
 from .hosts import (
     Host,
     breaks_off,
@@ -217,6 +219,38 @@ async def test_a_permanent_error_is_not_retried(web, status: int):
     host = Host(web, "a", refuses(status))
     _, error = await listen(route(), call=ProviderCall(), policy=THRICE)
     assert isinstance(error, BadRequest)
+    assert len(host.requests) == 1
+
+
+UNREADABLE = [
+    refuses(400, "tool_use_failed"),
+    frames(chunk({}, "function_call_filter: MALFORMED_FUNCTION_CALL"), DONE),
+    frames(chunk({}, "function_call_filter: MALFORMED_RESPONSE"), DONE),
+    frames(chunk({}, "function_call_filter: UNEXPECTED_TOOL_CALL"), DONE),
+]
+
+
+@pytest.mark.parametrize("fault", UNREADABLE)
+async def test_a_call_that_the_model_wrote_wrongly_is_asked_for_once_more(web, fault):
+    host, call, waits = (
+        Host(web, "a", fault, text_stream("Yes")),
+        ProviderCall(),
+        Waits(),
+    )
+    deltas, error = await listen(route(), call=call, policy=THRICE, wait=waits)
+    assert (text(deltas), error) == ("Yes", None)
+    assert (len(host.requests), waits) == (2, [0.0])
+    assert [type(e.error) for e in call.earlier] == [BadResponse]
+
+
+async def test_it_is_asked_for_only_once_more_and_only_where_retries_are_allowed(web):
+    host = Host(web, "a", *[UNREADABLE[0]] * 3)
+    _, error = await listen(route(), call=ProviderCall(), policy=THRICE)
+    assert isinstance(error, BadResponse)
+    assert len(host.requests) == 2
+    host = Host(web, "b", *[UNREADABLE[0]] * 3)
+    _, error = await listen(route("b"), call=ProviderCall(), policy=ONCE)
+    assert isinstance(error, BadResponse)
     assert len(host.requests) == 1
 
 

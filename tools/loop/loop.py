@@ -189,7 +189,8 @@ class _Loop:
 
     def _next(self) -> Step:
         task, builder = self._task, self._builder
-        if builder.finish is not None and builder.finish.reason == "size":
+        reason = None if builder.finish is None else builder.finish.reason
+        if reason == "size":
             return Finish("max_answer_size")  # calls before the cut do not run
         step = next_step(
             builder.output,
@@ -199,6 +200,8 @@ class _Loop:
             steps_left=task.max_steps - self._steps,
         )
         if not isinstance(step, Generate):
+            if reason == "content_filter" and not isinstance(step, Finish):
+                return Finish(reason)  # the provider has withdrawn the answer
             return step
         if task.is_cost_exhausted():
             return Finish("max_cost")

@@ -6,7 +6,13 @@ from dataclasses import replace
 import pytest
 
 from llm.errors import ProviderDown
-from llm.wire.deltas import FinishDelta, TextDelta, ToolCallDelta, UsageDelta
+from llm.wire.deltas import (
+    CloseDelta,
+    FinishDelta,
+    TextDelta,
+    ToolCallDelta,
+    UsageDelta,
+)
 from llm.wire.request import Request
 from llm.wire.response import TERMINAL, ResponseBuilder
 from tests.conversations.script import HANG, Script
@@ -444,3 +450,39 @@ async def test_a_turn_that_used_all_of_its_size_before_an_interruption_ends():
     assert script.requests == []
     assert rows.log == []
     assert events[-1]["response"]["incomplete_details"]["reason"] == "max_answer_size"
+
+
+FILTERED = [
+    ToolCallDelta(0, "c1", "weather", '{"city": "Riga"}'),
+    CloseDelta(0),
+    UsageDelta(10, 5),
+    FinishDelta("content_filter"),
+]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{}, {"client_tools": {"weather"}}, {"needs_approval": lambda call, output: True}],
+)
+async def test_calls_of_a_filtered_answer_are_not_run(changes):
+    """The provider has withdrawn the answer."""
+    events, builder, rows = await run(Script(FILTERED, ANSWER), **changes)
+    assert kinds(builder) == ["function_call"]
+    assert rows.log == [("asked",)]
+    assert events[-1]["type"] == "response.incomplete"
+    assert events[-1]["response"]["incomplete_details"]["reason"] == "content_filter"
+
+
+@pytest.mark.parametrize(
+    "deltas",
+    [
+        chat_calls('{"city": "Riga"}', reason="content_filter"),
+        messages_calls('{"city": "Riga"}', reason="refusal"),
+    ],
+    ids=["chat", "messages"],
+)
+async def test_calls_before_a_refusal_are_not_run(deltas):
+    events, builder, rows = await run(Script(deltas, ANSWER))
+    assert "function_call_output" not in kinds(builder)
+    assert rows.log == [("asked",)]
+    assert events[-1]["response"]["incomplete_details"]["reason"] == "content_filter"
