@@ -104,7 +104,7 @@ class ChatDecoder:
                 self._done = True
                 return ()
             chunk = _json_or_text(event)
-        if event.event == "error" or _is_error_list(chunk):
+        if event.event == "error" or (type(chunk) is list and _is_error_list(chunk)):
             raise classify_error(chunk)
         if not isinstance(chunk, dict):
             if isinstance(chunk, str):
@@ -137,7 +137,8 @@ class ChatDecoder:
             raise BadResponse(detail="The stream ended without an answer.")
         if self._finish in _FAILED:
             raise ProviderDown(detail=f"finish_reason: {self._finish}")
-        self._refuse_unreadable()
+        if self._finish is not None and self._finish.startswith(_UNREADABLE_CALL):
+            self._refuse_unreadable(self._finish.removeprefix(_UNREADABLE_CALL).strip())
         yield FinishDelta(self._reason(), self._finish)
 
     def answer(self, body: dict[str, Any]) -> Iterator[Delta]:
@@ -154,13 +155,9 @@ class ChatDecoder:
         self._native = _reason_of(choice, "native_finish_reason")
         yield from self.close()
 
-    def _refuse_unreadable(self) -> None:
+    def _refuse_unreadable(self, reason: str) -> None:
         """Raises BadResponse if Gemini tried to call a tool and there is no valid
         call."""
-        filter, separator, reason = (self._finish or "").partition(":")
-        reason = reason.strip()
-        if f"{filter}{separator}" != _UNREADABLE_CALL:
-            return
         if reason in _UNWANTED_CALLS and self._message.calls:
             return
         raise BadResponse(
@@ -263,11 +260,10 @@ def _is_answer(delta: Delta) -> bool:
     return False
 
 
-def _is_error_list(chunk: Any) -> bool:
+def _is_error_list(chunk: list[Any]) -> bool:
     """Whether it is an error as Gemini wraps it: in a list of one."""
-    if not isinstance(chunk, list) or not chunk:
-        return False
-    return isinstance(chunk[0], dict) and bool(chunk[0].get("error"))
+    first = chunk[0] if chunk else None
+    return isinstance(first, dict) and bool(first.get("error"))
 
 
 def _json_or_text(event: ServerSentEvent) -> Any:
