@@ -9,6 +9,7 @@ from tests.integration.browser.test_chat import (
     NUMBERS,
     Open,
     browser,
+    chat_address,
     expect_end,
     last,
     open_page,
@@ -104,3 +105,25 @@ def test_foreign_text_is_not_kerned(open_page: Open):
     expect_end(page)
     for place in (".asked-text", ".said p", "#text", ".bar-title", ".row-link"):
         expect(page.locator(place).first).to_have_css("font-kerning", "none")
+
+
+@pytest.mark.slow
+def test_a_title_without_blanks_leaves_pages_as_narrow_as_a_phone(open_page: Open):
+    page = open_page(viewport={"width": 390, "height": 844})
+    send_message(page, f"/echo {'x' * 300}")
+    expect_end(page)
+    address = chat_address(page)
+    for part in ("delete", "organise", "options", "share", "people"):
+        page.goto(f"{address}{part}/")
+        expect(page.get_by_text("xxx").first).to_be_visible()
+        assert page.evaluate("document.documentElement.scrollWidth") <= 390, part
+
+
+@pytest.mark.slow
+def test_lists_deep_in_one_another_leave_room_for_words_on_a_phone(open_page: Open):
+    page = open_page(viewport={"width": 390, "height": 844})
+    levels = "\n".join(f"{'  ' * level}- level {level}" for level in range(12))
+    send_message(page, f"/echo {levels}")
+    expect_end(page)
+    box = box_of(page.locator(".answer li").last)
+    assert box["width"] > 80
