@@ -95,7 +95,8 @@ async def start(*, is_worker: bool = True) -> None:
     try:
         await _engine.start()
     except BaseException:
-        _engine = None  # so that a later request may start it
+        failed, _engine = _engine, None  # so that a later request may start another
+        await failed.drain(0.0)
         raise
 
 

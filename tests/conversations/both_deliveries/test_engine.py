@@ -263,6 +263,22 @@ async def test_stop_ends_a_queued_turn_without_waiting_for_the_first(
     await follow(first)
 
 
+async def test_an_engine_that_cannot_start_leaves_no_task(
+    transactional_db, monkeypatch
+):
+    def fail(limit: int) -> None:
+        raise ValueError("bug")
+
+    before = asyncio.all_tasks()
+    with monkeypatch.context() as patch:
+        patch.setattr(claim_store, "to_sweep", fail)
+        with pytest.raises(ValueError, match="bug"):
+            await engine.start()
+    assert asyncio.all_tasks() == before
+    await engine.start()  # another
+    await engine.drain()
+
+
 async def test_stop_ends_a_turn_that_waits_for_room(
     conversation, say, settings, running
 ):
