@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING
 from django.conf import settings
 
 from conversations.context import render
+from conversations.engine import claim_store
 from conversations.engine.claim_store import Claim
 from conversations.engine.database.disk_space import report_full
 from conversations.engine.database.executor import Database
@@ -124,7 +126,10 @@ class Run:
             if (task := await self._begin()) is not None:
                 await self._respond(task)
         except StaleEpoch:
-            logger.warning("turn %s was taken over", self.claim.turn_id)
+            if self.state.is_suspending and self.state.stop is not None:
+                await self._suspend_again()
+            else:
+                logger.warning("turn %s was taken over", self.claim.turn_id)
         except UNREACHABLE as exc:
             # The rows are as last committed; the run that claims the turn after the
             # lease has expired continues from there.
@@ -142,6 +147,14 @@ class Run:
             self._large_answer.release()
             if tracing.spans is not None and self._span is not None:
                 tracing.spans.end(self._span, self._error_type())
+
+    async def _suspend_again(self) -> None:
+        """The run was stopped while the rows of its questions were written: another
+        run publishes them, or ends the turn if it has no time left."""
+        turn_id = self.claim.turn_id
+        with suppress(*UNREACHABLE):  # a new subscriber does the same
+            if await self._database.write(claim_store.requeue_to_republish, turn_id):
+                self.state.next_turns = [turn_id]
 
     async def _begin(self) -> Task | None:
         """Load the task; None if there is nothing left to do."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from datetime import timedelta
 from typing import Any
 
@@ -182,6 +183,41 @@ async def test_a_turn_that_waits_notes_what_is_left_of_its_time(
     await turn.arefresh_from_db()
     assert turn.deadline_at is None
     assert 0 < turn.seconds_left <= settings.TURN_DEADLINE
+    question = await Question.objects.select_related("tool_call").aget()
+    if await sync_to_async(question.decide)(conversation.owner, "accept"):
+        engine.submit(turn.pk, conversation.pk)
+    await ended(turn)
+    assert turn.status == Turn.Status.COMPLETED
+
+
+async def test_a_question_is_shown_though_the_deadline_passes_as_it_is_stored(
+    conversation, say, offer, running, monkeypatch
+):
+    suspend, loop = question_store.suspend, asyncio.get_running_loop()
+    stopped = threading.Event()
+
+    def stop(turn_id: str) -> None:
+        engine.require_engine().dispatcher.runs[turn_id].state.cancel("deadline")
+        stopped.set()
+
+    def suspend_late(claim: Claim, *values: Any) -> list[Question]:
+        questions = suspend(claim, *values)
+        if not stopped.is_set():
+            loop.call_soon_threadsafe(stop, claim.turn_id)
+            stopped.wait()
+        return questions
+
+    async def dig(context: Context, arguments: dict[str, Any]) -> str:
+        return "gold"
+
+    monkeypatch.setattr(question_store, "suspend", suspend_late)
+    say(calling(), ANSWER)
+    offer(dig, blocking=True, approval=Approval(policy="always"))
+    turn = await submit_turn(conversation)
+    async with asyncio.timeout(30):
+        async for entries in engine.subscribe(turn.pk):
+            if any(each.type == "parley:approval.requested" for each in entries):
+                break
     question = await Question.objects.select_related("tool_call").aget()
     if await sync_to_async(question.decide)(conversation.owner, "accept"):
         engine.submit(turn.pk, conversation.pk)
