@@ -1,7 +1,8 @@
 """Queue of database writes that requests do not wait for, such as rows of model calls.
 
 All writes within `DELAY` share one transaction, and all rows of model calls one
-statement. A crash loses queued writes; an orderly shutdown writes them.
+statement. A crash loses queued writes; an orderly shutdown writes them. While the
+database is unavailable, they are tried again each second for a minute.
 """
 
 from __future__ import annotations
@@ -14,12 +15,15 @@ from typing import Any
 
 from django.db import transaction
 
-from conversations.engine.database.executor import Database
+from conversations.engine.database.executor import Database, is_database_unavailable
 from llm.models import ModelCall
 
 logger = logging.getLogger(__name__)
 
 DELAY = 0.1  # seconds
+PAUSE = 1.0  # seconds, after a write for which the database was unavailable
+MAX_FAILURES = 60  # then what cannot be written is lost: it may itself be the cause
+MAX_WAITING = 10_000  # writes, and as many rows of calls, while it is unavailable
 Write = Callable[[], Any]
 MakeRow = Callable[[], ModelCall]
 
@@ -32,66 +36,112 @@ class WriteBehindQueue:
         self._waiting: list[Write] = []
         self._calls: list[MakeRow] = []
         self._timer: asyncio.TimerHandle | None = None
-        self._writing: set[asyncio.Task[None]] = set()
+        self._writing: asyncio.Task[None] | None = None
+        self._is_closing = False
+        self._failures = 0  # one after the other, of an unavailable database
 
     def add(self, write: Write) -> None:
-        """`write` is called once in a thread that may use the database."""
+        """`write` is called in a thread that may use the database: once, and again only
+        if that is unavailable, after a rollback."""
         self._waiting.append(write)
         self._schedule_flush()
 
     def add_call(self, make_row: MakeRow) -> None:
-        """`make_row` is called once in such a thread, and its row is saved."""
+        """`make_row` is called in such a thread, and its row is saved."""
         self._calls.append(make_row)
         self._schedule_flush()
 
     async def close(self) -> None:
-        """Return once all queued writes are done."""
-        self._flush()
-        await asyncio.gather(*self._writing)
+        """Return once all queued writes are done, or have failed."""
+        self._is_closing = True
+        while self._writing or self._waiting or self._calls:
+            self._flush()
+            if self._writing:
+                await self._writing
 
-    def _schedule_flush(self) -> None:
+    def _schedule_flush(self, delay: float = DELAY) -> None:
         if self._timer is None:
             loop = asyncio.get_running_loop()
-            self._timer = loop.call_later(DELAY, self._flush)
+            self._timer = loop.call_later(delay, self._flush)
 
     def _flush(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+        if self._writing is not None:
+            return  # its end calls this again, so that the order remains
         writes, self._waiting = self._waiting, []
         calls, self._calls = self._calls, []
-        if calls:
-            writes.append(partial(_save_calls, calls))
-        if writes:
-            task = asyncio.ensure_future(self._write(writes))
-            self._writing.add(task)
-            task.add_done_callback(self._writing.discard)
+        if writes or calls:
+            self._writing = asyncio.ensure_future(self._write(writes, calls))
 
-    async def _write(self, writes: Sequence[Write]) -> None:
+    async def _write(self, writes: list[Write], calls: list[MakeRow]) -> None:
+        delay = DELAY
+        gives_up = self._is_closing or self._failures >= MAX_FAILURES
         try:
-            await self._database.write(_run_writes, writes)
-        except Exception:
-            logger.exception(
-                "%d records of the gateway could not be stored", len(writes)
-            )
+            await self._database.write(_run_all, writes, calls, gives_up=gives_up)
+            self._failures = 0
+        except Exception as exc:
+            if is_database_unavailable(exc) and not gives_up:
+                delay = PAUSE
+                self._failures += 1
+                self._put_back(writes, calls)
+            else:
+                _log_loss(len(writes) + len(calls))
+        finally:
+            self._writing = None
+            if self._waiting or self._calls:
+                self._schedule_flush(delay)
+
+    def _put_back(self, writes: list[Write], calls: list[MakeRow]) -> None:
+        """Queue these before newer ones. Beyond the limit the newest are lost."""
+        self._waiting, self._calls = [*writes, *self._waiting], [*calls, *self._calls]
+        lost = 0
+        for queue in (self._waiting, self._calls):
+            lost += max(0, len(queue) - MAX_WAITING)
+            del queue[MAX_WAITING:]
+        if lost:
+            _log_loss(lost)
+        # A flush before the pause would find the database as it is.
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
 
 
-def _save_calls(calls: Sequence[MakeRow]) -> None:
+def _log_loss(count: int) -> None:
+    logger.exception("%d records of the gateway could not be stored", count)
+
+
+def _run_all(
+    writes: Sequence[Write], calls: Sequence[MakeRow], *, gives_up: bool
+) -> None:
+    """`gives_up`: what cannot be written now is lost. Otherwise all of it raises the
+    error of an unavailable database, and may be run again."""
+    every = list(writes)
+    if calls:
+        every.append(partial(_save_calls, calls, gives_up=gives_up))
+    _run_writes(every, gives_up=gives_up)
+
+
+def _save_calls(calls: Sequence[MakeRow], *, gives_up: bool) -> None:
     try:
         ModelCall.objects.record_all([make_row() for make_row in calls])
-    except Exception:
-        if len(calls) == 1:
+    except Exception as exc:
+        if len(calls) == 1 or (is_database_unavailable(exc) and not gives_up):
             raise
         # Any row may have caused the error, so each is made and written by itself.
-        _run_writes([partial(_save_calls, [make_row]) for make_row in calls])
+        each = [partial(_save_calls, [make], gives_up=gives_up) for make in calls]
+        _run_writes(each, gives_up=gives_up)
 
 
 @transaction.atomic
-def _run_writes(writes: Sequence[Write]) -> None:
+def _run_writes(writes: Sequence[Write], *, gives_up: bool) -> None:
     for write in writes:
         try:
             with transaction.atomic():
                 write()
-        except Exception:
+        except Exception as exc:
+            if is_database_unavailable(exc) and not gives_up:
+                raise
             # One failed write must not roll back the others.
             logger.exception("a record of the gateway could not be stored")
