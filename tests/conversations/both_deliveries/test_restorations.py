@@ -1,4 +1,4 @@
-"""Accounts and branches are restored while retention erases those whose time is over."""
+"""Accounts and branches that are restored while retention erases expired ones."""
 
 from __future__ import annotations
 
