@@ -7,6 +7,7 @@ signal `request_started` to `request_finished`. All requests share THREADS threa
 hundred concurrent requests would otherwise open a hundred connections that compete for
 SQLite's only write lock.
 
+Why: docs/decisions/0023-django-in-few-threads.md
 Source: https://peps.python.org/pep-3333/
 """
 
