@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import re
+import shutil
 import signal
 import time
 from collections.abc import Callable, Iterator
@@ -58,6 +59,29 @@ def start(start_server: StartServer, **environment: str) -> ServerProcess:
 @pytest.fixture
 def server(start_server: StartServer) -> ServerProcess:
     return start(start_server)
+
+
+@pytest.fixture(scope="module")
+def shared(
+    tmp_path_factory: pytest.TempPathFactory, migrated_data: Path
+) -> Iterator[ServerProcess]:
+    """For tests that leave it running, each with a token of its own."""
+    data = tmp_path_factory.mktemp("gateway") / "data"
+    shutil.copytree(migrated_data, data)
+    environment = {
+        "GATEWAY_WORKERS": str(WORKERS),
+        "GATEWAY_PORT": str(free_port()),
+        "METRICS_TOKEN": TOKEN,
+    }
+    server = ServerProcess(data, environment).start()
+    yield server
+    server.kill()
+
+
+@pytest.fixture
+def shared_program(shared: ServerProcess) -> Iterator[httpx.Client]:
+    with client_of(shared, shared.create_token()) as program:
+        yield program
 
 
 @pytest.fixture
@@ -119,7 +143,8 @@ async def ask(
     return await asyncio.gather(*(ask_once() for _ in range(count)))
 
 
-def test_what_stores_nothing_is_answered(program: httpx.Client):
+def test_what_stores_nothing_is_answered(shared_program: httpx.Client):
+    program = shared_program
     for path, body in STATELESS.items():
         answer = program.post(path, json=body)
         assert answer.status_code == 200, (path, answer.text)
@@ -131,8 +156,9 @@ def test_what_stores_nothing_is_answered(program: httpx.Client):
 
 
 def test_everything_else_names_the_main_address(
-    server: ServerProcess, program: httpx.Client
+    shared: ServerProcess, shared_program: httpx.Client
 ):
+    server, program = shared, shared_program
     body = {"model": "demo", "input": "Hi"}
     for method, path in STORED:
         answer = program.request(method, path, json=None if method == "GET" else body)
@@ -144,18 +170,19 @@ def test_everything_else_names_the_main_address(
     assert program.get("/", headers=anthropic).json()["type"] == "error"
 
 
-async def test_a_websocket_is_refused_with_the_same_error(server: ServerProcess):
-    address = gateway_url(server).replace("http", "ws")
+async def test_a_websocket_is_refused_with_the_same_error(shared: ServerProcess):
+    address = gateway_url(shared).replace("http", "ws")
     for path in ("/v1/responses", "/ws/conversations/1/"):
         with pytest.raises(InvalidStatus) as refused:
             await connect(address + path, open_timeout=PATIENCE)
         assert refused.value.response.status_code == 421
-        assert server.url.encode() in refused.value.response.body
+        assert shared.url.encode() in refused.value.response.body
 
 
 async def test_a_rate_limit_counts_the_requests_of_all_processes(
-    server: ServerProcess,
+    shared: ServerProcess,
 ):
+    server = shared
     token = server.create_token()
     limit_requests(server, 2)
     began = time.monotonic()
@@ -217,7 +244,8 @@ def test_open_requests_of_a_token_count_in_all_processes(start_server: StartServ
         )
 
 
-async def test_one_answer_for_an_idempotency_key(server: ServerProcess):
+async def test_one_answer_for_an_idempotency_key(shared: ServerProcess):
+    server = shared
     key = {"Idempotency-Key": "one"}
     answers = await ask(server, server.create_token(), 8, **key)
     ids = {each.json()["id"] for each in answers if each.status_code == 200}
@@ -225,7 +253,8 @@ async def test_one_answer_for_an_idempotency_key(server: ServerProcess):
     assert {each.status_code for each in answers} <= {200, 409}
 
 
-async def test_a_revoked_token_is_refused_by_all(server: ServerProcess):
+async def test_a_revoked_token_is_refused_by_all(shared: ServerProcess):
+    server = shared
     token = server.create_token()
     clients = [client_of(server, token) for _ in range(8)]
     for client in clients:
@@ -325,8 +354,9 @@ def test_they_end_with_the_process_that_has_the_engine(
 
 
 def test_only_one_process_runs_schedules_and_turns(
-    server: ServerProcess, program: httpx.Client
+    shared: ServerProcess, shared_program: httpx.Client
 ):
+    server, program = shared, shared_program
     assert program.get("/v1/models").status_code == 200
     wait_until(lambda: count_processes(server) == {True: 1, False: WORKERS})
 
@@ -341,11 +371,11 @@ def count_processes(server: ServerProcess) -> dict[bool, int]:
     return {True: words.count("True"), False: words.count("False")}
 
 
-def test_metrics_name_the_process(start_server: StartServer):
-    server = start(start_server, METRICS_TOKEN=TOKEN)
-    with client_of(server, server.create_token()) as program:
-        for body in (CHAT, CHAT):
-            assert program.post("/v1/chat/completions", json=body).status_code == 200
+def test_metrics_name_the_process(shared: ServerProcess, shared_program: httpx.Client):
+    server = shared
+    for _ in range(2):
+        answer = shared_program.post("/v1/chat/completions", json=CHAT)
+        assert answer.status_code == 200
     names = {"", *(f"gateway-{number}" for number in range(1, WORKERS + 1))}
 
     def labelled() -> bool:
@@ -359,14 +389,18 @@ def test_metrics_name_the_process(start_server: StartServer):
     wait_until(labelled)
 
 
-def test_calls_are_recorded(server: ServerProcess, program: httpx.Client):
+def test_calls_are_recorded(shared: ServerProcess, shared_program: httpx.Client):
+    server = shared
+    tag = {"x-parley-tags": "recorded"}
     for _ in range(4):
-        assert program.post("/v1/chat/completions", json=CHAT).status_code == 200
+        answer = shared_program.post("/v1/chat/completions", json=CHAT, headers=tag)
+        assert answer.status_code == 200
 
     def count() -> str:
         return server.manage(
             *("shell", "-v0", "-c"),
-            "from llm.models import ModelCall; print(ModelCall.objects.count())",
+            "from llm.models import ModelCall;"
+            "print(ModelCall.objects.filter(tags='recorded').count())",
         ).strip()
 
     wait_until(lambda: count() == "4")
@@ -391,9 +425,9 @@ def test_a_wrong_setting_is_named(
     assert problem in ServerProcess(tmp_path / "data").refused(**environment)
 
 
-def test_a_port_in_use_is_named(server: ServerProcess, tmp_path: Path):
+def test_a_port_in_use_is_named(shared: ServerProcess, tmp_path: Path):
     other = ServerProcess(tmp_path / "data")
-    port = server.environment["GATEWAY_PORT"]
+    port = shared.environment["GATEWAY_PORT"]
     refusal = other.refused(GATEWAY_WORKERS="1", GATEWAY_PORT=port)
     assert "GATEWAY_PORT" in refusal
     assert "--gateway-port" in refusal
