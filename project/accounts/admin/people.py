@@ -11,6 +11,7 @@ from django.http.response import HttpResponseRedirect
 
 from conversations.admin.people import PeopleAdmin
 from conversations.admin.reauthentication import ask_for_proof
+from project.accounts.addresses import delete_former_addresses
 from project.accounts.models import RequiredPasswordChange
 
 admin.site.unregister(User)
@@ -22,6 +23,8 @@ class AccountsAdmin(PeopleAdmin):
         self, request: HttpRequest, obj: Any, form: Any, change: bool
     ) -> Any:
         super().save_model(request, obj, form, change)
+        if "email" in form.changed_data:
+            delete_former_addresses(obj)
         if not change:
             _require_change(obj)
 

@@ -19,6 +19,7 @@ from django_scim.adapters import SCIMGroup, SCIMUser
 from conversations.access.account_deletion import LastSuperuser, close_account
 from conversations.access.policy.group_restrictions import list_rows_opened_without
 from conversations.access.sessions import end_others
+from project.accounts.addresses import delete_former_addresses
 from project.accounts.models import ScimResource
 from project.accounts.scim.lookups import (
     find_members,
@@ -196,7 +197,11 @@ class ScimUser(_Resource, SCIMUser):
                 setattr(self.obj, name, "")
         _clean(self.obj)
         _check_name(self.obj)
+        was = User.objects.filter(pk=self.obj.pk).values_list("email", flat=True)
+        is_moved = self.obj.email not in was
         self.obj.save()
+        if is_moved:
+            delete_former_addresses(self.obj)
         _store_external_id(self.obj, user=self.obj)
         if not self.obj.is_active:
             end_others(self.obj, None)
