@@ -40,7 +40,10 @@ from conversations.models import (
     Turn,
     UnderLegalHold,
 )
-from conversations.models.policy.legal_hold import check_user_not_held
+from conversations.models.policy.legal_hold import (
+    check_user_not_held,
+    of_held_conversation,
+)
 from conversations.turns.file_deletion import delete_later
 from llm.models import ModelCall, ModelExchange, UsageSum
 from llm.wire.items import user_message
@@ -58,6 +61,11 @@ _CONTENT: dict[type[models.Model], str] = {
     Question: "tool_call__turn__conversation__owner",
 }
 
+_UNDER_HOLD = of_held_conversation("conversation", "conversation__owner")
+_QUESTION_UNDER_HOLD = of_held_conversation(
+    "tool_call__turn__conversation", "tool_call__turn__conversation__owner"
+)
+
 logger = logging.getLogger(__name__)
 
 
@@ -66,9 +74,19 @@ def check_erasable(user: Any) -> None:
     check_user_not_held(user.pk)
     if LegalHold.objects.filter(conversation__owner=user).exists():
         raise UnderLegalHold
+    _check_words_erasable(user)
     if user.is_active:
         with transaction.atomic():
             check_not_last(user)
+
+
+def _check_words_erasable(user: Any) -> None:
+    """What the person wrote, sent or answered in conversations of others."""
+    written = Turn.objects.filter(_UNDER_HOLD, author=user)
+    sent = Attachment.objects.filter(_UNDER_HOLD, uploaded_by=user)
+    answered = Question.objects.filter(_QUESTION_UNDER_HOLD, decided_by=user)
+    if written.exists() or sent.exists() or answered.exists():
+        raise UnderLegalHold
 
 
 def erase_user(user: Any, *, reason: str, actor: Any = None) -> Iterator[Counter[str]]:
@@ -136,7 +154,8 @@ def _erase_batch(rows: QuerySet[Conversation]) -> Counter[str]:
 @transaction.atomic
 def _erase_words_to_others(user: Any) -> Counter[str]:
     """What the person wrote into conversations of others: answers stay, as they are
-    the owners'."""
+    the owners'. Raises UnderLegalHold, for a hold that was set meanwhile."""
+    _check_words_erasable(user)
     turns = Turn.objects.filter(author=user).exclude(conversation__owner=user)
     count = 0
     for item in Item.objects.filter(turn__in=turns).select_related("turn"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import timedelta
 
 import pytest
@@ -26,13 +27,15 @@ from conversations.models import (
     Item,
     LegalHold,
     LoggedRequest,
+    Question,
     RetentionRule,
     SavedPrompt,
+    ToolCall,
     Turn,
 )
 from conversations.models.memory import Memory
 from conversations.models.user_settings import UserSettings
-from llm.models import ModelCall
+from llm.models import ModelCall, ModelExchange
 from tests.conversations.scene import (
     a_finished_turn,
     a_user,
@@ -277,3 +280,59 @@ def test_requests_of_a_held_users_tokens_stay(ada):
     list(clean_up())
     assert not AnsweredRequest.objects.exists()
     assert not LoggedRequest.objects.exists()
+
+
+def a_message(user: User, turn: Turn) -> None:
+    Turn.objects.filter(pk=turn.pk).update(author=user)
+
+
+def a_file(user: User, turn: Turn) -> None:
+    row = Attachment(
+        conversation=turn.conversation, uploaded_by=user, name="a.txt", size=1
+    )
+    row.file.save("a.txt", ContentFile(b"x"), save=True)
+
+
+def an_answer(user: User, turn: Turn) -> None:
+    call = ToolCall.objects.create(turn=turn, call_id="c", name="t")
+    Question.objects.create(
+        tool_call=call,
+        kind=Question.Kind.FORM,
+        answer={"city": "Bergen"},
+        state=Question.State.ACCEPTED,
+        expires_at=OLD,
+        decided_by=user,
+    )
+
+
+def contents() -> list[object]:
+    items = Item.objects.order_by("pk").values_list("payload", "turn__author")
+    answers = Question.objects.values_list("answer", "decided_by")
+    files = Attachment.objects.values_list("pk", "uploaded_by")
+    return [*items, *answers, *files, ModelExchange.objects.count()]
+
+
+@pytest.mark.parametrize("held", ["conversation", "user"])
+@pytest.mark.parametrize("leave", [a_message, a_file, an_answer])
+def test_words_in_a_held_conversation_of_another_outlast_an_erasure(
+    ada, held: str, leave: Callable[[User, Turn], None]
+):
+    row = Conversation.objects.create(owner=a_user("bob"))
+    turn = a_finished_turn(row)
+    leave(ada, turn)
+    call = ModelCall.objects.create(turn_id=turn.pk, user=row.owner)
+    ModelExchange.objects.create(call=call, content=b"words")
+    of_what = {"conversation": row} if held == "conversation" else {"user": row.owner}
+    hold = LegalHold.objects.create(reason="Case 1", **of_what)
+    own = Conversation.objects.create(owner=ada)
+    before = contents()
+
+    with pytest.raises(CommandError, match="legal hold"):
+        call_command("erase_user", "ada", reason="Asked", no_compact=True)
+
+    assert contents() == before
+    assert Conversation.objects.filter(pk=own.pk).exists()
+    assert User.objects.filter(pk=ada.pk, is_active=True).exists()
+    hold.delete()
+    call_command("erase_user", "ada", reason="Asked", no_compact=True)
+    assert not User.objects.filter(pk=ada.pk).exists()
