@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
+from copy import copy
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any, NoReturn
@@ -191,7 +192,8 @@ def route_by(
     if (cached := _route_cache.find(cache_key, columns)) is not None:
         return cached
     route = _build_route(model, key, audience)
-    if key is None or not key.reference:  # which is read at each use
+    # A reference is read at each use.
+    if key is None or not _copy_for(model.provider, key).reference:
         _route_cache.store(cache_key, columns, route)
     return route
 
@@ -432,9 +434,8 @@ def _raise_unavailable(message: str) -> NoReturn:
 
 
 def _decrypt_key(provider: Provider, key: ApiKey) -> str:
-    key.provider = provider  # the row read now: the secret must match its origin
     try:
-        return _reveal(provider, key)
+        return _reveal(provider, _copy_for(provider, key))
     except InvalidKey as exc:
         if key.owner_id is None:
             raise
@@ -442,6 +443,14 @@ def _decrypt_key(provider: Provider, key: ApiKey) -> str:
             f"Your own key for the provider {provider.name!r} cannot be sent to its"
             ' address; enter it again on the page "Own keys".'
         ) from exc
+
+
+def _copy_for(provider: Provider, key: ApiKey) -> ApiKey:
+    """The key with its provider's row as it was read now, whose origin the secret must
+    match. Threads share the given one (`CompiledQuery.all_shared`)."""
+    key = copy(key)
+    key.provider = provider
+    return key
 
 
 def _reveal(provider: Provider, key: ApiKey) -> str:

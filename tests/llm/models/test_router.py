@@ -39,6 +39,16 @@ def refusal(name: str | None, **options: object) -> str:
     return str(caught.value)
 
 
+def test_an_endpoint_leaves_the_key_that_threads_share_as_it_was(groq: Provider):
+    key = groq.keys.get()
+    moved = Provider.objects.get()
+    moved.base_url = "https://moved.example/v1"
+    with pytest.raises(InvalidKey):
+        router.endpoint_of(moved, key)
+    assert key.provider == groq
+    assert (key.provider.origin, key.secret.reveal()) == (groq.origin, "gsk-groq")
+
+
 # By name
 
 
