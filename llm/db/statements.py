@@ -13,6 +13,7 @@ from contextlib import suppress
 from datetime import datetime
 from functools import cached_property, partial
 from itertools import accumulate, chain, islice
+from threading import Lock
 from typing import Any, Generic, TypeVar
 
 from django.db import DEFAULT_DB_ALIAS, connection, connections, models
@@ -30,7 +31,8 @@ Row = Sequence[Any]
 _Compiled = tuple[str, Row, list[tuple[int, int]]]
 
 
-MAX_KNOWN = 64  # results of one query that are shared: of users of different groups
+#: Shared results of one query, such as one per set of groups or per provider.
+MAX_KNOWN = 64
 Statement = tuple[str, Sequence[Any]]  # and its values
 #: Condition of the statements that `execute_after` executes after the first one.
 IS_CHANGED = "EXISTS (SELECT FROM changed)"
@@ -141,6 +143,7 @@ class CompiledQuery(CompiledRows, Generic[M]):
         self._columns, self._related, self._beside = columns, related, beside
         self._parts: list[_Part] = []
         self._known: dict[tuple[Row, ...], Sequence[M]] = {}  # instances by their rows
+        self._lock = Lock()
 
     def all(self, *values: Any) -> list[M]:
         return [self.create_instance(row) for row in self.rows(*values)]
@@ -149,14 +152,18 @@ class CompiledQuery(CompiledRows, Generic[M]):
         return next(iter(self.all(*values)), None)
 
     def all_shared(self, *values: Any) -> Sequence[M]:
-        """As `all`, for rows that seldom change: equal rows give the instances of the
-        last time, which nobody may change."""
+        """As `all`, for rows that are read far more often than they change: equal rows
+        give the instances of the last time, to all threads. Do not change them."""
         rows = tuple(self.rows(*values))
-        if (known := self._known.get(rows)) is None:
+        with self._lock:
+            if (known := self._known.pop(rows, None)) is not None:
+                self._known[rows] = known  # the most recently used one is the last
+                return known
+        known = [self.create_instance(row) for row in rows]
+        with self._lock:
             if len(self._known) >= MAX_KNOWN:
-                del self._known[next(iter(self._known))]  # the oldest
-            known = self._known[rows] = [self.create_instance(row) for row in rows]
-        return known
+                del self._known[next(iter(self._known))]
+            return self._known.setdefault(rows, known)
 
     def _query(self) -> models.QuerySet[Any, Any]:
         query = super()._query()

@@ -10,7 +10,7 @@ from django.contrib.auth.models import Group, User
 from django.utils import timezone
 
 from llm.db.regular_user import RegularUser
-from llm.db.statements import CompiledInsert, CompiledQuery, CompiledRows
+from llm.db.statements import MAX_KNOWN, CompiledInsert, CompiledQuery, CompiledRows
 from llm.models import ApiKey, LanguageModel, ModelCall, Provider
 from tools.models import HttpTool, Tool
 from tools.models.tool import RELATED_ROWS
@@ -61,6 +61,18 @@ def test_shared_rows_are_those_of_now(provider: Provider) -> None:
     assert _BY_NAME.all_shared("one")[0].provider.name == "away"
     LanguageModel.objects.all().delete()
     assert list(_BY_NAME.all_shared("one")) == []
+
+
+@pytest.mark.django_db(transaction=True)
+def test_shared_rows_in_use_outlive_any_number_of_others(provider: Provider) -> None:
+    names = [f"model {number}" for number in range(MAX_KNOWN + 1)]
+    LanguageModel.objects.bulk_create(
+        LanguageModel(provider=provider, name=name) for name in [*names, "in use"]
+    )
+    (shared,) = _BY_NAME.all_shared("in use")
+    for name in names:
+        _BY_NAME.all_shared(name)
+        assert _BY_NAME.all_shared("in use")[0] is shared
 
 
 def test_a_row_that_is_found_can_be_saved(provider: Provider) -> None:
