@@ -177,7 +177,9 @@ class _Loader:
         if secret:
             values["secret"] = secret
         if secret:
+            state = key.state
             key.forget_refusals()  # those of the old key
+            key.state = state  # the table sets it, which is reported
         elif key.state == ApiKey.State.RESTING or key.is_disabled_automatically:
             values.setdefault("state", key.state)  # keep a state that Parley set
         if secret or key.secret:
