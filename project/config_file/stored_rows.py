@@ -26,12 +26,10 @@ class StoredRows:
         row = self._named(kind, owner).get(name)
         if row is None:
             return kind.model(**{kind.identity: name, **owner})
-        for relation, value in owner.items():
-            setattr(row, relation, value)  # else the row reads its owner by a query
-        return row
+        return _set_owner(row, owner)
 
     def list_all(self, kind: Kind, owner: Owner) -> list[Any]:
-        return list(self._named(kind, owner).values())
+        return [_set_owner(row, owner) for row in self._named(kind, owner).values()]
 
     def note_new(self, kind: Kind, row: models.Model) -> None:
         """A provider that the load created has no keys yet."""
@@ -53,3 +51,10 @@ class StoredRows:
         for row in stored.prefetch_related(*links):
             key = (kind, *(getattr(row, f"{name}_id") for name in owner))
             self._rows.setdefault(key, {})[getattr(row, kind.identity)] = row
+
+
+def _set_owner(row: Any, owner: Owner) -> Any:
+    """Without its owner the row would read it by a query."""
+    for relation, value in owner.items():
+        setattr(row, relation, value)
+    return row

@@ -17,6 +17,8 @@ from hypothesis import strategies as st
 
 from llm.models import ApiKey, LanguageModel, Provider
 from project.config_file import ConfigError, dump, load
+from project.config_file.stored_rows import StoredRows
+from project.config_file.tables import KEY
 from tools.models import DeclaredTool, HttpTool, Tool
 
 pytestmark = pytest.mark.django_db
@@ -312,6 +314,20 @@ def test_a_key_is_replaced_when_the_environment_has_another():
     report = load(document(), {"GROQ_KEY": "gsk-other"})
     assert report.changes == ["providers[Groq EU].keys[default].secret: replaced"]
     assert ApiKey.objects.get().is_current_key("gsk-other")
+
+
+@pytest.mark.parametrize("state", ["disabled", "resting"])
+def test_a_new_key_that_enables_a_refused_one_again_is_reported(state: str):
+    load(document(), ENVIRONMENT)
+    ApiKey.objects.update(state=state, state_reason="E_KEY: refused")
+    report = load(document(), {"GROQ_KEY": "gsk-other"})
+    path = "providers[Groq EU].keys[default]"
+    assert sorted(report.changes) == [
+        f"{path}.secret: replaced",
+        f'{path}.state: "{state}" → "active"',
+    ]
+    key = ApiKey.objects.get()
+    assert (key.state, key.state_reason) == ("active", "")
 
 
 def test_a_literal_key_is_refused_unless_allowed():
@@ -662,6 +678,16 @@ def test_keys_follow_an_address_that_the_file_changes():
     assert {key.entered_for for key in provider.keys.all()} == {
         "https://eu.groq.example:443"
     }
+
+
+def test_stored_rows_have_their_owner(django_assert_num_queries):
+    load(document(), ENVIRONMENT)
+    provider = Provider.objects.get(name="Groq EU")
+    stored, owner = StoredRows(), {"provider": provider}
+    with django_assert_num_queries(1):
+        (key,) = stored.list_all(KEY, owner)
+        assert key.provider is provider
+        assert stored.find(KEY, "default", owner) is key
 
 
 def test_headers_follow_an_address_that_the_file_changes():
