@@ -32,8 +32,8 @@ def check_not_temporary(conversation: Conversation) -> None:
 @transaction.atomic
 def invite(conversation: Conversation, name: str, role: str) -> Participant:
     """Invite the person with this name, or change the role of a person who is invited
-    already. A repeated call also reaches a person who took the name since then. Raises
-    ValidationError."""
+    already. A repeated call also reaches a person who took the name since then, and
+    ends the rights of one who had it before. Raises ValidationError."""
     check_not_temporary(conversation)
     name = name.strip()
     if not name or len(name) > MAX_NAME:
@@ -49,7 +49,11 @@ def invite(conversation: Conversation, name: str, role: str) -> Participant:
     users = get_user_model()._default_manager.filter(is_active=True)
     user = users.filter(username=name).first()
     current = Participant.objects.current().filter(conversation=conversation)
-    if known := current.filter(name=name).first():
+    known = current.filter(name=name).first()
+    if known and known.user and known.user.get_username() != name:
+        remove(known)
+        known = None
+    if known:
         known.role = role
         known.user_id = known.user_id or (user.pk if user else None)
         known.save(update_fields=["role", "user"])

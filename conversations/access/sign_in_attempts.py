@@ -200,11 +200,13 @@ def axes_username(request: HttpRequest, credentials: Credentials) -> str:
     """The name under which django-axes counts failures.
 
     It names the account, or the account and a known browser. A name that no user has is
-    hashed with the server's secret key.
+    hashed with the server's secret key; all its spellings count together, as LDAP
+    directories take them for one.
     """
     name = _username_in(request, credentials)
     if not _user_exists(name):
-        signed = signing.Signer(salt=f"{_SALT}name").sign(name)
+        spelling = " ".join(name.split()).casefold()
+        signed = signing.Signer(salt=f"{_SALT}name").sign(spelling)
         signature = signed.rpartition(":")[2]
         return f"unknown name {signature[:32]}"
     browser = browser_id_for(request, name)

@@ -50,9 +50,11 @@ class DirectoryBackend(BaseBackend):
 
 
 def _has_password_here(name: str) -> bool:
+    """In any spelling: directories do not tell capitals apart, people mistype them."""
     users = get_user_model()._default_manager
-    user = users.filter(**{get_user_model().USERNAME_FIELD: name}).first()
-    return user is not None and user.has_usable_password()
+    name_field = f"{get_user_model().USERNAME_FIELD}__iexact"
+    found = users.filter(**{name_field: name.strip()})
+    return any(user.has_usable_password() for user in found)
 
 
 def _find_user(provider: IdentityProvider, person: directory.Person) -> Any:

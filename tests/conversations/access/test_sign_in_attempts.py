@@ -276,6 +276,15 @@ def test_an_unknown_username_is_stored_as_a_keyed_hash(settings: Any):
     assert AccessAttempt.objects.count() == 3
 
 
+def test_spellings_of_an_unknown_username_count_together():
+    """A directory takes them for one name."""
+    for name in ("grace hopper", "Grace Hopper", " grace  hopper", "GRACE HOPPER "):
+        assert fail(1, name=name).status_code == 200
+    fail(1, name="grace\thopper")
+    assert fail(1, name="Grace hopper").status_code == 429
+    assert AccessAttempt.objects.count() == 1
+
+
 # One address, many accounts
 
 

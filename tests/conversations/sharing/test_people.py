@@ -633,3 +633,19 @@ def test_an_invitation_reaches_who_gets_the_name_later(
     carla = a_user("carla")
     invite(conversation, "carla", "writer")
     assert Participant.objects.open_invitations(carla).count() == 1
+
+
+@pytest.mark.parametrize("is_taken", [True, False])
+def test_an_invitation_gives_nothing_to_who_had_the_name_before(
+    conversation: Conversation, bob: Any, is_taken: bool
+):
+    former = join(conversation, bob, "viewer")
+    bob.username = "robert"
+    bob.save()
+    newcomer = a_user("bob") if is_taken else None
+    row = invite(conversation, "bob", "writer")
+    assert (row.user, row.role) == (newcomer, "writer")
+    assert row.accepted_at is None
+    former.refresh_from_db()
+    assert former.role == "viewer"
+    assert former.revoked_at is not None

@@ -159,6 +159,16 @@ def test_an_account_with_a_password_here_is_not_the_directorys(
     assert not SocialAccount.objects.exists()
 
 
+@pytest.mark.parametrize("name", ["Grace", "GRACE", " gracE "])
+def test_a_password_of_here_goes_to_no_directory_in_any_spelling_of_its_name(
+    acme: IdentityProvider, name: str
+):
+    a_user("grace")
+    for password in (PASSWORD, "grace-there"):
+        assert not is_in(name, password)
+    assert not SocialAccount.objects.exists()
+
+
 def test_an_address_takes_over_no_account_of_staff(acme: IdentityProvider):
     acme.links_accounts = True
     acme.save()
