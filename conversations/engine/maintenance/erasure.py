@@ -23,8 +23,10 @@ from django.db.models.functions import Cast
 from conversations.access.account_deletion import check_not_last, close_account
 from conversations.audit.erasure import erase_texts
 from conversations.audit.record import record_event
-from conversations.engine.maintenance.retention import erase_conversations as erase_some
-from conversations.engine.maintenance.retention import erase_files
+from conversations.engine.maintenance.row_erasure import (
+    erase_conversations as erase_some,
+)
+from conversations.engine.maintenance.row_erasure import erase_files
 from conversations.models import (
     AccessToken,
     Attachment,

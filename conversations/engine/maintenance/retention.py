@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Iterator
+from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -22,9 +23,14 @@ from django.db.models import Exists, OuterRef, QuerySet
 from django.utils import timezone
 
 from conversations.audit.record import record_event
+from conversations.engine.maintenance.erasure import erase_user
+from conversations.engine.maintenance.row_erasure import (
+    TURNS,
+    erase_conversations,
+    erase_turns,
+)
 from conversations.models import (
     AnsweredRequest,
-    Attachment,
     Conversation,
     Delivery,
     IdempotencyKey,
@@ -32,6 +38,7 @@ from conversations.models import (
     LoggedRequest,
     SignedInSession,
     Turn,
+    UnderLegalHold,
     WebhookEndpoint,
 )
 from conversations.models.memory import Memory
@@ -45,7 +52,7 @@ LEDGER_DAYS = 30  # that closed ledger entries are kept
 SIGN_IN_DAYS = 90  # that attempts to sign in are kept
 TEMPORARY_AGE = timedelta(hours=24)  # of a temporary conversation, at most
 BATCH = 500  # rows without dependents, per transaction
-TURNS, CONVERSATIONS = 25, 25  # per transaction; their dependent rows go with them
+_OWN_DELETION = "The owner deleted the account."  # in the audit log
 _HELD = of_held_conversation("pk", "owner")
 _TURN_HELD = of_held_conversation("conversation", "conversation__owner")
 
@@ -63,6 +70,7 @@ def clean_up() -> Iterator[Counter[str]]:
     for name, expired in _expired_rows():
         while count := _erase_batch(expired):
             yield Counter({name: count})
+    yield from _erase_closed_accounts()
     if count := WebhookEndpoint.objects.forget_previous_secrets():
         yield Counter({"old secrets of webhooks": count})
 
@@ -125,20 +133,6 @@ def _unlocked(rows: QuerySet[Conversation]) -> QuerySet[Conversation]:
     return rows.select_for_update(of=("self",), skip_locked=True)
 
 
-def erase_conversations(rows: QuerySet[Conversation]) -> Counter[str]:
-    """Erase a part of what belongs to the first of the conversations, or these. One
-    that another transaction changes now, a restored one say, is left."""
-    free = rows.select_for_update(of=("self",), skip_locked=True)
-    deleted = [row.pk for row in free.only("pk")[:CONVERSATIONS]]
-    if files := list(Attachment.objects.filter(conversation__in=deleted)[:BATCH]):
-        return Counter({"files": erase_files(files)})
-    turns = Turn.objects.filter(conversation__in=deleted).order_by()
-    if pks := list(turns.values_list("pk", flat=True)[:TURNS]):
-        return Counter({"turns": _erase_turns(pks)})
-    Conversation.objects.filter(pk__in=deleted).delete()
-    return Counter({"conversations": len(deleted)} if deleted else {})
-
-
 @transaction.atomic
 def _erase_branch_batch() -> Counter[str]:
     """Erase turns of deleted branches, newest first: no turn loses its parent."""
@@ -153,22 +147,7 @@ def _erase_branch_batch() -> Counter[str]:
     locked = list(free.values_list("pk", flat=True))
     still_deleted = turns.filter(pk__in=list(found), conversation__in=locked)
     pks = list(still_deleted.values_list("pk", flat=True))
-    return Counter({"turns": _erase_turns(pks)} if pks else {})
-
-
-def erase_files(rows: list[Attachment]) -> int:
-    # A receiver has the files deleted.
-    Attachment.objects.filter(pk__in=[row.pk for row in rows]).delete()
-    return len(rows)
-
-
-def _erase_turns(pks: list[str]) -> int:
-    # The figures stay for accounting; an error detail may quote the conversation.
-    calls = ModelCall.objects.filter(turn_id__in=pks).exclude(error_detail="")
-    calls.update(error_detail="")
-    ModelExchange.objects.filter(call__turn_id__in=pks).delete()
-    Turn.objects.filter(pk__in=pks).delete()
-    return len(pks)
+    return Counter({"turns": erase_turns(pks)} if pks else {})
 
 
 def _expired_rows() -> Iterator[tuple[str, QuerySet[Any]]]:
@@ -193,16 +172,44 @@ def _expired_rows() -> Iterator[tuple[str, QuerySet[Any]]]:
     if before := _cutoff(settings.DELETED_RETENTION_DAYS):
         memories = Memory.objects.filter(deleted_at__lt=before)
         yield "memories", exclude_held(memories, "user")
-        yield "accounts", _closed_accounts(before)
     cached = CachedAnswer.objects.filter(expires_at__lt=timezone.now())
     yield "cached answers", cached
     if before := _cutoff(settings.EXCHANGE_RETENTION_DAYS):
         kept = ModelExchange.objects.filter(created_at__lt=before)
+        kept = kept.filter(~_of_held_turn("call__turn_id"))
         yield "requests and responses", exclude_held(kept, "call__user")
     if before := _cutoff(settings.RETENTION_DAYS):
         deque(count_all(), maxlen=0)  # their sums stay
         calls = ModelCall.objects.filter(created_at__lt=before)
+        calls = calls.filter(~_of_held_turn("turn_id"))
         yield "model calls", exclude_held(calls, "user")
+
+
+def _of_held_turn(column: str) -> Exists:
+    """For a queryset: the turn of this column is in a conversation under a hold."""
+    return Exists(Turn.objects.filter(_TURN_HELD, pk=OuterRef(column)))
+
+
+def _erase_closed_accounts() -> Iterator[Counter[str]]:
+    """One transaction for each, in which nothing restores it."""
+    if (before := _cutoff(settings.DELETED_RETENTION_DAYS)) is None:
+        return
+    accounts = _closed_accounts(before)
+    for pk in list(accounts.values_list("pk", flat=True)):
+        erased: Counter[str] = Counter()
+        with suppress(UnderLegalHold):  # of words in a conversation of another
+            erased = _erase_account(accounts.filter(pk=pk))
+        if erased:
+            yield erased
+
+
+@transaction.atomic
+def _erase_account(accounts: QuerySet[Any]) -> Counter[str]:
+    # A row that another transaction changes now, a restored account say, is left.
+    rows = accounts.select_for_update(of=("self",), skip_locked=True)
+    if (user := rows.first()) is None:
+        return Counter()
+    return sum(erase_user(user, reason=_OWN_DELETION), Counter())
 
 
 def _closed_accounts(before: datetime) -> QuerySet[Any]:

@@ -14,7 +14,7 @@ from django.core.files.base import ContentFile
 from django.core.management import call_command
 from django.utils import timezone
 
-from conversations.engine.maintenance import retention
+from conversations.engine.maintenance import row_erasure
 from conversations.engine.maintenance.retention import clean_up
 from conversations.models import (
     AccessToken,
@@ -172,9 +172,8 @@ def test_closed_entries_of_the_ledger_are_erased_and_sums_stay(ada):
 
 
 def test_it_goes_on_where_it_was_broken_off(ada, media, monkeypatch):
-    monkeypatch.setattr(retention, "TURNS", 1)
-    monkeypatch.setattr(retention, "CONVERSATIONS", 1)
-    monkeypatch.setattr(retention, "BATCH", 1)
+    for part in ("FILES", "TURNS", "CONVERSATIONS"):
+        monkeypatch.setattr(row_erasure, part, 1)
     for _ in range(2):
         a_conversation(ada, deleted=31)
     for _ in range(3):

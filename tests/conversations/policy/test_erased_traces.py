@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -13,6 +15,9 @@ from django.core.management import call_command
 from django.test import Client
 from django.utils import timezone
 
+from conversations.access.account_deletion import close_account
+from conversations.audit.models import AuditEvent
+from conversations.engine.maintenance.retention import clean_up
 from conversations.models import (
     Conversation,
     Item,
@@ -21,6 +26,7 @@ from conversations.models import (
     Turn,
     UsageLimit,
 )
+from conversations.models.user_settings import UserSettings
 from llm.models import ModelCall, ModelExchange
 from llm.wire.items import user_message
 from tests.conversations.policy.test_erasure import stored_text
@@ -128,3 +134,20 @@ def test_exports_of_the_audit_log_that_looked_for_the_name(zoe: User):
     root.get("/admin/audit/auditevent/export/", {"q": NAME})
 
     assert NAME not in erase()
+
+
+def test_an_account_that_its_owner_deleted(zoe: User, of_bob: Turn, settings: Any):
+    settings.DELETED_RETENTION_DAYS = 7
+    signed_in(zoe)
+    close_account(zoe)
+    Turn.objects.filter(pk=of_bob.pk).update(author_name=NAME)
+    UserSettings.objects.update(account_deleted_at=timezone.now() - timedelta(days=8))
+    assert NAME in stored_text()
+
+    list(clean_up())
+
+    after = stored_text()
+    assert NAME not in after, [row[:300] for row in after.split("\n") if NAME in row]
+    event = AuditEvent.objects.get(action="person.erase")
+    assert event.subject == zoe.pk
+    call_command("verify_audit", stdout=io.StringIO())

@@ -336,3 +336,38 @@ def test_words_in_a_held_conversation_of_another_outlast_an_erasure(
     hold.delete()
     call_command("erase_user", "ada", reason="Asked", no_compact=True)
     assert not User.objects.filter(pk=ada.pk).exists()
+
+
+@pytest.mark.parametrize("of", ["conversation", "user"])
+def test_stored_requests_of_a_conversation_under_a_hold_stay(ada, settings, of: str):
+    settings.EXCHANGE_RETENTION_DAYS = 7
+    row = Conversation.objects.create(owner=a_user("bob"))
+    turn = a_finished_turn(row)
+    for turn_id in (turn.pk, ""):
+        call = ModelCall.objects.create(turn_id=turn_id, user=ada)
+        ModelExchange.objects.create(call=call, content=b"words")
+    ModelExchange.objects.update(created_at=OLD)
+    ModelCall.objects.update(created_at=OLD)
+    target = {"conversation": row} if of == "conversation" else {"user": row.owner}
+    hold = LegalHold.objects.create(reason="Case 1", **target)
+
+    list(clean_up())
+
+    assert ModelExchange.objects.get().call.turn_id == turn.pk
+    hold.delete()
+    list(clean_up())
+    assert not ModelCall.objects.exists()
+
+
+def test_retention_passes_over_the_account_of_who_wrote_under_a_hold_of_another(ada):
+    turn = a_finished_turn(Conversation.objects.create(owner=a_user("bob")))
+    a_message(ada, turn)
+    LegalHold.objects.create(conversation=turn.conversation, reason="Case 1")
+    close_account(ada)
+    UserSettings.objects.update(account_deleted_at=OLD)
+    before = contents()
+
+    list(clean_up())
+
+    assert contents() == before
+    assert User.objects.filter(pk=ada.pk).exists()
