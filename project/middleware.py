@@ -1,4 +1,5 @@
-"""The middlewares: what is done before and after the view of every request.
+"""What is done before and after the view of every request: Parley's middlewares, except
+`conversations.access.legal_holds.LegalHoldMiddleware`.
 
 In the order of `MIDDLEWARE`, between those of the libraries.
 """
@@ -15,7 +16,7 @@ from django.middleware.locale import LocaleMiddleware
 from django.utils import translation
 from django.utils.deprecation import MiddlewareMixin
 
-from conversations.access.required_steps import find_required_step
+from conversations.access.required_steps import block_for_required_step
 from conversations.access.sessions import note_use
 from conversations.access.sign_in_attempts import remember_browser
 from conversations.audit.act import Act, Channel, acting
@@ -141,7 +142,7 @@ class RequiredSteps(MiddlewareMixin):
     ) -> HttpResponseBase | None:
         if settings.SESSION_COOKIE_NAME not in request.COOKIES:
             return None
-        return find_required_step(request)
+        return block_for_required_step(request)
 
 
 class UserLanguageMiddleware(LocaleMiddleware):

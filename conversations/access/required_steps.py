@@ -43,9 +43,9 @@ _BEFORE_TERMS = {
 _ADMIN_NEEDS_TERMS = {"conversations_accesstoken_add"}
 
 
-def find_required_step(request: HttpRequest) -> HttpResponseBase | None:
-    """Redirect a page to the page of the required step; others get an error with status
-    403. None if no step is required."""
+def block_for_required_step(request: HttpRequest) -> HttpResponseBase | None:
+    """The response in place of the view's: a page is redirected to the page of the
+    required step, others are refused with status 403. None if no step is required."""
     match = request.resolver_match
     if is_restricted(request.session):
         if match is not None and match.url_name in _ALWAYS_ALLOWED:

@@ -1,5 +1,5 @@
-"""API views of conversations, their turns and the events of turns, and the parser of
-all JSON requests."""
+"""API views of conversations, their turns and the events of turns, and the base class
+and the JSON parser of the API's other views."""
 
 from __future__ import annotations
 

@@ -173,8 +173,8 @@ def _start_request(
     *,
     names_own: bool,
 ) -> GatewayRequest:
-    """The request as its model and the fields of Parley's own determine it. Raises
-    BadRequest."""
+    """The request with its model and Parley's own options; the rest of its body is not
+    checked yet. Raises BadRequest."""
     model_body = {
         name: value for name, value in body.items() if not name.startswith("parley")
     }

@@ -1,5 +1,5 @@
-"""Checks of JSON values in requests, with errors that name the value's path, and the
-sizes that are checked: of texts, and of files embedded as `data:` URLs. Pure.
+"""Checks of JSON values in requests, with errors that name the value's path; sizes of
+texts and of files embedded as `data:` URLs, and the contents of these files. Pure.
 
 A check takes a value and its path (`options.temperature`), returns the value as it is
 stored, and raises InputError.

@@ -83,7 +83,8 @@ class Key:
         self.row = row
         self.state = KeyState.of_row(row)
         self.avoid_until = 0.0  # this process only
-        self.must_read = False  # although the row has not changed
+        #: Read the row even if `fill` gets the instance that was read before.
+        self.must_read = False
         self._lock = threading.Lock()
 
     def read(self, row: ApiKey) -> None:

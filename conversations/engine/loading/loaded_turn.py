@@ -25,7 +25,7 @@ LoadFiles = Callable[[], None]
 
 
 class Progress(TypedDict):
-    """The fields of `Work` that earlier runs have written."""
+    """The fields of `Work` that describe how far the turn is, by its stored rows."""
 
     committed: Sequence[ItemPayload]
     proofs: Mapping[str, ProviderData]  # of committed items, by id

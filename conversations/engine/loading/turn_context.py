@@ -1,5 +1,5 @@
 """Reads and writes the context that a turn's model gets beside its conversation, and
-reads what else is with the conversation: results, approvals, words of others.
+reads whether results, approvals or messages of other people wait for the turn.
 
 The context is read once, before the first model call, and stored: a run that resumes
 the turn after a crash or a decision gives the model the same. Synchronous; called

@@ -416,9 +416,9 @@ def _as_opened(claim: Claim, opened: OpenedTurn | None) -> tuple[Turn, Route] | 
 def _load_tools(
     turn: Turn, setup: Setup, *, is_alone: bool
 ) -> tuple[Mapping[str, RuntimeTool], TurnExtras]:
-    """The tools that the turn may run. A program waits for its turn and cannot wait for
-    a person too, so calls that need approval are refused, except in a background
-    turn."""
+    """The tools that the turn may run, and the extras of its conversation; a turn that
+    is alone in it has none. A program waits for its turn and cannot wait for a person
+    too, so calls that need approval are refused, except in a background turn."""
     tools = filter_tools(setup.available, setup.template.tool_choice)
     gateway = turn.options.get("gateway")
     if gateway is not None and gateway["echo"].get("background") is not True:

@@ -22,11 +22,11 @@ class Plan:
 class Compactor:
     """Looks once, for a while. `found` is its plan."""
 
+    room = 1000
+
     def __init__(self, found=None, when_planned=lambda: None):
         self.found = found
         self.when_planned = when_planned
-
-    room = 1000
 
     def is_due(self, request):
         return True
