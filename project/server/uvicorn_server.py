@@ -2,8 +2,9 @@
 
 On SIGTERM or SIGINT the server stops listening, awaits `drain`, closes WebSockets with
 1012 (service restart), gives open responses the rest of `grace` and awaits `close`; the
-exit code is 0. A second signal ends the process at once: unfinished turns are in the
-database, and the next start resumes them.
+exit code is 0. A second signal ends the process at once, unless
+`ends_at_second_signal` is false: unfinished turns are in the database, and the next
+start resumes them.
 """
 
 from __future__ import annotations
@@ -43,8 +44,10 @@ class Server:
         *,
         grace: float,  # seconds
         max_message: int,  # bytes of a WebSocket message
+        ends_at_second_signal: bool = True,
     ) -> None:
         self._application = application
+        self._ends_at_second_signal = ends_at_second_signal
         self._requests: set[asyncio.Task[Any]] = set()  # that are being served
         self._hooks = hooks
         self._grace = grace
@@ -78,7 +81,9 @@ class Server:
         self, listening: socket.socket, on_started: Callable[[], None]
     ) -> None:
         is_stopping = asyncio.Event()
-        server = _Uvicorn(self._config, _stop_once(is_stopping))
+        server = _Uvicorn(
+            self._config, _stop_once(is_stopping, ends=self._ends_at_second_signal)
+        )
         for number in _SIGNALS:
             signal.signal(number, server.handle_exit)
         try:
@@ -129,14 +134,16 @@ class _Uvicorn(uvicorn.Server):
             server.close()
 
 
-def _stop_once(is_stopping: asyncio.Event) -> Callable[[int], None]:
+def _stop_once(is_stopping: asyncio.Event, *, ends: bool) -> Callable[[int], None]:
     """Return a signal handler: the first signal stops the server, a second one ends the
-    process."""
+    process if `ends`, else does nothing."""
     loop, signals = asyncio.get_running_loop(), list[int]()
 
     def stop(number: int) -> None:
         if signals:
-            os._exit(128 + number)
+            if ends:
+                os._exit(128 + number)
+            return
         signals.append(number)
         loop.call_soon_threadsafe(is_stopping.set)
 

@@ -1,6 +1,6 @@
 """A gateway process; `processes` starts it with open descriptors as arguments.
 
-It has no schedules, runs no turns and changes no tables. It ends when its channel does.
+It has no schedules, runs no turns and no migrations. It ends when its channel does.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ import asyncio
 import os
 import signal
 import socket
-import sys
 
 # The application sets Django up, which the other imports need.
 from project.asgi import application  # isort: skip
@@ -46,6 +45,9 @@ class GatewayProcess:
             Hooks(start=self._start, drain=lifespan.drain, close=lifespan.close),
             grace=settings.DRAIN_GRACE,
             max_message=settings.MAX_WEBSOCKET_MESSAGE,
+            # Ctrl-C and systemd signal it, and so does the process with the engine,
+            # which kills it after the grace.
+            ends_at_second_signal=False,
         )
         server.serve_at(listening, lambda: None)
 
@@ -84,10 +86,8 @@ def collect_metrics() -> list[Family]:
 
 
 def main(arguments: list[str]) -> None:
-    _number, *descriptors = (int(each) for each in arguments[:3])
-    host, port = arguments[3:]
-    os.umask(0o077)
-    sockets = [socket.socket(fileno=each) for each in descriptors]
+    *descriptors, host, port = arguments
+    sockets = [socket.socket(fileno=int(each)) for each in descriptors]
     for each in sockets:
         each.set_inheritable(False)  # programs of tools are no gateway processes
     address = Address(host, int(port))
@@ -95,7 +95,3 @@ def main(arguments: list[str]) -> None:
     REGISTRY.unregister(exposition.database_figures)
     connection, listening = sockets
     GatewayProcess(connection, settings.PUBLIC_URL or address.url).serve(listening)
-
-
-if __name__ == "__main__":
-    main(sys.argv[1:])

@@ -15,7 +15,6 @@ import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from conversations.access import overload, rate_limits
@@ -33,8 +32,15 @@ FIRST_PAUSE = 0.5  # seconds before a process that has ended is started again
 MAX_PAUSE = 30.0
 HEALTHY_AFTER = 60.0  # seconds of running after which the pause is the first one again
 LAST_GRACE = 3.0  # seconds beyond the grace of a drain, and to exit without a channel
-_MODULE = "project.server.gateway_processes.child"
-_ROOT = Path(__file__).resolve().parents[3]  # of the packages
+#: Its arguments are the child's four and the paths of modules. Not PYTHONPATH, which
+#: programs that a process starts would inherit, of other interpreters too.
+_PROGRAM = """
+import signal, sys
+signal.signal(signal.SIGINT, signal.SIG_DFL)  # no traceback of Ctrl-C
+sys.path[:] = sys.argv[5:]
+from project.server.gateway_processes.child import main
+main(sys.argv[1:5])
+"""
 
 logger = logging.getLogger(__name__)
 
@@ -52,15 +58,17 @@ class GatewayProcesses:
         self,
         listening: Sequence[socket.socket],
         own: Address,
-        engines: Address,
+        main_address: Address,
         grace: float,
     ) -> None:
-        """`listening`: a socket for each process, all at the address `own`. `engines`:
-        that of the process with the engine. `grace`: seconds that answers get when the
-        server is stopped."""
+        """`listening`: a socket for each process, all at the address `own`.
+        `main_address`: that of the process with the engine. `grace`: seconds that
+        answers get when the server is stopped."""
         self._listening = listening
-        self._engines = engines
+        self._main_address = main_address
         self._grace = grace
+        self._draining = asyncio.Event()
+        self._deadline = 0.0  # of the answers, in the event loop's time
         self._children: dict[int, _Child] = {}
         self._tasks: list[asyncio.Task[None]] = []
         self.description = f"Gateway processes: {len(listening)}, at {own.url}/v1"
@@ -73,7 +81,8 @@ class GatewayProcesses:
             self._start()
 
         async def drain() -> None:
-            await asyncio.gather(hooks.drain(), self._drain())
+            self._drain()
+            await hooks.drain()
 
         async def close() -> None:
             await self._close()
@@ -83,24 +92,26 @@ class GatewayProcesses:
 
     def _start(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self._draining = asyncio.Event()
         notifications.relays.append(self._relay)
         exposition.collect_others = self.collect_metrics
         for number in range(1, len(self._listening) + 1):
             self._tasks.append(self._loop.create_task(self._supervise(number)))
 
-    async def _drain(self) -> None:
-        """Let the processes finish their answers, and end them after the grace."""
-        if not self._tasks:
-            return
+    def _drain(self) -> None:
+        """Let the processes finish their answers; `_close` waits for them, so that the
+        pages of this process need not."""
         self._draining.set()
+        self._deadline = self._loop.time() + self._grace + LAST_GRACE
         for listening in self._listening:
             listening.close()  # new connections are refused, not left waiting
         for child in self._children.values():
             child.process.terminate()
-        await asyncio.wait(self._tasks, timeout=self._grace + LAST_GRACE)
 
     async def _close(self) -> None:
+        """Wait for the processes, and end them after the grace."""
+        self._draining.set()  # a start that failed has not
+        if self._tasks and (left := self._deadline - self._loop.time()) > 0:
+            await asyncio.wait(self._tasks, timeout=left)
         exposition.collect_others = list
         if self._relay in notifications.relays:
             notifications.relays.remove(self._relay)
@@ -182,14 +193,13 @@ class GatewayProcesses:
     def _spawn(self, number: int, connection: socket.socket) -> subprocess.Popen[bytes]:
         listening = self._listening[number - 1]
         descriptors = (connection.fileno(), listening.fileno())
-        paths = dict.fromkeys([str(_ROOT), *filter(None, sys.path)])
+        address = self._main_address
         return subprocess.Popen(
             [
-                *(sys.executable, "-P", "-m", _MODULE),
-                *(str(each) for each in (number, *descriptors)),
-                *(self._engines.host, str(self._engines.port)),
+                *(sys.executable, "-P", "-c", _PROGRAM),
+                *(str(each) for each in (*descriptors, address.host, address.port)),
+                *(each or os.getcwd() for each in sys.path),
             ],
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
             stdin=subprocess.DEVNULL,
             pass_fds=descriptors,
         )

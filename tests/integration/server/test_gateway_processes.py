@@ -342,6 +342,34 @@ def test_a_stop_lets_answers_end(server: ServerProcess, program: httpx.Client):
     assert not [line for line in server.faults() if "ERROR" in line]
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_to_all_of_them_lets_answers_end(
+    server: ServerProcess, program: httpx.Client, number: signal.Signals
+):
+    """As Ctrl-C in a terminal and a stop by systemd do."""
+    with program.stream("POST", "/v1/chat/completions", json=LONG) as running:
+        lines = running.iter_lines()
+        next(lines)
+        stopping = server.process
+        assert stopping
+        for pid in (*children_of(server), stopping.pid):
+            os.kill(pid, number)
+        server.process = None
+        assert [line for line in lines if line][-1] == "data: [DONE]"
+    with stopping, Deadline(stopping):
+        assert stopping.wait() == 0
+    assert not [line for line in server.faults() if "ERROR" in line]
+
+
+def test_programs_of_a_process_get_no_paths_of_modules(shared: ServerProcess):
+    """A command for the keys may be of another interpreter."""
+    wait_until(lambda: len(children_of(shared)) == WORKERS)
+    for pid in children_of(shared):
+        variables = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+        found = {each for each in variables if each.startswith(b"PYTHONPATH=")}
+        assert found <= {f"PYTHONPATH={os.environ.get('PYTHONPATH')}".encode()}
+
+
 def test_they_end_with_the_process_that_has_the_engine(
     server: ServerProcess, program: httpx.Client
 ):

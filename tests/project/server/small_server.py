@@ -6,6 +6,8 @@ Prints its port, and each hook as it comes.
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 import socket
 import sys
 from typing import Any
@@ -28,6 +30,8 @@ async def start() -> None:
 
 async def drain() -> None:
     say("drain")
+    if "signalled" in sys.argv:
+        os.kill(os.getpid(), signal.SIGTERM)
     if "stuck" in sys.argv:
         await asyncio.Event().wait()
     draining[0].set()
@@ -139,7 +143,13 @@ def main() -> None:
     listening = socket.create_server(("127.0.0.1", 0))
     port = listening.getsockname()[1]
     hooks = Hooks(start=start, drain=drain, close=close)
-    server = Server(application, hooks, grace=0.1, max_message=MAX_MESSAGE)
+    server = Server(
+        application,
+        hooks,
+        grace=0.1,
+        max_message=MAX_MESSAGE,
+        ends_at_second_signal="patient" not in sys.argv,
+    )
     server.serve_at(listening, lambda: say(f"port {port}"))
 
 

@@ -170,6 +170,12 @@ def test_a_second_signal_ends_it_at_once(run: Run):
     assert small.end() == (128 + signal.SIGINT, [])
 
 
+def test_a_second_signal_may_do_nothing(run: Run):
+    small = run("signalled", "patient")
+    small.process.send_signal(signal.SIGTERM)
+    assert small.end() == (0, ["drain", "close"])
+
+
 @pytest.mark.smoke
 def test_new_connections_are_refused_while_it_drains(run: Run):
     small = run("stuck")
