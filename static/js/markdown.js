@@ -244,7 +244,8 @@ class Words {
   end() {
     this.#show(this.#formulas.push(this.#text, true), true);
     smd.parser_end(this.#parser);
-    this.#shape.box?.setAttribute("aria-label", this.#shape.box.parentElement.textContent.trim());
+    const { box } = this.#shape;
+    if (box?.parentElement) box.setAttribute("aria-label", box.parentElement.textContent.trim());
   }
 
   #show(fresh, isOver = false) {

@@ -478,10 +478,15 @@ test("code keeps what is indented deeper than its fence", () => {
 
 const FORMULAS = JSON.parse(readFileSync(new URL("math_cases.json", import.meta.url)));
 
-for (const { text, formulas } of FORMULAS.filter(({ text }) => /^(```|~~~)/m.test(text))) {
-  test(`formulas below code: ${JSON.stringify(text)}`, () => {
-    for (const root of shownInPieces(text)) {
-      assert.deepEqual([root.querySelector(".math").textContent], formulas);
-    }
+const IN_ITEM = { text: "- a\n  $$\n  b\n  - c\n  $$\n- d\n", formulas: ["$$\nb\n- c\n$$"] };
+
+function formulasIn(node) {
+  if (node.className === "math") return [node.textContent];
+  return (node.children ?? []).flatMap(formulasIn);
+}
+
+for (const { text, formulas } of [...FORMULAS, IN_ITEM]) {
+  test(`formulas are the same while they stream: ${JSON.stringify(text)}`, () => {
+    for (const root of shownInPieces(text)) assert.deepEqual(formulasIn(root), formulas);
   });
 }

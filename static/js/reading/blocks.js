@@ -22,7 +22,7 @@ const PIECE = /[^\n]*\n|[^\n]+/g;
 /** A line of these characters alone may begin anything yet. */
 const MARKS = /^[\s\d>*+\-_=#`~|:.)$\\[]*$/;
 const OPEN_FENCE = /^[\s\d>*+\-.)]*(?:`{3}|~{3})/;
-const OPEN_TASK = /(?:[-+*]|\d[.)])[ \t]+\[[ xX]?\]?$/;
+const OPEN_TASK = /(?:[-+*]|\d[.)])[ \t]+\[(?:[ xX](?:\][\s\d>*+\-_=#`~|:.)$\\[]*)?)?$/;
 const LONGEST_START = 1000; // characters of a line with such a start that are waited for
 const CODE_INDENT = 4; // columns
 const HEADING = /^(#{1,6})(?:[ \t]+|$)/;
@@ -31,7 +31,7 @@ const MAY_END_HEADING = /[ \t#]+$/;
 const FENCE = /^(?:(`{3,})([^`]*)|(~{3,})(.*))$/;
 const RULE = /^([-*_])[ \t]*(?:\1[ \t]*){2,}$/;
 const UNDERLINE = /^(=+|-+)[ \t]*$/;
-const TASK = /^\[([ xX])\][ \t]+/;
+const TASK = /^\[([ xX])\][ \t]+(?=\S)/;
 const FORMULAS = { $$: "$$", "\\[": "\\]" }; // that are blocks, and their ends
 /** What the parser of paragraphs would take for the start of another block. */
 const MISLEADING = /^(?:[-+*](?=[ \t]|$)|#{1,6}(?=[ \t]|$)|>)/;
@@ -173,16 +173,26 @@ export class Blocks {
     let inside = depth;
     for (let next; (next = this.#openOne(start, inside)) !== null; ) inside = next;
     if (start.isBlank) return;
-    const isParagraph = this.#block?.kind === "paragraph";
     const isCode = start.indent >= CODE_INDENT;
     if (!isCode && this.#beginLineBlock(start, inside)) return;
-    if (isParagraph) return this.#addLine(start.words);
+    const beginsFormula = start.words.slice(0, 2) in FORMULAS;
+    const isFormula = beginsFormula && !isCode && inside === this.#stack.length;
+    if (this.#isParagraph && !isFormula) return this.#addLine(start.words);
     this.#enter(inside);
     if (isCode) {
       start.skip(CODE_INDENT);
       this.#beginCode("", { marks: "", indent: 0 });
       this.#addCode(start.rest);
     } else this.#beginParagraph(start.words);
+  }
+
+  get #isParagraph() {
+    return this.#block?.kind === "paragraph";
+  }
+
+  /** Whether the line at that depth belongs to no outer block of the paragraph. */
+  #isInParagraph(depth) {
+    return this.#isParagraph && depth === this.#stack.length;
   }
 
   /** Opens a quotation or an item that begins in the line. Returns how many are open then;
@@ -196,7 +206,7 @@ export class Blocks {
       return this.#stack.length;
     }
     const { marker } = start;
-    const isInParagraph = this.#block?.kind === "paragraph" && depth === this.#stack.length;
+    const isInParagraph = this.#isInParagraph(depth);
     const mayInterrupt = marker && !marker.isEmpty && (marker.start ?? 1) === 1;
     if (!marker || (isInParagraph && !mayInterrupt) || RULE.test(start.words)) return null;
     this.#openItem(start, depth, marker);
@@ -228,15 +238,14 @@ export class Blocks {
     const line = words.trimEnd();
     const [heading, hashes] = HEADING.exec(words) ?? [];
     const fence = FENCE.exec(line);
-    const isInParagraph = this.#block?.kind === "paragraph" && depth === this.#stack.length;
-    if (isInParagraph && UNDERLINE.test(line)) {
+    if (this.#isInParagraph(depth) && UNDERLINE.test(line)) {
       this.#endBlock();
       this.#view.underline(line[0] === "=" ? 1 : 2);
     } else if (hashes) {
       this.#enter(depth);
       this.#block = { kind: "heading", end: "" };
       this.#view.beginHeading(hashes.length);
-      this.#add(words.slice(heading.length));
+      this.#addOutsideTable(words.slice(heading.length));
     } else if (fence) {
       const { indent } = start;
       const [, marks = fence[3], info = fence[4]] = fence;
@@ -295,7 +304,14 @@ export class Blocks {
     this.#view.beginParagraph(task ? task[1] !== " " : undefined);
     const skipped = closer ? words.slice(0, 2) : (task?.[0] ?? "");
     if (closer) this.#view.add(skipped);
-    this.#addLine(words.slice(skipped.length));
+    const shown = words.slice(skipped.length);
+    if (task) this.#addOutsideTable(shown);
+    else this.#addLine(shown);
+  }
+
+  /** The line of a heading, or of what follows a checkbox. */
+  #addOutsideTable(words) {
+    this.#addLine(words.replace(/^\|/, guard));
   }
 
   /** The line of a paragraph. */
