@@ -14,7 +14,12 @@ from django.utils.http import urlencode
 from django.utils.translation import gettext as _
 
 from conversations.access.policy import terms
-from conversations.access.session_marks import TERMS, is_restricted, lacks_second_factor
+from conversations.access.session_marks import (
+    SECOND_FACTOR,
+    TERMS,
+    is_restricted,
+    lacks_second_factor,
+)
 
 #: URL names that a person who must change the password may use.
 _ALWAYS_ALLOWED = {
@@ -29,6 +34,12 @@ _ALWAYS_ALLOWED = {
 _BEFORE_SECOND_FACTOR = {
     *_ALWAYS_ALLOWED,
     *("account_reauthenticate", "confirm-by-provider"),
+}
+#: Pages about second factors that change none, and show no recovery codes.
+_WITHOUT_OWN_FACTOR = {
+    *("mfa_index", "mfa_list_webauthn"),
+    *("mfa_reauthenticate", "mfa_reauthenticate_webauthn"),
+    *("mfa_authenticate", "mfa_login_webauthn"),
 }
 #: Also allowed until the terms are accepted: reading and accepting them, exporting all
 #: data and deleting the account. Names of pages and of REST.
@@ -51,6 +62,8 @@ def block_for_required_step(request: HttpRequest) -> HttpResponseBase | None:
         if match is not None and match.url_name in _ALWAYS_ALLOWED:
             return None
         return _ask_for_password(request)
+    if _changes_second_factors(match) and owes_own_factor(request):
+        return _ask_for_second_factor(request)
     if lacks_second_factor(request.session) and request.user.is_authenticated:
         # The terms come after it: neither page may lead to the other for ever.
         if _is_about_second_factors(match):
@@ -68,8 +81,29 @@ def _ask_for_password(request: HttpRequest) -> HttpResponseBase:
 
 
 def _is_about_second_factors(match: ResolverMatch | None) -> bool:
-    name = (match.url_name if match is not None else "") or ""
+    name = _name_outside_admin(match)
     return name.startswith("mfa_") or name in _BEFORE_SECOND_FACTOR
+
+
+def _changes_second_factors(match: ResolverMatch | None) -> bool:
+    name = _name_outside_admin(match)
+    return name.startswith("mfa_") and name not in _WITHOUT_OWN_FACTOR
+
+
+def _name_outside_admin(match: ResolverMatch | None) -> str:
+    """The URL name of a page; the admin's own begin with `mfa_` for its tables, too."""
+    if match is None or "admin" in match.app_names:
+        return ""
+    return match.url_name or ""
+
+
+def owes_own_factor(request: HttpRequest) -> bool:
+    """Whether the account has a second factor that the session never used: the factor
+    was added elsewhere since the sign-in."""
+    if request.session.get(SECOND_FACTOR) or not request.user.is_authenticated:
+        return False
+    types = [Authenticator.Type.TOTP, Authenticator.Type.WEBAUTHN]
+    return get_adapter().is_mfa_enabled(request.user, types)
 
 
 def _ask_for_second_factor(request: HttpRequest) -> HttpResponseBase:

@@ -63,8 +63,10 @@ def mark_new_factor(*, request: Any, **_: Any) -> None:
 
 
 def unmark_removed_factor(*, request: Any, user: Any, **_: Any) -> None:
+    """Other sessions end: they may have the mark of the factor that was removed."""
     if not get_adapter().is_mfa_enabled(user):
         request.session.pop(SECOND_FACTOR, None)
+    end_others(user, request.session.session_key)
 
 
 def end_sessions(*, user: Any, **_: Any) -> None:

@@ -16,6 +16,7 @@ from django.http import HttpRequest
 from django.urls import reverse
 from django.utils.translation import gettext_lazy as _
 
+from conversations.access.required_steps import owes_own_factor
 from conversations.access.session_marks import is_proven_lately
 from conversations.access.sign_in_attempts import sign_in_address
 from project.accounts.models import IdentityProvider
@@ -48,8 +49,10 @@ class AccountAdapter(DefaultAccountAdapter):
 
     def get_reauthentication_methods(self, user: Any) -> list[dict[str, Any]]:
         """Who has neither a password nor a second factor signs in by the provider
-        again."""
+        again. A session that never used the account's second factor must use it."""
         methods: list[dict[str, Any]] = super().get_reauthentication_methods(user)
+        if owes_own_factor(self.request):
+            return [each for each in methods if each["id"].startswith("mfa_")]
         names = set(
             SocialAccount.objects.filter(user_id=user.pk).values_list(
                 "provider", flat=True

@@ -9,6 +9,7 @@ from allauth.mfa.models import Authenticator
 from django.contrib import admin
 from django.http import HttpRequest
 
+from conversations.access.sessions import end_others
 from conversations.admin.least_privilege import may_manage
 from llm.admin.bases import ReadOnlyAdmin
 
@@ -39,6 +40,7 @@ class SecondFactorAdmin(SignInMethodAdmin):
     def delete_model(self, request: HttpRequest, obj: Any) -> None:
         super().delete_model(request, obj)
         _delete_unused_codes(obj.user_id)
+        end_others(obj.user, None)
 
 
 def _delete_unused_codes(user_id: int) -> None:

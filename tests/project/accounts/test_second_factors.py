@@ -101,6 +101,7 @@ def test_codes_cannot_be_guessed_without_end(ada: User):
     assert "Too many failed" in texts[-1]
 
 
+@pytest.mark.django_db(transaction=True)  # the mark is set when the factor is stored
 def test_a_recovery_code_is_used_up(ada: User):
     client = Client()
     sign_in(client)
@@ -127,6 +128,64 @@ def test_staff_reset_recovery_codes_with_the_last_factor(ada: User):
         admin.post(f"/admin/mfa/authenticator/{row.pk}/delete/", {"post": "yes"})
         types = Authenticator.objects.filter(user=bob).values_list("type", flat=True)
         assert set(types) == left, kind
+
+
+CHANGES = [
+    "totp/deactivate/",
+    "totp/activate/",
+    "webauthn/add/",
+    "recovery-codes/",
+    "recovery-codes/generate/",
+    "recovery-codes/download/",
+]
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("path", CHANGES)
+def test_the_password_alone_changes_no_factor(ada: User, path: str):
+    """Neither in a session that is fresh nor after the password was confirmed there."""
+    old, other = Client(), Client()
+    sign_in(old)
+    proof = {"password": PASSWORD, "next": "/account/"}
+    assert old.post("/account/confirm/", proof)["Location"] == "/account/"
+    sign_in(other)
+    secret = enrol(other)
+    cache.clear()
+    where = f"/account/second-factor/{path}"
+    asks = "/account/second-factor/reauthenticate/?next="
+    for answer in (old.get(where), old.post(where)):
+        assert answer["Location"].startswith(asks)
+    again = old.post("/account/confirm/", {**proof, "next": where})
+    assert again["Location"].startswith(asks)
+    assert "Use your password" not in old.get(again["Location"]).content.decode()
+    assert Authenticator.objects.filter(user=ada).count() == 2
+    form = {"code": code_of(secret), "next": where}
+    assert old.post(asks, form)["Location"] == where
+    assert not old.get(where).get("Location", "").startswith(asks)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_who_removes_an_own_factor_is_signed_out_everywhere_else(ada: User):
+    client, other = Client(), Client()
+    sign_in(client)
+    sign_in(other)
+    other.get("/")
+    enrol(client)
+    client.post("/account/second-factor/totp/deactivate/")
+    assert not Authenticator.objects.exists()
+    assert client.get("/account/").status_code == 200
+    assert other.get("/account/")["Location"].startswith("/login/")
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_reset_by_staff_ends_the_sessions(ada: User):
+    client, admin = signed_in(a_user("bob")), signed_in(ada)
+    enrol(client)
+    row = Authenticator.objects.get(type="totp")
+    admin.post(f"/admin/mfa/authenticator/{row.pk}/delete/", {"post": "yes"})
+    assert not Authenticator.objects.exists()  # nor recovery codes
+    assert client.get("/account/")["Location"].startswith("/login/")
+    assert admin.get("/admin/").status_code == 200
 
 
 def test_secrets_are_encrypted_and_follow_the_key_ring(ada: User, settings: Any):
@@ -206,7 +265,8 @@ def test_where_everybody_needs_one_nothing_opens_without_it(settings: Any):
     ada = a_user("ada")
     client = Client()
     sign_in(client)
-    for path in ("/", "/tokens/", "/account/", "/account/delete/", "/settings/"):
+    pages = ("/", "/tokens/", "/account/", "/account/delete/", "/settings/")
+    for path in (*pages, "/admin/mfa/authenticator/"):
         assert client.get(path)["Location"] == "/account/second-factor/", path
     refused = client.get("/api/conversations/")
     assert refused.status_code == 403
