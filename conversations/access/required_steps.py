@@ -103,7 +103,7 @@ def owes_own_factor(request: HttpRequest) -> bool:
     if request.session.get(SECOND_FACTOR) or not request.user.is_authenticated:
         return False
     types = [Authenticator.Type.TOTP, Authenticator.Type.WEBAUTHN]
-    return get_adapter().is_mfa_enabled(request.user, types)
+    return bool(get_adapter().is_mfa_enabled(request.user, types))
 
 
 def _ask_for_second_factor(request: HttpRequest) -> HttpResponseBase:
