@@ -35,9 +35,10 @@ KEYS_ARE_STORED = env.keys_are_stored
 
 HOST = env.text("HOST", "127.0.0.1")
 PORT = env.port("PORT", 8000)
-#: Gateway processes beside the one that runs turns, and the port that they serve.
+#: Gateway processes beside the one that runs turns, and the port that they serve;
+#: 0: the one after the server's.
 GATEWAY_WORKERS = env.processes("GATEWAY_WORKERS")
-GATEWAY_PORT = env.port("GATEWAY_PORT", min(PORT + 1, 65535))
+GATEWAY_PORT = env.port("GATEWAY_PORT", PORT) if env.text("GATEWAY_PORT", "") else 0
 SELF_URL = Address(HOST, PORT).url  # where the demo provider is requested
 DEBUG = env.flag("DEBUG", False)
 ALLOWED_HOSTS = env.hosts("ALLOWED_HOSTS", Address(HOST, PORT).names())

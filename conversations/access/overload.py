@@ -63,6 +63,15 @@ def check_room() -> None:
         raise ServerBusy(retry_after=_RETRY_AFTER)
 
 
+def check_connections() -> None:
+    """Like `check_room`, of connections alone and as many as there are now: for
+    requests of other processes, whose load this one does not know."""
+    limit = settings.MAX_CONNECTIONS
+    if limit and load.connections() >= limit:
+        load.refusals += 1
+        raise ServerBusy(retry_after=_RETRY_AFTER)
+
+
 def find_excess(load: Load) -> str:
     """The setting whose limit is reached, or ""."""
     for name, value in (

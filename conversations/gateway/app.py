@@ -168,7 +168,7 @@ async def _serve(exchange: Exchange, dialect: Dialect) -> None:
     closing = [open_connections.of[loop].add(credential, exchange.revoke)]
     try:
         if (share_connection := shared_resources.share_connection) is not None:
-            closing.append(await share_connection(token))
+            closing.append(await share_connection(token, method == "POST"))
         if method == "POST" and idempotency.HEADER in exchange.headers:
             await exchange.run_while_connected(
                 idempotency.answer_once(context, handler)

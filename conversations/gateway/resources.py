@@ -22,11 +22,12 @@ class Resources:
     """The database, the write queue and the token cache of one event loop."""
 
     #: In a gateway process, the address of the process with the engine, and a function
-    #: that counts an open request there; it returns one to be called at the end.
+    #: that counts an open request there, which may be new work, and returns a function
+    #: to be called at the end.
     engine_address = ""
-    share_connection: Callable[[AccessToken], Awaitable[Callable[[], None]]] | None = (
-        None
-    )
+    share_connection: (
+        Callable[[AccessToken, bool], Awaitable[Callable[[], None]]] | None
+    ) = None
 
     def __init__(self) -> None:
         self.database = Database()

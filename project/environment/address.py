@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import socket
 import sys
+from contextlib import ExitStack
 from dataclasses import dataclass
 
 from project.environment.configuration_error import ConfigurationError
@@ -59,10 +60,24 @@ class Address:
         # would not.
         name, family = listening.getsockname(), listening.family
         listening.close()
-        return [
-            socket.create_server(name[:2], family=family, backlog=1024, reuse_port=True)
-            for _ in range(count)
-        ]
+        with ExitStack() as opened:
+            sockets = [
+                opened.enter_context(self._listen_beside(family, name[:2], variable))
+                for _ in range(count)
+            ]
+            opened.pop_all()
+        return sockets
+
+    def _listen_beside(
+        self, family: int, name: tuple[str, int], variable: str
+    ) -> socket.socket:
+        """Like `listen`, where other sockets of this user may listen too."""
+        try:
+            return socket.create_server(
+                name, family=family, backlog=1024, reuse_port=True
+            )
+        except OSError as exc:  # another server was faster
+            raise ConfigurationError(*self._problem(exc, variable)) from exc
 
     def _problem(self, exc: OSError, variable: str) -> tuple[str, str]:
         """Return the wrong variable, and what to do."""

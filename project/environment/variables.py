@@ -32,6 +32,7 @@ _HOST_PATTERN = re.compile(r"\*|\.?[A-Za-z0-9_.-]+|\[[0-9A-Fa-f:.]+\]")
 
 MAIL_PORTS = {"starttls": 587, "tls": 465, "none": 25}
 #: Gateway processes, at most.
+MAX_PORT = 65535
 MAX_PROCESSES = 64
 
 
@@ -118,8 +119,10 @@ class Environment:
 
     def port(self, name: str, default: int) -> int:
         number = self.count(name, default)
-        if number > 65535:
-            raise ConfigurationError(name, f"{number} is not a port; use 1 to 65535.")
+        if number > MAX_PORT:
+            raise ConfigurationError(
+                name, f"{number} is not a port; use 1 to {MAX_PORT}."
+            )
         return number
 
     def seconds(self, name: str, default: float) -> float:

@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import errno
 import socket
+import sys
+from typing import Any
 
 import pytest
 
@@ -66,3 +68,18 @@ def test_a_host_that_is_not_ours_is_the_hosts_fault():
     host = "192.0.2.1"  # reserved for documentation
     with pytest.raises(ConfigurationError, match=f"^HOST: cannot listen on '{host}'"):
         Address(host, 8000).listen()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere they share one socket")
+def test_a_server_that_was_faster_is_named(monkeypatch: pytest.MonkeyPatch):
+    create, calls = socket.create_server, list[object]()
+
+    def lose(*args: Any, **options: Any) -> socket.socket:
+        calls.append(args)
+        if len(calls) == 3:
+            raise OSError(errno.EADDRINUSE, "Address already in use")
+        return create(*args, **options)
+
+    monkeypatch.setattr(socket, "create_server", lose)
+    with pytest.raises(ConfigurationError, match=r"^GATEWAY_PORT: 0 is in use"):
+        Address("127.0.0.1", 0).listen_for_all(2, "GATEWAY_PORT")

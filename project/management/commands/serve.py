@@ -17,7 +17,7 @@ from django.db import connection
 
 from project.environment.address import Address
 from project.environment.configuration_error import ConfigurationError
-from project.environment.variables import MAX_PROCESSES
+from project.environment.variables import MAX_PORT, MAX_PROCESSES
 from project.startup.first_start import Outcome
 from project.startup.preparation import lock_data_folder, prepare
 
@@ -76,7 +76,7 @@ class Command(BaseCommand):
         with (
             lock_data_folder(),
             address.listen() as listening,
-            _gateway_processes(workers, gateway_port, address) as processes,
+            _gateway_processes(workers, gateway_port or port + 1, address) as processes,
         ):
             outcome = prepare(_import_server)
             connection.close()  # the server's threads have their own
@@ -100,8 +100,8 @@ class Command(BaseCommand):
 
 
 def parse_port(text: str) -> int:
-    if not text.isdecimal() or not 0 < int(text) < 65536:
-        raise ArgumentTypeError(f"{text!r} is not a port; use 1 to 65535.")
+    if not text.isdecimal() or not 0 < int(text) <= MAX_PORT:
+        raise ArgumentTypeError(f"{text!r} is not a port; use 1 to {MAX_PORT}.")
     return int(text)
 
 
@@ -121,6 +121,11 @@ def _gateway_processes(
         return
     from project.server.gateway_processes.processes import GatewayProcesses
 
+    if port > MAX_PORT:
+        raise ConfigurationError(
+            "GATEWAY_PORT",
+            f"there is no port after {MAX_PORT}; set one or --gateway-port.",
+        )
     own = Address(address.host, port)
     with ExitStack() as sockets:
         listening = own.listen_for_all(count, "GATEWAY_PORT")

@@ -207,10 +207,12 @@ class GatewayProcesses:
     # Its requests
 
     def _handlers(self, number: int) -> dict[str, Callable[..., Any]]:
-        def open_request(request: int, user_id: int, token_id: int) -> Any:
+        def open_request(
+            request: int, user_id: int, token_id: int, is_work: bool
+        ) -> Any:
             removals = self._children[number].removals
             try:
-                removals[request] = _register(user_id, token_id)
+                removals[request] = register(user_id, token_id, is_work=is_work)
             except (ServerBusy, TooManyConnections) as exc:
                 return type(exc).__name__, str(exc), exc.retry_after
             return None
@@ -222,11 +224,11 @@ class GatewayProcesses:
         return {"take": _take, "open": open_request, "close": close_request}
 
 
-def _register(user_id: int, token_id: int) -> Callable[[], None]:
+def register(user_id: int, token_id: int, *, is_work: bool) -> Callable[[], None]:
     """Count an open request. Its own process ends it if the token is revoked. Raises
-    ServerBusy, TooManyConnections."""
-    if overload.load.excess == "MAX_CONNECTIONS":
-        overload.check_room()
+    TooManyConnections, and ServerBusy for new work."""
+    if is_work:
+        overload.check_connections()
     credential = Credential(user_id, token_id=token_id)
     return open_connections().add(credential, lambda: None)
 

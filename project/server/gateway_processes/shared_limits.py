@@ -43,7 +43,7 @@ class EngineBuckets(SharedBuckets):
         asking = asyncio.run_coroutine_threadsafe(
             self._arequest(owner, charges), self._loop
         )
-        return asking.result(PATIENCE)
+        return asking.result(2 * PATIENCE)  # the loop's wait ends before
 
     async def _arequest(self, owner: str, charges: Sequence[Charge]) -> Verdict:
         is_allowed, levels = await self._channel.ask("take", owner, _encode(charges))
@@ -61,16 +61,18 @@ class SharedConnections:
         self._channel = channel
         self._numbers = itertools.count(1)
 
-    async def open(self, token: AccessToken) -> Callable[[], None]:
+    async def open(self, token: AccessToken, is_work: bool) -> Callable[[], None]:
         """Returns a function to be called at the end of the request. Raises
-        TooManyConnections, ServerBusy."""
+        TooManyConnections, and ServerBusy for new work."""
         number = next(self._numbers)
 
         def close() -> None:
             self._channel.notify("close", number)
 
         try:
-            refusal = await self._channel.ask("open", number, token.user_id, token.pk)
+            refusal = await self._channel.ask(
+                "open", number, token.user_id, token.pk, is_work
+            )
         except (ConnectionError, TimeoutError):
             return close  # failing limits must not stop the service
         except asyncio.CancelledError:

@@ -445,6 +445,7 @@ def test_without_the_option_there_are_no_processes(start_server: StartServer):
         ({"GATEWAY_WORKERS": "65"}, "GATEWAY_WORKERS"),
         ({"GATEWAY_WORKERS": "two"}, "GATEWAY_WORKERS"),
         ({"GATEWAY_PORT": "99999"}, "GATEWAY_PORT"),
+        ({"GATEWAY_WORKERS": "1", "PORT": "65535"}, "GATEWAY_PORT"),
     ],
 )
 def test_a_wrong_setting_is_named(

@@ -13,7 +13,9 @@ import pytest
 from conversations.access.errors import ServerBusy, TooManyConnections
 from conversations.access.rate_limits import Charge
 from conversations.models import AccessToken
+from project.server.gateway_processes import channel as channels
 from project.server.gateway_processes.channel import Channel
+from project.server.gateway_processes.processes import register
 from project.server.gateway_processes.shared_limits import (
     EngineBuckets,
     SharedConnections,
@@ -65,6 +67,60 @@ async def test_a_request_fails_when_the_other_process_ends():
             await channel.ask("nothing")
 
 
+async def test_a_part_of_a_message_is_the_end_of_the_other_process():
+    own, other = socket.socketpair()
+    channel = await Channel.open(own, {})
+    with other:
+        other.sendall(b'[0,"chan')
+    await channel.run()
+    with pytest.raises(ConnectionError):
+        await channel.ask("nothing")
+
+
+async def test_a_request_that_fails_leaves_the_channel_open(
+    caplog: pytest.LogCaptureFixture,
+):
+    handlers = {"divide": lambda one, other: one / other, "wrong": lambda: object()}
+    async with connected(**handlers) as (channel, _):
+        for request in (("divide", 1, 0), ("wrong",), ("unknown",)):
+            with pytest.raises(ConnectionError):
+                await channel.ask(*request)
+        channel.notify("divide", 1, 0)
+        assert await channel.ask("divide", 1, 2) == 0.5
+    assert caplog.text.count("of the other process failed") == 4
+
+
+async def test_one_request_waits_for_a_process_that_is_stalled(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    own, other = socket.socketpair()
+    with other:
+        channel = await Channel.open(own, {})
+        monkeypatch.setattr(channels, "RETRY_PAUSE", 1000.0)
+        monkeypatch.setattr(channels, "PATIENCE", 0.01)
+        with pytest.raises(TimeoutError):
+            await channel.ask("nothing")
+        monkeypatch.setattr(channels, "PATIENCE", 1000.0)
+        with pytest.raises(TimeoutError):
+            await channel.ask("nothing")
+        close = await SharedConnections(channel).open(TOKEN, True)
+        close()
+    await channel.run()
+
+
+async def test_the_limit_of_connections_refuses_new_work_only(settings: Any):
+    settings.MAX_CONNECTIONS = 2
+    settings.TOKEN_CONNECTIONS = 0
+    closing = [register(2, 1, is_work=True) for _ in range(2)]
+    with pytest.raises(ServerBusy):
+        register(2, 1, is_work=True)
+    closing.append(register(2, 1, is_work=False))
+    for close in closing[:2]:
+        close()
+    register(2, 1, is_work=True)()
+    closing[2]()
+
+
 async def test_without_the_other_process_this_one_counts_alone():
     async with connected() as (channel, other):
         other.cancel()
@@ -73,7 +129,7 @@ async def test_without_the_other_process_this_one_counts_alone():
         charges = [Charge("requests", 1, 1)]
         verdicts = [await buckets.atake("somebody", charges) for _ in range(3)]
         assert [each.is_allowed for each in verdicts] == [True, False, False]
-        close = await SharedConnections(channel).open(TOKEN)
+        close = await SharedConnections(channel).open(TOKEN, True)
         close()
 
 
@@ -99,4 +155,4 @@ async def test_a_refused_connection_is_refused_here(error: type[Exception]):
     refusal = (error.__name__, "Close one first.", 5.0)
     async with connected(open=lambda *_: refusal, close=lambda _: None) as (channel, _):
         with pytest.raises(error, match="Close one first"):
-            await SharedConnections(channel).open(TOKEN)
+            await SharedConnections(channel).open(TOKEN, True)
