@@ -25,9 +25,9 @@ from multidict import CIMultiDict
 from yarl import URL
 
 from llm.http.addresses import (
-    METADATA,
     Address,
     Network,
+    is_metadata,
     is_public,
     looks_like_address,
     parse_address,
@@ -132,7 +132,7 @@ def _is_allowed(address: Address, allow: Collection[Network]) -> bool:
         return True
     # A cloud's metadata address counts as allowed only if it is named by itself: a wide
     # network may contain it by accident.
-    may_be_in_wide_network = address not in METADATA
+    may_be_in_wide_network = not is_metadata(address)
     return any(
         address in network and (may_be_in_wide_network or network.num_addresses == 1)
         for network in allow

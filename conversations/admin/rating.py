@@ -14,11 +14,11 @@ from django.utils.translation import gettext_lazy as _
 
 from conversations.admin.conversation_content import INSPECT
 from conversations.models import Rating
+from conversations.staff.csv_cells import quote_formula
 from llm.admin import LargeTableAdmin
 
 EXPORT = "conversations.export_ratings"
 MAX_EXPORTED = 100_000  # ratings
-_FORMULA = ("=", "+", "-", "@", "\t", "\r")  # a spreadsheet would run such a cell
 
 
 @admin.register(Rating)
@@ -58,7 +58,7 @@ class RatingAdmin(LargeTableAdmin):
     ) -> StreamingHttpResponse:
         writer = csv.writer(_Echo())
         rows = self._rows(request, queryset)
-        lines = (writer.writerow(map(_cell, row)) for row in rows)
+        lines = (writer.writerow(map(quote_formula, row)) for row in rows)
         return StreamingHttpResponse(
             lines,
             content_type="text/csv; charset=utf-8",
@@ -102,7 +102,3 @@ class _Echo:
 
     def write(self, text: str) -> str:
         return text
-
-
-def _cell(value: str) -> str:
-    return f"'{value}" if value.startswith(_FORMULA) else value

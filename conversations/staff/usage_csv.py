@@ -10,11 +10,10 @@ from typing import Any
 
 from django.http import HttpResponse
 
+from conversations.staff.csv_cells import quote_formula
 from conversations.staff.tool_usage import ToolUsage
 from llm.pricing.usage_report import Usage, UsageGroup, UsageReport
 
-#: First characters of a cell by which a spreadsheet takes its text for a formula.
-_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
 _COUNTS = [name for name in Usage.__slots__ if name not in ("waited", "wait_ms")]
 _MONEY = ("cost", "saved_cost")
 _TOOL_COLUMNS = (
@@ -94,6 +93,4 @@ def _cell(value: Any) -> str:
         return f"{value:.12f}"
     if isinstance(value, float):
         return f"{value:.6f}"
-    text = str(value)
-    is_formula = isinstance(value, str) and text.startswith(_FORMULA)
-    return f"'{text}" if is_formula else text
+    return quote_formula(value) if isinstance(value, str) else str(value)

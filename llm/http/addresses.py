@@ -75,6 +75,19 @@ _SPECIAL_V6 = tuple(
         ),
     )
 )
+#: Networks whose addresses end with an IPv4 address.
+_EMBEDDING = tuple(
+    map(
+        IPv6Network,
+        (
+            "::/96",  # compatible
+            "::ffff:0:0/96",  # mapped
+            "::ffff:0:0:0/96",  # translated
+            "64:ff9b::/96",  # NAT64
+            "64:ff9b:1::/48",  # NAT64 of a network of its own
+        ),
+    )
+)
 _NUMBER = re.compile(r"\d+|0x[0-9a-f]*", re.ASCII | re.IGNORECASE)
 
 
@@ -98,6 +111,20 @@ def looks_like_address(host: str) -> bool:
     """
     last = host.removesuffix(".").rpartition(".")[2]
     return ":" in host or bool(_NUMBER.fullmatch(last))
+
+
+def is_metadata(address: Address) -> bool:
+    """True also for an IPv6 address by which a system or a gateway reaches one."""
+    if isinstance(address, IPv6Address) and (inner := _embedded(address)) is not None:
+        return inner in METADATA
+    return address in METADATA
+
+
+def _embedded(address: IPv6Address) -> IPv4Address | None:
+    if address.sixtofour is not None:
+        return address.sixtofour
+    is_embedding = any(address in network for network in _EMBEDDING)
+    return IPv4Address(int(address) & 0xFFFF_FFFF) if is_embedding else None
 
 
 def is_public(address: Address | str) -> bool:

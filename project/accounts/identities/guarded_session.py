@@ -10,7 +10,7 @@ import requests
 from requests.adapters import HTTPAdapter
 from urllib3.exceptions import ConnectTimeoutError, NewConnectionError
 
-from llm.http.addresses import METADATA, is_public, parse_address
+from llm.http.addresses import is_metadata, is_public, parse_address
 from llm.http.outbound import is_listed
 
 TIMEOUT = 10  # seconds
@@ -98,6 +98,8 @@ def check_host(host: str, *, allow_private: bool) -> list[str]:
         raise AddressRefused("unknown host") from exc
     for *_, address in found:
         parsed = parse_address(str(address[0]))
-        if parsed in METADATA or not (allow_private or (parsed and is_public(parsed))):
+        if parsed is None or is_metadata(parsed):
+            raise AddressRefused("private address")
+        if not (allow_private or is_public(parsed)):
             raise AddressRefused("private address")
     return [str(address[0]) for *_, address in found]

@@ -150,13 +150,14 @@ def test_staff_without_the_inspectors_permission_see_values_and_no_comment(
         assert "bad" in text.lower()
 
 
-def test_inspectors_export_comments_and_no_cell_is_a_formula(rated: Rating):
-    Rating.objects.update(comment="=HYPERLINK(1)")
+@pytest.mark.parametrize("start", ["=", "+", "-", "@", "\t", "\r", "\n"])
+def test_inspectors_export_comments_and_no_cell_is_a_formula(rated: Rating, start: str):
+    Rating.objects.update(comment=f"{start}HYPERLINK(1)")
     client = signed_in(staff("ida", "view_rating", "export_ratings", "inspect_turn"))
     names, row = csv.reader(io.StringIO(words(exported(client, "csv", rated))))
-    assert dict(zip(names, row, strict=True))["comment"] == "'=HYPERLINK(1)"
+    assert dict(zip(names, row, strict=True))["comment"] == f"'{start}HYPERLINK(1)"
     [one] = exported(client, "json", rated).json()["data"]
-    assert (one["turn"], one["comment"]) == (rated.turn_id, "=HYPERLINK(1)")
+    assert (one["turn"], one["comment"]) == (rated.turn_id, f"{start}HYPERLINK(1)")
 
 
 def test_to_export_needs_its_own_permission(rated: Rating):

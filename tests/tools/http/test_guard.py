@@ -189,6 +189,17 @@ async def test_its_neighbour_is_not():
     assert len(server.requests) == 1
 
 
+#: By which a system or a gateway reaches 169.254.169.254.
+EMBEDDED_METADATA = [
+    "::ffff:169.254.169.254",
+    "::ffff:0:169.254.169.254",
+    "::169.254.169.254",
+    "64:ff9b::169.254.169.254",
+    "64:ff9b:1::169.254.169.254",
+    "2002:a9fe:a9fe::1",
+]
+
+
 @pytest.mark.parametrize("network", ["169.254.0.0/16", "0.0.0.0/0", "169.254.169.254"])
 async def test_metadata_must_be_allowed_by_its_very_address(network: str, monkeypatch):
     tried = []
@@ -202,6 +213,20 @@ async def test_metadata_must_be_allowed_by_its_very_address(network: str, monkey
     with pytest.raises(error):
         await get("http://169.254.169.254/", allow=[ip_network(network)])
     assert bool(tried) == (error is Unreachable)
+
+
+@pytest.mark.parametrize("host", EMBEDDED_METADATA)
+async def test_a_wide_network_does_not_contain_metadata_within_ipv6(
+    host: str, monkeypatch
+):
+    async def connect(request, url, addresses, limits):
+        raise Unreachable
+
+    monkeypatch.setattr(guard, "_send", connect)
+    with pytest.raises(AddressRefused):
+        await get(f"http://[{host}]/", allow=[ip_network("::/0")])
+    with pytest.raises(Unreachable):
+        await get(f"http://[{host}]/", allow=[ip_network(host)])
 
 
 async def test_the_checked_address_is_the_one_connected_to():

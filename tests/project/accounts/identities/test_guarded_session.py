@@ -12,8 +12,12 @@ from typing import Any
 import pytest
 import requests
 
-from project.accounts.identities.guarded_session import AddressRefused, GuardedSession
-from tests.tools.http.test_guard import certificate
+from project.accounts.identities.guarded_session import (
+    AddressRefused,
+    GuardedSession,
+    check_host,
+)
+from tests.tools.http.test_guard import EMBEDDED_METADATA, certificate
 from tests.tools.servers import answer as plain
 from tests.tools.servers import ok, redirect, serving
 
@@ -152,3 +156,12 @@ async def test_plain_http_reaches_private_hosts_only(resolver: Resolver):
     resolver.answers["public.test"] = iter(["93.184.215.14"])
     with pytest.raises(AddressRefused, match="plain http"):
         await get(GuardedSession(frozenset()), "http://public.test/")
+
+
+@pytest.mark.parametrize("address", EMBEDDED_METADATA)
+def test_metadata_within_ipv6_is_refused_to_every_host(
+    resolver: Resolver, address: str
+):
+    resolver.answers[NAME] = iter([address])
+    with pytest.raises(AddressRefused, match="private"):
+        check_host(NAME, allow_private=True)
