@@ -22,6 +22,7 @@ from conversations.access import admission, rate_limits
 from conversations.access.errors import TooFast
 from conversations.access.participation import check_not_temporary
 from conversations.access.rate_limits import Charge
+from conversations.access.user_lock import lock_user
 from conversations.models import (
     BranchChoice,
     Conversation,
@@ -64,6 +65,7 @@ def create_link(
     expires, and what it shows. Raises ValidationError, which names the field."""
     check_not_temporary(conversation)
     _check_audience(user, fields)
+    lock_user(user)
     if ShareLink.objects.of(user).count() >= MAX_LINKS:
         raise ValidationError(
             _("You have %(count)s links; revoke some that you no longer need.")

@@ -37,6 +37,7 @@ from django.utils.formats import number_format
 from django.utils.translation import get_language, override
 from django.utils.translation import gettext as _
 
+from conversations.access.user_lock import lock_user
 from conversations.models.conversation_import import (
     MAX_REASONS,
     ConversationImport,
@@ -116,9 +117,7 @@ def accept(user: Any, file: File[bytes]) -> ConversationImport:
         )
         limit = format_size(settings.IMPORT_MAX_SIZE)
         raise ImportRefused(words % {"size": format_size(size), "limit": limit})
-    if ConversationImport.objects.of(user).unfinished().count() >= MAX_UNFINISHED:
-        words = _("%(count)s of your imports are still running; wait for their end.")
-        raise ImportRefused(words % {"count": MAX_UNFINISHED})
+    _check_unfinished(user)
     row = ConversationImport(
         owner=user,
         name=clean_name(file.name or "", TEXT)[:255],
@@ -129,9 +128,18 @@ def accept(user: Any, file: File[bytes]) -> ConversationImport:
     store(row, f"{user.pk}-{uuid4().hex}.import", file)
     with ExitStack() as rollback:
         rollback.callback(discard, [row])
-        row.save()
+        with transaction.atomic():
+            lock_user(user)
+            _check_unfinished(user)  # again: others may have begun meanwhile
+            row.save()
         rollback.pop_all()
     return row
+
+
+def _check_unfinished(user: Any) -> None:
+    if ConversationImport.objects.of(user).unfinished().count() >= MAX_UNFINISHED:
+        words = _("%(count)s of your imports are still running; wait for their end.")
+        raise ImportRefused(words % {"count": MAX_UNFINISHED})
 
 
 def start(row: ConversationImport) -> None:

@@ -44,7 +44,7 @@ def test_an_account_that_is_being_restored_is_not_erased(settings):
         User.objects.filter(pk=ada.pk).update(is_active=True)
         reopen_account(ada)
         erasing.start()
-        while erasing.is_alive() and not _is_anybody_waiting():
+        while erasing.is_alive() and not is_anybody_waiting():
             erasing.join(0.02)
     erasing.join()
     assert User.objects.filter(pk=ada.pk, is_active=True).exists()
@@ -58,7 +58,7 @@ def test_a_branch_that_is_being_restored_is_not_erased(settings):
     with transaction.atomic():
         assert branches.restore_branch(branch)
         erasing.start()
-        while erasing.is_alive() and not _is_anybody_waiting():
+        while erasing.is_alive() and not is_anybody_waiting():
             erasing.join(0.02)
     erasing.join()
     assert chat.turns.not_deleted().count() == 2
@@ -91,7 +91,7 @@ def _erase() -> None:
         connection.close()
 
 
-def _is_anybody_waiting() -> bool:
+def is_anybody_waiting() -> bool:
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_stat_clear_snapshot()")
         cursor.execute(_WAITS)
