@@ -16,8 +16,9 @@ const LONGEST_INLINE = 200; // of one in single dollars, or of code in a line
 const AUTOLINK = /<((?:https?:\/\/|mailto:)[^\s<>]+)>/iy;
 const BREAK = /<br *\/?>/iy;
 const MAY_BE_ANGLE = /^<(?:[a-z]{0,6}|br *\/?|(?:https?|mailto):[^\s<>]*)$/i;
-/** An address behind a letter of a script without blanks, or behind a mark. */
-const BEFORE_ADDRESS = "(?<=[\\p{P}\\p{Lo}])(?<!\\]\\(|[\\[*_~\\\\])";
+/** An address behind a letter of a script without blanks, or behind a mark. Most marks of
+ *  ASCII may be in an address that goes on. */
+const BEFORE_ADDRESS = "(?<=(?![!-~])\\p{P}|[\\p{Lo}\"'(])(?<!\\]\\()";
 const ADDRESS_START = new RegExp(`${BEFORE_ADDRESS}https?://`, "gu");
 const ADDRESS = /https?:\/\/[^\s<|`\\]*/uy;
 const MAY_BE_ADDRESS = new RegExp(`${BEFORE_ADDRESS}h(?:t(?:t(?:p(?:s?(?::/?)?)?)?)?)?$`, "gu");
@@ -170,7 +171,8 @@ export class FormulaGuard {
     const [breaking] = BREAK.exec(this.#text) ?? [];
     if (breaking) return this.#give(breaking.length, "<br>");
     const [whole, address] = AUTOLINK.exec(this.#text) ?? [];
-    if (whole) return this.#give(whole.length, linkTo(address));
+    const isTarget = this.#text.endsWith("](", this.#at); // of words in brackets
+    if (whole) return this.#give(whole.length, isTarget ? guard(address) : linkTo(address));
     const rest = this.#text.slice(this.#at, this.#at + LONGEST_ADDRESS);
     const isCertain = this.#isOver || rest.length === LONGEST_ADDRESS;
     return isCertain || !MAY_BE_ANGLE.test(rest) ? this.#give(1, guard("<")) : null;

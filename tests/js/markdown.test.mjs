@@ -435,6 +435,21 @@ for (const [written, address] of ADDRESSES) {
   });
 }
 
+for (const [target, address] of [
+  ["https://a.test/2020/https://b.test/c", "https://a.test/2020/https://b.test/c"],
+  ["https://a.test/x,https://b.test", "https://a.test/x,https://b.test"],
+  ["<https://a.test/b_(c)>", "https://a.test/b_(c)"],
+  ['<https://a.test/b> "title"', "https://a.test/b"],
+]) {
+  test(`words link to an address as it is written: ${target}`, () => {
+    for (const root of shownInPieces(`See [x](${target}) and`)) {
+      const links = root.children[0].children.filter((each) => each.tag === "a");
+      assert.deepEqual(links.map(({ href, textContent }) => [href, textContent]), [[address, "x"]]);
+      assert.equal(root.textContent, "See x and");
+    }
+  });
+}
+
 test("code that is indented outside a list has no indentation", () => {
   for (const before of ["Text:\n", "", "# A\n"]) {
     for (const root of shownInPieces(`${before}  \`\`\`sh\n  x\n  \`\`\`\nend`)) {
