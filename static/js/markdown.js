@@ -190,7 +190,7 @@ class View {
   }
 
   underline(level) {
-    const last = this.#container().lastElementChild;
+    const last = (this.#open.at(-1) ?? this.#part).lastElementChild; // no new part begins
     if (last?.tagName !== "P") return level === 2 ? this.addRule() : undefined;
     const heading = make(headingTag(this.#headings, level));
     if (last.dir) heading.dir = last.dir;

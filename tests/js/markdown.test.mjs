@@ -157,6 +157,18 @@ test("levels of headings that an answer leaves out are not left out on the page"
   assert.deepEqual(shown, ["h3", "h4", "h3", "h4"]);
 });
 
+test("a heading at the edge of a part of a long text is one", () => {
+  const root = new Element("div");
+  const stream = new MarkdownStream(root);
+  const above = `${"a ".repeat(3990)}\n\nTitle\n`;
+  for (const below of ["", `${"-".repeat(20)}\n`, `${"-".repeat(20)}\n\nb\n`]) {
+    stream.update(above + below);
+  }
+  stream.end();
+  assert.deepEqual(root.children.map((each) => each.tag), ["p", "h3", "div"]);
+  assert.equal(root.children[1].textContent.trim(), "Title");
+});
+
 test("a long text is shown in as many calls as there is time for", () => {
   const root = new Element("div");
   const stream = new MarkdownStream(root);

@@ -40,7 +40,7 @@ _CJK = re.compile(
 
 def emphasis_plugin(markdown: MarkdownIt) -> None:
     """Emphasis that begins or ends with a mark beside a letter of such a script, as in
-    `**注意：**请`: CommonMark would have a blank there."""
+    `**注意：**请` and `**作者：**John`: CommonMark would have a blank there."""
     markdown.inline.ruler.at("emphasis", _emphasize)
 
 
@@ -51,9 +51,12 @@ def _emphasize(state: StateInline, silent: bool) -> bool:
     before, after = state.src[start - 1 : start], state.src[state.pos : state.pos + 1]
     if state.src[start] != "*" or not before.strip() or not after.strip():
         return True
+    is_wide = bool(_CJK.match(before))
+    ends = is_wide and category(before)[0] == "P"
+    opens = category(before) in ("Ps", "Pi")
     for each in state.delimiters[known:]:
-        each.open |= bool(_CJK.match(before)) and category(after) not in ("Pe", "Pf")
-        each.close |= bool(_CJK.match(after)) and category(before) not in ("Ps", "Pi")
+        each.open |= is_wide and category(after) not in ("Pe", "Pf")
+        each.close |= (ends or bool(_CJK.match(after))) and not opens
     return True
 
 

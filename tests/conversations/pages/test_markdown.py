@@ -166,6 +166,10 @@ def test_an_address_ends_before_its_sentence_does(written: str, address: str):
         ("これは**「重要」**です", "「重要」"),
         ("이것은 **'핵심'**입니다", "'핵심'"),
         ("请看**a**和b", "a"),
+        ("**作者：**John", "作者："),
+        ("**版本：**3.11", "版本："),
+        ("作者：**John**", "John"),
+        ("**作者：**John，**版本：**3", "版本："),
     ],
 )
 def test_emphasis_needs_no_blanks_where_a_script_has_none(written: str, strong: str):
