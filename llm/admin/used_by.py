@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from django.contrib import admin
-from django.contrib.admin.actions import delete_selected
 from django.contrib.admin.sites import AdminSite
 from django.contrib.admin.utils import NestedObjects, quote, unquote
 from django.db import models, router
@@ -104,7 +103,9 @@ class UsedByAdmin(admin.ModelAdmin):
     def delete_selected(
         self, request: HttpRequest, queryset: QuerySet[Any]
     ) -> HttpResponseBase | None:
-        response: HttpResponseBase | None = delete_selected(self, request, queryset)
+        actions: dict[str, Any] = super().get_actions(request)
+        of_site = actions["delete_selected"][0]
+        response: HttpResponseBase | None = of_site(self, request, queryset)
         if isinstance(response, TemplateResponse) and response.context_data is not None:
             response.context_data["uses"] = self.find_uses(list(queryset))
         return response

@@ -16,7 +16,6 @@ import mcp_types as types
 from mcp import Client, MCPError
 from mcp.client.streamable_http import streamable_http_client
 from mcp.client.subscriptions import SubscriptionLost
-from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from llm.wire.sanitize import sanitize_json
 from tools.mcp.http_transport import MAX_MESSAGE, SessionHealth, http_client
@@ -27,6 +26,8 @@ from tools.mcp.tool_definition import ToolDefinition
 from tools.runtime_tool import FormAnswer
 
 MAX_PAGES = 100  # of a listing
+#: The first revision in which servers report changes only to subscribers.
+FIRST_WITH_SUBSCRIPTIONS = "2026-07-28"
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0  # seconds before a lost stream is reopened
 
 #: Receives the parameters of an `elicitation/create`, unchanged.
@@ -80,7 +81,7 @@ async def watch_tools(client: Client, on_tools_changed: Callable[[], None]) -> N
     tools may have changed meanwhile.
     """
     tools = client.server_capabilities.tools
-    if client.protocol_version not in MODERN_PROTOCOL_VERSIONS:
+    if client.protocol_version < FIRST_WITH_SUBSCRIPTIONS:
         return  # it notifies on the session's own stream
     pause = FIRST_PAUSE
     while tools and tools.list_changed:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
+from typing import Any
 from urllib.parse import parse_qsl, urljoin
 
 import anyio
@@ -23,7 +24,6 @@ from mcp.client.auth.extensions.client_credentials import (
     PrivateKeyJWTOAuthProvider,
     SignedJWTParameters,
 )
-from mcp.client.auth.oauth2 import OAuthContext
 from mcp.shared.auth import (
     AuthorizationCodeResult,
     OAuthClientInformationFull,
@@ -221,7 +221,7 @@ class _AuthorizationCodeAuth(httpx2.Auth):
         return provider
 
     @property
-    def _context(self) -> OAuthContext:
+    def _context(self) -> Any:
         return (self._provider or self._create_provider()).context
 
     async def async_auth_flow(self, request: httpx2.Request) -> Flow:
@@ -356,7 +356,7 @@ class _AuthorizationCodeAuth(httpx2.Auth):
         context = self._context
         if context.oauth_metadata is not None:
             return str(context.oauth_metadata.token_endpoint)
-        return urljoin(context.get_authorization_base_url(self._url), "/token")
+        return urljoin(str(context.get_authorization_base_url(self._url)), "/token")
 
     async def _take_response(self) -> AuthorizationCodeResult:
         assert self._response

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from datetime import datetime
+from datetime import date, datetime
 from decimal import Decimal
 from functools import cache
 
 from django.template.defaultfilters import filesizeformat
 from django.utils import translation
-from django.utils.dates import MONTHS_AP
 from django.utils.formats import date_format, number_format
 from django.utils.translation import gettext, gettext_noop, ngettext
 
@@ -163,7 +162,8 @@ def _read_time(text: str) -> str:
 @cache
 def _english_months() -> dict[str, int]:
     with translation.override("en"):
-        return {str(name): number for number, name in MONTHS_AP.items()}
+        firsts = [date(2000, number, 1) for number in range(1, 13)]
+        return {date_format(first, "N"): first.month for first in firsts}
 
 
 _READERS: dict[str, Callable[[str], str]] = {
