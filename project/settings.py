@@ -123,7 +123,8 @@ TEMPLATES = [
 
 DATABASES = {"default": env.database("DATABASE_URL")}
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
-#: Whether web processes and workers share PostgreSQL; else one process has SQLite.
+#: Whether web processes and workers share PostgreSQL; else SQLite, with one
+#: process that runs turns.
 IS_SCALED = is_postgres(env.text("DATABASE_URL", ""))
 #: If set, these processes exchange events through Redis, else through PostgreSQL.
 REDIS_URL = env.redis("REDIS_URL")

@@ -144,6 +144,8 @@ async def _serve(exchange: Exchange, dialect: Dialect) -> None:
         allowed = ", ".join(sorted(methods))
         exchange.response_headers["allow"] = allowed
         raise NotAllowed(f"This address takes {allowed}, not {exchange.method}.")
+    if shared_resources.engine_address and handler in _OF_STORED_RESPONSES:
+        raise Misdirected(shared_resources.engine_address)
     if engine.draining.is_set():
         raise ShuttingDown
     # Read here, so that a request with room enters no function for it.
@@ -215,6 +217,12 @@ def _dialect(exchange: Exchange, prefix: str = "") -> Dialect:
     return MESSAGES if b"anthropic-version" in exchange.headers else RESPONSES
 
 
+_OF_STORED_RESPONSES = (
+    stored.retrieve,
+    stored.delete,
+    stored.cancel,
+    stored.list_input_items,
+)
 _ENDPOINTS: list[tuple[re.Pattern[str], Mapping[str, Handler]]] = [
     (re.compile(path), handlers_by_method)
     for path, handlers_by_method in (

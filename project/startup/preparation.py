@@ -27,7 +27,7 @@ _PAUSE = 0.1  # seconds between two attempts to get the lock
 
 
 def lock_data_folder() -> AbstractContextManager[Any]:
-    """Lock the data folder in the embedded delivery, which is one process.
+    """Lock the data folder in the embedded delivery, where one process runs turns.
 
     Raises ConfigurationError if another process has locked it.
     """

@@ -9,6 +9,7 @@ import asyncio
 import os
 import signal
 import socket
+from ipaddress import ip_address
 
 # The application sets Django up, which the other imports need.
 from project.asgi import application  # isort: skip
@@ -94,4 +95,18 @@ def main(arguments: list[str]) -> None:
     apply_address(address)
     REGISTRY.unregister(exposition.database_figures)
     connection, listening = sockets
-    GatewayProcess(connection, settings.PUBLIC_URL or address.url).serve(listening)
+    GatewayProcess(connection, name_for_clients(address)).serve(listening)
+
+
+def name_for_clients(main_address: Address) -> str:
+    """A client may reach a server that listens on all interfaces, or in a private
+    network, by another address."""
+    if settings.PUBLIC_URL:
+        return str(settings.PUBLIC_URL)
+    try:
+        ip = ip_address(main_address.host)
+    except ValueError:  # a name
+        return main_address.url
+    if ip.is_loopback or ip.is_global:
+        return main_address.url
+    return f"port {main_address.port} of this server"

@@ -9,10 +9,9 @@ from typing import Any
 from conversations.gateway.app import refuse_elsewhere
 from conversations.gateway.http import Exchange
 
-#: Stored responses have addresses of their own, which the engine's process serves.
+#: The gateway itself refuses what concerns stored responses.
 _SERVED = re.compile(
-    r"/|/healthz|/readyz"
-    r"|/v1|/v1/(?!responses/)[^\0]*|/v1/responses/(?:compact|input_tokens)?/?"
+    r"/|/healthz|/readyz|/v1(?:/.*)?"
     r"|/(?:chat/completions|completions|embeddings|messages|models|responses)(?:/.*)?"
 )
 

@@ -170,6 +170,25 @@ def test_everything_else_names_the_main_address(
     assert program.get("/", headers=anthropic).json()["type"] == "error"
 
 
+def test_pages_elsewhere_can_read_the_refusal(server: ServerProcess):
+    server.create_token()
+    origin = "https://page.example"
+    server.manage(
+        *("shell", "-v0", "-c"),
+        "from conversations.models import AccessToken;"
+        f"AccessToken.objects.update(allowed_origins={origin!r})",
+    )
+    stored, headers = f"{gateway_url(server)}/v1/responses/resp_1", {"Origin": origin}
+    asking = {**headers, "Access-Control-Request-Method": "DELETE"}
+    with httpx.Client(headers=headers, timeout=PATIENCE) as page:
+        preflight = page.options(stored, headers=asking)
+        assert preflight.status_code == 204
+        assert "DELETE" in preflight.headers["access-control-allow-methods"]
+        refusal = page.delete(stored)
+        assert refusal.status_code == 421
+        assert refusal.headers["access-control-allow-origin"] == origin
+
+
 async def test_a_websocket_is_refused_with_the_same_error(shared: ServerProcess):
     address = gateway_url(shared).replace("http", "ws")
     for path in ("/v1/responses", "/ws/conversations/1/"):
