@@ -99,6 +99,12 @@ def test_an_image_becomes_a_link_so_that_nothing_is_fetched():
     assert 'href="https://a.test/sea.png"' in html
 
 
+def test_an_image_without_words_is_a_link_that_is_seen():
+    html = render("![](https://a.test/sea.png)")
+    assert "<img" not in html
+    assert ">image</a>" in html
+
+
 def test_an_image_inside_a_link_leaves_the_link():
     html = render("[![sea](https://a.test/sea.png)](https://b.test)")
     assert html.count("<a ") == 1
