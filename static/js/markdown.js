@@ -9,7 +9,7 @@ import * as smd from "../vendor/streaming-markdown/smd.js";
 import { addressLength } from "./reading/addresses.js";
 import { Blocks } from "./reading/blocks.js";
 import { Highlighter } from "./reading/highlight.js";
-import { rowGroup } from "./reading/long-tables.js";
+import { groupForNextRow } from "./reading/long-tables.js";
 import { nextLineBox, removeLastLine } from "./reading/long-paragraphs.js";
 import { TableRows } from "./reading/table-rows.js";
 import { FORMULA_BEGIN, FORMULA_END, FormulaGuard, unguarded } from "./math.js";
@@ -460,7 +460,7 @@ function table(parent) {
   return scroll.appendChild(make("table"));
 }
 
-const row = (table) => rowGroup(table).appendChild(make("tr"));
+const row = (table) => groupForNextRow(table).appendChild(make("tr"));
 
 function cell(parent) {
   const node = parent.appendChild(make(parent.closest("thead") ? "th" : "td"));

@@ -222,6 +222,18 @@ test("later rows of a long table need not be laid out with the first ones", () =
   const words = shown.flat().flatMap(({ children }) => children).map((row) => row.textContent);
   assert.deepEqual(words.map((each) => Number.parseInt(each.trim())), rows.map((_, at) => at));
   assert.deepEqual(shown.map(({ length }) => length), [2, ...Array(4).fill(2), 1]);
+  for (const part of tables.slice(1)) assert.equal(part["aria-label"], "a, b");
+});
+
+test("a long table that is hidden gets no widths", (t) => {
+  t.mock.method(Element.prototype, "getBoundingClientRect", () => ({ width: 0 }));
+  const root = new Element("div");
+  const stream = new MarkdownStream(root);
+  stream.update(`| a | b |\n|---|---|\n${"| c | d |\n".repeat(450)}`);
+  stream.end();
+  const [table, ...parts] = root.children[0].children;
+  assert.deepEqual(parts, []);
+  assert.deepEqual(table.children.map(({ tag }) => tag), ["thead", ...Array(5).fill("tbody")]);
 });
 
 test("only blocks have their direction sought, not the whole text", () => {

@@ -11,12 +11,13 @@ const PART = "rows-part"; // class of a later table's box
 const latest = new WeakMap(); // table -> its part that grows
 
 /** Where the next row of the table goes. */
-export function rowGroup(table) {
+export function groupForNextRow(table) {
   const growing = latest.get(table) ?? table;
   const last = growing.lastElementChild;
   if (!last) return growing.appendChild(make("thead"));
   if (last.tagName === "TBODY" && last.childElementCount < GROUP) return last;
   if (rowsOf(growing) < WIDE) return growing.appendChild(make("tbody"));
+  if (!boxOf(table).width) return growing.appendChild(make("tbody")); // hidden: no widths yet
   const part = nextPart(table);
   latest.set(table, part);
   return part.appendChild(make("tbody"));
@@ -35,11 +36,18 @@ function nextPart(table) {
   box.style.width = table.style.width;
   const part = box.appendChild(make("table"));
   part.className = "is-fixed";
+  part.setAttribute("aria-label", wordsOfHead(table));
   if (table.dir) part.dir = table.dir;
   part.style.width = table.style.width;
   part.append(table.querySelector("colgroup").cloneNode(true));
   table.parentElement.append(box);
   return part;
+}
+
+/** Names a table that has no head of its own. */
+function wordsOfHead(table) {
+  const cells = [...table.querySelector("tr").children];
+  return cells.map(({ textContent }) => textContent.trim()).join(", ");
 }
 
 /** Makes the widths that the columns have now their lasting ones. */
