@@ -204,7 +204,7 @@ class BackgroundCalls:
     async def _write_with_retries(self, write: Callable[..., T], *values: object) -> T:
         """Retry the write for as long as the database is unavailable: the work is done,
         and its result must not be lost."""
-        failures = 0
+        failures, pause = 0, FIRST_PAUSE
         while True:
             try:
                 return await self._database.write(write, *values)
@@ -213,8 +213,8 @@ class BackgroundCalls:
             except DatabaseError as exc:
                 if failures >= TRIES and not is_database_unavailable(exc):
                     raise
-            await asyncio.sleep(min(FIRST_PAUSE * 2**failures, BACKOFF))
-            failures += 1
+            await asyncio.sleep(pause)
+            failures, pause = failures + 1, min(2 * pause, BACKOFF)
 
 
 def _continue_trace(work: CallWork) -> None:

@@ -1,7 +1,7 @@
 """Queue of database writes that requests do not wait for, such as rows of model calls.
 
-All writes within `DELAY` share one transaction, and all rows of model calls one
-statement. A crash loses queued writes; an orderly shutdown writes them. While the
+Up to `BATCH` writes within `DELAY` share one transaction, and as many rows of model
+calls one statement. A crash loses queued writes; an orderly shutdown writes them. While the
 database is unavailable, they are tried again each second for a minute.
 """
 
@@ -22,7 +22,10 @@ logger = logging.getLogger(__name__)
 
 DELAY = 0.1  # seconds
 PAUSE = 1.0  # seconds, after a write for which the database was unavailable
-MAX_FAILURES = 60  # then what cannot be written is lost: it may itself be the cause
+#: Seconds of failures, after which what cannot be written is lost: it may itself be
+#: their cause.
+GIVE_UP_AFTER = 60.0
+BATCH = 500  # writes, and as many rows of calls, in one transaction
 MAX_WAITING = 10_000  # writes, and as many rows of calls, while it is unavailable
 Write = Callable[[], Any]
 MakeRow = Callable[[], ModelCall]
@@ -38,7 +41,7 @@ class WriteBehindQueue:
         self._timer: asyncio.TimerHandle | None = None
         self._writing: asyncio.Task[None] | None = None
         self._is_closing = False
-        self._failures = 0  # one after the other, of an unavailable database
+        self._failing_since: float | None = None  # time of the loop
 
     def add(self, write: Write) -> None:
         """`write` is called in a thread that may use the database: once, and again only
@@ -70,21 +73,22 @@ class WriteBehindQueue:
             self._timer = None
         if self._writing is not None:
             return  # its end calls this again, so that the order remains
-        writes, self._waiting = self._waiting, []
-        calls, self._calls = self._calls, []
+        writes, self._waiting = self._waiting[:BATCH], self._waiting[BATCH:]
+        calls, self._calls = self._calls[:BATCH], self._calls[BATCH:]
         if writes or calls:
             self._writing = asyncio.ensure_future(self._write(writes, calls))
 
     async def _write(self, writes: list[Write], calls: list[MakeRow]) -> None:
         delay = DELAY
-        gives_up = self._is_closing or self._failures >= MAX_FAILURES
+        gives_up = self._is_closing or self._has_failed_long()
         try:
             await self._database.write(_run_all, writes, calls, gives_up=gives_up)
-            self._failures = 0
+            self._failing_since = None
         except Exception as exc:
             if is_database_unavailable(exc) and not gives_up:
                 delay = PAUSE
-                self._failures += 1
+                if self._failing_since is None:
+                    self._failing_since = asyncio.get_running_loop().time()
                 self._put_back(writes, calls)
             else:
                 _log_loss(len(writes) + len(calls))
@@ -92,6 +96,12 @@ class WriteBehindQueue:
             self._writing = None
             if self._waiting or self._calls:
                 self._schedule_flush(delay)
+
+    def _has_failed_long(self) -> bool:
+        since = self._failing_since
+        if since is None:
+            return False
+        return asyncio.get_running_loop().time() - since >= GIVE_UP_AFTER
 
     def _put_back(self, writes: list[Write], calls: list[MakeRow]) -> None:
         """Queue these before newer ones. Beyond the limit the newest are lost."""

@@ -401,3 +401,9 @@ def _delay_in_text(text: str) -> float | None:
     """Gemini's RetryInfo, or "Please try again in 1.574s" of OpenAI and Groq."""
     match = _DELAY_PATTERN.search(text)
     return _duration(match[1] or match[2]) if match else None
+
+
+def is_error_list(data: Any) -> bool:
+    """Whether it is an error as Google wraps it: in a list of one."""
+    first = data[0] if isinstance(data, list) and data else None
+    return isinstance(first, dict) and bool(first.get("error"))

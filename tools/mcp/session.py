@@ -382,7 +382,8 @@ class Session:
             opened.failure = _to_connection_lost(failure)
             return None
         self._failures, self._last_failure = self._failures + 1, failure
-        pause = min(FIRST_PAUSE * 2 ** (self._failures - 1), LONGEST_PAUSE)
+        doublings = min(self._failures - 1, 20)  # 2**1024 is no float
+        pause = min(FIRST_PAUSE * 2**doublings, LONGEST_PAUSE)
         self._retry_at = self._clock() + pause
         logger.warning(
             "MCP server %s cannot be connected to: %s", self.server.name, _kind(failure)

@@ -103,6 +103,19 @@ async def test_an_outage_delays_writes_and_loses_none(
     assert "could not be stored" not in caplog.text
 
 
+async def test_what_an_outage_has_left_waiting_is_written_in_batches(
+    records: WriteBehindQueue, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(write_behind, "BATCH", 2)
+    monkeypatch.setattr(write_behind, "PAUSE", 0.01)
+    records.add(Outage(1))
+    for name in "abcde":
+        records.add_call(lambda name=name: ModelCall(model_name=name))
+    await wait_for_rows(5)
+    names = [row.model_name async for row in ModelCall.objects.order_by("id")]
+    assert names == [*"abcde"]
+
+
 async def test_a_long_outage_fills_no_memory(
     records: WriteBehindQueue,
     monkeypatch: pytest.MonkeyPatch,
@@ -125,7 +138,7 @@ async def test_a_write_that_always_fails_holds_nothing_up_for_ever(
     caplog: pytest.LogCaptureFixture,
 ):
     monkeypatch.setattr(write_behind, "PAUSE", 0.01)
-    monkeypatch.setattr(write_behind, "MAX_FAILURES", 2)
+    monkeypatch.setattr(write_behind, "GIVE_UP_AFTER", 0.0)
     records.add(Outage(1_000_000))
     records.add_call(lambda: ModelCall(model_name="a"))
     await wait_for_rows(1)

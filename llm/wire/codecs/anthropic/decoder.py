@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from llm.errors import BadResponse, CutOff
-from llm.wire.classify_errors import classify_error
+from llm.wire.classify_errors import classify_error, is_error_list
 from llm.wire.codecs.anthropic.blocks import usage_of
 from llm.wire.codecs.anthropic.content_decoder import ContentDecoder
 from llm.wire.deltas import (
@@ -189,5 +189,7 @@ def _json(event: ServerSentEvent) -> dict[str, Any]:
             raise classify_error(event.data.decode(errors="replace")) from exc
         raise BadResponse(detail="The event is not JSON.") from exc
     if not isinstance(data, dict):
+        if is_error_list(data):
+            raise classify_error(data)
         raise BadResponse(detail="The event is not a JSON object.")
     return data

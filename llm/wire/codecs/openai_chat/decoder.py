@@ -21,7 +21,7 @@ import orjson
 
 from llm.errors import BadResponse, CutOff, ProviderDown
 from llm.wire.bounded_json import MAX_VALUES, check_values
-from llm.wire.classify_errors import classify_error
+from llm.wire.classify_errors import classify_error, is_error_list
 from llm.wire.codecs.openai_chat.message_decoder import TEXT, MessageDecoder
 from llm.wire.codecs.openai_chat.usage import usage_of
 from llm.wire.deltas import (
@@ -104,7 +104,7 @@ class ChatDecoder:
                 self._done = True
                 return ()
             chunk = _json_or_text(event)
-        if event.event == "error" or (type(chunk) is list and _is_error_list(chunk)):
+        if event.event == "error" or (type(chunk) is list and is_error_list(chunk)):
             raise classify_error(chunk)
         if not isinstance(chunk, dict):
             if isinstance(chunk, str):
@@ -258,12 +258,6 @@ def _is_answer(delta: Delta) -> bool:
         case ToolCallDelta() | ItemDelta():
             return True
     return False
-
-
-def _is_error_list(chunk: list[Any]) -> bool:
-    """Whether it is an error as Gemini wraps it: in a list of one."""
-    first = chunk[0] if chunk else None
-    return isinstance(first, dict) and bool(first.get("error"))
 
 
 def _json_or_text(event: ServerSentEvent) -> Any:

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from llm.errors import BadResponse, CutOff, LLMError, ProviderDown
-from llm.wire.classify_errors import classify_error
+from llm.wire.classify_errors import classify_error, is_error_list
 from llm.wire.codecs.openai_responses.item_content import (
     call_rest,
     citation_of,
@@ -317,6 +317,8 @@ def _json(event: ServerSentEvent) -> dict[str, Any]:
     except ValueError as exc:
         raise BadResponse(detail="The event is not JSON.") from exc
     if not isinstance(data, dict):
+        if is_error_list(data):
+            raise classify_error(data)
         raise BadResponse(detail="The event is not a JSON object.")
     return data
 

@@ -22,9 +22,11 @@ from llm.adaptation.structured import SchemaMismatch, json_in
 from llm.demo.schema_sample import sample
 from llm.errors import BadRequest, BadResponse, LLMError, ProviderDown
 from llm.wire.classify_errors import classify, classify_error
+from llm.wire.codecs.anthropic.codec import AnthropicCodec
 from llm.wire.codecs.gemini.codec import GeminiCodec
 from llm.wire.codecs.openai_chat.codec import OpenAIChatCodec
 from llm.wire.codecs.openai_chat.tool_calls import MAX_CALLS
+from llm.wire.codecs.openai_responses.codec import OpenAIResponsesCodec
 from llm.wire.deltas import AnnotationDelta, TextDelta, ToolCallDelta
 from llm.wire.items import Item
 from llm.wire.json_schema.validation import compile_schema
@@ -408,3 +410,13 @@ def test_a_schema_of_any_json_fits_what_is_deep():
     ]
     validator = compile_schema({"$defs": {"json": {"anyOf": either}}, **node})
     assert validator.is_valid(nested(120, [1]))
+
+
+@pytest.mark.parametrize(
+    "codec", [AnthropicCodec(), OpenAIChatCodec(), OpenAIResponsesCodec()]
+)
+def test_an_error_that_a_proxy_of_google_wraps_in_a_list_is_read(codec):
+    error = orjson.dumps([{"error": {"code": 503, "message": "Overloaded"}}])
+    with pytest.raises(ProviderDown):
+        for event in SSEDecoder().feed(error + b"\n\n"):
+            list(codec.decoder().feed(event))
