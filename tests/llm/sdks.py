@@ -105,7 +105,8 @@ def _messages() -> Heard:
     usage = final.usage
     cached = usage.cache_read_input_tokens or 0
     reasoned = usage.output_tokens_details.thinking_tokens
-    read = usage.input_tokens + cached
+    cached_anew = usage.cache_creation_input_tokens or 0
+    read = usage.input_tokens + cached + cached_anew
     reply.usage = (read, cached, usage.output_tokens, reasoned)
     reply.finish = final.stop_reason
     return reply

@@ -23,7 +23,7 @@ class Storage(LogSubscriber):
     """Reads batches of one event each from a list, once `may_read` is set."""
 
     def __init__(self) -> None:
-        super().__init__((OSError,), "the test")
+        super().__init__("the test")
         self.events = EVENTS[:KNOWN]
         self.may_read = asyncio.Event()
         self.may_read.set()
