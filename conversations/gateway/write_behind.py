@@ -1,8 +1,8 @@
 """Queue of database writes that requests do not wait for, such as rows of model calls.
 
 Up to `BATCH` writes within `DELAY` share one transaction, and as many rows of model
-calls one statement. A crash loses queued writes; an orderly shutdown writes them. While the
-database is unavailable, they are tried again each second for a minute.
+calls one statement. A crash loses queued writes; an orderly shutdown writes them. While
+the database is unavailable, they are tried again each second for a minute.
 """
 
 from __future__ import annotations
