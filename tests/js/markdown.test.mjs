@@ -264,6 +264,24 @@ test("a text reads the same in however many calls it is shown", (t) => {
   assert.equal(sliced.textContent, whole.textContent);
 });
 
+for (const [written, shown] of [
+  ["1 2 3 4 5 6 7 8", "1 2 3 4"],
+  ["- 1 2 3 4 5 6 7", "1 2 3"],
+  ["3.14159265358979", "3.1415"],
+  ["2026-11-30 10:15", "2026-11-30"],
+]) {
+  test(`a line of numbers is shown while it grows: ${written}`, () => {
+    const root = new Element("div");
+    const stream = new MarkdownStream(root);
+    let seen = false;
+    for (let end = 1; end < written.length; end += 1) {
+      stream.update(written.slice(0, end));
+      seen ||= root.textContent.startsWith(shown);
+    }
+    assert.ok(seen, root.textContent);
+  });
+}
+
 test("brackets are shown while it is open whether they are a link, and where they are none", () => {
   const written = "a[0] of [Your name], see [^1] and [there](https://a.example/x).";
   const root = new Element("div");

@@ -21,6 +21,9 @@ import { LineStart } from "./line-start.js";
 const PIECE = /[^\n]*\n|[^\n]+/g;
 /** A line of these characters alone may begin anything yet. */
 const MARKS = /^[\s\d>*+\-_=#`~|:.)$\\[]*$/;
+/** A number that is no item's, so that its line is text. */
+const NUMBER = /\d[^\d.)]|\d[.)]\S|\d{10}/;
+const LONGEST_ITEM_NUMBER = 9; // digits
 const OPEN_FENCE = /^[\s\d>*+\-.)]*(?:`{3}|~{3})/;
 const OPEN_TASK = /(?:[-+*]|\d[.)])[ \t]+\[(?:[ xX](?:\][\s\d>*+\-_=#`~|:.)$\\[]*)?)?$/;
 const LONGEST_START = 1000; // characters of a line with such a start that are waited for
@@ -72,12 +75,16 @@ export class Blocks {
     const text = isWhole ? piece.slice(0, -1) : piece;
     if (this.#isBegun) this.#add(text);
     else {
-      const mayBeMarks = MARKS.test(text) && this.#isOfMarks;
-      this.#isOfMarks = mayBeMarks;
       this.#line += text;
-      if (isWhole || !(mayBeMarks || this.#isStartOpen())) this.#begin(this.#line);
+      this.#isOfMarks &&= MARKS.test(text) && !this.#endsByNumber(text.length);
+      if (isWhole || !(this.#isOfMarks || this.#isStartOpen())) this.#begin(this.#line);
     }
     if (isWhole) this.#endLine();
+  }
+
+  /** Whether the line has a number of text that ends in its last characters. */
+  #endsByNumber(length) {
+    return NUMBER.test(this.#line.slice(-length - LONGEST_ITEM_NUMBER - 1));
   }
 
   #isStartOpen() {
