@@ -73,7 +73,12 @@ class _LogCollector(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         lines = _log_lines.get()
         if lines is not None and len(lines) < MAX_LINES:
-            lines.append(f"{record.levelname} {record.name} {record.getMessage()}")
+            try:
+                message = record.getMessage()
+            except Exception:  # arguments that do not fit the text
+                self.handleError(record)
+            else:
+                lines.append(f"{record.levelname} {record.name} {message}")
 
 
 @contextmanager

@@ -241,9 +241,18 @@ async def stumble() -> None:
     raise RuntimeError("".join(["private", " ", "words"]))
 
 
+@tool
+def mislog() -> str:
+    """Log a line whose arguments do not fit."""
+    logging.getLogger("tools.test").warning("%d cakes", "seven")
+    logging.getLogger("tools.test").warning("all is well")
+    return "Done."
+
+
 @pytest.fixture
 def code(monkeypatch):
-    found = {get_tool(each).name: get_tool(each) for each in (greet, paint, stumble)}
+    functions = (greet, paint, stumble, mislog)
+    found = {get_tool(each).name: get_tool(each) for each in functions}
     monkeypatch.setattr(models, "python_tools", lambda: found)
     Tool.objects.sync()
 
@@ -283,6 +292,16 @@ def test_a_failure_is_shown_as_the_model_reads_it(admin_client, code):
     assert "stumble failed: RuntimeError." in text
     assert "ERROR tools.execute tool stumble failed" in text
     assert "private words" not in text
+
+
+def test_a_line_of_the_log_that_cannot_be_written_fails_no_tool(
+    admin_client, code, monkeypatch
+):
+    monkeypatch.setattr(logging.getLogger(), "handlers", [])  # pytest's would raise
+    monkeypatch.setattr(logging, "raiseExceptions", False)
+    text = run(admin_client, "mislog")
+    assert "<strong>completed</strong>" in text
+    assert "WARNING tools.test all is well" in text
 
 
 def test_a_picture_is_shown_and_markup_is_not_believed(admin_client, code):
