@@ -52,6 +52,7 @@ class AnswerSize:
 
     def begin_call(self) -> None:
         self._items = {}
+        self._items_left = MAX_BODY
 
     def take(self, deltas: list[Delta]) -> list[Delta]:
         """The deltas up to the limit, followed by a FinishDelta if it is exceeded."""

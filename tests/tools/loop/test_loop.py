@@ -9,6 +9,7 @@ from llm.errors import ProviderDown
 from llm.wire.deltas import (
     CloseDelta,
     FinishDelta,
+    ItemDelta,
     TextDelta,
     ToolCallDelta,
     UsageDelta,
@@ -19,6 +20,7 @@ from tests.conversations.script import HANG, Script
 from tests.llm import chat, claude
 from tests.tools.calls import raw_call
 from tools.execution.output import MAX_TEXT
+from tools.loop import answer_size
 from tools.loop.answer_size import AnswerSize
 from tools.loop.loop import LARGE_ANSWER, respond
 from tools.loop.task import Task
@@ -450,6 +452,17 @@ async def test_a_turn_that_used_all_of_its_size_before_an_interruption_ends():
     assert script.requests == []
     assert rows.log == []
     assert events[-1]["response"]["incomplete_details"]["reason"] == "max_answer_size"
+
+
+def test_what_hosted_tools_make_is_limited_for_each_call(monkeypatch):
+    monkeypatch.setattr(answer_size, "MAX_BODY", 40)
+    size = AnswerSize(1000)
+    picture = [ItemDelta(0, {"result": "x" * 20})]
+    for _ in range(3):
+        size.begin_call()
+        assert size.take(picture) is picture
+    size.take([ItemDelta(1, {"result": "x" * 20})])
+    assert size.is_exceeded
 
 
 FILTERED = [
