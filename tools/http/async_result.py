@@ -53,11 +53,17 @@ def find_job_url(fetched: FetchedResponse, spec: AsyncResultSpec) -> str:
     if not spec.job_pointer:
         named = fetched.headers.get("location", "")
     else:
-        named = _text(resolve_pointer(parse_json(fetched.body), spec.job_pointer))
-        if spec.job_url:
+        named = _job_name(resolve_pointer(parse_json(fetched.body), spec.job_pointer))
+        if named and spec.job_url:
             url = spec.job_url.replace("{id}", quote(named, safe="", errors="replace"))
             return _check_job_url(url, fetched.url)
     return _check_job_url(urljoin(fetched.url, named), fetched.url) if named else ""
+
+
+def _job_name(value: Any) -> str:
+    """The URL or id; "" for what is neither."""
+    is_name = isinstance(value, str | int | float) and not isinstance(value, bool)
+    return _text(value) if is_name else ""
 
 
 def is_pending(fetched: FetchedResponse, spec: AsyncResultSpec) -> bool:

@@ -68,6 +68,13 @@ def test_a_body_without_address_or_id_is_an_error(body):
         find_job_url(fetched(body=body), AsyncResultSpec(job_pointer="/id"))
 
 
+@pytest.mark.parametrize("job_url", ["", "https://api.test/jobs/{id}"])
+@pytest.mark.parametrize("job", [b"null", b'""', b"true", b"[]", b"{}"])
+def test_what_is_no_address_and_no_id_names_no_job(job, job_url):
+    spec = AsyncResultSpec(job_pointer="/job", job_url=job_url)
+    assert find_job_url(fetched(body=b'{"job": %s}' % job), spec) == ""
+
+
 def test_no_way_leads_from_https_to_http():
     with pytest.raises(AddressRefused, match="https to http"):
         find_job_url(fetched(location="http://api.test/jobs/7"), AsyncResultSpec())
