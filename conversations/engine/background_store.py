@@ -144,7 +144,9 @@ def load(call_claim: CallClaim) -> CallWork:
     turn, conversation = row.turn, row.turn.conversation
     tools = ToolRow.objects.available(turn.actor)
     tool = tools.get(row.name)
-    if tool and tool.calls_per_minute and row.claims <= 1:  # not when it runs again
+    # Neither a repetition nor a poll for the result.
+    is_first = row.claims <= 1 and row.accepted_at is None
+    if tool and tool.calls_per_minute and is_first:
         tools = {**tools, row.name: limit_calls(tool, turn.actor)}
     if row.deadline_at is None:
         row.deadline_at = _deadline(row, tool)

@@ -9,11 +9,15 @@ import pytest
 from asgiref.sync import sync_to_async
 from httpx import ASGITransport, AsyncClient
 
-from conversations.models import Conversation, ToolCall
+from conversations.engine import background_store
+from conversations.engine.background_store import CallWork
+from conversations.models import Conversation, Item, ToolCall
 from llm.wire.deltas import FinishDelta, TextDelta, ToolCallDelta
+from llm.wire.items import user_message
 from tests.conversations.both_deliveries.test_engine import answer
 from tests.conversations.scene import a_user, bearer
 from tools.models import Tool
+from tools.runtime_tool import Accepted
 
 pytestmark = pytest.mark.django_db(transaction=True)
 DONE = [TextDelta(0, "Done."), FinishDelta("stop")]
@@ -73,6 +77,31 @@ async def test_calls_in_the_background_count_as_well(
     while not {"completed", "failed"}.issuperset(await states(conversation)):
         await asyncio.sleep(0)
     assert await states(conversation) == ["completed", "completed", "failed"]
+
+
+async def test_a_poll_for_a_result_does_not_count(conversation, limited):
+    turn = (await sync_to_async(conversation.open_turn)([user_message("2 + 2")])).turn
+    payload = {
+        "type": "function_call",
+        "call_id": "c0",
+        "name": "calculator",
+        "arguments": '{"expression": "2 + 2"}',
+    }
+    kind = {"origin": Item.Origin.OUTPUT, "type": "function_call"}
+    await Item.objects.acreate(turn=turn, position=1, payload=payload, **kind)
+    row = await turn.tool_calls.acreate(
+        call_id="c0", name="calculator", state="executing", blocking=False
+    )
+
+    async def load() -> CallWork:
+        claim = await sync_to_async(background_store.claim)(row.pk)
+        assert claim
+        return await sync_to_async(background_store.load)(claim)
+
+    assert (await load()).tools["calculator"].permit is not None
+    rows = ToolCall.objects.filter(pk=row.pk)
+    await sync_to_async(background_store.accept)(rows, Accepted("job", 0))
+    assert (await load()).tools["calculator"].permit is None
 
 
 async def test_the_gateway_counts_as_well(conversation, say, running, limited):
