@@ -337,7 +337,7 @@ class CallbackView(ApiView):
         try:
             output = render_output(f"Error: {error}" if error else result.get("output"))
             engine.dispatch_result(
-                background_store.deliver(call.pk, output.output, error=error)
+                background_store.deliver(call.pk, output, error=error)
             )
         except ToolError as exc:
             raise InvalidInput(InputError("output", str(exc))) from exc

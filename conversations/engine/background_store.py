@@ -26,6 +26,7 @@ from conversations.engine import message_bounds
 from conversations.engine.database import sql
 from conversations.engine.database.sql import LAPSED, Moment
 from conversations.engine.loading.tool_rate_limit import limit_calls
+from conversations.engine.runs.full_outputs import send_to_bucket
 from conversations.models import (
     Conversation,
     Item,
@@ -41,7 +42,7 @@ from llm.db.durable_commit import sync_on_commit
 from llm.pricing.caller import Caller
 from llm.wire.items import Item as ItemPayload
 from tools.execute import CallOutcome
-from tools.execution.output import Output
+from tools.execution.output import Output, RenderedOutput
 from tools.loop.late_results import LateResult, result_message
 from tools.models import Tool as ToolRow
 from tools.registry import Accepted, Context, RuntimeTool
@@ -287,15 +288,18 @@ class TooLate(Exception):
     """The call has ended; its late result is not used."""
 
 
-def deliver(pk: int, output: Output, *, error: str = "") -> ConcludedCall:
+def deliver(pk: int, result: RenderedOutput, *, error: str = "") -> ConcludedCall:
     """Store a result that was posted from outside. Raises TooLate, and DoesNotExist."""
     call_id = ToolCall.objects.values_list("call_id", flat=True).get(pk=pk)
     state = "failed" if error else "completed"
-    outcome = CallOutcome(call_id, state, output, error, 0.0)
+    outcome = CallOutcome(
+        call_id, state, result.output, error, 0.0, full_text=result.full_text
+    )
     calls = ToolCall.objects.in_background().filter(pk=pk)
     if (concluded := _conclude(calls, pk, outcome)) is None:
         ToolCall.objects.filter(pk=pk, late_at=None).update(late_at=timezone.now())
         raise TooLate
+    send_to_bucket(concluded.conversation_id, [outcome])
     return concluded
 
 

@@ -131,3 +131,6 @@ def test_all_parts_together_have_no_more_text_than_one():
     assert first == long
     assert second["text"].startswith("y\n[Cut:")
     assert image == IMAGE
+    full_text = render_output([long, {**TEXT, "text": "yz"}, TEXT, IMAGE]).full_text
+    assert full_text == f"{long['text']}\nyz\n{TEXT['text']}"
+    assert render_output([long, IMAGE]).full_text is None

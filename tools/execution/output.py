@@ -36,7 +36,10 @@ class RenderedOutput:
 def render_output(value: Any) -> RenderedOutput:
     """Raises UnusableOutput."""
     if _is_parts(value):
-        return RenderedOutput(_parts(value))
+        parts = _checked_parts(value)
+        texts = [part["text"] for part in parts if part["type"] == "input_text"]
+        is_cut = sum(map(len, texts)) > MAX_TEXT
+        return RenderedOutput(_cut(parts), "\n".join(texts) if is_cut else None)
     text = sanitize_text(value) if isinstance(value, str) else _json(value).decode()
     return RenderedOutput(truncate(text), text if len(text) > MAX_TEXT else None)
 
@@ -66,14 +69,20 @@ def _is_parts(value: Any) -> bool:
     )
 
 
-def _parts(parts: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The parts, with at most MAX_TEXT characters of text in all."""
-    result: list[dict[str, Any]] = []
-    left = MAX_TEXT
-    for number, part in enumerate(sanitize_json(from_json(_json(parts)))):
+def _checked_parts(value: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    parts: list[dict[str, Any]] = sanitize_json(from_json(_json(value)))
+    for number, part in enumerate(parts):
         if not any(isinstance(part.get(name), str) for name in _CONTENT[part["type"]]):
             names = " or ".join(_CONTENT[part["type"]])
             raise UnusableOutput(f"part {number} of its result has no {names}.")
+    return parts
+
+
+def _cut(parts: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The parts, with at most MAX_TEXT characters of text in all."""
+    result: list[dict[str, Any]] = []
+    left = MAX_TEXT
+    for part in parts:
         if part["type"] != "input_text":
             result.append(part)
         elif left > 0:

@@ -9,9 +9,10 @@ from django.contrib.auth.models import Group
 from django.utils import timezone
 
 from conversations.engine import background_store
-from conversations.models import Conversation, Question, ToolCall, Turn
+from conversations.models import Attachment, Conversation, Question, ToolCall, Turn
 from llm.wire.items import user_message
 from tests.conversations.scene import a_user, program
+from tools.execution.output import MAX_TEXT
 
 pytestmark = pytest.mark.django_db
 
@@ -193,6 +194,15 @@ def test_a_result_is_posted_once_without_signing_in(client, finished, address):
     assert call.output == '{"n":42}'
     assert call.late_at
     assert Turn.objects.filter(parent=finished).count() == 1
+
+
+def test_the_rest_of_a_long_result_is_a_file_of_the_conversation(
+    client, finished, address
+):
+    call, text = in_background(finished), "x" * (MAX_TEXT + 1)
+    assert post(client, address(call), output=text).status_code == 204
+    (file,) = Attachment.objects.filter(conversation=finished.conversation_id)
+    assert (file.name, file.size) == ("c9.txt", len(text))
 
 
 def test_a_failure_is_posted_as_one(client, finished, address):
