@@ -202,6 +202,10 @@ class ModelCallSerializer(serializers.ModelSerializer[Any]):
             "latency",
         ]
 
+    def to_representation(self, call: ModelCall) -> dict[str, Any]:
+        shown: dict[str, Any] = super().to_representation(call)
+        return shown if settings.SHOW_COSTS else {**shown, "cost": None}
+
 
 class TurnSerializer(serializers.ModelSerializer[Any]):
     """A turn with its items, asked and answered, in their order."""

@@ -229,3 +229,5 @@ def test_costs_are_hidden_where_staff_hide_them(
     a_call(turn, cost=Decimal("0.0123"))
     assert "0.0123" not in read(shown(web, turn))
     assert program(ada).get(rest(turn, "details")).json()["cost"] is None
+    turn_page = program(ada).get(f"/api/turns/{turn.pk}/")
+    assert [call["cost"] for call in turn_page.json()["model_calls"]] == [None]
