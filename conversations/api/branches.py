@@ -13,7 +13,7 @@ from conversations.access import overload
 from conversations.api import schema
 from conversations.api.authentication import token_of
 from conversations.api.serializers import ConversationSerializer, TurnSerializer
-from conversations.api.views import ApiView, show_turn
+from conversations.api.views import ApiView
 from conversations.engine.message_bounds import CannotContinue
 from conversations.input.checks import InputError
 from conversations.models import (
@@ -122,7 +122,8 @@ class RestoreBranchView(ApiView):
             raise Http404
         if not branches.restore_branch(found):
             raise BranchConflict
-        return Response(show_turn(_turn(request, pk)))
+        # Another participant may have written it.
+        return Response(self.get_serializer(_turn(request, pk)).data)
 
 
 class RestoreConversationView(ApiView):

@@ -279,14 +279,14 @@ class TurnSerializer(serializers.ModelSerializer[Any]):
     @extend_schema_field(schemas.OPTIONS)
     def get_options(self, turn: Turn) -> Any:
         """The public options; the gateway stores internal ones beside them."""
-        user = self.context.get("user")
-        is_others = user is not None and user.pk not in (
-            turn.author_id,
-            turn.conversation.owner_id,
-        )
-        if is_others:  # they may contain credentials
-            return {}
-        known = schemas.OPTIONS["properties"]
+        known = {*schemas.OPTIONS["properties"]}
+        if (user := self.context.get("user")) is not None:
+            owner, author = turn.conversation.owner_id, turn.author_id
+            if user.pk not in (author, owner):
+                return {}
+            is_own = author == user.pk or (author is None and not turn.author_name)
+            if not is_own:  # declared tools may contain their author's credentials
+                known -= {"tools"}
         return {name: value for name, value in turn.options.items() if name in known}
 
     @extend_schema_field(schema.USAGE)

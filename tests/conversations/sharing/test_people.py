@@ -433,6 +433,22 @@ def test_the_owner_s_declared_tools_are_not_used_or_shown_to_others(
     assert "secret-1" not in str(waiting)
 
 
+def test_the_owner_sees_no_tools_that_a_participant_declares(
+    ada: Any, conversation: Conversation, bob: Any
+):
+    declared = {"type": "mcp", "server_label": "m", "authorization": "secret-2"}
+    join(conversation, bob)
+    options = {"tools": [declared], "temperature": 1}
+    theirs = conversation.open_turn(
+        [user_message("Hi")], author=bob, options=options
+    ).turn
+    address = f"/api/turns/{theirs.pk}/"
+    assert program(bob).get(address).json()["options"] == options
+    assert program(ada).get(address).json()["options"] == {"temperature": 1}
+    bob.delete()
+    assert program(ada).get(address).json()["options"] == {"temperature": 1}
+
+
 def test_who_continues_what_the_owner_continues_sees_no_declared_tools(
     ada: Any, conversation: Conversation, bob: Any
 ):
