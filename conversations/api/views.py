@@ -14,6 +14,7 @@ from django.http import Http404, HttpResponseBase
 from django.shortcuts import get_object_or_404
 from rest_framework import generics, status
 from rest_framework.exceptions import ParseError
+from rest_framework.metadata import BaseMetadata
 from rest_framework.negotiation import DefaultContentNegotiation
 from rest_framework.parsers import BaseParser
 from rest_framework.renderers import JSONRenderer
@@ -108,9 +109,18 @@ class _OnlyJSON(DefaultContentNegotiation):
         return renderers[0], renderers[0].media_type
 
 
+class _OnlyName(BaseMetadata):
+    """Answers OPTIONS, whose header `Allow` names the methods. DRF's own class also
+    describes serializers, which not every view has; the OpenAPI document does that."""
+
+    def determine_metadata(self, request: Any, view: Any) -> dict[str, str]:
+        return {"name": view.get_view_name()}
+
+
 class ApiView(generics.GenericAPIView[Any]):
     parser_classes = [JSONParser]
     renderer_classes = [JSONRenderer]
+    metadata_class = _OnlyName
     content_negotiation_class = _OnlyJSON
     #: A token needs one of these; see `conversations.api.authentication`.
     token_scopes: tuple[str, ...] = (Scope.CHAT,)

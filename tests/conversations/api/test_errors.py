@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import json
+import re
+import uuid
 from typing import Any
 
 import pytest
@@ -10,7 +12,7 @@ from django.urls import reverse
 from rest_framework.exceptions import Throttled
 
 from conversations import engine
-from conversations.api import views
+from conversations.api import urls, views
 from conversations.engine import NotRunning
 from conversations.models import Conversation, Item, Turn
 from llm import router
@@ -457,6 +459,17 @@ def test_an_internal_error_shows_only_its_request_id(
     assert answer["X-Request-ID"] in error["message"]
     assert "secret" not in answer.content.decode()
     assert any(answer["X-Request-ID"] in line for line in caplog.messages)
+
+
+def test_every_address_tells_its_methods(ada: Any):
+    web = signed_in(ada)
+    arguments = {"int": 1, "slug": "x", "str": "x", "uuid": uuid.UUID(int=1)}
+    for each in urls.urlpatterns:
+        names = re.findall(r"<(?:(\w+):)?(\w+)>", str(each.pattern))
+        filled = {name: arguments[kind or "str"] for kind, name in names}
+        answer = web.options(reverse(f"api:{each.name}", kwargs=filled))
+        assert answer.status_code == 200, (each, answer.content)
+        assert "OPTIONS" in answer["Allow"], each
 
 
 def test_outside_the_api_errors_are_pages(ada: Any):
