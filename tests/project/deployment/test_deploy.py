@@ -31,8 +31,19 @@ HEALTHY = [sys.executable, str(BASE / "deploy" / "healthy.py")]
 def test_containers_receive_only_variables_that_are_read(service: str):
     in_image = re.search(r"^ENV PARLEY_.*$", IMAGE, re.MULTILINE)
     assert in_image
-    assert set(OURS[service]["environment"]) <= set(env.names)
+    given = {name for name, value in OURS[service]["environment"].items() if value}
+    assert given <= set(env.names)
     assert set(re.findall(r"(\w+)=", in_image[0])) <= set(env.names)
+
+
+@pytest.mark.parametrize("service", OURS)
+def test_secrets_of_other_services_do_not_arrive_through_the_env_file(service: str):
+    """All of `.env` does, except what `environment` has too."""
+    others = [COMPOSE["services"][name] for name in COMPOSE["services"].keys() - OURS]
+    read_here = {*env.names, *re.findall(r"\$\{(\w+)", str(OURS[service]))}
+    foreign = set(re.findall(r"\$\{(\w+)", str(others))) - read_here
+    assert foreign == {"POSTGRES_ADMIN_PASSWORD"}
+    assert {OURS[service]["environment"].get(name) for name in foreign} == {""}
 
 
 def test_behind_tls_the_strict_settings_are_on():
@@ -88,6 +99,30 @@ def test_starting_the_proxy_sets_every_variable_of_its_configuration():
         (BASE / "deploy" / "scaled.sh").read_text(),
     ):
         assert left_open <= set(re.findall(r"@[A-Z0-9_]+@", line))
+
+
+@pytest.mark.parametrize("name", ["nginx.conf", "nginx-tls.conf"])
+def test_no_answer_of_the_application_counts_as_a_failed_process(name: str):
+    """502 is also that a provider refuses its key, 503 that files are unavailable: the
+    proxy would leave all web processes for that."""
+    text = (BASE / "deploy" / name).read_text()
+    assert re.findall(r"proxy_next_upstream ([^;]+);", text) == ["error timeout"]
+
+
+def test_the_proxies_pass_the_largest_request_on():
+    """One by default, which is an import."""
+    pattern = r"(?:client_max_body_size|proxy-body-size:) (\d+)m\b"
+    for name in ("nginx.conf", "nginx-tls.conf", "helm/parley/values.yaml"):
+        [megabytes] = re.findall(pattern, (BASE / "deploy" / name).read_text())
+        assert int(megabytes) * 2**20 >= int(env.names["IMPORT_MAX_SIZE"]) + 1_000_000
+
+
+def test_tokens_sent_in_the_clear_are_not_redirected():
+    text = (BASE / "deploy" / "nginx-tls.conf").read_text()
+    [pattern] = re.findall(r"location ~ (\S+) \{ return 403; \}", text)
+    for path in ("/v1/models", "/api/turns", "/scim/v2/Users", "/metrics", "/scim"):
+        assert re.match(pattern, path)
+    assert not re.match(pattern, "/apiary/")
 
 
 @pytest.mark.slow
