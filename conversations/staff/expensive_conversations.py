@@ -11,7 +11,7 @@ from decimal import Decimal
 from typing import Any
 
 from django.contrib.auth import get_user_model
-from django.db.models import Count, OuterRef, Q, QuerySet, Subquery, Sum
+from django.db.models import Count, F, OuterRef, Q, QuerySet, Subquery, Sum
 from django.urls import reverse
 from django.utils.translation import gettext as _
 
@@ -52,7 +52,11 @@ def report_conversations(query: UsageQuery) -> tuple[UsageReport, bool]:
     owned = calls.annotate(place_id=Subquery(turns.values("conversation_id")[:1]))
     sums = {f"sum_{name}": each for name, each in _SUMS.items()}
     rows: Any = owned.order_by().values("place_id").annotate(**sums)
-    dearest = rows.order_by("-sum_cost", "-sum_output_tokens", "place_id")
+    # PostgreSQL puts NULL, an unknown cost, before all numbers.
+    largest = (
+        F(name).desc(nulls_last=True) for name in ("sum_cost", "sum_output_tokens")
+    )
+    dearest = rows.order_by(*largest, "place_id")
     groups = [
         UsageGroup(row["place_id"] or "", _usage(row))
         for row in dearest[:MAX_CONVERSATIONS]

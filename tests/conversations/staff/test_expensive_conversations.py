@@ -111,6 +111,17 @@ def test_people_see_their_own_calls_and_titles_that_they_may_open(ada: User):
     assert api["total"]["calls"] == 2
 
 
+def test_unknown_costs_do_not_displace_the_dearest(
+    ada: User, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(expensive_conversations, "MAX_CONVERSATIONS", 1)
+    dear, turn = a_chat(ada, "Dear")
+    _unpriced, other = a_chat(ada, "Unpriced")
+    save_calls({"turn_id": turn, "cost": Decimal(3)}, {"turn_id": other, "cost": None})
+    report, _is_cut = report_conversations(UsageQuery.of_last(30))
+    assert [group.name for group in report.groups] == [dear.pk]
+
+
 def test_a_report_that_is_cut_says_so(ada: User, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(expensive_conversations, "MAX_CALLS", 2)
     _chat, turn = a_chat(ada, "Long")
