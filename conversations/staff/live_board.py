@@ -22,6 +22,12 @@ from llm.telemetry.percentiles import nearest_rank
 
 PERIOD = timedelta(minutes=5)
 MAX_CALLS = 5_000  # the newest ones
+#: Calls by which staff try models, also in ways that hosts refuse.
+_TRIALS = (
+    ModelCall.Purpose.PROBE,
+    ModelCall.Purpose.TEST,
+    ModelCall.Purpose.TRIAL,
+)
 MAX_ROWS = 50  # processes, and keys
 LOST_AFTER = timedelta(seconds=20)  # a process reports every five
 FORGOTTEN_AFTER = timedelta(minutes=10)  # for so long a lost one is shown
@@ -117,7 +123,9 @@ def _processes(now: datetime) -> list[ProcessLine]:
 
 
 def _calls(now: datetime) -> list[dict[str, Any]]:
-    recent = ModelCall.objects.filter(created_at__gte=now - PERIOD, is_cached=False)
+    recent = ModelCall.objects.filter(
+        created_at__gte=now - PERIOD, is_cached=False
+    ).exclude(purpose__in=_TRIALS)
     columns = ("provider_name", "status", "error_code", "latency", "ttft")
     return list(recent.order_by("-created_at").values(*columns)[:MAX_CALLS])
 

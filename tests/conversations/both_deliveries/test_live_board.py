@@ -63,6 +63,8 @@ def test_the_board_counts_calls_of_the_last_minutes_by_provider():
         made("quick", latency=float(latency), ttft=0.5)
     made("broken", "failed", error_code="E_LLM_PROVIDER_DOWN", latency=9)
     made("quick", is_cached=True, latency=0)
+    for purpose in ("probe", "test", "trial"):
+        made("quick", "failed", purpose=purpose)
     old = made("gone", "failed")
     ModelCall.objects.filter(pk=old.pk).update(
         created_at=timezone.now() - timedelta(minutes=6)
