@@ -89,7 +89,12 @@ def compare(row: ReplayedTurn) -> Comparison:
 
 
 def _figures(row: ReplayedTurn) -> ReplayFigures:
-    found = ModelCall.objects.filter(turn_id=row.turn_id).aggregate(
+    # A replay makes no titles and no summaries.
+    Purpose = ModelCall.Purpose
+    calls = ModelCall.objects.filter(
+        turn_id=row.turn_id, purpose__in=(Purpose.ANSWER, Purpose.CORRECTION)
+    )
+    found = calls.aggregate(
         cost=Sum("cost"),
         model_calls=Count("pk"),
         input_tokens=Sum("input_tokens"),

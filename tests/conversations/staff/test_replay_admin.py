@@ -18,7 +18,8 @@ from conversations.models import (
     ReplaySet,
     Turn,
 )
-from llm.models import Provider
+from conversations.staff.replay_report import compare
+from llm.models import ModelCall, Provider
 from llm.wire.items import function_call_output, message
 from tests.conversations.scene import a_finished_turn, a_user, signed_in, staff
 from tools.models import Tool
@@ -154,6 +155,15 @@ def test_the_page_shows_both_answers_and_what_differs(replayer: Client, turn: Tu
     fragment = replayer.get(progress, {"fragment": 1}).content.decode()
     assert "<html" not in fragment
     assert "Hello" not in fragment
+
+
+def test_figures_before_leave_out_titles_and_summaries(turn: Turn):
+    created = Replay.objects.create(name="try")
+    row = created.turns.create(turn=turn)
+    for purpose in ("answer", "correction", "title", "summary"):
+        ModelCall.objects.create(turn_id=turn.pk, purpose=purpose, cost=1)
+    before = compare(row).before
+    assert (before.model_calls, before.cost) == (2, 2)
 
 
 def test_staff_with_few_rights_see_and_start_nothing(turn: Turn):
