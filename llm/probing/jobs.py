@@ -207,6 +207,11 @@ def _end(row: ModelProbe) -> None:
     for finding in row.findings:
         found |= finding["capabilities"]
     if found:
-        LanguageModel.objects.filter(pk=row.model_id).update(
-            probed_capabilities=found, probed_at=row.finished_at
-        )
+        # What this probe could not tell stays as an earlier one found it.
+        models = LanguageModel.objects.filter(pk=row.model_id)
+        known = models.select_for_update().values_list("probed_capabilities", flat=True)
+        for earlier in known:
+            models.update(
+                probed_capabilities={**(earlier or {}), **found},
+                probed_at=row.finished_at,
+            )

@@ -120,6 +120,15 @@ def test_findings_become_capabilities_with_a_date(provider: Provider):
     assert (known.vision, known.reasoning) == (False, True)
 
 
+def test_a_partial_probe_leaves_what_an_earlier_one_found(provider: Provider):
+    provider.models.update(probed_capabilities={"vision": True, "tools": False})
+    with ProbedHost("drops images").listening() as base_url:
+        assert outcomes(probe(provider, base_url))["image"] == "unclear"
+    found = LanguageModel.objects.get().probed_capabilities
+    assert found is not None
+    assert (found["vision"], found["tools"]) == (True, True)
+
+
 def test_a_probe_does_not_override_what_staff_entered(provider: Provider):
     provider.models.update(capabilities={"vision": True, "tools": False, "seed": None})
     with ProbedHost("dies at images").listening() as base_url:
