@@ -119,9 +119,11 @@ def _build_keys(
     provider: Provider, lines: Sequence[KeyLine]
 ) -> tuple[list[ApiKey], list[str]]:
     """Keys that the provider does not have yet, and labels of those that it has or that
-    came twice. Raises ValidationError, whose texts do not quote keys."""
-    present = ApiKey.every.filter(provider=provider)
-    labels = set(present.values_list("label", flat=True))
+    came twice. Raises ValidationError, whose texts do not quote keys. People's own keys
+    are not compared, as the answer would tell whose they are."""
+    every = ApiKey.every.filter(provider=provider)
+    labels = set(every.values_list("label", flat=True))
+    present = ApiKey.objects.filter(provider=provider)
     known = dict(present.exclude(fingerprint="").values_list("fingerprint", "label"))
     problems, keys, left_out = [], [], []
     for line in lines:

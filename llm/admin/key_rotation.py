@@ -64,11 +64,12 @@ class RotationForm(forms.ModelForm):
         return cleaned
 
     def _find_same(self, secret: Any) -> ApiKey | None:
-        """Short keys have no fingerprint, so they are not recognised."""
+        """Short keys have no fingerprint, so they are not recognised. People's own are
+        not compared, as the answer would tell that they have it."""
         if not isinstance(secret, Secret):
             return None
         digest = fingerprint_of(secret.reveal())
-        present = ApiKey.every.filter(provider=self.instance.provider)
+        present = ApiKey.objects.filter(provider=self.instance.provider)
         return present.filter(fingerprint=digest).first() if digest else None
 
 
@@ -107,12 +108,14 @@ class RotationMixin(admin.ModelAdmin):
         new = form.save(commit=False)
         new.added_by = request.user
         new.save()
-        old.drains_at = timezone.now() + hours
+        now = timezone.now()
+        # A key that drains sooner is not revived.
+        old.drains_at = min(old.drains_at or now + hours, now + hours)
         old.save(update_fields=["drains_at"])
         self.log_addition(request, new, f"Replaces {old.label}.")
         self.log_change(request, old, f"Replaced by {new.label}.")
         text = _("Calls use %(new)s from now on; %(old)s drains.")
-        if hours:
+        if old.drains_at > now:
             text = _("Calls use %(new)s from now on, and also %(old)s until %(time)s.")
         # A time ends with a stop in some languages ("9 p.m."), as the sentence does.
         until = localize(timezone.localtime(old.drains_at)).removesuffix(".")

@@ -161,6 +161,34 @@ def test_after_a_rotation_the_page_says_which_keys_calls_use(
     assert "m.." not in answer.text  # "p.m." ends the sentence
 
 
+def test_rotation_does_not_revive_a_key_that_drains_sooner(
+    admin_client: Client, provider: Provider
+):
+    ended = timezone.now() - HOUR
+    old = provider.keys.create(secret=PLANTED, drains_at=ended)
+    form = {"label": "second", "secret": "sk-new-0123456789-wxyz", "overlap": 24}
+    answer = admin_client.post(url("rotate", old.pk), form, follow=True)
+    assert "from now on; default " in answer.text
+    old.refresh_from_db()
+    assert old.drains_at == ended
+    assert set(chosen(provider)) == {"second"}
+
+
+def test_a_key_that_a_person_has_too_is_neither_refused_nor_told(
+    admin_client: Client, admin_user: User, provider: Provider
+):
+    own = ApiKey.every.create(provider=provider, owner=admin_user, secret=PLANTED)
+    old = provider.keys.create(label="old", secret="sk-old-0123456789-wxyz")
+    form = {"label": "second", "secret": PLANTED, "overlap": 1}
+    rotated = admin_client.post(url("rotate", old.pk), form, follow=True)
+    form = {"provider": provider.pk, "secret": f"third = {PLANTED}"}
+    provider.keys.filter(label="second").update(fingerprint="")
+    imported = admin_client.post(url("import"), form, follow=True)
+    assert {"second", "third"} <= {*provider.keys.values_list("label", flat=True)}
+    for answer in (rotated, imported):
+        assert f"{own.label}" not in answer.text
+
+
 def test_rotation_takes_the_rights_to_add_and_to_change(
     client: Client, provider: Provider
 ):
