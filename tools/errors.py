@@ -25,7 +25,8 @@ class ToolError(Exception):
     """
 
     def __init__(self, message: str = "") -> None:
-        super().__init__(message or (self.__doc__ or "").partition("\n")[0])
+        summary = (self.__doc__ or "").partition("\n\n")[0]
+        super().__init__(message or " ".join(summary.split()))
 
 
 class InvalidArguments(ToolError):
