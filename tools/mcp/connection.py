@@ -18,7 +18,7 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.client.subscriptions import SubscriptionLost
 
 from llm.wire.sanitize import sanitize_json
-from tools.mcp.http_transport import MAX_MESSAGE, SessionHealth, http_client
+from tools.mcp.http_transport import MAX_MESSAGE, Health, http_client
 from tools.mcp.oauth import build_auth
 from tools.mcp.server_spec import ServerSpec
 from tools.mcp.stdio_transport import connect_stdio
@@ -42,7 +42,7 @@ for _name in ("mcp", "client"):
 @asynccontextmanager
 async def connect(
     server: ServerSpec,
-    health: SessionHealth,
+    health: Health,
     ask: ElicitCallback,
     on_tools_changed: Callable[[], None],
 ) -> AsyncGenerator[Client, None]:
@@ -129,16 +129,14 @@ def _to_wire(model: Any) -> dict[str, Any]:
     return dumped
 
 
-def _transport(server: ServerSpec, health: SessionHealth) -> Any:
+def _transport(server: ServerSpec, health: Health) -> Any:
     if server.program:
         return connect_stdio(server.program, health)
     return _connect_http(server, health)
 
 
 @asynccontextmanager
-async def _connect_http(
-    server: ServerSpec, health: SessionHealth
-) -> AsyncIterator[Any]:
+async def _connect_http(server: ServerSpec, health: Health) -> AsyncIterator[Any]:
     async with (
         http_client(server, health, build_auth(server, health)) as http,
         streamable_http_client(

@@ -13,7 +13,13 @@ from mcp_types import CONNECTION_CLOSED, URL_ELICITATION_REQUIRED
 from pydantic import ValidationError
 
 from tools.errors import BrokenAnswer, ToolError
-from tools.mcp.errors import CallRefused, ConnectionLost, McpConnectFailed, SignInFailed
+from tools.mcp.errors import (
+    CallFailed,
+    CallRefused,
+    ConnectionLost,
+    McpConnectFailed,
+    SignInFailed,
+)
 from tools.mcp.server_spec import ServerSpec
 
 MAX_SERVER_TEXT = 500  # characters of a server's own message
@@ -73,7 +79,7 @@ def convert_call_error(exc: Exception, status: int = 0) -> ToolError:
                     f" {_server_text(each)}"
                 )
             case MCPError(message=message) if message == _HTTP_ERROR_MESSAGE and status:
-                return ConnectionLost(
+                return CallFailed(
                     f"the tool's server answered HTTP {status}; what the call began may"
                     " still take effect."
                 )

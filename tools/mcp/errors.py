@@ -6,6 +6,7 @@
             * SignInFailed      the authorization server gave no token
                 * SignInNeeded  the user whose call it is must sign in first
         * ConnectionLost        the session ended while a call ran
+        * CallFailed            the server answered the call with an HTTP error
         * CallRefused           the server answered the call with a protocol error
         * ToolNotApproved       the tool is not the one that staff approved
 """
@@ -45,6 +46,11 @@ class ConnectionLost(McpError):
     effect."""
 
     advice = "Check that the server runs."
+
+
+class CallFailed(McpError):
+    """The tool's server answered the call with an HTTP error; what the call began may
+    still take effect."""
 
 
 class CallRefused(McpError):

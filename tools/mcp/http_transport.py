@@ -11,6 +11,7 @@ import socket
 import ssl
 from collections.abc import AsyncGenerator, AsyncIterable, Iterable, Iterator
 from contextlib import aclosing, contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 import httpcore2
@@ -41,25 +42,47 @@ _LIMITS = Limits()
 _SESSION_ID = "mcp-session-id"
 
 
-class SessionHealth:
-    """The state of a session, as far as the HTTP answers show it."""
+class Health:
+    """What the server's answers show about one call, or about a session apart from its
+    calls: calls share a session, and the failure of one says nothing of the others."""
 
     def __init__(self) -> None:
         self.status = 0  # of the last error answer
-        self.is_gone = False  # the server does not know the session
+        #: The server does not know the session, so it has run no request of the call.
+        self.is_gone = False
         self.needs_sign_in = False  # it refuses the user's tokens
         #: Set if an answer was cut off; the SDK only reports that it ended early.
         self.too_large: AnswerTooLarge | None = None
 
     @property
     def is_doubtful(self) -> bool:
-        """True if the session may be gone: some servers send 400 instead of 404."""
-        return self.is_gone or self.status == 400
+        """True if the session may be gone: some servers send 400 or an error of theirs
+        instead of 404."""
+        return self.is_gone or self.status == 400 or self.status >= 500
+
+
+#: The SDK sends the requests of a call in the context of its caller.
+_of_call: ContextVar[Health | None] = ContextVar("health of a call", default=None)
+
+
+@contextmanager
+def watch_call() -> Iterator[Health]:
+    """The health of the call that the block sends."""
+    token = _of_call.set(health := Health())
+    try:
+        yield health
+    finally:
+        _of_call.reset(token)
+
+
+def current_health(session: Health) -> Health:
+    """That of the call that is being sent, otherwise that of the session."""
+    return _of_call.get() or session
 
 
 def http_client(
     server: ServerSpec,
-    health: SessionHealth,
+    health: Health,
     auth: httpx2.Auth | None = None,
     resolve: Resolve = resolve_name,
 ) -> httpx2.AsyncClient:
@@ -83,7 +106,7 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
     """Transport with checked addresses and limited sizes. Raises only FetchError."""
 
     def __init__(
-        self, server: ServerSpec, health: SessionHealth, resolve: Resolve = resolve_name
+        self, server: ServerSpec, health: Health, resolve: Resolve = resolve_name
     ) -> None:
         self._health = health
         self._pool = httpcore2.AsyncConnectionPool(
@@ -101,7 +124,7 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
         response = httpx2.Response(
             status_code=answer.status,
             headers=answer.headers,
-            stream=_LimitedBody(answer, self._health),
+            stream=_LimitedBody(answer, current_health(self._health)),
             extensions=answer.extensions,
         )
         self._note(request, response)
@@ -118,9 +141,17 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
     def _note(self, request: httpx2.Request, response: httpx2.Response) -> None:
         if request.method != "POST" or response.status_code < 400:
             return
-        self._health.status = response.status_code
+        health = current_health(self._health)
+        health.status = response.status_code
         if response.status_code == 404 and _SESSION_ID in request.headers:
-            self._health.is_gone = True
+            health.is_gone = health.is_gone or _asks_something(request)
+
+
+def _asks_something(request: httpx2.Request) -> bool:
+    """False for a notification, and for the answer to a question of the server, which a
+    call sends that has begun."""
+    message = orjson.loads(request.content)
+    return "method" in message and "id" in message
 
 
 class _GuardedBackend(httpcore2.AsyncNetworkBackend):
@@ -159,7 +190,7 @@ class _LimitedBody(httpx2.AsyncByteStream):
     The SDK parses messages on the event loop, so their values are counted before.
     """
 
-    def __init__(self, answer: httpcore2.Response, health: SessionHealth) -> None:
+    def __init__(self, answer: httpcore2.Response, health: Health) -> None:
         self._answer = answer
         self._health = health
         self._is_endless = any(

@@ -35,7 +35,7 @@ from pydantic import AnyUrl, ValidationError
 from yarl import URL
 
 from tools.mcp.errors import SignInFailed, SignInNeeded
-from tools.mcp.http_transport import SessionHealth
+from tools.mcp.http_transport import Health, current_health
 from tools.mcp.oauth_storage import TokenStorage, reveal_secret, secret_method
 from tools.mcp.server_spec import (
     AuthorizationCode,
@@ -53,9 +53,7 @@ _FORM = "application/x-www-form-urlencoded"
 Flow = AsyncGenerator[httpx2.Request, httpx2.Response]
 
 
-def build_auth(
-    server: ServerSpec, health: SessionHealth | None = None
-) -> httpx2.Auth | None:
+def build_auth(server: ServerSpec, health: Health | None = None) -> httpx2.Auth | None:
     """The auth object for the server. Raises SignInFailed if secrets are lost.
 
     It notes in `health` that the user must sign in, because the SDK reports only that
@@ -189,7 +187,7 @@ class _AuthorizationCodeAuth(httpx2.Auth):
     """
 
     def __init__(
-        self, url: str, client: AuthorizationCode, health: SessionHealth | None = None
+        self, url: str, client: AuthorizationCode, health: Health | None = None
     ) -> None:
         self._url = url
         self._health = health
@@ -283,7 +281,7 @@ class _AuthorizationCodeAuth(httpx2.Auth):
         if self._client.visit is None and self._client.came_back is None:
             if self._client.by_user:
                 if self._health:
-                    self._health.needs_sign_in = True
+                    current_health(self._health).needs_sign_in = True
                 raise SignInNeeded
             raise SignInFailed("a member of staff must sign in at this MCP server.")
 

@@ -36,7 +36,7 @@ from tools.runtime_tool import Context, FormAnswer
 if TYPE_CHECKING:  # it loads the SDK
     from mcp import Client
 
-    from tools.mcp.http_transport import SessionHealth
+    from tools.mcp.http_transport import Health
 
 logger = logging.getLogger(__name__)
 
@@ -62,7 +62,7 @@ class _OpenConnection:
     """A connected client and its state."""
 
     client: Client
-    health: SessionHealth
+    health: Health
     owner: asyncio.Task[None]
     close_requested: asyncio.Event = field(
         default_factory=asyncio.Event
@@ -173,48 +173,55 @@ class Session:
     async def _run_call(
         self, act: Callable[[_OpenConnection], Awaitable[Result]], context: Context
     ) -> Result:
+        from tools.mcp.http_transport import watch_call
+
         with self._mark_busy(context):
-            opened = await self._connect()
-            try:
-                return await self._attempt(act, opened)
-            except ToolError:
-                if not opened.health.is_gone:
-                    raise
+            with watch_call() as health:
+                try:
+                    return await self._attempt(act, await self._connect(), health)
+                except ToolError:
+                    if not health.is_gone:
+                        raise
             # The server did not know the session, so it has not run the call.
-            return await self._attempt(act, await self._connect())
+            with watch_call() as health:
+                return await self._attempt(act, await self._connect(), health)
 
     async def _attempt(
         self,
         act: Callable[[_OpenConnection], Awaitable[Result]],
         opened: _OpenConnection,
+        health: Health,
     ) -> Result:
+        """`health` is that of this call."""
         try:
             return await act(opened)
         except ToolError:
             raise
         except Exception as exc:
-            failure = await self._handle_failure(exc, opened)
+            failure = await self._handle_failure(exc, opened, health)
             logger.warning("MCP server %s: %s", self.server.name, _kind(failure))
             raise failure from exc
 
     async def _handle_failure(
-        self, exc: Exception, opened: _OpenConnection
+        self, exc: Exception, opened: _OpenConnection, health: Health
     ) -> ToolError:
         """The error of a failed call. Closes a broken session."""
         from tools.mcp.error_conversion import convert_call_error
 
-        failure = convert_call_error(exc, opened.health.status)
-        if opened.health.needs_sign_in:
+        failure = convert_call_error(exc, health.status)
+        if health.needs_sign_in:
             opened.close_requested.set()
             return SignInNeeded()
         is_lost = isinstance(failure, ConnectionLost)
         is_alone = len(self._callers) == 1
-        if is_lost or opened.health.is_gone or (is_alone and opened.health.is_doubtful):
+        if is_lost or health.is_gone or (is_alone and health.is_doubtful):
             opened.close_requested.set()
             await _wait_for_end(opened.owner)
         if not is_lost:
             return failure
-        return opened.health.too_large or opened.failure or failure
+        # A program's answers have one stream, which does not show whose is too large.
+        too_large = health.too_large or (is_alone and opened.health.too_large)
+        return too_large or opened.failure or failure
 
     @contextmanager
     def _mark_busy(self, context: Context) -> Iterator[None]:
@@ -328,9 +335,9 @@ class Session:
         return None if future.exception() else future.result()
 
     async def _run_owner(self, ready: asyncio.Future[_OpenConnection]) -> None:
-        from tools.mcp.http_transport import SessionHealth
+        from tools.mcp.http_transport import Health
 
-        health = SessionHealth()
+        health = Health()
         try:
             await self._keep_open(ready, health)
         except Exception as exc:
@@ -341,7 +348,7 @@ class Session:
             ready.cancel()  # no effect if it already has a result
 
     async def _keep_open(
-        self, ready: asyncio.Future[_OpenConnection], health: SessionHealth
+        self, ready: asyncio.Future[_OpenConnection], health: Health
     ) -> None:
         """Connect, then wait until the session shall close."""
         from tools.mcp.connection import connect, watch_tools
@@ -372,7 +379,7 @@ class Session:
         self,
         exc: Exception,
         ready: asyncio.Future[_OpenConnection],
-        health: SessionHealth,
+        health: Health,
     ) -> ToolError | None:
         """Record the failure; return it if no session was opened, else None."""
         from tools.mcp.error_conversion import convert_connect_error

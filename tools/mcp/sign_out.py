@@ -60,10 +60,10 @@ async def _revoke(spec: ServerSpec, state: Mapping[str, Any]) -> bool:
 async def _send_all(spec: ServerSpec) -> bool:
     import httpx2
 
-    from tools.mcp.http_transport import GuardedTransport, SessionHealth
+    from tools.mcp.http_transport import GuardedTransport, Health
     from tools.mcp.oauth import build_revocations
 
-    transport = GuardedTransport(spec, SessionHealth())
+    transport = GuardedTransport(spec, Health())
     # Without the MCP server's headers: this is the authorization server.
     async with httpx2.AsyncClient(transport=transport, trust_env=False) as client:
         requests = await build_revocations(spec)

@@ -25,7 +25,7 @@ from mcp.shared.message import SessionMessage
 from tools.errors import AnswerTooLarge
 from tools.mcp.http_transport import (
     MAX_MESSAGE,
-    SessionHealth,
+    Health,
     check_message,
     too_large,
 )
@@ -42,9 +42,7 @@ Outgoing = MemoryObjectReceiveStream[SessionMessage]
 
 
 @asynccontextmanager
-async def connect_stdio(
-    program: Program, health: SessionHealth
-) -> AsyncGenerator[Any, None]:
+async def connect_stdio(program: Program, health: Health) -> AsyncGenerator[Any, None]:
     """Run the program; yield the SDK's two message streams. Raises OSError."""
     process = await _start(program)
     # No await before the tasks start: a cancellation would leave the program running.
@@ -81,7 +79,7 @@ async def _start(program: Program) -> Process:
 
 
 async def _read_messages(
-    process: Process, incoming: Incoming, health: SessionHealth, read_done: anyio.Event
+    process: Process, incoming: Incoming, health: Health, read_done: anyio.Event
 ) -> None:
     """Pass the program's messages on, until its output ends or one is too large."""
     try:

@@ -170,6 +170,9 @@ class Forgetful(OnLoopback):
 
     greetings: int = 0
     known: set[str] = field(default_factory=set)
+    waits: int = 0  # calls of the tool "wait"
+    waiting: asyncio.Event = field(default_factory=asyncio.Event)
+    may_end: asyncio.Event = field(default_factory=asyncio.Event)
 
     def app(self) -> Any:
         return Starlette(
@@ -186,11 +189,21 @@ class Forgetful(OnLoopback):
             case "tools/list":
                 tool = {"name": "hello", "inputSchema": {"type": "object"}}
                 return _json_rpc_reply(message, {"tools": [tool]})
-            case "tools/call":
+            case "tools/call" if _is_wait(message):
+                self.waits += 1
+                self.waiting.set()
+                await self.may_end.wait()
                 return _json_rpc_reply(
-                    message, {"content": [{"type": "text", "text": "hello"}]}
+                    message, {"content": [{"type": "text", "text": "waited"}]}
                 )
+            case "tools/call":
+                return self.greet_caller(message)
         return Response(status_code=202)
+
+    def greet_caller(self, message: dict[str, Any]) -> Response:
+        return _json_rpc_reply(
+            message, {"content": [{"type": "text", "text": "hello"}]}
+        )
 
     def _greet(self, message: dict[str, Any]) -> Response:
         self.greetings += 1
@@ -238,10 +251,7 @@ class Lavish(Forgetful):
 
     in_events: bool = False
 
-    async def answer(self, request: Request) -> Response:
-        message = await request.json() if request.method == "POST" else {}
-        if message.get("method") != "tools/call":
-            return await super().answer(request)
+    def greet_caller(self, message: dict[str, Any]) -> Response:
         values = [[]] * 300_000
         answer = _json_rpc_reply(
             message, {"content": [], "structuredContent": {"a": values}}
@@ -250,6 +260,20 @@ class Lavish(Forgetful):
             return answer
         body = b"event: message\ndata: " + bytes(answer.body) + b"\n\n"
         return Response(body, media_type="text/event-stream")
+
+
+@dataclass
+class Refusing(Forgetful):
+    """A server that refuses calls, and says so in HTTP only."""
+
+    status: int = 429
+
+    def greet_caller(self, message: dict[str, Any]) -> Response:
+        return Response("no", self.status)
+
+
+def _is_wait(message: dict[str, Any]) -> bool:
+    return bool(message["params"]["name"] == "wait")
 
 
 def _json_rpc_reply(

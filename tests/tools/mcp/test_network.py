@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import httpx2
 import pytest
 
@@ -7,7 +9,7 @@ from tests.tools.mcp.servers import LOOPBACK
 from tests.tools.servers import answer, ok, redirect, serving
 from tools.errors import AddressRefused, AnswerTooLarge, BrokenAnswer, Unreachable
 from tools.mcp import http_transport
-from tools.mcp.http_transport import SessionHealth, http_client
+from tools.mcp.http_transport import Health, http_client, watch_call
 from tools.mcp.server_spec import ServerSpec
 
 
@@ -21,7 +23,7 @@ async def loopback(host: str, port: int) -> list[str]:
 
 def client(networks=LOOPBACK, resolve=loopback, **values) -> httpx2.AsyncClient:
     server = ServerSpec(name="x", url="http://x/", networks=networks, **values)
-    return http_client(server, SessionHealth(), resolve=resolve)
+    return http_client(server, Health(), resolve=resolve)
 
 
 @pytest.mark.parametrize(
@@ -118,13 +120,20 @@ async def test_an_unreachable_server_is_reported_without_its_address():
 async def test_a_lost_session_shows_in_the_health():
     server, health = (
         ServerSpec(name="x", url="http://x/", networks=LOOPBACK),
-        SessionHealth(),
+        Health(),
     )
     async with (
         serving(answer("404 Not Found")) as web,
         http_client(server, health) as http,
     ):
-        await http.post(web.url())
+        asks: dict[str, Any] = {"json": {"method": "tools/call", "id": 1}}
+        await http.post(web.url(), **asks)
         assert (health.status, health.is_gone) == (404, False)
-        await http.post(web.url(), headers={"Mcp-Session-Id": "s"})
+        asks["headers"] = {"Mcp-Session-Id": "s"}
+        await http.post(web.url(), **{**asks, "json": {"result": {}, "id": 1}})
+        assert not health.is_gone  # the call has begun that asks the user
+        with watch_call() as of_call:
+            await http.post(web.url(), **asks)
+        assert (of_call.is_gone, health.is_gone) == (True, False)
+        await http.post(web.url(), **asks)
         assert health.is_gone

@@ -13,6 +13,7 @@ from tests.tools.mcp.servers import (
     TIME,
     Forgetful,
     Lavish,
+    Refusing,
     Running,
     Versioned,
     everything,
@@ -23,6 +24,7 @@ from tools.mcp import session as sessions
 from tools.mcp.client import build_tool, close_all, get_session, temporary_session
 from tools.mcp.connection_check import check_connection
 from tools.mcp.errors import (
+    CallFailed,
     ConnectionLost,
     McpConnectFailed,
     SignInFailed,
@@ -298,13 +300,25 @@ async def test_a_session_that_the_server_forgot_is_opened_anew_for_the_same_call
         assert server.greetings == 2
 
 
+async def test_a_call_that_has_begun_is_not_sent_again_when_the_session_is_lost():
+    async with running(Forgetful()) as server:
+        session = get_session(server.spec())
+        begun = asyncio.create_task(session.call("wait", {}, Context()))
+        await server.waiting.wait()
+        server.forget()
+        assert await session.call("hello", {}, Context()) == "hello"
+        with pytest.raises(ConnectionLost, match="may still take effect"):
+            await begun
+        assert server.waits == 1
+
+
 async def test_a_call_whose_server_dies_fails_and_the_next_one_connects_again():
     async with running(Running()) as ours:
         session = get_session(ours.spec())
         task = asyncio.create_task(session.call("wait", {}, Context()))
         await ours.seen.started.wait()
         await ours.stop()
-        with pytest.raises(ConnectionLost, match="may still take effect"):
+        with pytest.raises((ConnectionLost, CallFailed), match="may still take effect"):
             await task
         await ours.start()
         assert "3" in await session.call("add", {"a": 1, "b": 2}, Context())
@@ -457,3 +471,26 @@ async def test_a_result_of_too_many_values_is_refused_and_not_parsed(in_events: 
             await call(server.spec(), "hello")
         assert "hello" in await tools_of(server.spec())
         await close_all()
+
+
+async def test_calls_beside_an_answer_that_is_too_large_are_lost_and_not_too_large():
+    async with running(Lavish()) as server:
+        session = get_session(server.spec())
+        begun = asyncio.create_task(session.call("wait", {}, Context()))
+        await server.waiting.wait()
+        with pytest.raises(AnswerTooLarge):
+            await session.call("hello", {}, Context())
+        with pytest.raises(ConnectionLost, match="may still take effect"):
+            await begun
+
+
+@pytest.mark.parametrize("status", [429, 500, 403])
+async def test_a_refused_call_does_not_end_the_calls_beside_it(status: int):
+    async with running(Refusing(status=status)) as server:
+        session = get_session(server.spec())
+        begun = asyncio.create_task(session.call("wait", {}, Context()))
+        await server.waiting.wait()
+        with pytest.raises(CallFailed, match=f"HTTP {status}"):
+            await session.call("hello", {}, Context())
+        server.may_end.set()
+        assert await begun == "waited"
