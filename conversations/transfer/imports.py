@@ -3,7 +3,7 @@
 An import runs on a thread of its own, in the language of the person who began it. Each
 conversation is one transaction, which also writes how far the import is. So an import
 that a crash or a deploy has interrupted goes on behind the last conversation that it
-has written, when the periodic job `resume_imports` takes it up. Conversations of an
+has written, when the periodic job `resume_imports` takes it up on another thread. Conversations of an
 earlier import are known by the program's id. Synchronous.
 
     ImportRefused    the file cannot be accepted
@@ -15,22 +15,19 @@ import logging
 import tempfile
 import time
 import zipfile
-from collections.abc import Callable, Iterator, Mapping
+import zlib
+from collections.abc import Callable
 from contextlib import ExitStack
 from datetime import timedelta
 from functools import partial
-from threading import Thread
+from threading import Lock, Thread
 from typing import IO, Any
 from uuid import uuid4
 
 from django.conf import settings
+from django.contrib.auth import get_user_model
 from django.core.files.base import File
-from django.db import (
-    DatabaseError,
-    IntegrityError,
-    connections,
-    transaction,
-)
+from django.db import IntegrityError, connections, transaction
 from django.db.models import Q
 from django.utils import timezone
 from django.utils.formats import number_format
@@ -64,7 +61,6 @@ from conversations.turns.attachments import discard, store
 from conversations.turns.file_deletion import delete_later
 from conversations.turns.file_kinds import TEXT, clean_name, format_size
 from conversations.turns.file_storage import FilesUnavailable
-from llm.wire.delta_reader import DECODE_ERRORS
 
 logger = logging.getLogger(__name__)
 
@@ -76,13 +72,18 @@ _ARCHIVE_START = b"PK\x03\x04"  # of its first file
 UNPACKED_FACTOR = 20  # times the largest upload may an archive have when unpacked
 #: Python unpacks the other methods into memory without a limit.
 _METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+#: What `zipfile` raises for an archive that is damaged or encrypted.
+_DAMAGED = (
+    zipfile.BadZipFile,
+    zlib.error,
+    NotImplementedError,
+    RuntimeError,
+    EOFError,
+)
 SAVE_INTERVAL = 1.0  # seconds between two writes of the progress
 STALE = timedelta(seconds=60)  # without progress, another process takes over
 PIECE = 1024 * 1024  # bytes that are unpacked at once
 _SOURCES = (chatgpt, claude, open_webui, librechat)
-#: Faults that end an import: of the database, of the storage, and of a reader that
-#: meets a file of an unexpected shape. Else the import would be taken up for ever.
-_FAULTS = (DatabaseError, OSError, MemoryError, RuntimeError, *DECODE_ERRORS)
 #: Files of these archives that hold something else.
 _OTHER_FILES = {
     "account.json",
@@ -95,10 +96,15 @@ _OTHER_FILES = {
     "shared_conversations.json",
     "tool_messages.json",
 }
+_resuming = Lock()  # one thread of this process takes up imports
 
 
 class TooManyConversations(NotReadable):
     """The rest of the file, and the other files of its archive, are not read."""
+
+
+class OwnerGone(Exception):
+    """The account was deleted or made inactive: nothing more is written for it."""
 
 
 class ImportRefused(Exception):
@@ -157,10 +163,32 @@ def _run_on_thread(pk: int) -> None:
         connections.close_all()  # the thread ends, so nobody would close its own later
 
 
-def resume_imports() -> Iterator[Mapping[str, int]]:
-    """Take up imports that have stopped: one after the other, in steps."""
+def start_resuming() -> bool:
+    """Take up imports that have stopped, on a thread: each may take hours, and other
+    periodic jobs do not wait. False if there are none, or a thread is still at it."""
+    if not _unattended().exists() or not _resuming.acquire(blocking=False):
+        return False
+    Thread(target=_resume_on_thread, name="resume-imports", daemon=True).start()
+    return True
+
+
+def _resume_on_thread() -> None:
+    try:
+        resume_imports()
+    finally:
+        _resuming.release()
+        connections.close_all()
+
+
+def resume_imports() -> int:
+    """Take up imports that have stopped, one after the other. Returns their number."""
+    count = 0
     for pk in list(_unattended().order_by("pk").values_list("pk", flat=True)):
-        yield {"imports": int(run_import(pk))}
+        try:
+            count += run_import(pk)
+        except Exception as exc:  # the others do not wait for this one
+            logger.error("import %s was not resumed: %s", pk, type(exc).__name__)
+    return count
 
 
 def _unattended() -> Any:
@@ -192,7 +220,11 @@ def _read_to_end(row: ConversationImport) -> None:
         run.end(ConversationImport.State.FAILED, str(exc))
     except FilesUnavailable:
         logger.warning("import %s waits for the storage of files", row.pk)
-    except _FAULTS as exc:
+    except OwnerGone:
+        words = _("The account was deleted before the import was finished.")
+        run.end(ConversationImport.State.FAILED, words)
+    except Exception as exc:
+        # Whatever it is: else the import would be taken up for ever.
         # The type alone: the message may quote the conversation.
         logger.error("import %s failed: %s", row.pk, type(exc).__name__)
         words = _(
@@ -263,7 +295,7 @@ class _Run:
                     with tempfile.TemporaryFile() as unpacked:
                         left -= self._unpack(archive, entry, unpacked, left)
                         self._read_file(unpacked, entry.filename)
-        except (zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError) as exc:
+        except _DAMAGED as exc:
             raise NotReadable(
                 _("The archive is damaged or encrypted; unpack it and upload the JSON.")
             ) from exc
@@ -360,6 +392,7 @@ class _Run:
             write = partial(write_source, self._names, source, key)
 
         def note_written() -> None:
+            self._check_owner()
             self._row.imported += 1
             if missing := describe(left_out):
                 words = _("Imported without %(parts)s.")
@@ -367,6 +400,15 @@ class _Run:
             self._save()
 
         self._write_once(write, note_written, key, id)
+
+    def _check_owner(self) -> None:
+        """At the end of a conversation's transaction. One that closes the account waits
+        for it and hides the conversation, or was first. Raises OwnerGone."""
+        owner = self._row.owner
+        lock_user(owner)
+        active = get_user_model()._default_manager.filter(pk=owner.pk, is_active=True)
+        if not active.exists():
+            raise OwnerGone
 
     def _note_program(self, program: str) -> None:
         """Saved with the next position, so that a later reading knows it too."""

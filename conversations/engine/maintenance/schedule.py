@@ -69,9 +69,9 @@ def _delete_files() -> Iterator[Mapping[str, int]]:
 
 
 def _resume_imports() -> Iterator[Mapping[str, int]]:
-    from conversations.transfer.imports import resume_imports
+    from conversations.transfer.imports import start_resuming
 
-    yield from resume_imports()
+    yield {"threads": int(start_resuming())}
 
 
 def _count_usage() -> Iterator[Mapping[str, int]]:

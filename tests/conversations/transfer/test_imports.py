@@ -6,9 +6,11 @@ import io
 import json
 import struct
 import zipfile
+import zlib
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from django.core.files.base import ContentFile
@@ -18,6 +20,7 @@ from django.test import Client
 from django.urls import reverse
 from django.utils import timezone, translation
 
+from conversations.access.account_deletion import close_account
 from conversations.models import Conversation, ConversationImport, Item, Tag, Turn
 from conversations.search.index import index_pending
 from conversations.search.results import find_conversations
@@ -257,6 +260,15 @@ def test_an_archive_that_was_cut_off_is_called_damaged(ada: Any):
     assert "The archive is damaged" in row.error
 
 
+def test_an_archive_with_damaged_contents_ends_its_import_alone(ada: Any):
+    whole = zipped(conversations=sample("chatgpt"))
+    at = whole.index(b"PK\1\2") // 2
+    damaged = whole[:at] + bytes(byte ^ 0xFF for byte in whole[at : at + 40])
+    row = imported(ada, damaged + whole[at + 40 :], "export.zip")
+    assert row.state == "failed"
+    assert "The archive is damaged" in row.error
+
+
 @pytest.mark.parametrize("method", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
 def test_an_archive_is_not_unpacked_by_methods_without_a_limit(ada: Any, method: int):
     """A few bytes of such an archive unpack into the memory as a whole."""
@@ -353,14 +365,63 @@ def test_an_interrupted_import_is_taken_up_once_and_repeats_nothing(
     with pytest.raises(KeyboardInterrupt):
         run_import(row.pk)
     monkeypatch.undo()
-    assert not list(imports.resume_imports())  # it may still run elsewhere
+    assert not imports.resume_imports()  # it may still run elsewhere
     long_ago = timezone.now() - timedelta(minutes=5)
     ConversationImport.objects.update(seen_at=long_ago)
-    assert list(imports.resume_imports()) == [{"imports": 1}]
+    assert imports.resume_imports() == 1
     row.refresh_from_db()
     assert (row.state, row.imported, row.repeated) == ("completed", 2, 0)
     assert Conversation.objects.count() == 2
     assert not run_import(row.pk)
+
+
+def test_an_import_that_fails_does_not_keep_others_from_being_resumed(
+    ada: Any, monkeypatch: pytest.MonkeyPatch, caplog: Any
+):
+    bad, good = (
+        accept(ada, ContentFile(sample(name), name=name))
+        for name in ("chatgpt", "claude")
+    )
+    long_ago = timezone.now() - timedelta(minutes=5)
+    ConversationImport.objects.update(created_at=long_ago)
+    real = imports.run_import
+
+    def fail(pk: int) -> bool:
+        if pk == bad.pk:
+            raise LookupError("quotes the conversation")
+        return real(pk)
+
+    monkeypatch.setattr(imports, "run_import", fail)
+    assert imports.resume_imports() == 1
+    good.refresh_from_db()
+    assert good.state == "completed"
+    assert "LookupError" in caplog.text
+    assert "quotes" not in caplog.text
+
+
+def test_a_job_starts_one_thread_for_imports_that_have_stopped(
+    ada: Any, monkeypatch: pytest.MonkeyPatch
+):
+    threads: list[Any] = []
+
+    class Noted:
+        def __init__(self, target: Any, **_: Any) -> None:
+            self.start = lambda: threads.append(target)
+
+    monkeypatch.setattr(imports, "Thread", Noted)
+    monkeypatch.setattr(imports, "connections", Mock())
+    assert not imports.start_resuming()  # nothing has stopped
+    row = accept(ada, ContentFile(sample("claude"), name="a.json"))
+    long_ago = timezone.now() - timedelta(minutes=5)
+    ConversationImport.objects.update(created_at=long_ago)
+    assert imports.start_resuming()
+    assert not imports.start_resuming()  # the first is still at it
+    threads.pop()()
+    row.refresh_from_db()
+    assert row.state == "completed"
+    ConversationImport.objects.update(state="running", seen_at=long_ago)
+    assert imports.start_resuming()
+    threads.pop()()
 
 
 def test_an_interrupted_import_knows_what_an_earlier_reading_recognised(
@@ -443,6 +504,25 @@ def test_an_import_whose_user_is_deleted_meanwhile_ends(
     assert "failed" not in caplog.text
 
 
+def test_an_import_writes_nothing_more_once_its_account_is_closed(
+    ada: Any, monkeypatch: pytest.MonkeyPatch
+):
+    row = accept(ada, ContentFile(sample("chatgpt"), name="a.json"))
+    real = imports.write_source
+
+    def write_and_close(*args: Any) -> None:
+        real(*args)
+        close_account(ada)
+
+    monkeypatch.setattr(imports, "write_source", write_and_close)
+    assert run_import(row.pk)
+    row.refresh_from_db()
+    assert (row.state, row.imported, row.file.name) == ("failed", 1, "")
+    assert "account was deleted" in row.error
+    assert not Conversation.objects.of(ada).exists()
+    assert Conversation.objects.count() == 1
+
+
 def test_the_report_speaks_the_language_of_the_upload(ada: Any):
     with translation.override("de"):
         row = accept(ada, ContentFile(zipped(conversations=b""), name="a.zip"))
@@ -456,11 +536,12 @@ def german(text: str) -> str:
         return translation.gettext(text)
 
 
+@pytest.mark.parametrize("fault", [RuntimeError, zlib.error])
 def test_an_internal_error_is_told_without_details(
-    ada: Any, monkeypatch: pytest.MonkeyPatch, caplog: Any
+    ada: Any, fault: type[Exception], monkeypatch: pytest.MonkeyPatch, caplog: Any
 ):
     def fail(*_: Any) -> None:
-        raise RuntimeError("quotes the conversation")
+        raise fault("quotes the conversation")
 
     monkeypatch.setattr(imports, "write_source", fail)
     row = imported(ada, sample("chatgpt"))
