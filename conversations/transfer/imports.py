@@ -3,7 +3,7 @@
 An import runs on a thread of its own, in the language of the person who began it. Each
 conversation is one transaction, which also writes how far the import is. So an import
 that a crash or a deploy has interrupted goes on behind the last conversation that it
-has written, when the periodic job `resume_imports` takes it up on another thread. Conversations of an
+has written, when the periodic job `resume_imports` takes it up. Conversations of an
 earlier import are known by the program's id. Synchronous.
 
     ImportRefused    the file cannot be accepted

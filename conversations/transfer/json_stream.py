@@ -1,16 +1,16 @@
 """The values of a large JSON file, one after the other, in bounded memory. Pure.
 
-In: a file that holds one object, or an array of objects. Out: the bytes of each object.
-The file is mapped into memory and searched for brackets outside of strings, so only one
-object is ever parsed at once. Raises NotReadable, after all whole objects before the
-fault.
+In: a file that holds objects or arrays of objects, mostly one; JSON Lines and files put
+together have several. Out: the bytes of each object. The file is mapped into memory and
+searched for brackets outside of strings, so only one object is ever parsed at once.
+Raises NotReadable, after all whole objects before the fault.
 """
 
 from __future__ import annotations
 
 import mmap
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from typing import Any, BinaryIO
 
@@ -22,12 +22,16 @@ from llm.wire.bounded_json import check_values, loads_lenient
 MAX_VALUE = 64 * 1024 * 1024  # bytes of one conversation
 MAX_DEPTH = 900  # levels of one conversation; some programs nest each answer
 MAX_MEMBERS = 2_000_000  # values in one conversation
-STEPS = 100_000  # between two reports of progress
+#: Bytes that are searched at once, and between two reports of progress. A search holds
+#: the GIL: a string of a gigabyte would stop all other threads.
+PIECE = 64 * 1024
 _STEP = re.compile(rb'"(?:[^"\\]++|\\.)*+"|[\[\]{}]|"', re.DOTALL)
+_IN_STRING = re.compile(rb'(?:[^"\\]++|\\.)*+', re.DOTALL)
 _UTF16 = re.compile(
     rb"\xff\xfe(?:[ \t\r\n]\0)*+[\[{]\0|\xfe\xff(?:\0[ \t\r\n])*+\0[\[{]"
 )
-_BEGIN = re.compile(rb"(?:\xef\xbb\xbf)?[ \t\r\n]*")
+_BEGIN = re.compile(rb"(?:\xef\xbb\xbf)?[ \t\r\n]*+")
+_QUOTE, _OBJECT, _ARRAY = b'"{['
 
 
 class NotReadable(Exception):
@@ -72,47 +76,80 @@ def _too_deep() -> Value:
 def read_values(
     file: BinaryIO, on_progress: Callable[[], None] = lambda: None
 ) -> Iterator[Value]:
-    """The object in the file, or the objects of its array. Other values of the array
-    are passed over. `on_progress` is called also on a long way without an object."""
+    """The objects in the file and in its arrays. Other values of an array are passed
+    over. `on_progress` is called also on a long way without an object."""
     file.seek(0, 2)
     if not file.tell():
         raise NotReadable(_("The file is empty."))
     with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-        begin = _BEGIN.match(data)
-        at = begin.end() if begin else 0
-        outermost = data[at : at + 1]
-        if _UTF16.match(data):
+        if _UTF16.match(data, 0, PIECE):
             raise NotReadable(_("The file is no readable JSON: save it in UTF-8."))
-        if outermost not in (b"{", b"["):
+        at = _next_value(data, 0)
+        if at is None:
             raise NoJSON(_("The file is no JSON: it begins neither with { nor [."))
-        yield from _objects(data, at, 0 if outermost == b"{" else 1, on_progress)
+        while at is not None:
+            level = 1 if data[at] == _ARRAY else 0
+            end = yield from _objects(data, at, level, on_progress)
+            at = _next_value(data, end)
+
+
+def _next_value(data: mmap.mmap, at: int) -> int | None:
+    """Where the next object or array begins; None if none follows."""
+    while begin := _BEGIN.match(data, at, at + PIECE):
+        if begin.end() == at:
+            break
+        at = begin.end()
+    return at if data[at : at + 1] in (b"{", b"[") else None
 
 
 def _objects(
     data: mmap.mmap, at: int, level: int, on_progress: Callable[[], None]
-) -> Iterator[Value]:
-    """The objects that begin at this level of nesting."""
+) -> Generator[Value, None, int]:
+    """The objects that begin at this level of nesting in the value. Returns its end."""
     depth, deepest, begin = 0, 0, -1
-    for number, step in enumerate(_STEP.finditer(data, at)):
-        if number % STEPS == 0:
-            on_progress()
-        match step[0]:
-            case b"{" | b"[":
-                if depth == level and step[0] == b"{":
-                    begin, deepest = step.start(), depth
-                depth += 1
-                deepest = max(deepest, depth)
-            case b"}" | b"]":
-                depth -= 1
-                if depth == level and begin >= 0:
-                    is_deep = deepest - level > MAX_DEPTH
-                    yield _too_deep() if is_deep else _cut(data, begin, step.end())
-                    begin = -1
-                if depth <= 0:
-                    return
-            case b'"':
-                raise NotReadable(_("The file ends in the middle of a text."))
+    for start, byte in _brackets(data, at, on_progress):
+        if byte in (_OBJECT, _ARRAY):
+            if depth == level and byte == _OBJECT:
+                begin, deepest = start, depth
+            depth += 1
+            deepest = max(deepest, depth)
+            continue
+        depth -= 1
+        if depth == level and begin >= 0:
+            is_deep = deepest - level > MAX_DEPTH
+            yield _too_deep() if is_deep else _cut(data, begin, start + 1)
+            begin = -1
+        if depth <= 0:
+            return start + 1
     raise NotReadable(_("The file ends in the middle of a value; it was cut off."))
+
+
+def _brackets(
+    data: mmap.mmap, at: int, on_progress: Callable[[], None]
+) -> Iterator[tuple[int, int]]:
+    """Places and bytes of the brackets outside of strings, from `at` on."""
+    while at < len(data):
+        on_progress()
+        end = at + PIECE
+        for step in _STEP.finditer(data, at, end):
+            start = step.start()
+            if (byte := data[start]) != _QUOTE:
+                yield start, byte
+            elif step.end() == start + 1:  # a string that goes on behind the piece
+                end = _end_of_string(data, start + 1, on_progress)
+                break
+        at = end
+
+
+def _end_of_string(data: mmap.mmap, at: int, on_progress: Callable[[], None]) -> int:
+    while piece := _IN_STRING.match(data, at, at + PIECE):
+        on_progress()
+        if data[piece.end() : piece.end() + 1] == b'"':
+            return piece.end() + 1
+        if piece.end() == at:
+            break
+        at = piece.end()
+    raise NotReadable(_("The file ends in the middle of a text."))
 
 
 def _cut(data: mmap.mmap, begin: int, end: int) -> Value:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import struct
+import tempfile
 import zipfile
 import zlib
 from datetime import timedelta
@@ -24,7 +25,7 @@ from conversations.access.account_deletion import close_account
 from conversations.models import Conversation, ConversationImport, Item, Tag, Turn
 from conversations.search.index import index_pending
 from conversations.search.results import find_conversations
-from conversations.transfer import imports
+from conversations.transfer import imports, json_stream
 from conversations.transfer.imports import ImportRefused, accept, run_import
 from tests.conversations.page_scene import (
     ada,
@@ -215,6 +216,30 @@ def test_an_archive_that_unpacks_to_too_much_is_refused(ada: Any, settings: Any)
     row = imported(ada, data)
     assert row.state == "failed"
     assert "too large when it is unpacked" in row.error
+
+
+@pytest.mark.parametrize("escape", [b"", b"\\\\", b'\\"'])
+@pytest.mark.parametrize("shift", [0, 1])
+def test_a_long_string_is_searched_in_pieces(
+    shift: int, escape: bytes, monkeypatch: pytest.MonkeyPatch
+):
+    """One search of it all would stop the other threads of the process."""
+    monkeypatch.setattr(json_stream, "PIECE", 8)
+    long = b"x" * shift + (escape or b"[}") * 40
+    reports: list[int] = []
+    with tempfile.TemporaryFile() as file:
+        file.write(b'[ {"a": "' + long + b'"}, {"b": []} ]')
+        file.flush()
+        found = list(json_stream.read_values(file, lambda: reports.append(1)))
+    assert [each.data for each in found] == [b'{"a": "' + long + b'"}', b'{"b": []}']
+    assert len(reports) > len(long) / 8
+
+
+def test_objects_and_arrays_one_after_the_other_are_all_read(ada: Any):
+    first = json.loads(sample("claude"))[0]
+    lines = [json.dumps({**first, "uuid": id}) for id in ("one", "two")]
+    row = imported(ada, "\n".join([*lines, sample("claude_old").decode()]))
+    assert (row.state, row.imported, row.skipped) == ("completed", 3, 0)
 
 
 @pytest.mark.parametrize("kind", ["unpacking", "no object", "one object"])
