@@ -58,12 +58,16 @@ class ApiKeyQuerySet(models.QuerySet["ApiKey"]):
         State = ApiKey.State
         now = now or timezone.now()
         rested = Q(state=State.RESTING, rest_until__lte=now)
+        return self.unexpired(now).filter(Q(state=State.ACTIVE) | rested)
+
+    def unexpired(self, now: datetime | None = None) -> ApiKeyQuerySet:
+        """Keys that may be used now, or once they have rested."""
+        now = now or timezone.now()
         return self.filter(
-            Q(state=State.ACTIVE) | rested,
             Q(expires_at=None) | Q(expires_at__gt=now),
             Q(drains_at=None) | Q(drains_at__gt=now),
             weight__gt=0,
-        )
+        ).exclude(state=ApiKey.State.DISABLED)
 
     def auto_disabled(self) -> ApiKeyQuerySet:
         """Keys disabled because the provider rejected them; staff have to act."""

@@ -6,7 +6,6 @@ checks is lost. Staff see the steps that their permissions let them take.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
@@ -16,7 +15,7 @@ from django.contrib.admin import AdminSite
 from django.contrib.auth.models import User
 from django.core.exceptions import PermissionDenied
 from django.db import connection
-from django.db.models import Model
+from django.db.models import Exists, Model, OuterRef, QuerySet, Subquery
 from django.http import HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
@@ -26,7 +25,7 @@ from django.utils.translation import gettext as _
 from django.views.decorators.cache import never_cache
 
 from conversations.engine.database import disk_space
-from llm.models import LanguageModel, ModelProbe, Provider, is_disabled
+from llm.models import ApiKey, LanguageModel, ModelProbe, Provider, is_disabled
 from project.diagnosis.facts import (
     LOOPBACK,
     find_newest_backup,
@@ -55,7 +54,6 @@ STEPS = {
     "model": OFFER,
     "administrator": INVITE,
 }
-_NEWEST_PROBES = 50  # rows that are read
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,27 +252,26 @@ def _worker(request: HttpRequest) -> Step:
 def _provider(request: HttpRequest) -> Step:
     providers = [
         row
-        for row in Provider.objects.exclude(kind=DEMO).order_by("-enabled", "pk")[:50]
+        for row in _with_newest_probes().exclude(kind=DEMO)[:50]
         if not is_disabled(row.kind)
     ]
-    answered = set(_probed())
-    probed = next((row for row in providers if row.pk in answered), None)
-    if probed:
-        state = _("%(name)s answers.") % {"name": probed.name}
+    answering = next((row for row in providers if not _why_silent(row)), None)
+    if answering:
+        state = _("%(name)s answers.") % {"name": answering.name}
     elif providers:
-        state = _("%(name)s was not probed yet.") % {"name": providers[0].name}
+        state = _why_silent(providers[0]) % {"name": providers[0].name}
     else:
         state = _("There is only the demo, which is no AI.")
     if not providers:
         url, action = _list_or_form(request, Provider), _("Add a provider")
     else:
-        shown = probed or providers[0]
+        shown = answering or providers[0]
         url = reverse("admin:llm_provider_probe", args=[shown.pk])
         action = _("Probe it")
     return Step(
         "provider",
         _("Provider"),
-        probed is not None,
+        answering is not None,
         state,
         _(
             "Add a provider with its key. “Save and test connection” adds a model, and"
@@ -285,13 +282,30 @@ def _provider(request: HttpRequest) -> Step:
     )
 
 
-def _probed() -> Iterator[int]:
-    """Providers of which a model answered a probe lately."""
-    rows = ModelProbe.objects.filter(finished_at__isnull=False).order_by("-pk")
-    columns = rows.values_list("model__provider", "findings")
-    for provider, findings in columns[:_NEWEST_PROBES]:
-        if any(f["feature"] == "text" and f["outcome"] == "works" for f in findings):
-            yield provider
+def _with_newest_probes() -> QuerySet[Any]:
+    """Providers, those that are on first, with `newest_findings` of the newest probe
+    that has ended, and whether there is a key that `may_work`."""
+    probes = ModelProbe.objects.filter(
+        model__provider=OuterRef("pk"), finished_at__isnull=False
+    )
+    newest = probes.order_by("-pk").values("findings")[:1]
+    keys = ApiKey.objects.filter(provider=OuterRef("pk")).unexpired()
+    rows = Provider.objects.order_by("-enabled", "pk")
+    return rows.annotate(newest_findings=Subquery(newest), may_work=Exists(keys))
+
+
+def _why_silent(provider: Any) -> str:
+    """A sentence with its name to fill in; "" if its newest probe got an answer."""
+    if not provider.enabled:
+        return _("%(name)s is switched off.")
+    if not provider.may_work and provider.host and provider.host.needs_key:
+        return _("%(name)s has no key that may be used.")
+    if provider.newest_findings is None:
+        return _("%(name)s was not probed yet.")
+    for finding in provider.newest_findings:
+        if finding["feature"] == "text" and finding["outcome"] == "works":
+            return ""
+    return _("%(name)s does not answer.")
 
 
 def _model(request: HttpRequest) -> Step:

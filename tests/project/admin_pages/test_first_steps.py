@@ -13,7 +13,7 @@ from django.utils import timezone
 
 from conversations.models import Backup, ProcessStatus
 from conversations.staff.live_board import LOST_AFTER
-from llm.models import LanguageModel, Provider
+from llm.models import ApiKey, LanguageModel, Provider
 from llm.probing.findings import fails, works
 from project.admin_pages.first_steps import STEPS, Step, first_steps
 from project.diagnosis.facts import BACKUP_LASTS
@@ -37,6 +37,14 @@ def ada() -> User:
 def a_model(**fields: Any) -> LanguageModel:
     provider = Provider.objects.create(name="Workshop", kind="openai")
     return LanguageModel.objects.create(provider=provider, name="m-1", **fields)
+
+
+def an_answering_model() -> LanguageModel:
+    model = a_model()
+    ApiKey.objects.create(provider=model.provider, secret="planted-0123456789")
+    findings = [works("text", "Answered.").to_dict()]
+    model.probes.create(finished_at=timezone.now(), findings=findings)
+    return model
 
 
 def step(name: str, user: User, **meta: Any) -> Step:
@@ -146,12 +154,31 @@ def test_the_provider_is_added_then_probed(ada: User):
     found = step("provider", ada)
     assert found.url == reverse("admin:llm_provider_probe", args=[model.provider.pk])
     assert not found.is_done
+    ApiKey.objects.create(provider=model.provider, secret="planted-0123456789")
     for finding, is_done in [
         (fails("text", "The provider refused the request."), False),
         (works("text", "Answered."), True),
+        (fails("text", "The provider refused the request."), False),
     ]:
         model.probes.create(finished_at=timezone.now(), findings=[finding.to_dict()])
         assert step("provider", ada).is_done is is_done
+    assert step("provider", ada).state == "Workshop does not answer."
+
+
+def test_the_provider_step_opens_again_when_its_provider_is_lost(ada: User):
+    provider = an_answering_model().provider
+    assert step("provider", ada).is_done
+    provider.keys.update(state=ApiKey.State.RESTING)
+    assert step("provider", ada).is_done
+    provider.keys.update(state=ApiKey.State.DISABLED)
+    found = step("provider", ada)
+    assert not found.is_done
+    assert found.state == "Workshop has no key that may be used."
+    provider.keys.update(state=ApiKey.State.ACTIVE)
+    Provider.objects.filter(pk=provider.pk).update(enabled=False)
+    found = step("provider", ada)
+    assert not found.is_done
+    assert found.state == "Workshop is switched off."
 
 
 def test_a_model_of_a_provider_that_is_off_is_for_nobody(ada: User):
@@ -195,8 +222,7 @@ def test_the_checklist_closes_when_all_is_done(ada: User, settings: Any):
     Backup.objects.create()
     a_process()
     settings.BEHIND_HTTPS = settings.SENDS_MAIL = True
-    findings = [works("text", "Answered.").to_dict()]
-    a_model().probes.create(finished_at=timezone.now(), findings=findings)
+    an_answering_model()
     response = browser.get(INDEX)
     assert response.context["is_complete"], response.context["steps"]
     assert b'first-steps" open' not in response.content
