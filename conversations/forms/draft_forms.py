@@ -7,6 +7,7 @@ from typing import Any
 from django import forms
 from django.core.exceptions import ValidationError
 from django.core.validators import MinValueValidator
+from django.db.models import Q
 from django.forms.models import BaseInlineFormSet, inlineformset_factory
 from django.utils.translation import gettext_lazy as _
 
@@ -135,7 +136,11 @@ class EvaluationSetForm(forms.ModelForm):
     def __init__(self, *args: Any, user: Any, may_override: bool, **kwargs: Any):
         super().__init__(*args, **kwargs)
         own: dict[str, Any] = self.fields
-        models = LanguageModel.objects.available_to(user).select_related("provider")
+        available = LanguageModel.objects.available_to(user)
+        # The present judge stays a choice, so that saving the rest does not remove it.
+        models = LanguageModel.objects.filter(
+            Q(pk__in=available.values("pk")) | Q(pk=self.instance.judge_id)
+        ).select_related("provider")
         own["judge"].queryset = models.order_by("name", "provider__name")
         if self.instance.blocks_publishing and not may_override:
             own["blocks_publishing"].disabled = True

@@ -187,6 +187,20 @@ def test_a_rubric_needs_a_judge_when_it_is_saved(editor, preset):
     assert editor.post(edit, emptied).status_code == 302
 
 
+def test_a_judge_that_the_editor_may_not_use_stays(editor, preset):
+    judge = LanguageModel.objects.get()
+    made = EvaluationSet.objects.create(preset=preset, name="basics", judge=judge)
+    judge.groups.add(Group.objects.create(name="judges"))
+    edit = page(preset, "evaluations_edit", made.pk)
+    assert f'value="{judge.pk}" selected' in editor.get(edit).text
+    answer = editor.post(edit, case_form(name="renamed", judge=judge.pk))
+    assert answer.status_code == 302
+    made.refresh_from_db()
+    assert (made.name, made.judge) == ("renamed", judge)
+    add = page(preset, "evaluations_add")
+    assert editor.post(add, case_form(judge=judge.pk)).status_code == 200
+
+
 def test_a_set_is_made_run_read_and_cancelled(editor, preset):
     add = page(preset, "evaluations_add")
     answer = editor.post(add, case_form({"input": "Hi", "contains": "yes"}))
