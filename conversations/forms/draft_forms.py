@@ -143,7 +143,7 @@ class EvaluationSetForm(forms.ModelForm):
         ).select_related("provider")
         own["judge"].queryset = models.order_by("name", "provider__name")
         if self.instance.blocks_publishing and not may_override:
-            own["blocks_publishing"].disabled = True
+            own["blocks_publishing"].disabled = own["judge"].disabled = True
 
     def clean_name(self) -> str:
         name: str = self.cleaned_data["name"]
@@ -173,6 +173,12 @@ class EvaluationCaseForm(forms.ModelForm):
             "rubric": forms.Textarea({"rows": 2, "cols": 60}),
         }
 
+    def __init__(self, *args: Any, is_read_only: bool = False, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        if is_read_only:
+            for field in self.fields.values():
+                field.disabled = True
+
 
 CaseFormSet: type[BaseInlineFormSet[Any, Any, Any]] = inlineformset_factory(
     EvaluationSet,
@@ -184,6 +190,21 @@ CaseFormSet: type[BaseInlineFormSet[Any, Any, Any]] = inlineformset_factory(
     absolute_max=MAX_CASES + 10,
     validate_max=True,
 )
+
+
+def case_forms(data: Any, found: EvaluationSet, *, may_override: bool) -> Any:
+    """The cases of a set that blocks publishing are read-only for those who may not
+    publish without it: with easier ones it would be passed by anything."""
+    is_read_only = found.blocks_publishing and not may_override
+    cases = CaseFormSet(
+        data,
+        instance=found,
+        prefix="cases",
+        form_kwargs={"is_read_only": is_read_only},
+    )
+    if is_read_only:
+        cases.extra, cases.can_delete = 0, False
+    return cases
 
 
 class RunForm(forms.Form):

@@ -22,7 +22,7 @@ from conversations.admin.presets.drafts import (
     draft_content,
     find_draft,
 )
-from conversations.forms.draft_forms import CaseFormSet, EvaluationSetForm, RunForm
+from conversations.forms.draft_forms import EvaluationSetForm, RunForm, case_forms
 from conversations.models.preset import Preset
 from conversations.models.staff.evaluation import (
     NO_JUDGE,
@@ -78,17 +78,24 @@ class EvaluationsAdmin(DraftsAdmin):
             found = get_object_or_404(preset_sets(preset), pk=number)
         data = request.POST if request.method == "POST" else None
         override = request.user.has_perm(OVERRIDE)
+        # First: the set's form writes what is sent to `found`.
+        cases = case_forms(data, found, may_override=override)
         form = EvaluationSetForm(
             data, instance=found, user=request.user, may_override=override
         )
-        cases = CaseFormSet(data, instance=found, prefix="cases")
         if data is not None and _is_complete(form, cases):
             with transaction.atomic():
                 form.save()
                 cases.save()
             self.log_change(request, preset, f"Evaluation {found.name!r} saved.")
             return redirect("admin:conversations_preset_evaluations", pk)
-        context = {"row": preset, "form": form, "cases": cases, "found": found}
+        context = {
+            "row": preset,
+            "form": form,
+            "cases": cases,
+            "found": found,
+            "is_read_only": not cases.can_delete,
+        }
         title = found.name or _("New evaluation")
         return self.show_page(request, "evaluation_set", title, context)
 

@@ -289,6 +289,28 @@ def test_only_who_may_override_ends_the_requirement(editor, preset):
     assert not EvaluationSet.objects.exists()
 
 
+def test_cases_that_block_publishing_are_changed_only_by_who_may_override(
+    editor, preset
+):
+    made = blocking(preset)
+    case, edit = made.cases.get(), page(preset, "evaluations_edit", made.pk)
+    easier = case_form({"id": case.pk, "input": "Hi", "contains": "e"}, name="mine")
+    easier["cases-INITIAL_FORMS"] = 1
+    more = {"cases-TOTAL_FORMS": 2, "cases-1-input": "Ho", "cases-1-contains": "h"}
+    form = {**easier, **more, "judge": LanguageModel.objects.get().pk}
+    assert "without its evaluation" in editor.get(edit).text
+    for sent in (form, {**form, "cases-0-DELETE": "on"}):
+        assert editor.post(edit, sent).status_code == 302
+        made.refresh_from_db()
+        assert (made.name, made.judge) == ("mine", None)
+        assert [each.contains for each in made.cases.all()] == ["yes"]
+    chief = signed_in(
+        staff("ceo", "view_preset", "change_preset", "publish_unevaluated")
+    )
+    chief.post(edit, {**easier, "blocks_publishing": "on"})
+    assert made.cases.get().contains == "e"
+
+
 # Rights
 
 
