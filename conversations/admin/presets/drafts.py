@@ -33,6 +33,9 @@ from tools.admin.versions import VersionedAdmin
 from tools.models.text_diff import diff_fields
 
 OVERRIDE = "conversations.publish_unevaluated"
+_CHANGED_MEANWHILE = _(
+    "The draft or the live preset has changed meanwhile; look again."
+)
 
 
 def find_draft(preset: Preset) -> PresetDraft | None:
@@ -110,18 +113,9 @@ class DraftsAdmin(VersionedAdmin):
             messages.error(request, " ".join(exc.messages))
             form = self._form(request, preset, None)
         if form.is_bound and form.is_valid():
-            user: Any = request.user
-            PresetDraft.objects.update_or_create(
-                preset=preset,
-                defaults={
-                    "content": form.content(),
-                    "note": form.cleaned_data["note"],
-                    "made_by": user,
-                },
-            )
-            self.log_change(request, preset, "Draft saved.")
-            messages.success(request, _("The draft is saved. It is not live."))
-            return redirect("admin:conversations_preset_draft", pk)
+            if self._save_draft(request, preset, form):
+                return redirect("admin:conversations_preset_draft", pk)
+            draft = find_draft(preset)  # shown above what was not saved
         live = preset.content()
         context = {
             "row": preset,
@@ -133,6 +127,25 @@ class DraftsAdmin(VersionedAdmin):
         }
         title = _("Draft of %(row)s") % {"row": preset}
         return self.show_page(request, "draft", title, context)
+
+    def _save_draft(
+        self, request: HttpRequest, preset: Preset, form: DraftForm
+    ) -> bool:
+        """False if the draft is no longer the one that the page showed."""
+        try:
+            PresetDraft.replace(
+                preset,
+                seen=request.POST.get("seen", ""),
+                content=form.content(),
+                note=form.cleaned_data["note"],
+                made_by=request.user,
+            )
+        except DraftChanged:
+            messages.error(request, _CHANGED_MEANWHILE)
+            return False
+        self.log_change(request, preset, "Draft saved.")
+        messages.success(request, _("The draft is saved. It is not live."))
+        return True
 
     def _form(
         self, request: HttpRequest, preset: Preset, draft: PresetDraft | None
@@ -173,8 +186,7 @@ class DraftsAdmin(VersionedAdmin):
         try:
             gone = draft.publish(request.user, seen=seen, may_override=wants)
         except DraftChanged:
-            text = _("The draft or the live preset has changed meanwhile; look again.")
-            messages.error(request, text)
+            messages.error(request, _CHANGED_MEANWHILE)
         except NotPublishable as exc:
             messages.error(request, str(exc))
         except ValidationError as exc:

@@ -70,6 +70,17 @@ class PresetDraft(models.Model):
         """Changes with each change of the draft or of the live preset."""
         return digest_of([self.content, self.note, self.preset.content()])
 
+    @classmethod
+    @transaction.atomic
+    def replace(cls, preset: Preset, *, seen: str, **fields: Any) -> None:
+        """Save the draft, if its `state` is still `seen`; "" is that of no draft.
+        Raises DraftChanged."""
+        locked = Preset.objects.select_for_update(of=("self",)).get(pk=preset.pk)
+        draft = cls.objects.filter(preset=locked).first()
+        if seen != (draft.state if draft else ""):
+            raise DraftChanged
+        cls.objects.update_or_create(preset=locked, defaults=fields)
+
     @transaction.atomic
     def publish(self, user: Any, *, seen: str, may_override: bool) -> list[str]:
         """Make the draft live, as it was when its `state` was `seen`.

@@ -39,16 +39,21 @@ def page(preset: Preset, what: str, *args: Any) -> str:
     return reverse(f"admin:conversations_preset_{what}", args=[preset.pk, *args])
 
 
+def seen(client: Client, preset: Preset) -> str:
+    shown = client.get(page(preset, "draft")).context["draft"]
+    return shown.state if shown else ""
+
+
 def save_draft(client: Client, preset: Preset, **fields: Any) -> PresetDraft:
     data = {"options": "{}", "instructions": "Draft words.", **fields}
+    data = {"seen": seen(client, preset), **data}
     answer = client.post(page(preset, "draft"), data)
     assert answer.status_code == 302, answer.context["form"].errors
     return PresetDraft.objects.get()
 
 
 def publish(client: Client, preset: Preset, **fields: Any) -> str:
-    shown = client.get(page(preset, "draft")).context["draft"]
-    data = {"seen": shown.state if shown else "", **fields}
+    data = {"seen": seen(client, preset), **fields}
     answer = client.post(page(preset, "draft_publish"), data, follow=True)
     return answer.content.decode()
 
@@ -137,6 +142,21 @@ def test_a_draft_whose_model_is_gone_can_be_mended(editor, preset):
     save_draft(editor, preset)
     publish(editor, preset)
     assert live_words(preset) == "Draft words."
+
+
+def test_a_draft_that_another_saved_meanwhile_is_not_overwritten(editor, preset):
+    early = seen(editor, preset)
+    save_draft(editor, preset, instructions="Words of Eva.")
+    mine = {"options": "{}", "instructions": "Words of Max.", "seen": early}
+    answer = editor.post(page(preset, "draft"), mine)
+    assert "has changed meanwhile" in answer.text
+    assert "+ Words of Eva." in answer.text
+    assert "Words of Max." in answer.context["form"]["instructions"].value()
+    assert PresetDraft.objects.get().content["instructions"] == "Words of Eva."
+    shown = f'name="seen" value="{seen(editor, preset)}"'
+    assert answer.text.count(shown) == 2  # so that who has looked may save
+    save_draft(editor, preset, instructions="Words of Max.")
+    assert PresetDraft.objects.get().content["instructions"] == "Words of Max."
 
 
 @pytest.mark.slow
