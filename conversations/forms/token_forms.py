@@ -192,6 +192,13 @@ class TokenSettingsForm(forms.ModelForm):
         labels = {"label": _("Name of the token"), **_GATEWAY_LABELS}
         widgets = {"allowed_origins": _ORIGINS}
 
+    def save(self, commit: bool = True) -> AccessToken:
+        """Write what changes alone: meanwhile the token may have been revoked or
+        narrowed."""
+        row: AccessToken = self.instance
+        row.save(update_fields=self.changed_data)
+        return row
+
 
 def _name(model: LanguageModel) -> str:
     return model.public_name

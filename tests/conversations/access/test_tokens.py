@@ -8,6 +8,7 @@ from django.contrib.auth.models import User
 from django.test import Client
 from django.utils import timezone
 
+from conversations.forms.token_forms import TokenSettingsForm
 from conversations.models import AccessToken
 from tests.conversations.scene import a_user, program
 
@@ -117,3 +118,17 @@ def test_the_first_revocation_counts(ada: User):
     first = row.revoked_at
     row.revoke()
     assert row.revoked_at == first
+
+
+def test_a_change_of_its_name_brings_no_token_back(ada: User):
+    row, _ = AccessToken.issue(ada, "script", scopes=["chat", "approve"])
+    form = TokenSettingsForm({"label": "other"}, instance=row)
+    same = AccessToken.objects.get()
+    same.scopes = ["chat"]
+    same.save()
+    same.revoke()
+    assert form.is_valid(), form.errors
+    form.save()
+    row.refresh_from_db()
+    assert (row.label, row.scopes) == ("other", ["chat"])
+    assert row.revoked_at is not None
