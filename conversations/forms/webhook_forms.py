@@ -10,6 +10,7 @@ from django.core.exceptions import ValidationError
 from django.utils.translation import gettext_lazy as _
 
 from conversations.models.webhooks.endpoint import (
+    COUNTED,
     MAX_ENDPOINTS,
     EventType,
     WebhookEndpoint,
@@ -103,7 +104,36 @@ class WebhookForm(forms.ModelForm):
         return row, row.renew_secret()
 
 
-class WebhookChangeForm(forms.ModelForm):
+class _ChangeForm(forms.ModelForm):
+    """Writes what the form changes alone: meanwhile the row may have got a new secret,
+    or been switched off by itself."""
+
+    def save(self, commit: bool = True) -> Any:
+        row = self.instance
+        if row.pk is None:
+            return super().save(commit)
+        if self._is_switched_on:  # the failures that were counted before are forgotten
+            row.is_enabled = False
+            row.switch(on=True)
+        super().save(commit=False)
+        if commit:
+            row.save(update_fields=self.changed_columns())
+            self.save_m2m()
+        return row
+
+    def changed_columns(self) -> list[str]:
+        """Of an endpoint that exists."""
+        columns = {field.name for field in self.instance._meta.concrete_fields}
+        changed = [name for name in self.changed_data if name in columns]
+        return [*changed, *(COUNTED if self._is_switched_on else ())]
+
+    @property
+    def _is_switched_on(self) -> bool:
+        is_on = self.cleaned_data.get("is_enabled")
+        return bool(is_on) and "is_enabled" in self.changed_data
+
+
+class WebhookChangeForm(_ChangeForm):
     """What owners change of an endpoint."""
 
     class Meta:
@@ -112,11 +142,8 @@ class WebhookChangeForm(forms.ModelForm):
         field_classes = {"events": EventsField}
         widgets = WebhookForm.Meta.widgets
 
-    def save(self, commit: bool = True) -> Any:
-        return save_switched(self, super().save)
 
-
-class StaffWebhookForm(forms.ModelForm):
+class StaffWebhookForm(_ChangeForm):
     class Meta:
         model = WebhookEndpoint
         fields = ["name", "url", "networks", "events", "is_enabled", "users", "groups"]
@@ -131,16 +158,3 @@ class StaffWebhookForm(forms.ModelForm):
             except ValidationError as exc:
                 self.add_error("url", exc)
         return found
-
-    def save(self, commit: bool = True) -> Any:
-        return save_switched(self, super().save, commit)
-
-
-def save_switched(form: Any, save: Any, *args: Any) -> Any:
-    """Save an endpoint by calling `save`. If the form switches it on, the failures that
-    were counted before are forgotten."""
-    row, is_on = form.instance, form.cleaned_data.get("is_enabled")
-    if row.pk is not None and is_on and "is_enabled" in form.changed_data:
-        row.is_enabled = False
-        row.switch(on=True)
-    return save(*args)

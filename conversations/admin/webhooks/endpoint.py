@@ -7,7 +7,6 @@ from typing import Any
 
 from django.contrib import admin, messages
 from django.db.models import QuerySet
-from django.forms import ModelForm
 from django.http import HttpRequest
 from django.utils import timezone
 from django.utils.formats import date_format
@@ -90,10 +89,10 @@ class WebhookEndpointAdmin(LargeTableAdmin):
         return [*_STATE, *_OF_OWNER] if is_owned else _STATE
 
     def save_model(
-        self, request: HttpRequest, obj: WebhookEndpoint, form: ModelForm, change: bool
+        self, request: HttpRequest, obj: WebhookEndpoint, form: Any, change: bool
     ) -> None:
         if change:
-            super().save_model(request, obj, form, change)
+            obj.save(update_fields=form.changed_columns())
             return
         obj.created_by_id = request.user.pk
         _show_once(request, obj, obj.renew_secret())

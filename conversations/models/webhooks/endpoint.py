@@ -25,6 +25,7 @@ from tools.http.validation import parse_networks
 from tools.validators import validate_networks
 
 MAX_ENDPOINTS = 10  # of one user
+COUNTED = ("failures", "failing_since", "disabled_reason")  # until it is switched on
 OVERLAP = timedelta(days=1)  # in which the secret of before signs, too
 
 

@@ -9,6 +9,7 @@ from django.contrib.messages import get_messages
 from django.test import Client
 from django.urls import reverse
 
+from conversations.forms.webhook_forms import StaffWebhookForm, WebhookChangeForm
 from conversations.models import Delivery, EventType, WebhookEndpoint
 from tests.conversations.scene import a_user, bearer, signed_in, staff
 
@@ -125,6 +126,21 @@ def test_switched_on_it_begins_without_its_failures(ada, make_endpoint):
     row.refresh_from_db()
     assert (row.is_enabled, row.failures, row.disabled_reason) == (True, 0, "")
     assert row.events == ["response.failed"]
+
+
+@pytest.mark.parametrize("form_class", [WebhookChangeForm, StaffWebhookForm])
+def test_a_change_undoes_nothing_that_happened_meanwhile(make_endpoint, form_class):
+    row, secret = make_endpoint()
+    changes = form(url=row.url, networks=row.networks, is_enabled="on", name="New")
+    changed = form_class(changes, instance=WebhookEndpoint.objects.get())
+    new_secret = WebhookEndpoint.objects.get().renew_secret()
+    WebhookEndpoint.objects.update(is_enabled=False, disabled_reason="It failed.")
+    assert changed.is_valid(), changed.errors
+    changed.save()
+    row.refresh_from_db()
+    assert row.reveal_secrets() == [new_secret, secret]
+    assert (row.is_enabled, row.disabled_reason) == (False, "It failed.")
+    assert (row.name, row.events) == ("New", ["response.completed"])
 
 
 def test_its_page_sends_again_renews_the_secret_and_deletes(ada, make_endpoint):
