@@ -14,6 +14,7 @@ from django.db.models import Q
 from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
+from conversations.models.webhooks.error_texts import FOR_NOBODY
 from conversations.models.webhooks.signature import generate_secret
 from llm.db.bound_secrets import SecretUnavailable
 from llm.db.encrypted_field import EncryptedTextField
@@ -219,3 +220,33 @@ class WebhookEndpoint(SecretRow):
         if on and not self.is_enabled:
             self.failures, self.failing_since, self.disabled_reason = 0, None, ""
         self.is_enabled = on
+
+
+def remove_user(sender: Any, instance: Any, **kwargs: Any) -> None:
+    """A receiver of `pre_delete`."""
+    for row in _staff_endpoints().filter(users=instance.pk):
+        row.users.remove(instance.pk)
+        _switch_off_if_for_nobody(row)
+
+
+def remove_group(sender: Any, instance: Group, **kwargs: Any) -> None:
+    """A receiver of `pre_delete`."""
+    for row in _staff_endpoints().filter(groups=instance.pk):
+        row.groups.remove(instance.pk)
+        _switch_off_if_for_nobody(row)
+
+
+def _staff_endpoints() -> models.QuerySet[WebhookEndpoint]:
+    """Locked, so that of two deletions at once the later one finds nothing left."""
+    rows = WebhookEndpoint.objects.filter(owner=None)
+    return rows.select_for_update(of=["self"])
+
+
+def _switch_off_if_for_nobody(row: WebhookEndpoint) -> None:
+    """Without a user and a group it would be for everybody, which no member of staff
+    has chosen."""
+    if row.users.exists() or row.groups.exists():
+        return
+    row.switch(on=False)
+    row.disabled_reason = FOR_NOBODY
+    row.save(update_fields=["is_enabled", "disabled_reason"])

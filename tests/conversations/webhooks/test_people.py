@@ -7,6 +7,7 @@ import json
 from datetime import timedelta
 
 import pytest
+from django.contrib.auth.models import Group, User
 from django.utils import timezone
 
 from conversations.access.account_deletion import close_account
@@ -72,3 +73,21 @@ def test_what_was_sent_again_of_late_is_not_erased(make_endpoint):
     sent.send_again()
     list(clean_up())
     assert Delivery.objects.exists()
+
+
+def test_an_endpoint_for_some_never_becomes_one_for_everybody(make_endpoint):
+    users, group = [a_user("ada"), a_user("bob")], Group.objects.create(name="Orchard")
+    of_users, of_both, of_all = (make_endpoint()[0] for _ in range(3))
+    of_users.users.set(users)
+    of_both.users.set(users)
+    of_both.groups.add(group)
+
+    def enabled() -> set[WebhookEndpoint]:
+        return {*WebhookEndpoint.objects.filter(is_enabled=True)}
+
+    User.objects.filter(pk__in=[user.pk for user in users]).delete()
+    assert enabled() == {of_both, of_all}
+    group.delete()
+    assert enabled() == {of_all}
+    of_users.refresh_from_db()
+    assert of_users.disabled_reason.startswith("The last user or group")
