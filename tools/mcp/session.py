@@ -45,7 +45,7 @@ LISTING_LIFETIME = (
     5 * 60.0
 )  # seconds for which a listing is valid, unless the server changes it
 REPORT_PAUSE = 60.0  # seconds in which the same failure of a tool is reported once
-FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0  # seconds between attempts to connect
+FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0  # seconds between attempts, and listings
 END_GRACE = 10.0  # seconds that a session has to close
 
 Result = TypeVar("Result")
@@ -79,13 +79,17 @@ class Session:
     """
 
     def __init__(
-        self, server: ServerSpec, *, clock: Callable[[], float] = time.monotonic
+        self,
+        server: ServerSpec,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        pause: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self.server = server
-        self._clock = clock
+        self._clock, self._pause = clock, pause
         self._owner: asyncio.Task[None] | None = None
         self._connecting: asyncio.Future[_OpenConnection] | None = None
-        self._callers: list[Context] = []
+        self._callers: list[Context | None] = []  # None: not for a call of a tool
         self._idle: asyncio.TimerHandle | None = None
         self._failures = 0
         self._retry_at = 0.0
@@ -106,7 +110,7 @@ class Session:
 
     async def tools(self) -> tuple[ToolDefinition, ...]:
         """The tools that staff allow, as the server lists them."""
-        return await self._run_call(self._listing, Context())
+        return await self._run_call(self._listing)
 
     async def call(
         self, tool: str, arguments: dict[str, Any], context: Context, digest: str = ""
@@ -146,7 +150,7 @@ class Session:
         async def describe(opened: _OpenConnection) -> dict[str, str]:
             return _about(opened.client)
 
-        return await self._run_call(describe, Context())
+        return await self._run_call(describe)
 
     async def close(self) -> None:
         """Close the session for good and end its calls."""
@@ -171,7 +175,9 @@ class Session:
             await notice.report_failed_call(tool, failure)
 
     async def _run_call(
-        self, act: Callable[[_OpenConnection], Awaitable[Result]], context: Context
+        self,
+        act: Callable[[_OpenConnection], Awaitable[Result]],
+        context: Context | None = None,
     ) -> Result:
         from tools.mcp.http_transport import watch_call
 
@@ -224,12 +230,12 @@ class Session:
         return too_large or opened.failure or failure
 
     @contextmanager
-    def _mark_busy(self, context: Context) -> Iterator[None]:
+    def _mark_busy(self, context: Context | None) -> Iterator[None]:
         """Keep the session from idling out during a call."""
         if self._idle:
             self._idle.cancel()
         self._callers.append(context)
-        token = _caller.set(context)
+        token = _caller.set(context or Context())
         try:
             yield
         finally:
@@ -262,12 +268,20 @@ class Session:
         self._tools_changed.set()
 
     async def _relist_on_change(self) -> None:
-        """List the tools again after each change, so that staff see it early."""
+        """List the tools again after each change, so that staff see it early.
+
+        The pause afterwards grows while changes keep coming: some servers report one
+        upon each listing.
+        """
+        pause = FIRST_PAUSE
         while self.server.notice:
             await self._tools_changed.wait()
             self._tools_changed.clear()
             with suppress(ToolError):  # it is logged, and the next call raises it
                 await self.tools()
+            await self._pause(pause)
+            is_changed = self._tools_changed.is_set()
+            pause = min(pause * 2, LONGEST_PAUSE) if is_changed else FIRST_PAUSE
 
     async def _verify(self, opened: _OpenConnection, tool: str, digest: str) -> None:
         """Raises ToolNotApproved unless the listed tool has this digest."""
@@ -296,10 +310,10 @@ class Session:
 
     async def _answer_question(self, question: Mapping[str, Any]) -> FormAnswer:
         """Ask the user whose call the question belongs to; with several possible
-        calls, nobody."""
+        calls, nobody, even if only one of them has a user who can answer."""
         if (context := _caller.get()) is None:
-            waiting = [each for each in self._callers if each.ask]
-            context = waiting[0] if len(waiting) == 1 else None
+            calls = [each for each in self._callers if each]
+            context = calls[0] if len(calls) == 1 else None
         return await elicit(self.server, context, question)
 
     # The owner task

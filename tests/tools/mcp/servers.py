@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import fcntl
+import json
 import os
 import shutil
 import subprocess
@@ -23,7 +24,7 @@ from mcp.types import ToolAnnotations
 from pydantic import BaseModel
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from tests.programs import need_program, unavailable
@@ -176,10 +177,12 @@ class Forgetful(OnLoopback):
 
     def app(self) -> Any:
         return Starlette(
-            routes=[Route("/mcp", self.answer, methods=["POST", "DELETE"])]
+            routes=[Route("/mcp", self.answer, methods=["POST", "DELETE", "GET"])]
         )
 
     async def answer(self, request: Request) -> Response:
+        if request.method == "GET":
+            return self.open_stream()
         message = await request.json() if request.method == "POST" else {}
         match message.get("method"):
             case "initialize":
@@ -197,10 +200,13 @@ class Forgetful(OnLoopback):
                     message, {"content": [{"type": "text", "text": "waited"}]}
                 )
             case "tools/call":
-                return self.greet_caller(message)
+                return await self.greet_caller(message)
         return Response(status_code=202)
 
-    def greet_caller(self, message: dict[str, Any]) -> Response:
+    def open_stream(self) -> Response:
+        return Response(status_code=405)
+
+    async def greet_caller(self, message: dict[str, Any]) -> Response:
         return _json_rpc_reply(
             message, {"content": [{"type": "text", "text": "hello"}]}
         )
@@ -251,7 +257,7 @@ class Lavish(Forgetful):
 
     in_events: bool = False
 
-    def greet_caller(self, message: dict[str, Any]) -> Response:
+    async def greet_caller(self, message: dict[str, Any]) -> Response:
         values = [[]] * 300_000
         answer = _json_rpc_reply(
             message, {"content": [], "structuredContent": {"a": values}}
@@ -268,8 +274,38 @@ class Refusing(Forgetful):
 
     status: int = 429
 
-    def greet_caller(self, message: dict[str, Any]) -> Response:
+    async def greet_caller(self, message: dict[str, Any]) -> Response:
         return Response("no", self.status)
+
+
+@dataclass
+class Asking(Forgetful):
+    """A server that asks on the session's own stream, which names no call."""
+
+    questions: asyncio.Queue[dict[str, Any]] = field(default_factory=asyncio.Queue)
+    actions: asyncio.Queue[str] = field(default_factory=asyncio.Queue)
+
+    async def answer(self, request: Request) -> Response:
+        message = await request.json() if request.method == "POST" else {}
+        if "result" in message:
+            await self.actions.put(message["result"]["action"])
+        return await super().answer(request)
+
+    def open_stream(self) -> Response:
+        return StreamingResponse(self._ask(), media_type="text/event-stream")
+
+    async def _ask(self) -> AsyncIterator[str]:
+        while True:
+            question = json.dumps(await self.questions.get())
+            yield f"event: message\ndata: {question}\n\n"
+
+    async def greet_caller(self, message: dict[str, Any]) -> Response:
+        schema = {"type": "object", "properties": {}}
+        params = {"message": "Sure?", "requestedSchema": schema}
+        question = {"id": 7, "method": "elicitation/create", "params": params}
+        await self.questions.put({"jsonrpc": "2.0", **question})
+        text = await self.actions.get()
+        return _json_rpc_reply(message, {"content": [{"type": "text", "text": text}]})
 
 
 def _is_wait(message: dict[str, Any]) -> bool:

@@ -11,6 +11,7 @@ from django.db.backends.signals import connection_created
 from tests.tools.mcp.servers import (
     LOOPBACK,
     TIME,
+    Asking,
     Forgetful,
     Lavish,
     Refusing,
@@ -164,6 +165,29 @@ async def test_a_change_by_the_server_is_noticed_before_the_next_call(ours: Runn
     async with asyncio.timeout(60):
         while "learned" not in await heard.listings.get():
             pass
+
+
+async def test_a_server_that_reports_a_change_upon_each_listing_is_listed_ever_less():
+    pauses: list[float] = []
+    enough = asyncio.Event()
+
+    async def pause(seconds: float) -> None:
+        """Long enough for the server to say once more that its tools changed."""
+        pauses.append(seconds)
+        if len(pauses) == 4:
+            enough.set()
+            await asyncio.Event().wait()
+        listing = await session.tools()
+        await session.call("learn", {}, Context())
+        while await session.tools() is listing:
+            await asyncio.sleep(0)
+
+    async with running(Running()) as ours:
+        session = Session(ours.spec(notice=Heard()), pause=pause)
+        await session.call("learn", {}, Context())
+        await asyncio.wait_for(enough.wait(), 60)
+        await session.close()
+    assert pauses == [1, 2, 4, 8]
 
 
 async def test_why_no_session_can_be_opened_is_noticed():
@@ -453,6 +477,24 @@ async def test_a_question_of_the_server_is_put_to_the_person_whose_call_it_is():
     assert "Name: user 1" in first
     assert "Name: user 2" in second
     assert "cancelled" in nobody
+
+
+async def test_a_question_that_names_no_call_is_put_to_nobody_beside_another_call():
+    """It may belong to the call that has no user, or to a user who cannot answer."""
+
+    async def accept(context: Context, message: str, schema: Any) -> FormAnswer:
+        return FormAnswer("accept")
+
+    async with running(Asking()) as server:
+        session = get_session(server.spec())
+        mine = Context(ask=accept)
+        assert await session.call("hello", {}, mine) == "accept"
+        beside = asyncio.create_task(session.call("wait", {}, Context()))
+        await server.waiting.wait()
+        assert await session.call("hello", {}, mine) == "cancel"
+        server.may_end.set()
+        await beside
+        await close_all()
 
 
 async def test_a_server_that_refuses_the_credentials_is_reported():
