@@ -33,6 +33,11 @@ from tools.models.mcp_server import McpServer
 from tools.models.mcp_sign_in import McpSignIn
 from tools.models.mcp_user_sign_in import McpUserSignIn
 
+_FLOW_CHANGED = (
+    "the staff have changed meanwhile who signs in at this MCP server. Start the"
+    " sign-in again."
+)
+
 MAX_SERVER_TEXT = 200  # characters of an authorization server's own message
 
 
@@ -85,6 +90,7 @@ def begin(row: McpServer, user: Any, redirect_uri: str, **about: Any) -> str:
         "verifier": page.verifier,
         "redirect_uri": redirect_uri,
         "held": store.state,
+        "flow": row.oauth_flow,
     }
     McpSignIn.objects.begin(row, user, page.state, secrets)
     return page.url
@@ -110,6 +116,9 @@ def finish_for_user(
 ) -> tuple[ToolError | None, ServerListing | None]:
     """As `finish`; the server's row does not change, because the tools that one user
     sees are not what staff review. Returns why listing failed, or the listing."""
+    if secrets.get("flow") != row.oauth_flow:
+        # The user agreed to use the account for himself, or for everybody.
+        raise SignInFailed(_FLOW_CHANGED)
     if error := query.get("error"):
         raise SignInFailed(_describe_denial(error, query.get("error_description", "")))
     store = MemoryTokenStore(secrets["held"])

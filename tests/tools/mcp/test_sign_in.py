@@ -329,6 +329,19 @@ def test_a_sign_in_completes_once_in_time_for_the_same_user(
     assert "took too long" in text_of(admin_client.get(back, follow=True))
 
 
+def test_tokens_of_a_users_own_sign_in_do_not_become_everybodys(
+    admin_client: Client, server: SignInServer
+):
+    row = row_for(server, oauth_flow="user")
+    back = come_back(sent_to(admin_client, row))
+    McpServer.objects.update(oauth_flow="person")  # as another member of staff does
+    page_text = text_of(admin_client.get(back, follow=True))
+    assert "changed meanwhile who signs in" in page_text
+    row.refresh_from_db()
+    assert row.signed_in_by is None
+    assert not server.accounts.access
+
+
 def test_a_code_that_is_no_good_brings_no_token(admin_client: Client, row: McpServer):
     back = come_back(sent_to(admin_client, row))
     page_text = text_of(admin_client.get(f"{back}x", follow=True))
