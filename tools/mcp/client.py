@@ -1,6 +1,7 @@
 """Sessions with MCP servers, one for each server and event loop, and calls of tools.
 
-Where each user signs in, each user has a session.
+Where each user signs in, each user has a session. After staff edit a server, turns that
+began before have a session of their own.
 
 A session is opened when it is first needed and belongs to the event loop that it was
 opened in. `close_all` closes those of the running loop; call it when draining the loop.
@@ -22,9 +23,9 @@ from tools.mcp.tool_definition import ToolDefinition, build_tool_name
 from tools.runtime_tool import Context, RuntimeTool
 
 #: By the server's name, and the user whose tokens it has.
-Sessions = dict[tuple[str, int | None], Session]
+Sessions = dict[tuple[str, int | None], list[Session]]
 _sessions: WeakKeyDictionary[asyncio.AbstractEventLoop, Sessions] = WeakKeyDictionary()
-_closing: set[asyncio.Task[None]] = set()
+MAX_VERSIONS = 4  # of one server for which unused sessions are remembered
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,24 +83,34 @@ def build_tool(
 
 
 def get_session(server: ServerSpec) -> Session:
-    """The running loop's session; replaces one for a server of the same name that has
-    changed."""
+    """The running loop's session. Sessions for a server of the same name with other
+    values, which turns that began before an edit may use, end after their calls."""
     sessions = _sessions.setdefault(asyncio.get_running_loop(), {})
-    key = (server.name, server.account)
-    session = sessions.get(key)
-    if session is None or session.server != server:
-        if session:
-            _close_later(session)
-        if server.account is not None:
-            _drop_unused(sessions)
-        session = sessions[key] = Session(server)
+    versions = sessions.setdefault((server.name, server.account), [])
+    for session in versions:
+        if session.server == server:
+            session.server = server  # its label may be newer
+            return session
+    for session in versions:
+        session.retire()
+    if server.account is not None:
+        _drop_unused(sessions)
+    session = Session(server)
+    sessions[server.name, server.account] = [*_drop_old(versions), session]
     return session
+
+
+def _drop_old(versions: list[Session]) -> list[Session]:
+    """Those in use and the newest others: a turn that comes back to one opens it again,
+    and need not replace the one for the current values."""
+    old, newest = versions[: 1 - MAX_VERSIONS], versions[1 - MAX_VERSIONS :]
+    return [*(each for each in old if each.is_in_use), *newest]
 
 
 def _drop_unused(sessions: Sessions) -> None:
     """Forget the users' sessions that are closed: there may be one for each user."""
-    for (name, account), session in list(sessions.items()):
-        if account is not None and not session.is_in_use:
+    for (name, account), versions in list(sessions.items()):
+        if account is not None and not any(each.is_in_use for each in versions):
             del sessions[name, account]
 
 
@@ -116,13 +127,5 @@ async def temporary_session(server: ServerSpec) -> AsyncGenerator[Session, None]
 async def close_all() -> None:
     """Close all sessions of the running loop, which ends the calls in them."""
     sessions = _sessions.pop(asyncio.get_running_loop(), {})
-    await asyncio.gather(*(session.close() for session in sessions.values()))
-    loop = asyncio.get_running_loop()
-    if left := [task for task in _closing if task.get_loop() is loop]:
-        await asyncio.wait(left)
-
-
-def _close_later(session: Session) -> None:
-    task = asyncio.create_task(session.close())
-    _closing.add(task)
-    task.add_done_callback(_closing.discard)
+    everything = [each for versions in sessions.values() for each in versions]
+    await asyncio.gather(*(session.close() for session in everything))

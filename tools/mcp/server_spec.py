@@ -155,13 +155,13 @@ class AuthorizationCode:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerSpec:
-    """The values of a connection. Equal values share a session; a session with a server
-    of the same name but other values is replaced."""
+    """The values of a connection. Equal values share a session; one for a server of the
+    same name but with other values ends after its calls."""
 
     name: str  # fits SERVER_NAME
     url: str = field(default="", repr=False)  # of streamable HTTP
     program: Program | None = field(default=None, repr=False)  # in place of a URL
-    label: str = ""  # for users
+    label: str = field(default="", compare=False)  # for users
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     secret_headers: RevealableSecret | None = field(
         default=None, repr=False

@@ -98,6 +98,7 @@ class Session:
         self._changes_listed = 0  # value of `_changes` at the last listing
         self._tools_changed = asyncio.Event()  # set by a change notification
         self._is_closed = False
+        self._is_retired = False  # it closes after the calls that run
         self._reported: dict[tuple[str, str], float] = {}  # when a failure was, by kind
 
     @property
@@ -151,6 +152,12 @@ class Session:
             return _about(opened.client)
 
         return await self._run_call(describe)
+
+    def retire(self) -> None:
+        """Close the session as soon as no call runs. A later call opens it again."""
+        self._is_retired = bool(self._callers)
+        if not self._is_retired:
+            self._request_close()
 
     async def close(self) -> None:
         """Close the session for good and end its calls."""
@@ -242,8 +249,13 @@ class Session:
             _caller.reset(token)
             self._callers.remove(context)
             if not self._callers and not self._is_closed:
-                loop = asyncio.get_running_loop()
-                self._idle = loop.call_later(IDLE_TIMEOUT, self._request_close)
+                self._end_when_idle()
+
+    def _end_when_idle(self) -> None:
+        timeout = 0 if self._is_retired else IDLE_TIMEOUT
+        self._is_retired = False
+        loop = asyncio.get_running_loop()
+        self._idle = loop.call_later(timeout, self._request_close)
 
     async def _listing(self, opened: _OpenConnection) -> tuple[ToolDefinition, ...]:
         from tools.mcp.connection import list_tools

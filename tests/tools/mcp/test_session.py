@@ -302,6 +302,37 @@ async def test_another_spec_of_the_same_name_gets_a_session_of_its_own(ours: Run
     assert not old.is_open
 
 
+async def test_an_edit_of_a_server_does_not_end_the_calls_that_run(ours: Running):
+    old = get_session(ours.spec(timeout=20))
+    begun = asyncio.create_task(old.call("wait", {}, Context()))
+    await ours.seen.started.wait()
+    new = get_session(ours.spec())
+    assert "3" in await new.call("add", {"a": 1, "b": 2}, Context())
+    ours.seen.may_end.set()
+    assert await begun == "waited"
+    while old.is_open:
+        await asyncio.sleep(0)
+    assert new.is_open
+
+
+async def test_turns_from_before_and_after_an_edit_do_not_replace_their_sessions(
+    ours: Running,
+):
+    old, new = ours.spec(timeout=20), ours.spec()
+    sessions = [get_session(old), get_session(new)]
+    assert [get_session(old), get_session(new)] == sessions
+    for session in sessions:
+        await session.tools()
+    assert [get_session(old), get_session(new)] == sessions
+    assert all(session.is_open for session in sessions)
+
+
+async def test_another_label_shares_the_session(ours: Running):
+    session = get_session(ours.spec(label="Old"))
+    assert get_session(ours.spec(label="New")) is session
+    assert session.server.title == "New"
+
+
 async def test_headers_secret_ones_too_are_sent_and_are_in_no_repr(ours: Running):
     class Sealed:
         def reveal(self) -> str:
