@@ -110,15 +110,16 @@ class ModelSyncMixin(admin.ModelAdmin):
         done = model_list.apply(
             provider, comparison, **chosen, enables_new=is_on, user=request.user
         )
-        if is_on and done.added:
-            self.replace_demo_as_default(request, provider)
         counts = {
             "added": done.added,
             "changed": done.changed,
             "off": done.switched_off,
         }
         text = _("%(added)d added, %(changed)d changed, %(off)d switched off.") % counts
+        # The first entry of the log is the event that names the changed rows.
         self.log_change(request, provider, f"Synced models: {text}")
+        if is_on and done.added:
+            self.replace_demo_as_default(request, provider)
         self.message_user(request, self._with_link(provider, text), messages.SUCCESS)
         return done.added
 

@@ -149,9 +149,9 @@ def apply(
     """Carry out `comparison` for the named models. Prices count from now on; `user` is
     who set them."""
     rows = [_new_row(provider, info) for info in comparison.new if info.name in new]
-    for row in rows:
+    for row in rows:  # one by one, as only then the audit log has them
         row.enabled = enables_new
-    LanguageModel.objects.bulk_create(rows)
+        row.save()
     listed = {info.name: info for info in comparison.new}
     for row in rows:
         _store_prices(row, _new_prices(row, listed[row.name])[1], user)
@@ -163,10 +163,11 @@ def apply(
         columns = [*LanguageModel.OVERRIDE_COLUMNS, "retires_at"]
         change.model.save(update_fields=columns)
         _store_prices(change.model, change.prices_after, user)
-    off = provider.models.filter(
-        name__in=[row.name for row in comparison.gone if row.name in gone]
-    ).update(enabled=False)
-    return SyncResult(len(rows), len(changes), off)
+    off = [row for row in comparison.gone if row.name in gone]
+    for row in off:
+        row.enabled = False
+        row.save(update_fields=["enabled"])
+    return SyncResult(len(rows), len(changes), len(off))
 
 
 # Requests for the list

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import re
 from typing import Any
 
@@ -11,6 +12,7 @@ from django.contrib.auth.models import Permission, User
 from django.test import Client
 from django.urls import reverse
 
+from conversations.audit.models import AuditEvent, AuditText
 from llm.errors import BadRequest, BadResponse, InvalidKey, ProviderTimeout
 from llm.models import LanguageModel, Provider
 from llm.sync import model_list
@@ -465,3 +467,17 @@ def test_an_announced_retirement_is_taken_over_unless_staff_set_one(
     free.refresh_from_db()
     assert free.retires_at is not None
     assert free.retires_at.year == 2031
+
+
+def test_the_audit_names_what_was_added_and_switched_off(
+    admin_client, provider, listed
+):
+    old = provider.models.create(name="llama-2")
+    listed(NEW)
+    sync(admin_client, provider, new=NEW["id"], gone=old.name, _apply_on="1")
+    event = AuditEvent.objects.filter(action="config.change").earliest("id")
+    rows = json.loads(AuditText.objects.get(pk=event.pk).details)["rows"]
+    added = provider.models.get(name=NEW["id"])
+    assert rows[f"llm.languagemodel {old.pk}"]["after"] == {"enabled": False}
+    after = rows[f"llm.languagemodel {added.pk}"]["after"]
+    assert (after["name"], after["enabled"]) == (NEW["id"], True)
