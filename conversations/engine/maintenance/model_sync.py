@@ -1,8 +1,9 @@
 """Scheduled synchronization with providers' lists of models.
 
-As on the admin's page, new models are added switched off, and changes are saved. A
-model missing from a list is logged and left unchanged: it may be in use, and lists are
-sometimes incomplete.
+As on the admin's page, new models are added switched off, and changes are saved, except
+of capabilities, limits and prices that staff have set: nobody looks at the differences
+here. A model missing from a list is logged and left unchanged: it may be in use, and
+lists are sometimes incomplete.
 """
 
 from __future__ import annotations
@@ -10,12 +11,19 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
+from datetime import timedelta
 
+from django.db import transaction
+from django.utils import timezone
+
+from conversations.audit.watch import one_event
 from llm.errors import LLMError
-from llm.models import Provider
-from llm.sync.model_list import apply, compare
+from llm.models import LanguageModel, Provider
+from llm.sync.model_list import ModelChange, apply, compare
 
 logger = logging.getLogger(__name__)
+_AT_ONCE = timedelta(seconds=1)
 
 
 def sync_models() -> Iterator[Counter[str]]:
@@ -39,5 +47,34 @@ def _sync_provider(provider: Provider) -> Counter[str]:
             provider.name,
             len(names["gone"]),
         )
-    done = apply(provider, comparison, new=names["new"], changed=names["changed"])
+    changes = [_without_values_of_staff(change) for change in comparison.changed]
+    pairs = zip(changes, comparison.changed, strict=True)
+    if left := sum(one != other for one, other in pairs):
+        logger.info(
+            "values of %d models that staff have set differ from the list of %s",
+            left,
+            provider.name,
+        )
+    comparison = replace(comparison, changed=[each for each in changes if each])
+    names = comparison.names()
+    with transaction.atomic(), one_event("config.change", target=provider):
+        done = apply(provider, comparison, new=names["new"], changed=names["changed"])
     return Counter({"added": done.added, "changed": done.changed})
+
+
+def _without_values_of_staff(change: ModelChange) -> ModelChange:
+    row = change.model
+    own = row.overrides
+    after = {name: value for name, value in change.after.items() if name not in own}
+    prices = {} if _has_price_of_staff(row) else change.prices_after
+    return replace(change, after=after, prices_after=prices)
+
+
+def _has_price_of_staff(row: LanguageModel) -> bool:
+    """Whether staff or a configuration file have set the price that counts now. A sync
+    leaves prices that nobody entered and that counted at once."""
+    begun = row.dated_prices.filter(valid_from__lte=timezone.now())
+    if (price := begun.order_by("-valid_from").first()) is None:
+        return bool(row.prices)
+    is_of_sync = price.created_at - price.valid_from < _AT_ONCE
+    return price.added_by_id is not None or not is_of_sync

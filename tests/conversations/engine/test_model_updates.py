@@ -3,15 +3,19 @@ place of the call."""
 
 from __future__ import annotations
 
+import json
 import logging
 from collections import Counter
+from datetime import UTC, datetime
+from decimal import Decimal
 
 import pytest
 
+from conversations.audit.models import AuditEvent, AuditText
 from conversations.engine.maintenance import model_sync as model_updates
 from conversations.engine.maintenance.model_sync import sync_models
 from llm.errors import ProviderDown
-from llm.models import LanguageModel, Provider
+from llm.models import LanguageModel, ModelPrice, Provider
 from llm.sync import model_list
 from llm.wire.model_lists import ModelInfo
 
@@ -66,3 +70,41 @@ def test_an_unreachable_provider_stops_no_other(listed):
     listed["One"] = ProviderDown()
     listed["Two"] = [ModelInfo(id="new-2")]
     assert synced() == Counter(added=1)
+
+
+def test_what_staff_have_set_is_left_and_counted(listed, caplog):
+    negotiated = {"input": 1, "output": 2}
+    provider = a_provider("One")
+    provider.models.create(name="a", context_window=9, prices=negotiated)
+    dated = provider.models.create(name="b")
+    dated.dated_prices.create(valid_from=datetime(2020, 1, 1, tzinfo=UTC), **negotiated)
+    prices = {"input": Decimal(5), "output": Decimal(6)}
+    listed["One"] = [
+        ModelInfo(id=name, context_window=100, max_output_tokens=7, prices=prices)
+        for name in "ab"
+    ]
+    with caplog.at_level(logging.INFO, model_updates.__name__):
+        assert synced() == Counter(changed=2)
+    limits = LanguageModel.objects.values_list("context_window", "max_output_tokens")
+    assert list(limits.order_by("name")) == [(9, 7), (100, 7)]
+    assert ModelPrice.objects.count() == 1
+    assert "values of 2 models that staff have set differ from the list" in caplog.text
+
+
+def test_a_price_that_a_sync_has_stored_follows_the_list(listed):
+    a_provider("One").models.create(name="a")
+    for price in (5, 6):
+        stated = {"input": Decimal(price), "output": Decimal(price)}
+        listed["One"] = [ModelInfo(id="a", prices=stated)]
+        assert synced() == Counter(changed=1)
+    assert ModelPrice.objects.count() == 2
+
+
+def test_a_sync_is_one_event_that_names_the_models(listed):
+    a_provider("One")
+    listed["One"] = [ModelInfo(id="new-1"), ModelInfo(id="new-2")]
+    synced()
+    event = AuditEvent.objects.get(action="config.change")
+    assert event.target_type == "llm.provider"
+    rows = json.loads(AuditText.objects.get(pk=event.pk).details)["rows"].values()
+    assert {row["after"]["name"] for row in rows} == {"new-1", "new-2"}
