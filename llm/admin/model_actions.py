@@ -143,9 +143,11 @@ class ModelActionsMixin(GroupRightsMixin):
     def _set_aliases(self, request: HttpRequest, form: AliasForm) -> None:
         pairs = list(form.aliases())
         changed = [(row, alias) for row, alias in pairs if alias != row.alias]
-        # First all are free, so that two models may exchange theirs.
-        keys = [row.pk for row, _alias in changed]
-        LanguageModel.objects.filter(pk__in=keys).update(alias=None)
+        wanted = {alias for _row, alias in changed if alias}
+        for row, _alias in changed:  # so that two models may exchange theirs
+            if row.alias in wanted:
+                row.alias = None
+                row.save(update_fields=["alias"])
         for row, alias in changed:
             row.alias = alias
             row.save(update_fields=["alias"])

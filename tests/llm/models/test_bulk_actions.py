@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import json
 import re
 from datetime import timedelta
 
@@ -13,6 +14,7 @@ from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
 
+from conversations.audit.models import AuditEvent, AuditText
 from llm.models import ApiKey, LanguageModel, ModelPool, Provider
 
 pytestmark = pytest.mark.django_db
@@ -143,6 +145,25 @@ def test_aliases_are_set_exchanged_and_removed(admin_client, provider):
     assert messages(done) == ["Aliases of 3 models changed."]
     found = provider.models.order_by("name").values_list("alias", flat=True)
     assert list(found) == ["small", "fast", None]
+
+
+def test_the_audit_has_the_alias_before_and_after(admin_client, provider):
+    one, two, three = provider.models.order_by("name")
+    one.alias, two.alias = "fast", "small"
+    for row in (one, two):
+        row.save()
+    fields = {f"alias_{one.pk}": "small", f"alias_{two.pk}": "fast"}
+    fields[f"alias_{three.pk}"] = "new"
+    act(admin_client, "set_aliases", [one, two, three], confirmed="y", **fields)
+    fields = {f"alias_{one.pk}": "", f"alias_{two.pk}": "old"}
+    act(admin_client, "set_aliases", [one, two], confirmed="y", **fields)
+    keys = AuditEvent.objects.filter(action="config.change").values_list("pk")
+    texts = AuditText.objects.filter(pk__in=keys).order_by("pk")
+    details = [json.loads(text.details or "") for text in texts]
+    found = [each.get("before", {}).get("alias") for each in details]
+    assert found[-2:] == ["small", "fast"]
+    [rows] = [each["rows"] for each in details if "rows" in each]
+    assert [row["before"]["alias"] for row in rows.values()] == ["small"]
 
 
 @pytest.mark.parametrize(
