@@ -52,6 +52,9 @@ class LLMError(Exception):
     type = "server_error"  # OpenAI's error type
     openai_code: str | None = None  # OpenAI's error code
     retryable = False
+    #: False for an error of the account that may be one of this request: only words of
+    #: its message say so, or a smaller request may be answered.
+    is_certain = True
     #: What became of the request, for a client that wants it explained.
     explanation: Mapping[str, Any] | None = None
 

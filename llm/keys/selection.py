@@ -1,9 +1,9 @@
 """Selection of a key for each request, and key states learned from the responses.
 
-A key rests for `Retry-After` at a rate limit, is disabled after a permanent refusal
-(401, 402), and rests for one model after a 403. This applies in this process at once
-and is written to the key's row, from which other processes read it within
-`key_pool.MAX_AGE`.
+A key rests for `Retry-After` at a rate limit, and for a while without credit. It is
+disabled after a permanent refusal (401), and rests for one model after a 403. This
+applies in this process at once and is written to the key's row, from which other
+processes read it within `key_pool.MAX_AGE`.
 """
 
 from __future__ import annotations
@@ -75,12 +75,15 @@ def verdict_of(error: LLMError) -> Verdict | None:
     match error:
         case InvalidKey() | ModelNotAvailable() if status == 403:
             return RestForModel(retry_after or MODEL_REST)
+        case InvalidKey() if not status:
+            return Avoid()  # it was never sent
         case InvalidKey():
-            return Disable() if status else Avoid()  # otherwise it was never sent
+            return Disable() if error.is_certain else Rest(retry_after or QUOTA_REST)
+        case QuotaExhausted() if status == 401:
+            return Disable()
         case QuotaExhausted():
-            return (
-                Disable() if status in (401, 402) else Rest(retry_after or QUOTA_REST)
-            )
+            is_certain = error.is_certain
+            return Rest(retry_after or QUOTA_REST) if is_certain else Avoid()
         case RateLimited():
             return Rest(retry_after) if retry_after else Avoid()
     return None

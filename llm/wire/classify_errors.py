@@ -171,8 +171,9 @@ _MESSAGES: tuple[tuple[re.Pattern[str], ErrorClass], ...] = tuple(
         (r"overloaded|over capacity", ProviderDown),
         (r"flagged as potentially violating", ContentPolicy),
         (
-            r"incorrect api key|invalid api key|api key not valid"
-            r"|authentication fails",
+            # Not in quotation marks: there it is a value of the request.
+            r"\A[^'\"`]{0,200}?(incorrect api key|invalid api key|api key not valid"
+            r"|authentication fails)",
             InvalidKey,
         ),
         (
@@ -192,6 +193,8 @@ _MESSAGES: tuple[tuple[re.Pattern[str], ErrorClass], ...] = tuple(
 )
 _MODEL_ACCESS = re.compile(r"does not have access to (the )?model\b", re.IGNORECASE)
 _FILES = re.compile(r"cached? ?content|access the file\b", re.IGNORECASE)
+#: OpenRouter: the credit is too low for this request; smaller ones may be answered.
+_SMALLER = re.compile(r"fewer max_tokens\b", re.IGNORECASE)
 _STATUSES: dict[int, ErrorClass] = {
     401: InvalidKey,
     402: QuotaExhausted,
@@ -277,7 +280,7 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
 
 def _error(report: ErrorReport, statuses: Mapping[int, ErrorClass]) -> LLMError:
     error_class = _class(report, statuses)
-    return error_class(
+    error = error_class(
         _SENTENCES.get(error_class, "") or _field_sentence(report, error_class),
         detail=report.message[:_DETAIL_LIMIT],
         param=report.param,
@@ -286,6 +289,17 @@ def _error(report: ErrorReport, statuses: Mapping[int, ErrorClass]) -> LLMError:
         upstream_code=report.code,
         retry_after=_delay_in_text(report.text),
     )
+    error.is_certain = _is_certain(error_class, report, statuses)
+    return error
+
+
+def _is_certain(
+    error_class: ErrorClass, report: ErrorReport, statuses: Mapping[int, ErrorClass]
+) -> bool:
+    if error_class is InvalidKey:
+        known = (_by_code(report.words), _by_status(report, statuses))
+        return InvalidKey in known
+    return error_class is not QuotaExhausted or not _SMALLER.search(report.text)
 
 
 def _field_sentence(report: ErrorReport, error_class: ErrorClass) -> str:
@@ -331,11 +345,18 @@ def _by_code(words: Sequence[str]) -> ErrorClass | None:
 
 def _by_message(report: ErrorReport) -> ErrorClass | None:
     for pattern, error_class in _MESSAGES:
-        if error_class is QuotaExhausted and report.param:
-            continue  # about one field of the request, e.g. a tool named "credits"
+        if _is_about_field(report, error_class):
+            continue
         if pattern.search(report.text):
             return error_class
     return None
+
+
+def _is_about_field(report: ErrorReport, error_class: ErrorClass) -> bool:
+    """Whether one field of the request is meant, e.g. a tool named "credits"."""
+    if error_class is ModelNotAvailable:
+        return report.param not in (None, "model")
+    return error_class in (InvalidKey, QuotaExhausted) and report.param is not None
 
 
 def _by_status(report: ErrorReport, statuses: Mapping[int, ErrorClass]) -> ErrorClass:

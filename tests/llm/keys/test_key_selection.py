@@ -24,7 +24,15 @@ from llm.http import client
 from llm.http.client import ProviderCall
 from llm.keys import pool as key_pool
 from llm.keys.audience import KeyAudience
-from llm.keys.selection import MAX_REST
+from llm.keys.selection import (
+    MAX_REST,
+    QUOTA_REST,
+    Avoid,
+    Disable,
+    Rest,
+    Verdict,
+    verdict_of,
+)
 from llm.models import ApiKey, LanguageModel, Provider
 from llm.wire.deltas import TextDelta
 from llm.wire.items import is_issuer, user_message
@@ -35,6 +43,11 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 MODEL = "vendor/model-x"
 ANSWERS = text_stream("Hello")
+
+
+def doubtful(error: LLMError) -> LLMError:
+    error.is_certain = False
+    return error
 
 
 class Time:
@@ -164,17 +177,16 @@ async def test_a_revoked_key_among_two_fails_no_request(provider, host, time):
     assert row.state_reason.startswith("E_LLM_INVALID_KEY: ")
 
 
-@pytest.mark.parametrize("status", [401, 402])
 async def test_a_permanently_refused_key_is_disabled_with_an_alert(
-    provider, host, time, caplog, status: int
+    provider, host, time, caplog
 ):
     await sync_to_async(with_keys)(provider, "one", "two")
-    host.refuse("sk-one", status)
-    host.refuse("sk-two", status)
+    host.refuse("sk-one", 401)
+    host.refuse("sk-two", 401)
     call = ProviderCall()
     with caplog.at_level(logging.ERROR):
         _, error = await call_model(time, call=call)
-    assert isinstance(error, InvalidKey | QuotaExhausted)
+    assert isinstance(error, InvalidKey)
     assert sorted(host.keys) == ["sk-one", "sk-two"]
     assert [c.attempt for c in [*call.earlier, call]] == [1, 2]
     errors = [each for each in caplog.records if each.levelno >= logging.ERROR]
@@ -187,6 +199,22 @@ async def test_a_permanently_refused_key_is_disabled_with_an_alert(
     assert isinstance(error, InvalidKey)
     assert "no active key" in str(error)
     assert len(host.requests) == 2
+
+
+@pytest.mark.parametrize(
+    ("error", "verdict"),
+    [
+        (InvalidKey(upstream_status=401), Disable()),
+        (InvalidKey(upstream_status=400), Disable()),
+        (doubtful(InvalidKey(upstream_status=400)), Rest(QUOTA_REST)),
+        (QuotaExhausted(upstream_status=402), Rest(QUOTA_REST)),
+        (doubtful(QuotaExhausted(upstream_status=402)), Avoid()),
+    ],
+)
+def test_only_a_certain_refusal_of_the_key_disables_it(
+    error: LLMError, verdict: Verdict
+):
+    assert verdict_of(error) == verdict
 
 
 @pytest.mark.parametrize("status", [401, 402, 403])

@@ -445,7 +445,7 @@ def test_each_key_is_tried_by_itself(admin_client, provider, groq):
     ("answer", "state", "words"),
     [
         (httpx.Response(401), "disabled", "It is disabled until you enable it."),
-        (httpx.Response(402), "disabled", "It is disabled until you enable it."),
+        (httpx.Response(402), "resting", "It rests "),
         (httpx.Response(429, headers={"retry-after": "60"}), "resting", "It rests "),
         (httpx.Response(503), "active", "answers with HTTP 503."),
     ],

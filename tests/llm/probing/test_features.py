@@ -147,7 +147,7 @@ def test_a_host_that_quotes_the_key_does_not_bring_it_onto_the_row(provider: Pro
 
 
 @pytest.mark.parametrize(
-    ("status", "state"), [(401, "disabled"), (402, "disabled"), (403, "active")]
+    ("status", "state"), [(401, "disabled"), (402, "resting"), (403, "active")]
 )
 def test_after_a_refused_key_the_next_one_is_tried_and_the_row_says_so(
     provider: Provider, status: int, state: str

@@ -22,6 +22,12 @@ from llm.errors import (
 )
 from llm.wire.classify_errors import classify, classify_error, request_id, retry_after
 
+#: As OpenRouter says it.
+TOO_FEW_CREDITS = (
+    "This request requires more credits, or fewer max_tokens. You requested up to"
+    " 64000 tokens, but can only afford 1234."
+)
+
 
 def error_for(status: int, body: object, **headers: str) -> LLMError:
     data = body if isinstance(body, bytes) else json.dumps(body).encode()
@@ -259,6 +265,37 @@ def test_a_tool_named_credits_is_no_matter_of_money():
     body = openai("invalid_function_parameters", "Invalid schema for 'credits'")
     body["error"]["param"] = "tools[0].function.parameters"
     assert type(error_for(400, body)) is BadRequest
+
+
+@pytest.mark.parametrize(
+    ("text", "param"),
+    [
+        ("Invalid value: 'invalid api key'. Supported values are: 'auto'.", None),
+        ("Invalid value: invalid api key.", "service_tier"),
+        ("Unknown name: the model x does not exist.", "tools[0].function.name"),
+    ],
+)
+def test_a_quoted_value_of_the_request_is_no_matter_of_the_key(text, param):
+    error = {"message": text, "type": "invalid_request_error", "param": param}
+    assert type(error_for(400, {"error": error})) is BadRequest
+
+
+@pytest.mark.parametrize(
+    ("status", "error", "expected", "is_certain"),
+    [
+        (400, {"message": "Incorrect API key provided."}, InvalidKey, False),
+        (401, {"message": "Incorrect API key provided."}, InvalidKey, True),
+        (400, {"message": "No.", "code": "invalid_api_key"}, InvalidKey, True),
+        (402, {"message": "Pay."}, QuotaExhausted, True),
+        (402, {"message": TOO_FEW_CREDITS}, QuotaExhausted, False),
+    ],
+)
+def test_words_alone_do_not_prove_that_the_account_is_at_fault(
+    status: int, error: dict[str, str], expected: type[LLMError], is_certain: bool
+):
+    found = error_for(status, {"error": error})
+    assert type(found) is expected
+    assert found.is_certain is is_certain
 
 
 def test_a_host_may_mean_something_else_by_a_status():
