@@ -6,11 +6,13 @@ Source: https://www.rfc-editor.org/rfc/rfc6901 (JSON Pointer)
 from __future__ import annotations
 
 import base64
+import html
 import re
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any, Literal
+from urllib.parse import quote
 
 import orjson
 
@@ -43,6 +45,8 @@ _SCHEMES = frozenset(
     {"apikey", "api-key", "basic", "bearer", "dpop", "key", "oauth", "ssws", "token"}
 )
 _ORDINARY_WORD = re.compile(r"[^\W\d_]{,12}")
+#: JSON escapes them by a backslash, in JSON within JSON by several.
+_AFTER_BACKSLASH = frozenset('"/\\')
 _TEXT_TYPES = re.compile(
     r"text/.*|.*[/+](json|xml|yaml|javascript|csv|x-ndjson|x-www-form-urlencoded)"
 )
@@ -61,7 +65,7 @@ def result_of(
     if fetched.status >= 300:
         raise ToolError(_failure(fetched, secrets))
     if not fetched.body:
-        return _no_content(fetched)
+        return _no_content(fetched, secrets)
     if options.read_as == "auto" and not options.pointer:
         return _read_by_type(fetched, secrets)
     text = _text(fetched, secrets)
@@ -95,10 +99,10 @@ def _credentials(name: str, value: str) -> Iterator[str]:
         yield last
 
 
-def _no_content(fetched: FetchedResponse) -> str:
+def _no_content(fetched: FetchedResponse, secrets: Collection[str]) -> str:
     lines = [f"The server answered {_status(fetched.status)}, with no content."]
     lines += [
-        f"{name}: {fetched.headers[name][:MAX_EXCERPT]}"
+        f"{name}: {_mask(fetched.headers[name], secrets)[:MAX_EXCERPT]}"
         for name in _REPORTED_HEADERS
         if name in fetched.headers
     ]
@@ -135,10 +139,27 @@ def _is_text(fetched: FetchedResponse) -> bool:
 
 
 def _text(fetched: FetchedResponse, secrets: Collection[str]) -> str:
-    text = fetched.text
+    return _mask(fetched.text, secrets)
+
+
+def _mask(text: str, secrets: Collection[str]) -> str:
+    """The text without the secrets, also where JSON, HTML or a URL escapes them."""
     for secret in secrets:
-        text = text.replace(secret, MASK)
+        text = re.sub("".join(map(_spellings, secret)), MASK, text)
     return text
+
+
+def _spellings(character: str) -> str:
+    """A pattern of how the character is written; letters and digits are never
+    escaped. No two of its alternatives match the same text."""
+    if character.isalnum():
+        return re.escape(character)
+    named = {html.escape(character), quote(character, safe="")} - {character}
+    escaped = [rf"\\{{1,7}}u{ord(character):04x}", f"&#{ord(character)};"]
+    escaped += [re.escape(each) for each in sorted(named)]
+    if character in _AFTER_BACKSLASH:
+        escaped.append(rf"\\{{1,7}}{re.escape(character)}")
+    return f"(?:{re.escape(character)}|(?i:{'|'.join(escaped)}))"
 
 
 def _json(text: str) -> Any:

@@ -312,6 +312,30 @@ def test_echoed_secrets_are_removed():
 
 
 @pytest.mark.parametrize(
+    "body",
+    [
+        rb'{"key": "s3/cret+a&b"}',
+        rb'{"key": "s3\/cret+a&b"}',
+        rb'{"key": "s3/cret\u002Ba\u0026b"}',
+        rb'{"in JSON": "{\"key\": \"s3\\\/cret+a&b\"}"}',
+        rb'["<p>s3/cret+a&amp;b</p>", "/?key=s3%2fcret%2Ba%26b"]',
+    ],
+)
+def test_secrets_are_removed_however_they_are_escaped(body):
+    for read_as in ("auto", "json", "text"):
+        echo = fetched(body, "application/json")
+        result = result_of(echo, ReadOptions(read_as=read_as), ["s3/cret+a&b"])
+        assert "cret" not in str(result)
+        assert MASK in str(result)
+
+
+def test_secrets_are_removed_from_headers():
+    echo = fetched(status=201, headers={"location": "/?key=s3%2Fcret", "etag": "a"})
+    text = result_of(echo, ReadOptions(), ["s3/cret"])
+    assert text.splitlines()[1:] == ["etag: a", f"location: /?key={MASK}"]
+
+
+@pytest.mark.parametrize(
     ("header", "value", "masked"),
     [
         ("X-Note", "hello big world", ["hello big world"]),
