@@ -52,15 +52,32 @@ function showCount() {
 const mayNotify = () => globalThis.Notification?.permission === "granted";
 
 function show(what) {
-  const note = new Notification($("#sound").dataset[what], {
+  const title = $("#sound").dataset[what];
+  const options = {
     body: $(".bar-title")?.textContent.trim() ?? "",
     tag: location.pathname, // a later one replaces it
     icon: $("link[rel=icon]").dataset.badge,
-  });
+  };
+  try {
+    showOfPage(title, options);
+  } catch {
+    showOfWorker(title, options).catch(() => {}); // the title and the icon tell it, too
+  }
+}
+
+/** Throws on phones, where only a service worker may show one. */
+function showOfPage(title, options) {
+  const note = new Notification(title, options);
   note.addEventListener("click", () => {
     window.focus();
     note.close();
   });
+}
+
+/** A click on it is people/service-worker.js's. */
+async function showOfWorker(title, options) {
+  const registration = await navigator.serviceWorker?.ready;
+  await registration?.showNotification(title, options);
 }
 
 // Sound

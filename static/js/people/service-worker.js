@@ -6,6 +6,7 @@ const NOT_OURS = /^\/(?:api|v1|ws|admin|login|logout|static|media)(?:\/|$)/;
 
 addEventListener("install", (event) => event.waitUntil(store()));
 addEventListener("activate", (event) => event.waitUntil(takeOver()));
+addEventListener("notificationclick", (event) => event.waitUntil(showChat(event.notification)));
 addEventListener("fetch", (event) => {
   const { request } = event;
   const url = new URL(request.url);
@@ -49,4 +50,12 @@ async function openPage(event) {
 
 async function stored(url) {
   return (await (await caches.open(CACHE)).match(url)) ?? Response.error();
+}
+
+/** The tag of a notification is the path of its chat. */
+async function showChat(notification) {
+  notification.close();
+  const pages = await clients.matchAll({ type: "window", includeUncontrolled: true });
+  const page = pages.find(({ url }) => new URL(url).pathname === notification.tag);
+  await (page ? page.focus() : clients.openWindow(notification.tag));
 }
