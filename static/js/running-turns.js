@@ -175,10 +175,10 @@ export class RunningTurns {
     if (turn.state.position === null && !turn.queue.length) this.#started(turn);
     turn.queue.push([event, position]);
     announceEvent(event);
+    this.#schedule();
     if (isSteering(event)) this.#onQueue();
     if (event.type === "parley:approval.requested") this.#onNews("waiting");
     if (CHANGES_BACKGROUND.has(event.type)) this.#onBackground();
-    this.#schedule();
   }
 
   #watch(turnId, article) {
@@ -203,7 +203,7 @@ export class RunningTurns {
     this.#isScheduled = false;
     for (const turn of this.#turns.values()) {
       if (!turn.queue.length && turn.isShown) continue;
-      turn.takeIn();
+      takeIn(turn);
       if (!turn.isShown) this.#schedule();
       else if (isOver(turn.state)) this.#finish(turn);
     }
@@ -213,10 +213,10 @@ export class RunningTurns {
     this.#turns.delete(turn.id);
     this.#onChange();
     sayEnd(turn);
+    this.#swap(turn);
     if (turn.state.status !== "cancelled") {
       this.#onNews(turn.state.status === "failed" ? "failed" : "ready");
     }
-    this.#swap(turn);
   }
 
   #remove(turn) {
@@ -246,6 +246,16 @@ export class RunningTurns {
     article.hidden = rendered.hidden; // it came to nothing
     article.classList.remove("is-live");
     this.#onChange();
+  }
+}
+
+/** What one turn cannot show keeps no other from being shown, and its end comes. */
+function takeIn(turn) {
+  try {
+    turn.takeIn();
+  } catch (error) {
+    turn.isShown = true;
+    reportError(error);
   }
 }
 

@@ -73,10 +73,14 @@ export class TurnView {
     return this.#blocks[index]?.update(item, turn, until);
   }
 
-  #drop(turn) {
-    for (const gone of this.#blocks.splice(turn.items.length)) gone?.remove();
+  /** Removes the blocks of items that are gone, from the first that a run which was
+   *  resumed has sent otherwise. */
+  #drop({ items }) {
+    const changed = this.#blocks.findIndex((block, index) => block && !block.shows(items[index]));
+    if (changed < 0) return;
+    for (const gone of this.#blocks.splice(changed)) gone?.remove();
     for (const [first, group] of this.#groups) {
-      if (first < turn.items.length) continue;
+      if (first < changed) continue;
       group.root.remove();
       this.#groups.delete(first);
     }
@@ -86,6 +90,7 @@ export class TurnView {
     const Kind = kindOf(item);
     if (!Kind) return null;
     const block = new Kind(item);
+    block.itemId = item.id;
     block.root.dataset.key = index;
     block.since = this.#since.get(block.root.dataset.key);
     this.#answer.append(block.root);
@@ -170,6 +175,10 @@ function inWords({ kind, names }) {
 }
 
 class Block {
+  shows(item) {
+    return item?.id === this.itemId && kindOf(item) === this.constructor;
+  }
+
   remove() {
     this.root.remove();
   }

@@ -1,0 +1,119 @@
+// The live view of a turn: what a resumed run has sent otherwise, and how it ends.
+import assert from "node:assert/strict";
+import test from "node:test";
+
+import { Element, addTemplate, openPage, slotted } from "./page.mjs";
+
+const { body } = openPage();
+const SLOTS = ["answer", "text", "files", "remove", "phase", "progress", "questions"];
+addTemplate("turn", slotted("article", { class: "turn" }, ...SLOTS));
+addTemplate("said", new Element("div", { class: "said prose" }));
+const thought = slotted("details", { class: "thought", "data-thinking": "Thinking" }, "label", "text");
+addTemplate("thought", thought);
+body.append(
+  new Element("p", { id: "announcer" }),
+  new Element("p", { id: "alarm" }),
+);
+const frames = [];
+globalThis.requestAnimationFrame = (act) => frames.push(act);
+globalThis.setInterval = () => 0;
+globalThis.getSelection = () => ({ isCollapsed: true });
+globalThis.reportError = () => {};
+const { RunningTurns } = await import("../../static/js/running-turns.js");
+
+function begun(onNews = () => {}) {
+  const transcript = new Element("main");
+  body.append(transcript);
+  const nothing = () => {};
+  const turns = new RunningTurns({
+    page: "/chat/1/", transcript, onNews,
+    onChange: nothing, onBackground: nothing, onQueue: nothing,
+  });
+  const article = turns.begin("Hello");
+  turns.accepted(article, `t${body.children.length}`);
+  let position = 0;
+  const receive = (type, fields = {}) => {
+    turns.receive(article.dataset.turn, { type, ...fields }, `0-${(position += 1)}`);
+  };
+  return { article, receive };
+}
+
+/** As many frames as what has come takes. */
+function frame() {
+  while (frames.length) frames.shift()();
+}
+
+const item = (index, fields) => ({ output_index: index, item: { content: [], ...fields } });
+const delta = (index, text) => ({ output_index: index, content_index: 0, delta: text });
+
+test("what a resumed run sends otherwise is shown in blocks of its own", () => {
+  const { article, receive } = begun();
+  receive("response.output_item.added", item(0, { id: "r", type: "reasoning", summary: [] }));
+  receive("response.reasoning.delta", delta(0, "I wonder."));
+  receive("response.output_item.added", item(1, { id: "a", type: "message" }));
+  receive("response.output_item.done", item(1, { id: "a", type: "message", content: [{ text: "Old." }] }));
+  frame();
+  assert.match(article.textContent, /I wonder\.[^]*Old\./);
+  receive("parley:step.reset", { output_index: 0 });
+  receive("response.output_item.added", item(0, { id: "b", type: "message" }));
+  receive("response.output_text.delta", delta(0, "First."));
+  receive("response.output_item.added", item(1, { id: "c", type: "message" }));
+  receive("response.output_text.delta", delta(1, "Second."));
+  frame();
+  assert.equal(article.querySelector(".thought"), null);
+  const said = article.querySelectorAll(".said").map(({ textContent }) => textContent.trim());
+  assert.deepEqual(said, ["First.", "Second."]);
+});
+
+test("a block stays while its item goes on", () => {
+  const { article, receive } = begun();
+  receive("response.output_item.added", item(1, { id: "b", type: "message" }));
+  receive("response.output_text.delta", delta(1, "One "));
+  frame();
+  const block = article.querySelector(".said");
+  receive("response.output_text.delta", delta(1, "two."));
+  receive("response.output_item.done", item(1, { id: "b", type: "message", content: [{ text: "One two." }] }));
+  frame();
+  assert.equal(article.querySelector(".said"), block);
+});
+
+function rendered(text) {
+  const answer = new Element("div", { "data-slot": "answer" }, text);
+  return new Element("article", { class: "turn", "data-status": "completed" }, answer);
+}
+
+globalThis.fetch = async () => ({ ok: true, url: "http://chat.example/", text: async () => "" });
+globalThis.DOMParser = class {
+  parseFromString = () => ({ querySelector: () => rendered("As the server has it.") });
+};
+const over = { response: { status: "completed" } };
+
+test("the server's rendering is shown though the sign of the news fails", async () => {
+  const { article, receive } = begun(() => {
+    throw new TypeError("Illegal constructor");
+  });
+  receive("response.completed", over);
+  assert.throws(frame);
+  await new Promise(setImmediate);
+  assert.equal(article.textContent, "As the server has it.");
+});
+
+test("a turn that cannot be shown keeps no other from being shown, and ends", async () => {
+  const [broken, sound] = [begun(), begun()];
+  broken.receive("response.output_item.added", item(0, { id: "a", type: "message" }));
+  frame();
+  Object.defineProperty(broken.article.querySelector(".said"), "append", {
+    value: () => {
+      throw new RangeError("Maximum call stack size exceeded");
+    },
+  });
+  broken.receive("response.output_text.delta", delta(0, "One.\n\nTwo."));
+  sound.receive("response.output_item.added", item(0, { id: "b", type: "message" }));
+  sound.receive("response.output_text.delta", delta(0, "Sound."));
+  frame();
+  assert.match(sound.article.textContent, /Sound\./);
+  broken.receive("response.completed", over);
+  frame();
+  await new Promise(setImmediate);
+  assert.equal(broken.article.textContent, "As the server has it.");
+});
