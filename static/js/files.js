@@ -166,6 +166,7 @@ export class Files {
   #failed(entry, problem) {
     const { name } = entry.file;
     entry.request = null;
+    this.#waiting = null; // the message is not sent without it
     this.#drop(entry);
     const isNamed = problem.includes("%(name)s") || problem.includes("“");
     this.#complain(isNamed ? interpolate(problem, { name }) : `“${name}” ${problem}`);
