@@ -18,7 +18,7 @@ const KEPT = 60; // drawn diagrams that are remembered
 const system = matchMedia("(prefers-color-scheme: dark)");
 const drawn = new Map(); // theme and source -> URL of the picture
 const waiting = []; // of {source, theme, show, fail}
-let count = 0;
+const asked = new Set(); // blocks whose diagram was asked for
 const library = new Library(load, next);
 let frame = null;
 let onReady = null;
@@ -29,9 +29,16 @@ export function drawDiagrams(root) {
   for (const block of fresh(root, ".code", "drawn")) {
     if (block.querySelector(".code-head span").textContent !== "mermaid") continue;
     const source = block.querySelector("code").textContent.trim();
-    if (source.length > LONGEST || ++count > MOST) continue;
+    if (source.length > LONGEST || !isRoom()) continue;
+    asked.add(block);
     draw(block, source);
   }
+}
+
+/** Those of a live answer leave the page when the server's rendering replaces it. */
+function isRoom() {
+  for (const block of asked) if (!block.isConnected) asked.delete(block);
+  return asked.size < MOST;
 }
 
 system.addEventListener("change", () => {

@@ -29,7 +29,7 @@ const waiting = new Set();
 const far = new Set(); // typeset formulas that are to be put back
 const made = new WeakMap(); // what was typeset, by the formula's element
 let isPuttingBack = false;
-let count = 0;
+const used = new Set(); // formulas that are typeset, or wait for it
 let isTypesetting = false;
 
 // Browsers that do not hold the reader's place when something above it grows typeset all.
@@ -57,10 +57,14 @@ export function typesetFormulas(root, { isAll = !near } = {}) {
 function onNear(entries) {
   const asked = [];
   for (const { target, isIntersecting } of entries) {
-    if (!isIntersecting) count -= waiting.delete(target); // it was passed by
+    if (!isIntersecting) passBy(target);
     else if (!target.matches(".is-typeset, [title]")) asked.push(target);
   }
   ask(asked);
+}
+
+function passBy(node) {
+  if (waiting.delete(node)) used.delete(node);
 }
 
 /** The browser begins, or ends, to leave out a block that is far. */
@@ -89,7 +93,7 @@ function putBackLater() {
 function putBack(node) {
   node.textContent = node.dataset.tex;
   node.classList.remove("is-typeset");
-  count -= 1;
+  used.delete(node);
 }
 
 /** Whether the reader has selected text, or the formula has the focus. */
@@ -97,10 +101,22 @@ const isUsed = (node) =>
   document.getSelection()?.isCollapsed === false || node.contains(document.activeElement);
 
 function ask(nodes) {
-  const more = nodes.filter((node) => !waiting.has(node)).slice(0, MOST - count);
-  count += more.length;
-  for (const node of more) waiting.add(node);
+  if (used.size + nodes.length > MOST) forgetRemoved();
+  const more = nodes.filter((node) => !waiting.has(node)).slice(0, MOST - used.size);
+  for (const node of more) {
+    waiting.add(node);
+    used.add(node);
+  }
   if (waiting.size) library.need();
+}
+
+/** Those of a live answer leave the page when the server's rendering replaces it. */
+function forgetRemoved() {
+  for (const node of used) {
+    if (node.isConnected) continue;
+    used.delete(node);
+    waiting.delete(node);
+  }
 }
 
 /** A few for each frame, because the browser then lays out what was added to it. */
