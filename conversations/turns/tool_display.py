@@ -20,6 +20,7 @@ PREVIEW_LENGTH = 80  # characters of a call's arguments on its closed card
 MAX_COLUMNS = 12
 MAX_ROWS = 100  # of a table; the JSON below it has all rows
 MAX_NODES = 1500  # of a tree; a larger value is shown as text
+MAX_DEPTH = 100  # levels of a value that is read; a deeper one is shown as text
 OPEN_DEPTH = 2  # levels of a tree that are open at first
 
 _WEB_URL = re.compile(r"https?://", re.IGNORECASE)
@@ -130,12 +131,23 @@ def pretty(value: Any) -> str:
 def parse_container(value: Any) -> Any:
     """Parse a string with a JSON object or list; return other values unchanged."""
     if not isinstance(value, str):
-        return value
+        return json.dumps(value, ensure_ascii=False) if _is_deep(value) else value
     try:
         decoded = json.loads(value)
     except (ValueError, RecursionError):
         return value
-    return decoded if isinstance(decoded, dict | list) else value
+    is_read = isinstance(decoded, dict | list) and not _is_deep(decoded)
+    return decoded if is_read else value
+
+
+def _is_deep(value: Any) -> bool:
+    """Whether reading it level by level would go too deep for a page's rendering."""
+    level = [value]
+    for _depth in range(MAX_DEPTH):
+        level = [inner for outer in level for inner in _inside(outer)]
+        if not level:
+            return False
+    return True
 
 
 def preview(arguments: str) -> str:

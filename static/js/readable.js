@@ -9,10 +9,16 @@ import { gettext, interpolate } from "./texts.js";
 const MAX_COLUMNS = 12;
 const MAX_ROWS = 100;
 const MAX_NODES = 1500;
+const MAX_DEPTH = 100;
 const OPEN_DEPTH = 2;
 const IMAGE = /^data:image\/(?:png|jpeg|gif|webp);base64,/;
 const WEB = /^https?:\/\//i;
 const OURS = "/api/attachments/";
+const TEXT = /"(?:[^"\\]+|\\.)*"/; // in JSON
+const TOKENS = new RegExp(`${TEXT.source}|\\[\\s*\\]|\\{\\s*\\}|[[\\]{},:]|[^\\s[\\]{},:"]+`, "g");
+const NUMBERS = new RegExp(`${TEXT.source}|-?\\d[\\d.eE+-]*`, "g");
+const EXACT = `\ue000${Math.random()}:`; // marks a number that is held as a text
+const MARKED = new RegExp(`"${EXACT}([^"]*)"`, "g");
 const PARTS = new Set(["input_text", "output_text", "text", "input_image", "input_file"]);
 
 /** Shows `output`: text, which may be JSON, or a list of content parts. */
@@ -67,17 +73,50 @@ function plain(text) {
   return element("pre", { tabIndex: 0, dir: "auto", textContent: text });
 }
 
+/** Indented JSON, with its numbers as they are written; other text is left as it is. */
 export function pretty(value) {
-  const parsed = parse(value);
-  return typeof parsed === "string" ? parsed : JSON.stringify(parsed, null, 2);
+  if (typeof parse(value) === "string") return value;
+  return indented(typeof value === "string" ? value : JSON.stringify(value));
 }
+
+function indented(json) {
+  let depth = 0;
+  const line = () => `\n${"  ".repeat(depth)}`;
+  const spaced = (token) => {
+    if (token === ",") return token + line();
+    if (token === ":") return ": ";
+    if (/^[[{]\s*[\]}]$/.test(token)) return token[0] + token.at(-1); // it is empty
+    if ("[{".includes(token)) depth += 1;
+    else if ("]}".includes(token)) depth -= 1;
+    else return token;
+    return "[{".includes(token) ? token + line() : line() + token;
+  };
+  return json.match(TOKENS).map(spaced).join("");
+}
+
+/** The JSON with the numbers that this script cannot hold as marked texts. */
+function exactly(json) {
+  return json.replace(NUMBERS, (token) => {
+    if (token[0] === '"' || String(Number(token)) === token) return token;
+    return JSON.stringify(EXACT + token);
+  });
+}
+
+const isExact = (value) => typeof value === "string" && value.startsWith(EXACT);
+
+const jsonOf = (value) => JSON.stringify(value).replace(MARKED, "$1");
+
+const inWords = (value) =>
+  typeof value === "string" && !isExact(value) ? value : jsonOf(value);
 
 /** The object or list that `value` contains as JSON; else `value` itself. */
 function parse(value) {
   if (typeof value !== "string") return value;
   try {
     const parsed = JSON.parse(value);
-    return isContainer(parsed) ? parsed : value;
+    if (!isContainer(parsed) || isDeep(parsed)) return value;
+    const exact = exactly(value);
+    return exact === value ? parsed : JSON.parse(exact);
   } catch {
     return value;
   }
@@ -85,12 +124,22 @@ function parse(value) {
 
 const isContainer = (value) => value !== null && typeof value === "object";
 
+const inside = (level) =>
+  level.flatMap((inner) => (isContainer(inner) ? Object.values(inner) : []));
+
+/** Whether it has more levels than a page can show. */
+function isDeep(value) {
+  let level = [value];
+  for (let depth = 0; depth < MAX_DEPTH && level.length; depth += 1) level = inside(level);
+  return level.length > 0;
+}
+
 /** The values of a call's arguments in a few words; "" while they are incomplete. */
 export function preview(text, longest = 80) {
   const values = parse(text);
   if (!isContainer(values) || Array.isArray(values)) return "";
   const words = Object.values(values)
-    .map((value) => (typeof value === "string" ? value : JSON.stringify(value)))
+    .map(inWords)
     .join(", ");
   return shortened(words, longest);
 }
@@ -133,8 +182,7 @@ function* table(columns, value) {
 }
 
 function cell(value) {
-  const text = typeof value === "string" ? value : JSON.stringify(value ?? "");
-  return element("td", { dir: "auto", textContent: value == null ? "" : text });
+  return element("td", { dir: "auto", textContent: inWords(value ?? "") });
 }
 
 // Trees
@@ -143,7 +191,7 @@ function count(value) {
   let [total, level] = [0, [value]];
   while (level.length && total <= MAX_NODES) {
     total += level.length;
-    level = level.flatMap((inner) => (isContainer(inner) ? Object.values(inner) : []));
+    level = inside(level);
   }
   return total;
 }
@@ -184,8 +232,8 @@ function* children(value, depth) {
 
 function scalar(value) {
   if (isContainer(value)) return JSON.stringify(value);
-  const kinds = { string: "s2", number: "mi" };
-  return token(kinds[typeof value] ?? "kc", JSON.stringify(value));
+  const kinds = { string: isExact(value) ? "mi" : "s2", number: "mi" };
+  return token(kinds[typeof value] ?? "kc", jsonOf(value));
 }
 
 function token(className, textContent) {

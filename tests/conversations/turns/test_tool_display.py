@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from conversations.turns.tool_display import (
     MAX_COLUMNS,
+    MAX_DEPTH,
     MAX_NODES,
     MAX_ROWS,
     FileLink,
@@ -20,6 +21,8 @@ from conversations.turns.tool_display import (
     Text,
     file_piece,
     pieces,
+    pretty,
+    preview,
     tree,
 )
 
@@ -96,6 +99,24 @@ def test_data_too_large_for_a_tree_or_table_is_shown_as_text():
     wide = [{f"c{n}": n for n in range(MAX_COLUMNS + 1)}] * 2
     assert isinstance(pieces(json.dumps(wide))[0], Json)
     assert isinstance(pieces(json.dumps(list(range(MAX_NODES + 1))))[0], Text)
+
+
+@pytest.mark.parametrize("levels", [MAX_DEPTH + 1, 300, 900, 5000])
+def test_data_nested_too_deep_for_a_page_is_shown_as_text(levels: int):
+    deep = "[" * levels + "]" * levels
+    assert pieces(deep) == [Text(deep)]
+    assert pretty(deep) == deep
+    assert preview(f'{{"a": {deep}}}') == ""
+    [nested] = pieces(deep[levels - MAX_DEPTH : levels + MAX_DEPTH])
+    assert isinstance(nested, Json)
+    assert tree(nested.value).count("[</summary>") == MAX_DEPTH - 2
+
+
+def test_a_value_nested_too_deep_is_shown_as_its_json():
+    value: list[Any] = []
+    for _ in range(300):
+        value = [value]
+    assert pieces(value) == [Text("[" * 301 + "]" * 301)]
 
 
 @pytest.mark.parametrize(
