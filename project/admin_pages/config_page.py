@@ -140,11 +140,18 @@ class ConfigPage:
         hidden = _lists_without(request, "view")
         closed = {*hidden, *_lists_without(request, "add", "change")}
         document, before = cleaned["document"], dump_text(hidden)
+        may_add_groups = request.user.has_perm("auth.add_group")
         if "_apply" in request.POST:
             if request.POST.get("before") != _fingerprint(before):
                 messages.warning(request, _CHANGED_MEANWHILE)
             else:
-                report = load(document, {}, from_admin=True, without=closed)
+                report = load(
+                    document,
+                    {},
+                    from_admin=True,
+                    may_add_groups=may_add_groups,
+                    without=closed,
+                )
                 self._report(request, report)
                 return None
         after: list[str] = []
@@ -152,6 +159,7 @@ class ConfigPage:
             document,
             {},
             from_admin=True,
+            may_add_groups=may_add_groups,
             dry_run=True,
             without=closed,
             look=lambda: after.append(dump_text(hidden)),

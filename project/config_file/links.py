@@ -22,6 +22,7 @@ class Links:
     """Links that `save` creates after all rows are saved."""
 
     findings: Findings
+    may_add_groups: bool = True
     _groups: dict[str, Group] = field(default_factory=dict)
     _fallbacks: dict[int, list[int]] = field(default_factory=dict)  # the stored ones
     _pending: list[Callable[[], None]] = field(default_factory=list)
@@ -93,8 +94,15 @@ class Links:
         if name not in self._groups:
             self._groups[name], is_new = Group.objects.get_or_create(name=name)
             if is_new:
-                self._record_change(f"group {name!r}: created without members")
+                self._record_new_group(name)
         return self._groups[name]
+
+    def _record_new_group(self, name: str) -> None:
+        """A problem takes the whole load back, and so this group."""
+        if self.may_add_groups:
+            self._record_change(f"group {name!r}: created without members")
+        else:
+            self.findings.problems.append(f"group {name!r}: you may not add groups.")
 
     def _record_change(self, change: str) -> None:
         self.findings.changes.append(change)

@@ -57,6 +57,7 @@ def load(
     allow_literal_keys: bool = False,
     dry_run: bool = False,
     from_admin: bool = False,
+    may_add_groups: bool = True,
     look: Callable[[], None] | None = None,
     without: Collection[str] = (),
 ) -> Report:
@@ -64,14 +65,16 @@ def load(
 
     `from_admin`: keys are write-only for the user who loads the file, so none is sent
     to another address than it was entered for, and rows of unknown keys are left out.
-    `without` names the lists of the file that this user may not change.
+    `without` names the lists of the file that this user may not change; without
+    `may_add_groups` a group that the file names must exist.
     `look` is called when the rows are as they will be, before a dry run takes it back.
     """
     if problems := sorted(find_nul(document)):
         raise ConfigError(problems)
     findings = Findings()
     secrets = Secrets(environment, allow_literal_keys, from_admin, findings)
-    loader = _Loader(findings, secrets, Shape(findings.problems), Links(findings))
+    links = Links(findings, may_add_groups)
+    loader = _Loader(findings, secrets, Shape(findings.problems), links)
     findings.problems.extend(
         f"{name}: you may not change these." for name in without if name in document
     )

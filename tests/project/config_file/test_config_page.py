@@ -3,7 +3,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from django.contrib.auth.models import Permission
+from django.contrib.auth.models import Group, Permission
 from django.core.files.uploadedfile import SimpleUploadedFile
 from django.db import connection
 from django.test import Client
@@ -205,6 +205,17 @@ def test_staff_need_no_more_than_the_rights_on_each_kind_of_row(provider: Provid
     text = export(client).replace('name = "m-1"', 'name = "m-1", label = "Model One"')
     apply(client, text, preview(client, text))
     assert provider.models.get().label == "Model One"
+
+
+def test_groups_are_created_only_for_staff_who_may_add_them(provider: Provider):
+    client = a_person_with(IMPORT)
+    text = export(client).replace('name = "m-1"', 'name = "m-1", groups = ["ops"]')
+    page = preview(client, text)
+    assert "group &#x27;ops&#x27;: you may not add groups." in page
+    assert not Group.objects.filter(name="ops").exists()
+    Group.objects.create(name="ops")
+    apply(client, text, preview(client, text))
+    assert [each.name for each in provider.models.get().groups.all()] == ["ops"]
 
 
 def test_limits_and_identity_providers_are_for_those_who_may_change_them(root):
