@@ -31,10 +31,6 @@ class ModelSyncMixin(admin.ModelAdmin):
         self, request: HttpRequest, rows: QuerySet[Provider]
     ) -> HttpResponse | None:
         """Show the differences to the provider's model list; apply the chosen ones."""
-        # Imported here: at the top every management command would load the HTTP
-        # libraries.
-        from llm.sync import model_list
-
         if len(rows) != 1:
             problem = _(
                 "Select exactly one provider; models are synced for one provider at a"
@@ -44,7 +40,7 @@ class ModelSyncMixin(admin.ModelAdmin):
             return None
         provider = rows[0]
         try:
-            comparison = model_list.compare(provider)
+            comparison = self.compare_models(request, provider)
         except LLMError as exc:
             why = describe_failure(exc)
             self.message_user(request, f"{provider}: {why}", messages.ERROR)
@@ -60,6 +56,19 @@ class ModelSyncMixin(admin.ModelAdmin):
         if added and "_chat" in request.POST:
             return redirect(self.admin_site.each_context(request)["site_url"])
         return None
+
+    def compare_models(
+        self, request: HttpRequest, provider: Provider
+    ) -> ModelListComparison:
+        """What this member of staff may apply. Raises LLMError."""
+        # Imported here: at the top every management command would load the HTTP
+        # libraries.
+        from llm.sync import model_list
+
+        found = model_list.compare(provider)
+        if request.user.has_perm("llm.add_modelprice"):
+            return found
+        return found.without_prices()
 
     def has_sync_permission(self, request: HttpRequest) -> bool:
         needed = ["llm.add_languagemodel", "llm.change_languagemodel"]

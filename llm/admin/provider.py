@@ -372,7 +372,7 @@ class ProviderAdmin(UsedByAdmin, ModelSyncMixin, ProbeMixin, SecretFormAdmin):
         from llm.sync import model_list
 
         try:
-            comparison = model_list.compare(provider)
+            comparison = self.compare_models(request, provider)
         except LLMError:
             return False  # the list that is shown instead reports it
         if len(comparison.new) != 1:

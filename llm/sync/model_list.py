@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from decimal import Decimal
 from typing import Any
@@ -104,6 +104,15 @@ class ModelListComparison:
             "changed": [change.model.name for change in self.changed],
             "gone": [row.name for row in self.gone],
         }
+
+    def without_prices(self) -> ModelListComparison:
+        """For those who may not set prices."""
+        changes = (replace(change, prices_after={}) for change in self.changed)
+        return replace(
+            self,
+            new=[replace(info, prices={}) for info in self.new],
+            changed=[change for change in changes if change],
+        )
 
 
 @dataclass(frozen=True, slots=True)

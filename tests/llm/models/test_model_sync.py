@@ -14,7 +14,7 @@ from django.urls import reverse
 
 from conversations.audit.models import AuditEvent, AuditText
 from llm.errors import BadRequest, BadResponse, InvalidKey, ProviderTimeout
-from llm.models import LanguageModel, Provider
+from llm.models import LanguageModel, ModelPrice, Provider
 from llm.sync import model_list
 
 MODELS = "https://api.groq.com/openai/v1/models"
@@ -436,6 +436,29 @@ def test_a_new_model_is_added_with_its_price_and_window(
     assert row.context_window == 262144
     assert row.dated_prices.get().output == 6
     assert not model_list.compare(provider)
+
+
+def test_who_may_not_enter_prices_syncs_none(client, provider: Provider, listed):
+    user = User.objects.create_user("sam", is_staff=True)
+    names = ["view_provider", "add_languagemodel", "change_languagemodel"]
+    user.user_permissions.set(Permission.objects.filter(codename__in=names))
+    client.force_login(user)
+    dearer = {**PRICED, "id": "dearer", "context_window": 4096}
+    row = provider.models.create(
+        name="dearer", context_window=1024, prices={"input": 1, "output": 1}
+    )
+    provider.models.create(
+        name="known", context_window=4096, prices={"input": 1, "output": 1}
+    )
+    listed(PRICED, dearer, {**dearer, "id": "known"})
+    page = sync(client, provider)
+    assert "per million tokens" not in page.text
+    assert page.context["comparison"].names()["changed"] == ["dearer"]
+    sync(client, provider, _apply_all="1")
+    row.refresh_from_db()
+    assert row.context_window == 4096
+    assert provider.models.filter(name=PRICED["id"]).exists()
+    assert not ModelPrice.objects.exists()
 
 
 def test_the_window_that_vllm_serves_now_is_a_change():
