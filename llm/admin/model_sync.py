@@ -52,6 +52,10 @@ class ModelSyncMixin(admin.ModelAdmin):
             text = _("Nothing was changed: tick the models to apply.")
             self.message_user(request, text, messages.WARNING)
             return self._show_comparison(request, provider, comparison)
+        if not _was_seen(request, comparison, chosen):
+            text = _("The list has changed since you opened the page: review it again.")
+            self.message_user(request, text, messages.WARNING)
+            return self._show_comparison(request, provider, comparison)
         added = self._apply(request, provider, comparison, chosen)
         if added and "_chat" in request.POST:
             return redirect(self.admin_site.each_context(request)["site_url"])
@@ -89,6 +93,7 @@ class ModelSyncMixin(admin.ModelAdmin):
             "opts": self.opts,
             "provider": provider,
             "comparison": comparison,
+            "seen": _seen(comparison),
             "has_only_demo": not usable_beside_demo().exists(),
         }
         return TemplateResponse(request, "admin/llm/provider/sync_models.html", context)
@@ -159,6 +164,24 @@ def _chosen(
     if "_apply_all" in request.POST:
         return names
     return {kind: request.POST.getlist(kind) for kind in names}
+
+
+def _seen(comparison: ModelListComparison) -> str:
+    """One field for all lines: a form has at most a thousand."""
+    digests = comparison.digests().values()
+    return " ".join(digest for named in digests for digest in named.values())
+
+
+def _was_seen(
+    request: HttpRequest,
+    comparison: ModelListComparison,
+    chosen: Mapping[str, list[str]],
+) -> bool:
+    """Whether the chosen lines are still what the page showed: the list is requested
+    again to apply them."""
+    seen, digests = request.POST.get("seen", "").split(), comparison.digests()
+    found = (digests[kind].get(name) for kind in chosen for name in chosen[kind])
+    return set(seen).issuperset(found)
 
 
 def usable_beside_demo() -> QuerySet[LanguageModel]:

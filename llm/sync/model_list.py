@@ -13,6 +13,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from decimal import Decimal
+from hashlib import sha256
 from typing import Any
 from urllib.parse import urlencode
 
@@ -105,6 +106,22 @@ class ModelListComparison:
             "gone": [row.name for row in self.gone],
         }
 
+    def digests(self) -> dict[str, dict[str, str]]:
+        """By the kinds and names of `names`: digests of what `apply` would write, and
+        of what that replaces."""
+        changed = {
+            each.model.name: _digest(
+                *("changed", each.model.name, each.before, each.after),
+                *(each.prices_before, each.prices_after, each.retires_at),
+            )
+            for each in self.changed
+        }
+        return {
+            "new": {info.name: _digest("new", info) for info in self.new},
+            "changed": changed,
+            "gone": {row.name: _digest("gone", row.name) for row in self.gone},
+        }
+
     def without_prices(self) -> ModelListComparison:
         """For those who may not set prices."""
         changes = (replace(change, prices_after={}) for change in self.changed)
@@ -113,6 +130,10 @@ class ModelListComparison:
             new=[replace(info, prices={}) for info in self.new],
             changed=[change for change in changes if change],
         )
+
+
+def _digest(*values: Any) -> str:
+    return sha256(repr(values).encode()).hexdigest()[:16]
 
 
 @dataclass(frozen=True, slots=True)

@@ -577,6 +577,7 @@ def test_a_test_of_a_host_without_a_usual_model_shows_its_list_and_adds_from_it(
             "action": "sync_models",
             "_selected_action": [provider.pk],
             "new": "our-model",
+            "seen": response.context["seen"],
             "_apply_on": "1",
         },
     )

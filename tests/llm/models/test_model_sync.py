@@ -282,6 +282,9 @@ def test_only_what_was_chosen_is_done(provider: Provider, listed):
 
 
 def sync(client: Client, provider: Provider, **chosen: Any):
+    """Show the list; to apply it, show it before."""
+    if chosen.keys() & {"_apply", "_apply_all"} and "seen" not in chosen:
+        chosen["seen"] = sync(client, provider).context.get("seen", "")
     return client.post(
         reverse("admin:llm_provider_changelist"),
         {"action": "sync_models", "_selected_action": [provider.pk], **chosen},
@@ -313,6 +316,29 @@ def test_the_staff_see_what_there_is_and_choose(admin_client, provider, listed):
     assert "1 added" in LogEntry.objects.get().get_change_message()
     response = sync(admin_client, provider, _apply_all="1")
     assert shown_messages(response) == ["0 added, 1 changed, 1 switched off."]
+
+
+def test_what_has_changed_since_it_was_shown_is_shown_again(
+    admin_client, provider: Provider, listed
+):
+    for name in ("kept", "changing"):
+        provider.models.create(name=name, context_window=1)
+    shown = [{"id": "kept", "context_window": 2}, {"id": "new"}]
+    listed({"id": "changing", "context_window": 2}, *shown)
+    seen = sync(admin_client, provider).context["seen"]
+    listed({"id": "changing", "context_window": 3}, *shown, {"id": "unseen"})
+    for chosen in (
+        {"changed": ["changing", "kept"], "_apply": "1"},
+        {"new": ["unseen"], "_apply": "1"},
+        {"new": ["gone by now"], "_apply": "1"},
+        {"_apply_all": "1"},
+    ):
+        page = sync(admin_client, provider, seen=seen, **chosen)
+        assert "review it again" in page.text
+        assert {row.context_window for row in provider.models.all()} == {1}
+    sync(admin_client, provider, seen=seen, changed=["kept"], new=["new"], _apply="1")
+    assert provider.models.get(name="kept").context_window == 2
+    assert provider.models.filter(name="new").exists()
 
 
 def test_boxes_that_tick_all_are_described_by_their_headings(
