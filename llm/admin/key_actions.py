@@ -24,7 +24,7 @@ from llm.models import ApiKey
 from llm.pricing.caller import Caller
 
 MAX_WEIGHT = 32_767  # of the column
-MAX_TESTED = 10  # keys of an action
+MAX_TESTED = 10  # keys or providers of an action
 
 
 class WeightForm(forms.Form):

@@ -23,6 +23,7 @@ from llm.admin.bases import (
     note_author,
 )
 from llm.admin.bulk_actions import switch_enabled
+from llm.admin.key_actions import MAX_TESTED
 from llm.admin.model_sync import ModelSyncMixin
 from llm.admin.probe import ProbeMixin
 from llm.admin.provider_status import statuses_of
@@ -314,7 +315,12 @@ class ProviderAdmin(UsedByAdmin, ModelSyncMixin, ProbeMixin, SecretFormAdmin):
 
     @admin.action(description=_("Test connection"), permissions=["change"])
     def test_connection(self, request: HttpRequest, rows: QuerySet[Provider]) -> None:
-        for provider in rows:
+        found = list(rows[: MAX_TESTED + 1])
+        if len(found) > MAX_TESTED:
+            text = _("Select at most %(count)d providers: each waits for its host.")
+            self.message_user(request, text % {"count": MAX_TESTED}, messages.ERROR)
+            return
+        for provider in found:
             self._test(request, provider)
 
     def _test(

@@ -379,6 +379,22 @@ def try_connection(client: Client, provider: Provider) -> list[str]:
     return shown_messages(response)
 
 
+def test_only_some_connections_are_tested_at_once(admin_client, groq):
+    many = [Provider.objects.create(name=f"P{n}", kind="groq") for n in range(11)]
+    response = admin_client.post(
+        page("provider_changelist"),
+        {
+            "action": "test_connection",
+            "_selected_action": [each.pk for each in many],
+        },
+        follow=True,
+    )
+    assert shown_messages(response) == [
+        "Select at most 10 providers: each waits for its host."
+    ]
+    assert not groq.called
+
+
 def test_a_successful_connection_test_is_shown_and_recorded(
     admin_client, provider, groq
 ):
