@@ -49,8 +49,9 @@ class StandingApproval:
 
 def standing_approvals(
     questions: QuerySet[Question], username: str
-) -> list[StandingApproval]:
-    """One for each tool of each conversation, newest first."""
+) -> tuple[list[StandingApproval], bool]:
+    """One for each tool of each conversation, newest first; and whether there are more
+    than were read."""
     names = [each.name for each in Tool.objects.all() if _asks_once(each)]
     rows = questions.filter(
         kind=Question.Kind.APPROVAL,
@@ -61,7 +62,8 @@ def standing_approvals(
         rows = rows.filter(tool_call__turn__conversation__owner__username=username)
     related = ["tool_call__turn__conversation__owner", "decided_by"]
     found: dict[str, StandingApproval] = {}
-    for row in rows.select_related(*related).order_by("-asked_at")[:MAX_READ]:
+    read = list(rows.select_related(*related).order_by("-asked_at")[: MAX_READ + 1])
+    for row in read[:MAX_READ]:
         conversation = row.tool_call.turn.conversation
         each = StandingApproval(
             owner=conversation.owner.get_username(),
@@ -70,7 +72,7 @@ def standing_approvals(
             decision=row,
         )
         found.setdefault(each.key, each)
-    return list(found.values())
+    return list(found.values()), len(read) > MAX_READ
 
 
 def _asks_once(row: Tool) -> bool:
@@ -96,8 +98,9 @@ class GrantsAdmin(admin.ModelAdmin):
             return self._revoke(request)
         username = request.GET.get("user", "").strip()
         approvals: Sequence[StandingApproval] = []
+        is_cut = False
         if self.has_view_permission(request):
-            approvals = standing_approvals(self.get_queryset(request), username)
+            approvals, is_cut = standing_approvals(self.get_queryset(request), username)
         context = {
             **self.admin_site.each_context(request),
             "opts": self.opts,
@@ -111,6 +114,7 @@ class GrantsAdmin(admin.ModelAdmin):
             "may_see_servers": may_see_servers,
             "approvals": approvals[:MAX_SHOWN],
             "hidden": max(0, len(approvals) - MAX_SHOWN),
+            "most_read": MAX_READ if is_cut else 0,
             "may_revoke": request.user.has_perm(REVOKE),
         }
         template = "admin/conversations/question/grants.html"
