@@ -246,11 +246,12 @@ def _rows_of_groups(
 def _of_unknown_keys(
     found: Iterable[Mapping[str, Any]], by_day: Mapping[date, Usage]
 ) -> Iterator[Mapping[str, Any]]:
-    """The rest: calls that were counted when sums had no keys."""
+    """The rest: calls that were counted when sums had no keys. It is negative if calls
+    were counted after `by_day` was read."""
     known = sum(map(_usage, found), Usage()).as_dict()
     total = sum(by_day.values(), Usage()).as_dict()
     rest = {f"sum_{name}": total[name] - known[name] for name in COUNTS}
-    if rest["sum_calls"]:
+    if rest["sum_calls"] > 0:
         yield {"key_id": UNKNOWN_KEY, **rest}
 
 

@@ -330,6 +330,15 @@ def test_keys_are_named_with_their_providers_and_sums_are_the_rows():
     assert_equal(sum((each.usage for each in report.groups), Usage()), expected)
 
 
+def test_calls_that_are_counted_while_a_report_is_read_are_no_rest():
+    save_calls({"key_id": 1}, {"key_id": 1})
+    counting.catch_up()
+    UsageSum.objects.filter(level="model").update(calls=1)  # as they were just before
+    report = report_usage(UsageQuery.of_last(30, grouping="key"))
+    found = {group.name: group.usage.calls for group in report.groups}
+    assert found == {"deleted key 1": 2}
+
+
 def test_calls_that_were_counted_without_keys_are_not_lost():
     save_calls({"key_id": 1}, {"key_id": 2}, {"key_id": 2, "days": 2})
     counting.catch_up()
