@@ -151,13 +151,12 @@ class TurnAdmin(TurnActionsMixin):
         self, request: HttpRequest, extra_context: Any = None
     ) -> HttpResponse:
         """An id leads straight to what it names."""
-        if term := request.GET.get("q", "").strip():
-            ids = Q(request_id=term) | Q(our_request_id=term)
-            calls = ModelCall.objects.filter(ids, turn_id="")
+        term = request.GET.get("q", "").strip()
+        if term and self.has_view_permission(request):
             visible = self.get_queryset(request).filter(pk__in=find_turns(term))
             if (found := list(visible[:2])) and len(found) == 1:
                 return redirect("admin:conversations_turn_change", found[0].pk)
-            if not found and (call := calls.first()):
+            if not found and (call := _find_call(request, term)):
                 return redirect("admin:llm_modelcall_change", call.pk)
             if not found and Turn.objects.filter(pk__in=find_turns(term)).exists():
                 messages.warning(request, _OF_OTHERS)
@@ -218,6 +217,14 @@ class TurnAdmin(TurnActionsMixin):
     @admin.display(description=_("cost"), ordering="cost")
     def cost(self, turn: Any) -> str:
         return "–" if turn.cost is None else f"${turn.cost:.4f}"
+
+
+def _find_call(request: HttpRequest, term: str) -> ModelCall | None:
+    """The call of no turn that has this id, for who may see calls."""
+    if not request.user.has_perm("llm.view_modelcall"):
+        return None
+    ids = Q(request_id=term) | Q(our_request_id=term)
+    return ModelCall.objects.filter(ids, turn_id="").first()
 
 
 def is_at_rest(turn: Turn | None) -> bool:

@@ -278,6 +278,16 @@ def test_any_id_leads_to_its_turn(root: Client, turn: Turn):
         assert other.pk not in page, term
 
 
+def test_an_id_of_a_call_leads_to_it_only_for_who_may_see_calls(root: Client):
+    call = ModelCall.objects.create(request_id="req_9")
+    page = reverse("admin:llm_modelcall_change", args=[call.pk])
+    assert root.get(list_url("turn"), {"q": "req_9"})["Location"] == page
+    inspector = signed_in(staff("ivy", "inspect_turn"))
+    assert inspector.get(list_url("turn"), {"q": "req_9"}).status_code == 200
+    caller = signed_in(staff("carl", "view_modelcall"))  # but no turns
+    assert caller.get(list_url("turn"), {"q": "req_9"}).status_code == 403
+
+
 def test_an_id_of_another_persons_turn_names_the_missing_permission(turn: Turn):
     client = signed_in(staff("otto", "view_turn"))
     for term, is_known in [(turn.pk, True), ("call_1", True), ("nothing", False)]:
