@@ -181,7 +181,7 @@ class _Stream(io.RawIOBase):
 
 def _zip_time(at: datetime) -> tuple[int, int, int, int, int, int]:
     local = timezone.localtime(at)
-    year = max(1980, local.year)  # the first that ZIP knows
+    year = min(max(1980, local.year), 2107)  # the years that ZIP knows
     return (year, local.month, local.day, local.hour, local.minute, local.second)
 
 

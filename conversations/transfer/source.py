@@ -24,6 +24,7 @@ MAX_MESSAGES = 50_000  # of one conversation, repeated ones included
 MAX_TEXT = 8_000_000  # characters of one message
 TITLE_LENGTH = 200  # characters
 _LATER = timedelta(microseconds=1)
+_CLOCK_ERROR = timedelta(days=1)  # that another program's times may be ahead
 
 
 class Unreadable(Exception):
@@ -224,7 +225,13 @@ def title(value: Any) -> str:
 
 
 def time(value: Any) -> datetime | None:
-    """Of seconds or milliseconds since 1970, or ISO 8601; None for anything else."""
+    """Of seconds or milliseconds since 1970, or ISO 8601; None for anything else, and
+    for a time to come, which would stay above all that is written later."""
+    at = _time(value)
+    return at if at and at < datetime.now(UTC) + _CLOCK_ERROR else None
+
+
+def _time(value: Any) -> datetime | None:
     try:
         if isinstance(value, str):
             at = datetime.fromisoformat(value)

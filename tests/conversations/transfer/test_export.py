@@ -6,7 +6,7 @@ import io
 import json
 import zipfile
 from base64 import b64decode
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -261,6 +261,17 @@ def test_all_conversations_are_one_archive_that_can_be_imported(
     assert (report.imported, report.skipped, report.error) == (2, 0, "")
     copy = Conversation.objects.get(owner=eve, title=rich.title)
     assert bytes_of(copy) == bytes_of(rich)
+
+
+def test_a_time_that_zip_cannot_write_does_not_end_the_archive(
+    web: Client, ada: Any, rich: Conversation
+):
+    at = datetime(2150, 1, 1, tzinfo=UTC)
+    Conversation.objects.filter(pk=rich.pk).update(created_at=at)
+    data = content(web.get(reverse("export-all")))
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        info = archive.getinfo(f"conversations/{rich.pk}.json")
+    assert info.date_time[0] == 2107
 
 
 def add_files(folder: Folder, name: str) -> None:

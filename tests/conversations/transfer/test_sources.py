@@ -240,7 +240,19 @@ def test_a_title_is_one_short_line():
 
 
 @pytest.mark.parametrize(
-    "value", [None, True, -1, 1e300, float("nan"), "soon", "0001-01-01", {}, 10**40]
+    "value",
+    [
+        None,
+        True,
+        -1,
+        1e300,
+        float("nan"),
+        "soon",
+        "0001-01-01",
+        "2150-01-01",
+        {},
+        10**40,
+    ],
 )
 def test_a_wrong_time_is_no_time(value: Any):
     assert time(value) is None
