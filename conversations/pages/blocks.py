@@ -39,6 +39,7 @@ from conversations.turns.tool_display import (
 from llm.wire.item_stream import SECONDS
 from llm.wire.items import Item as ItemPayload
 from llm.wire.items import is_compaction, text_of
+from tools.loop.late_results import CALL_NAME_KEY
 
 MAX_UNGROUPED = 3  # more adjacent calls than this are shown as one group
 RESULT_CALL_ID = (
@@ -113,6 +114,7 @@ class BackgroundResultBlock(ToolCallBlock):
     """The result of a background call, in the message that gave it to the model."""
 
     icon: ClassVar[str] = "inbox"
+    tool: str = ""  # its name; `name` is a heading in the reader's language
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -383,6 +385,7 @@ def _background_result_block(
             if call
             else heading.removesuffix(":")
         ),
+        tool=call.name if call else item.get(CALL_NAME_KEY, ""),
         preview=shorten(rest),
         arguments=(),
         state=state,

@@ -255,9 +255,9 @@ class _View:
 
     def _call(self, block: ToolCallBlock) -> ToolCallBlock:
         link = self._link
-        of_tool = block.name.removeprefix("Result of ")
-        is_private = of_tool in PRIVATE_TOOLS
         is_result = isinstance(block, BackgroundResultBlock)
+        of_tool = block.tool if isinstance(block, BackgroundResultBlock) else block.name
+        is_private = of_tool in PRIVATE_TOOLS
         has_arguments = link.shows_arguments and not is_private
         has_results = link.shows_results and not is_private
         has_preview = has_results if is_result else has_arguments

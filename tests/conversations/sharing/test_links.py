@@ -49,6 +49,7 @@ from tests.conversations.scene import (
     signed_in,
     staff,
 )
+from tools.loop.late_results import result_message
 
 __all__ = ["ada", "conversation", "model", "submitted", "web"]
 
@@ -532,6 +533,29 @@ def test_memories_chats_and_context_are_not_shown_even_so(
     shown = opened(a_link(conversation, shows_arguments=True, shows_results=True))
     assert "frogs" not in shown
     assert "Paris" not in shown
+
+
+@pytest.mark.parametrize("language", ["en", "de"])
+@pytest.mark.parametrize("has_row", [True, False])
+def test_private_results_of_background_calls_are_shown_in_no_language(
+    conversation: Conversation, language: str, has_row: bool
+):
+    turn = a_turn(conversation, "completed", message_of("Searching."))
+    add(turn, result_message("call_1", "recall", "It rains frogs."))
+    if has_row:
+        turn.tool_calls.create(
+            call_id="call_1",
+            name="recall",
+            state=ToolCall.State.COMPLETED,
+            blocking=False,
+            output="It rains frogs.",
+            ended_at=timezone.now(),
+            delivered_in=turn,
+        )
+    Turn.objects.filter(pk=turn.pk).update(finished_at=timezone.now())
+    link = a_link(conversation, shows_arguments=True, shows_results=True)
+    reader = Client(headers={"Accept-Language": language})
+    assert "frogs" not in opened(link, reader)
 
 
 def test_a_provider_s_error_is_not_shown(conversation: Conversation):
