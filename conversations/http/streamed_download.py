@@ -8,6 +8,7 @@ from typing import Any
 from asgiref.sync import sync_to_async
 from django.http import StreamingHttpResponse
 from django.utils.http import content_disposition_header
+from django.utils.translation import get_language, override
 
 
 def download(
@@ -24,12 +25,23 @@ def download(
 def stream(
     request: Any, pieces: Iterator[bytes], content_type: str
 ) -> StreamingHttpResponse:
-    """The response. `pieces` may query the database; it is read on a thread."""
+    """The response. `pieces` may query the database; it is read on a thread, in the
+    language of the request, which is over by then."""
+    pieces = _translated(pieces, get_language())
     # Under ASGI Django would first collect all that a synchronous iterator yields.
     is_async = hasattr(request, "scope")
     return StreamingHttpResponse(
         _read_on_thread(pieces) if is_async else pieces, content_type=content_type
     )
+
+
+def _translated(pieces: Iterator[bytes], language: str | None) -> Iterator[bytes]:
+    piece: bytes | None = b""
+    while piece is not None:
+        if piece:
+            yield piece
+        with override(language):
+            piece = _next(pieces)
 
 
 async def _read_on_thread(pieces: Iterator[bytes]) -> AsyncIterator[bytes]:

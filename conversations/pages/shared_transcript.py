@@ -18,6 +18,7 @@ from django.utils.functional import Promise
 from django.utils.translation import gettext_lazy as _
 
 from conversations.models import Attachment, Item, ShareLink, ToolCall, Tree, Turn
+from conversations.models.item import CONTINUES
 from conversations.pages.blocks import (
     RESULT_CALL_ID,
     BackgroundResultBlock,
@@ -38,6 +39,7 @@ from llm.wire.items import Item as ItemPayload
 from llm.wire.items import text_of
 
 PAGE = 50  # turns
+CONTINUED = "continued"  # the role that templates know
 
 #: Tools that read the owner's memories, chats and context sources.
 PRIVATE_TOOLS = {"remember", "recall", "forget", "get_history", "get_context"}
@@ -204,6 +206,8 @@ class _View:
         is_said = item["type"] == "message" and RESULT_CALL_ID not in item
         if not is_said or item["role"] not in ("user", "assistant"):
             return None
+        if item.get(CONTINUES):  # words of the server's, for the model
+            return SharedMessage(CONTINUED, "", [])
         parts = [part for part in item["content"] if isinstance(part, dict)]
         kinds = ("input_image", "input_file")
         files = [file_piece(part) for part in parts if part["type"] in kinds]

@@ -15,6 +15,7 @@ from datetime import datetime
 from typing import Any
 
 from django.utils import timezone
+from django.utils.translation import gettext as _
 
 from conversations.input.items import OPTION_NAMES
 from conversations.models import (
@@ -26,6 +27,7 @@ from conversations.models import (
     ToolCall,
     Turn,
 )
+from conversations.models.item import CONTINUES
 from conversations.transfer.parley_format import (
     EXPORTED_UNFINISHED,
     FOLDER_FILES,
@@ -38,6 +40,7 @@ from conversations.transfer.parley_format import (
 from conversations.turns.file_kinds import clean_name
 from conversations.turns.file_storage import FilesUnavailable
 from llm.wire.items import text_of
+from tools.loop.late_results import CALL_ID_KEY, CALL_NAME_KEY
 
 PIECE = 3 * 64 * 1024  # bytes of a file that are encoded at once; divisible by three
 ACCOUNT_FILE = "account.json"
@@ -82,7 +85,8 @@ def write_markdown(row: Conversation) -> Iterator[bytes]:
         for item in items.iterator(chunk_size=20):
             yield _markdown_of(turn, item).encode(errors="replace")
         if turn.status == Turn.Status.FAILED and turn.error:
-            yield f"\n> Failed: {turn.error.get('message', '')}\n".encode()
+            reason = {"reason": turn.error.get("message", "")}
+            yield _remark(_("Failed: %(reason)s") % reason).encode(errors="replace")
 
 
 def write_zip(
@@ -321,29 +325,54 @@ def _joined(values: Iterator[Iterator[bytes]] | Any) -> Iterator[bytes]:
 def _markdown_of(turn: Turn, item: Item) -> str:
     payload = item.payload
     match payload.get("type"):
+        case "message" if payload.get(CONTINUES):
+            return _remark(_("Continued"))
+        case "message" if CALL_ID_KEY in payload:
+            return _late_result(payload)
         case "message":
-            return f"\n## {_speaker(turn, payload)}\n\n{_message_text(payload)}\n"
+            text = _with_files(payload, _text(payload))
+            return f"\n## {_speaker(turn, payload)}\n\n{text}\n"
         case "function_call":
-            return f"\n> Called `{payload.get('name', '')}`\n"
+            tool = f"`{payload.get('name', '')}`"
+            return _remark(_("Called %(tool)s") % {"tool": tool})
         case "compaction":
-            return "\n> Earlier messages were summarised here for the model.\n"
+            return _remark(_("Earlier messages were summarised here for the model."))
     return ""
 
 
+def _remark(words: str) -> str:
+    return f"\n> {words}\n"
+
+
+def _late_result(payload: Any) -> str:
+    """The result of a background call; its heading in the text is for the model."""
+    tool = payload.get(CALL_NAME_KEY) or payload[CALL_ID_KEY]
+    heading = _("Result of %(tool)s") % {"tool": f"`{tool}`"}
+    _first, _blank, text = _text(payload).partition("\n\n")
+    return f"\n## {heading}\n\n{_with_files(payload, text)}\n"
+
+
 def _speaker(turn: Turn, payload: Any) -> str:
-    if payload.get("role") != "assistant":
-        return {"user": "You", "system": "System"}.get(payload.get("role"), "System")
-    model = turn.language_model
-    return f"Answer ({model.public_name})" if model else "Answer"
+    match payload.get("role"):
+        case "user":
+            return turn.author_name or _("You")
+        case "assistant":
+            model = turn.language_model
+            return f"{_('Answer')} ({model.public_name})" if model else _("Answer")
+    return _("System")
 
 
-def _message_text(payload: Any) -> str:
+def _text(payload: Any) -> str:
     try:
-        text = text_of(payload)
+        return text_of(payload)
     except (AttributeError, KeyError, TypeError):
-        text = ""
+        return ""
+
+
+def _with_files(payload: Any, text: str) -> str:
     content = payload.get("content")
     parts = content if isinstance(content, list) else []
     files = [part for part in parts if isinstance(part, dict) and "file_id" in part]
-    lines = [f"- File: {part.get('filename', 'picture')}" for part in files]
+    label = _("File")
+    lines = [f"- {label}: {part.get('filename') or _('Picture')}" for part in files]
     return "\n\n".join(filter(None, ["\n".join(lines), text]))

@@ -28,6 +28,7 @@ from conversations.pages import share_views
 from conversations.pages.shared_transcript import line_of
 from conversations.turns import queue
 from conversations.turns.attachments import store
+from conversations.turns.branches import continuation_items
 from llm.models import LanguageModel
 from llm.wire.items import CITED_TEXT, function_call_output, message, user_message
 from tests.conversations.page_scene import (
@@ -556,6 +557,15 @@ def test_private_results_of_background_calls_are_shown_in_no_language(
     link = a_link(conversation, shows_arguments=True, shows_results=True)
     reader = Client(headers={"Accept-Language": language})
     assert "frogs" not in opened(link, reader)
+
+
+def test_the_request_to_go_on_is_not_shown_as_the_owner_s_words(
+    conversation: Conversation,
+):
+    conversation.open_turn(continuation_items())
+    shown = opened(a_link(conversation))
+    assert "Continued" in shown
+    assert "Go on exactly" not in shown
 
 
 def test_a_provider_s_error_is_not_shown(conversation: Conversation):

@@ -15,7 +15,7 @@ from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
-from django.utils import timezone
+from django.utils import timezone, translation
 
 from conversations.models import (
     AccessToken,
@@ -34,6 +34,7 @@ from conversations.models.user_settings import UserSettings
 from conversations.transfer.account import write_account
 from conversations.transfer.export import load, path_of, write_json, write_markdown
 from conversations.transfer.imports import accept, run_import
+from conversations.turns.branches import continuation_items
 from llm.models import LanguageModel
 from llm.wire.items import function_call_output, message, new_id, user_message
 from tests.conversations.page_scene import (
@@ -47,6 +48,7 @@ from tests.conversations.page_scene import (
     web,
 )
 from tests.conversations.scene import a_user, program, signed_in
+from tools.loop.late_results import result_message
 
 __all__ = ["ada", "conversation", "model", "submitted", "web"]
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("scripted_host")]
@@ -223,7 +225,28 @@ def test_markdown_has_the_messages_in_order(rich: Conversation):
     assert "It is about" not in text
 
 
+def test_markdown_tells_apart_who_wrote_what(rich: Conversation, ada: Any):
+    result = result_message("call_1", "weather_demo", "Fog.\n\nMist.")
+    told = turn(rich, user_message("Mine"), result)
+    Turn.objects.filter(pk=told.pk).update(author_name="bob")
+    turn(rich, *continuation_items())
+    text = b"".join(write_markdown(rich)).decode()
+    assert "## bob\n\nMine" in text
+    assert "## Result of `weather_demo`\n\nFog.\n\nMist." in text
+    assert "> Continued" in text
+    assert "Go on exactly" not in text
+
+
 # Downloads
+
+
+def test_markdown_is_in_the_language_of_its_reader(web: Client, rich: Conversation):
+    address = reverse("export-conversation", args=[rich.pk])
+    headers = {"Accept-Language": "de"}
+    response = web.get(f"{address}?format=markdown", headers=headers)
+    with translation.override("en"):
+        text = content(response).decode()
+    assert "`weather_demo` aufgerufen" in text
 
 
 def content(response: Any) -> bytes:
