@@ -224,6 +224,7 @@ def _turn(
     return {
         "parent": numbers.get(turn.parent_id or ""),
         "caused_by": numbers.get(turn.caused_by_id or ""),
+        "author_name": turn.author_name,
         "status": turn.status if is_finished else Turn.Status.INCOMPLETE,
         "incomplete_reason": turn.incomplete_reason
         if is_finished
@@ -242,7 +243,7 @@ def _turn(
             if item.type != "compaction"  # it names items by the site's own ids
         ],
         "tool_calls": [
-            _tool_call(call, files) for call in turn.tool_calls.order_by("pk")
+            _tool_call(call, numbers, files) for call in turn.tool_calls.order_by("pk")
         ],
     }
 
@@ -254,13 +255,16 @@ def _model_name(row: Conversation, turn: Turn, number: int) -> str | None:
     return names.get(str(number))
 
 
-def _tool_call(call: ToolCall, files: dict[str, str]) -> dict[str, Any]:
+def _tool_call(
+    call: ToolCall, numbers: dict[str, int], files: dict[str, str]
+) -> dict[str, Any]:
     is_over = call.state in ToolCall.FINISHED
     return {
         "call_id": call.call_id,
         "name": call.name,
         "state": call.state if is_over else ToolCall.State.CANCELLED,
         "attempts": call.attempts,
+        "delivered_in": numbers.get(call.delivered_in_id or ""),
         "output": rename_files(call.output, files),
         "error": call.error,
         "started_at": write_time(call.started_at),

@@ -310,12 +310,14 @@ def _read_calls(
 ) -> Iterator[ToolCall]:
     for row, turn in zip(rows, turns, strict=True):
         for fields in turn.calls:
-            output = rename_files(fields["output"], dict(files))
-            yield ToolCall(
-                turn=row,
-                created_at=row.created_at,
-                **{**fields, "output": output},
-            )
+            delivered_in = fields["delivered_in"]
+            changed = {
+                "output": rename_files(fields["output"], dict(files)),
+                "delivered_in": None if delivered_in is None else rows[delivered_in],
+                # Else its result would still be delivered, which calls a model.
+                "blocking": delivered_in is None,
+            }
+            yield ToolCall(turn=row, created_at=row.created_at, **{**fields, **changed})
 
 
 __all__ = [

@@ -8,8 +8,12 @@ conversation gives the same bytes wherever it was imported. Members:
     format, id, title, title_source, model, preset, folder, tags, instructions, options,
     created_at, updated_at, pinned_at, archived_at,
     attachments   id, name, content_type, created_at, data (base64)
-    turns         parent, caused_by, status, incomplete_reason, model, options, error,
-                  usage, notes, created_at, started_at, finished_at, items, tool_calls
+    turns         parent, caused_by, author_name (of another than the owner), status,
+                  incomplete_reason, model, options, error, usage, notes, created_at,
+                  started_at, finished_at, items, tool_calls
+    tool_calls    of a turn: call_id, name, state, attempts, delivered_in (the number of
+                  the turn that got the result of a background call), output, error,
+                  started_at, ended_at
 
 What is not in it: figures of model calls, which are the site's accounts; providers'
 proofs, which only their issuer can read; unfinished output of a turn that still runs.

@@ -53,6 +53,7 @@ _TEXTS = (
 )
 _ANNOTATION_TEXTS = ("type", "url", "title", "filename", CITED_TEXT)
 MAX_TURNS = 20_000
+AUTHOR_LENGTH = 150  # characters of a username
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +72,7 @@ class ReadTurn:
     model: str | None
     fields: dict[str, Any]  # of the row
     items: list[tuple[str, ItemPayload]]  # origin and payload
-    calls: list[dict[str, Any]]  # fields of the rows
+    calls: list[dict[str, Any]]  # fields of the rows; `delivered_in` is a number
 
 
 @dataclass(slots=True, kw_only=True)
@@ -112,7 +113,7 @@ def read(value: dict[str, Any]) -> ReadConversation:
         raise Unreadable(
             words % {"count": number_format(MAX_TURNS, force_grouping=True)}
         )
-    turns = [_turn(row, number, left_out) for number, row in enumerate(rows)]
+    turns = [_turn(row, number, len(rows), left_out) for number, row in enumerate(rows)]
     if sum(len(turn.items) for turn in turns) > MAX_MESSAGES:
         words = _("It has more than %(count)s items.")
         raise Unreadable(
@@ -142,7 +143,10 @@ def read(value: dict[str, Any]) -> ReadConversation:
     )
 
 
-def _turn(row: dict[str, Any], number: int, left_out: Counter[str]) -> ReadTurn:
+def _turn(
+    row: dict[str, Any], number: int, count: int, left_out: Counter[str]
+) -> ReadTurn:
+    """The turn of this number, of `count` turns."""
     items = [
         (origin, payload)
         for each in objects(row.get("items"))
@@ -156,6 +160,7 @@ def _turn(row: dict[str, Any], number: int, left_out: Counter[str]) -> ReadTurn:
         caused_by=_earlier(row.get("caused_by"), number),
         model=name(row.get("model")),
         fields={
+            "author_name": title(row.get("author_name"))[:AUTHOR_LENGTH],
             "status": _one_of(row.get("status"), _FINISHED, Turn.Status.INCOMPLETE),
             "incomplete_reason": text(row.get("incomplete_reason"), 40),
             "options": _options(row.get("options"), left_out),
@@ -169,7 +174,7 @@ def _turn(row: dict[str, Any], number: int, left_out: Counter[str]) -> ReadTurn:
             "finished_at": time(row.get("finished_at")),
         },
         items=items,
-        calls=_calls(row.get("tool_calls")),
+        calls=_calls(row.get("tool_calls"), count),
     )
 
 
@@ -246,7 +251,7 @@ def _is_note(note: Any) -> bool:
     )
 
 
-def _calls(value: Any) -> list[dict[str, Any]]:
+def _calls(value: Any, count: int) -> list[dict[str, Any]]:
     calls: dict[str, dict[str, Any]] = {}
     for row in objects(value):
         call_id = text(row.get("call_id"), 64)
@@ -260,6 +265,7 @@ def _calls(value: Any) -> list[dict[str, Any]]:
                 row.get("state"), ToolCall.FINISHED, ToolCall.State.CANCELLED
             ),
             "attempts": attempts if attempts in range(1000) else 0,
+            "delivered_in": _earlier(row.get("delivered_in"), count),
             "output": row.get("output"),
             "error": text(row.get("error"), 500),
             "started_at": time(row.get("started_at")),

@@ -155,6 +155,34 @@ def test_the_bytes_are_the_same_where_the_models_are_missing(
     assert bytes_of(copy) == first
 
 
+def test_authors_and_deliveries_of_background_calls_come_along(
+    rich: Conversation, ada: Any
+):
+    bob, eve = a_user("bob"), a_user("eve")
+    told = turn(rich, user_message("Mine"))
+    Turn.objects.filter(pk=told.pk).update(author=bob, author_name="bob")
+    call = ToolCall.objects.get()
+    ToolCall.objects.filter(pk=call.pk).update(blocking=False, delivered_in=told)
+    imported(eve, bytes_of(rich))
+    copy = Conversation.objects.get(owner=eve)
+    assert bytes_of(copy) == bytes_of(rich)
+    theirs = copy.turns.get(author_name="bob")
+    assert theirs.author is None
+    again = ToolCall.objects.get(turn__conversation=copy)
+    assert (again.blocking, again.delivered_in) == (False, theirs)
+
+
+def test_a_result_that_was_never_delivered_is_not_delivered_by_an_import(
+    rich: Conversation,
+):
+    ToolCall.objects.update(blocking=False)
+    eve = a_user("eve")
+    imported(eve, bytes_of(rich))
+    copy = ToolCall.objects.filter(turn__conversation__owner=eve)
+    assert copy.exists()
+    assert not copy.awaiting_delivery().exists()
+
+
 def test_files_come_with_their_content_and_belong_to_the_new_owner(rich: Conversation):
     eve = a_user("eve")
     imported(eve, bytes_of(rich))
