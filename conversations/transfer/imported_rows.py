@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from datetime import datetime, timedelta
-from itertools import islice
+from itertools import chain, islice
 from typing import Any, TypeVar
 
 from django.core.files.base import ContentFile
@@ -24,7 +24,7 @@ from conversations.models import (
 )
 from conversations.models.folder import MAX_FOLDERS, MAX_TAGS
 from conversations.models.preset import Preset
-from conversations.transfer.parley_format import rename_files
+from conversations.transfer.parley_format import FILE_NAME, find_files, rename_files
 from conversations.transfer.parley_reader import (
     ReadConversation,
     ReadFile,
@@ -222,7 +222,7 @@ def _write_document(
     if read.tags:
         row.tags.set(names.tags(read.tags))
     _check_quota(names.owner, read)
-    files = _insert_files(row, read, stored)
+    files = {**_missing_files(read), **_insert_files(row, read, stored)}
     turns = list(_turn_rows(row, read.turns, names, read.at or now))
     _insert(_write_turn, turns)
     _insert(_write_item, _read_items(turns, read.turns, files))
@@ -267,6 +267,15 @@ def _insert_files(
             Attachment.objects.filter(pk=attachment.pk).update(created_at=file.at)
         ids[file.id] = attachment.pk
     return ids
+
+
+def _missing_files(read: ReadConversation) -> dict[str, str]:
+    """New ids for the names of files that the document lacks. Else the next export
+    would give such a name to another file."""
+    texts = (payload for turn in read.turns for _origin, payload in turn.items)
+    outputs = (call["output"] for turn in read.turns for call in turn.calls)
+    names = {name for each in chain(texts, outputs) for name in find_files(each)}
+    return {name: new_id("file") for name in names if FILE_NAME.fullmatch(name)}
 
 
 def _turn_rows(

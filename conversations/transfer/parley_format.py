@@ -23,11 +23,13 @@ Such a turn is written as `incomplete`.
 from __future__ import annotations
 
 import json
+import re
 from datetime import UTC, datetime
 from typing import Any
 
 FOLDER_FILES = "folder-files/"  # where an archive has the files of folders
 FORMAT = "parley.conversation.v1"
+FILE_NAME = re.compile(r"file_[0-9]{1,9}")  # what an export calls a file
 EXPORTED_UNFINISHED = "exported_unfinished"  # reason of a turn that still ran
 
 

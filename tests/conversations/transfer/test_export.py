@@ -199,6 +199,24 @@ def test_files_come_with_their_content_and_belong_to_the_new_owner(rich: Convers
     assert not any(file.pk in named for file in rich.attachments.all())
 
 
+def test_a_missing_file_does_not_become_another_one(rich: Conversation):
+    picture = Attachment.objects.get(name="b.png")
+    picture.file.delete(save=False)
+    owners = [a_user(name) for name in ("eve", "bob")]
+    data = bytes_of(rich)
+    for owner in owners:
+        report = imported(owner, data)
+        copy = Conversation.objects.get(owner=owner)
+        data = bytes_of(copy)
+        assert report.imported == 1, report.reasons
+    asked = Item.objects.get(turn__conversation=copy, payload__icontains="input_image")
+    image, text = asked.payload["content"]
+    file = copy.attachments.get()
+    assert text["file_id"] == file.pk
+    assert image["file_id"] != file.pk
+    assert signed_in(owner).get(page_of(copy)).status_code == 200
+
+
 def test_branches_stay_branches(rich: Conversation):
     eve = a_user("eve")
     imported(eve, bytes_of(rich))
