@@ -5,6 +5,7 @@
         * McpConnectFailed      no session could be opened
             * SignInFailed      the authorization server gave no token
                 * SignInNeeded  the user whose call it is must sign in first
+        * RenewalFailed         the authorization server renewed no token for now
         * ConnectionLost        the session ended while a call ran
         * CallFailed            the server answered the call with an HTTP error
         * CallRefused           the server answered the call with a protocol error
@@ -39,6 +40,12 @@ class SignInNeeded(SignInFailed):
     under Sign-ins."""
 
     advice = "Sign in yourself on the sign-in page of this MCP server."
+
+
+class RenewalFailed(McpError):
+    """The sign-in at the tool's server could not be renewed; try again later."""
+
+    advice = "Check the authorization server and the OAuth client."
 
 
 class ConnectionLost(McpError):

@@ -33,7 +33,7 @@ from tools.errors import (
 )
 from tools.guard import Resolve, check_url, lookup, resolve_name, ssl_context
 from tools.http.exchange import Limits
-from tools.mcp.errors import McpConnectFailed
+from tools.mcp.errors import McpConnectFailed, McpError
 from tools.mcp.server_spec import ServerSpec
 
 #: Bytes of one answer, event or line. The SDK parses each at once on the event loop.
@@ -50,7 +50,8 @@ class Health:
         self.status = 0  # of the last error answer
         #: The server does not know the session, so it has run no request of the call.
         self.is_gone = False
-        self.needs_sign_in = False  # it refuses the user's tokens
+        #: Why a request was not sent; the SDK only reports that the session has ended.
+        self.sign_in_failure: McpError | None = None
         #: Set if an answer was cut off; the SDK only reports that it ended early.
         self.too_large: AnswerTooLarge | None = None
 

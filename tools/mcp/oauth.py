@@ -7,12 +7,14 @@ Loads the SDK; import it where needed.
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
-from contextlib import aclosing
+from contextlib import aclosing, asynccontextmanager
+from dataclasses import dataclass
 from typing import Any
 from urllib.parse import parse_qsl, urljoin
 
 import anyio
 import httpx2
+import orjson
 from mcp.client.auth import (
     OAuthClientProvider,
     OAuthFlowError,
@@ -24,6 +26,7 @@ from mcp.client.auth.extensions.client_credentials import (
     PrivateKeyJWTOAuthProvider,
     SignedJWTParameters,
 )
+from mcp.client.auth.utils import extract_field_from_www_auth
 from mcp.shared.auth import (
     AuthorizationCodeResult,
     OAuthClientInformationFull,
@@ -34,7 +37,7 @@ from mcp.shared.auth import (
 from pydantic import AnyUrl, ValidationError
 from yarl import URL
 
-from tools.mcp.errors import SignInFailed, SignInNeeded
+from tools.mcp.errors import RenewalFailed, SignInFailed, SignInNeeded
 from tools.mcp.http_transport import Health, current_health
 from tools.mcp.oauth_storage import TokenStorage, reveal_secret, secret_method
 from tools.mcp.server_spec import (
@@ -47,6 +50,9 @@ from tools.mcp.server_spec import (
 _ISSUER_MISMATCH = (
     "the server's authorization server is not the issuer that is set here."
 )
+
+#: Of a refresh token; the second is GitHub's, with HTTP 200.
+_REFUSALS = ("invalid_grant", "bad_refresh_token")
 
 _FORM = "application/x-www-form-urlencoded"
 
@@ -79,6 +85,142 @@ async def build_revocations(server: ServerSpec) -> list[httpx2.Request]:
     return await _AuthorizationCodeAuth(server.url, server.oauth).build_revocations()
 
 
+@dataclass
+class _Sending:
+    """What became of one request to the server so far."""
+
+    request: httpx2.Request
+    refusal: httpx2.Response | None = None  # the answer that demands another token
+    is_repeated: bool = False  # with a token that others obtained, or a renewed one
+    is_last: bool = False  # after a new sign-in, any answer is the final one
+    #: The authorization server's answer is the final one.
+    is_over: bool = False
+
+
+class _TokenAuth(httpx2.Auth):
+    """Runs the SDK's flow for requests that lack a token, or whose token is refused.
+
+    The request itself is sent outside of the flow, which locks until it is answered:
+    the calls of a session would wait for each other.
+    """
+
+    def __init__(self) -> None:
+        self._lock = anyio.Lock()  # held while a token is loaded or obtained
+
+    async def async_auth_flow(self, request: httpx2.Request) -> Flow:
+        sending = _Sending(request)
+        while not sending.is_over:
+            if sending.refusal is not None or not self._add_token(request):
+                async with (
+                    self._lock,
+                    self._watch_flow(),
+                    aclosing(self._obtain_token(sending)) as flow,
+                ):
+                    sent = await anext(flow, None)
+                    while sent is not None:
+                        sent = await _advance(flow, (yield sent))
+            if sending.is_over:
+                return
+            response = yield request
+            sending.is_over = sending.is_last or not _demands_token(response)
+            sending.refusal = response
+
+    async def _obtain_token(self, sending: _Sending) -> Flow:
+        """The SDK's flow without the request itself; ends when that can be sent."""
+        request, refusal = sending.request, sending.refusal
+        if refusal is not None and self._may_repeat(sending, refusal):
+            sending.is_repeated, refusal = True, None
+        if refusal is not None:
+            self._require_person()
+            sending.is_last = True
+        async with aclosing(self._start_flow(request)) as flow:
+            sent = await anext(flow)
+            while sent is not request or refusal is not None:
+                if sent is request:
+                    assert refusal is not None
+                    response, refusal = refusal, None
+                else:
+                    response = yield self._adapt_request(sent)
+                    if await self._cannot_renew(sent, response):
+                        sending.is_over = True
+                        return
+                    response = await self._prefer_issuer(response)
+                sent = await flow.asend(response)
+
+    def _may_repeat(self, sending: _Sending, refusal: httpx2.Response) -> bool:
+        """Whether there is, or can be, another token than the refused one."""
+        if sending.is_repeated:
+            return False
+        return self._has_other_token(sending.request) or (
+            refusal.status_code == 401 and self._forget_token()
+        )
+
+    def _has_other_token(self, request: httpx2.Request) -> bool:
+        """Whether the current token is not the one of the request."""
+        value = self._bearer()
+        return value is not None and request.headers.get("Authorization") != value
+
+    def _add_token(self, request: httpx2.Request) -> bool:
+        """Add the current token; False if there is none, or it has expired."""
+        if (value := self._bearer()) is None:
+            return False
+        request.headers["Authorization"] = value
+        return True
+
+    def _bearer(self) -> str | None:
+        context = None if self._provider is None else self._provider.context
+        if context is None or not context.is_token_valid():
+            return None
+        assert context.current_tokens
+        return f"Bearer {context.current_tokens.access_token}"
+
+    # What kinds of sign-in differ in
+
+    _provider: OAuthClientProvider | None
+
+    def _start_flow(self, request: httpx2.Request) -> Flow:
+        raise NotImplementedError
+
+    @asynccontextmanager
+    async def _watch_flow(self) -> AsyncGenerator[None, None]:
+        yield
+
+    def _forget_token(self) -> bool:
+        """Mark the access token as rejected; False if it cannot be renewed."""
+        return False
+
+    def _require_person(self) -> None:
+        """Raises SignInFailed if only a person can sign in again, and none can now."""
+
+    def _adapt_request(self, request: httpx2.Request) -> httpx2.Request:
+        return request
+
+    async def _prefer_issuer(self, response: httpx2.Response) -> httpx2.Response:
+        return response
+
+    async def _cannot_renew(
+        self, request: httpx2.Request, response: httpx2.Response
+    ) -> bool:
+        """Whether the answer says that a token cannot be renewed for now."""
+        return False
+
+
+async def _advance(flow: Flow, response: httpx2.Response) -> httpx2.Request | None:
+    """The next request of the flow; None at its end."""
+    try:
+        return await flow.asend(response)
+    except StopAsyncIteration:
+        return None
+
+
+def _demands_token(response: httpx2.Response) -> bool:
+    """Whether the server wants another token: it answers so before it does anything."""
+    if response.status_code == 403:
+        error = extract_field_from_www_auth(response, "error")
+        return error == "insufficient_scope"
+    return response.status_code == 401
+
+
 # Client credentials: tokens are fetched when needed and live as long as the session
 
 
@@ -99,23 +241,19 @@ class _MemoryStorage:
         pass
 
 
-class _ClientCredentialsAuth(httpx2.Auth):
+class _ClientCredentialsAuth(_TokenAuth):
     """The SDK's provider; requests the scope that staff have set, if any, instead of
     the scope that the server names."""
 
     def __init__(self, provider: OAuthClientProvider, scope: str) -> None:
-        self._provider, self._scope = provider, scope
+        super().__init__()
+        self._provider: OAuthClientProvider = provider
+        self._scope = scope
 
-    async def async_auth_flow(self, request: httpx2.Request) -> Flow:
-        async with aclosing(self._provider.async_auth_flow(request)) as flow:
-            try:
-                sent = await anext(flow)
-                while True:
-                    sent = await flow.asend((yield self._set_scope(sent)))
-            except StopAsyncIteration:
-                return
+    def _start_flow(self, request: httpx2.Request) -> Flow:
+        return self._provider.async_auth_flow(request)
 
-    def _set_scope(self, request: httpx2.Request) -> httpx2.Request:
+    def _adapt_request(self, request: httpx2.Request) -> httpx2.Request:
         form = _token_form(request)
         if not self._scope or form.get("grant_type") != "client_credentials":
             return request
@@ -178,7 +316,7 @@ def _build_client_credentials_provider(
 # Authorization code: tokens are stored, with what is needed to renew them
 
 
-class _AuthorizationCodeAuth(httpx2.Auth):
+class _AuthorizationCodeAuth(_TokenAuth):
     """Runs the SDK's flow, with stored tokens and a sign-in in two requests.
 
     The second request repeats the flow with the code that came back. The SDK's new
@@ -189,12 +327,12 @@ class _AuthorizationCodeAuth(httpx2.Auth):
     def __init__(
         self, url: str, client: AuthorizationCode, health: Health | None = None
     ) -> None:
+        super().__init__()
         self._url = url
-        self._health = health
+        self._health = health or Health()
         self._client = client
         self._store = TokenStorage(client)
         self._provider: OAuthClientProvider | None = None
-        self._lock = anyio.Lock()
         self._response: AuthorizationResponse | None = None
         self._is_code_used = False  # the authorization code has been exchanged
 
@@ -222,50 +360,20 @@ class _AuthorizationCodeAuth(httpx2.Auth):
     def _context(self) -> Any:
         return (self._provider or self._create_provider()).context
 
-    async def async_auth_flow(self, request: httpx2.Request) -> Flow:
-        """The SDK's flow, repeated once if the server rejects the access token: with a
-        token that another process has renewed meanwhile, or after renewing it."""
-        async with self._lock:
-            flow, may_renew = self._start_flow(request), True
-            try:
-                sent = await anext(flow)
-                while True:
-                    response = yield self._adapt_request(sent)
-                    if sent is not request:
-                        response = await self._prefer_issuer(response)
-                    elif self._must_repeat(response, may_renew):
-                        await flow.aclose()
-                        flow, may_renew = self._start_flow(request), False
-                        sent = await anext(flow)
-                        continue
-                    sent = await flow.asend(response)
-            except StopAsyncIteration:
-                return
-            except OAuthFlowError as exc:
-                raise SignInFailed(self._reason(exc)) from exc
-            finally:
-                try:
-                    await flow.aclose()
-                finally:
-                    await self._store.release()
+    @asynccontextmanager
+    async def _watch_flow(self) -> AsyncGenerator[None, None]:
+        try:
+            yield
+        except OAuthFlowError as exc:
+            raise SignInFailed(self._reason(exc)) from exc
+        finally:
+            await self._store.release()
 
     def _start_flow(self, request: httpx2.Request) -> Flow:
         provider = self._provider
         if provider is None or not provider.context.is_token_valid():
             provider = self._create_provider()
         return provider.async_auth_flow(request)
-
-    def _must_repeat(self, response: httpx2.Response, may_renew: bool) -> bool:
-        """True if the server rejected the access token and it can be renewed.
-
-        Raises SignInFailed if only a person can sign in again, and none can now.
-        """
-        if response.status_code != 401:
-            return False
-        if may_renew and self._forget_token():
-            return True
-        self._require_person()
-        return False
 
     def _forget_token(self) -> bool:
         """Mark the access token as rejected; False if it cannot be renewed."""
@@ -280,9 +388,9 @@ class _AuthorizationCodeAuth(httpx2.Auth):
         registers a client."""
         if self._client.visit is None and self._client.came_back is None:
             if self._client.by_user:
-                if self._health:
-                    current_health(self._health).needs_sign_in = True
-                raise SignInNeeded
+                failure = SignInNeeded()
+                current_health(self._health).sign_in_failure = failure
+                raise failure
             raise SignInFailed("a member of staff must sign in at this MCP server.")
 
     async def _prefer_issuer(self, response: httpx2.Response) -> httpx2.Response:
@@ -307,6 +415,26 @@ class _AuthorizationCodeAuth(httpx2.Auth):
             raise SignInFailed(_ISSUER_MISMATCH)
         content = about.model_dump_json(exclude_none=True)
         return httpx2.Response(200, content=content, request=response.request)
+
+    async def _cannot_renew(
+        self, request: httpx2.Request, response: httpx2.Response
+    ) -> bool:
+        """The SDK would forget the tokens for any answer without a new one. So the
+        sending ends with this answer; as an exception, it would end the session and all
+        its calls. Raises RenewalFailed if the answer looks like a success."""
+        is_renewal = _token_form(request).get("grant_type") == "refresh_token"
+        if not is_renewal or _is_followed(request, response):
+            return False
+        if await _settles_renewal(response):
+            return False
+        failure = RenewalFailed(
+            "the sign-in at the tool's server could not be renewed: its authorization"
+            f" server answered HTTP {response.status_code}. Try again later."
+        )
+        current_health(self._health).sign_in_failure = failure
+        if response.status_code < 400:
+            raise failure
+        return True
 
     def _adapt_request(self, request: httpx2.Request) -> httpx2.Request:
         """Use the verifier of the first request. Raises SignInFailed."""
@@ -414,6 +542,40 @@ class _AuthorizationCodeAuth(httpx2.Auth):
         return (
             "the metadata of the server and of its authorization server do not match."
         )
+
+
+def _is_followed(request: httpx2.Request, response: httpx2.Response) -> bool:
+    """Whether it is a redirect that the SDK follows: to the same host."""
+    target = response.next_request
+    return target is not None and target.url.host == request.url.host
+
+
+async def _settles_renewal(response: httpx2.Response) -> bool:
+    """Whether the answer has a new token or refuses the refresh token for good, unlike
+    an outage, a rate limit or a wrong client secret."""
+    body = await response.aread()
+    if (error := _read_error(body)) in _REFUSALS:
+        return True
+    if response.status_code == 200:
+        return _is_token(body)
+    return response.status_code in (400, 401) and not error
+
+
+def _read_error(body: bytes) -> str:
+    """The error code of an answer (RFC 6749, section 5.2); "" for none."""
+    try:
+        answer = orjson.loads(body)
+    except orjson.JSONDecodeError:
+        return ""
+    return str(answer.get("error") or "") if isinstance(answer, dict) else ""
+
+
+def _is_token(body: bytes) -> bool:
+    try:
+        OAuthToken.model_validate_json(body)
+    except ValidationError:
+        return False
+    return True
 
 
 def is_same_issuer(one: str, other: str) -> bool:

@@ -222,9 +222,10 @@ class Session:
         from tools.mcp.error_conversion import convert_call_error
 
         failure = convert_call_error(exc, health.status)
-        if health.needs_sign_in:
+        if isinstance(health.sign_in_failure, SignInNeeded):
             opened.close_requested.set()
-            return SignInNeeded()
+        if health.sign_in_failure:
+            return health.sign_in_failure
         is_lost = isinstance(failure, ConnectionLost)
         is_alone = len(self._callers) == 1
         if is_lost or health.is_gone or (is_alone and health.is_doubtful):
@@ -414,6 +415,7 @@ class Session:
         if opened := self._current_connection():
             opened.failure = _to_connection_lost(failure)
             return None
+        failure = health.sign_in_failure or failure
         self._failures, self._last_failure = self._failures + 1, failure
         doublings = min(self._failures - 1, 20)  # 2**1024 is no float
         pause = min(FIRST_PAUSE * 2**doublings, LONGEST_PAUSE)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -9,9 +10,10 @@ from typing import Any
 import httpx2
 import pytest
 
-from tools.mcp.errors import SignInFailed
+from tools.mcp.errors import RenewalFailed, SignInFailed, SignInNeeded
+from tools.mcp.http_transport import Health
 from tools.mcp.oauth import build_auth, is_same_issuer
-from tools.mcp.server_spec import AuthorizationCode, ServerSpec
+from tools.mcp.server_spec import AuthorizationCode, ClientCredentials, ServerSpec
 
 URL = "https://host/mcp"
 ISSUER = "https://login.host"
@@ -49,12 +51,27 @@ def stored(expires_in: float) -> Store:
     )
 
 
-def flow(store: Store) -> Any:
-    """The requests that are made for one request of ours."""
-    oauth = AuthorizationCode(redirect_uri="https://us/back", store=store)
-    auth = build_auth(ServerSpec(name="x", url=URL, oauth=oauth))
+def auth_of(store: Store, health: Health | None = None) -> httpx2.Auth:
+    oauth = AuthorizationCode(
+        redirect_uri="https://us/back", store=store, by_user=health is not None
+    )
+    auth = build_auth(ServerSpec(name="x", url=URL, oauth=oauth), health)
     assert auth
-    return auth.async_auth_flow(httpx2.Request("POST", URL))
+    return auth
+
+
+def flow(store: Store, health: Health | None = None) -> Any:
+    """The requests that are made for one request of ours."""
+    return auth_of(store, health).async_auth_flow(httpx2.Request("POST", URL))
+
+
+def refuse(request: httpx2.Request, status: int = 401) -> httpx2.Response:
+    return httpx2.Response(status, request=request)
+
+
+def renew(renewal: httpx2.Request, token: str) -> httpx2.Response:
+    values = {"access_token": token, "token_type": "Bearer", "expires_in": 60}
+    return httpx2.Response(200, json=values, request=renewal)
 
 
 async def test_a_valid_token_is_used_by_the_next_session():
@@ -78,6 +95,108 @@ async def test_a_token_that_ran_out_is_renewed_where_it_came_from():
     assert store.state["expires_at"] > time.time()
     assert store.state["metadata"]["token_endpoint"] == METADATA["token_endpoint"]
     await requests.aclose()
+
+
+async def test_a_request_does_not_wait_for_the_answer_to_another():
+    auth = auth_of(stored(expires_in=60))
+    flows = [auth.async_auth_flow(httpx2.Request("POST", URL)) for _ in range(2)]
+    for each in flows:
+        request = await asyncio.wait_for(anext(each), 60)
+        assert request.headers["authorization"] == "Bearer old"
+        # And none is left waiting after the first answer.
+    for each in flows:
+        with pytest.raises(StopAsyncIteration):
+            await each.asend(httpx2.Response(200, request=request))
+
+
+async def test_a_token_that_two_requests_are_refused_is_renewed_once():
+    auth = auth_of(stored(expires_in=60))
+    first, second = (
+        auth.async_auth_flow(httpx2.Request("POST", URL)) for _ in range(2)
+    )
+    requests = [await anext(first), await anext(second)]
+    renewal = await first.asend(refuse(requests[0]))
+    assert b"refresh_token=r1" in renewal.content
+    assert await first.asend(renew(renewal, "new")) is requests[0]
+    assert await second.asend(refuse(requests[1])) is requests[1]
+    assert {each.headers["authorization"] for each in requests} == {"Bearer new"}
+    await first.aclose()
+    await second.aclose()
+
+
+async def test_client_credentials_are_exchanged_once_for_requests_side_by_side():
+    oauth = ClientCredentials(client_id="c", issuer=ISSUER)
+    auth = build_auth(ServerSpec(name="x", url=URL, oauth=oauth))
+    assert auth
+    first, second = (
+        auth.async_auth_flow(httpx2.Request("POST", URL)) for _ in range(2)
+    )
+    requests = [await anext(first), await asyncio.wait_for(anext(second), 60)]
+    sent = await first.asend(refuse(requests[0]))
+    while b"client_credentials" not in sent.content:
+        sent = await first.asend(answer_to(sent))
+    assert await first.asend(renew(sent, "new")) is requests[0]
+    assert await second.asend(refuse(requests[1])) is requests[1]
+    assert {each.headers["authorization"] for each in requests} == {"Bearer new"}
+    await first.aclose()
+    await second.aclose()
+
+
+@pytest.mark.parametrize(
+    ("status", "body"),
+    [
+        (503, b"busy"),
+        (429, b'{"error": "slow_down"}'),
+        (401, b'{"error": "invalid_client"}'),
+        (404, b""),
+    ],
+)
+async def test_an_outage_of_the_authorization_server_does_not_end_a_sign_in(
+    status: int, body: bytes
+):
+    store, health = stored(expires_in=-1), Health()
+    requests = flow(store, health)
+    renewal = await anext(requests)
+    with pytest.raises(StopAsyncIteration):  # and no request without a token
+        await requests.asend(httpx2.Response(status, content=body, request=renewal))
+    assert isinstance(health.sign_in_failure, RenewalFailed)
+    assert f"HTTP {status}" in str(health.sign_in_failure)
+    assert b"refresh_token=r1" in (await anext(flow(store, health))).content
+
+
+async def test_a_renewal_is_redirected_on_its_host():
+    requests = flow(stored(expires_in=-1), Health())
+    renewal = await anext(requests)
+    moved = httpx2.Response(307, headers={"Location": "/token"}, request=renewal)
+    moved.next_request = httpx2.Request(
+        "POST", f"{ISSUER}/token", content=renewal.content, headers=renewal.headers
+    )
+    renewal = await requests.asend(moved)
+    assert str(renewal.url) == f"{ISSUER}/token"
+    request = await requests.asend(renew(renewal, "new"))
+    assert request.headers["authorization"] == "Bearer new"
+    await requests.aclose()
+
+
+async def test_an_answer_that_is_no_token_does_not_end_a_sign_in():
+    requests = flow(stored(expires_in=-1), Health())
+    renewal = await anext(requests)
+    with pytest.raises(RenewalFailed):
+        await requests.asend(httpx2.Response(200, content=b"<p>", request=renewal))
+
+
+@pytest.mark.parametrize(
+    ("status", "error"), [(400, "invalid_grant"), (200, "bad_refresh_token")]
+)
+async def test_a_refused_refresh_token_ends_a_sign_in(status: int, error: str):
+    health = Health()
+    requests = flow(stored(expires_in=-1), health)
+    renewal = await anext(requests)
+    refusal = httpx2.Response(status, json={"error": error}, request=renewal)
+    request = await requests.asend(refusal)
+    with pytest.raises(SignInNeeded):
+        await requests.asend(refuse(request))
+    assert isinstance(health.sign_in_failure, SignInNeeded)
 
 
 async def test_a_sign_in_that_needs_a_person_is_reported_where_none_is_present():

@@ -203,6 +203,24 @@ def test_a_token_that_the_server_takes_no_more_is_renewed(
     assert server.accounts.renewals == 1
 
 
+def test_an_outage_of_the_authorization_server_does_not_end_the_sign_in(
+    admin_client: Client,
+    row: McpServer,
+    server: SignInServer,
+    monkeypatch: pytest.MonkeyPatch,
+):
+    async def fail(*_: Any) -> None:
+        raise RuntimeError("no database")
+
+    sign_in(admin_client, row)
+    expire(row)
+    with monkeypatch.context() as outage:
+        outage.setattr(server.accounts, "exchange_refresh_token", fail)
+        assert "could not be renewed: its authorization" in check_connection(row)
+    assert check_connection(row) == ""
+    assert server.accounts.renewals == 1
+
+
 def test_while_one_process_renews_a_token_others_wait_for_it(
     admin_client: Client, row: McpServer
 ):
