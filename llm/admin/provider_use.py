@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from datetime import date, timedelta
 from typing import Any
 
@@ -15,6 +16,7 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 
 from llm.models import Provider, UsageSum
+from llm.pricing.provider_names import recorded_names
 from llm.pricing.usage_counting import catch_up
 
 DAYS = 30
@@ -27,7 +29,8 @@ def recent_use(provider: Provider) -> SafeString:
     catch_up()
     last = timezone.localdate()
     days = [last - timedelta(days=back) for back in reversed(range(DAYS))]
-    by_day = _counts(provider.name, days[0], last)
+    names = recorded_names(provider, days[0], last)
+    by_day = _counts(names, days[0], last)
     calls = sum(each["calls"] for each in by_day.values())
     if not calls:
         return format_html("{}", _("No calls in the last 30 days."))
@@ -50,14 +53,14 @@ def recent_use(provider: Provider) -> SafeString:
     )
 
 
-def _counts(name: str, first: date, last: date) -> dict[date, _Counts]:
+def _counts(names: Collection[str], first: date, last: date) -> dict[date, _Counts]:
     rows = UsageSum.objects.filter(
-        level=UsageSum.Level.MODEL, day__range=(first, last), provider_name=name
+        level=UsageSum.Level.MODEL, day__range=(first, last), provider_name__in=names
     )
-    names = ("calls", "failed", "cost", "unpriced")
-    sums = {f"sum_{name}": Sum(name) for name in names}
+    counts = ("calls", "failed", "cost", "unpriced")
+    sums = {f"sum_{name}": Sum(name) for name in counts}
     found: Any = rows.order_by().values("day").annotate(**sums)
-    return {row["day"]: {name: row[f"sum_{name}"] for name in names} for row in found}
+    return {row["day"]: {name: row[f"sum_{name}"] for name in counts} for row in found}
 
 
 def _draw(days: list[date], by_day: dict[date, _Counts], text: str) -> SafeString:

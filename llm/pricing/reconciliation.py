@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
@@ -14,7 +14,8 @@ from django.db.models import Sum
 from django.db.models.functions import TruncDate
 from django.utils.translation import gettext as _
 
-from llm.models import ModelCall, UsageSum
+from llm.models import ModelCall, Provider, UsageSum
+from llm.pricing.provider_names import recorded_names
 from llm.pricing.usage_counting import catch_up
 from llm.pricing.usage_report import MAX_DAYS
 from llm.pricing.vendor_bill import MEASURES, Bill, BillError, Figures, normal_name
@@ -48,14 +49,17 @@ class Reconciliation:
     is_complete: bool  # False while calls wait to be counted
 
 
-def reconcile(bill: Bill, provider_name: str) -> Reconciliation:
+def reconcile(bill: Bill, provider: Provider) -> Reconciliation:
     """What differs by more than `TOLERANCE`. Raises BillError."""
     first, last = bill.days
     if (last - first).days >= MAX_DAYS:
         text = _("The file has more than %(limit)s days.") % {"limit": MAX_DAYS}
         raise BillError(text)
     is_complete = catch_up()
-    own = _own_figures(provider_name, first, last)
+    # A day more on each side: the sums' days are those of the server's time zone.
+    day = timedelta(days=1)
+    names = recorded_names(provider, first - day, last + day)
+    own = _own_figures(names, first, last)
     keys = sorted({*bill.figures, *own})
     mismatches = [
         Mismatch(*key, measure, billed, counted)
@@ -96,7 +100,7 @@ def _figure(
 
 
 def _own_figures(
-    provider_name: str, first: date, last: date
+    names: Collection[str], first: date, last: date
 ) -> dict[tuple[date, str], Figures]:
     """By day of UTC, as vendors count."""
     rows: Any
@@ -113,7 +117,7 @@ def _own_figures(
         days = dated.values("day", "model_name")
     sums = {f"sum_{name}": Sum(name) for name in MEASURES}
     found: dict[tuple[date, str], Figures] = defaultdict(dict)
-    for row in days.filter(provider_name=provider_name).order_by().annotate(**sums):
+    for row in days.filter(provider_name__in=names).order_by().annotate(**sums):
         figures = found[row["day"], normal_name(row["model_name"])]
         for name in MEASURES:
             value = Decimal(row[f"sum_{name}"] or 0)

@@ -42,7 +42,7 @@ class BillForm(forms.Form):
         try:
             # One byte more than is allowed shows that the file is too large.
             bill = read_bill(file.read(MAX_FILE + 1))
-            cleaned["found"] = reconcile(bill, cleaned["provider"].name)
+            cleaned["found"] = reconcile(bill, cleaned["provider"])
         except BillError as exc:
             raise forms.ValidationError(str(exc)) from exc
         return cleaned

@@ -106,6 +106,17 @@ def test_a_difference_above_one_percent_is_listed(sample: str, seer: Any):
     assert mismatch.difference == Decimal("0.02")
 
 
+def test_calls_under_an_earlier_name_of_the_provider_count(seer: Any):
+    provider = Provider.objects.get()
+    model = provider.models.create(name="gpt-5")
+    content, name = SAMPLES["OpenAI usage"]
+    count_calls_of(name, NOON, model_id=model.pk)
+    count_calls_of(name, NOON, model_id=model.pk, provider_name="Other")
+    Provider.objects.filter(pk=provider.pk).update(name="New")
+    Provider.objects.create(name="Other", kind="openai")
+    assert upload(seer, content, "New").context["found"].mismatches == []
+
+
 def test_what_only_one_side_has_is_a_mismatch(seer: Any):
     count_calls_of("gpt-5-mini", NOON)
     count_calls_of("gpt-5", NOON, provider_name="Another")  # another vendor's

@@ -423,6 +423,15 @@ def test_a_cost_that_is_not_known_is_marked(provider: Provider, admin_client):
     assert "30 days: 2 calls, 0 failed, ≥$0.50" in page
 
 
+def test_calls_before_a_provider_was_renamed_are_drawn(
+    provider: Provider, admin_client
+):
+    called(provider, cost=Decimal("0.5"))
+    Provider.objects.update(name="New")
+    page = admin_client.get(url("change", provider.pk)).text
+    assert "30 days: 1 calls, 0 failed, $0.50" in page
+
+
 def test_a_provider_without_calls_has_no_chart(provider: Provider, admin_client):
     page = admin_client.get(url("change", provider.pk)).text
     assert "No calls in the last 30 days." in page
