@@ -13,6 +13,8 @@ from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
 from django.utils.translation import gettext_lazy as _
 
 from conversations.admin.conversation_content import INSPECT
+from conversations.audit.act import READING_REASON
+from conversations.audit.record import record_event
 from conversations.models import Rating
 from conversations.staff.csv_cells import quote_formula
 from llm.admin import LargeTableAdmin
@@ -56,6 +58,7 @@ class RatingAdmin(LargeTableAdmin):
     def export_as_csv(
         self, request: HttpRequest, queryset: QuerySet[Rating]
     ) -> StreamingHttpResponse:
+        _record_export(request, queryset)
         writer = csv.writer(_Echo())
         rows = self._rows(request, queryset)
         lines = (writer.writerow(map(quote_formula, row)) for row in rows)
@@ -69,6 +72,7 @@ class RatingAdmin(LargeTableAdmin):
     def export_as_json(
         self, request: HttpRequest, queryset: QuerySet[Rating]
     ) -> HttpResponse:
+        _record_export(request, queryset)
         names, *rows = self._rows(request, queryset)
         data = [dict(zip(names, row, strict=True)) for row in rows]
         return HttpResponse(
@@ -95,6 +99,19 @@ class RatingAdmin(LargeTableAdmin):
                 rating.created_at.isoformat(),
             ]
             yield [*row, rating.comment] if with_comments else row
+
+
+def _record_export(request: HttpRequest, rows: QuerySet[Rating]) -> None:
+    """One event: a rating each would be too many."""
+    record_event(
+        "content.export",
+        target=("conversations.rating", ""),
+        reason=request.session.get(READING_REASON, ""),
+        details={
+            "count": rows[:MAX_EXPORTED].count(),
+            "comments": request.user.has_perm(INSPECT),
+        },
+    )
 
 
 class _Echo:

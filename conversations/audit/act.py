@@ -18,6 +18,9 @@ from django.http import HttpRequest
 from django.utils.module_loading import import_string
 from django.utils.translation import gettext_lazy as _
 
+#: Where the session has the reason that staff gave for reading what others wrote.
+READING_REASON = "reading_reason"
+
 
 class Channel(models.TextChoices):
     PAGE = "page", _("page")

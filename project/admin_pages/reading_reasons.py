@@ -22,10 +22,9 @@ from django.urls import URLPattern, path, reverse
 from django.utils.http import url_has_allowed_host_and_scheme, urlencode
 from django.utils.translation import gettext_lazy as _
 
-from conversations.audit.act import current_act
+from conversations.audit.act import READING_REASON, current_act
 from conversations.audit.record import record_event
 
-_REASON = "reading_reason"  # in the session
 #: By the name of a page of one row: the row's model, the look-up of its owner and the
 #: argument of the address with its key.
 _OF_TURN, _OF_CONVERSATION = "turn__conversation__owner", "conversation__owner"
@@ -45,12 +44,17 @@ PAGES: dict[str, tuple[str, str, str]] = {
     "conversations_folder_change": ("Folder", "owner", "object_id"),
     "conversations_savedprompt_change": ("SavedPrompt", "owner", "object_id"),
     "conversations_usersettings_change": ("UserSettings", "user", "object_id"),
+    "conversations_loggedrequest_change": ("LoggedRequest", "token__user", "object_id"),
     "conversations_rating_change": ("Rating", _OF_TURN, "object_id"),
     "conversations_replay_turn": ("ReplayedTurn", _OF_TURN, "row"),
     "llm_modelcall_exchange": ("llm.ModelCall", "user", "pk"),
 }
-#: The action of this list gives out the content of the selected rows.
-_LIST, _EXPORT = "conversations_conversation_changelist", "export"
+#: Actions of lists that give out the content of the selected rows.
+_EXPORTS = {
+    ("conversations_conversation_changelist", "export"),
+    ("conversations_rating_changelist", "export_as_csv"),
+    ("conversations_rating_changelist", "export_as_json"),
+}
 
 View = Callable[..., HttpResponseBase]
 
@@ -70,7 +74,7 @@ def guard_reading(view: View) -> View:
     def respond(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
         match = request.resolver_match
         name = (match.url_name if match else "") or ""
-        if name == _LIST and request.POST.get("action") == _EXPORT:
+        if (name, request.POST.get("action")) in _EXPORTS:
             return _ask(request) or view(request, *args, **kwargs)
         if name not in PAGES:
             return view(request, *args, **kwargs)
@@ -109,7 +113,7 @@ def _read(
             "content.read",
             target=(model._meta.label_lower, key),
             subject=found[0],
-            reason=request.session.get(_REASON, ""),
+            reason=request.session.get(READING_REASON, ""),
         )
     return response
 
@@ -130,7 +134,7 @@ def _refusal(
 
 def _ask(request: HttpRequest) -> HttpResponse | None:
     """The page that asks why, unless this session has a reason."""
-    if not settings.READING_NEEDS_REASON or request.session.get(_REASON):
+    if not settings.READING_NEEDS_REASON or request.session.get(READING_REASON):
         return None
     query = urlencode({"next": request.get_full_path()})
     return redirect(f"{reverse('admin:reading_reason')}?{query}")
@@ -150,7 +154,7 @@ class ReasonPage:
             wanted = reverse("admin:index")
         form = ReasonForm(request.POST if request.method == "POST" else None)
         if form.is_bound and form.is_valid():
-            request.session[_REASON] = form.cleaned_data["reason"]
+            request.session[READING_REASON] = form.cleaned_data["reason"]
             return redirect(wanted)
         context = {
             **self._site.each_context(request),

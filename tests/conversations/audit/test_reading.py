@@ -3,21 +3,30 @@
 from __future__ import annotations
 
 import json
+import zlib
 from typing import Any
 
 import pytest
 from django.apps import apps
+from django.contrib.admin import site
 from django.contrib.admin.models import LogEntry
 from django.test import Client
 from django.urls import NoReverseMatch, reverse
 from django.utils.http import urlencode
 
 from conversations.audit.models import AuditEvent, AuditText
-from conversations.models import Conversation
+from conversations.models import AccessToken, Conversation, LoggedRequest, Rating
 from project.admin_pages.reading_reasons import PAGES
 from tests.conversations.scene import a_finished_turn, a_user, signed_in, staff
 
 pytestmark = pytest.mark.django_db
+#: Configuration, figures, ids and states.
+WITHOUT_WORDS = {
+    *("accesstoken", "announcement", "contextsource", "conversationimport"),
+    *("delivery", "idempotencykey", "lastseen", "legalhold", "limitraise"),
+    *("participant", "preset", "replayset", "retentionrule", "sharelink"),
+    *("sharerule", "tag", "termsversion", "usagelimit", "webhookendpoint"),
+}
 
 
 @pytest.fixture(autouse=True)
@@ -162,6 +171,56 @@ def test_an_export_needs_a_reason(turn):
     assert asked["Location"] == f"{reverse('admin:reading_reason')}?{query}"
     client.post(asked["Location"], {"reason": "Ticket 4711", "next": address})
     assert client.post(address, data)["Content-Type"] == "application/zip"
+
+
+@pytest.mark.parametrize("kind", ["csv", "json"])
+def test_an_export_of_ratings_needs_a_reason_and_is_one_event(turn, kind):
+    ada = turn.conversation.owner
+    rows = [
+        Rating.objects.create(turn=turn, user=user, value="bad", comment="words-of-ada")
+        for user in (ada, a_user("bob"))
+    ]
+    client = signed_in(staff("ida", "view_rating", "export_ratings", "inspect_turn"))
+    address = reverse("admin:conversations_rating_changelist")
+    data = {"action": f"export_as_{kind}", "_selected_action": [r.pk for r in rows]}
+
+    asked = client.post(address, data)
+
+    assert asked["Location"].startswith(reverse("admin:reading_reason"))
+    client.post(asked["Location"], {"reason": "Ticket 4711", "next": address})
+    assert client.post(address, data).getvalue().count(b"words-of-ada") == 2
+    event = AuditEvent.objects.get(action="content.export")
+    details = json.loads(AuditText.objects.get(pk=event.pk).details or "")
+    assert details == {"count": 2, "comments": True, "reason": "Ticket 4711"}
+
+
+def test_the_stored_request_of_a_program_needs_a_reason_and_is_recorded():
+    ada = a_user("ada")
+    token, _secret = AccessToken.issue(ada, "ci")
+    row = LoggedRequest.objects.create(
+        token=token, seconds=1, request_body=zlib.compress(b"words-of-ada")
+    )
+    page = reverse("admin:conversations_loggedrequest_change", args=[row.pk])
+    client = signed_in(staff("reader", "view_loggedrequest"))
+
+    asked = client.get(page)
+
+    assert asked["Location"].startswith(reverse("admin:reading_reason"))
+    client.post(asked["Location"], {"reason": "Ticket 4711", "next": page})
+    assert "words-of-ada" in client.get(page).text
+    event = AuditEvent.objects.get(action="content.read")
+    assert (event.target_id, event.subject) == (str(row.pk), ada.pk)
+
+
+def test_each_page_of_a_row_is_read_with_a_reason_or_has_no_words():
+    """Name the page of a new kind of row in `PAGES` if it shows what people wrote."""
+    kinds = {
+        model._meta.model_name
+        for model in site._registry
+        if model._meta.app_label == "conversations"
+    }
+    read = {name.split("_")[1] for name in PAGES if name.startswith("conversations")}
+    assert kinds - read == WITHOUT_WORDS
 
 
 @pytest.mark.parametrize("name", PAGES)
