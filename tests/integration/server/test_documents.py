@@ -41,6 +41,7 @@ SKIPPED = {
     "pip install": "test_wheel.py installs the wheel",
     "uvx ": "test_wheel.py starts the wheel",
     "docker ": "needs Docker",
+    "manage.py serve": "runs until Ctrl-C: test_gateway_processes.py",
     "manage.py restore": "needs a stopped server: test_restore.py",
     "python deploy/pin_images.py": "needs Docker",
     "vault ": "needs another program",
@@ -296,8 +297,15 @@ def check_image(code: str) -> None:
     )
 
 
+def check_nginx(code: str) -> None:
+    """Every directive is one that the nginx file of `deploy` has."""
+    known = set(re.findall(r"[a-z_]+", (BASE / "deploy" / "nginx.conf").read_text()))
+    assert set(re.findall(r"(?:[;{}]|^)\s*([a-z_]+)", code, re.M)) <= known
+
+
 CHECKS: dict[str, Callable[[str], Any]] = {
     "dockerfile": check_image,
+    "nginx": check_nginx,
     "json": json.loads,
     "toml": tomllib.loads,
     "yaml": yaml.safe_load,
