@@ -5,6 +5,10 @@ import { $ } from "./dom.js";
 const WELCOME = "#welcome:not([hidden])";
 const NEAR = 96; // pixels from the end that count as being there
 
+// While the page follows, the browser must not move it too: it holds the visible part where
+// something above it changes its height, which would look like a reader who scrolls up.
+const FOLLOWING = "is-following";
+
 let isFollowing = true;
 let lastTop = 0;
 let known = 0; // turns that the reader has been at the end of
@@ -18,17 +22,17 @@ export function keepAtEnd() {
   );
   jump.addEventListener("click", (event) => {
     event.preventDefault();
-    isFollowing = true;
+    follow(true);
     const isCalm = matchMedia("(prefers-reduced-motion: reduce)").matches;
     scrollTo({ top: document.body.scrollHeight, behavior: isCalm ? "auto" : "smooth" });
   });
-  isFollowing = isAtEnd();
+  follow(isAtEnd());
   known = document.querySelectorAll("#transcript > .turn:not([hidden])").length;
 }
 
 /** Scrolls to the end and stays there, for example after sending. */
 export function toEnd() {
-  isFollowing = true;
+  follow(true);
   scrollTo({ top: document.documentElement.scrollHeight, behavior: "instant" });
   lastTop = scrollY;
 }
@@ -41,10 +45,15 @@ export function keepingPlace(anchor, change) {
   lastTop = scrollY;
 }
 
+function follow(value) {
+  isFollowing = value;
+  document.body.classList.toggle(FOLLOWING, value);
+}
+
 function onScroll(jump) {
   // Growing content moves the end away; only scrolling up leaves the end.
-  if (isAtEnd()) isFollowing = true;
-  else if (scrollY < lastTop) isFollowing = false;
+  if (isAtEnd()) follow(true);
+  else if (scrollY < lastTop) follow(false);
   lastTop = scrollY;
   show(jump);
 }
