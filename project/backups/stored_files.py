@@ -12,6 +12,13 @@ from django.core.files.base import File
 from django.core.files.storage import default_storage
 from django.db.models import FileField
 
+RESTORING, REPLACED = "restoring-", "replaced-"  # folders of the command `restore`
+
+
+def is_of_restore(name: str) -> bool:
+    """Whether a folder beside the uploaded files has that name."""
+    return name.startswith((RESTORING, REPLACED))
+
 
 def list_names(folder: str = "") -> Iterator[str]:
     """The names of all files in the storage."""
@@ -19,7 +26,8 @@ def list_names(folder: str = "") -> Iterator[str]:
     for name in files:
         yield str(PurePosixPath(folder, name))
     for name in folders:
-        if name not in ("", ".", ".."):
+        is_foreign = not folder and is_of_restore(name)
+        if name not in ("", ".", "..") and not is_foreign:
             yield from list_names(str(PurePosixPath(folder, name)))
 
 

@@ -63,13 +63,16 @@ def _back_up(folder: Path, without_secrets: bool) -> Path:
         raise CommandError("The folder is inside that of the uploaded files.")
     try:
         partial = _make_partial(folder)
-        done = partial.with_suffix("")
-        _copy_database(partial)
-        _copy_files(partial, () if without_secrets else SECRETS)
-        describe(partial).write(partial, settings.ENCRYPTION_KEYS)
-        return partial.rename(done)
+        try:
+            _copy_database(partial)
+            _copy_files(partial, () if without_secrets else SECRETS)
+            describe(partial).write(partial, settings.ENCRYPTION_KEYS)
+            return partial.rename(partial.with_suffix(""))
+        except BaseException:
+            shutil.rmtree(partial, ignore_errors=True)
+            raise
     except (OSError, shutil.Error, sqlite3.Error, BadBackup) as exc:
-        raise CommandError(f"The backup failed and is incomplete: {exc}") from exc
+        raise CommandError(f"The backup failed: {exc}") from exc
 
 
 def _make_partial(folder: Path) -> Path:
@@ -103,7 +106,23 @@ def _copy_files(folder: Path, secrets: tuple[str, ...]) -> None:
     if not are_local():
         stored_files.download(stored_files.list_names(), folder / "media")
     elif settings.MEDIA_ROOT.is_dir():
-        shutil.copytree(settings.MEDIA_ROOT, folder / "media")
+        shutil.copytree(
+            settings.MEDIA_ROOT,
+            folder / "media",
+            ignore=_omit_restored,
+            copy_function=_copy_if_there,
+        )
     for name in secrets:
         if (settings.DATA / name).is_file():  # not those of the environment
             shutil.copy2(settings.DATA / name, folder / name)
+
+
+def _omit_restored(folder: str, names: list[str]) -> list[str]:
+    is_root = Path(folder) == settings.MEDIA_ROOT
+    return [name for name in names if is_root and stored_files.is_of_restore(name)]
+
+
+def _copy_if_there(source: str, target: str) -> None:
+    """A server deletes files meanwhile; models are told that one is missing."""
+    with suppress(FileNotFoundError):
+        shutil.copy2(source, target)

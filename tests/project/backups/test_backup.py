@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import os
+import shutil
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -78,7 +80,7 @@ def test_a_backup_of_another_program_is_noted():
     [
         ([], "Name a folder"),
         (["/tmp/x", "--noted"], "Name a folder"),
-        (["/proc/none"], "is incomplete"),
+        (["/proc/none"], "The backup failed"),
     ],
 )
 def test_what_cannot_be_backed_up_is_not_noted(arguments: list[str], why: str):
@@ -93,3 +95,35 @@ def test_a_folder_among_the_uploaded_files_is_refused(settings: Any, tmp_path: P
     with pytest.raises(CommandError, match="uploaded files"):
         call_command("backup", tmp_path / "backups")
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.django_db
+def test_files_that_are_deleted_meanwhile_are_left_out(
+    settings: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    settings.MEDIA_ROOT = tmp_path / "media"
+    settings.MEDIA_ROOT.mkdir()
+    for name in ("erased", "there"):
+        (settings.MEDIA_ROOT / name).write_text(name)
+    former = settings.MEDIA_ROOT / "replaced-20261130-x"  # of a restore, not uploaded
+    former.mkdir()
+    copy = shutil.copy2
+
+    def copy_late(source: str, target: str) -> None:
+        (settings.MEDIA_ROOT / "erased").unlink(missing_ok=True)
+        copy(source, target)
+
+    monkeypatch.setattr(shutil, "copy2", copy_late)
+    call_command("backup", tmp_path / "backups", "--without-secrets")
+    copied = made_in(tmp_path / "backups") / "media"
+    assert [path.name for path in copied.iterdir()] == ["there"]
+
+
+@pytest.mark.django_db
+def test_a_backup_that_fails_leaves_nothing(settings: Any, tmp_path: Path):
+    settings.MEDIA_ROOT = tmp_path / "media"
+    settings.MEDIA_ROOT.mkdir()
+    os.mkfifo(settings.MEDIA_ROOT / "pipe")  # which nothing can copy
+    with pytest.raises(CommandError, match=r"The backup failed: .*pipe"):
+        call_command("backup", tmp_path / "backups")
+    assert list((tmp_path / "backups").iterdir()) == []
