@@ -28,6 +28,7 @@ env = Environment(LOCATIONS.base)
 
 DATA = env.data
 SECRET_KEY = env.secret_key
+SECRET_KEY_IS_STORED = env.secret_key_is_stored
 ENCRYPTION_KEYS = env.encryption_keys
 KEYS_ARE_STORED = env.keys_are_stored
 

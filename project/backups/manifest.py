@@ -56,10 +56,6 @@ class Manifest:
         """What the seal contains."""
         return hashlib.sha256(_dump(self._content()).encode()).hexdigest()
 
-    @property
-    def size(self) -> int:
-        return sum(file.size for file in self.files.values())
-
     def write(self, folder: Path, keys: Sequence[str]) -> None:
         seal = _ring(keys).encrypt(self.digest.encode()).decode()
         (folder / NAME).write_text(_dump({**self._content(), "seal": seal}))
@@ -146,11 +142,11 @@ def check_files(folder: Path, manifest: Manifest) -> None:
             raise BadBackup(f"{name!r} was altered: its checksum is another")
 
 
-def check_room(target: Path, manifest: Manifest) -> None:
+def check_room(target: Path, size: int) -> None:
     """Raises BadBackup."""
     free = shutil.disk_usage(target).free
-    if manifest.size + _MARGIN > free:
-        needed = (manifest.size + _MARGIN - free) // 1_000_000 + 1
+    if size + _MARGIN > free:
+        needed = (size + _MARGIN - free) // 1_000_000 + 1
         raise BadBackup(f"the disk of {target} needs {needed:,} MB more")
 
 

@@ -61,7 +61,9 @@ class Environment:
         if self.flag("PARLEY_READ_DOTENV", True):
             _read_dotenv(base / ".env")
         self.data = self._create_data_folder(base)
-        self.secret_key = self.text("SECRET_KEY", "") or self._load_secret(
+        given_key = self.text("SECRET_KEY", "")
+        self.secret_key_is_stored = not given_key
+        self.secret_key = given_key or self._load_secret(
             "secret_key", lambda: secrets.token_urlsafe(50)
         )
         self.encryption_keys = self._read_encryption_keys()

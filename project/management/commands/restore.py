@@ -8,8 +8,9 @@ import sqlite3
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager, nullcontext, suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager, nullcontext, suppress
+from itertools import compress
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from django.utils import timezone
 from conversations.turns.file_storage import are_local
 from llm.db.command_errors import report_database_errors
 from project.backups import postgresql, stored_files
+from project.backups.exchange import Moves, moving
 from project.backups.manifest import (
     DATABASES,
     KEYS,
@@ -53,7 +55,8 @@ class Command(BaseCommand):
             "--replace",
             action="store_true",
             help="in place of what is there: files move to a folder replaced-… in the"
-            " data folder, and PostgreSQL's tables are dropped",
+            " data folder or the volume of uploaded files, and PostgreSQL's tables are"
+            " dropped",
         )
 
     def handle(self, *, folder: Path, replace: bool, **_: Any) -> None:
@@ -97,7 +100,8 @@ def _check(folder: Path) -> Manifest:
         raise BadBackup("it holds no database")
     manifest.check_seal(_find_keys(folder, manifest))
     refuse_unknown(manifest.migrations)
-    check_room(settings.DATA, manifest)
+    for target, names in _split(manifest).items():
+        check_room(target, sum(manifest.files[name].size for name in names))
     return manifest
 
 
@@ -140,6 +144,35 @@ def _sqlite_path() -> Path:
     return Path(connection.settings_dict["NAME"])
 
 
+def _split(manifest: Manifest) -> dict[Path, list[str]]:
+    """The files to restore, by the folder where they are staged. It is on the disk
+    where they go, so that after the copy and its check they are only renamed."""
+    split: dict[Path, list[str]] = {settings.DATA: [], _files_folder(): []}
+    for name in manifest.files:
+        if name in _stored_secrets() or name == DATABASES["sqlite"]:
+            split[settings.DATA].append(name)
+        elif name not in SECRETS:
+            split[_files_folder()].append(name)
+    return split
+
+
+def _stored_secrets() -> Sequence[str]:
+    """Those that the server reads from its data folder, as no variable is set."""
+    are_stored = (settings.KEYS_ARE_STORED, settings.SECRET_KEY_IS_STORED)
+    return [*compress(SECRETS, are_stored)]
+
+
+def _files_folder() -> Path:
+    """The folder of uploaded files if it is a volume, else the data folder."""
+    root = settings.MEDIA_ROOT
+    is_volume = are_local() and root.is_dir() and _is_elsewhere(root)
+    return root if is_volume else settings.DATA
+
+
+def _is_elsewhere(folder: Path) -> bool:
+    return folder.stat().st_dev != settings.DATA.stat().st_dev
+
+
 def _restore(folder: Path, manifest: Manifest) -> int:
     """The number of files of the server before that a bucket did not delete.
 
@@ -147,27 +180,37 @@ def _restore(folder: Path, manifest: Manifest) -> int:
     be repeated: the bucket has the files of both until the database is exchanged.
     """
     connection.close()
-    with tempfile.TemporaryDirectory(prefix="restoring-", dir=settings.DATA) as name:
-        staged = Path(name)
-        copy_files(folder, staged, manifest.files)
-        database = staged / DATABASES[manifest.vendor]
+    with ExitStack() as stack:
+        staged = {
+            target: Path(stack.enter_context(_staging(target)))
+            for target in _split(manifest)
+        }
+        for target, names in _split(manifest).items():
+            files = {name: manifest.files[name] for name in names}
+            copy_files(folder, staged[target], files)
         if manifest.vendor == "sqlite":
-            _check_sqlite(database)
-        prefix = f"replaced-{timezone.now():%Y%m%d}-"
+            _check_sqlite(staged[settings.DATA] / DATABASES["sqlite"])
+        prefix = f"{stored_files.REPLACED}{timezone.now():%Y%m%d}-"
         former = Path(tempfile.mkdtemp(prefix=prefix, dir=settings.DATA))
         superseded: Sequence[str] = ()
         if not are_local():
-            superseded = _fill_bucket(staged / "media", former / "media")
+            media = staged[_files_folder()] / "media"
+            superseded = _fill_bucket(media, former / "media")
         if manifest.vendor == "sqlite":
-            _exchange(staged, database, former)
+            _exchange(staged, former)
         else:
             has_former = postgresql.has_tables()
             with postgresql.setting_tables_aside() if has_former else nullcontext():
-                postgresql.restore_from(database)
-                _exchange(staged, None, former)
+                dump = staged[_files_folder()] / DATABASES["postgresql"]
+                postgresql.restore_from(dump)
+                _exchange(staged, former)
         with suppress(OSError):  # it is not empty
             former.rmdir()
         return _delete(superseded)
+
+
+def _staging(folder: Path) -> tempfile.TemporaryDirectory[str]:
+    return tempfile.TemporaryDirectory(prefix=stored_files.RESTORING, dir=folder)
 
 
 def _check_sqlite(path: Path) -> None:
@@ -177,29 +220,31 @@ def _check_sqlite(path: Path) -> None:
         raise BadBackup(f"its database is damaged: {result}")
 
 
-def _exchange(staged: Path, sqlite: Path | None, former: Path) -> None:
-    """Move what is there to `former`, and what is staged to where that was."""
-    moves = [(staged / name, settings.DATA / name) for name in SECRETS]
-    if are_local():
-        # One by one: the folder of uploaded files may be a volume.
-        for path in [*settings.MEDIA_ROOT.glob("*")]:
-            _set_aside(path, former / "media")
-        for path in (staged / "media").glob("*"):
-            moves.append((path, settings.MEDIA_ROOT / path.name))
-    for source, target in moves:
-        _move(source, target, former)
-    if sqlite:
+def _exchange(staged: Mapping[Path, Path], former: Path) -> None:
+    """Move what is there to `former`, and what is staged to where that was, the
+    database and the secrets last; or change nothing and raise OSError."""
+    here = staged[settings.DATA]
+    with moving() as moves:
+        if are_local():
+            folder = _files_folder()
+            _exchange_files(staged[folder], folder / former.name, moves)
         target = _sqlite_path()
-        for suffix in ("-wal", "-shm"):  # of the database that is replaced
-            _set_aside(target.with_name(target.name + suffix), former)
-        _move(sqlite, target, former)
+        sqlite = here / DATABASES["sqlite"]
+        if sqlite.exists():
+            for suffix in ("-wal", "-shm"):  # of the database that is replaced
+                moves.set_aside(target.with_name(target.name + suffix), former)
+            moves.exchange(sqlite, target, former)
+        for name in SECRETS:
+            moves.exchange(here / name, settings.DATA / name, former)
 
 
-def _move(source: Path, target: Path, former: Path) -> None:
-    if source.exists():
-        _set_aside(target, former)
-        target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        shutil.move(source, target)
+def _exchange_files(staged: Path, former: Path, moves: Moves) -> None:
+    """One by one: the folder of uploaded files may be a volume."""
+    for path in [*settings.MEDIA_ROOT.glob("*")]:
+        if not stored_files.is_of_restore(path.name):
+            moves.set_aside(path, former / "media")
+    for path in (staged / "media").glob("*"):
+        moves.exchange(path, settings.MEDIA_ROOT / path.name, former / "media")
 
 
 def _fill_bucket(staged: Path, former: Path) -> Sequence[str]:
@@ -220,12 +265,6 @@ def _delete(names: Sequence[str]) -> int:
         except OSError:
             left += 1
     return left
-
-
-def _set_aside(path: Path, former: Path) -> None:
-    if path.exists():
-        former.mkdir(mode=0o700, exist_ok=True)
-        shutil.move(path, former / path.name)
 
 
 def _migrate() -> None:

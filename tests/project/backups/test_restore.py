@@ -5,6 +5,7 @@ import os
 import shutil
 import sqlite3
 import subprocess
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -12,6 +13,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
+from project.backups.exchange import moving
 from tests.integration.clients import Program
 from tests.programs import need_program
 from tests.scaled import REDIS, Database, WorkerProcess, migrated
@@ -359,6 +361,63 @@ def test_what_is_there_is_refused_and_with_replace_set_aside(
     assert (former / "media" / "later.txt").read_text() == "later"
     with closing(sqlite3.connect(former / "parley.sqlite3")) as database:
         assert database.execute("SELECT COUNT(*) FROM conversations_backup").fetchone()
+
+
+@pytest.mark.slow
+def test_files_on_a_volume_are_exchanged_within_it(
+    stopped: ServerProcess, tmp_path: Path, volume: Path
+):
+    """Its disk alone needs room for them."""
+    made = back_up(stopped, tmp_path / "backups")
+    shutil.rmtree(stopped.data / "media")
+    (stopped.data / "media").symlink_to(volume)
+    (volume / "later.txt").write_text("later")
+    done = run(stopped, "restore", "--replace", str(made))
+    assert done.returncode == 0, done.stderr
+    (former,) = volume.glob("replaced-*")
+    assert (former / "media" / "later.txt").read_text() == "later"
+    assert {path.name for path in volume.iterdir()} == {"note.txt", former.name}
+    again = run(stopped, "restore", "--replace", str(made))
+    assert again.returncode == 0, again.stderr
+    assert former.exists()
+
+
+@pytest.fixture
+def volume() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as name:
+        yield Path(name)
+
+
+@pytest.mark.slow
+def test_secrets_of_the_environment_are_not_put_into_the_data_folder(
+    stopped: ServerProcess, tmp_path: Path
+):
+    made = back_up(stopped, tmp_path / "backups")
+    there = {
+        "SECRET_KEY": "s" * 50,
+        "ENCRYPTION_KEYS": (stopped.data / "encryption_keys").read_text(),
+    }
+    elsewhere = ServerProcess(tmp_path / "elsewhere", there)
+    done = run(elsewhere, "restore", str(made))
+    assert done.returncode == 0, done.stderr
+    names = {path.name for path in elsewhere.data.iterdir()}
+    assert "parley.sqlite3" in names
+    assert names.isdisjoint({"encryption_keys", "secret_key"})
+
+
+def test_a_move_that_fails_brings_back_all_that_were_made(tmp_path: Path):
+    former = tmp_path / "former"
+    for name in ("new_a", "new_b", "a", "b"):
+        (tmp_path / name).write_text(name)
+    with pytest.raises(OSError, match="full"), moving() as moves:  # noqa: PT012
+        for name in ("a", "b", "none"):
+            moves.exchange(tmp_path / f"new_{name}", tmp_path / name, former)
+        assert (tmp_path / "a").read_text() == "new_a"
+        assert (former / "b").read_text() == "b"
+        raise OSError("the disk is full")
+    for name in ("new_a", "new_b", "a", "b"):
+        assert (tmp_path / name).read_text() == name
+    assert list(former.iterdir()) == []
 
 
 def test_a_running_server_is_not_replaced(
