@@ -34,7 +34,7 @@ class ReplayStore(BatchStore):
     batch_model = Replay
     rows_field, batch_field = "turns", "replay"
     related = ("language_model__provider", "tool_version__tool")
-    spent = ("model_calls", "cost")
+    spent = ("model_calls", "input_tokens", "output_tokens", "cost")
 
 
 store = ReplayStore()
@@ -98,9 +98,11 @@ def _task(changed: ChangedTurn, record: ReplayRecord) -> Task:
 def _note_figures(
     row: ReplayedTurn, changed: ChangedTurn, record: ReplayRecord
 ) -> None:
-    record.add_cost(row)  # to that of attempts that were lost
-    row.model_calls = len(record.rows)
-    row.input_tokens, row.output_tokens = record.input_tokens, record.output_tokens
+    """Add them to those of attempts that a drain ended."""
+    record.add_cost(row)
+    row.model_calls += len(record.rows)
+    row.input_tokens = (row.input_tokens or 0) + record.input_tokens
+    row.output_tokens = (row.output_tokens or 0) + record.output_tokens
     row.tools_run = list(changed.tools_run)
     first = record.rows[0].recording if record.rows else None
     if first is not None and changed.first_request:

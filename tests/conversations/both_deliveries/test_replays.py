@@ -338,16 +338,22 @@ async def test_a_turn_that_is_erased_meanwhile_leaves_the_others(
 async def test_a_drain_gives_an_interrupted_turn_back(chat, answer_by, running):
     answer_by(Script([TextDelta(0, "Hello.")]))
     turn, _ = await answer(chat)
-    host = SilentHost([HANG])
+    host = SilentHost([TextDelta(0, "Half an ans"), HANG])
     answer_by(host)
     change = await Replay.objects.acreate(name="try")
-    await change.turns.acreate(turn=turn)
+    earlier = {"model_calls": 2, "input_tokens": 50, "output_tokens": 70, "cost": 1}
+    await change.turns.acreate(turn=turn, **earlier)
     await engine.require_engine().replays.run_due()
     await until(lambda: host.hanging == 1)
     await engine.drain()
     await change.arefresh_from_db()
     assert (change.state, change.lease_until) == ("running", None)
-    assert (await result(change)).state == "pending"
+    found = await result(change)
+    assert (found.state, found.model_calls) == ("pending", 3)
+    call = await ModelCall.objects.aget(turn_id="")
+    assert found.input_tokens == 50 + (call.input_tokens or 0)
+    assert found.output_tokens == 70 + (call.output_tokens or 0)
+    assert found.cost == 1 + call.cost
 
 
 async def test_without_a_price_a_budget_calls_nothing(chat, host, tools, running):
