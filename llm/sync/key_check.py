@@ -118,12 +118,16 @@ def _keys(provider: Provider) -> Sequence[ApiKey | None]:
     return [None]
 
 
+def _new_call() -> client.ProviderCall:
+    return client.ProviderCall(purpose="test")
+
+
 @dataclass(slots=True)
 class _KeyTest:
     key: ApiKey | None
     route: Route
     caller: Caller
-    call: client.ProviderCall = field(default_factory=client.ProviderCall)
+    call: client.ProviderCall = field(default_factory=_new_call)
     start: StartDelta | None = None
     usage: UsageDelta | None = None
     finish: FinishDelta | None = None
@@ -136,7 +140,7 @@ class _KeyTest:
         )
         await self._send(request)
         if self.call.error and may_try_again(self.route, self.call):
-            self.call = client.ProviderCall()
+            self.call = _new_call()
             await self._send(request)
 
     async def _send(self, request: Request) -> None:

@@ -28,7 +28,7 @@ class ReplayRecord(UnstoredRecord):
     route: Route
     caller: Caller
     budget_left: Decimal | None  # USD
-    purpose: str = ""  # of its calls, instead of their own
+    purpose: str  # of its calls, instead of their own
     rows: list[ModelCall] = field(default_factory=list)  # unsaved; of no turn
 
     async def suspend(self, calls: Sequence[Item]) -> Sequence[dict[str, Any]]:
@@ -58,7 +58,7 @@ class ReplayRecord(UnstoredRecord):
             cancelled=call.error is None and call.finish is None,
             caller=self.caller,
         )
-        row.purpose = self.purpose or row.purpose
+        row.purpose = self.purpose
         return row
 
     @property

@@ -53,9 +53,8 @@ class Replays(BatchWorker):
         builder = ResponseBuilder(id=id, model=route.name)
         builder.start()
         left = await self._database.read(store.budget_left, row.replay)
-        record = ReplayRecord(
-            id, builder, route, Caller(user_id=row.replay.created_by_id), left
-        )
+        caller = Caller(user_id=row.replay.created_by_id)
+        record = ReplayRecord(id, builder, route, caller, left, purpose="test")
         if left is not None and max_cost(changed.rebuilt.prepare([]), route) is None:
             raise ReplayPriceUnknown
         try:

@@ -351,6 +351,7 @@ async def test_a_drain_gives_an_interrupted_turn_back(chat, answer_by, running):
     found = await result(change)
     assert (found.state, found.model_calls) == ("pending", 3)
     call = await ModelCall.objects.aget(turn_id="")
+    assert call.purpose == "test"
     assert found.input_tokens == 50 + (call.input_tokens or 0)
     assert found.output_tokens == 70 + (call.output_tokens or 0)
     assert found.cost == 1 + call.cost

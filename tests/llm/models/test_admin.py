@@ -410,6 +410,7 @@ def test_a_successful_connection_test_is_shown_and_recorded(
         "llama-3-x",
         9,
     )
+    assert row.purpose == "test"
     assert ApiKey.objects.get().last_used_at == row.created_at
 
 
