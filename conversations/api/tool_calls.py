@@ -33,7 +33,6 @@ from conversations.requests.errors import InvalidInput
 from conversations.requests.fields import StrictSerializer, TextField
 from conversations.requests.question_answers import AnswerSerializer, answer_question
 from tools.errors import ToolError
-from tools.execution.output import render_output
 
 #: A token needs one of these scopes.
 _TOOLS = (Scope.CHAT, Scope.TOOLS)
@@ -335,9 +334,8 @@ class CallbackView(ApiView):
         result = serializer.validated_data
         error = result.get("error", "")
         try:
-            output = render_output(f"Error: {error}" if error else result.get("output"))
             engine.dispatch_result(
-                background_store.deliver(call.pk, output, error=error)
+                background_store.deliver(call.pk, result.get("output"), error=error)
             )
         except ToolError as exc:
             raise InvalidInput(InputError("output", str(exc))) from exc

@@ -42,7 +42,7 @@ from llm.db.durable_commit import sync_on_commit
 from llm.pricing.caller import Caller
 from llm.wire.items import Item as ItemPayload
 from tools.execute import CallOutcome
-from tools.execution.output import Output, RenderedOutput
+from tools.execution.output import Output, render_output
 from tools.loop.late_results import LateResult, result_message
 from tools.models import Tool as ToolRow
 from tools.registry import Accepted, Context, RuntimeTool
@@ -288,8 +288,11 @@ class TooLate(Exception):
     """The call has ended; its late result is not used."""
 
 
-def deliver(pk: int, result: RenderedOutput, *, error: str = "") -> ConcludedCall:
-    """Store a result that was posted from outside. Raises TooLate, and DoesNotExist."""
+def deliver(pk: int, value: Any, *, error: str = "") -> ConcludedCall:
+    """Store a result that was posted from outside, or the error instead of it.
+
+    Raises TooLate, UnusableOutput, and DoesNotExist."""
+    result = render_output(f"Error: {error}" if error else value)
     call_id = ToolCall.objects.values_list("call_id", flat=True).get(pk=pk)
     state = "failed" if error else "completed"
     outcome = CallOutcome(
