@@ -166,7 +166,9 @@ class RunRecord:
 
     async def suspend(self, calls: Sequence[Item]) -> Sequence[dict[str, Any]]:
         state = self.state
-        new_questions = [(call, question_of(call, state.tools)) for call in calls]
+        new_questions = [
+            (state.by_tool_name(call), question_of(call, state.tools)) for call in calls
+        ]
         progress = state.take_progress()
         state.is_suspending = True
         left = self.clock.until - asyncio.get_running_loop().time()

@@ -263,7 +263,7 @@ class RunState:
             first_position=self.inputs + first,
             last_sequence=builder.sequence - 1,
             calls_made=self.take_calls_made(),
-            executing=executing,
+            executing=[self.by_tool_name(call) for call in executing],
             background=background,
             delivered=delivered,
             absorbed=list(dict.fromkeys(filter(None, steering))),
@@ -272,6 +272,11 @@ class RunState:
             usage=builder.usage,
             ended_output=builder.ended_output,
         )
+
+    def by_tool_name(self, call: Item) -> Item:
+        """The call under the name of its tool, which a model may write with a prefix:
+        rows are looked up by it."""
+        return {**call, "name": find_tool_name(call["name"], self.tools)}
 
     def _has_once_tools(
         self, calls: Sequence[Item], outcomes: Sequence[CallOutcome]

@@ -163,6 +163,19 @@ async def test_further_calls_of_the_chat_run_unasked(
     assert await last_event(await submit(other)) == WAITS
 
 
+async def test_it_holds_whatever_prefix_the_model_writes(
+    conversation: Conversation, ada: User, sent: Sent, say: Any, running: None
+):
+    say(calling("c0", name="functions.send"), ANSWER)
+    turn = await submit(conversation)
+    assert await last_event(turn) == WAITS
+    await answer(ada, "always")
+    await ended(turn)
+    say(calling("c1", "cy", name="default_api.send"), ANSWER)
+    assert await last_event(await submit(conversation)) == ENDED
+    assert sent.to == ["bob", "cy"]
+
+
 async def test_an_approval_alone_covers_one_call(
     conversation: Conversation, ada: User, say: Any, running: None
 ):

@@ -79,6 +79,21 @@ async def test_calls_in_the_background_count_as_well(
     assert await states(conversation) == ["completed", "completed", "failed"]
 
 
+async def test_a_background_call_runs_under_the_name_of_its_tool(
+    conversation, say, running, limited
+):
+    """Which the model wrote with a prefix."""
+    await Tool.objects.filter(name="calculator").aupdate(blocking=False)
+    arguments = '{"expression": "1 + 1"}'
+    call = ToolCallDelta(0, "c0", "functions.calculator", arguments)
+    say([call, FinishDelta("tool_calls")], DONE, DONE)
+    await answer(conversation)
+    while "executing" in await states(conversation):
+        await asyncio.sleep(0)
+    row = await ToolCall.objects.aget()
+    assert (row.name, row.state, row.output) == ("calculator", "completed", "2")
+
+
 async def test_a_poll_for_a_result_does_not_count(conversation, limited):
     turn = (await sync_to_async(conversation.open_turn)([user_message("2 + 2")])).turn
     payload = {
