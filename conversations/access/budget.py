@@ -57,8 +57,8 @@ def reserve(entry: str, token_id: int, amount: int) -> None:
         raise Unauthorized
     try:
         _reserve(entry, token, amount)
-    except BudgetExhausted:
-        note_budget_reached(token)
+    except BudgetExhausted as exc:
+        note_budget_reached(exc, token)
         raise
 
 
@@ -155,8 +155,9 @@ def check_budget(token: AccessToken) -> None:
         return
     spent, reserved = balance_of(token)
     if spent + reserved >= budget:
-        note_budget_reached(token)
-        raise budget_error(token)
+        refusal = budget_error(token)
+        note_budget_reached(refusal, token)
+        raise refusal
 
 
 def balance_of(token: AccessToken) -> tuple[int, int]:

@@ -72,6 +72,8 @@ class BudgetExhausted(QuotaExhausted):
     """The budget of this access token is used up."""
 
     code = "E_BUDGET"
+    #: Writes the event of it; see `conversations.access.webhooks.limit_events`.
+    note: Callable[[], None] | None = None
 
 
 class TooFast(RateLimited):
@@ -114,3 +116,5 @@ class UsageLimitReached(TooFast):
     retryable = False
     #: The message in the active language.
     localized: Callable[[], str] | None = None
+    #: Writes the event of it; see `conversations.access.webhooks.limit_events`.
+    note: Callable[[], None] | None = None

@@ -200,16 +200,20 @@ def cancel(turn: Turn) -> None:
 
 
 def continue_message(
-    turn: Turn, token: AccessToken | None = None, user: Any = None
+    turn: Turn,
+    token: AccessToken | None = None,
+    user: Any = None,
+    *,
+    admit: Callable[[], None] | None = None,
 ) -> Turn:
     """Open the turn that continues past the limit which the message of `turn` has
-    reached, in the name of `user`.
+    reached, in the name of `user`. `admit` counts it, where it can continue.
 
     Raises `message_bounds.CannotContinue`.
     """
     from conversations.engine import message_bounds
 
-    opened = message_bounds.continue_message(turn.pk, token, user)
+    opened = message_bounds.continue_message(turn.pk, token, user, admit)
     submit(opened.pk, opened.conversation_id)
     return opened
 

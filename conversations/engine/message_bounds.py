@@ -11,7 +11,7 @@ conversation. Rows of several turns or calls are never held while another is wai
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
@@ -174,7 +174,10 @@ def _is_at_bound(root: Turn) -> bool:
 
 @transaction.atomic
 def continue_message(
-    turn_id: str, token: AccessToken | None = None, user: Any = None
+    turn_id: str,
+    token: AccessToken | None = None,
+    user: Any = None,
+    admit: Callable[[], None] | None = None,
 ) -> Turn:
     """Let the message of this turn cause as much again. Returns the turn that continues
     it in the name of `user`, under the limits of `token` if a program asks.
@@ -189,6 +192,8 @@ def continue_message(
     opened = open_turn(root, token, user=user)
     root.halted_by, root.continued_at = "", opened.created_at
     root.save(update_fields=["halted_by", "continued_at"])
+    if admit is not None:
+        admit()
     return opened
 
 

@@ -17,6 +17,7 @@ from conversations.access.stored_turn_visibility import (
     find_visible_turns,
     visible_conversations,
 )
+from conversations.access.webhooks.limit_events import notes_refusals
 from conversations.audit.act import Act, Channel, acting
 from conversations.audit.record import record_event
 from conversations.engine.finished_turn_events import replay
@@ -118,6 +119,7 @@ class StoredResponse:
         return {**whole, **self.explanation}
 
 
+@notes_refusals
 @transaction.atomic(savepoint=False)
 def open_turn(gateway_request: GatewayRequest) -> OpenedTurn:
     """Raises BadRequest, Forbidden, PreviousNotFound, ConversationNotFound,

@@ -27,8 +27,12 @@ class IdempotencyKeyQuerySet(models.QuerySet["IdempotencyKey"]):
         key: str,
         fingerprint: str,
         open_turn: Callable[[], Turn],
+        admit: Callable[[], None] | None = None,
     ) -> tuple[Turn, bool]:
         """The turn of the request with this key, and whether this call opened it.
+
+        `admit` counts the turn. It is called once the key is stored, as of two requests
+        at once with one key only the first gets there.
 
         Raises KeyReused if `key` was used for a request with another `fingerprint`,
         MessageRemoved if the turn was removed from the queue.
@@ -39,6 +43,8 @@ class IdempotencyKeyQuerySet(models.QuerySet["IdempotencyKey"]):
                     return known, False
                 turn = open_turn()
                 self.create(user=user, key=key, fingerprint=fingerprint, turn=turn)
+                if admit is not None:
+                    admit()
         except IntegrityError:
             # A concurrent request with the same key was first, or `open_turn` failed.
             if known := self.find_turn(user, key, fingerprint):

@@ -16,8 +16,8 @@ from django.utils import timezone
 from conversations import engine
 from conversations.access import admission, budget, maintenance
 from conversations.access.limits.admission import admit_message
+from conversations.access.webhooks.limit_events import notes_refusals
 from conversations.engine import message_bounds
-from conversations.engine.continuation_past_limit import continue_message
 from conversations.models import (
     Conversation,
     IdempotencyKey,
@@ -110,17 +110,13 @@ def fork_once(user: Any, turn: Turn, key: str) -> Turn:
     return Turn.objects.select_related("conversation").get(pk=copy.pk)
 
 
+@notes_refusals
 def continue_turn(turn: Turn, user: Any, token: AccessToken | None = None) -> Turn:
     """Go on with a message that has reached a limit, or with an answer that was cut
     off. Returns the turn that goes on.
 
     Raises CannotContinue, TooFast, BudgetExhausted.
     """
-    try:
-        return continue_message(turn, user, token)
-    except message_bounds.CannotContinue:
-        if not branches.is_cut(turn):
-            raise
     maintenance.check_open()
     if token is None:
         admission.check_user_may_continue(user)
@@ -128,7 +124,13 @@ def continue_turn(turn: Turn, user: Any, token: AccessToken | None = None) -> Tu
         if token.tokens_per_minute:
             admission.check_tokens_available(token, 1)
         budget.check_budget(token)
-    admit_message(user.pk, token)
+    try:
+        return engine.continue_message(
+            turn, token, user, admit=partial(admit_message, user.pk, token)
+        )
+    except message_bounds.CannotContinue:
+        if not branches.is_cut(turn):
+            raise
     opened = _open_continuation(turn, user, token)
     engine.submit(opened.pk, opened.conversation_id)
     return opened
@@ -140,6 +142,12 @@ def _open_continuation(turn: Turn, user: Any, token: AccessToken | None) -> Turn
     Conversation.objects.select_for_update(no_key=True).get(pk=turn.conversation_id)
     if (running := _find_continuation(turn)) is not None:
         return running
+    opened = _open_behind_or_beside(turn, user, token)
+    admit_message(user.pk, token)
+    return opened
+
+
+def _open_behind_or_beside(turn: Turn, user: Any, token: AccessToken | None) -> Turn:
     author = None if user.pk == turn.conversation.owner_id else user
     begun = branches.begun_message(turn)
     options = turn.options_for(author)

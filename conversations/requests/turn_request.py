@@ -15,9 +15,14 @@ from rest_framework import serializers
 from conversations.access import admission, budget, maintenance
 from conversations.access.admission import check_user_tokens_available
 from conversations.access.declared_tools import check_declared_kinds
-from conversations.access.errors import Forbidden
+from conversations.access.errors import (
+    BudgetExhausted,
+    Forbidden,
+    UsageLimitReached,
+)
 from conversations.access.limits import applicable
 from conversations.access.limits.admission import admit_message
+from conversations.access.webhooks.limit_events import write_note
 from conversations.engine.loading.preset_limits import check_model
 from conversations.input.checks import InputError, InputSizeError, short_repr
 from conversations.input.client_outputs import OUTPUT_TYPES
@@ -151,7 +156,11 @@ class TurnRequestSerializer(StrictSerializer):
         and the input are freed with the request, and not by the next garbage
         collection.
         """
-        opened: OpenedTurn = super().save(**kwargs)
+        try:
+            opened: OpenedTurn = super().save(**kwargs)
+        except (BudgetExhausted, UsageLimitReached) as exc:
+            write_note(exc)
+            raise
         del self.fields
         return opened
 
@@ -159,15 +168,14 @@ class TurnRequestSerializer(StrictSerializer):
         """The new turn, or that of an earlier request with the same idempotency key."""
         token: AccessToken | None = self.context.get("token")
         resolved: ResolvedModel = validated_data["model"]
+        items, key = validated_data["input"], self.context.get("idempotency_key")
+        admit = partial(admit_message, self.context["user"].pk, token, items)
         opened: OpenedTurn | None = None
 
         def open_turn() -> Turn:
             nonlocal opened
             if maintenance.state.notice.refuses_messages:
                 maintenance.check_open()
-            items = validated_data["input"]
-            if applicable.state.exists is not False:
-                admit_message(self.context["user"].pk, token, items)
             if token is not None:
                 _admit_turn(token, resolved.model, items)
             else:
@@ -191,13 +199,14 @@ class TurnRequestSerializer(StrictSerializer):
                 )
                 if opened.turn.steering or opened.interrupted:
                     notify_running_turn(opened)
+                if key is None and applicable.state.exists is not False:
+                    admit()
             return opened.turn
 
-        key = self.context.get("idempotency_key")
         turn = (
             open_turn()
             if key is None
-            else self._once(check_idempotency_key(key), open_turn)
+            else self._once(check_idempotency_key(key), open_turn, admit)
         )
         if opened is None or opened.turn is not turn:
             return OpenedTurn(turn=turn)
@@ -241,10 +250,12 @@ class TurnRequestSerializer(StrictSerializer):
                 InputSizeError("input", str(exc), code=exc.code)
             ) from exc
 
-    def _once(self, key: str, open_turn: Callable[[], Turn]) -> Turn:
+    def _once(
+        self, key: str, open_turn: Callable[[], Turn], admit: Callable[[], None]
+    ) -> Turn:
         try:
             turn, _ = IdempotencyKey.objects.get_or_open(
-                self.context["user"], key, self._fingerprint(), open_turn
+                self.context["user"], key, self._fingerprint(), open_turn, admit
             )
         except KeyReused as exc:
             raise IdempotencyKeyConflict from exc

@@ -61,7 +61,8 @@ def admit_message(
     """Count one message with these items and the files that they name, or one request
     of a program. `files_size`: bytes of files that the items do not name yet.
 
-    Call it outside transactions. Raises UsageLimitReached.
+    Call it last in the transaction that stores the message, so that none is counted
+    that another check refuses. Raises UsageLimitReached.
     """
     if applicable.state.exists is False:
         return
@@ -107,10 +108,11 @@ def reserve(
     try:
         return leases.reserve(applied, amounts)
     except LimitExceeded as exc:
-        if notifies:
-            note_reached(exc.limit, exc.measure)
         needed = getattr(amounts, exc.measure)
-        raise limit_error(exc.limit, exc.measure, needed) from exc
+        refusal = limit_error(exc.limit, exc.measure, needed)
+        if notifies:
+            note_reached(refusal, exc.limit, exc.measure)
+        raise refusal from exc
 
 
 def charge_call(applied: Applied, call: ProviderCall, route: Route) -> None:

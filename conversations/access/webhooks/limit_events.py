@@ -1,13 +1,19 @@
 """Events of limits of use and budgets: most of one is used, or all of it.
 
 Each endpoint gets one event for a limit in a period, and another if its amount changes.
-A refusal has no transaction that lasts, so these rows have their own.
+A refusal rolls its transaction back, so its event is written behind that: the error
+carries it out of the transaction to a function with `notes_refusals`.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from functools import partial, wraps
+from typing import Any, TypeAlias, TypeVar
 
+from django.db import connection
+
+from conversations.access.errors import BudgetExhausted, UsageLimitReached
 from conversations.access.limits.amounts import AppliedLimit, BalanceKey
 from conversations.access.webhooks import recipients
 from conversations.access.webhooks.outbox import write_deliveries
@@ -16,12 +22,31 @@ from conversations.models.limits.usage_limit import DEFAULT_WARNING
 from conversations.models.webhooks.endpoint import EventType
 from llm.models import LanguageModel
 
+Refusal: TypeAlias = BudgetExhausted | UsageLimitReached
+Refusing = TypeVar("Refusing", bound=Callable[..., Any])
 
-def note_reached(limit: AppliedLimit, measure: str) -> None:
-    """A message or call was refused for this limit."""
+
+def notes_refusals(function: Refusing) -> Refusing:
+    """For a function that opens a transaction in which a limit may refuse."""
+
+    @wraps(function)
+    def noting(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return function(*args, **kwargs)
+        except (BudgetExhausted, UsageLimitReached) as exc:
+            write_note(exc)
+            raise
+
+    return noting  # type: ignore[return-value]
+
+
+def note_reached(refusal: UsageLimitReached, limit: AppliedLimit, measure: str) -> None:
+    """A message or call is refused for this limit."""
     if recipients.wants_webhooks():
         amount = getattr(limit.caps, measure) or 0
-        _write(EventType.LIMIT_REACHED, limit.key, measure, amount)
+        event = EventType.LIMIT_REACHED
+        refusal.note = partial(_write, event, limit.key, measure, amount)
+        write_note(refusal)
 
 
 def note_scarce(key: BalanceKey, measure: str, cap: int) -> None:
@@ -29,10 +54,18 @@ def note_scarce(key: BalanceKey, measure: str, cap: int) -> None:
     _write(EventType.LIMIT_WARNING, key, measure, cap)
 
 
-def note_budget_reached(token: AccessToken) -> None:
-    """A call was refused for the token's budget."""
+def note_budget_reached(refusal: BudgetExhausted, token: AccessToken) -> None:
+    """A call is refused for the token's budget."""
     if recipients.wants_webhooks():
-        _write_budget(EventType.LIMIT_REACHED, token)
+        refusal.note = partial(_write_budget, EventType.LIMIT_REACHED, token)
+        write_note(refusal)
+
+
+def write_note(refusal: Refusal) -> None:
+    """Write the event of a refusal; in a transaction it stays with the error."""
+    if refusal.note is not None and not connection.in_atomic_block:
+        note, refusal.note = refusal.note, None
+        note()
 
 
 def warn_of_budget(token: AccessToken, spent: int) -> None:

@@ -11,6 +11,7 @@ from django.db import transaction
 
 from conversations.access.admission import user_bucket_owner
 from conversations.access.participation import check_author
+from conversations.access.webhooks.limit_events import notes_refusals
 from conversations.engine import background_store, claim_store, message_bounds
 from conversations.engine.claim_store import Claim
 from conversations.engine.event_log import Position
@@ -117,6 +118,7 @@ def load_claimed(attempt: ClaimAttempt) -> Work | None:
     return load(attempt.claim, opened, turn)
 
 
+@notes_refusals
 def open_and_claim(
     attempt: ClaimAttempt,
     open_turn: Callable[[], OpenedTurn],

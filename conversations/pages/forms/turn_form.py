@@ -21,6 +21,7 @@ from conversations.access.admission import check_user_tokens_available
 from conversations.access.declared_tools import check_declared_kinds
 from conversations.access.errors import TooFast
 from conversations.access.limits.admission import admit_message
+from conversations.access.webhooks.limit_events import notes_refusals
 from conversations.models import (
     Conversation,
     Folder,
@@ -215,6 +216,7 @@ class TurnForm(forms.Form):
     def items(self) -> list[ItemPayload]:
         """The input items of the turn."""
 
+    @notes_refusals
     def open_turn(self) -> Turn:
         """Open the turn, once for each key, and submit it to the engine.
 
@@ -234,8 +236,13 @@ class TurnForm(forms.Form):
 
     def _get_or_open(self, items: list[ItemPayload], key: str) -> tuple[Turn, bool]:
         """The turn with the key, and whether it is new."""
+        size = self._size_of_new_files()
         return IdempotencyKey.objects.get_or_open(
-            self.user, key, KEY_FINGERPRINT, partial(self._open, items)
+            self.user,
+            key,
+            KEY_FINGERPRINT,
+            open_turn=partial(self._open, items),
+            admit=partial(admit_message, self.user.pk, None, items, size),
         )
 
     def _find_model(self, name: str) -> LanguageModel | None:
@@ -252,7 +259,6 @@ class TurnForm(forms.Form):
     def _open(self, items: list[ItemPayload]) -> Turn:
         overload.check_room()
         maintenance.check_open()
-        admit_message(self.user.pk, None, items, self._size_of_new_files())
         check_user_tokens_available(self.user, estimate_tokens("", items))
         with transaction.atomic():
             check_inline_quota(self.user.pk, items)

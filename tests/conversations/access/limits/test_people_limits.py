@@ -14,6 +14,7 @@ from django.test import Client
 from django.utils import timezone
 
 from conversations import engine
+from conversations.access.admission import charge_user_tokens, user_bucket_owner
 from conversations.access.budget import nanos
 from conversations.access.errors import UsageLimitReached
 from conversations.access.limits.admission import (
@@ -33,8 +34,10 @@ from conversations.models import (
     Turn,
     UsageLimit,
 )
+from conversations.models.idempotency_key import IdempotencyKeyQuerySet
+from llm.models import LanguageModel
 from tests.conversations.page_scene import page_of
-from tests.conversations.scene import a_model, a_user, signed_in
+from tests.conversations.scene import a_finished_turn, a_model, a_user, signed_in
 
 pytestmark = [
     pytest.mark.django_db(transaction=True),
@@ -318,6 +321,58 @@ def test_the_size_of_another_persons_file_is_not_found_out(ada: User):
     Participant.objects.create(conversation=theirs, user=ada, name="ada", role="writer")
     with pytest.raises(UsageLimitReached):
         admit_message(ada.pk, None, items)
+
+
+@pytest.mark.parametrize("way", ["REST", "page"])
+def test_a_message_that_another_check_refuses_is_not_counted(
+    ada: User, way: str, settings: Any
+):
+    settings.USER_TOKENS_PER_MINUTE = 1000
+    charge_user_tokens(user_bucket_owner(ada), 5000)
+    limit(user=ada, requests=10)
+    client, conversation = signed_in(ada), Conversation.objects.create(owner=ada)
+    if way == "page":
+        refused = client.post(page_of(conversation), {"text": "Too many words"})
+    else:
+        url = f"/api/conversations/{conversation.pk}/turns/"
+        refused = client.post(url, {"input": "Too many words"}, content_type=JSON)
+    assert refused.status_code == 429
+    assert find_limits_left(ada.pk)[0].left == 10
+
+
+def test_of_two_requests_at_once_with_one_key_one_is_counted(
+    ada: User, monkeypatch: pytest.MonkeyPatch
+):
+    limit(user=ada, requests=10)
+    client, conversation = signed_in(ada), Conversation.objects.create(owner=ada)
+    url, key = f"/api/conversations/{conversation.pk}/turns/", {"Idempotency-Key": "k"}
+    find, finds = IdempotencyKeyQuerySet.find_turn, []
+
+    def find_late(keys: Any, *asked: Any) -> Turn | None:
+        finds.append(asked)  # the second request looks before the first has stored it
+        return None if len(finds) == 2 else find(keys, *asked)
+
+    monkeypatch.setattr(IdempotencyKeyQuerySet, "find_turn", find_late)
+    for _ in range(2):
+        sent = client.post(url, {"input": "Hi"}, content_type=JSON, headers=key)
+        assert sent.status_code == 202
+    assert Turn.objects.count() == 1
+    assert find_limits_left(ada.pk)[0].left == 9
+
+
+def test_a_continuation_counts_once_and_a_refused_one_not_at_all(ada: User):
+    limit(user=ada, requests=10)
+    conversation = Conversation.objects.create(
+        owner=ada, language_model=LanguageModel.objects.get()
+    )
+    finished = a_finished_turn(conversation)
+    url, client = f"/api/turns/{finished.pk}/continue/", signed_in(ada)
+    assert client.post(url).status_code == 409
+    assert find_limits_left(ada.pk)[0].left == 10
+    Turn.objects.update(status=Turn.Status.INCOMPLETE)
+    for _ in range(2):
+        assert client.post(url).status_code == 202
+        assert find_limits_left(ada.pk)[0].left == 9
 
 
 def test_staff_see_and_set_limits_in_the_admin(ada: User):
