@@ -12,10 +12,7 @@ def log_settings(*, level: str, format: str, audit_address: Any) -> dict[str, An
         "version": 1,
         "disable_existing_loggers": False,
         "formatters": {
-            "line": {
-                "format": "{asctime} {levelname} {name} {message}",
-                "style": "{",
-            },
+            "line": {"()": "project.startup.line_log.LineFormatter"},
             "json": {"()": "project.startup.json_log.JsonFormatter"},
         },
         "filters": {
@@ -26,7 +23,7 @@ def log_settings(*, level: str, format: str, audit_address: Any) -> dict[str, An
             "stderr": {
                 "class": "logging.StreamHandler",
                 "formatter": format,
-                "filters": ["tracebacks"],
+                "filters": ["tracebacks", "tokens"],
             },
             "audit": {
                 "class": "conversations.audit.syslog.AuditSysLogHandler",
@@ -38,7 +35,6 @@ def log_settings(*, level: str, format: str, audit_address: Any) -> dict[str, An
             **{name: {"level": level} for name in apps},
             # axes masks user names; conversations/access/sign_in_attempts.py logs them.
             "axes": {"level": "ERROR"},
-            "django.request": {"filters": ["tokens"]},
             "audit.stream": {
                 "level": "INFO",
                 "handlers": ["audit"],

@@ -19,16 +19,16 @@ _BEFORE_SECRETS = (
     "/account/email/confirm/",
     r"/keys/\d+/sign-in/",
 )
-_SECRET = re.compile(rf"^({'|'.join(_BEFORE_SECRETS)})[^/]+")
+_SECRET = re.compile(rf"({'|'.join(_BEFORE_SECRETS)})[^/]+")
 #: What a terminal or a reader of lines could take for something else.
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
 logger = logging.getLogger("project.access")
 
 
-def hide_secrets(path: str) -> str:
-    """The path on one line, without secrets."""
-    return _CONTROL.sub(lambda m: ascii(m[0])[1:-1], _SECRET.sub(r"\1…", path))
+def hide_secrets(text: str) -> str:
+    """A path, or a text with paths, on one line and without secrets."""
+    return _CONTROL.sub(lambda m: ascii(m[0])[1:-1], _SECRET.sub(r"\1…", text))
 
 
 class AccessLog:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 
 from llm.db.outages import UNREACHABLE
+from project.server.access_log import hide_secrets
 
 #: Arguments of URL patterns whose values are secrets.
 _SECRETS = ("token", "key", "state")
@@ -36,13 +37,21 @@ class TracebackFilter(logging.Filter):
 class AddressTokenFilter(logging.Filter):
     """Hide tokens that are part of an address, such as that of a shared conversation.
 
-    Django logs the path of each request that it refuses, and adds the request to the
-    record: https://docs.djangoproject.com/en/stable/ref/logging/#django-request
+    Django logs the path of each request that it refuses, by several loggers and with
+    the origin that it refuses besides, and adds the request to the record:
+    https://docs.djangoproject.com/en/stable/ref/logging/#django-request
     """
 
     def filter(self, record: logging.LogRecord) -> bool:
-        match = getattr(getattr(record, "request", None), "resolver_match", None)
-        secrets = [match.kwargs.get(name) for name in _SECRETS] if match else []
-        for secret in filter(None, secrets):
-            record.msg, record.args = record.getMessage().replace(secret, "…"), ()
+        if (request := getattr(record, "request", None)) is None:
+            return True
+        match = getattr(request, "resolver_match", None)
+        arguments = match.kwargs if match else {}
+        text = before = record.getMessage()
+        for name in _SECRETS:
+            if secret := arguments.get(name):
+                text = text.replace(secret, "…")
+        text = hide_secrets(text)
+        if text != before:
+            record.msg, record.args = text, ()
         return True

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import logging
+from io import StringIO
 
 import pytest
 from django.http import HttpRequest
+from django.test import Client
 from django.urls import resolve
+from django.utils.module_loading import import_string
 
+from project.environment.log_settings import log_settings
 from project.server.access_log import hide_secrets
 from project.startup.log_filter import AddressTokenFilter
 
@@ -36,6 +40,35 @@ def test_addresses_that_are_secrets_are_in_no_line(path: str):
     record.request = request
     AddressTokenFilter().filter(record)
     assert SECRET not in record.getMessage()
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    ("path", "status"),
+    [
+        (f"/account/email/confirm/{SECRET}/", 403),  # without the cookie for forms
+        (f"/shared/{SECRET}/", 403),
+        (f"/shared/{SECRET}/x/y/", 404),  # no address of ours
+    ],
+)
+def test_requests_that_are_refused_leave_no_secret_in_the_log(path: str, status: int):
+    written = StringIO()
+    logging_settings = log_settings(level="INFO", format="line", audit_address=None)
+    handler = logging.StreamHandler(written)
+    for name in logging_settings["handlers"]["stderr"]["filters"]:
+        kind = logging_settings["filters"][name]["()"]
+        handler.addFilter(import_string(kind)())
+    logger = logging.getLogger("django")
+    logger.addHandler(handler)
+    try:
+        answer = Client(
+            enforce_csrf_checks=True, headers={"referer": f"https://a.example{path}"}
+        ).post(path, secure=True)
+    finally:
+        logger.removeHandler(handler)
+    assert answer.status_code == status
+    assert path.partition(SECRET)[0] in written.getvalue()
+    assert SECRET not in written.getvalue()
 
 
 @pytest.mark.parametrize("cut", ["\n", "\r\n", "\x1b[2J", "\x85", "\u2028"])

@@ -9,6 +9,7 @@ import httpx
 import pytest
 from django.db import InterfaceError, OperationalError
 
+from project.startup.line_log import LineFormatter
 from project.startup.log_filter import TracebackFilter
 from tests.serving import ServerProcess
 
@@ -47,6 +48,22 @@ def test_that_the_database_is_away_is_a_line_a_request(kind: type[Exception]):
     record.status_code = 503
     assert TracebackFilter().filter(record)
     assert logging.Formatter().format(record) == "Away: /a/: TimeoutError"
+
+
+PROMPT = "Key (text)=(a planted prompt) already exists"
+
+
+def test_a_traceback_has_no_message_of_an_exception():
+    try:
+        raise ValueError(PROMPT)
+    except ValueError:
+        raised = sys.exc_info()
+    record = logging.LogRecord("llm", logging.ERROR, "", 1, "A %s", ("fault",), raised)
+    line = LineFormatter().format(record)
+    assert "ERROR llm A fault\nTraceback" in line
+    assert "ValueError" in line
+    assert "test_log_filter.py" in line
+    assert PROMPT not in line
 
 
 @pytest.mark.parametrize(
