@@ -8,6 +8,7 @@ from django import forms
 from django.contrib import admin, messages
 from django.contrib.admin.models import CHANGE, LogEntry
 from django.core.exceptions import PermissionDenied
+from django.db import transaction
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.template.response import TemplateResponse
@@ -23,9 +24,21 @@ MAINTAIN = "conversations.change_maintenance"
 
 
 class MaintenanceForm(forms.ModelForm):
+    """Changes only what differs from the values that its page has shown, so that an old
+    page does not take back what others have set since."""
+
     class Meta:
         model = Maintenance
         fields = ["banner", "refuses_messages", "admin_is_read_only"]
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        for field in self.fields.values():
+            field.show_hidden_initial = True
+
+    def clean(self) -> dict[str, Any]:
+        cleaned: dict[str, Any] = super().clean() or self.cleaned_data
+        return {name: cleaned[name] for name in self.changed_data if name in cleaned}
 
 
 def may_maintain(request: HttpRequest) -> bool:
@@ -89,9 +102,11 @@ class _BoardActions:
         template = "admin/conversations/drain.html"
         return TemplateResponse(request, template, context)
 
+    @transaction.atomic
     def maintain(self, request: HttpRequest) -> HttpResponse:
         _check(request)
-        row = Maintenance.objects.order_by("pk").first() or Maintenance(pk=1)
+        rows = Maintenance.objects.select_for_update().order_by("pk")
+        row = rows.first() or Maintenance(pk=1)
         form = MaintenanceForm(request.POST, instance=row)
         if not form.is_valid():
             messages.error(request, str(form.errors.as_text()))

@@ -168,6 +168,32 @@ def test_drain_and_maintenance_need_their_permission():
     assert LogEntry.objects.get().change_message == "Drains."
 
 
+@pytest.mark.django_db
+def test_an_old_page_changes_only_what_its_user_has_changed():
+    client = signed_in(staff("olga", "change_maintenance"))
+    page = client.get(PAGE).text
+    names = ("banner", "refuses_messages", "admin_is_read_only")
+    shown = {f"initial-{name}": value_of(f"initial-{name}", page) for name in names}
+    assert set(shown.values()) == {"", "False"}
+    Maintenance.objects.create(pk=1, refuses_messages=True, admin_is_read_only=True)
+    client.post(MAINTENANCE, {**shown, "banner": "Update at noon"})
+    row = Maintenance.objects.get()
+    assert (row.banner, row.refuses_messages) == ("Update at noon", True)
+    assert row.admin_is_read_only
+    page = client.get(PAGE).text
+    shown = {f"initial-{name}": value_of(f"initial-{name}", page) for name in names}
+    client.post(MAINTENANCE, {**shown, "admin_is_read_only": "on"})
+    row.refresh_from_db()
+    assert (row.banner, row.refuses_messages) == ("", False)
+    assert row.admin_is_read_only
+
+
+def value_of(name: str, page: str) -> str:
+    found = re.search(rf'name="{name}"\s+value="([^"]*)"', page)
+    assert found, name
+    return found[1]
+
+
 async def order(**changed: Any) -> None:
     """What staff have stored reaches the engine with its next report."""
     await ProcessStatus.objects.aupdate(**changed)
