@@ -195,7 +195,7 @@ def write_document(
         # Before the transaction: PostgreSQL ends one that waits for a slow storage.
         for file in read.files:
             stored.append(row := _attachment(file))
-            store(row, row.pk, ContentFile(file.data))
+            store(row, row.pk, ContentFile(file.read()))
             note_progress()
         with transaction.atomic():
             _write_document(names, read, key, stored)
@@ -246,13 +246,11 @@ def _missing_names(names: Names, read: ReadConversation) -> dict[str, Any] | Non
 
 def _check_quota(owner: Any, read: ReadConversation) -> None:
     if read.files:
-        check_quota(owner.pk, sum(len(file.data) for file in read.files))
+        check_quota(owner.pk, sum(file.size for file in read.files))
 
 
 def _attachment(file: ReadFile) -> Attachment:
-    return Attachment(
-        name=file.name, content_type=file.content_type, size=len(file.data)
-    )
+    return Attachment(name=file.name, content_type=file.content_type, size=file.size)
 
 
 def _insert_files(

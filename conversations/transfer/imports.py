@@ -16,7 +16,7 @@ import tempfile
 import time
 import zipfile
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from datetime import timedelta
 from functools import partial
@@ -48,9 +48,11 @@ from conversations.transfer.imported_rows import (
     write_source,
 )
 from conversations.transfer.json_stream import (
+    LongText,
     NoJSON,
     NotReadable,
     Value,
+    describe_limit,
     read_values,
 )
 from conversations.transfer.omissions import describe
@@ -363,15 +365,17 @@ class _Run:
         try:
             parsed = value.parse()
             label = label_of(parsed) or label
-            self._import(parsed, label)
+            self._import(parsed, value.texts, label)
         except (NotReadable, Unreadable, UploadRefused) as exc:
             self._skip(label, str(exc))
         self._save_sometimes()
 
-    def _import(self, value: dict[str, Any], label: str) -> None:
+    def _import(
+        self, value: dict[str, Any], texts: Mapping[str, LongText], label: str
+    ) -> None:
         if parley_reader.recognises(value):
             self._note_program("parley")
-            document = parley_reader.read(value)
+            document = parley_reader.read(value, texts)
             key = f"parley:{document.id}"
             id, left_out = document.id, document.left_out
             write = partial(
@@ -381,6 +385,8 @@ class _Run:
                 key,
                 note_progress=self._renew_sometimes,
             )
+        elif texts:  # in another format something else was cut out
+            raise Unreadable(describe_limit())
         else:
             reader = next((each for each in _SOURCES if each.recognises(value)), None)
             if reader is None:

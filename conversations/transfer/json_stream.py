@@ -10,16 +10,17 @@ from __future__ import annotations
 
 import mmap
 import re
-from collections.abc import Callable, Generator, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, BinaryIO
+from uuid import uuid4
 
 import orjson
 from django.utils.translation import gettext as _
 
 from llm.wire.bounded_json import check_values, loads_lenient
 
-MAX_VALUE = 64 * 1024 * 1024  # bytes of one conversation
+MAX_VALUE = 64 * 1024 * 1024  # bytes of one conversation, without attached files
 MAX_DEPTH = 900  # levels of one conversation; some programs nest each answer
 MAX_MEMBERS = 2_000_000  # values in one conversation
 #: Bytes that are searched at once, and between two reports of progress. A search holds
@@ -31,6 +32,9 @@ _UTF16 = re.compile(
     rb"\xff\xfe(?:[ \t\r\n]\0)*+[\[{]\0|\xfe\xff(?:\0[ \t\r\n])*+\0[\[{]"
 )
 _BEGIN = re.compile(rb"(?:\xef\xbb\xbf)?[ \t\r\n]*+")
+#: Where Parley's own format has the contents of files: in `attachments[].data`.
+_FILE_DEPTH = 3
+_IS_DATA = re.compile(rb'"data"[ \t\r\n]*:[ \t\r\n]*\Z')
 _QUOTE, _OBJECT, _ARRAY = b'"{['
 
 
@@ -43,11 +47,30 @@ class NoJSON(NotReadable):
 
 
 @dataclass(frozen=True, slots=True)
+class LongText:
+    """The bytes between the quotes of a string in the file."""
+
+    file: mmap.mmap
+    begin: int
+    end: int
+
+    @property
+    def size(self) -> int:
+        return self.end - self.begin
+
+    def read(self) -> bytes:
+        return self.file[self.begin : self.end]
+
+
+@dataclass(frozen=True, slots=True)
 class Value:
     """An object of the file, or why it cannot be read."""
 
     data: bytes = b""
     problem: str = ""
+    #: The contents of attached files, by the names that stand for them in the object,
+    #: where it would be too large with them. They can be read until the next object is.
+    texts: Mapping[str, LongText] = field(default_factory=dict)
 
     def parse(self) -> Any:
         """The object; its texts may have NUL and halves of surrogate pairs.
@@ -63,9 +86,9 @@ class Value:
             raise NotReadable(_("It is no valid JSON.")) from exc
 
 
-def _too_large() -> Value:
+def describe_limit() -> str:
     words = _("It has more than %(limit)s MB, the limit of one conversation.")
-    return Value(problem=words % {"limit": MAX_VALUE // 1024 // 1024})
+    return words % {"limit": MAX_VALUE // 1024 // 1024}
 
 
 def _too_deep() -> Value:
@@ -107,36 +130,43 @@ def _objects(
 ) -> Generator[Value, None, int]:
     """The objects that begin at this level of nesting in the value. Returns its end."""
     depth, deepest, begin = 0, 0, -1
-    for start, byte in _brackets(data, at, on_progress):
+    contents: list[tuple[int, int]] = []
+    for start, end, byte in _steps(data, at, on_progress):
+        if byte == _QUOTE:
+            if depth == level + _FILE_DEPTH and _is_content(data, start, end):
+                contents.append((start + 1, end - 1))
+            continue
         if byte in (_OBJECT, _ARRAY):
             if depth == level and byte == _OBJECT:
-                begin, deepest = start, depth
+                begin, deepest, contents = start, depth, []
             depth += 1
             deepest = max(deepest, depth)
             continue
         depth -= 1
         if depth == level and begin >= 0:
             is_deep = deepest - level > MAX_DEPTH
-            yield _too_deep() if is_deep else _cut(data, begin, start + 1)
+            yield _too_deep() if is_deep else _cut(data, begin, end, contents)
             begin = -1
         if depth <= 0:
-            return start + 1
+            return end
     raise NotReadable(_("The file ends in the middle of a value; it was cut off."))
 
 
-def _brackets(
+def _steps(
     data: mmap.mmap, at: int, on_progress: Callable[[], None]
-) -> Iterator[tuple[int, int]]:
-    """Places and bytes of the brackets outside of strings, from `at` on."""
+) -> Iterator[tuple[int, int, int]]:
+    """Begin, end and first byte of the brackets outside of strings, and of strings that
+    go on behind a piece, from `at` on."""
     while at < len(data):
         on_progress()
         end = at + PIECE
         for step in _STEP.finditer(data, at, end):
             start = step.start()
             if (byte := data[start]) != _QUOTE:
-                yield start, byte
+                yield start, start + 1, byte
             elif step.end() == start + 1:  # a string that goes on behind the piece
                 end = _end_of_string(data, start + 1, on_progress)
+                yield start, end, byte
                 break
         at = end
 
@@ -152,8 +182,25 @@ def _end_of_string(data: mmap.mmap, at: int, on_progress: Callable[[], None]) ->
     raise NotReadable(_("The file ends in the middle of a text."))
 
 
-def _cut(data: mmap.mmap, begin: int, end: int) -> Value:
-    return _too_large() if end - begin > MAX_VALUE else Value(data[begin:end])
+def _is_content(data: mmap.mmap, begin: int, end: int) -> bool:
+    before = data[max(0, begin - 20) : begin]
+    return end - begin > PIECE and _IS_DATA.search(before) is not None
+
+
+def _cut(
+    data: mmap.mmap, begin: int, end: int, contents: Sequence[tuple[int, int]]
+) -> Value:
+    if end - begin <= MAX_VALUE:
+        return Value(data[begin:end])
+    if end - begin - sum(b - a for a, b in contents) > MAX_VALUE:
+        return Value(problem=describe_limit())
+    pieces, texts = [], {}
+    for first, last in contents:
+        name = uuid4().hex
+        texts[name] = LongText(data, first, last)
+        pieces += [data[begin:first], name.encode()]
+        begin = last
+    return Value(b"".join([*pieces, data[begin:end]]), texts=texts)
 
 
 def _loads(value: bytes) -> Any:

@@ -21,6 +21,7 @@ from django.utils.translation import gettext as _
 from conversations.input.checks import InputError
 from conversations.input.items import options_of
 from conversations.models import Item, TitleSource, ToolCall, Turn
+from conversations.transfer.json_stream import LongText
 from conversations.transfer.parley_format import FORMAT
 from conversations.transfer.source import (
     MAX_MESSAGES,
@@ -61,8 +62,12 @@ class ReadFile:
     id: str  # its name in the document
     name: str
     content_type: str
-    data: bytes
+    size: int  # bytes
     at: datetime | None
+    encoded: str | LongText  # in base64
+
+    def read(self) -> bytes:
+        return b64decode(_load(self.encoded))
 
 
 @dataclass(slots=True, kw_only=True)
@@ -95,8 +100,11 @@ def recognises(value: dict[str, Any]) -> bool:
     )
 
 
-def read(value: dict[str, Any]) -> ReadConversation:
-    """Raises Unreadable."""
+def read(
+    value: dict[str, Any], texts: Mapping[str, LongText] | None = None
+) -> ReadConversation:
+    """`texts` are contents of files, by the names that the object has instead of them.
+    Raises Unreadable."""
     if value["format"] != FORMAT:
         words = _("Its format is “%(found)s”; we read “%(known)s”.")
         raise Unreadable(words % {"found": value["format"][:50], "known": FORMAT})
@@ -137,7 +145,7 @@ def read(value: dict[str, Any]) -> ReadConversation:
         folder=text(value.get("folder"), 100).strip(),
         tags=_tags(value.get("tags")),
         at=time(value.get("created_at")),
-        files=_files(value.get("attachments"), left_out),
+        files=_files(value.get("attachments"), texts or {}, left_out),
         turns=turns,
         left_out=left_out,
     )
@@ -274,22 +282,36 @@ def _calls(value: Any, count: int) -> list[dict[str, Any]]:
     return list(calls.values())
 
 
-def _files(value: Any, left_out: Counter[str]) -> list[ReadFile]:
+def _files(
+    value: Any, texts: Mapping[str, LongText], left_out: Counter[str]
+) -> list[ReadFile]:
+    """Each is decoded here and again where it is stored, so that they are not all in
+    memory at once."""
     files = []
     for row in objects(value):
-        id, data = name(row.get("id")), _decode(row.get("data"))
+        written = row.get("data")
+        written = written if isinstance(written, str) else ""
+        id, encoded = name(row.get("id")), texts.get(written, written)
+        data = _decode(encoded)
         kind = content_type_of(data) if data else None
         if id is None or kind is None or data is None:
             left_out["files that cannot be read"] += 1
             continue
         label = clean_name(text(row.get("name"), 255), kind)
-        files.append(ReadFile(id, label, kind, data, time(row.get("created_at"))))
+        at = time(row.get("created_at"))
+        files.append(ReadFile(id, label, kind, len(data), at, encoded))
     return files
 
 
-def _decode(value: Any) -> bytes | None:
+def _load(encoded: str | LongText) -> str | bytes:
+    return encoded.read() if isinstance(encoded, LongText) else encoded
+
+
+def _decode(encoded: str | LongText) -> bytes | None:
+    if isinstance(encoded, LongText) and encoded.size > 2 * settings.MAX_UPLOAD_SIZE:
+        return None
     try:
-        data = b64decode(value, validate=True) if isinstance(value, str) else None
+        data = b64decode(_load(encoded), validate=True)
     except (binascii.Error, ValueError):
         return None
     return data if data and len(data) <= settings.MAX_UPLOAD_SIZE else None

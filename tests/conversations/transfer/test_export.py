@@ -31,6 +31,7 @@ from conversations.models import (
     Turn,
 )
 from conversations.models.user_settings import UserSettings
+from conversations.transfer import json_stream
 from conversations.transfer.account import write_account
 from conversations.transfer.export import load, path_of, write_json, write_markdown
 from conversations.transfer.imports import accept, run_import
@@ -197,6 +198,24 @@ def test_files_come_with_their_content_and_belong_to_the_new_owner(rich: Convers
     )
     assert all(file.pk in named for file in copy.attachments.all())
     assert not any(file.pk in named for file in rich.attachments.all())
+
+
+def test_files_may_be_larger_than_the_limit_of_the_rest(
+    rich: Conversation, monkeypatch: pytest.MonkeyPatch
+):
+    eve, bob = a_user("eve"), a_user("bob")
+    data = bytes_of(rich)
+    monkeypatch.setattr(json_stream, "PIECE", 1024)
+    monkeypatch.setattr(json_stream, "MAX_VALUE", 20_000)
+    assert len(data) > 20_000
+    indented = json.dumps(json.loads(data), indent=1).encode()
+    for owner, written in ((eve, data), (bob, indented)):
+        report = imported(owner, written)
+        assert report.imported == 1, report.reasons
+        assert bytes_of(Conversation.objects.get(owner=owner)) == data
+    foreign = {"title": "T", "mapping": [{"data": "x" * 20_000}]}
+    report = imported(eve, json.dumps(foreign).encode())
+    assert "more than" in report.reasons[0]["reason"]
 
 
 def test_a_missing_file_does_not_become_another_one(rich: Conversation):
