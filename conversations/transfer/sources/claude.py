@@ -86,7 +86,7 @@ def _leaf(value: dict[str, Any], keys: list[str]) -> str:
 
 def _text(row: dict[str, Any], left_out: Counter[str]) -> str:
     blocks = objects(row.get("content"))
-    others = [b for b in blocks if b.get("type") not in ("text", "thinking")]
+    others = [block for block in blocks if block.get("type") != "text"]
     left_out["calls of tools and reasoning"] += len(others)
     words = [text(block.get("text")) for block in blocks if block.get("type") == "text"]
     attached = [_attached(each) for each in objects(row.get("attachments"))]

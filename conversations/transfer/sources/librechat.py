@@ -101,7 +101,7 @@ def _chain(keys: list[str], parents: dict[str, str | None]) -> None:
 def _text(row: dict[str, Any], left_out: Counter[str]) -> str:
     left_out["pictures and files"] += len(objects(row.get("files")))
     parts = objects(row.get("content"))
-    others = [part for part in parts if part.get("type") not in ("text", "think")]
+    others = [part for part in parts if part.get("type") != "text"]
     left_out["calls of tools and reasoning"] += len(others)
     words = [_part(part.get("text")) for part in parts if part.get("type") == "text"]
     return text(join_texts(words) or text(row.get("text"))).strip()

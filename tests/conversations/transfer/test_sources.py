@@ -110,6 +110,14 @@ def test_claude_reads_blocks_attachments_and_branches():
         (0, ["Who signs?", "Nobody yet."]),
     ]
     left_out = claude.read(sample("claude")[0]).left_out
+    blocks = [
+        block["type"]
+        for row in sample("claude")[0]["chat_messages"]
+        for block in row.get("content", [])
+    ]
+    others = [kind for kind in blocks if kind != "text"]
+    assert "thinking" in others
+    assert left_out["calls of tools and reasoning"] == len(others)
     assert left_out["pictures and files"] == 1
     assert words(turns(claude, "claude_old")) == [(None, ["Hello!", "Hi there."])]
 
@@ -132,6 +140,9 @@ def test_librechat_reads_both_forms_alike(name: str):
         (None, ["Which tea?", "Black tea."]),
         (1, ["Why?"]),
     ]
+    left_out = librechat.read(sample(name)[0]).left_out
+    has_thoughts = '"think"' in json.dumps(sample(name))
+    assert (left_out["calls of tools and reasoning"] > 0) == has_thoughts
 
 
 def test_a_conversation_of_a_thousand_nested_answers_is_read():
