@@ -9,6 +9,8 @@ Source: https://docs.openwebui.com/features/chat-conversations/data-controls/imp
 
 from __future__ import annotations
 
+import re
+from bisect import bisect
 from collections import Counter
 from typing import Any
 
@@ -29,7 +31,9 @@ from conversations.transfer.source import (
 )
 
 PROGRAM = "open-webui"
-_OPEN, _CLOSE = '<details type="', "</details>"
+_TAG = re.compile(r"<details\b|</details>")
+#: What the program itself writes into answers; people write other elements.
+_DETAILS = re.compile(r'<details type="(?:reasoning|tool_calls|code_interpreter)"')
 
 
 def recognises(value: dict[str, Any]) -> bool:
@@ -104,20 +108,41 @@ def _text(row: dict[str, Any], left_out: Counter[str]) -> str:
         others = [part for part in parts if part.get("type") != "text"]
         left_out["pictures and files"] += len(others)
         return text(join_texts(text(part.get("text")) for part in parts))
-    return _without_details(text(content), left_out).strip()
+    words = text(content)
+    if row.get("role") == "assistant":
+        words = _without_details(words, left_out)
+    return words.strip()
 
 
 def _without_details(words: str, left_out: Counter[str]) -> str:
-    """The text without `<details type=…>` elements, in linear time."""
+    """The text without the `<details>` elements of the program, in linear time."""
     kept, at = [], 0
-    while (begin := words.find(_OPEN, at)) >= 0:
-        end = words.find(_CLOSE, begin)
-        if end < 0:
-            break
-        kept.append(words[at:begin])
-        left_out["calls of tools and reasoning"] += 1
-        at = end + len(_CLOSE)
+    for begin, end in _elements(words):
+        if begin >= at and _DETAILS.match(words, begin):
+            kept.append(words[at:begin])
+            left_out["calls of tools and reasoning"] += 1
+            at = end
     return "".join([*kept, words[at:]])
+
+
+def _elements(words: str) -> list[tuple[int, int]]:
+    """Begin and end of each `<details>` element, by their begins. One that lacks its
+    end, since its text names such an element, goes to the next end."""
+    opened: list[int] = []
+    closed: list[int] = []
+    found = []
+    for tag in _TAG.finditer(words):
+        if tag[0] != "</details>":
+            opened.append(tag.start())
+            continue
+        closed.append(tag.end())
+        if opened:
+            found.append((opened.pop(), tag.end()))
+    for begin in opened:
+        after = bisect(closed, begin)
+        if after < len(closed):
+            found.append((begin, closed[after]))
+    return sorted(found)
 
 
 def _tags(value: Any) -> list[str]:

@@ -133,6 +133,29 @@ def test_open_webui_ends_at_the_current_answer_although_it_is_older():
     assert words(turns(open_webui, "open_webui_old")) == [(None, ["Hello", "Hi!"])]
 
 
+_THOUGHT = '<details type="reasoning" done="true">'
+
+
+@pytest.mark.parametrize(
+    ("role", "text", "kept"),
+    [
+        ("user", '<details type="faq">Mine</details>', "all"),
+        ("user", f"{_THOUGHT}Mine</details>", "all"),
+        ("assistant", '<details type="faq">Said</details>', "all"),
+        ("assistant", f"{_THOUGHT}a<details>b</details>c</details>Said", "Said"),
+        ("assistant", f"{_THOUGHT}a</details>{_THOUGHT}b</details>Said", "Said"),
+        ("assistant", f"{_THOUGHT}a <details b</details>Said", "Said"),
+        ("assistant", f"Said {_THOUGHT}a", "all"),
+    ],
+)
+def test_open_webui_loses_the_program_s_own_details_alone(
+    role: str, text: str, kept: str
+):
+    row = {"role": role, "content": text}
+    found = open_webui.read({"id": "a", "chat": {"messages": [row]}})
+    assert [m.text for m in found.messages] == [text if kept == "all" else kept]
+
+
 @pytest.mark.parametrize("name", ["librechat_recursive", "librechat_flat"])
 def test_librechat_reads_both_forms_alike(name: str):
     assert words(turns(librechat, name)) == [
