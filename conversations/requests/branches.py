@@ -85,9 +85,10 @@ def restore_conversations(user: Any, ids: Sequence[str]) -> int:
 
 
 def _deleted_conversations(user: Any) -> QuerySet[Conversation]:
-    return Conversation.objects.filter(
+    rows = Conversation.objects.filter(
         owner_id=user.pk, deleted_at__gte=_erased_before()
     )
+    return rows.exclude(is_temporary=True, session=None)  # over with its session
 
 
 def _erased_before() -> Any:

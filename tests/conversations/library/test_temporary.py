@@ -20,6 +20,7 @@ from conversations.models import (
     Turn,
 )
 from conversations.models.search_document import SearchDocument
+from conversations.requests.branches import restore_conversations
 from conversations.search.index import index_pending
 from conversations.search.results import find_conversations
 from conversations.tools import get_history
@@ -93,6 +94,16 @@ def test_signing_out_ends_it(web: Client, hush: Conversation):
     list(erase_temporary())
     assert not Conversation.objects.exists()
     assert not Item.objects.exists()
+
+
+def test_one_that_has_ended_cannot_be_restored(
+    web: Client, hush: Conversation, ada: Any
+):
+    web.post(reverse("logout"))
+    later = signed_in(ada)
+    assert restore_conversations(ada, [hush.pk]) == 0
+    page = later.get("/", {"deleted": hush.pk}).content.decode()
+    assert reverse("restore-conversation", args=[hush.pk]) not in page
 
 
 def test_a_copy_of_it_ends_with_it(web: Client, hush: Conversation):
