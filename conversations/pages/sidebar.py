@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from datetime import date
+from datetime import UTC, date, datetime, timedelta
 from itertools import groupby
 from typing import Any
 
@@ -27,6 +28,8 @@ from conversations.search.results import MAX_QUERY, SearchResults, find_conversa
 
 PAGE = 60  # conversations
 MAX_PINNED = 200  # conversations that are shown first
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_BOUNDARY = re.compile(r"([0-9]{1,17})-([A-Za-z0-9_]{1,64})")  # microseconds and id
 LONGEST = 600  # conversations per list; older ones follow in further lists
 
 
@@ -34,7 +37,7 @@ LONGEST = 600  # conversations per list; older ones follow in further lists
 class Sidebar:
     groups: Sequence[tuple[str, Sequence[Conversation]]]
     more: int | None  # the `size` that shows more; None if all are shown
-    before: str = ""  # the list has conversations older than this id; "" for all
+    before: str = ""  # the list has conversations older than this place; "" for all
     older: str = ""  # the `before` of the next list; "" if there is none
     group_questions: int = (
         0  # open questions that are assigned to one of the user's groups
@@ -66,7 +69,7 @@ def sidebar(
     start: int = 0,
     folder_id: int | None = None,
 ) -> Sidebar:
-    """The newest conversations, older than the one with the id `before` if it is set.
+    """The newest conversations, older than the place `before` if it is set.
 
     Each is annotated with `is_running`, `is_waiting` and `is_unread`. Pinned ones come
     first, and archived and temporary ones are left out. With a `folder_id` the list has
@@ -104,7 +107,7 @@ def sidebar(
         groups=list(group_by_age(found[:size], timezone.localdate())),
         more=size + PAGE if has_more and size < LONGEST else None,
         before=before,
-        older=found[size - 1].pk if has_more and size >= LONGEST else "",
+        older=_boundary_of(found[size - 1]) if has_more and size >= LONGEST else "",
         shared=_shared_with(user) if not before else (),
         invitations=Participant.objects.open_invitations(user).count(),
         group_questions=group_questions,
@@ -121,13 +124,18 @@ def _shared_with(user: Any) -> list[Conversation]:
     return list(rows.order_by("-updated_at", "-pk")[:PAGE])
 
 
+def _boundary_of(row: Conversation) -> str:
+    """Where the list goes on, whatever becomes of this conversation."""
+    return f"{(row.updated_at - _EPOCH) // timedelta(microseconds=1)}-{row.pk}"
+
+
 def _older_than(before: str, rows: ConversationQuerySet) -> ConversationQuerySet:
-    """The rows older than `before`; all rows if none has that id."""
-    last = rows.filter(pk=before).first() if before else None
-    if last is None:
+    """The rows behind this place; all rows if it is none."""
+    boundary = _BOUNDARY.fullmatch(before)
+    if boundary is None:
         return rows
-    at = last.updated_at
-    return rows.filter(Q(updated_at__lt=at) | Q(updated_at=at, pk__lt=last.pk))
+    at = _EPOCH + timedelta(microseconds=int(boundary[1]))
+    return rows.filter(Q(updated_at__lt=at) | Q(updated_at=at, pk__lt=boundary[2]))
 
 
 def _count_questions(user: Any) -> tuple[int, int]:

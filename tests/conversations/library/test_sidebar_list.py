@@ -10,7 +10,9 @@ from django.urls import reverse
 from django.utils import timezone
 
 from conversations.models import Conversation, Folder, Tag, Turn
+from conversations.pages import sidebar as pages_sidebar
 from conversations.pages.library import views
+from conversations.pages.sidebar import sidebar
 from conversations.requests.branches import restore_conversations
 from llm.wire.items import user_message
 from tests.conversations.page_scene import (
@@ -46,6 +48,30 @@ def test_a_pinned_conversation_stands_first_and_once(web: Client, ada: Any):
     assert web.get(reverse("chat")).content.decode().count('title="Old"') == 1
     keep(web, old, "unpin")
     assert "Pinned" not in listed(web)
+
+
+@pytest.mark.parametrize("change", ["pin", "archive", "touch", "delete"])
+def test_older_conversations_go_on_whatever_became_of_the_last_one(
+    ada: Any, change: str, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(pages_sidebar, "PAGE", 2)
+    monkeypatch.setattr(pages_sidebar, "LONGEST", 2)
+    for title in ("Oldest", "Third", "Second", "Newest"):
+        Conversation.objects.create(owner=ada, title=title)
+    older = sidebar(ada, 2).older
+    last = Conversation.objects.filter(title="Second")
+    now = timezone.now()
+    match change:
+        case "pin":
+            last.update(pinned_at=now)
+        case "archive":
+            last.update(archived_at=now)
+        case "touch":
+            last.update(updated_at=now)
+        case "delete":
+            last.delete()
+    [(_label, rows)] = sidebar(ada, 2, before=older).groups
+    assert [row.title for row in rows] == ["Third", "Oldest"]
 
 
 def test_an_archived_conversation_leaves_the_list_but_can_be_read(
