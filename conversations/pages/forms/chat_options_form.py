@@ -27,10 +27,12 @@ def effort_of(options: Mapping[str, Any]) -> str:
 
 
 def with_effort(options: Mapping[str, Any], effort: str) -> dict[str, Any]:
-    """The options with this effort, which models ignore that cannot reason."""
+    """The options with this effort, which models ignore that cannot reason. Without an
+    effort no other option is ignored either."""
     found = dict(options)
     reasoning = {**(found.pop("reasoning", None) or {})}
-    reasoning.pop("effort", None)
+    if reasoning.pop("effort", None):
+        found.pop("ignore_invalid_options", None)
     if effort:
         reasoning["effort"] = effort
         found["ignore_invalid_options"] = True

@@ -52,6 +52,17 @@ def test_they_are_changed_on_a_page_of_their_own(
     assert '<option value="low" selected>' in page
 
 
+def test_an_effort_that_is_taken_back_leaves_nothing(
+    web: Client, conversation: Conversation
+):
+    """Else a program's mistaken options would be ignored without a word."""
+    before = conversation.options
+    for effort in ("high", ""):
+        web.post(options_page(conversation), {"instructions": "", "effort": effort})
+    conversation.refresh_from_db()
+    assert conversation.options == before
+
+
 def test_what_programs_have_set_beside_stays(
     ada: Any, web: Client, conversation: Conversation
 ):
