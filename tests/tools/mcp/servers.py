@@ -190,8 +190,9 @@ class Forgetful(OnLoopback):
             case _ if request.headers.get("mcp-session-id") not in self.known:
                 return Response("unknown session", 404)
             case "tools/list":
-                tool = {"name": "hello", "inputSchema": {"type": "object"}}
-                return _json_rpc_reply(message, {"tools": [tool]})
+                schema = {"type": "object"}
+                tools = [{"name": n, "inputSchema": schema} for n in ("hello", "wait")]
+                return _json_rpc_reply(message, {"tools": tools})
             case "tools/call" if _is_wait(message):
                 self.waits += 1
                 self.waiting.set()
@@ -270,9 +271,15 @@ class Lavish(Forgetful):
 
 @dataclass
 class Refusing(Forgetful):
-    """A server that refuses calls, and says so in HTTP only."""
+    """A server that refuses calls, and says so in HTTP only. Its authorization server
+    is out of order."""
 
     status: int = 429
+
+    def app(self) -> Any:
+        app = super().app()
+        app.add_route("/token", lambda _request: Response("busy", 503), ["POST"])
+        return app
 
     async def greet_caller(self, message: dict[str, Any]) -> Response:
         return Response("no", self.status)

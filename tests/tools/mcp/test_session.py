@@ -28,10 +28,12 @@ from tools.mcp.errors import (
     CallFailed,
     ConnectionLost,
     McpConnectFailed,
+    RenewalFailed,
     SignInFailed,
     ToolNotApproved,
 )
-from tools.mcp.server_spec import Program, ServerSpec
+from tools.mcp.row_access import MemoryTokenStore
+from tools.mcp.server_spec import AuthorizationCode, Program, ServerSpec
 from tools.mcp.session import Session
 from tools.mcp.tool_definition import ToolDefinition
 from tools.models import Tool as Tools
@@ -564,6 +566,29 @@ async def test_a_refused_call_does_not_end_the_calls_beside_it(status: int):
         begun = asyncio.create_task(session.call("wait", {}, Context()))
         await server.waiting.wait()
         with pytest.raises(CallFailed, match=f"HTTP {status}"):
+            await session.call("hello", {}, Context())
+        server.may_end.set()
+        assert await begun == "waited"
+
+
+async def test_a_token_that_cannot_be_renewed_for_now_fails_only_its_own_call():
+    async with running(Refusing(status=401)) as server:
+        origin = f"http://127.0.0.1:{server.port}"
+        tokens = {"access_token": "a", "refresh_token": "r", "token_type": "Bearer"}
+        metadata = {
+            "issuer": origin,
+            "authorization_endpoint": f"{origin}/authorize",
+            "token_endpoint": f"{origin}/token",
+        }
+        store = MemoryTokenStore({"tokens": tokens, "metadata": metadata})
+        oauth = AuthorizationCode(
+            redirect_uri="https://us/back", store=store, client_id="c", by_user=True
+        )
+        session = get_session(server.spec(oauth=oauth))
+        await session.tools()  # the SDK checks results by the listing
+        begun = asyncio.create_task(session.call("wait", {}, Context()))
+        await server.waiting.wait()
+        with pytest.raises(RenewalFailed, match="HTTP 503"):
             await session.call("hello", {}, Context())
         server.may_end.set()
         assert await begun == "waited"
