@@ -14,7 +14,15 @@ import math
 import threading
 import time
 import traceback
-from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
+from collections.abc import (
+    AsyncGenerator,
+    Callable,
+    Collection,
+    Iterator,
+    Mapping,
+    Sequence,
+)
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -134,12 +142,13 @@ class _RunningCall:
             idempotency_key=f"{context.turn_id}:{self._call_id}",
             progress=self._report_progress,
             ask=self._ask if context.ask else None,
+            pause_timer=self._pause_timer,
         )
         self._context_ask = context.ask
         self._limit = math.inf
         self._deadline = math.inf  # in seconds of the event loop's clock
-        self._open_forms = 0
-        self._seconds_left = math.inf  # until the deadline, while forms are open
+        self._pauses = 0  # open ones
+        self._seconds_left = math.inf  # until the deadline, during pauses
         self._notify = notify
         self._progress: str | None = None  # not yet yielded
         self._outcome: CallOutcome | None = None
@@ -220,7 +229,7 @@ class _RunningCall:
         self._full_text = made.full_text
         return made.output
 
-    # The timeout, which pauses while the tool waits for a person's answer
+    # The timeout, which pauses while the tool waits for a person or a process
 
     def _start_timer(self, seconds: float) -> None:
         self._deadline = self._loop.time() + seconds
@@ -230,18 +239,23 @@ class _RunningCall:
         self, context: Context, message: str, schema: Mapping[str, Any]
     ) -> FormAnswer:
         assert self._context_ask is not None
-        self._open_forms += 1
-        if self._open_forms == 1:
+        with self._pause_timer():
+            return await self._context_ask(
+                context, sanitize_text(message), sanitize_json(schema)
+            )
+
+    @contextmanager
+    def _pause_timer(self) -> Iterator[None]:
+        self._pauses += 1
+        if self._pauses == 1:
             self._seconds_left = self._deadline - self._loop.time()
             if self._timer:
                 self._timer.cancel()
         try:
-            return await self._context_ask(
-                context, sanitize_text(message), sanitize_json(schema)
-            )
+            yield
         finally:
-            self._open_forms -= 1
-            if not self._is_over and not self._open_forms:
+            self._pauses -= 1
+            if not self._is_over and not self._pauses:
                 self._start_timer(self._seconds_left)
 
     # The end, which happens once: by result, error or timeout

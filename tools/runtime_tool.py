@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -91,6 +92,8 @@ class Context:
     progress: Callable[[str], None] = field(default=lambda message: None)
     #: Shows a form and returns the answer, for `asking`; None if no person can answer.
     ask: AskForm | None = None
+    #: While it is open, the call's time stands still.
+    pause_timer: Callable[[], AbstractContextManager[None]] = nullcontext
     #: Sends the requests of `fetch`; None: this process does, to public addresses only.
     send_request: SendRequest | None = None
     #: Where an external system posts its result; "" if PUBLIC_URL is not set.

@@ -17,7 +17,7 @@ import pytest
 from tests.serving import BASE
 from tests.tools.servers import ok, serving
 from tools.errors import InvalidTool
-from tools.execute import CallProgress, execute
+from tools.execute import CallOutcome, CallProgress, execute
 from tools.python import isolated_call, sandbox
 from tools.registry import Context, FormAnswer, get_tool, tool
 
@@ -247,6 +247,25 @@ async def test_no_more_than_so_many_run_at_once(monkeypatch):
     first, second = started.get_nowait(), started.get_nowait()
     assert first.returncode is not None
     assert first.pid != second.pid
+
+
+async def test_while_a_person_is_asked_others_may_run(monkeypatch):
+    monkeypatch.setattr(isolated_call, "MAX_PROCESSES", 1)
+    asked: set[str] = set()
+    both = asyncio.Event()
+
+    async def answer(context, message, schema):
+        asked.add(context.call_id)
+        if len(asked) == 2:
+            both.set()
+        await both.wait()
+        return FormAnswer("accept")
+
+    calls = [call("ask", f"c{number}") for number in range(2)]
+    async with asyncio.timeout(60):
+        found = await happenings(calls, made.ask, context=Context(ask=answer))
+    outputs = [each.output for each in found if isinstance(each, CallOutcome)]
+    assert outputs == ["accept {} {}"] * 2
 
 
 PARENT = """

@@ -18,11 +18,11 @@ import signal
 import sys
 import tempfile
 from asyncio.subprocess import PIPE, Process
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, Self
 from weakref import WeakKeyDictionary
 
 import orjson
@@ -35,7 +35,7 @@ from tools.errors import ProcessEnded, ToolError
 from tools.python import sandbox
 from tools.python.child_process import LENGTH, Frame
 from tools.python.guarded_fetch import GuardedFetches
-from tools.runtime_tool import Accepted, Context
+from tools.runtime_tool import Accepted, AskForm, Context, FormAnswer
 
 logger = logging.getLogger(__name__)
 
@@ -54,6 +54,48 @@ _process_slots: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] 
 )
 
 
+class _Slot:
+    """One of the processes that may run at once; the call's time stands still while it
+    waits for one."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._slots = _process_slots.setdefault(
+            asyncio.get_running_loop(), asyncio.Semaphore(MAX_PROCESSES)
+        )
+        self._is_taken = False
+
+    async def __aenter__(self) -> Self:
+        await self._take()
+        return self
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        self._release()
+
+    async def _take(self) -> None:
+        with self._context.pause_timer():
+            await self._slots.acquire()
+        self._is_taken = True
+
+    def _release(self) -> None:
+        if self._is_taken:
+            self._is_taken = False
+            self._slots.release()
+
+    def released_while(self, ask: AskForm) -> AskForm:
+        """`ask`, during which others may run: a person may answer after days."""
+
+        async def ask_without_slot(
+            context: Context, message: str, schema: Mapping[str, Any]
+        ) -> FormAnswer:
+            self._release()
+            answer = await ask(context, message, schema)
+            await self._take()
+            return answer
+
+        return ask_without_slot
+
+
 @dataclass(frozen=True, slots=True)
 class IsolatedCall:
     module: str
@@ -63,9 +105,9 @@ class IsolatedCall:
 
     async def __call__(self, context: Context, arguments: dict[str, Any]) -> Any:
         """Raises ToolError; other exceptions of the function arrive without message."""
-        async with _process_slots.setdefault(
-            asyncio.get_running_loop(), asyncio.Semaphore(MAX_PROCESSES)
-        ):
+        async with _Slot(context) as slot:
+            if context.ask is not None:
+                context = replace(context, ask=slot.released_while(context.ask))
             is_sandboxed = await asyncio.to_thread(sandbox.is_available)
             folder = await asyncio.to_thread(tempfile.mkdtemp, prefix="parley-tool-")
             try:
