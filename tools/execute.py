@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 MAX_ERROR = 500  # characters of an error that users see
+MAX_PARALLEL = 16  # calls of one step that run at once; further ones wait
 MAX_TOKEN = 500  # characters of the token that identifies external work
 MAX_PROGRESS = 500  # characters of one message
 STOP_GRACE = 1.0  # seconds that cancelled tools have to end
@@ -104,8 +105,11 @@ async def execute(
     CancelledError. Closing the generator early cancels the running calls.
     """
     ready: asyncio.Queue[_RunningCall] = asyncio.Queue()
+    slots = asyncio.Semaphore(MAX_PARALLEL)
     running = [
-        _RunningCall(call, tools, context, ready.put_nowait, client_tools, refusal)
+        _RunningCall(
+            call, tools, context, ready.put_nowait, slots, client_tools, refusal
+        )
         for call in calls
     ]
     waiting = len(running)
@@ -127,6 +131,7 @@ class _RunningCall:
         tools: Mapping[str, RuntimeTool],
         context: Context,
         notify: Callable[[_RunningCall], None],
+        slots: asyncio.Semaphore,
         client_tools: Collection[str],
         refusal: str,
     ) -> None:
@@ -150,6 +155,8 @@ class _RunningCall:
         self._pauses = 0  # open ones
         self._seconds_left = math.inf  # until the deadline, during pauses
         self._notify = notify
+        self._slots = slots
+        self._has_slot = False
         self._progress: str | None = None  # not yet yielded
         self._outcome: CallOutcome | None = None
         self._full_text: str | None = None
@@ -193,6 +200,8 @@ class _RunningCall:
     # The call
 
     async def _run(self) -> None:
+        await self._slots.acquire()
+        self._has_slot, self._started = True, time.monotonic()
         if tracing.spans is not None:
             name = self._name if self._name in self._tools else OTHER  # invented
             self._span = tracing.spans.start_tool_call(name, self._call_id)
@@ -284,6 +293,8 @@ class _RunningCall:
         self._is_over = True
         if self._timer:
             self._timer.cancel()
+        if self._has_slot:  # its task may ignore the cancellation, and go on
+            self._slots.release()
         seconds = time.monotonic() - self._started
         count_tool_call(self._name, self._tools, state, seconds)
         self._end_span("" if state in ("completed", "accepted") else state)

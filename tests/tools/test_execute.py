@@ -290,6 +290,34 @@ async def test_the_time_stands_still_while_one_of_several_forms_is_open():
     assert not answers["Second?"].cancelled()
 
 
+async def test_only_so_many_calls_run_at_once(monkeypatch):
+    """The time of a call that waits does not run yet."""
+    monkeypatch.setattr(module, "MAX_PARALLEL", 2)
+    monkeypatch.setattr(module, "STOP_GRACE", 0)
+    gate = asyncio.Event()
+
+    @tool(timeout=0.001)
+    async def quick(text: str) -> str:
+        return text
+
+    @tool(timeout=0.05)
+    async def stubborn() -> None:
+        while not gate.is_set():
+            try:
+                await gate.wait()
+            except asyncio.CancelledError:
+                continue
+
+    calls = [call("stubborn", f"s{number}") for number in range(2)]
+    calls += [call("quick", f"c{number}", text="x") for number in range(20)]
+    events = await happenings(calls, quick, stubborn)
+    assert events[0].call_id == "s0"
+    states = sorted(each.state for each in events)
+    assert states == ["completed"] * 20 + ["timed_out"] * 2
+    gate.set()
+    await asyncio.gather(*module.abandoned_tasks)
+
+
 async def test_a_timeout_that_a_tool_raises_is_a_failure():
     @tool
     async def impatient() -> None:
