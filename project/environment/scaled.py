@@ -17,6 +17,14 @@ _IDLE_TIMEOUT = "-c idle_in_transaction_session_timeout=5s"
 #: messages was 31 and 39 ms without it, 43 and 51 ms with it (PostgreSQL 15.20, two
 #: rounds, 2026-11-22).
 _NO_JIT = "-c jit=off"
+#: When a connection is given up whose other end is silent: 15 s after the last answer
+#: of the network, and not after the two hours of the kernel.
+_LOST_AFTER = {
+    "keepalives_idle": 5,  # seconds
+    "keepalives_interval": 5,  # seconds
+    "keepalives_count": 2,
+    "tcp_user_timeout": 15_000,  # milliseconds
+}
 #: Executions after which PostgreSQL stores the plan of a statement (only those of
 #: `DatabaseWrapper.prepared_cursor`). Planning takes it longer than running most.
 _PREPARE = 3
@@ -45,6 +53,7 @@ def database(url: str) -> dict[str, Any]:
         "CONN_HEALTH_CHECKS": True,
         "OPTIONS": {
             "connect_timeout": 5,  # seconds
+            **_LOST_AFTER,
             "application_name": "parley",
             "prepare_threshold": _PREPARE,
             "options": f"{_IDLE_TIMEOUT} {_NO_JIT}",

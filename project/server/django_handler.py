@@ -44,6 +44,7 @@ from conversations.http.request_body import (
 from project.server import server_errors
 from project.server.request_threads import RequestThreads
 
+PROBES = ("/healthz", "/readyz")
 FILE_PIECE = 2**16  # bytes of a file that are sent at once
 
 #: Not `run_in_executor`: `async_to_sync` in a view uses the server's event loop.
@@ -57,6 +58,9 @@ class Handler:
     def __init__(self) -> None:
         self._application = get_wsgi_application()
         self._threads = RequestThreads()
+        # A probe waits for no request, and none for the other: a database that hangs
+        # must not get the process killed.
+        self._probe_threads = {path: RequestThreads() for path in PROBES}
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         with suppress(ClientDisconnected):
@@ -81,7 +85,8 @@ class Handler:
                     raise
                 await _refuse(scope, send, 507, server_errors.disk_full)
                 return
-            async with self._threads.take() as thread:
+            threads = self._probe_threads.get(scope["path"], self._threads)
+            async with threads.take() as thread:
                 respond = _in_thread(self._respond, executor=thread.executor)
                 response = await respond(_describe_body(scope, body), body)
                 thread.streams += response.rest is not None

@@ -107,7 +107,11 @@ urlpatterns = [
     path(f"{view.__name__}/", view)
     for view in (plain, measured, broken, file, endless, waiting, held)
 ]
-urlpatterns += [path("described/<rest>", described)]
+urlpatterns += [
+    path("described/<rest>", described),
+    path("readyz", held),
+    path("healthz", plain),
+]
 
 
 @pytest.fixture(autouse=True)
@@ -209,6 +213,25 @@ async def test_a_request_stands_behind_whichever_ends_first() -> None:
         for event in events:
             event.set()
         await asyncio.gather(*tasks)
+
+
+async def test_probes_stand_behind_no_request_and_not_behind_each_other() -> None:
+    handler = Handler()
+    tasks = await _begin(handler, "held", THREADS)
+    events.extend(threading.Event() for _ in range(THREADS))
+    for number in range(THREADS, 2 * THREADS):  # the database hangs
+        query = b"q=%d" % number
+        probe = _send_request(
+            "held", handler=handler, path="/readyz", query_string=query
+        )
+        tasks.append(asyncio.create_task(probe))
+        assert await asyncio.to_thread(arrived.acquire, timeout=30)
+    async with asyncio.timeout(30):
+        start, _ = await _send_request("healthz", handler=handler, path="/healthz")
+    assert start["status"] == 200
+    for event in events:
+        event.set()
+    await asyncio.gather(*tasks)
 
 
 async def test_more_than_may_wait_for_hosts_are_refused_or_keep_their_place() -> None:
