@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from argparse import ArgumentParser
+import re
+from argparse import ArgumentParser, ArgumentTypeError
 from datetime import timedelta
 from decimal import Decimal, InvalidOperation
 from typing import Any
@@ -63,8 +64,8 @@ class Command(BaseCommand):
         )
         add(
             "--days",
-            type=int,
-            help="number of days that the token is valid; default: no limit",
+            type=_days,
+            help="days that the token is valid, from 1 to 36500; default: no limit",
         )
         add(
             "--cache-seconds",
@@ -113,11 +114,17 @@ class Command(BaseCommand):
             row.full_clean()
         except ValidationError as exc:
             raise CommandError("; ".join(_problems(exc))) from exc
-        until = timezone.now() + timedelta(days=days) if days else None
+        until = timezone.now() + timedelta(days=days) if days is not None else None
         _, token = AccessToken.issue(
             owner, label, until, allowed_models=models, **limits
         )
         return token
+
+
+def _days(text: str) -> int:
+    if re.fullmatch("[0-9]{1,5}", text) and 1 <= int(text) <= 36500:
+        return int(text)
+    raise ArgumentTypeError(f"{text!r} is not a number of days from 1 to 36500")
 
 
 def _resolve_model(name: str, owner: User) -> LanguageModel:

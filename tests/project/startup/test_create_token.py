@@ -46,6 +46,22 @@ def test_an_inactive_user_gets_no_token():
         create_token("carol")
 
 
+@pytest.mark.parametrize("days", ["0", "-5", "36501", "9999999999", "a week"])
+def test_a_number_of_days_that_makes_no_token_is_refused(days: str):
+    User.objects.create_user("alice")
+    with pytest.raises(CommandError, match="from 1 to 36500"):
+        create_token("alice", f"--days={days}")
+    assert not AccessToken.objects.exists()
+
+
+def test_a_token_ends_after_its_days():
+    User.objects.create_user("alice")
+    create_token("alice", "--days", "36500")
+    (row,) = AccessToken.objects.all()
+    assert row.expires_at is not None
+    assert (row.expires_at - row.created_at).days in (36499, 36500)
+
+
 def test_a_token_may_declare_any_tool_only_on_request():
     User.objects.create_user("alice")
     for options, expected in (([], False), (["--declares-any-tool"], True)):
