@@ -17,13 +17,14 @@ from cryptography.fernet import Fernet
 from django.conf import settings as project_settings
 from django.contrib.auth.models import User
 from django.core.cache import cache
-from django.core.management import call_command
+from django.core.management import CommandError, call_command
 from django.test import Client
 
 from conversations.access.policy import terms
 from conversations.access.session_user import user_from_session
 from conversations.models import TermsVersion
-from llm.db.encrypted_field import decrypt
+from llm.db.encrypted_field import decrypt, encrypt
+from project.accounts.management.commands import rotate_keys
 from tests.conversations.scene import PASSWORD, a_user, signed_in, staff
 
 pytestmark = pytest.mark.django_db
@@ -202,6 +203,22 @@ def test_secrets_are_encrypted_and_follow_the_key_ring(ada: User, settings: Any)
     assert decrypt(row.data["secret"]) == secret
     assert Client().get("/login/").status_code == 200
     settings.ENCRYPTION_KEYS = old
+
+
+def test_a_factor_that_changes_during_the_rotation_keeps_the_older_key_needed(
+    ada: User, monkeypatch: pytest.MonkeyPatch
+):
+    client = Client()
+    sign_in(client)
+    enrol(client)
+
+    def encrypt_late(text: str) -> str:
+        Authenticator.objects.filter(type="totp").update(data={"secret": "of another"})
+        return encrypt(text)
+
+    monkeypatch.setattr(rotate_keys, "encrypt", encrypt_late)
+    with pytest.raises(CommandError, match="Keep the older keys"):
+        call_command("rotate_keys", verbosity=0)
 
 
 def test_the_admin_shows_no_secret(ada: User):

@@ -21,19 +21,26 @@ class Command(rotate_keys.Command):
         if print_new_key:
             return
         with report_database_errors():
-            unreadable = _rotate_second_factors()
+            unreadable, changed = _rotate_second_factors()
+        if changed:
+            self.stdout.write(f"Second factors: {changed} changed meanwhile")
         if unreadable:
             rows = ", ".join(map(str, unreadable))
             raise CommandError(
                 f"Second factors that cannot be read (rows {rows}): keep the older"
                 " keys, or remove these rows; their users set them up again."
             )
+        if changed:
+            raise CommandError(
+                "Not all second factors are encrypted with the newest key. Keep the"
+                " older keys, and run this command again."
+            )
 
 
-def _rotate_second_factors() -> list[int]:
+def _rotate_second_factors() -> tuple[list[int], int]:
     """Encrypt each secret again, unless its row has changed meanwhile. Returns the rows
-    that no key decrypts."""
-    unreadable = []
+    that no key decrypts, and the number of those that have changed."""
+    unreadable, changed = [], 0
     for row in Authenticator.objects.exclude(type=Authenticator.Type.WEBAUTHN):
         before = row.data
         try:
@@ -45,5 +52,5 @@ def _rotate_second_factors() -> list[int]:
             unreadable.append(row.pk)
             continue
         unchanged = Authenticator.objects.filter(pk=row.pk, data=before)
-        unchanged.update(data=after)
-    return unreadable
+        changed += not unchanged.update(data=after)
+    return unreadable, changed
