@@ -20,7 +20,7 @@ from llm.conf import settings as llm_settings
 from llm.http import connections
 
 REPORT_INTERVAL = 5.0  # seconds
-FORGOTTEN_AFTER = timedelta(minutes=2)
+FORGOTTEN_AFTER = timedelta(minutes=10)
 _LAG_INTERVAL = 0.1  # seconds between two measurements
 
 
