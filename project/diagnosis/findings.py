@@ -6,6 +6,7 @@ may quote one. What needs the database is left out while it is down.
 
 from __future__ import annotations
 
+import os
 import resource
 import shutil
 import smtplib
@@ -105,8 +106,12 @@ def _examine_machine() -> Iterator[Diagnosis]:
 
 
 def _examine_modes() -> Diagnosis:
-    paths = [settings.DATA / name for name in ("encryption_keys", "secret_key")]
-    paths += [settings.DATA, settings.LOCATIONS.base / ".env"]
+    secrets = [settings.DATA / name for name in ("encryption_keys", "secret_key")]
+    paths = [*secrets, settings.LOCATIONS.base / ".env"]
+    # Else it is a volume of the cluster, for the files of which alone we answer.
+    is_own = settings.DATA.stat().st_uid == os.geteuid()
+    if is_own or any(path.exists() for path in secrets):
+        paths.append(settings.DATA)
     loose = [str(path) for path in paths if _is_open_to_others(path)]
     return _judge(
         "file modes",

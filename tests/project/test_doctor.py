@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import socketserver
 import subprocess
@@ -161,6 +162,22 @@ def test_a_secret_that_others_can_read_is_found(settings: Any, tmp_path: Path):
     assert str(tmp_path / "secret_key") in found.text
     (tmp_path / "secret_key").chmod(0o600)
     assert str(tmp_path) not in find("file modes").text
+    tmp_path.chmod(0o755)
+    assert str(tmp_path) in find("file modes").text
+
+
+@pytest.mark.django_db
+def test_an_empty_volume_of_another_user_is_not_judged(
+    settings: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    """As an emptyDir of Kubernetes is: 02777, of root, with secrets in variables."""
+    settings.DATA = tmp_path
+    tmp_path.chmod(0o2777)
+    assert str(tmp_path) in find("file modes").text
+    monkeypatch.setattr(os, "geteuid", lambda: tmp_path.stat().st_uid + 1)
+    assert str(tmp_path) not in find("file modes").text
+    (tmp_path / "encryption_keys").touch(0o600)
+    assert str(tmp_path) in find("file modes").text
 
 
 Usage = namedtuple("Usage", "total used free")
