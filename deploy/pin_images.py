@@ -1,4 +1,4 @@
-"""Pins the images of compose.yaml and Dockerfile by digest.
+"""Pins the images of compose.yaml, compose.tls.yaml and Dockerfile by digest.
 
 `python deploy/pin_images.py` asks the registries, by skopeo, crane or docker, whichever
 is installed, and writes `compose.pinned.yaml`, which goes last on the command line of
@@ -34,7 +34,11 @@ def main() -> int:
     if program is None:
         print(f"Install one of {', '.join(PROGRAMS)}.", file=sys.stderr)
         return 1
-    services = dict(_SERVICE.findall((BASE / "compose.yaml").read_text()))
+    services = {
+        name: image
+        for file in ("compose.yaml", "compose.tls.yaml")
+        for name, image in _SERVICE.findall((BASE / file).read_text())
+    }
     dockerfile = (BASE / "Dockerfile").read_text()
     images = {*services.values(), *_FROM.findall(dockerfile)}
     pinned = {}
@@ -52,9 +56,9 @@ def main() -> int:
             f"  {name}:",
             "    build: {context: ., dockerfile: Dockerfile.pinned}",
         ]
-    Path("compose.pinned.yaml").write_text("\n".join(lines) + "\n")
+    (BASE / "compose.pinned.yaml").write_text("\n".join(lines) + "\n")
     text = _FROM.sub(lambda found: f"FROM {pinned[found[1]]}", dockerfile)
-    Path("Dockerfile.pinned").write_text(text)
+    (BASE / "Dockerfile.pinned").write_text(text)
     return 0
 
 

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -76,6 +77,7 @@ def test_images_are_pinned_by_the_digests_of_their_registries(tmp_path: Path):
     assert done.returncode == 0, done.stderr
     written = yaml.safe_load((tmp_path / "compose.pinned.yaml").read_text())
     compose = yaml.safe_load((BASE / "compose.yaml").read_text())["services"]
+    assert compose.keys() | {"clamav"} == written["services"].keys()
     for name, service in compose.items():
         if image := service.get("image"):
             pinned = written["services"][name]["image"]
@@ -94,13 +96,20 @@ def test_without_a_registry_nothing_is_written(tmp_path: Path):
     skopeo.write_text("#!/bin/sh\nexit 1\n")
     skopeo.chmod(0o700)
     assert _pin(tmp_path).returncode == 1
-    assert [path.name for path in tmp_path.iterdir()] == ["skopeo"]
+    assert not {path.name for path in tmp_path.iterdir()} & {
+        "compose.pinned.yaml",
+        "Dockerfile.pinned",
+    }
 
 
 def _pin(folder: Path) -> subprocess.CompletedProcess[str]:
+    """In a copy of the project, from another folder."""
+    for name in ("compose.yaml", "compose.tls.yaml", "Dockerfile"):
+        shutil.copy(BASE / name, folder)
+    (folder / "deploy").mkdir()
     return subprocess.run(
-        [sys.executable, str(DEPLOY / "pin_images.py")],
-        cwd=folder,
+        [sys.executable, shutil.copy(DEPLOY / "pin_images.py", folder / "deploy")],
+        cwd=folder / "deploy",
         env={**os.environ, "PATH": f"{folder}:/usr/bin:/bin"},
         capture_output=True,
         text=True,
