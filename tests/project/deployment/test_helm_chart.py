@@ -145,6 +145,14 @@ def test_an_ingress_leads_to_the_service_over_tls_and_does_not_buffer(helm: str)
     assert notes["nginx.ingress.kubernetes.io/proxy-buffering"] == "off"
 
 
+@pytest.mark.parametrize(
+    "hosts", ["*", r".example.com", r"a.example.org\, chat.example.com"]
+)
+def test_an_ingress_takes_the_hosts_that_the_server_takes(helm: str, hosts: str):
+    values = [f"settings.ALLOWED_HOSTS={hosts}", "ingress.host=chat.example.com"]
+    assert find(render(helm, "ingress.enabled=true", *values), "Ingress")
+
+
 def test_files_may_lie_in_a_claim_of_your_own(helm: str):
     rows = render(helm, "media.existingClaim=files", "networkPolicies=false")
     assert find(rows, "PersistentVolumeClaim") == []
