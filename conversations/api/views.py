@@ -36,9 +36,14 @@ from conversations.api.serializers import (
     TurnDetailSerializer,
     TurnSerializer,
 )
-from conversations.engine.connection_revocation import STORE_CREDENTIAL, Credential
+from conversations.engine.connection_revocation import (
+    STORE_CREDENTIAL,
+    Connections,
+    Credential,
+    open_connections,
+)
 from conversations.engine.process.malloc_trim import schedule_trim
-from conversations.http.sse import TurnStreamResponse
+from conversations.http.sse import StreamForm, TurnStreamResponse
 from conversations.input.checks import (
     MAX_DEPTH,
     InputError,
@@ -159,7 +164,10 @@ class ApiView(generics.GenericAPIView[Any]):
             for name, value in rate_limit_headers(verdict).items():
                 response[name] = value
         if isinstance(response, TurnStreamResponse):
-            _pass_credential(request, self._joined_conversation)
+            # A test client has no stream. Otherwise the middleware ends revoked ones.
+            store = request.META.get(STORE_CREDENTIAL)
+            if store is not None and (found := credential_of(request)):
+                store(replace(found, conversation_id=self._joined_conversation))
         elif isinstance(response, Response):
             response.add_post_render_callback(_note_size)
         return super().finalize_response(request, response, *args, **kwargs)
@@ -170,13 +178,11 @@ def _note_size(response: Any) -> None:
     schedule_trim(len(response.content))
 
 
-def _pass_credential(request: Request, joined_conversation: str) -> None:
-    """Pass the credential to `StreamMiddleware`, which ends revoked streams."""
-    store = request.META.get(STORE_CREDENTIAL)
-    if store is None:  # a test client, which has no stream
-        return
+def _check_connection(request: Request, connections: Connections) -> None:
+    """Before a turn is opened: it would run without its client's knowledge. Raises
+    TooManyConnections."""
     if credential := credential_of(request):
-        store(replace(credential, conversation_id=joined_conversation))
+        connections.check_room(credential)
 
 
 def credential_of(request: Request) -> Credential | None:
@@ -291,13 +297,17 @@ class TurnsView(ApiView, generics.ListAPIView[Turn]):
             overload.check_room()
         serializer = TurnRequestSerializer(data=request.data, context=self._context())
         serializer.is_valid(raise_exception=True)
+        waits = serializer.validated_data["wait"]
+        follows = waits or serializer.validated_data["stream"]
+        for connections in list(open_connections.of.values()):
+            if follows and connections.full:  # else it enters no function for it
+                _check_connection(request, connections)
         opened: OpenedTurn = serializer.save()
         turn = opened.turn
         engine.submit(turn.pk, turn.conversation_id, opened)
-        if serializer.validated_data["wait"]:
-            return TurnStreamResponse(turn.pk, form="response")
-        if serializer.validated_data["stream"]:
-            return TurnStreamResponse(turn.pk)
+        if follows:
+            form: StreamForm = "response" if waits else "events"
+            return TurnStreamResponse(turn.pk, form=form, is_checked=True)
         return Response(show_turn(turn), status=status.HTTP_202_ACCEPTED)
 
     def _conversation(self, find: Callable[..., Conversation | None]) -> Conversation:

@@ -178,9 +178,10 @@ class Connections:
     """The open connections of one event loop."""
 
     def __init__(self) -> None:
-        self._open: dict[int, tuple[Credential, Callable[[], None], int]] = {}
+        self._open: dict[int, tuple[Credential, Callable[[], None], int, int]] = {}
         #: Open connections by token, or by user as a negative number; 0 for watchers.
         self._counts: Counter[int] = Counter()
+        self.full: set[int] = set()  # those of `_counts` that have reached their limit
         self._last = 0
         self._is_stale = False
         self._timer: asyncio.TimerHandle | None = None
@@ -192,9 +193,10 @@ class Connections:
         end: Callable[[], None],
         *,
         is_watcher: bool = False,
+        is_checked: bool = False,
     ) -> Callable[[], None]:
         """Register a connection and return a function that removes it. Raises
-        TooManyConnections.
+        TooManyConnections unless `is_checked`, by `check_room`.
 
         `end` is called once, on this event loop, when `credential` is no longer valid.
         A watcher is no connection and counts as none.
@@ -204,17 +206,26 @@ class Connections:
             owner, limit = -credential.user_id, settings.USER_CONNECTIONS
         if is_watcher:
             owner, limit = 0, 0
-        if limit and self._counts[owner] >= limit:
+        if owner in self.full and not is_checked:
             self._refuse("user" if credential.token_id is None else "token", limit)
         self._counts[owner] += 1
+        if limit and self._counts[owner] >= limit:
+            self.full.add(owner)
         self._last += 1
         number = self._last
-        self._open[number] = credential, end, owner
+        self._open[number] = credential, end, owner, limit
         if self._timer is None and (
             self._check_task is None or self._check_task.done()
         ):
             self._schedule_check()
         return lambda: self._remove(number)
+
+    def check_room(self, credential: Credential) -> None:
+        """Callable in any thread. Raises TooManyConnections."""
+        if credential.token_id in self.full:
+            self._refuse("token", settings.TOKEN_CONNECTIONS)
+        if credential.token_id is None and -credential.user_id in self.full:
+            self._refuse("user", settings.USER_CONNECTIONS)
 
     def __len__(self) -> int:
         return len(self._open) - self._counts[0]
@@ -223,7 +234,7 @@ class Connections:
         """End the connections that are no longer valid; one failure stops no other."""
         credentials = {credential for credential, *_ in self._open.values()}
         revoked = await engine.read(invalid, credentials) if credentials else set()
-        for number, (credential, end, _) in list(self._open.items()):
+        for number, (credential, end, *_) in list(self._open.items()):
             if credential in revoked:
                 self._remove(number)
                 _end_connection(end)
@@ -239,8 +250,10 @@ class Connections:
     def _remove(self, number: int) -> None:
         if number not in self._open:
             return
-        _credential, _end, owner = self._open.pop(number)
+        _credential, _end, owner, limit = self._open.pop(number)
         self._counts[owner] -= 1
+        if self._counts[owner] < limit:
+            self.full.discard(owner)
         if not self._counts[owner]:
             del self._counts[owner]
 

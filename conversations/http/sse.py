@@ -70,15 +70,21 @@ class TurnStreamResponse(HttpResponse):
     """Placeholder that `StreamMiddleware` replaces with a turn's stream.
 
     `form` selects all `events`, the plain `text` of the answer, or the finished
-    `response` once the turn ends.
+    `response` once the turn ends. `is_checked`: the view has found that one more
+    connection may be open, and has opened the turn since.
     """
 
     def __init__(
-        self, turn_id: str, after: str | None = None, form: StreamForm = "events"
+        self,
+        turn_id: str,
+        after: str | None = None,
+        form: StreamForm = "events",
+        *,
+        is_checked: bool = False,
     ) -> None:
         super().__init__(status=202)
         self.turn_id, self.after, self.form = turn_id, after, form
-        self["X-Parley-Follow"] = json.dumps([turn_id, after, form])
+        self["X-Parley-Follow"] = json.dumps([turn_id, after, form, is_checked])
 
 
 class StreamMiddleware:
@@ -105,10 +111,12 @@ class StreamMiddleware:
                 headers = list(message["headers"])
                 for name, value in headers:
                     if name.lower() == _HEADER:
-                        turn_id, after, form = json.loads(value)
+                        turn_id, after, form, is_checked = json.loads(value)
                         kept = _stream_headers(headers)
                         credential = scope.get(CREDENTIAL)
-                        stream = _Stream(turn_id, after, form, kept, credential)
+                        stream = _Stream(
+                            turn_id, after, form, is_checked, kept, credential
+                        )
             if stream is None:
                 await send(message)
 
@@ -149,6 +157,7 @@ class _Stream:
     turn_id: str
     after: str | None
     form: StreamForm
+    is_checked: bool
     headers: list[tuple[bytes, bytes]]
     credential: Credential | None  # how the client was authenticated
     _task: asyncio.Task[Any] | None = None  # set while it may be cancelled
@@ -172,7 +181,9 @@ class _Stream:
             if self.credential is not None:
                 connections = open_connections.of[asyncio.get_running_loop()]
                 try:
-                    unregister = connections.add(self.credential, self._revoke)
+                    unregister = connections.add(
+                        self.credential, self._revoke, is_checked=self.is_checked
+                    )
                 except TooManyConnections as exc:
                     await self._refuse_another(send, exc)
                     return

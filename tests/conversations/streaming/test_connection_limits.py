@@ -17,9 +17,9 @@ from conversations.engine.connection_revocation import (
     open_connections,
 )
 from conversations.http.sse import StreamMiddleware, TurnStreamResponse
-from conversations.models import AccessToken
+from conversations.models import AccessToken, Conversation, Turn
 from conversations.models.access_token import Scope
-from tests.conversations.scene import a_user
+from tests.conversations.scene import a_model, a_user
 from tests.conversations.sharing.test_open_connections import Page
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -113,6 +113,44 @@ async def test_a_stream_too_many_is_429(settings: Any):
     assert sent[0]["status"] == 429
     assert dict(sent[0]["headers"])[b"retry-after"] == b"5"
     assert orjson.loads(sent[1]["body"])["error"]["code"] == "too_many_connections"
+
+
+@pytest.mark.parametrize("way", ["wait", "stream"])
+@pytest.mark.usefixtures("scripted_host")
+async def test_a_message_whose_stream_is_refused_opens_no_turn(settings: Any, way: str):
+    from project.server.application import application
+
+    settings.TOKEN_CONNECTIONS = 1
+    user = await sync_to_async(a_user)()
+    await sync_to_async(a_model)(is_default=True)
+    conversation = await Conversation.objects.acreate(owner=user)
+    row, token = await sync_to_async(AccessToken.issue)(user, "test")
+    path = f"/api/conversations/{conversation.pk}/turns/"
+    leave = open_connections().add(Credential(user.pk, token_id=row.pk), nothing)
+    async with AsyncClient(
+        transport=ASGITransport(application), base_url="http://localhost"
+    ) as http:
+        refused = await http.post(
+            path,
+            json={"input": "Hi", way: True},
+            headers={"Authorization": f"Bearer {token}"},
+        )
+    leave()
+    assert refused.status_code == 429
+    assert refused.json()["error"]["code"] == "too_many_connections"
+    assert refused.headers["retry-after"] == "5"
+    assert not await Turn.objects.aexists()
+
+
+async def test_a_stream_that_was_checked_is_not_refused_once_its_turn_runs(
+    settings: Any,
+):
+    settings.USER_CONNECTIONS = 1
+    connections, ada = Connections(), Credential(1, session_key="a")
+    for _ in range(2):
+        connections.add(ada, nothing, is_checked=True)
+    with pytest.raises(TooManyConnections):
+        connections.add(ada, nothing)
 
 
 async def test_the_gateway_answers_429(settings: Any):
