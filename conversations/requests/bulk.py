@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from django.db import transaction
+from django.db.models import Count
 from django.utils import timezone
+from django.utils.translation import gettext as _
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
@@ -81,7 +83,7 @@ class BulkSerializer(StrictSerializer):
         if action == "move" and "folder" not in attrs:
             raise serializers.ValidationError({"folder": "Choose a folder, or null."})
         if action in ("tag", "untag") and not attrs.get("tag"):
-            raise serializers.ValidationError({"tag": "Write a tag."})
+            raise serializers.ValidationError({"tag": _("Write a tag.")})
         return attrs
 
     @transaction.atomic
@@ -116,14 +118,22 @@ def _apply(rows: ConversationQuerySet, user: Any, wanted: Mapping[str, Any]) -> 
         case "move":
             rows.update(folder=wanted["folder"])
         case "tag":
-            [tag] = find_tags(user, [wanted["tag"]])
-            tag.conversations.add(*rows)
+            _add_tag(rows, user, wanted["tag"])
         case "untag":
             _tagging().filter(
                 conversation__in=rows, tag__owner=user, tag__name=wanted["tag"]
             ).delete()
         case "delete":
             _delete_softly(rows, user)
+
+
+def _add_tag(rows: ConversationQuerySet, user: Any, name: str) -> None:
+    [tag] = find_tags(user, [name])
+    others = rows.exclude(tags=tag).annotate(tag_count=Count("tags"))
+    if others.filter(tag_count__gte=TAGS).exists():
+        problem = _("A conversation can have %(count)s tags.") % {"count": TAGS}
+        raise serializers.ValidationError({"tag": problem})
+    tag.conversations.add(*rows)
 
 
 def _tagging() -> Any:
@@ -147,15 +157,20 @@ def _delete_softly(rows: ConversationQuerySet, user: Any) -> None:
 def find_tags(user: Any, names: list[str]) -> list[Tag]:
     """The user's tags with these names; new ones are created.
 
-    Raises ValidationError where the user would have too many.
+    Raises ValidationError where the user would have too many, and for a name with a
+    comma, which separates tags where people write them.
     """
     wanted = list(dict.fromkeys(" ".join(name.split()) for name in names))
     wanted = [name[:TAG_LENGTH] for name in wanted if name]
     theirs = Tag.objects.of(user)
     present = {tag.name: tag for tag in theirs.filter(name__in=wanted)}
     missing = [name for name in wanted if name not in present]
+    if any("," in name for name in missing):
+        problem = _("A tag cannot contain a comma.")
+        raise serializers.ValidationError({"tags": problem})
     if missing and theirs.count() + len(missing) > MAX_TAGS:
-        problem = f"You can have {MAX_TAGS} tags; delete one that you do not need."
+        words = _("You can have %(count)s tags; delete one that you do not need.")
+        problem = words % {"count": MAX_TAGS}
         raise serializers.ValidationError({"tags": problem})
     for name in missing:
         present[name] = Tag.objects.get_or_create(owner=user, name=name)[0]

@@ -76,9 +76,12 @@ class Names:
         return Folder.objects.create(owner=self.owner, name=name)
 
     def tags(self, names: Iterable[str]) -> list[Tag]:
+        """The tags of these names, as many as the user may have. A comma separates
+        tags where people write them, so it becomes a space."""
         theirs = Tag.objects.of(self.owner)
         tags = []
-        for name in dict.fromkeys(names):
+        cleaned = (" ".join(name.replace(",", " ").split()) for name in names)
+        for name in dict.fromkeys(filter(None, cleaned)):
             tag = theirs.filter(name=name).first()
             if tag is None and theirs.count() < MAX_TAGS:
                 tag = Tag.objects.create(owner=self.owner, name=name)

@@ -10,7 +10,7 @@ from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import Client
 
 from conversations.api.serializers import ConversationSerializer
-from conversations.models import Conversation, ConversationImport, Folder
+from conversations.models import Conversation, ConversationImport, Folder, Tag
 from conversations.pages.forms.title_form import TitleForm
 from conversations.pages.library.forms import OrganiseForm
 from conversations.requests import bulk
@@ -102,6 +102,25 @@ def test_many_change_at_once_and_strangers_are_missing(
     assert answer.json() == {"changed": ids[:1], "missing": ids[1:]}
     hers.refresh_from_db()
     assert hers.deleted_at is None
+
+
+def test_a_conversation_has_few_tags_and_none_with_a_comma(
+    api: Client, ada: Any, conversation: Conversation
+):
+    path = f"conversations/{conversation.pk}/"
+    wrong = send(api, "patch", path, {"tags": ["red, green"]})
+    assert wrong.status_code == 400
+    assert wrong.json()["error"]["param"] == "tags"
+    names = [f"t{number}" for number in range(20)]
+    assert send(api, "patch", path, {"tags": names}).status_code == 200
+    change = {"ids": [conversation.pk], "action": "tag", "tag": "one more"}
+    answer = send(api, "post", "conversations/bulk/", change)
+    assert answer.status_code == 400
+    assert answer.json()["error"]["param"] == "tag"
+    again = send(api, "post", "conversations/bulk/", {**change, "tag": "t7"})
+    assert again.status_code == 200
+    assert conversation.tags.count() == 20
+    assert not Tag.objects.filter(name="one more").exists()
 
 
 @pytest.mark.parametrize(

@@ -110,6 +110,13 @@ def test_tags_come_along_once(ada: Any):
     assert sorted(Tag.objects.values_list("name", flat=True)) == ["School", "maths"]
 
 
+def test_a_tag_with_a_comma_is_imported_without_it(ada: Any):
+    value = json.loads(sample("open_webui"))[0]
+    value["meta"]["tags"] = ["red,green", ","]
+    imported(ada, json.dumps(value))
+    assert [tag.name for tag in Tag.objects.all()] == ["red green"]
+
+
 def test_an_imported_conversation_goes_on_from_its_last_branch(ada: Any):
     imported(ada, sample("open_webui"))
     row = Conversation.objects.get()
