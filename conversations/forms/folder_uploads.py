@@ -10,6 +10,8 @@ from django.contrib.auth import get_user_model
 from django.core.files.base import File
 from django.db import transaction
 from django.db.models import QuerySet, Sum
+from django.utils.formats import number_format
+from django.utils.translation import gettext as _
 
 from conversations.models import Folder, FolderFile
 from conversations.models.folder import MAX_FOLDER_FILES, MAX_FOLDER_TEXT
@@ -66,27 +68,30 @@ def _check_room(row: FolderFile) -> None:
     """Check what the files of a folder may be together: each turn is sent them."""
     stored = FolderFile.objects.filter(folder=row.folder)
     if stored.count() >= MAX_FOLDER_FILES:
-        raise UploadRefused(
-            f"A folder can have {MAX_FOLDER_FILES} files; remove one first.", _CODE
-        )
+        words = _("A folder can have %(count)s files; remove one first.")
+        raise UploadRefused(words % {"count": MAX_FOLDER_FILES}, _CODE)
     if row.content_type == TEXT:
         _check_text(stored, row)
     elif stored.exclude(content_type=TEXT).count() >= settings.MAX_UPLOAD_COUNT:
-        raise UploadRefused(
-            f"A folder can have {settings.MAX_UPLOAD_COUNT} pictures and documents;"
-            " remove one first.",
-            _CODE,
+        words = _(
+            "A folder can have %(count)s pictures and documents; remove one first."
         )
+        raise UploadRefused(words % {"count": settings.MAX_UPLOAD_COUNT}, _CODE)
 
 
 def _check_text(stored: QuerySet[FolderFile], row: FolderFile) -> None:
     if not row.text.strip():
-        raise UploadRefused("The file is empty; choose another one.", _CODE)
+        raise UploadRefused(_("The file is empty; choose another one."), _CODE)
     texts = stored.filter(content_type=TEXT)
     size = row.size + (texts.aggregate(size=Sum("size"))["size"] or 0)
     if size > MAX_FOLDER_TEXT:
-        raise UploadRefused(
-            f"The texts of a folder may have {MAX_FOLDER_TEXT:,} bytes together;"
-            f" these would have {size:,}. Remove one first.",
-            _CODE,
+        words = _(
+            "The texts of a folder may have %(limit)s bytes together; these would have"
+            " %(size)s. Remove one first."
         )
+        sizes = {"limit": _grouped(MAX_FOLDER_TEXT), "size": _grouped(size)}
+        raise UploadRefused(words % sizes, _CODE)
+
+
+def _grouped(number: int) -> str:
+    return number_format(number, force_grouping=True)

@@ -11,6 +11,7 @@ from django.core.exceptions import ValidationError
 from django.db import models, transaction
 from django.urls import reverse
 from django.utils import timezone
+from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from conversations import turn_queue
@@ -231,7 +232,7 @@ class Question(models.Model):
         this user. Raises AlreadyDecided, and ValidationError for an invalid answer.
         """
         if always and not (action == "accept" and self.may_cover_chat(user)):
-            problem = "Each call of this tool is decided by itself."
+            problem = gettext("Each call of this tool is decided by itself.")
             raise ValidationError({"always": problem})
         if action == "decline":
             return self._close(self.State.DECLINED, user=user, note=note)

@@ -21,6 +21,7 @@ from unicodedata import bidirectional
 
 import nh3
 from django.utils.safestring import SafeString, mark_safe
+from django.utils.translation import gettext
 from markdown_it import MarkdownIt
 from markdown_it.renderer import RendererHTML
 from markdown_it.rules_core import StateCore
@@ -69,6 +70,7 @@ _DELIMITERS = re.compile(r" {0,3}\|?[ \t]*:?-[-:| \t]*\n?$")
 _TOP_LEVEL = re.compile(r"[^\s>*+\-\d]")  # neither begins nor continues a list item
 #: Long repetitions, on which many lexers are slow.
 _REPETITION = re.compile(r"(..?)\1{200}|\s{200}", re.DOTALL)
+_COPY = 'data-copy="code">'  # before the English word on a cached button
 _LANGUAGE = re.compile(r"[\w+#.-]{1,30}")
 _DEEPEST_HEADING = 6
 _HEADINGS_ABOVE = 2  # levels used by the page's title and the turn
@@ -125,6 +127,8 @@ def _render_windows(
     for end, window, goes_on in _split_windows(text, start, longest_table):
         frame = _frame_of(text, goes_on)
         rendered: str = _render_cached(window)
+        if _COPY in rendered:
+            rendered = rendered.replace(f"{_COPY}Copy", _COPY + escape(gettext("Copy")))
         artifacts = known
         known += rendered.count(ARTIFACT)
         if places:
@@ -338,7 +342,7 @@ def _code_block(code: str, language: str) -> str:
     preview = ARTIFACT if is_previewable(language, code) else ""
     return (
         f'<div class="code"><div class="code-head"><span>{escape(language)}</span>'
-        f'{preview}<button type="button" data-copy="code">Copy</button></div>'
+        f'{preview}<button type="button" {_COPY}Copy</button></div>'
         f'<pre tabindex="0" dir="ltr"><code>{highlight_code(code, language)}'
         "</code></pre>"
         "</div>\n"

@@ -13,6 +13,7 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.utils.translation import gettext
+from django.utils.translation import gettext_lazy as _
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_GET, require_POST
 
@@ -38,10 +39,10 @@ _SESSION = "own_key_sign_in"
 
 class OwnKeyForm(forms.Form):
     secret = forms.CharField(
-        label="Key",
+        label=_("Key"),
         max_length=MAX_KEY,
         widget=forms.PasswordInput(attrs={"autocomplete": "off"}),
-        help_text="It is stored encrypted and never shown again.",
+        help_text=_("It is stored encrypted and never shown again."),
     )
 
 

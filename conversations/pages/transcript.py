@@ -146,8 +146,9 @@ class RenderedTurn:
     @property
     def missing_context(self) -> list[str]:
         """Sentences about context sources that could not be read."""
+        words = gettext("Answered without the context “%(source)s”: %(reason)s")
         return [
-            f"Answered without the context “{note.get('source', '')}”: {note['text']}"
+            words % {"source": note.get("source", ""), "reason": note["text"]}
             for note in self.turn.notes
             if note["kind"] == NOTE_CONTEXT_FAILED
         ]

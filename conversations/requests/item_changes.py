@@ -27,8 +27,8 @@ from llm.wire.items import is_compaction
 
 MAX_SUMMARY = 100_000  # characters
 
-_NOT_A_MESSAGE = "Only messages of the user and the assistant can be pinned."
-_NO_SUMMARY = "Only a summary that Parley made can be changed."
+_NOT_A_MESSAGE = _("Only messages of the user and the assistant can be pinned.")
+_NO_SUMMARY = _("Only a summary that Parley made can be changed.")
 _TOO_LONG = _(
     "The summary has about {tokens} tokens. With this conversation's model it may have"
     " {bound}, which are about {size} characters; shorten it."

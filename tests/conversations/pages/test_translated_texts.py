@@ -13,6 +13,7 @@ from django.utils.translation.trans_real import CONTEXT_SEPARATOR, DjangoTransla
 
 from conversations.models import Conversation, Turn
 from conversations.models.memory import Memory
+from conversations.models.preset import NOTE_CONTEXT_FAILED
 from conversations.models.saved_prompt import SavedPrompt
 from conversations.pages.transcript import INCOMPLETE
 from tests.conversations.scene import (
@@ -114,8 +115,13 @@ def test_no_text_of_a_conversation_is_untranslatable(ada: User):
     row = Conversation.objects.create(
         owner=ada, title="Zqtitle", language_model=a_model(is_default=True)
     )
-    a_finished_turn(row, "Zqquestion", "Zqanswer")
-    assert not "\n".join(unmarked(signed_in(ada).get(f"/chat/{row.pk}/").text))
+    turn = a_finished_turn(row, "Zqquestion", "Zqanswer\n\n```\n1\n```")
+    note = {"kind": NOTE_CONTEXT_FAILED, "source": "Zqsource", "text": "Zqreason"}
+    Turn.objects.filter(pk=turn.pk).update(notes=[note])
+    page = signed_in(ada).get(f"/chat/{row.pk}/").text
+    assert "Zqsource" in page
+    assert 'data-copy="code">⟦Copy⟧<' in page
+    assert not "\n".join(unmarked(page))
 
 
 @pytest.mark.parametrize(
