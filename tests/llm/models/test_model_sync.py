@@ -283,7 +283,8 @@ def test_only_what_was_chosen_is_done(provider: Provider, listed):
 
 def sync(client: Client, provider: Provider, **chosen: Any):
     """Show the list; to apply it, show it before."""
-    if chosen.keys() & {"_apply", "_apply_all"} and "seen" not in chosen:
+    is_applied = any(name.startswith("_apply") for name in chosen)
+    if is_applied and "seen" not in chosen:
         chosen["seen"] = sync(client, provider).context.get("seen", "")
     return client.post(
         reverse("admin:llm_provider_changelist"),
