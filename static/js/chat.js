@@ -136,6 +136,7 @@ function open() {
     listener: {
       onEvent: (turnId, event, position) => turns.receive(turnId, event, position),
       onTurn: foreign,
+      onGoesOn: goesOn,
       onState: showState,
       onRenamed: renamed,
       onQueue: () => queue?.refresh(),
@@ -260,6 +261,12 @@ function stop(turnId) {
   if (!turnId || document.body.matches(".is-viewer")) return;
   connection.stop(turnId);
   turns.stopping(turnId);
+}
+
+/** The server has refused to stop it. */
+function goesOn(turnId, why) {
+  turns.goesOn(turnId);
+  composer.complain(why);
 }
 
 function retry(button) {

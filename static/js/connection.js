@@ -4,24 +4,21 @@
 // events with their position, turns that other pages opened, and whether they are
 // connected. After a reconnect, messages without an acknowledgement are sent again with
 // the same key, so that each arrives once, and subscriptions continue at their position.
+// A turn that is to stop is told to until its end has come, or the server refuses.
 
 import { ConnectionCheck, TICK } from "./connection-check.js";
-import { Changes, readChanges } from "./polling/changes.js";
+import { readChanges } from "./polling/changes.js";
 import { SocketTrials } from "./polling/socket-trials.js";
+import { StreamWay } from "./polling/stream-way.js";
+import { delay, inputOf } from "./sending.js";
 import { showPresent } from "./sharing/present.js";
-import { gettext } from "./texts.js";
-import { EVENT_TYPES, TERMINAL } from "./turn-state.js";
+import { TERMINAL } from "./turn-state.js";
 
-const FIRST_DELAY = 400; // milliseconds before the first new attempt
-const LONGEST_DELAY = 8000;
 const ATTEMPTS = 2; // failed WebSockets before we check the session, and fall back
 const REFUSALS = 4; // failed WebSockets, once they worked, while other requests succeed
 const REMOVED = 4404; // close code; the conversation is no longer shared with the user
 const SIGNED_OUT = 4401; // close code; where a handshake is refused there is only 1006
-const MAINTENANCE = "maintenance"; // code of an error that a person is to see at once
 const BUSY = "server_busy"; // code of an error after which a message is sent again
-const ACKNOWLEDGED_IN = 10_000; // milliseconds for a message posted
-const EVENT_IN = 25_000; // milliseconds without an event after which a stream is renewed
 
 /** The server refused a message; the text is the server's error message. */
 export class Refused extends Error {}
@@ -29,10 +26,11 @@ export class Refused extends Error {}
 /**
  * `listener` has onEvent(turnId, event, position), onTurn(turnId), onState(isConnected),
  * onRenamed(conversationId), onQueue(), onBranches(), onDecided(questionId),
- * onOpenQuestions(questionIds) and checkSession(), a promise of whether the session has
- * ended; the page is then left or covered. `csrfToken()` is that of now: a sign-in in
- * another tab changes it. `changesURL` answers what others have changed. What shows
- * a change may return a promise of false where it did not succeed.
+ * onOpenQuestions(questionIds), onGoesOn(turnId, words) of a turn that the server refuses
+ * to stop, and checkSession(), a promise of whether the session has ended; the page is
+ * then left or covered. `csrfToken()` is that of now: a sign-in in another tab changes it.
+ * `changesURL` answers what others have changed. What shows a change may return a promise
+ * of false where it did not succeed.
  */
 export function connect({ conversation, socketURL, turnsURL, changesURL, csrfToken, listener }) {
   const urls = { socketURL, turnsURL, changesURL };
@@ -41,6 +39,7 @@ export function connect({ conversation, socketURL, turnsURL, changesURL, csrfTok
 
 class Connection {
   #following = new Map(); // turn id -> its last position, or null
+  #stops = new Set(); // ids of the turns that are to stop
   #unsent = new Map(); // key -> {message, resolve, reject}, oldest first
   #way;
   #options;
@@ -68,6 +67,7 @@ class Connection {
   }
 
   stop(turnId) {
+    if (this.#following.has(turnId)) this.#stops.add(turnId); // until its end comes
     this.#way.stop(turnId);
   }
 
@@ -104,6 +104,7 @@ class Connection {
     const { listener } = this.#options;
     return {
       following: this.#following,
+      stops: this.#stops,
       unsent: this.#unsent,
       onState: listener.onState,
       onTurn: listener.onTurn,
@@ -114,6 +115,7 @@ class Connection {
       onOpenQuestions: listener.onOpenQuestions,
       checkSession: listener.checkSession,
       onEvent: (turnId, event, position) => {
+        if (TERMINAL.has(event.type) || !position) this.#stops.delete(turnId);
         if (TERMINAL.has(event.type)) this.#following.delete(turnId);
         else if (this.#following.has(turnId)) this.#following.set(turnId, position);
         listener.onEvent(turnId, event, position);
@@ -124,6 +126,9 @@ class Connection {
         if (!sent) return;
         this.#following.set(turnId, null);
         sent.resolve(turnId);
+      },
+      refuseStop: (turnId, words) => {
+        if (this.#stops.delete(turnId)) listener.onGoesOn(turnId, words);
       },
       refuse: (key, words) => {
         const sent = this.#unsent.get(key);
@@ -207,7 +212,7 @@ class SocketWay {
   }
 
   stop(turnId) {
-    this.#sendFrame({ type: "turn.cancel", turn: turnId });
+    this.#sendFrame({ type: "turn.cancel", turn: turnId, key: turnId });
   }
 
   arranged() {} // it follows all turns at once
@@ -224,6 +229,7 @@ class SocketWay {
     this.#shared.onState(true);
     for (const [turnId, after] of this.#shared.following) this.follow(turnId, after);
     for (const { message } of this.#shared.unsent.values()) this.send(message);
+    for (const turnId of this.#shared.stops) this.stop(turnId);
   }
 
   #closed(code) {
@@ -272,7 +278,14 @@ class SocketWay {
     setTimeout(() => {
       const waiting = this.#shared.unsent.get(key);
       if (waiting) this.send(waiting.message);
+      if (this.#shared.stops.has(key)) this.stop(key);
     }, seconds * 1000);
+  }
+
+  /** The key of a stop is its turn's id. */
+  #refused({ key, error }) {
+    if (this.#shared.stops.has(key)) this.#shared.refuseStop(key, error.message);
+    else this.#shared.refuse(key, error.message);
   }
 
   #received(message) {
@@ -304,198 +317,10 @@ class SocketWay {
       case "error":
         if (message.turn) this.#shared.onEvent(message.turn, message, message.position);
         else if (message.error.code === BUSY) this.#sendAgain(message);
-        else if (message.key) this.#shared.refuse(message.key, message.error.message);
+        else if (message.key) this.#refused(message);
         return;
       default:
         if (message.turn) this.#shared.onEvent(message.turn, message, message.position);
     }
   }
-}
-
-class StreamWay {
-  #options;
-  #shared;
-  #source = null;
-  #turnId = "";
-  #failures = 0;
-  #sending = false;
-  #heardAt = 0;
-  #isClosed = false;
-  #ticking;
-  #changes; // instead of a WebSocket's notifications
-
-  constructor(options, shared) {
-    this.#options = options;
-    this.#shared = shared;
-    this.#ticking = setInterval(() => this.#renewSilent(), TICK);
-    const { changesURL: url, conversation } = options;
-    const onReached = (isReached) => this.#source || this.#report(isReached);
-    this.#changes = new Changes({ url, conversation, shared, onReached });
-  }
-
-  /** Another way goes on; what is being sent may end, for each message has its key. */
-  close() {
-    this.#isClosed = true;
-    clearInterval(this.#ticking);
-    this.#source?.close();
-    this.#source = null;
-    this.#changes.finish();
-  }
-
-  #report(isConnected) {
-    if (!this.#isClosed) this.#shared.onState(isConnected);
-  }
-
-  /** Opens a silent stream again, because it may be half open. */
-  #renewSilent() {
-    if (!this.#source || performance.now() - this.#heardAt < EVENT_IN) return;
-    this.#source.close();
-    this.#source = null;
-    this.#next();
-  }
-
-  open() {
-    this.#report(navigator.onLine);
-    this.#next();
-    this.#sendAll();
-  }
-
-  wake() {
-    this.#source?.close();
-    this.#source = null;
-    this.open();
-  }
-
-  send() {
-    this.#sendAll();
-  }
-
-  follow() {
-    this.#next();
-  }
-
-  async stop(turnId) {
-    await this.#post(`/api/turns/${turnId}/cancel/`, {}).catch(() => {});
-  }
-
-  /** Follows the turn that runs first now. */
-  arranged() {
-    const [first] = this.#shared.following.keys();
-    if (!this.#source || first === this.#turnId) return;
-    this.#source.close();
-    this.#source = null;
-    this.#next();
-  }
-
-  /** One stream at a time: turns of a conversation run one after another. */
-  #next() {
-    if (this.#source || this.#isClosed) return;
-    const [first] = this.#shared.following;
-    if (!first) return;
-    const [turnId, after] = first;
-    const query = after ? `?after=${after}` : "";
-    this.#turnId = turnId;
-    this.#heardAt = performance.now();
-    this.#source = new EventSource(`/api/turns/${turnId}/events/${query}`);
-    this.#source.onopen = () => this.#opened();
-    this.#source.onerror = () => this.#lost();
-    for (const type of [...EVENT_TYPES, "error"]) {
-      this.#source.addEventListener(type, (message) => this.#received(message));
-    }
-  }
-
-  #opened() {
-    this.#failures = 0;
-    this.#report(true);
-  }
-
-  #received({ data, lastEventId }) {
-    if (!data || this.#isClosed) return; // EventSource's own "error" carries none
-    this.#heardAt = performance.now();
-    const event = JSON.parse(data);
-    const turnId = this.#turnId;
-    if (TERMINAL.has(event.type)) {
-      this.#source.close();
-      this.#source = null;
-    }
-    this.#shared.onEvent(turnId, event, lastEventId);
-    this.#next();
-  }
-
-  #lost() {
-    if (!this.#source) return;
-    if (this.#source.readyState !== EventSource.CLOSED) {
-      this.#report(false); // it tries again by itself
-      return;
-    }
-    this.#source = null;
-    this.#report(false);
-    this.#shared.checkSession();
-    this.#forgetDeleted(this.#turnId);
-    setTimeout(() => this.#next(), delay(++this.#failures));
-  }
-
-  /** A message that was removed, or has joined another turn, has no events. */
-  async #forgetDeleted(turnId) {
-    const found = await fetch(`/api/turns/${turnId}/`).catch(() => null);
-    if (found?.status !== 404) return;
-    this.#shared.following.delete(turnId);
-    this.#shared.onEvent(turnId, { type: "error" }, undefined);
-  }
-
-  async #sendAll() {
-    if (this.#sending) return;
-    this.#sending = true;
-    while (this.#shared.unsent.size && !this.#isClosed) {
-      const [{ message }] = this.#shared.unsent.values();
-      try {
-        await this.#create(message);
-        this.#report(true);
-      } catch {
-        this.#report(false);
-        await new Promise((resolve) => setTimeout(resolve, delay(++this.#failures)));
-      }
-    }
-    this.#sending = false;
-  }
-
-  async #create(message) {
-    const { key } = message;
-    const response = await this.#post(this.#options.turnsURL, inputOf(message), key);
-    const answer = await response.json();
-    if (response.ok) {
-      this.#shared.accept(key, answer.id);
-      this.#next();
-    } else if ([401, 403].includes(response.status) && (await this.#shared.checkSession())) {
-      throw new Error("signed out"); // the message is sent after signing in
-    } else if (response.status < 500 || answer.error?.code === MAINTENANCE) {
-      this.#shared.refuse(key, answer.error?.message ?? gettext("The message was refused."));
-    } else {
-      throw new Error(`the server answered ${response.status}`);
-    }
-  }
-
-  #post(url, body, key) {
-    const headers = {
-      "Content-Type": "application/json",
-      "X-CSRFToken": this.#options.csrfToken(),
-      ...(key && { "Idempotency-Key": key }),
-    };
-    const signal = AbortSignal.timeout(ACKNOWLEDGED_IN);
-    return fetch(url, { method: "POST", headers, body: JSON.stringify(body), signal });
-  }
-}
-
-/** The input of a message: its text, or content parts with the files first. */
-function inputOf({ text, model, parts, when, branch }) {
-  const words = text.trim() ? [{ type: "input_text", text }] : [];
-  const item = { type: "message", role: "user", content: [...(parts ?? []), ...words] };
-  const input = parts?.length ? [item] : text;
-  const place = { ...(when && { when }), ...(branch && { branch }) };
-  return { input, ...(model && { model }), ...place };
-}
-
-function delay(failures) {
-  const longest = Math.min(FIRST_DELAY * 2 ** (failures - 1), LONGEST_DELAY);
-  return longest * (0.5 + Math.random() / 2); // so that not all come back at once
 }

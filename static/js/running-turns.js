@@ -168,6 +168,15 @@ export class RunningTurns {
     if (line) end(slot(line, "phase"), gettext("Stopping"));
   }
 
+  /** The server has refused to stop it: its line says again what it does. */
+  goesOn(turnId) {
+    const turn = this.#turns.get(turnId);
+    if (!turn || turn.state.position === null) return;
+    turn.view.forgetPhase();
+    turn.isShown = false;
+    this.#schedule();
+  }
+
   receive(turnId, event, position) {
     const turn = this.#turns.get(turnId);
     if (!turn) return;

@@ -143,6 +143,11 @@ export class TurnView {
     slot(this.#article, "progress").before(line);
   }
 
+  /** Another text stands in the line of the phase. */
+  forgetPhase() {
+    this.#phase = null;
+  }
+
   #showPhase(turn) {
     const line = slot(this.#article, "phase");
     if (!line) return;
