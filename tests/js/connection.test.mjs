@@ -37,7 +37,6 @@ const listeners = {};
 globalThis.addEventListener = (type, act) => (listeners[type] = act);
 globalThis.setInterval = () => 0;
 globalThis.setTimeout = (act) => setImmediate(act);
-Object.defineProperty(globalThis, "navigator", { value: { onLine: true }, configurable: true });
 const { connect } = await import("../../static/js/connection.js");
 const { StreamWay } = await import("../../static/js/polling/stream-way.js");
 

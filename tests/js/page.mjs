@@ -210,6 +210,8 @@ export function openPage() {
   page.createElementNS = (_, tag) => new Element(tag);
   page.createTextNode = (data) => new Text(data);
   page.adoptNode = (node) => node;
+  const navigator = { onLine: true, language: "en" };
+  Object.defineProperty(globalThis, "navigator", { value: navigator, configurable: true });
   globalThis.document = page;
   globalThis.location = new URL("http://chat.example/chat/1/");
   return page;

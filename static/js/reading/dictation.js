@@ -5,6 +5,7 @@
 // servers listen, which the button's title says; the button is hidden elsewhere.
 
 import { $, notice } from "../dom.js";
+import { replaceText } from "../people/completions.js";
 import { canRecord, record } from "./recording.js";
 
 const Recognition = globalThis.SpeechRecognition ?? globalThis.webkitSpeechRecognition;
@@ -19,16 +20,24 @@ export function dictate() {
 }
 
 function recognise(button) {
+  const box = $("#text");
   let running = null;
-  const ended = () => {
+  const ended = (recognition) => {
+    if (recognition !== running) return;
     running = null;
     button.setAttribute("aria-pressed", "false");
   };
   button.addEventListener("click", () => {
     if (running) return running.stop();
     $("#composer-errors").replaceChildren();
-    running = begin($("#text"), ended, () => showError(button.dataset.failed));
+    running = begin(box, ended, () => showError(button.dataset.failed));
     button.setAttribute("aria-pressed", String(running !== null));
+  });
+  box.form.addEventListener("submit", () => {
+    if (!running) return;
+    running.onresult = null; // what it has heard is of the message that is sent
+    running.abort();
+    ended(running);
   });
 }
 
@@ -39,25 +48,33 @@ function showError(text) {
 function begin(box, onEnd, onError) {
   const recognition = new Recognition();
   recognition.continuous = true;
-  recognition.interimResults = true;
   recognition.lang = navigator.language;
-  const before = spaced(box.value);
-  recognition.onresult = ({ results }) => {
-    const spoken = [...results].map(([best]) => best.transcript).join("");
-    fill(box, before + spoken);
+  let last = ""; // of what was inserted
+  recognition.onresult = ({ results, resultIndex }) => {
+    const fresh = [...results].slice(resultIndex).filter(({ isFinal }) => isFinal);
+    const words = fresh.map(([best]) => best.transcript).join("");
+    if (words) insert(box, words, last);
+    last = words || last;
   };
-  recognition.onerror = onError;
-  recognition.onend = onEnd;
+  recognition.onerror = ({ error }) => error !== "aborted" && onError();
+  recognition.onend = () => onEnd(recognition);
   recognition.start();
   return recognition;
 }
 
-/** What was written while the model listened stays. */
-const append = (box, words) => fill(box, spaced(box.value) + words);
-
-const spaced = (text) => (text && !/\s$/.test(text) ? `${text} ` : text);
-
-function fill(box, text) {
-  box.value = text;
-  box.dispatchEvent(new Event("input", { bubbles: true }));
+/** At the caret, as if they were typed: what was written meanwhile stays. They have
+ *  spaces of their own behind the `last` ones. */
+function insert(box, words, last) {
+  const { selectionStart: start, selectionEnd: end } = box;
+  const before = box.value.slice(0, start);
+  const follows = last && before.endsWith(last);
+  replaceText(box, start, end, follows ? words : gap(before) + words.trimStart());
 }
+
+/** What was written while the model listened stays. */
+function append(box, words) {
+  const { length } = box.value;
+  replaceText(box, length, length, gap(box.value) + words);
+}
+
+const gap = (before) => (/\S$/.test(before) ? " " : "");
