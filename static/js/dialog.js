@@ -1,6 +1,7 @@
 // Opens pages that are a small form (rename, delete) as a dialog, with the page's own form.
 
-import { $, fetched } from "./dom.js";
+import { $, fetched, openInstead } from "./dom.js";
+import { posted, sayNotSent } from "./people/posting.js";
 
 /** `onSaved` is called when a form that stays in its page was saved. */
 export function openInDialog(onSaved) {
@@ -37,29 +38,24 @@ async function open(dialog, link) {
     dialog.setAttribute("aria-label", form.querySelector("h1").textContent);
     dialog.showModal();
     show(dialog, form);
-  } catch {
-    location.assign(link.href);
+  } catch (error) {
+    openInstead(link.href, error);
   }
 }
 
-/** Shows form errors in the dialog; if the request fails, opens the form's page. */
+/** Shows form errors in the dialog; if the request fails, the form stays. */
 async function save(dialog, form, onSaved) {
   const button = form.querySelector("button");
   button.disabled = true;
   try {
-    const body = new FormData(form);
-    const options = { method: "POST", body, redirect: "manual" };
-    const response = await fetch(form.getAttribute("action"), options);
-    if (response.type !== "opaqueredirect") {
-      show(dialog, await formIn(response));
-      return;
-    }
-    dialog.close();
-    await onSaved();
-    focusAgain(dialog);
+    const { isSaved, response } = await posted(form.getAttribute("action"), new FormData(form));
+    if (!isSaved) return show(dialog, await formIn(response));
   } catch {
-    form.submit();
+    return sayNotSent(form);
   }
+  dialog.close();
+  await onSaved();
+  focusAgain(dialog);
 }
 
 /** Focuses the row that the dialog was about, if its menu was rendered anew. */

@@ -1,5 +1,7 @@
 // Helpers for DOM elements and requests. No module sets HTML from a string.
 
+import { coverEdited } from "./people/cover.js";
+
 export const $ = (selector, root = document) => root.querySelector(selector);
 
 /** The part of a rendered template that `data-slot` names. */
@@ -39,16 +41,24 @@ export function notice(text, kind = "is-error") {
   return made;
 }
 
+/** The session has ended: the page is being left, or is covered. */
+export class SignedOut extends Error {}
+
 /** Fetches a page of this server and returns an element of it. Throws if that fails. */
 export async function fetched(url, selector) {
   const response = await fetch(url, { headers: { Accept: "text/html" } });
   if (!response.ok) throw new Error(`${url} answered ${response.status}`);
   if (isSignIn(response)) {
-    signIn();
-    throw new Error("signed out");
+    leave();
+    throw new SignedOut();
   }
   const page = new DOMParser().parseFromString(await response.text(), "text/html");
   return document.adoptNode(selector ? page.querySelector(selector) : page.body);
+}
+
+/** Opens a page that could not be shown in place; not where the session has ended. */
+export function openInstead(url, error) {
+  if (!(error instanceof SignedOut)) location.assign(url);
 }
 
 /** The problem that a refused page states in its form; "" without one. */
@@ -75,6 +85,11 @@ const REQUIRED_PAGES = ["/login/", "/terms/"]; // what a session without access 
 
 function isSignIn({ redirected, url }) {
   return redirected && REQUIRED_PAGES.includes(new URL(url).pathname);
+}
+
+/** Opens the sign-in, unless what was typed is not saved: then the page is covered. */
+export function leave() {
+  if (!coverEdited()) signIn();
 }
 
 /** Loads the page again; the server redirects to the sign-in, or the terms, and back. */

@@ -1,6 +1,6 @@
 // Earlier messages: loaded when their reader comes near, or follows their link.
 
-import { $, fetched } from "./dom.js";
+import { $, fetched, openInstead } from "./dom.js";
 import { keepingPlace } from "./scroll.js";
 
 const LINK = "[data-earlier]";
@@ -44,8 +44,8 @@ export async function showEarlier(link, { isAsked = true } = {}) {
     prepare(rendered);
     keepingPlace(link.nextElementSibling, () => link.replaceWith(...older));
     if (older[0]?.matches(LINK)) observer.observe(older[0]);
-  } catch {
+  } catch (error) {
     link.ariaDisabled = null;
-    if (isAsked) location.assign(link.href);
+    if (isAsked) openInstead(link.href, error);
   }
 }

@@ -3,7 +3,8 @@
 // A card is fetched when its question opens, and again when anybody has decided it. The
 // answer is the card's own form, sent without leaving the page.
 
-import { focusOn, notice } from "./dom.js";
+import { focusOn } from "./dom.js";
+import { sayNotSent } from "./people/posting.js";
 import { gettext, interpolate } from "./texts.js";
 
 const SCRIPT = { "X-Requested-With": "fetch" };
@@ -115,9 +116,7 @@ async function send(form, submitter) {
       block: "nearest",
     });
   } catch {
-    form.querySelector(".notice.is-error")?.remove();
-    form.prepend(notice(gettext("This could not be sent. Try again.")));
-    for (const button of buttons) button.disabled = false;
+    sayNotSent(form);
   }
 }
 

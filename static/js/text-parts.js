@@ -1,6 +1,6 @@
 // Loads further parts of a message that is too long for one page, when they are near.
 
-import { fetched, focusOn } from "./dom.js";
+import { fetched, focusOn, openInstead } from "./dom.js";
 
 const LINK = "[data-next-part]";
 const NEAR = "1500px"; // below the visible part
@@ -63,9 +63,9 @@ async function add(link, { isAsked = true } = {}) {
   try {
     const part = await replace(link);
     if (isAsked) focusOn(part);
-  } catch {
+  } catch (error) {
     link.ariaDisabled = null;
-    if (isAsked) location.assign(link.href);
+    if (isAsked) openInstead(link.href, error);
     else setTimeout(() => observe(link), AGAIN);
   }
 }

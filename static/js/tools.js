@@ -1,6 +1,7 @@
 // Tool choice of a conversation: saves each checkbox when it changes.
 
 import { $, notice, slot } from "./dom.js";
+import { posted } from "./people/posting.js";
 import { gettext } from "./texts.js";
 
 /** `url` stores the choice; a new conversation has none: its first message sends it. */
@@ -25,8 +26,8 @@ async function save(url, boxes) {
   body.set("csrfmiddlewaretoken", $("#composer [name=csrfmiddlewaretoken]").value);
   for (const box of boxes) if (box.checked) body.append("tool", box.value);
   try {
-    const response = await fetch(url, { method: "POST", body, redirect: "manual" });
-    if (response.type !== "opaqueredirect") throw new Error(response.status);
+    const { isSaved, response } = await posted(url, body);
+    if (!isSaved) throw new Error(response.status);
   } catch {
     const words = gettext("The choice of tools could not be saved. Try again.");
     $("#composer-errors").replaceChildren(notice(words));

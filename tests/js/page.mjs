@@ -54,7 +54,7 @@ export class Element extends EventTarget {
   childNodes = [];
   parentElement = null;
   hidden = false;
-  style = {};
+  style = { setProperty() {} };
   id = "";
 
   constructor(localName, attributes = {}, ...children) {

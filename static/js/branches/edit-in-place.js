@@ -1,7 +1,8 @@
 // Edits a message where it stands, with the form of the page that its link leads to.
 
-import { $, checkSession, fetched } from "../dom.js";
+import { $, checkSession, fetched, openInstead } from "../dom.js";
 import { replaceText } from "../people/completions.js";
+import { sayNotSent } from "../people/posting.js";
 
 const LINK = ".turn-edit";
 const FORM = "form.edit-message";
@@ -25,8 +26,8 @@ async function open(link, onSaved) {
     const form = await fetched(link.href, `main ${FORM}`);
     if (!message.isConnected) throw new Error("the turn was drawn anew");
     show(message, form, { back: back === document.body ? link : back, onSaved });
-  } catch {
-    location.assign(link.href);
+  } catch (error) {
+    openInstead(link.href, error);
   }
   link.ariaDisabled = null;
 }
@@ -74,7 +75,7 @@ function onKey(event, close) {
   }
 }
 
-/** Shows what the server finds wrong in the form; if the request fails, opens its page. */
+/** Shows what the server finds wrong in the form, which stays if the request fails. */
 async function save(message, form, { back, onSaved }) {
   const button = $("button", form);
   const text = $("textarea", form);
@@ -97,7 +98,7 @@ async function save(message, form, { back, onSaved }) {
       show(message, document.adoptNode($(`main ${FORM}`, page)), { back, onSaved });
     }
   } catch {
-    form.submit();
+    sayNotSent(form);
   }
 }
 

@@ -1,8 +1,8 @@
 // Signing out: nothing that the user wrote stays in the browser, and no tab goes on
 // showing a user who has signed out, or in whose place another has signed in.
 
-import { isSessionOver, signIn } from "../dom.js";
-import { coverEdited, renewPage, watchForms } from "./cover.js";
+import { isSessionOver, leave, signIn } from "../dom.js";
+import { renewPage, watchForms } from "./cover.js";
 import { LAST_USER, forgetUser, lastUser, rememberUser } from "./waiting.js";
 
 export const SENT = "parley:sent"; // what a new chat's page sent, until the next page shows it
@@ -31,7 +31,7 @@ export function leaveWithUser(user) {
  * sign-in, or covers the page if a form was edited. */
 export async function leaveEndedSession(url) {
   if (!(await isSessionOver(url))) return false;
-  if (!coverEdited()) signIn();
+  leave();
   return true;
 }
 

@@ -5,6 +5,7 @@
 // goes into the message box.
 
 import { $, announce, cloned, fetched, slot } from "../dom.js";
+import { posted } from "../people/posting.js";
 
 const LATER = 50; // milliseconds; several changes at once make one request
 const AGAIN = 3000; // milliseconds after a request that failed
@@ -113,9 +114,8 @@ export class Queue {
     for (const button of form.querySelectorAll("button")) button.disabled = true;
     const line = form.closest(".queued");
     try {
-      const options = { method: "POST", body, redirect: "manual" };
-      const answer = await fetch(form.action, options);
-      if (answer.type !== "opaqueredirect") this.#refused(await answer.text(), line);
+      const { isSaved, response } = await posted(form.action, body);
+      if (!isSaved) this.#refused(await response.text(), line);
       else if (act === "change") $(".queued-edit", line).open = false;
       announce(submitter?.getAttribute("aria-label") ?? submitter?.textContent ?? "");
     } catch {

@@ -2,7 +2,7 @@
 //
 // What the model wrote runs only in the frame of that page, which is sandboxed.
 
-import { $, fetched } from "../dom.js";
+import { $, fetched, openInstead } from "../dom.js";
 
 export function openArtifactsBeside() {
   const pane = $("#artifact");
@@ -36,7 +36,7 @@ async function open(pane, url) {
     document.body.classList.add("has-artifact");
     pane.hidden = false;
     pane.focus({ preventScroll: true });
-  } catch {
-    location.assign(url);
+  } catch (error) {
+    openInstead(url, error);
   }
 }

@@ -1,6 +1,7 @@
 // Stores a rating without leaving the page, with the form's own address.
 
 import { $, announce } from "../dom.js";
+import { posted, sayNotSent } from "../people/posting.js";
 
 export function rateInPlace() {
   document.addEventListener("submit", async (event) => {
@@ -9,15 +10,15 @@ export function rateInPlace() {
     event.preventDefault();
     const body = new FormData(form, event.submitter);
     try {
-      const options = { method: "POST", body, redirect: "manual" };
-      const response = await fetch(form.getAttribute("action"), options);
-      if (response.type !== "opaqueredirect") throw new Error("refused");
-      show(form, body.get("value"));
-      if (!event.submitter?.matches("[data-rate]")) closeComment(form);
-      announce($("#reading").dataset.rated);
+      const { isSaved } = await posted(form.getAttribute("action"), body);
+      if (!isSaved) throw new Error("refused");
     } catch {
-      form.requestSubmit ? submitPlainly(form, event.submitter) : form.submit();
+      return sayNotSent(form);
     }
+    $(".notice.is-error", form)?.remove(); // of an earlier attempt
+    show(form, body.get("value"));
+    if (!event.submitter?.matches("[data-rate]")) closeComment(form);
+    announce($("#reading").dataset.rated);
   });
 }
 
@@ -41,12 +42,4 @@ function show(form, value) {
 function closeComment(form) {
   form.querySelector(".rating-comment").open = false;
   form.querySelector(".rating-comment summary").focus();
-}
-
-function submitPlainly(form, submitter) {
-  const field = Object.assign(document.createElement("input"), { type: "hidden" });
-  field.name = "value";
-  field.value = submitter?.value ?? "";
-  form.append(field);
-  form.submit();
 }

@@ -1,0 +1,24 @@
+// Posts a form's fields without leaving the page.
+
+import { SignedOut, notice } from "../dom.js";
+import { gettext } from "../texts.js";
+import { leaveEndedSession } from "./sign-out.js";
+
+/**
+ * `{isSaved, response}`; what is not saved, the response says. Throws if no answer came,
+ * or if the session has ended: the page is then left, or covered with what was typed.
+ */
+export async function posted(url, body) {
+  const response = await fetch(url, { method: "POST", body, redirect: "manual" });
+  const isSaved = response.type === "opaqueredirect"; // or it leads to the sign-in
+  const isDoubtful = isSaved || response.status === 403;
+  if (isDoubtful && (await leaveEndedSession("/chats/"))) throw new SignedOut();
+  return { isSaved, response };
+}
+
+/** The form stays as it is, with a notice: it can be sent again. */
+export function sayNotSent(form) {
+  form.querySelector(".notice.is-error")?.remove();
+  form.prepend(notice(gettext("This could not be sent. Try again.")));
+  for (const button of form.querySelectorAll("button")) button.disabled = false;
+}
