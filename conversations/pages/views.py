@@ -5,6 +5,7 @@ Everything works with links and forms alone; static/js adds live updates.
 
 from __future__ import annotations
 
+import re
 from contextlib import suppress
 from typing import Any
 
@@ -58,6 +59,9 @@ from conversations.turns.attachments import UploadRefused
 from conversations.turns.tool_choices import choose_tools
 from tools.models.declared_tool import ToolNotAllowed
 
+ARRIVED_COOKIE = "parley_sent"  # static/js/people/arrival.js reads it
+_ARRIVED_FOR = 60  # seconds, until the next page has read it
+_COOKIE_VALUE = re.compile(r"[\w-]+", re.ASCII)
 _MAX_INDEX = 1_000_000  # of an item in an answer; a database has a largest number
 _MODELS = ("language_model", "preset__language_model", "folder__language_model")
 REMOVED = _(
@@ -84,7 +88,7 @@ def chat(request: HttpRequest) -> HttpResponse:
         session_key=request.session.session_key,
     )
     if opened := open_turn(request, form):
-        return redirect_to_turn(opened)
+        return _arrived(opened, form)
     return _page(request, form)
 
 
@@ -106,7 +110,7 @@ def conversation(request: HttpRequest, conversation_id: str) -> HttpResponse:
     if request.method == "POST" and role_of(request.user, found) == Role.VIEWER:
         raise PermissionDenied
     if opened := open_turn(request, form):
-        return redirect_to_turn(opened)
+        return _arrived(opened, form)
     if request.method != "POST" and window.is_latest:
         shown = window.turns[-1].turn if window.turns else None
         _note_page(request.user, found, shown)
@@ -345,6 +349,21 @@ def _sidebar(request: HttpRequest) -> Sidebar:
 
 def _parse_number(text: str, otherwise: int) -> int:
     return int(text[:9]) if text.isascii() and text.isdecimal() else otherwise
+
+
+def _arrived(opened: Turn, form: MessageForm) -> HttpResponse:
+    """Tells the browser's scripts which message has arrived, by its form's key."""
+    response = redirect_to_turn(opened)
+    key = form.cleaned_data["key"]
+    if _COOKIE_VALUE.fullmatch(key):
+        response.set_cookie(
+            ARRIVED_COOKIE,
+            key,
+            max_age=_ARRIVED_FOR,
+            secure=settings.SESSION_COOKIE_SECURE,
+            samesite="Lax",
+        )
+    return response
 
 
 def redirect_to_turn(found: Turn) -> HttpResponse:

@@ -2,6 +2,7 @@
 
 import { $, notice } from "./dom.js";
 import { Files } from "./files.js";
+import { arrivedKey } from "./people/arrival.js";
 import { SENT } from "./people/sign-out.js";
 
 // Texts that are not sent yet belong to the user who wrote them.
@@ -25,7 +26,7 @@ export class Composer {
     this.#onRefused = onRefused;
     const complain = (why) => this.complain(why);
     this.#files = new Files({ conversation, url: uploads, complain });
-    this.#forgetSent(conversation);
+    forgetArrived();
     this.#restore();
     this.#text.addEventListener("input", () => this.#changed());
     this.#text.addEventListener("keydown", (event) => this.#key(event));
@@ -83,7 +84,8 @@ export class Composer {
       if (!isSuggestion) this.#clear();
       return;
     }
-    sessionStorage.setItem(SENT, this.#draft); // stored until it has arrived
+    // Stored until it has arrived.
+    sessionStorage.setItem(SENT, `${this.#form.elements.key.value} ${this.#draft}`);
     if (this.#files.isEmpty) return;
     event.preventDefault();
     this.#post(submitter);
@@ -126,13 +128,6 @@ export class Composer {
     if (stored && !this.#text.value) this.#text.value = stored;
   }
 
-  /** Deletes the draft of a message that has arrived, unless the page is a new chat. */
-  #forgetSent(conversation) {
-    const sent = sessionStorage.getItem(SENT);
-    if (sent && conversation) localStorage.removeItem(sent);
-    sessionStorage.removeItem(SENT);
-  }
-
   #grow() {
     if (CSS.supports("field-sizing", "content")) return;
     this.#text.style.height = "auto";
@@ -144,6 +139,13 @@ export class Composer {
     const isDemo = "demo" in this.#model.selectedOptions[0].dataset;
     $("#demo-note").hidden = !isDemo;
   }
+}
+
+/** Deletes the draft of a message that has arrived. */
+function forgetArrived() {
+  const [key, draft] = (sessionStorage.getItem(SENT) ?? "").split(" ");
+  if (draft && key === arrivedKey()) localStorage.removeItem(draft);
+  sessionStorage.removeItem(SENT);
 }
 
 function store(name, text) {

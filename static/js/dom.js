@@ -83,7 +83,7 @@ export async function isSessionOver(url) {
 
 const REQUIRED_PAGES = ["/login/", "/terms/"]; // what a session without access is led to
 
-function isSignIn({ redirected, url }) {
+export function isSignIn({ redirected, url }) {
   return redirected && REQUIRED_PAGES.includes(new URL(url).pathname);
 }
 

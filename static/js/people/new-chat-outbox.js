@@ -1,12 +1,14 @@
 // A new chat's first message is sent once, also if the connection or the page is lost.
 //
-// The form's message is kept with its idempotency key until the conversation's page is
-// shown. A page for a new chat that finds one kept sends it again with the same key: the
-// server then answers with the turn that it has, if the first request did arrive.
+// The form's message is kept with its idempotency key until its arrival is known. Any
+// page of a chat that finds one kept sends it again with the same key: the server then
+// answers with the turn that it has, if the first request did arrive.
 
-import { $, newKey, notice } from "../dom.js";
+import { $, isSignIn, leave, newKey, notice } from "../dom.js";
+import { arrivedKey } from "./arrival.js";
 import { Waiting } from "./waiting.js";
 
+const NEW_CHAT = "/";
 const SENDING = "parley:sending"; // the key that this tab is sending
 const OTHERS_AFTER = 60_000; // milliseconds after which another tab may send it
 const RETRY = 5000; // milliseconds
@@ -15,34 +17,31 @@ export class NewChatOutbox {
   #form = $("#composer");
   #waiting;
   #words;
-  #timer = 0;
+  #isNew;
+  #isSending = false;
 
-  constructor(user, words) {
+  /** `isNew`: this is a new chat's page. Others send what was kept without leaving. */
+  constructor(user, words, isNew) {
     this.#waiting = new Waiting(user, "new");
     this.#words = words;
+    this.#isNew = isNew;
   }
 
-  /** `isNew`: this is a new chat's page; else the message has arrived. */
-  start(isNew) {
+  start() {
     const mine = sessionStorage.getItem(SENDING);
     sessionStorage.removeItem(SENDING);
     const isRefused = $("#composer-errors .is-error") !== null;
-    if (mine && (!isNew || isRefused)) this.#waiting.remove(mine);
-    if (!isNew) return;
+    if (mine && (mine === arrivedKey() || isRefused)) this.#waiting.remove(mine);
     // Before the composer's own listener, which clears the text.
     document.addEventListener("submit", (event) => this.#keep(event), {
       capture: true,
     });
     addEventListener("online", () => this.#flush());
-    const due = this.#waiting.messages.find((message) => {
-      return message.key === mine || !(Date.now() - message.at < OTHERS_AFTER);
-    });
-    if (due && !isRefused) this.#send(due);
-    else this.#flush();
+    if (!isRefused) this.#flush(mine);
   }
 
   #keep(event) {
-    if (event.target !== this.#form) return;
+    if (!this.#isNew || event.target !== this.#form) return;
     if (event.submitter?.hasAttribute("formaction")) return;
     const body = new FormData(this.#form, event.submitter);
     const text = body.get("text") || body.get("suggestion") || "";
@@ -52,6 +51,7 @@ export class NewChatOutbox {
       text,
       fields: [...body].filter(([name, value]) => isKept(name, value)),
       at: Date.now(),
+      sending: navigator.onLine ? Date.now() : 0, // when a tab began to send it
     };
     const isStored = this.#waiting.add(message);
     if (navigator.onLine || !isStored) {
@@ -66,23 +66,26 @@ export class NewChatOutbox {
     this.#say(this.#words.kept);
   }
 
-  /** Sends the first message that was kept while offline. */
-  #flush() {
-    const sending = sessionStorage.getItem(SENDING);
-    const found = this.#waiting.messages.find(({ key }) => key !== sending);
-    const isFresh = found && Date.now() - found.at < OTHERS_AFTER;
-    if (!found || !navigator.onLine || (isFresh && sending)) return;
-    this.#send(found);
+  /** Sends the first message that no other tab is sending; `mine` was this tab's. */
+  #flush(mine) {
+    if (!navigator.onLine || this.#isSending) return;
+    const isDue = (message) => message.key === mine || !isUnderWay(message);
+    const due = this.#waiting.messages.find(isDue);
+    if (due) this.#send(due);
   }
 
   async #send(message) {
-    clearTimeout(this.#timer);
-    this.#say(this.#words.sending);
+    this.#isSending = true;
+    this.#waiting.add({ ...message, sending: Date.now() });
+    if (this.#isNew) this.#say(this.#words.sending);
     try {
       await this.#post(message);
     } catch {
-      this.#timer = setTimeout(() => this.#send(message), RETRY);
+      setTimeout(() => this.#send(message), RETRY);
+      return;
     }
+    this.#isSending = false;
+    if (!this.#isNew) this.#flush();
   }
 
   async #post({ key, text, fields = [] }) {
@@ -91,16 +94,18 @@ export class NewChatOutbox {
     const own = [["csrfmiddlewaretoken", token], ["key", key]];
     for (const [name, value] of [...own, ...fields]) body.append(name, value);
     if (!body.has("text")) body.set("text", text);
-    const response = await fetch(this.#form.action, { method: "POST", body });
-    const { pathname } = new URL(response.url);
+    const response = await fetch(NEW_CHAT, { method: "POST", body });
     // Signed out, or in as another user: the message stays stored for its author.
-    if (pathname === "/login/") return location.reload();
-    if (response.status === 403) return this.#say(this.#words.refused);
-    if (response.redirected && pathname.startsWith("/chat/")) {
+    if (isSignIn(response)) return leave();
+    if (response.status === 403) return this.#isNew && this.#say(this.#words.refused);
+    const hasArrived = response.redirected && new URL(response.url).pathname.startsWith("/chat/");
+    if (hasArrived) {
       this.#waiting.remove(key);
-      return location.assign(response.url);
+      if (this.#isNew) location.assign(response.url);
+      return;
     }
     if (response.status === 429 || response.status >= 500) throw new Error("later");
+    if (!this.#isNew) return; // a new chat's page gives the text back
     this.#waiting.remove(key);
     await this.#giveBack(text, response);
   }
@@ -119,6 +124,9 @@ export class NewChatOutbox {
     $("#composer-errors").replaceChildren(notice(words, "is-waiting"));
   }
 }
+
+/** Whether a tab is sending it, or has begun to a short time ago. */
+const isUnderWay = ({ sending }) => Date.now() - (sending ?? 0) < OTHERS_AFTER;
 
 /** Options such as model, tools and "temporary" go with the text; the rest is new. */
 function isKept(name, value) {

@@ -7,6 +7,8 @@ const INTERVAL = 5000; // milliseconds between two attempts
 const find = (id) => document.getElementById(id);
 const user = lastUser();
 const conversation = /^\/chat\/([^/]+)\//.exec(location.pathname)?.[1] ?? "new";
+/** The page that sends what was kept here. */
+const SENDER = conversation === "new" ? "/" : `/chat/${conversation}/`;
 const waiting = user && new Waiting(user, conversation);
 
 find("try-again").href = location.pathname + location.search;
@@ -44,7 +46,7 @@ function show() {
 async function look() {
   const answer = await fetch("/healthz", { cache: "no-store" }).catch(() => null);
   if (!answer?.ok || find("waiting-text").value) return; // do not take a text away
-  location.replace(location.pathname + location.search);
+  location.replace(waiting?.messages.length ? SENDER : location.pathname + location.search);
 }
 
 function newKey() {

@@ -19,8 +19,5 @@ offerModels();
 editLastOnUp(box);
 listenForShortcuts(dataset);
 installApp(user);
-new NewChatOutbox(user, {
-  kept: dataset.kept,
-  sending: dataset.sending,
-  refused: dataset.refused,
-}).start(isNew);
+const { kept, sending, refused } = dataset;
+new NewChatOutbox(user, { kept, sending, refused }, isNew).start();

@@ -5,7 +5,7 @@ import { isSessionOver, leave, signIn } from "../dom.js";
 import { renewPage, watchForms } from "./cover.js";
 import { LAST_USER, forgetUser, lastUser, rememberUser } from "./waiting.js";
 
-export const SENT = "parley:sent"; // what a new chat's page sent, until the next page shows it
+export const SENT = "parley:sent"; // key and draft of what a form sent, until the next page
 
 const SIGNED_OUT = "parley:signed-out"; // time of the last sign-out
 const SIGNED_IN = "parley:signed-in"; // time of the last sign-in

@@ -21,8 +21,10 @@ export class Waiting {
 
   /** False if the browser stores nothing. */
   add(message) {
-    const others = this.messages.filter(({ key }) => key !== message.key);
-    return this.#store([...others, message]);
+    const found = this.messages;
+    const index = found.findIndex(({ key }) => key === message.key);
+    found.splice(index < 0 ? found.length : index, 1, message);
+    return this.#store(found);
   }
 
   remove(key) {

@@ -12,7 +12,7 @@ from tests.programs import need_program
 JS = Path(__file__).parents[2] / "js"
 
 
-@pytest.mark.parametrize("path", sorted(JS.glob("*.test.mjs")), ids=lambda p: p.name)
+@pytest.mark.parametrize("path", sorted(JS.rglob("*.test.mjs")), ids=lambda p: p.name)
 def test_the_javascript_modules_pass_their_tests(path: Path):
     node = need_program("node")
     done = subprocess.run(

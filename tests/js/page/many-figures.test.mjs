@@ -17,8 +17,8 @@ addTemplate("diagram", new Element("figure", { class: "diagram" }, picture, sour
 body.append(new Element("div", { id: "reading", "data-diagrams": "/frames/mermaid/" }));
 const place = new Element("main");
 body.append(place);
-const { drawDiagrams } = await import("../../static/js/reading/diagrams.js");
-const { typesetFormulas } = await import("../../static/js/reading/formulas.js");
+const { drawDiagrams } = await import("../../../static/js/reading/diagrams.js");
+const { typesetFormulas } = await import("../../../static/js/reading/formulas.js");
 
 /** Answers for each diagram, as the frame does. */
 const drawn = { svg: "<svg/>" };

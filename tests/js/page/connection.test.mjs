@@ -37,8 +37,8 @@ const listeners = {};
 globalThis.addEventListener = (type, act) => (listeners[type] = act);
 globalThis.setInterval = () => 0;
 globalThis.setTimeout = (act) => setImmediate(act);
-const { connect } = await import("../../static/js/connection.js");
-const { StreamWay } = await import("../../static/js/polling/stream-way.js");
+const { connect } = await import("../../../static/js/connection.js");
+const { StreamWay } = await import("../../../static/js/polling/stream-way.js");
 
 function connected() {
   const goesOn = [];

@@ -24,7 +24,7 @@ globalThis.XMLHttpRequest = class {
     requests.push(this);
   }
 };
-const { Files } = await import("../../static/js/files.js");
+const { Files } = await import("../../../static/js/files.js");
 
 test("a message is not sent without the file that failed", () => {
   const complaints = [];

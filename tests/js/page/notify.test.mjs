@@ -24,7 +24,7 @@ const shown = [];
 const registration = { showNotification: async (...note) => shown.push(note) };
 const navigator = { serviceWorker: { ready: Promise.resolve(registration) } };
 Object.defineProperty(globalThis, "navigator", { value: navigator, configurable: true });
-const { notifyOf } = await import("../../static/js/notify/notify.js");
+const { notifyOf } = await import("../../../static/js/notify/notify.js");
 
 test("the service worker shows it where the page may not", async () => {
   notifyOf("ready");

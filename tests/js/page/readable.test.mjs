@@ -5,7 +5,7 @@ import test from "node:test";
 import { Element, openPage } from "./page.mjs";
 
 openPage();
-const { pretty, preview, showPieces } = await import("../../static/js/readable.js");
+const { pretty, preview, showPieces } = await import("../../../static/js/readable.js");
 
 const NUMBERS = '{"id":1234567890123456789,"one":1.0,"huge":1e400,"low":-0,"n":7}';
 

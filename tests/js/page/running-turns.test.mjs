@@ -19,7 +19,7 @@ globalThis.requestAnimationFrame = (act) => frames.push(act);
 globalThis.setInterval = () => 0;
 globalThis.getSelection = () => ({ isCollapsed: true });
 globalThis.reportError = () => {};
-const { RunningTurns } = await import("../../static/js/running-turns.js");
+const { RunningTurns } = await import("../../../static/js/running-turns.js");
 
 function begun(onNews = () => {}) {
   const transcript = new Element("main");

@@ -21,11 +21,11 @@ const template = new Element("template", { id: "signed-out" });
 template.content = new Element("div", {}, notice);
 body.append(template);
 
-const { openInDialog } = await import("../../static/js/dialog.js");
-const { rateInPlace } = await import("../../static/js/reading/rating.js");
-const { chooseTools } = await import("../../static/js/tools.js");
-const { openInstead, fetched } = await import("../../static/js/dom.js");
-const { watchForms } = await import("../../static/js/people/cover.js");
+const { openInDialog } = await import("../../../static/js/dialog.js");
+const { rateInPlace } = await import("../../../static/js/reading/rating.js");
+const { chooseTools } = await import("../../../static/js/tools.js");
+const { openInstead, fetched } = await import("../../../static/js/dom.js");
+const { watchForms } = await import("../../../static/js/people/cover.js");
 
 const REDIRECTED = { type: "opaqueredirect", status: 0 };
 const SIGN_IN = { ok: true, redirected: true, url: "http://chat.example/login/", text: async () => "" };

@@ -32,7 +32,7 @@ const box = Object.assign(new Element("textarea", { id: "text" }), {
 });
 const button = new Element("button", { id: "dictate" });
 body.append(box, button, new Element("div", { id: "composer-errors" }));
-const { dictate } = await import("../../static/js/reading/dictation.js");
+const { dictate } = await import("../../../static/js/reading/dictation.js");
 dictate();
 
 function begin(text, caret) {

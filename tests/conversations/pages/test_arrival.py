@@ -1,0 +1,44 @@
+"""How a page's scripts know that the message of a form has arrived."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.test import Client
+
+from conversations.models import Conversation
+from conversations.pages.views import ARRIVED_COOKIE
+from tests.conversations.page_scene import (
+    ada,
+    conversation,
+    model,
+    page_of,
+    submitted,
+    web,
+)
+
+__all__ = ["ada", "conversation", "model", "submitted", "web"]
+
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("scripted_host")]
+
+
+@pytest.mark.usefixtures("model")
+@pytest.mark.parametrize("is_new", [True, False])
+def test_the_answer_to_a_message_names_its_key(
+    web: Client, conversation: Conversation, is_new: bool
+):
+    url = "/" if is_new else page_of(conversation)
+    answer = web.post(url, {"text": "Hello", "model": "fast", "key": "k-1"})
+    assert answer.status_code == 302
+    assert answer.cookies[ARRIVED_COOKIE].value == "k-1"
+    assert answer.cookies[ARRIVED_COOKIE]["max-age"]
+
+
+@pytest.mark.usefixtures("model")
+@pytest.mark.parametrize(
+    "data",
+    [{"text": "", "key": "k-1"}, {"text": "Hello", "model": "fast", "key": "k=1; a"}],
+)
+def test_no_other_answer_names_a_key(web: Client, data: dict[str, Any]):
+    assert ARRIVED_COOKIE not in web.post("/", data).cookies

@@ -1,0 +1,116 @@
+// What is kept until its arrival is known: a new chat's messages, and drafts.
+import assert from "node:assert/strict";
+import test, { beforeEach } from "node:test";
+
+import { Element, openPage, slotted } from "./page.mjs";
+
+class Store extends Map {
+  getItem = (name) => this.get(name) ?? null;
+  setItem = (name, value) => this.set(name, value);
+  removeItem = (name) => this.delete(name);
+}
+
+const OUTBOX = "parley:outbox:1:new";
+const { body } = openPage();
+body.dataset.user = "1";
+globalThis.CSS = { supports: () => true };
+globalThis.addEventListener = () => {};
+const left = [];
+globalThis.location = { pathname: "/", search: "", assign: (url) => left.push(url) };
+const posted = [];
+globalThis.fetch = async (_, { body: sent }) => {
+  posted.push(sent.get("key"));
+  return { redirected: true, url: "http://chat.example/chat/9/", status: 200 };
+};
+const key = Object.assign(new Element("input", { name: "key" }), { value: "k9" });
+const text = Object.assign(new Element("textarea", { id: "text" }), { value: "" });
+const form = new Element("form", { id: "composer" }, key, text);
+form.elements = { key };
+form.append(Object.assign(new Element("input", { name: "csrfmiddlewaretoken" }), { value: "token" }));
+body.append(
+  form,
+  new Element("div", { id: "composer-errors" }),
+  new Element("ul", { id: "attached" }),
+  new Element("input", { id: "file" }),
+  slotted("details", { id: "send-menu" }),
+);
+const { NewChatOutbox } = await import("../../../static/js/people/new-chat-outbox.js");
+const { Composer } = await import("../../../static/js/composer.js");
+const { Waiting } = await import("../../../static/js/people/waiting.js");
+
+const WORDS = { kept: "Kept", sending: "Sending", refused: "Refused" };
+const minute = 60_000;
+
+beforeEach(() => {
+  globalThis.localStorage = new Store();
+  globalThis.sessionStorage = new Store();
+  document.cookie = "";
+  posted.length = left.length = 0;
+});
+
+async function open({ isNew, messages }) {
+  localStorage.set(OUTBOX, JSON.stringify(messages));
+  new NewChatOutbox("1", WORDS, isNew).start();
+  await new Promise(setImmediate);
+}
+
+const kept = (name, sending = 0) => ({ key: name, text: name, fields: [], at: Date.now(), sending });
+
+test("a chat's page sends all that was kept for new chats, and stays", async () => {
+  await open({ isNew: false, messages: [kept("k1"), kept("k2")] });
+  assert.deepEqual([posted, left], [["k1", "k2"], []]);
+  assert.equal(localStorage.getItem(OUTBOX), null);
+});
+
+test("a new chat's page sends one and goes to its chat", async () => {
+  await open({ isNew: true, messages: [kept("k1"), kept("k2")] });
+  assert.deepEqual([posted, left], [["k1"], ["http://chat.example/chat/9/"]]);
+});
+
+test("what another tab is sending is left to it for a minute", async () => {
+  const now = Date.now();
+  await open({ isNew: true, messages: [kept("k1", now - 1000)] });
+  assert.deepEqual([posted, left], [[], []]);
+  await open({ isNew: true, messages: [kept("k1", now - 2 * minute)] });
+  assert.deepEqual(posted, ["k1"]);
+});
+
+test("a message of this tab is sent again unless it has arrived", async () => {
+  sessionStorage.set("parley:sending", "k1");
+  await open({ isNew: false, messages: [kept("k1", Date.now())] });
+  assert.deepEqual(posted, ["k1"]); // the reader came by another way than its answer
+  sessionStorage.set("parley:sending", "k2");
+  document.cookie = "a=b; parley_sent=k2";
+  await open({ isNew: false, messages: [kept("k2", Date.now())] });
+  assert.deepEqual(posted, ["k1"]);
+  assert.equal(localStorage.getItem(OUTBOX), null);
+});
+
+test("a message that is kept again stays in its order", () => {
+  const waiting = new Waiting("1", "new");
+  for (const name of ["k1", "k2"]) waiting.add(kept(name));
+  waiting.add(kept("k1", 5));
+  assert.deepEqual(waiting.messages.map(({ key: name, sending }) => [name, sending]), [["k1", 5], ["k2", 0]]);
+});
+
+test("the draft of a form's message is deleted when it has arrived, not before", () => {
+  const draft = "parley:draft:1:7";
+  const compose = () => new Composer({ conversation: "7", onSend: () => false, onRefused() {} });
+  const submit = new Event("submit", { cancelable: true });
+  Object.defineProperty(submit, "submitter", { value: null });
+  localStorage.set(draft, "Hello");
+  text.value = "Hello";
+  compose();
+  form.dispatchEvent(submit);
+  text.value = "";
+  document.cookie = "parley_sent=k1"; // of an earlier message
+  compose(); // of a page after an error of the network
+  assert.equal(text.value, "Hello");
+  text.value = "";
+  form.dispatchEvent(submit);
+  text.value = "Hello";
+  form.dispatchEvent(submit);
+  document.cookie = "parley_sent=k9";
+  compose();
+  assert.equal(localStorage.getItem(draft), null);
+});
