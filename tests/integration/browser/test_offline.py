@@ -55,7 +55,7 @@ def open_app(browser: Any, server: Any) -> tuple[BrowserContext, Page]:
     return context, page
 
 
-def test_a_first_message_written_offline_is_sent_once(
+def test_first_messages_written_offline_are_sent_once(
     browser: Any, start_server: StartServer
 ):
     server = start_server()
@@ -71,13 +71,15 @@ def test_a_first_message_written_offline_is_sent_once(
     other = context.new_page()
     other.goto("/settings/")
     expect(other.get_by_role("heading", name="You are offline")).to_be_visible()
+    message_box(other).fill("And 3 + 3?")
+    other.get_by_role("button", name="Send later").click()
     context.set_offline(False)
     page.wait_for_url(re.compile("/chat/"))
     expect(page.locator(".turn-foot")).to_be_visible()
+    page.wait_for_function("localStorage.getItem('parley:outbox:1:new') === null")
     other.goto("/")
     expect(message_box(other)).to_have_value("")
-    assert "turns: 1" in server.manage("shell", "-v0", "-c", COUNT)
-    assert page.evaluate("localStorage.getItem('parley:outbox:1:new')") is None
+    assert "turns: 2" in server.manage("shell", "-v0", "-c", COUNT)
     context.close()
 
 
