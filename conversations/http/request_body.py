@@ -17,6 +17,10 @@ class ClientDisconnected(Exception):
 class BodyTooLong(ValueError):
     """The body is longer than allowed before decompression."""
 
+    def __init__(self, limit: int) -> None:
+        super().__init__(limit)
+        self.limit = limit  # bytes
+
 
 def content_encoding(headers: Mapping[bytes, bytes]) -> str:
     """The normalized `Content-Encoding`; "" if the body is not compressed."""
@@ -38,7 +42,7 @@ async def read_pieces(
     unpacker = Unpacker(encoding, settings.MAX_INPUT_SIZE) if encoding else None
     declared_length = headers.get(b"content-length", b"")
     if declared_length.isdigit() and int(declared_length) > limit:
-        raise BodyTooLong
+        raise BodyTooLong(limit)
     received, more = 0, True
     while more:
         message = await receive()
@@ -47,7 +51,7 @@ async def read_pieces(
         piece = message.get("body", b"")
         received += len(piece)
         if received > limit:
-            raise BodyTooLong
+            raise BodyTooLong(limit)
         yield unpacker.feed(piece) if unpacker else piece
         more = message.get("more_body", False)
     if unpacker:

@@ -42,6 +42,7 @@ from conversations.http.request_body import (
     read_pieces,
 )
 from project.server import server_errors
+from project.server.large_bodies import is_known
 from project.server.request_threads import RequestThreads
 
 PROBES = ("/healthz", "/readyz")
@@ -66,9 +67,8 @@ class Handler:
         with suppress(ClientDisconnected):
             try:
                 body = await self._read_body(scope, receive)
-            except BodyTooLong:
-                size = settings.MAX_REQUEST_SIZE
-                await _refuse(scope, send, 413, server_errors.body_too_large, size)
+            except BodyTooLong as exc:
+                await _refuse(scope, send, 413, server_errors.body_too_large, exc.limit)
                 return
             except UnpackedTooLong:
                 size = settings.MAX_INPUT_SIZE
@@ -101,7 +101,16 @@ class Handler:
 
     async def _read_body(self, scope: Any, receive: Any) -> IO[bytes]:
         """Raises OSError and the exceptions of `read_pieces`."""
-        pieces = read_pieces(dict(scope["headers"]), receive, settings.MAX_REQUEST_SIZE)
+        headers = dict(scope["headers"])
+        limit = min(settings.DATA_UPLOAD_MAX_MEMORY_SIZE, settings.MAX_REQUEST_SIZE)
+        length = headers.get(b"content-length", b"0")
+        # Without a length and in no chunks there is no body (RFC 9112, section 6.3).
+        is_short = length.isdigit() and int(length) <= limit
+        if b"transfer-encoding" in headers or not is_short:
+            async with self._threads.take() as thread:
+                if await _in_thread(is_known, executor=thread.executor)(headers):
+                    limit = settings.MAX_REQUEST_SIZE
+        pieces = read_pieces(headers, receive, limit)
         with ExitStack() as stack:
             max_in_memory = settings.FILE_UPLOAD_MAX_MEMORY_SIZE
             body = stack.enter_context(tempfile.SpooledTemporaryFile(max_in_memory))

@@ -15,6 +15,8 @@ from itertools import chain, repeat
 from typing import Any
 
 import pytest
+from asgiref.sync import sync_to_async
+from django.contrib.auth.models import User
 from django.core.signals import request_finished, request_started
 from django.http import (
     FileResponse,
@@ -23,9 +25,11 @@ from django.http import (
     JsonResponse,
     StreamingHttpResponse,
 )
+from django.test import Client
 from django.urls import path
 
 from conversations.access.admission import request_size
+from conversations.models import AccessToken
 from llm.concurrency.thread_lending import (
     lend_thread,
     lend_thread_or_refuse,
@@ -343,6 +347,39 @@ async def test_an_oversize_body_is_refused_as_soon_as_it_is_detected(
     text = b"Request Entity Too Large: A request may be at most 10 bytes long."
     assert body["body"] == text
     assert seen == []
+
+
+@pytest.mark.parametrize(
+    ("name", "status"),
+    [
+        ("", 413),
+        ("wrong token", 413),
+        ("token", 200),
+        ("session", 200),
+        ("forged", 413),
+    ],
+)
+@pytest.mark.parametrize("length", [[(b"content-length", b"6")], []])
+async def test_only_those_who_are_known_send_more_than_a_form(
+    settings: Any, name: str, status: int, length: list[tuple[bytes, bytes]]
+) -> None:
+    settings.DATA_UPLOAD_MAX_MEMORY_SIZE = 5
+    user = await User.objects.acreate(username="alice")
+    _, token = await sync_to_async(AccessToken.issue)(user, "script", None)
+    client = Client()
+    await client.aforce_login(user)
+    cookie = f"{settings.SESSION_COOKIE_NAME}="
+    credentials = {
+        "": (b"x-nothing", b""),
+        "wrong token": (b"authorization", b"Bearer sk-wrong"),
+        "token": (b"authorization", f"Bearer {token}".encode()),
+        "session": (b"cookie", (cookie + client.session.session_key).encode()),
+        "forged": (b"cookie", f"{cookie}forged".encode()),
+    }
+    headers = [credentials[name], *(length or [(b"transfer-encoding", b"chunked")])]
+    body = {"type": "http.request", "body": b"123456"}
+    start, _ = await _send_request("measured", body, headers=headers)
+    assert start["status"] == status
 
 
 @pytest.mark.parametrize("accepted", ["text/html,*/*;q=0.8", "*/*"])
