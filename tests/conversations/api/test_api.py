@@ -163,7 +163,7 @@ def test_wait_and_stream_hand_the_connection_to_the_stream(
 ):
     answer = post(api, turns_url(conversation), {"input": "Hi", **body})
     turn = Turn.objects.get()
-    assert json.loads(answer["X-Parley-Follow"]) == [turn.pk, None, form]
+    assert json.loads(answer["X-Parley-Follow"]) == [turn.pk, None, form, True]
 
 
 def test_a_turn_stores_its_model_and_options(api: Client, conversation: Conversation):
@@ -297,7 +297,7 @@ def test_events_are_followed_from_the_newest_position(
     if header:
         headers["Last-Event-ID"] = header
     answer = api.get(reverse("api:events", args=[turn.pk]) + query, headers=headers)
-    assert json.loads(answer["X-Parley-Follow"]) == [turn.pk, *followed]
+    assert json.loads(answer["X-Parley-Follow"]) == [turn.pk, *followed, False]
 
 
 # Idempotency
@@ -323,7 +323,7 @@ def test_the_same_idempotency_key_allows_another_response_format(
         api, url, {"input": "Hi", "stream": True}, **{"Idempotency-Key": "k1"}
     )
     turn = Turn.objects.get()
-    assert json.loads(streamed["X-Parley-Follow"]) == [turn.pk, None, "events"]
+    assert json.loads(streamed["X-Parley-Follow"]) == [turn.pk, None, "events", True]
 
 
 def test_the_same_key_for_something_else_is_refused(
