@@ -177,7 +177,7 @@ def text(
 def stop(request: HttpRequest, conversation_id: str, turn_id: str) -> HttpResponse:
     found = _writable_turn(request, conversation_id, turn_id)
     engine.cancel(found)
-    return redirect_to_turn(found)
+    return _return_to_turn(request, found)
 
 
 @login_required
@@ -187,7 +187,7 @@ def retry(request: HttpRequest, conversation_id: str, turn_id: str) -> HttpRespo
     found = _writable_turn(request, conversation_id, turn_id)
     form = RetryForm(request.POST, turn=found, user=request.user)
     if form.items() and (opened := open_turn(request, form)):
-        return redirect_to_turn(opened)
+        return _return_to_turn(request, opened)
     return _page(request, form, transcript(found.conversation, request.user))
 
 
@@ -204,7 +204,7 @@ def continue_turn(
             found = continue_turn_of(found, request.user)
     except TooFast as exc:
         return _refused_page(request, found.conversation, exc)
-    return redirect_to_turn(found)
+    return _return_to_turn(request, found)
 
 
 @login_required
@@ -300,10 +300,25 @@ def _refused_page(
     request: HttpRequest, row: Conversation, exc: TooFast
 ) -> HttpResponse:
     """The conversation's page with the user's unsent text and the refusal."""
-    form = MessageForm(request.POST, user=request.user, conversation=row)
-    form.errors.clear()  # this form may have no message
+    form = _unsent_form(request, row)
     form.refuse(exc)
     return _page(request, form, transcript(row, request.user))
+
+
+def _unsent_form(request: HttpRequest, row: Conversation) -> MessageForm:
+    form = MessageForm(request.POST, user=request.user, conversation=row)
+    form.errors.clear()  # this form may have no message
+    return form
+
+
+def _return_to_turn(request: HttpRequest, found: Turn) -> HttpResponse:
+    """Back to the turn, with a message that was written but not sent: without scripts
+    a button beside the message box sends what is in it."""
+    if not request.POST.get("text", "").strip():
+        return redirect_to_turn(found)
+    row = found.conversation
+    window = transcript(row, request.user, at=found.pk)
+    return _page(request, _unsent_form(request, row), window, status=200)
 
 
 def _background(row: Conversation | None, last: Turn | None) -> dict[str, Any]:

@@ -271,6 +271,7 @@ function goesOn(turnId, why) {
 
 function retry(button) {
   const body = new FormData(button.form);
+  for (const name of ["text", "file"]) body.delete(name); // of the next message
   body.set("key", newKey());
   const words = gettext("The question could not be sent again. Choose another model.");
   openTurn(button, body, words);

@@ -401,6 +401,20 @@ def test_stop_cancels_the_turn_in_the_engine(
     assert stopped == [turn.pk]
 
 
+@pytest.mark.parametrize("name", ["stop", "retry", "continue"])
+def test_a_message_that_is_not_sent_yet_outlives_other_buttons(
+    web: Client, conversation: Conversation, submitted: list[str], name: str
+):
+    """Without scripts they send the message box, whose text would be lost."""
+    turn = a_turn(conversation, Turn.Status.INCOMPLETE, message("assistant", "Half"))
+    address = reverse(name, args=[conversation.pk, turn.pk])
+    answer = web.post(address, {"text": "a draft"})
+    assert answer.status_code == 200
+    assert "a draft" in read(answer)
+    assert "notice is-error" not in answer.content.decode()
+    assert not Item.objects.filter(payload__icontains="a draft").exists()
+
+
 def test_regenerating_keeps_the_first_attempt(
     web: Client, conversation: Conversation, submitted: list[str]
 ):
