@@ -362,7 +362,8 @@ def _speaker(turn: Turn, payload: Any) -> str:
             return turn.author_name or _("You")
         case "assistant":
             model = turn.language_model
-            return f"{_('Answer')} ({model.public_name})" if model else _("Answer")
+            name = _("Answer")
+            return f"{name} ({model.public_name})" if model else name
     return _("System")
 
 
@@ -377,6 +378,6 @@ def _with_files(payload: Any, text: str) -> str:
     content = payload.get("content")
     parts = content if isinstance(content, list) else []
     files = [part for part in parts if isinstance(part, dict) and "file_id" in part]
-    label = _("File")
-    lines = [f"- {label}: {part.get('filename') or _('Picture')}" for part in files]
+    label, picture = _("File"), _("Picture")
+    lines = [f"- {label}: {part.get('filename') or picture}" for part in files]
     return "\n\n".join(filter(None, ["\n".join(lines), text]))
