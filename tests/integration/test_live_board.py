@@ -215,7 +215,9 @@ async def assert_maintenance(programs: Sequence[Program], board: Board) -> None:
                 ).status_code != status:
                     await asyncio.sleep(0.2)
         if end:
-            await board.post(page, banner="")
+            shown = {"initial-banner": "Back at noon"}
+            shown["initial-refuses_messages"] = "True"
+            await board.post(page, banner="", **shown)
     await board.until(lambda: "Back at noon" not in board.html)
 
 
