@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # `make scaled`: two web processes, two workers and nginx on this machine. PostgreSQL
-# and Redis are those of DATABASE_URL and REDIS_URL, or else are started here (not Redis
-# if REDIS_URL is set and empty: PostgreSQL is used alone), over
-# folders below PARLEY_DATA (for root, PostgreSQL's is below /tmp), and end with the
-# rest. A web process or a worker may be killed, to see the others go on. Ctrl-C drains
+# and Redis are those of DATABASE_URL and REDIS_URL, also in `.env`, or else are started
+# here (not Redis if REDIS_URL is set and empty: PostgreSQL is used alone), over
+# folders below PARLEY_DATA (for root, PostgreSQL's is in the home of its user), and end
+# with the rest. A web process or a worker may be killed, to see the others go on. Ctrl-C drains
 # and ends all, twice at once.
 set -euo pipefail
 set -m  # each in a group of its own: Ctrl-C is for us, and we end them in order
@@ -37,6 +37,7 @@ finish() {
   end "[!R]*"
   end Redis
   if [ -n "${cluster:-}" ]; then as_owner "$pg_ctl" -D "$cluster" -m fast -s stop || true; fi
+  if [ -n "${socket:-}" ]; then as_owner rm -rf "$socket"; fi
 }
 trap finish EXIT
 trap 'exit 130' INT
@@ -49,22 +50,24 @@ as_owner() {
 }
 
 start_postgres() {
-  local bin socket pgport
+  local bin pgport
   bin=$(ls -d /usr/lib/postgresql/*/bin 2>/dev/null | sort -V | tail -n 1 || true)
   initdb=$( [ -x "$bin/initdb" ] && echo "$bin/initdb" || need initdb "set DATABASE_URL")
   pg_ctl=$( [ -x "$bin/pg_ctl" ] && echo "$bin/pg_ctl" || need pg_ctl "set DATABASE_URL")
   pgport=${PGPORT:-15432}
-  folder=${TMPDIR:-/tmp}/parley-postgres-$(id -u)
-  if [ "$(id -u)" -ne 0 ]; then folder=$data/postgres; fi
-  as_owner mkdir -p "$folder"
+  folder=$data/postgres
+  if [ "$(id -u)" -eq 0 ]; then folder=$(getent passwd postgres | cut -d: -f6)/parley-scaled; fi
+  as_owner mkdir -p -m 700 "$folder"
+  # Everybody who reaches it is its superuser: that is whoever may enter this folder.
+  socket=$(as_owner mktemp -d)
   if ! as_owner test -e "$folder/data/PG_VERSION"; then
     as_owner "$initdb" -D "$folder/data" -U parley -A trust -E UTF8 >/dev/null
   fi
   as_owner "$pg_ctl" -D "$folder/data" -s -w -l "$folder/log" \
-    -o "-p $pgport -c listen_addresses=127.0.0.1 -c unix_socket_directories=''" start
+    -o "-p $pgport -c listen_addresses='' -c unix_socket_directories=$socket" start
   cluster=$folder/data
-  export DATABASE_URL=postgres://parley@127.0.0.1:$pgport/postgres
-  say "PostgreSQL runs on port $pgport, over $folder"
+  export PGHOST=$socket PGPORT=$pgport DATABASE_URL=postgres://parley@/postgres
+  say "PostgreSQL runs at the socket of port $pgport in $socket, over $folder"
 }
 
 start_redis() {
@@ -78,8 +81,9 @@ start_redis() {
 }
 
 nginx=$(PATH=$PATH:/usr/sbin need nginx)  # Debian has it where people do not look
-[ -n "${DATABASE_URL:-}" ] || start_postgres
-[ -n "${REDIS_URL+set}" ] || start_redis
+in_dotenv() { [ "${PARLEY_READ_DOTENV:-true}" != false ] && grep -qsE "^ *(export )?$1=" .env; }
+[ -n "${DATABASE_URL:-}" ] || in_dotenv DATABASE_URL || start_postgres
+[ -n "${REDIS_URL+set}" ] || in_dotenv REDIS_URL || start_redis
 
 # Not in a function: a signal is for the process itself, not for a shell around it.
 python=.venv/bin/python
