@@ -6,7 +6,7 @@ from typing import Any
 
 from django.conf import settings
 from django.db.models import Q, QuerySet
-from django.http import HttpResponseBase
+from django.http import Http404, HttpResponseBase
 from django.shortcuts import get_object_or_404
 from django.views.decorators.http import etag
 from rest_framework import status
@@ -24,6 +24,7 @@ from conversations.http.file_download import download
 from conversations.models import Attachment, Conversation
 from conversations.turns.attachments import (
     UploadRefused,
+    is_shown,
     is_used,
     save_attachments,
     validate_files,
@@ -102,6 +103,8 @@ class AttachmentView(ApiView):
         """The file. Pictures show in the browser, everything else is downloaded."""
         visible = Conversation.objects.visible_to(request.user)
         row = get_object_or_404(Attachment, conversation__in=visible, pk=pk)
+        if not (_attachments(request).filter(pk=pk).exists() or is_shown(row)):
+            raise Http404
         tag = f'"{row.pk}"'
         respond: Any = etag(lambda _: tag)(lambda _: download(row, _CACHE_CONTROL))
         response: HttpResponseBase = respond(request)

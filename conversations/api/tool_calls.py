@@ -274,7 +274,9 @@ class CallsView(ApiView, generics.ListAPIView[ToolCall]):
     def get_queryset(self) -> QuerySet[ToolCall]:
         conversations = Conversation.objects.visible_to(self.request.user)
         conversation = get_object_or_404(conversations, pk=self.kwargs["pk"])
-        calls = ToolCall.objects.filter(turn__conversation=conversation)
+        calls = ToolCall.objects.filter(
+            turn__conversation=conversation, turn__deleted_at=None
+        )
         return limit_by(calls, self.request, state=ToolCall.State, name=None)
 
     @schema.describe(

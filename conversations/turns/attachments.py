@@ -251,6 +251,15 @@ def is_used(attachment: Attachment) -> bool:
     return items.filter(payload__icontains=attachment.pk).exists()
 
 
+def is_shown(attachment: Attachment) -> bool:
+    """True where a turn that is not deleted names it, perhaps before its run ends."""
+    turns = Turn.objects.filter(
+        conversation=attachment.conversation_id, deleted_at=None
+    )
+    items = Item.objects.filter(turn__in=turns, payload__icontains=attachment.pk)
+    return items.exists() or turns.filter(partial__icontains=attachment.pk).exists()
+
+
 def delete_file(instance: Attachment, **_: Any) -> None:
     """`post_delete` receiver: deletes the row's file once the transaction commits,
     unless a copy of the conversation names it then."""

@@ -71,7 +71,9 @@ def _values(row: Conversation, request: Request) -> dict[str, Any]:
     user: Any = request.user
     visible = Conversation.objects.visible_to(user).order_by("-updated_at", "-pk")
     chosen = BranchChoice.objects.chosen(row.pk, user.pk)
-    questions = Question.objects.open().filter(tool_call__turn__conversation=row)
+    questions = Question.objects.open().filter(
+        tool_call__turn__conversation=row, tool_call__turn__deleted_at=None
+    )
     return {
         "title": row.title,
         "titles": _digest(sorted(visible.values_list("pk", "title")[:NEWEST])),

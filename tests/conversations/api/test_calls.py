@@ -157,6 +157,22 @@ def test_calls_are_listed_with_what_became_of_them(ada, finished):
     assert call["progress"] == "half way"
 
 
+def test_calls_of_a_deleted_branch_are_not_listed(ada, finished):
+    in_background(finished)
+    Turn.objects.filter(pk=finished.pk).update(deleted_at=timezone.now())
+    path = f"/api/conversations/{finished.conversation_id}/tool-calls/"
+    assert program(ada).get(path).json()["results"] == []
+
+
+def test_standing_approvals_are_filtered_by_tool(ada, waiting):
+    decided = {"state": "accepted", "always": True, "decided_by": ada}
+    question = a_question(waiting, **decided, decided_at=timezone.now())
+    path = "/api/approvals/"
+    (found,) = program(ada).get(path, {"name": "send"}).json()["results"]
+    assert found["id"] == question.pk
+    assert program(ada).get(path, {"name": "other"}).json()["results"] == []
+
+
 def test_a_call_is_cancelled_by_its_owner_alone(ada, finished):
     call = in_background(finished)
     path = f"/api/tool-calls/{call.pk}/cancel/"

@@ -118,6 +118,8 @@ def test_questions_are_listed_until_they_are_decided(web, conversation):
     assert changes(web, conversation)["open_questions"] == ids
     web.post(reverse("question", args=[ids[0]]), {"action": "decline"})
     assert changes(web, conversation)["open_questions"] == ids[1:]
+    Turn.objects.filter(pk=turn.pk).update(deleted_at=timezone.now())
+    assert changes(web, conversation)["open_questions"] == []
 
 
 def test_nobody_else_reads_them(conversation):

@@ -7,8 +7,10 @@ from typing import Any
 import pytest
 from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import Client
+from django.utils import timezone
 
 from conversations import engine
+from conversations.access.participation import invite
 from conversations.models import Attachment, Conversation, Turn
 from tests.conversations import files
 from tests.conversations.scene import a_model, a_user, program, signed_in
@@ -149,6 +151,36 @@ def test_whose_file_it_is_not_finds_nothing(web: Client, conversation: Conversat
     assert bob.delete(one["url"]).status_code == 404
     assert upload(bob, conversation, ("a.png", files.PNG)).status_code == 404
     assert Client().get(one["url"]).status_code == 401
+
+
+def test_a_participant_gets_the_files_of_visible_messages_and_their_own(
+    web: Client, conversation: Conversation
+):
+    bob = a_user("bob")
+    invite(conversation, "bob", "writer").accept()
+    (sent,) = upload(web, conversation, ("a.txt", b"sent")).json()["data"]
+    (own,) = upload(program(bob), conversation, ("b.txt", b"own")).json()["data"]
+    path = f"/api/attachments/{sent['id']}/"
+    own_path = f"/api/attachments/{own['id']}/"
+    assert program(bob).get(path).status_code == 404, "it is not sent yet"
+    post_turn(web, conversation, {"type": "input_file", "file_id": sent["id"]})
+    assert program(bob).get(path).status_code == 200
+    conversation.turns.update(deleted_at=timezone.now())
+    assert program(bob).get(path).status_code == 404
+    assert program(bob).get(own_path).status_code == 200
+    assert web.get(path).status_code == 200, "the owner may restore the branch"
+
+
+def test_a_participant_gets_the_file_of_a_running_answer(
+    web: Client, conversation: Conversation
+):
+    bob = a_user("bob")
+    invite(conversation, "bob", "viewer").accept()
+    (made,) = upload(web, conversation, ("a.txt", b"made")).json()["data"]
+    partial = [{"type": "message", "content": [{"file_id": made["id"]}]}]
+    Turn.objects.create(conversation=conversation, partial=partial)
+    answer = program(bob).get(f"/api/attachments/{made['id']}/")
+    assert answer.status_code == 200
 
 
 def test_deleting_a_conversation_deletes_its_files(
