@@ -242,7 +242,7 @@ class StandingApprovalsView(ApiView):
     serializer_class = StandingApprovalsSerializer
 
     @schema.describe(
-        parameters=schema.list_parameters("conversation"),
+        parameters=schema.list_parameters("conversation", "name"),
         responses={200: StandingApprovalsSerializer, **schema.errors()},
     )
     def get(self, request: Request) -> Response:
