@@ -20,6 +20,7 @@ from conversations.models import (
     BranchChoice,
     Conversation,
     KeyReused,
+    MessageRemoved,
     Turn,
 )
 from conversations.requests import branches
@@ -27,6 +28,7 @@ from conversations.requests.errors import (
     BranchConflict,
     IdempotencyKeyConflict,
     InvalidInput,
+    MessageRemovedConflict,
     NothingToContinueConflict,
 )
 from conversations.requests.fields import StrictSerializer, TextField
@@ -92,6 +94,8 @@ class ForkView(ApiView):
             )
         except KeyReused as exc:
             raise IdempotencyKeyConflict from exc
+        except MessageRemoved as exc:
+            raise MessageRemovedConflict from exc
         shown = ConversationSerializer(
             copy.conversation, context=self.get_serializer_context()
         )

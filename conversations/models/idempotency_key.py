@@ -17,7 +17,7 @@ class KeyReused(Exception):
 
 
 class MessageRemoved(Exception):
-    """The message was removed from the queue before it was sent to the model."""
+    """What the first request opened was deleted, or removed from the queue."""
 
 
 class IdempotencyKeyQuerySet(models.QuerySet["IdempotencyKey"]):
@@ -35,7 +35,7 @@ class IdempotencyKeyQuerySet(models.QuerySet["IdempotencyKey"]):
         at once with one key only the first gets there.
 
         Raises KeyReused if `key` was used for a request with another `fingerprint`,
-        MessageRemoved if the turn was removed from the queue.
+        MessageRemoved if the turn was deleted or removed from the queue.
         """
         try:
             with transaction.atomic():
@@ -53,14 +53,19 @@ class IdempotencyKeyQuerySet(models.QuerySet["IdempotencyKey"]):
         return turn, True
 
     def find_turn(self, user: Any, key: str, fingerprint: str) -> Turn | None:
-        known = self.filter(user=user, key=key).select_related("turn").first()
+        rows = self.filter(user=user, key=key)
+        known = rows.select_related("turn__conversation").first()
         if known is None:
             return None
         if known.fingerprint != fingerprint:
             raise KeyReused
-        if known.turn is None:
+        if known.turn is None or _is_deleted(known.turn):
             raise MessageRemoved
         return known.turn
+
+
+def _is_deleted(turn: Turn) -> bool:
+    return bool(turn.deleted_at or turn.conversation.deleted_at)
 
 
 class IdempotencyKey(models.Model):

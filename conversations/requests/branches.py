@@ -100,7 +100,7 @@ def _erased_before() -> Any:
 def fork_once(user: Any, turn: Turn, key: str) -> Turn:
     """Copy the conversation up to this turn, once for each key.
 
-    Raises KeyReused.
+    Raises KeyReused, MessageRemoved.
     """
     if not key:
         return branches.fork(turn)

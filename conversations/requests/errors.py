@@ -36,8 +36,7 @@ class IdempotencyKeyConflict(APIException):
 class MessageRemovedConflict(APIException):
     status_code = status.HTTP_409_CONFLICT
     default_detail = (
-        "This message was removed from the queue; send it with a new key to send it"
-        " again."
+        "What this key's request opened was removed; use a new key to send it again."
     )
     default_code = "message_removed"
     param = "Idempotency-Key"

@@ -12,7 +12,7 @@ from django.views.decorators.http import require_http_methods, require_POST
 from conversations import engine
 from conversations.access import admission
 from conversations.access.errors import TooFast
-from conversations.models import BranchChoice, KeyReused, Turn
+from conversations.models import BranchChoice, KeyReused, MessageRemoved, Turn
 from conversations.pages.branches.edit_form import EditForm
 from conversations.pages.refusals import mark_refused
 from conversations.pages.views import find_turn, open_turn, redirect_to_turn
@@ -71,7 +71,7 @@ def fork(request: HttpRequest, conversation_id: str, turn_id: str) -> HttpRespon
         }
         page = "conversations/branches/refused.html"
         return mark_refused(render(request, page, context), exc)
-    except KeyReused as exc:
+    except (KeyReused, MessageRemoved) as exc:
         raise Http404 from exc
     return redirect_to_turn(copy)
 

@@ -169,6 +169,16 @@ def test_a_fork_is_made_once_for_each_key(ada, talk):
     assert again.status_code == 409
 
 
+def test_a_key_of_a_deleted_fork_makes_no_other(ada, talk):
+    url = f"/api/turns/{a_finished_turn(talk).pk}/fork/"
+    headers = {"Idempotency-Key": "k"}
+    copy = ada.post(url, headers=headers).json()["id"]
+    ada.delete(f"/api/conversations/{copy}/")
+    again = ada.post(url, headers=headers)
+    assert again.status_code == 409
+    assert again.json()["error"]["code"] == "message_removed"
+
+
 def test_a_cut_answer_goes_on(ada, talk):
     turn = a_finished_turn(talk)
     url = f"/api/turns/{turn.pk}/continue/"

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
+from django.utils import timezone
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.django import TestCase
@@ -133,6 +135,17 @@ def test_a_removed_message_leaves_the_line_whole_and_is_not_sent_again(
     with pytest.raises(MessageRemoved):
         IdempotencyKey.objects.get_or_open(conversation.owner, *ask)
     assert texts(conversation) == ["c"]
+
+
+def test_the_key_of_a_deleted_branch_gives_nothing_of_it(conversation, running):
+    ask = ("key", "print", partial(say, conversation, "b"))
+    b, _ = IdempotencyKey.objects.get_or_open(conversation.owner, *ask)
+    Turn.objects.filter(pk=b.pk).update(deleted_at=timezone.now())
+    with pytest.raises(MessageRemoved):
+        IdempotencyKey.objects.get_or_open(conversation.owner, *ask)
+    Turn.objects.filter(pk=b.pk).update(deleted_at=None)
+    again = IdempotencyKey.objects.get_or_open(conversation.owner, *ask)
+    assert again == (b, False), "it was restored"
 
 
 def test_an_interrupting_message_is_next_and_stops_what_runs(conversation, running):
