@@ -11,6 +11,8 @@ import asyncio
 import logging
 from collections import Counter
 
+from django.core.mail import EmailMessage
+
 from conversations.engine.database.executor import Database
 from conversations.engine.process.engine_tasks import EngineTasks
 from conversations.engine.webhooks import delivery_store
@@ -86,10 +88,23 @@ class Deliveries:
             mail = await self._database.read(write_mail, delivery)
             if mail is None:
                 return DeliveryOutcome(is_skipped=True)
-            return await asyncio.to_thread(send_mail, mail)
+            return await self._send_mail(delivery, mail)
         except asyncio.CancelledError:  # the process drains
             await self._database.write(delivery_store.give_back, delivery)
             raise
         except Exception as exc:
             logger.error("delivery %s failed: %s", delivery.pk, format_trace(exc))
             return DeliveryOutcome(error=FAULT)
+
+    async def _send_mail(
+        self, delivery: Delivery, mail: EmailMessage
+    ) -> DeliveryOutcome:
+        """A drain waits for the mail's end, as its thread cannot be stopped: another
+        process would send it a second time."""
+        sending = asyncio.ensure_future(asyncio.to_thread(send_mail, mail))
+        try:
+            return await asyncio.shield(sending)
+        except asyncio.CancelledError:
+            outcome = await sending
+            await self._database.write(delivery_store.record, delivery, outcome)
+            raise

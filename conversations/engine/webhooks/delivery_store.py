@@ -77,8 +77,9 @@ def release_all() -> None:
 
 
 def _same_attempt(delivery: Delivery) -> Any:
+    """By its lease, as each attempt has another; "Send again" resets their number."""
     return Delivery.objects.filter(
-        pk=delivery.pk, attempts=delivery.attempts, state=Delivery.State.PENDING
+        pk=delivery.pk, lease_until=delivery.lease_until, state=Delivery.State.PENDING
     )
 
 

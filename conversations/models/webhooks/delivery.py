@@ -136,8 +136,9 @@ class Delivery(models.Model):
         }
 
     def send_again(self) -> None:
-        """With the same id and a new time, for as long as a new one is tried."""
-        self.state, self.attempts, self.lease_until = self.State.PENDING, 0, None
+        """With the same id and a new time, for as long as a new one is tried. An
+        attempt that runs now keeps its lease, and counts."""
+        self.state, self.attempts = self.State.PENDING, 0
         self.next_attempt_at, self.expires_at = timezone.now(), expiry()
-        changed = ["state", "attempts", "lease_until", "next_attempt_at", "expires_at"]
+        changed = ["state", "attempts", "next_attempt_at", "expires_at"]
         self.save(update_fields=changed)

@@ -10,6 +10,7 @@ from email.utils import format_datetime
 import pytest
 from asgiref.sync import sync_to_async
 from django.core import mail
+from django.core.mail import EmailMessage
 from django.utils import timezone
 
 from conversations.audit.models import AuditEvent
@@ -286,6 +287,53 @@ async def test_an_older_attempt_changes_nothing_of_a_newer_one(make_endpoint):
     record = sync_to_async(delivery_store.record)
     await record(newer, delivery_store.DeliveryOutcome(status=200))
     await record(older, delivery_store.DeliveryOutcome(status=500, error="It failed."))
+    assert (await reload(row)).state == "delivered"
+
+
+async def test_sending_again_waits_for_the_attempt_that_runs(make_endpoint):
+    _, row = await prepared(make_endpoint)
+    claim = sync_to_async(delivery_store.claim)
+    record = sync_to_async(delivery_store.record)
+    older = await claim(row.pk)
+    await sync_to_async((await reload(row)).send_again)()
+    assert await claim(row.pk) is None, "it is being sent"
+    past = timezone.now() - timedelta(seconds=1)
+    await Delivery.objects.aupdate(lease_until=past)
+    newer = await claim(row.pk)
+    assert newer.attempts == older.attempts == 1
+    await record(older, delivery_store.DeliveryOutcome(status=500, error="It failed."))
+    assert (await reload(row)).last_status is None
+    await record(newer, delivery_store.DeliveryOutcome(status=200))
+    assert (await reload(row)).state == "delivered"
+
+
+async def test_a_mail_that_is_being_sent_at_a_drain_is_sent_once(
+    job, settings, monkeypatch, django_user_model
+):
+    settings.SENDS_MAIL = True
+    user = await sync_to_async(django_user_model.objects.create_user)(
+        "ada", email="ada@example.org"
+    )
+    row = await Delivery.objects.acreate(
+        user=user, type="mail.endpoint", data={"endpoint": 1, "name": "Receiver"}
+    )
+    begun, release = threading.Event(), threading.Event()
+
+    def send_slowly(message: object) -> int:
+        begun.set()
+        release.wait(10)
+        return 1
+
+    monkeypatch.setattr(EmailMessage, "send", send_slowly)
+    other = Job()
+    await other.deliveries.run_due()
+    await asyncio.to_thread(begun.wait, 10)
+    closing = asyncio.ensure_future(other.close())
+    await asyncio.to_thread(lambda: None)  # the cancellation arrives
+    await job.run()
+    assert (await reload(row)).attempts == 1, "it has its lease until it is sent"
+    release.set()
+    await closing
     assert (await reload(row)).state == "delivered"
 
 
