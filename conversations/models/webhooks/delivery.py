@@ -16,6 +16,7 @@ from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
 from conversations.models.conversation import Conversation
+from conversations.models.limits.usage_limit import LimitPeriod, period_name
 from conversations.models.webhooks.endpoint import WebhookEndpoint
 from llm.wire.items import new_id
 
@@ -46,9 +47,11 @@ class DeliveryQuerySet(models.QuerySet["Delivery"]):
         return self.claimable().filter(Q(endpoint=None) | Q(endpoint__is_enabled=True))
 
     def expired(self) -> DeliveryQuerySet:
-        return self.filter(
-            created_at__lt=timezone.now() - RETENTION, expires_at__lt=timezone.now()
-        )
+        """Not those of limits whose period goes on: each is told once in it."""
+        now = timezone.now()
+        going_on = [period_name(period) for period in LimitPeriod]
+        is_over = Q(once_key=None) | ~Q(data__period__in=going_on)
+        return self.filter(is_over, created_at__lt=now - RETENTION, expires_at__lt=now)
 
 
 class Delivery(models.Model):

@@ -64,6 +64,24 @@ def test_the_log_is_erased_after_thirty_days(make_endpoint, days, count):
     assert Delivery.objects.count() == count
 
 
+def test_limits_whose_period_goes_on_are_not_erased(make_endpoint):
+    row, _ = make_endpoint()
+    past = timezone.now() - timedelta(days=40)
+    this_month = f"{timezone.localdate():%Y-%m}"
+    for period in ("total", this_month, "2020-01", "2020-01-31"):
+        Delivery.objects.create(
+            endpoint=row,
+            type=EventType.LIMIT_REACHED,
+            data={"period": period},
+            once_key=f"parley.limit.reached:user:1:{period}",
+            created_at=past,
+            expires_at=past,
+        )
+    list(clean_up())
+    left = Delivery.objects.values_list("data__period", flat=True)
+    assert {*left} == {"total", this_month}
+
+
 def test_what_was_sent_again_of_late_is_not_erased(make_endpoint):
     row, _ = make_endpoint()
     past = timezone.now() - timedelta(days=40)
