@@ -6,6 +6,8 @@ others when the engine refreshes it, every two seconds.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from threading import Lock
 from typing import Any
 
 from django.db import transaction
@@ -15,46 +17,65 @@ from conversations.models.user_settings import UserSettings
 from conversations.models.webhooks.endpoint import WebhookEndpoint
 
 
+@dataclass(frozen=True, slots=True)
 class _Interest:
-    """Plain attributes; None: not known."""
-
-    webhooks: bool | None = None  # any endpoint is switched on
-    mails: bool | None = None  # any user wants an e-mail after long turns
+    webhooks: bool  # any endpoint is switched on
+    mails: bool  # any user wants an e-mail after long turns
 
 
-_interest = _Interest()
+class _Known:
+    """What was read last; a change while it was read makes it stale."""
+
+    def __init__(self) -> None:
+        self.interest: _Interest | None = None
+        self._changes = 0
+        self._lock = Lock()
+
+    def forget(self) -> None:
+        with self._lock:
+            self.interest = None
+            self._changes += 1
+
+    def refresh(self) -> _Interest:
+        before = self._changes
+        found = _read()
+        with self._lock:
+            if self._changes == before:
+                self.interest = found
+        return found
+
+
+_known = _Known()
+
+
+def _read() -> _Interest:
+    wanting = UserSettings.objects.filter(email_after_minutes__isnull=False)
+    return _Interest(
+        webhooks=WebhookEndpoint.objects.filter(is_enabled=True).exists(),
+        mails=wanting.exists(),
+    )
 
 
 def refresh() -> None:
-    _interest.webhooks = WebhookEndpoint.objects.filter(is_enabled=True).exists()
-    wanting = UserSettings.objects.filter(email_after_minutes__isnull=False)
-    _interest.mails = wanting.exists()
+    _known.refresh()
 
 
 def wants_webhooks() -> bool:
-    if _interest.webhooks is None:
-        refresh()
-    return bool(_interest.webhooks)
+    return (_known.interest or _known.refresh()).webhooks
 
 
 def wants_mails() -> bool:
-    if _interest.mails is None:
-        refresh()
-    return bool(_interest.mails)
+    return (_known.interest or _known.refresh()).mails
 
 
 def is_any() -> bool:
     return wants_webhooks() or wants_mails()
 
 
-def _forget() -> None:
-    _interest.webhooks = _interest.mails = None
-
-
 def _forget_on_change(sender: Any, **kwargs: Any) -> None:
-    _forget()
+    _known.forget()
     # A look-up before the commit would store what was.
-    transaction.on_commit(_forget)
+    transaction.on_commit(_known.forget)
 
 
 for _model in (WebhookEndpoint, UserSettings):

@@ -145,6 +145,21 @@ def test_without_endpoints_a_turn_costs_no_query(conversation):
     assert not captured.captured_queries
 
 
+def test_an_endpoint_that_is_made_during_a_look_is_known(make_endpoint):
+    looks = []
+
+    def make_meanwhile(execute, *query):
+        result = execute(*query)
+        looks.append(query)
+        if len(looks) == 1:
+            make_endpoint()
+        return result
+
+    with connection.execute_wrapper(make_meanwhile):
+        recipients.refresh()
+    assert recipients.wants_webhooks()
+
+
 def test_an_endpoint_that_is_switched_off_costs_no_query(conversation, make_endpoint):
     make_endpoint(is_enabled=False)
     turn = opened(conversation)
