@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from django.db import transaction
@@ -13,7 +13,9 @@ from rest_framework import serializers, status
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from conversations.access.webhooks.limit_events import notes_refusals
 from conversations.api import schema, views
+from conversations.api.authentication import token_of
 from conversations.api.pagination import PageSerializer, list_rows
 from conversations.api.serializers import TurnDetailSerializer, TurnSerializer
 from conversations.api.views import ApiView
@@ -115,12 +117,16 @@ class ChangeableTurnView(views.TurnView):
         turn = self._turn()
         serializer = TurnChangeSerializer(data=request.data)
         serializer.is_valid(raise_exception=True)
-        with transaction.atomic():  # both or neither
-            if items := serializer.validated_data.get("input"):
-                change_message(turn, items)
-            if when := serializer.validated_data.get("when"):
-                send_when(turn, when)
+        self._change(turn, serializer.validated_data)
         return Response(TurnDetailSerializer(self.get_queryset().get(pk=pk)).data)
+
+    @notes_refusals
+    @transaction.atomic  # both or neither
+    def _change(self, turn: Turn, changes: Mapping[str, Any]) -> None:
+        if items := changes.get("input"):
+            change_message(turn, items, self.request.user, token_of(self.request))
+        if when := changes.get("when"):
+            send_when(turn, when)
 
     @schema.describe(request=None, responses={204: None, **schema.errors(404, 409)})
     def delete(self, request: Request, pk: str) -> Response:

@@ -15,7 +15,10 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_GET, require_POST
 from rest_framework.exceptions import APIException
 
+from conversations.access import admission
+from conversations.access.errors import TooFast
 from conversations.models import Conversation, Turn
+from conversations.pages.refusals import mark_refused
 from conversations.requests.queue_changes import (
     change_message,
     move_message,
@@ -23,6 +26,7 @@ from conversations.requests.queue_changes import (
     send_when,
 )
 from conversations.turns import queue
+from conversations.turns.error_texts import text_for_reader
 from llm.wire.items import Item as ItemPayload
 from llm.wire.items import text_of
 
@@ -77,23 +81,32 @@ def change_waiting(
     rows = Turn.objects.written_by(request.user).select_related("conversation")
     turn = get_object_or_404(rows, pk=turn_id, conversation_id=conversation_id)
     try:
-        _act(turn, request.POST.get("act", ""), request.POST.get("text", ""))
+        _act(request, turn)
     except (APIException, QueueChangeRefused) as exc:
-        text = request.POST.get("text", "")
-        context = {
-            **queue_context(turn.conversation, request.user),
-            "conversation": turn.conversation,
-            "problem": exc.detail if isinstance(exc, APIException) else str(exc),
-            "unsent": text,
-        }
-        return render(request, "conversations/queue/refused.html", context, status=409)
+        problem = exc.detail if isinstance(exc, APIException) else str(exc)
+        return _refused_page(request, turn, problem)
+    except TooFast as exc:
+        page = _refused_page(request, turn, text_for_reader(exc))
+        return mark_refused(page, exc)
     return redirect("conversation", conversation_id)
 
 
-def _act(turn: Turn, act: str, text: str) -> None:
-    match act:
+def _refused_page(request: HttpRequest, turn: Turn, problem: Any) -> HttpResponse:
+    context = {
+        **queue_context(turn.conversation, request.user),
+        "conversation": turn.conversation,
+        "problem": problem,
+        "unsent": request.POST.get("text", ""),
+    }
+    return render(request, "conversations/queue/refused.html", context, status=409)
+
+
+def _act(request: HttpRequest, turn: Turn) -> None:
+    match act := request.POST.get("act", ""):
         case "change":
-            change_message(turn, _with_text(turn, text))
+            admission.take_user_request(request.user, admission.request_size(request))
+            text = request.POST.get("text", "")
+            change_message(turn, _with_text(turn, text), request.user)
         case "up":
             move_message(turn, -1)
         case "down":

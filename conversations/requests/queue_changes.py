@@ -9,8 +9,12 @@ from typing import Any
 from django.db import transaction
 
 from conversations import engine
+from conversations.access import admission
+from conversations.access.limits.admission import admit_change
+from conversations.access.webhooks.limit_events import notes_refusals
 from conversations.input.checks import InputError
-from conversations.models import OpenedTurn, Turn
+from conversations.models import Item, OpenedTurn, Turn
+from conversations.models.access_token import AccessToken
 from conversations.requests.errors import (
     AlreadySentConflict,
     CannotSteerConflict,
@@ -24,6 +28,7 @@ from conversations.turns.attachments import (
     check_inline_quota,
     resolve_file_parts,
 )
+from conversations.turns.history import estimate_tokens
 from conversations.turns.queue import When
 from llm.wire.items import Item as ItemPayload
 
@@ -38,16 +43,25 @@ def notify_running_turn(opened: OpenedTurn) -> None:
         _after_commit(engine.cancel, opened.interrupted)
 
 
-def change_message(turn: Turn, items: Sequence[ItemPayload]) -> None:
-    """Replace what a waiting message says. Raises APIException."""
+@notes_refusals
+def change_message(
+    turn: Turn,
+    items: Sequence[ItemPayload],
+    user: Any,
+    token: AccessToken | None = None,
+) -> None:
+    """Replace what a waiting message says. Raises APIException, TooFast."""
     if any(item.get("role") != "user" for item in items):
         problem = "expected messages with the role 'user'."
         raise InvalidInput(InputError("input", problem))
+    _check_tokens_available(user, token, items)
     conversation = turn.conversation
     try:
         with transaction.atomic():
             check_inline_quota(turn.actor_id, items)
+            before = _read_payloads(turn)
             queue.change(turn, resolve_file_parts(conversation, items))
+            admit_change(user.pk, token, before, _read_payloads(turn))
     except UnknownFile as exc:
         raise InvalidInput(
             InputError(exc.param, str(exc), code="unknown_file")
@@ -59,6 +73,21 @@ def change_message(turn: Turn, items: Sequence[ItemPayload]) -> None:
     except queue.AlreadySent as exc:
         raise AlreadySentConflict from exc
     _after_commit(engine.announce_queue, turn.conversation_id)
+
+
+def _check_tokens_available(
+    user: Any, token: AccessToken | None, items: Sequence[ItemPayload]
+) -> None:
+    amount = estimate_tokens("", items)
+    if token is None:
+        admission.check_user_tokens_available(user, amount)
+    elif token.tokens_per_minute:
+        admission.check_tokens_available(token, amount)
+
+
+def _read_payloads(turn: Turn) -> list[ItemPayload]:
+    rows = Item.objects.filter(turn=turn).order_by("position")
+    return list(rows.values_list("payload", flat=True))
 
 
 def send_when(turn: Turn, when: When) -> None:

@@ -70,9 +70,35 @@ def admit_message(
     if not applied:
         return
     size = files_size + (len(orjson.dumps(items)) if items else 0)
-    if any(each.caps.size is not None for each in applied):
+    if _limits_size(applied):
         size += _size_of_files(user_id, items)
     admit_request(applied, size)
+
+
+def admit_change(
+    user_id: int,
+    token: AccessToken | None,
+    before: Sequence[Item],
+    after: Sequence[Item],
+) -> None:
+    """Count the bytes by which a message grows that waits, and was counted before.
+    Raises UsageLimitReached."""
+    if applicable.state.exists is False:
+        return
+    applied = limits_of_all_models(limits_of(user_id, token.pk if token else None))
+    if not _limits_size(applied):
+        return
+    old, new = (
+        len(orjson.dumps(items)) + _size_of_files(user_id, items)
+        for items in (before, after)
+    )
+    if new > old:
+        grown = Amounts(size=new - old)
+        leases.settle(reserve(applied, grown), grown)
+
+
+def _limits_size(applied: Applied) -> bool:
+    return any(each.caps.size is not None for each in applied)
 
 
 def _size_of_files(user_id: int, items: Sequence[Item]) -> int:

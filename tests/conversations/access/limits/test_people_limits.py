@@ -11,6 +11,7 @@ from django.contrib.auth.models import Group, User
 from django.core.exceptions import ValidationError
 from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import Client
+from django.urls import reverse
 from django.utils import timezone
 
 from conversations import engine
@@ -25,6 +26,7 @@ from conversations.access.limits.admission import (
 from conversations.access.limits.amounts import Amounts, Caps
 from conversations.access.limits.applicable import limits_of
 from conversations.access.limits.leases import leases
+from conversations.engine import claim_store
 from conversations.models import (
     AccessToken,
     Attachment,
@@ -36,6 +38,7 @@ from conversations.models import (
 )
 from conversations.models.idempotency_key import IdempotencyKeyQuerySet
 from llm.models import LanguageModel
+from llm.wire.items import text_of
 from tests.conversations.page_scene import page_of
 from tests.conversations.scene import a_finished_turn, a_model, a_user, signed_in
 
@@ -278,6 +281,39 @@ def test_bytes_of_a_message_are_limited(ada: User):
     message = refused.json()["error"]["message"]
     assert "200" in message
     assert "A shorter message may fit." in message
+
+
+@pytest.mark.parametrize("way", ["REST", "page"])
+def test_a_waiting_message_that_grows_is_counted_and_limited(
+    ada: User, way: str, settings: Any
+):
+    limit(user=ada, size=1000)
+    client = signed_in(ada)
+    conversation = Conversation.objects.create(owner=ada)
+    turns = f"/api/conversations/{conversation.pk}/turns/"
+    first, waiting = (
+        client.post(turns, {"input": "Hi"}, content_type=JSON).json()["id"]
+        for _ in range(2)
+    )
+    assert claim_store.claim(first)
+
+    def change(text: str) -> int:
+        if way == "page":
+            path = reverse("change-queued", args=[conversation.pk, waiting])
+            return client.post(path, {"act": "change", "text": text}).status_code
+        url, sent = f"/api/turns/{waiting}/", {"input": text}
+        return client.patch(url, sent, content_type=JSON).status_code
+
+    before = find_limits_left(ada.pk)[0].left
+    assert change("x" * 102) < 400
+    assert find_limits_left(ada.pk)[0].left == before - 100
+    assert change("x" * 1000) == 429
+    (item,) = Turn.objects.get(pk=waiting).items.all()
+    assert text_of(item.payload) == "x" * 102
+    assert change("Hi") < 400
+    assert find_limits_left(ada.pk)[0].left == before - 100
+    settings.USER_TOKENS_PER_MINUTE = 100
+    assert change("word " * 500) == 429
 
 
 @pytest.mark.parametrize("way", ["REST", "page", "new chat"])
