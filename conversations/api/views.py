@@ -10,7 +10,7 @@ from typing import IO, Any, Literal
 import orjson
 from django.conf import settings
 from django.db.models import Prefetch, QuerySet, prefetch_related_objects
-from django.http import Http404, HttpResponseBase
+from django.http import Http404, HttpResponse, HttpResponseBase
 from django.shortcuts import get_object_or_404
 from rest_framework import generics, status
 from rest_framework.exceptions import ParseError
@@ -43,7 +43,12 @@ from conversations.engine.connection_revocation import (
     open_connections,
 )
 from conversations.engine.process.malloc_trim import schedule_trim
-from conversations.http.sse import StreamForm, TurnStreamResponse
+from conversations.http.sse import (
+    STREAM_CACHING,
+    STREAM_TYPE,
+    StreamForm,
+    TurnStreamResponse,
+)
 from conversations.input.checks import (
     MAX_DEPTH,
     InputError,
@@ -376,7 +381,12 @@ class EventsView(ApiView):
         turn = get_object_or_404(turns, pk=pk)
         if turn.conversation.owner_id != request.user.pk:
             self._joined_conversation = turn.conversation_id
-        return TurnStreamResponse(turn.pk, _position(request), _form(request))
+        position, form = _position(request), _form(request)
+        if request.method == "HEAD":
+            return HttpResponse(
+                content_type=STREAM_TYPE, headers={"Cache-Control": STREAM_CACHING}
+            )
+        return TurnStreamResponse(turn.pk, position, form)
 
 
 class ModelsView(ApiView):

@@ -45,6 +45,8 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 StreamForm = Literal["events", "text", "response"]
 
 _LINE_END = re.compile(r"\r\n|\r|\n")
+STREAM_TYPE = "text/event-stream; charset=utf-8"
+STREAM_CACHING = "no-cache, no-transform"
 HEARTBEAT = 15.0  # seconds
 _HEADER = b"x-parley-follow"  # from a view to `StreamMiddleware`, never sent
 _CREDENTIAL_INVALID = {
@@ -249,7 +251,7 @@ class _Stream:
             is_over = self.after and await engine.is_at_end(self.turn_id, self.after)
             batches = engine.subscribe(self.turn_id, self.after)
         except engine.NotRunning:  # the server is shutting down
-            await self._start(send, 200, b"text/event-stream; charset=utf-8")
+            await self._start(send, 200, STREAM_TYPE.encode())
             await send({"type": "http.response.body", "body": _RECONNECT})
             return
         if is_over:
@@ -257,7 +259,7 @@ class _Stream:
             await self._start(send, 204, b"text/event-stream")
             await send({"type": "http.response.body", "body": b""})
             return
-        await self._start(send, 200, b"text/event-stream; charset=utf-8")
+        await self._start(send, 200, STREAM_TYPE.encode())
         frame = _text_frame if self.form == "text" else _event_frame
         try:
             async with _heartbeat(send):
@@ -275,7 +277,7 @@ class _Stream:
 
     async def _start(self, send: Send, status: int, content_type: bytes) -> None:
         headers, self.headers, self._has_started = self.headers, [], True
-        caching = b"no-cache, no-transform"
+        caching = STREAM_CACHING.encode()
         if content_type == b"application/json":
             caching = b"no-store"
         headers += [

@@ -300,6 +300,15 @@ def test_events_are_followed_from_the_newest_position(
     assert json.loads(answer["X-Parley-Follow"]) == [turn.pk, *followed, False]
 
 
+def test_head_of_the_events_opens_no_stream(api: Client, conversation: Conversation):
+    turn = a_finished_turn(conversation)
+    answer = api.head(reverse("api:events", args=[turn.pk]))
+    assert answer.status_code == 200
+    assert answer["Content-Type"] == "text/event-stream; charset=utf-8"
+    assert answer["Cache-Control"] == "no-cache, no-transform"
+    assert "X-Parley-Follow" not in answer
+
+
 # Idempotency
 
 
