@@ -23,7 +23,7 @@ from conversations.access.sessions import (
 )
 from conversations.api import schema
 from conversations.api.authentication import BrowserPermission, token_of
-from conversations.api.pagination import PageSerializer, list_rows
+from conversations.api.pagination import PageSerializer, list_models, list_rows
 from conversations.api.views import ApiView
 from conversations.forms.password_change_form import ThrottledPasswordChangeForm
 from conversations.forms.token_forms import (
@@ -232,9 +232,13 @@ class LoggedRequestsView(RequestLogView):
         """Requests of a token in the last 24 hours, while its log was on."""
         rows = self.token(pk).logged_requests.fresh()
         rows = rows.defer("request_body", "response_body")
-        shown = LogEntrySerializer(rows, many=True).data
-        searched = ["request_id", "client_request_id", "model", "path"]
-        return list_rows(request, shown, searched=searched, filtered=["status"])
+        return list_models(
+            request,
+            rows,
+            LogEntrySerializer,
+            searched=["request_id", "client_request_id", "model", "path"],
+            filtered=["status"],
+        )
 
 
 class LoggedRequestView(RequestLogView):

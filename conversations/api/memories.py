@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from django.http import Http404
@@ -12,7 +13,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from conversations.api import schema
-from conversations.api.pagination import PageSerializer, list_rows
+from conversations.api.pagination import PageSerializer, list_models
 from conversations.api.views import ApiView
 from conversations.models.memory import (
     MAX_TEXT,
@@ -23,6 +24,8 @@ from conversations.models.memory import (
     restore,
 )
 from conversations.requests.fields import StrictSerializer
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class TooManyToRestore(APIException):
@@ -70,10 +73,18 @@ class MemoriesView(ApiView):
         if turn := request.query_params.get("forgotten_in"):
             changed = Memory.objects.changed_in(request.user.pk, [turn])
             rows = changed.filter(deleted_at__isnull=False)
-        shown = MemorySerializer(rows, many=True).data
-        return list_rows(
-            request, shown, searched=["text"], filtered=["conversation", "turn"]
+        return list_models(
+            request,
+            rows,
+            MemorySerializer,
+            searched=["text"],
+            filtered=["conversation", "turn"],
+            key=_by_change,
         )
+
+
+def _by_change(row: Memory) -> tuple[int, int]:
+    return (row.updated_at - _EPOCH) // timedelta(microseconds=1), row.pk
 
 
 class MemoryChangeSerializer(StrictSerializer):

@@ -8,11 +8,12 @@ as they had before.
 from __future__ import annotations
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeAlias
 from urllib.parse import urlsplit, urlunsplit
 
 from django.core.exceptions import ValidationError as DjangoValidationError
+from django.db.models import Model
 from rest_framework import serializers
 from rest_framework.exceptions import NotFound, ValidationError
 from rest_framework.pagination import CursorPagination
@@ -21,7 +22,15 @@ from rest_framework.response import Response
 
 MAX_LIMIT = 200  # rows of a page
 _INVALID_CURSOR = "This cursor is invalid; use one from an earlier response."
-_START = "start:"  # of a cursor of `list_rows`, before it is encoded
+#: Beginnings of cursors before they are encoded: of `list_rows`, and of `list_models`.
+_START = "start:"
+_AFTER, _UNTIL = "after:", "until:"
+
+Key: TypeAlias = tuple[int, ...]  # natural numbers
+
+
+def _by_id(row: Any) -> Key:
+    return (row.pk,)
 
 
 class _Cursor(CursorPagination):
@@ -92,13 +101,64 @@ def list_rows(
     )
 
 
+def list_models(
+    request: Request,
+    rows: Iterable[Model],
+    serializer: type[serializers.BaseSerializer[Any]],
+    *,
+    searched: Sequence[str],
+    filtered: Sequence[str] = (),
+    key: Callable[[Any], Key] = _by_id,
+) -> Response:
+    """As `list_rows`, of models in the falling order of `key`. A cursor names a row's
+    key, so rows that come or go meanwhile neither repeat nor skip others."""
+    found = [row for row in rows if _is_wanted(row, request, searched, filtered)]
+    keys = [key(row) for row in found]
+    start, end = _find_page(request, keys)
+    page = {
+        "next": _key_address(request, _AFTER, keys[end - 1]) if keys[end:] else None,
+        "previous": _key_address(request, _UNTIL, keys[start - 1]) if start else None,
+    }
+    shown = serializer(found[start:end], many=True).data
+    return Response({**page, "results": shown, "data": shown})
+
+
+def _find_page(request: Request, keys: Sequence[Key]) -> tuple[int, int]:
+    """Where the page begins and ends among rows with these falling keys."""
+    limit = read_limit(request) or max(len(keys), 1)
+    text = _read_cursor(request)
+    if text is None:
+        return 0, min(limit, len(keys))
+    named = _parse_key(text)
+    passed = sum(key >= named for key in keys)
+    if text.startswith(_UNTIL) and passed:
+        return max(0, passed - limit), passed
+    return passed, min(passed + limit, len(keys))
+
+
+def _parse_key(text: str) -> Key:
+    kind, _, key = text.partition(":")
+    numbers = key.split(",")
+    if f"{kind}:" not in (_AFTER, _UNTIL) or not all(map(_is_number, numbers)):
+        raise ValidationError({"cursor": _INVALID_CURSOR})
+    return tuple(map(int, numbers))
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdecimal() and len(text) < 20
+
+
+def _key_address(request: Request, kind: str, key: Key) -> str:
+    return _address(request, kind + ",".join(map(str, key)))
+
+
 def envelope(
     request: Request, rows: Any, start: int, limit: int, *, has_more: bool
 ) -> dict[str, Any]:
     """A page of rows from `start` on; `limit` is the size of all pages."""
     return {
-        "next": _address(request, start + limit) if has_more else None,
-        "previous": _address(request, max(0, start - limit)) if start else None,
+        "next": _start_address(request, start + limit) if has_more else None,
+        "previous": _start_address(request, max(0, start - limit)) if start else None,
         "results": rows,
         "data": rows,
     }
@@ -107,7 +167,7 @@ def envelope(
 def _is_wanted(
     row: Any, request: Request, searched: Sequence[str], filtered: Sequence[str]
 ) -> bool:
-    fields = row if isinstance(row, Mapping) else {"": row}
+    fields = _read_fields(row, (*searched, *filtered))
     words = request.query_params.get("query", "").casefold()
     if words:
         texts = [str(fields[name] or "").casefold() for name in searched]
@@ -117,6 +177,13 @@ def _is_wanted(
     return all(
         value is None or _shown(fields[name]) == value for name, value in wanted.items()
     )
+
+
+def _read_fields(row: Any, names: Iterable[str]) -> Mapping[str, Any]:
+    if isinstance(row, Model):
+        fields: dict[str, Any] = {name: row._meta.get_field(name) for name in names}
+        return {name: getattr(row, each.attname) for name, each in fields.items()}
+    return row if isinstance(row, Mapping) else {"": row}
 
 
 def _shown(value: Any) -> str:
@@ -137,13 +204,9 @@ def read_limit(request: Request) -> int | None:
 
 
 def read_start(request: Request) -> int:
-    cursor = request.query_params.get("cursor")
-    if cursor is None:
+    text = _read_cursor(request)
+    if text is None:
         return 0
-    try:
-        text = urlsafe_b64decode(cursor.encode("ascii")).decode("ascii")
-    except ValueError as exc:
-        raise ValidationError({"cursor": _INVALID_CURSOR}) from exc
     number = text.removeprefix(_START)
     is_number = text.startswith(_START) and number.isdecimal() and len(number) < 10
     if not is_number:
@@ -151,11 +214,24 @@ def read_start(request: Request) -> int:
     return int(number)
 
 
-def _address(request: Request, start: int) -> str:
+def _read_cursor(request: Request) -> str | None:
+    cursor = request.query_params.get("cursor")
+    if cursor is None:
+        return None
+    try:
+        return urlsafe_b64decode(cursor.encode("ascii")).decode("ascii")
+    except ValueError as exc:
+        raise ValidationError({"cursor": _INVALID_CURSOR}) from exc
+
+
+def _start_address(request: Request, start: int) -> str:
+    return _address(request, f"{_START}{start}" if start else "")
+
+
+def _address(request: Request, cursor: str) -> str:
     query = request.query_params.copy()
     query.pop("cursor", None)
-    if start:
-        cursor = urlsafe_b64encode(f"{_START}{start}".encode("ascii"))
-        query["cursor"] = cursor.decode("ascii")
+    if cursor:
+        query["cursor"] = urlsafe_b64encode(cursor.encode("ascii")).decode("ascii")
     url = urlsplit(request.build_absolute_uri())
     return urlunsplit(url._replace(query=query.urlencode()))

@@ -10,7 +10,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from conversations.api import schema
-from conversations.api.pagination import PageSerializer, list_rows
+from conversations.api.pagination import PageSerializer, list_models, list_rows
 from conversations.api.views import ApiView
 from conversations.forms.webhook_forms import WebhookChangeForm, WebhookForm
 from conversations.models import Delivery, EventType, WebhookEndpoint
@@ -165,9 +165,13 @@ class DeliveriesView(ApiView):
     def get(self, request: Request, pk: int) -> Response:
         """What was sent to an endpoint, or waits to be, newest first; 1000 at most."""
         rows = _find(request, pk).deliveries.order_by("-pk")[:LOG_ROWS]
-        shown = DeliverySerializer(rows, many=True).data
-        names = ["event_id", "type"]
-        return list_rows(request, shown, searched=names, filtered=["state", "type"])
+        return list_models(
+            request,
+            rows,
+            DeliverySerializer,
+            searched=["event_id", "type"],
+            filtered=["state", "type"],
+        )
 
 
 class SendAgainView(ApiView):

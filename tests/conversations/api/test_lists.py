@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from base64 import urlsafe_b64encode
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ from django.test import Client
 from django.urls import reverse
 
 from conversations.models import Conversation, Folder, Tag
+from conversations.models.memory import Memory
 from tests.conversations.scene import a_user, bearer
 
 pytestmark = pytest.mark.django_db
@@ -50,6 +52,38 @@ def test_pages_of_a_small_list_lead_to_each_other(api: Client, ada: Any):
     assert (first.json()["previous"], third.json()["next"]) == (None, None)
     assert names(api.get(third.json()["previous"])) == ["c", "d"]
     assert names(api.get(second.json()["previous"])) == ["a", "b"]
+
+
+def test_pages_of_rows_that_come_and_go_repeat_and_skip_none(api: Client, ada: Any):
+    def remember(text: str) -> Memory:
+        return Memory.objects.create(user=ada, text=text)
+
+    def texts(answer: Any) -> str:
+        return "".join(row["text"] for row in answer.json()["results"])
+
+    a, _, _, d, _, _ = (remember(text) for text in "abcdef")
+    first = api.get("/api/memories/", {"limit": 2})
+    assert (texts(first), first.json()["previous"]) == ("fe", None)
+    remember("g")
+    second = api.get(first.json()["next"])
+    assert texts(second) == "dc"
+    d.delete()
+    third = api.get(second.json()["next"])
+    assert (texts(third), third.json()["next"]) == ("ba", None)
+    assert texts(api.get(third.json()["previous"])) == "ec"
+    assert texts(api.get(second.json()["previous"])) == "fe"
+    a.save()  # now it is the newest
+    assert texts(api.get(second.json()["next"])) == "b"
+    whole = api.get("/api/memories/").json()
+    assert [row["text"] for row in whole["data"]] == list("agfecb")
+    assert texts(api.get("/api/memories/", {"query": "G"})) == "g"
+
+
+@pytest.mark.parametrize("key", ["start:1", "after:x", "until:-1", "after:1,", "a:1"])
+def test_an_invalid_cursor_of_such_rows_is_explained(api: Client, key: str):
+    cursor = urlsafe_b64encode(key.encode()).decode()
+    error = api.get("/api/memories/", {"cursor": cursor}).json()["error"]
+    assert error["param"] == "cursor"
 
 
 def test_rows_are_found_by_words(api: Client, ada: Any):
