@@ -47,7 +47,8 @@ export class SignedOut extends Error {}
 /** Fetches a page of this server and returns an element of it. Throws if that fails. */
 export async function fetched(url, selector) {
   const response = await fetch(url, { headers: { Accept: "text/html" } });
-  if (!response.ok) throw new Error(`${url} answered ${response.status}`);
+  const { ok, status } = response;
+  if (!ok) throw Object.assign(new Error(`${url} answered ${status}`), { status });
   if (isSignIn(response)) {
     leave();
     throw new SignedOut();

@@ -13,7 +13,9 @@ import { UNFINISHED, apply, isOver, newTurn } from "./turn-state.js";
 import { TurnView } from "./turn-view.js";
 
 const SLICE = 8; // milliseconds of a frame for the text of a turn
-const RETRY_SWAP = 3000; // milliseconds
+const RETRY_SWAP = 3000; // milliseconds; longer after each failure
+const LONGEST_RETRY = 60_000;
+const GONE = [403, 404]; // what no other request changes
 const IN_BACKGROUND = ".called[data-background]"; // cards of calls that run there
 /** Events that can change the number of background calls. */
 const CHANGES_BACKGROUND = new Set(["parley:tool_call.accepted", "response.created"]);
@@ -236,12 +238,14 @@ export class RunningTurns {
   }
 
   /** `state` is that of a turn that has just ended. */
-  async #swap({ id, article, state }) {
+  async #swap({ id, article, state }, pause = RETRY_SWAP) {
     let rendered;
     try {
       rendered = await fetched(`${this.#page}turns/${id}/`, ".turn");
-    } catch {
-      setTimeout(() => this.#swap({ id, article, state }), RETRY_SWAP);
+    } catch ({ status }) {
+      if (GONE.includes(status)) return; // what was shown stays
+      const longer = Math.min(2 * pause, LONGEST_RETRY);
+      setTimeout(() => this.#swap({ id, article, state }, longer), pause);
       return;
     }
     if (state?.status === "failed") sayWhy(rendered);

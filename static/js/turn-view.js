@@ -98,7 +98,14 @@ export class TurnView {
   }
 
   #fold(turn) {
-    for (const run of sideBySide(turn.items)) {
+    const runs = [...sideBySide(turn.items)];
+    const firsts = new Set(runs.map(([first]) => first));
+    for (const [first, group] of this.#groups) {
+      if (firsts.has(first)) continue;
+      group.dissolve(); // fewer calls are beside one another than before
+      this.#groups.delete(first);
+    }
+    for (const run of runs) {
       const cards = run.map((index) => this.#blocks[index].root);
       if (!this.#groups.has(run[0])) {
         const group = new Group(run[0]);
@@ -447,6 +454,10 @@ class Group {
       .filter((state) => counts[state])
       .flatMap((state) => [stateLabel(state, counts[state]), " "]);
     slot(this.root, "states").replaceChildren(...labels);
+  }
+
+  dissolve() {
+    this.root.replaceWith(...slot(this.root, "calls").children);
   }
 }
 

@@ -10,6 +10,9 @@ addTemplate("turn", slotted("article", { class: "turn" }, ...SLOTS));
 addTemplate("said", new Element("div", { class: "said prose" }));
 const thought = slotted("details", { class: "thought", "data-thinking": "Thinking" }, "label", "text");
 addTemplate("thought", thought);
+const CALL = ["name", "state", "time", "message", "error", "preview", "given", "arguments", "result", "output"];
+addTemplate("called", slotted("details", { class: "called" }, ...CALL));
+addTemplate("called-group", slotted("details", { class: "called-group" }, "count", "states", "calls"));
 body.append(
   new Element("p", { id: "announcer" }),
   new Element("p", { id: "alarm" }),
@@ -117,3 +120,32 @@ test("a turn that cannot be shown keeps no other from being shown, and ends", as
   await new Promise(setImmediate);
   assert.equal(broken.article.textContent, "As the server has it.");
 });
+
+test("calls leave their group when a resumed run makes fewer", () => {
+  const { article, receive } = begun();
+  const call = (index) => item(index, { id: `c${index}`, call_id: `c${index}`, type: "function_call", name: "look", arguments: "" });
+  for (const index of [0, 1, 2, 3, 4]) receive("response.output_item.added", call(index));
+  frame();
+  assert.equal(article.querySelectorAll(".called-group .called").length, 5);
+  receive("parley:step.reset", { output_index: 2 });
+  receive("response.output_item.added", item(2, { id: "b", type: "message" }));
+  receive("response.output_text.delta", delta(2, "Done."));
+  frame();
+  assert.equal(article.querySelector(".called-group"), null);
+  assert.equal(article.querySelectorAll(".called").length, 2);
+});
+
+for (const [status, requests] of [[404, 1], [403, 1], [500, 4]]) {
+  test(`a finished turn whose rendering answers ${status} is fetched ${requests} times`, async (t) => {
+    t.mock.timers.enable({ apis: ["setTimeout"] });
+    const fetched = t.mock.method(globalThis, "fetch", async () => ({ ok: false, status }));
+    const { receive } = begun();
+    receive("response.completed", over);
+    frame();
+    for (const pause of [0, 3000, 6000, 11_999, 1]) {
+      t.mock.timers.tick(pause);
+      await new Promise(setImmediate);
+    }
+    assert.equal(fetched.mock.callCount(), requests);
+  });
+}
