@@ -97,5 +97,6 @@ def session_key(headers: Headers) -> str | None:
             except CookieError:
                 return None
             found = cookies.get(settings.SESSION_COOKIE_NAME)
-            return found.value if found else None
+            # PostgreSQL has no text with NUL; a cookie may quote one.
+            return found.value if found and "\0" not in found.value else None
     return None

@@ -13,11 +13,13 @@ from contextlib import nullcontext
 from io import BytesIO
 from itertools import chain, repeat
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from asgiref.sync import sync_to_async
 from django.contrib.auth.models import User
 from django.core.signals import request_finished, request_started
+from django.db import InterfaceError, OperationalError
 from django.http import (
     FileResponse,
     HttpRequest,
@@ -30,6 +32,7 @@ from django.urls import path
 
 from conversations.access.admission import request_size
 from conversations.models import AccessToken
+from conversations.models.access_token import AccessTokenQuerySet
 from llm.concurrency.thread_lending import (
     lend_thread,
     lend_thread_or_refuse,
@@ -357,6 +360,7 @@ async def test_an_oversize_body_is_refused_as_soon_as_it_is_detected(
         ("token", 200),
         ("session", 200),
         ("forged", 413),
+        ("NUL", 413),
     ],
 )
 @pytest.mark.parametrize("length", [[(b"content-length", b"6")], []])
@@ -375,11 +379,51 @@ async def test_only_those_who_are_known_send_more_than_a_form(
         "token": (b"authorization", f"Bearer {token}".encode()),
         "session": (b"cookie", (cookie + client.session.session_key).encode()),
         "forged": (b"cookie", f"{cookie}forged".encode()),
+        "NUL": (b"cookie", f'{cookie}"forged\\000"'.encode()),
     }
     headers = [credentials[name], *(length or [(b"transfer-encoding", b"chunked")])]
     body = {"type": "http.request", "body": b"123456"}
     start, _ = await _send_request("measured", body, headers=headers)
     assert start["status"] == status
+
+
+@pytest.mark.parametrize("exception", [OperationalError, InterfaceError])
+async def test_django_answers_a_large_body_if_the_database_is_not_reached(
+    settings: Any, monkeypatch: pytest.MonkeyPatch, exception: type[Exception]
+) -> None:
+    settings.DATA_UPLOAD_MAX_MEMORY_SIZE = 5
+    monkeypatch.setattr(AccessTokenQuerySet, "find", Mock(side_effect=exception))
+    headers = [(b"authorization", b"Bearer sk"), (b"content-length", b"6")]
+    body = {"type": "http.request", "body": b"123456"}
+    start, _ = await _send_request("measured", body, headers=headers)
+    assert start["status"] == 200
+
+
+@pytest.mark.parametrize(
+    ("path", "header", "status"),
+    [
+        ("/plain/", (b"content-length", b"6"), 413),
+        ("/plain/", (b"content-length", b"11"), 413),
+        ("/healthz", (b"transfer-encoding", b"chunked"), 200),
+    ],
+)
+async def test_what_needs_no_thread_of_requests_stands_behind_none(
+    settings: Any, path: str, header: tuple[bytes, bytes], status: int
+) -> None:
+    settings.DATA_UPLOAD_MAX_MEMORY_SIZE, settings.MAX_REQUEST_SIZE = 5, 10
+    handler = Handler()
+    tasks = await _begin(handler, "held", THREADS)
+    headers = [header]
+    if header[1] != b"6":
+        headers.append((b"authorization", b"Bearer sk-wrong"))
+    async with asyncio.timeout(30):
+        start, _ = await _send_request(
+            "plain", handler=handler, path=path, headers=headers
+        )
+    assert start["status"] == status
+    for event in events:
+        event.set()
+    await asyncio.gather(*tasks)
 
 
 @pytest.mark.parametrize("accepted", ["text/html,*/*;q=0.8", "*/*"])
