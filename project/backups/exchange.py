@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import shutil
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -26,8 +27,14 @@ class Moves:
             self._move(path, former / path.name)
 
     def _move(self, source: Path, target: Path) -> None:
-        shutil.move(source, target)
-        self._undo.callback(shutil.move, target, source)
+        if target.exists():
+            raise FileExistsError(errno.EEXIST, "in the way", str(target))
+        try:
+            source.rename(target)
+        except OSError:  # on another disk
+            _copy(source, target)
+        self._undo.callback(_bring_back, target, source)
+        _delete(source)
 
 
 @contextmanager
@@ -36,3 +43,26 @@ def moving() -> Iterator[Moves]:
     with ExitStack() as undo:
         yield Moves(undo)
         undo.pop_all()
+
+
+def _copy(source: Path, target: Path) -> None:
+    """All of it or nothing."""
+    with ExitStack() as incomplete:
+        incomplete.callback(_delete, target)
+        if source.is_dir() and not source.is_symlink():
+            shutil.copytree(source, target, symlinks=True)
+        else:
+            shutil.copy2(source, target, follow_symlinks=False)
+        incomplete.pop_all()
+
+
+def _bring_back(target: Path, source: Path) -> None:
+    _delete(source)  # what is left of it, or the move would go into that folder
+    shutil.move(target, source)
+
+
+def _delete(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)

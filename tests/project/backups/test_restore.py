@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -9,6 +10,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
+from unittest.mock import Mock
 
 import psycopg
 import pytest
@@ -418,6 +420,45 @@ def test_a_move_that_fails_brings_back_all_that_were_made(tmp_path: Path):
     for name in ("new_a", "new_b", "a", "b"):
         assert (tmp_path / name).read_text() == name
     assert list(former.iterdir()) == []
+
+
+def test_a_folder_that_is_moved_in_part_is_not_in_the_way_of_the_undo(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    former, media, new = (tmp_path / name for name in ("replaced", "media", "new"))
+    for folder in (media, new):
+        folder.mkdir()
+        (folder / "photo.png").write_text(folder.name)
+    os.mkfifo(new / "pipe")  # is not copied
+    other_disk = OSError(errno.EXDEV, "another disk")
+    monkeypatch.setattr(Path, "rename", Mock(side_effect=other_disk))
+    with pytest.raises(shutil.Error, match="pipe"), moving() as moves:
+        moves.exchange(new, media, former)
+    assert [path.name for path in media.iterdir()] == ["photo.png"]
+    assert (media / "photo.png").read_text() == "media"
+    assert {path.name for path in new.iterdir()} == {"photo.png", "pipe"}
+
+
+def test_a_folder_that_cannot_be_deleted_is_brought_back_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    media = tmp_path / "media"
+    media.mkdir()
+    for name in ("a", "b"):
+        (media / name).write_text(name)
+    other_disk = OSError(errno.EXDEV, "another disk")
+    monkeypatch.setattr(Path, "rename", Mock(side_effect=other_disk))
+    delete = shutil.rmtree
+
+    def delete_one(path: Path) -> None:
+        monkeypatch.setattr(shutil, "rmtree", delete)
+        (path / "a").unlink()
+        raise OSError(errno.EIO, "broken")
+
+    monkeypatch.setattr(shutil, "rmtree", delete_one)
+    with pytest.raises(OSError, match="broken"), moving() as moves:
+        moves.set_aside(media, tmp_path / "replaced")
+    assert {path.read_text() for path in media.iterdir()} == {"a", "b"}
 
 
 def test_a_running_server_is_not_replaced(
