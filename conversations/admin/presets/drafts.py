@@ -112,15 +112,20 @@ class DraftsAdmin(VersionedAdmin):
         except ValidationError as exc:  # the draft names a model that is gone
             messages.error(request, " ".join(exc.messages))
             form = self._form(request, preset, None)
+        seen = draft.state if draft else ""
         if form.is_bound and form.is_valid():
             if self._save_draft(request, preset, form):
                 return redirect("admin:conversations_preset_draft", pk)
             draft = find_draft(preset)  # shown above what was not saved
+            seen = draft.state if draft else ""
+        elif form.is_bound:  # what is entered still builds on the draft seen first
+            seen = request.POST.get("seen", "")
         live = preset.content()
         context = {
             "row": preset,
             "form": form,
             "draft": draft,
+            "seen": seen,
             "differences": diff_fields(live, draft.content) if draft else [],
             "obstacle": self._obstacle(preset, draft),
             "may_override": request.user.has_perm(OVERRIDE),

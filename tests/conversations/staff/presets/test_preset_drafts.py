@@ -159,6 +159,17 @@ def test_a_draft_that_another_saved_meanwhile_is_not_overwritten(editor, preset)
     assert PresetDraft.objects.get().content["instructions"] == "Words of Max."
 
 
+def test_a_wrong_value_does_not_make_a_draft_of_another_seen(editor, preset):
+    early = seen(editor, preset)
+    save_draft(editor, preset, instructions="Words of Eva.")
+    mine = {"options": "[1]", "instructions": "Words of Max.", "seen": early}
+    answer = editor.post(page(preset, "draft"), mine)
+    mine |= {"options": "{}", "seen": answer.context["seen"]}
+    assert f'name="seen" value="{mine["seen"]}"' in answer.text
+    assert "has changed meanwhile" in editor.post(page(preset, "draft"), mine).text
+    assert PresetDraft.objects.get().content["instructions"] == "Words of Eva."
+
+
 @pytest.mark.slow
 @pytest.mark.smoke
 def test_a_blocking_evaluation_leaves_no_other_way(editor, preset):
