@@ -130,7 +130,6 @@ def test_text_that_is_not_saved_outlives_a_session(
     context.clear_cookies()
     page.evaluate("localStorage.removeItem('parley:signed-out')")
     page.goto("/login/")
-    page.wait_for_load_state("networkidle")
     assert "signed-out" not in page.evaluate("Object.keys(localStorage).join()")
     expect(name).to_have_value("Typed for long")
     token = tab.locator("[name=csrfmiddlewaretoken]").first.input_value()
