@@ -59,9 +59,10 @@ from conversations.turns.attachments import UploadRefused
 from conversations.turns.tool_choices import choose_tools
 from tools.models.declared_tool import ToolNotAllowed
 
-ARRIVED_COOKIE = "parley_sent"  # static/js/people/arrival.js reads it
+#: Followed by the key of a message; static/js/people/arrival.js reads it.
+ARRIVED_COOKIE = "parley_sent_"
 _ARRIVED_FOR = 60  # seconds, until the next page has read it
-_COOKIE_VALUE = re.compile(r"[\w-]+", re.ASCII)
+_COOKIE_NAME = re.compile(r"[\w-]+", re.ASCII)
 _MAX_INDEX = 1_000_000  # of an item in an answer; a database has a largest number
 _MODELS = ("language_model", "preset__language_model", "folder__language_model")
 REMOVED = _(
@@ -370,10 +371,10 @@ def _arrived(opened: Turn, form: MessageForm) -> HttpResponse:
     """Tells the browser's scripts which message has arrived, by its form's key."""
     response = redirect_to_turn(opened)
     key = form.cleaned_data["key"]
-    if _COOKIE_VALUE.fullmatch(key):
+    if _COOKIE_NAME.fullmatch(key):
         response.set_cookie(
-            ARRIVED_COOKIE,
-            key,
+            f"{ARRIVED_COOKIE}{key}",
+            "1",
             max_age=_ARRIVED_FOR,
             secure=settings.SESSION_COOKIE_SECURE,
             samesite="Lax",

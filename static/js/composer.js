@@ -2,7 +2,7 @@
 
 import { $, notice } from "./dom.js";
 import { Files } from "./files.js";
-import { arrivedKey } from "./people/arrival.js";
+import { hasArrived } from "./people/arrival.js";
 import { SENT } from "./people/sign-out.js";
 
 // Texts that are not sent yet belong to the user who wrote them.
@@ -144,7 +144,7 @@ export class Composer {
 /** Deletes the draft of a message that has arrived. */
 function forgetArrived() {
   const [key, draft] = (sessionStorage.getItem(SENT) ?? "").split(" ");
-  if (draft && key === arrivedKey()) localStorage.removeItem(draft);
+  if (draft && hasArrived(key)) localStorage.removeItem(draft);
   sessionStorage.removeItem(SENT);
 }
 

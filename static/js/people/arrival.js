@@ -1,5 +1,6 @@
-// Which message of a form has arrived: the server names its key in a cookie, so that a
-// page that comes after an error of the network is not taken for its answer.
+// Which messages of forms have arrived: the server names the key of each in a cookie of
+// its own, so that a page that comes after an error of the network, or after the answer
+// to another tab, is not taken for its answer.
 
-export const arrivedKey = () =>
-  /(?:^|; )parley_sent=([\w-]+)/.exec(document.cookie ?? "")?.[1] ?? "";
+export const hasArrived = (key) =>
+  (document.cookie ?? "").split("; ").some((each) => each.startsWith(`parley_sent_${key}=`));

@@ -5,7 +5,7 @@
 // answers with the turn that it has, if the first request did arrive.
 
 import { $, isSignIn, leave, newKey, notice } from "../dom.js";
-import { arrivedKey } from "./arrival.js";
+import { hasArrived } from "./arrival.js";
 import { Waiting } from "./waiting.js";
 
 const NEW_CHAT = "/";
@@ -31,7 +31,7 @@ export class NewChatOutbox {
     const mine = sessionStorage.getItem(SENDING);
     sessionStorage.removeItem(SENDING);
     const isRefused = $("#composer-errors .is-error") !== null;
-    if (mine && (mine === arrivedKey() || isRefused)) this.#waiting.remove(mine);
+    if (mine && (hasArrived(mine) || isRefused)) this.#waiting.remove(mine);
     // Before the composer's own listener, which clears the text.
     document.addEventListener("submit", (event) => this.#keep(event), {
       capture: true,
@@ -98,8 +98,8 @@ export class NewChatOutbox {
     // Signed out, or in as another user: the message stays stored for its author.
     if (isSignIn(response)) return leave();
     if (response.status === 403) return this.#isNew && this.#say(this.#words.refused);
-    const hasArrived = response.redirected && new URL(response.url).pathname.startsWith("/chat/");
-    if (hasArrived) {
+    const isOfChat = response.redirected && new URL(response.url).pathname.startsWith("/chat/");
+    if (isOfChat) {
       this.#waiting.remove(key);
       if (this.#isNew) location.assign(response.url);
       return;
