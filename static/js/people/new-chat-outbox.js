@@ -4,20 +4,26 @@
 // page of a chat that finds one kept sends it again with the same key: the server then
 // answers with the turn that it has, if the first request did arrive.
 
-import { $, isSignIn, leave, newKey, notice } from "../dom.js";
+import { $, element, isSignIn, leave, newKey, notice } from "../dom.js";
+import { restOf } from "../polling/rounds.js";
 import { hasArrived } from "./arrival.js";
 import { Waiting } from "./waiting.js";
 
 const NEW_CHAT = "/";
 const SENDING = "parley:sending"; // the key that this tab is sending
 const OTHERS_AFTER = 60_000; // milliseconds after which another tab may send it
-const RETRY = 5000; // milliseconds
+const FIRST_PAUSE = 5000; // milliseconds after a request that failed
+const LONGEST_PAUSE = 300_000; // the server may want a longer one
+const LONGEST_REST = 3600; // seconds
 
 export class NewChatOutbox {
   #form = $("#composer");
   #waiting;
   #words;
   #isNew;
+  #lock;
+  #notice;
+  #timer = 0;
   #isSending = false;
 
   /** `isNew`: this is a new chat's page. Others send what was kept without leaving. */
@@ -25,6 +31,7 @@ export class NewChatOutbox {
     this.#waiting = new Waiting(user, "new");
     this.#words = words;
     this.#isNew = isNew;
+    this.#lock = `parley:outbox:${user}`;
   }
 
   start() {
@@ -37,7 +44,18 @@ export class NewChatOutbox {
       capture: true,
     });
     addEventListener("online", () => this.#flush());
-    if (!isRefused) this.#flush(mine);
+    if (isRefused) return;
+    for (const message of this.#waiting.messages) this.#release(message, mine);
+    this.#flush();
+  }
+
+  /** Makes due what this tab was sending and, where its text can be given back, what
+   * was refused on another page. */
+  #release(message, mine) {
+    if (message.key === mine) this.#waiting.add({ ...message, from: 0 });
+    else if (this.#isNew && message.isRefused) {
+      this.#waiting.add({ ...message, isRefused: false, from: 0 });
+    }
   }
 
   #keep(event) {
@@ -51,7 +69,7 @@ export class NewChatOutbox {
       text,
       fields: [...body].filter(([name, value]) => isKept(name, value)),
       at: Date.now(),
-      sending: navigator.onLine ? Date.now() : 0, // when a tab began to send it
+      from: navigator.onLine ? Date.now() + OTHERS_AFTER : 0, // when others may send it
     };
     const isStored = this.#waiting.add(message);
     if (navigator.onLine || !isStored) {
@@ -66,48 +84,78 @@ export class NewChatOutbox {
     this.#say(this.#words.kept);
   }
 
-  /** Sends the first message that no other tab is sending; `mine` was this tab's. */
-  #flush(mine) {
+  async #flush() {
     if (!navigator.onLine || this.#isSending) return;
-    const isDue = (message) => message.key === mine || !isUnderWay(message);
-    const due = this.#waiting.messages.find(isDue);
-    if (due) this.#send(due);
-  }
-
-  async #send(message) {
+    clearTimeout(this.#timer);
     this.#isSending = true;
-    this.#waiting.add({ ...message, sending: Date.now() });
-    if (this.#isNew) this.#say(this.#words.sending);
-    try {
-      await this.#post(message);
-    } catch {
-      setTimeout(() => this.#send(message), RETRY);
-      return;
-    }
+    await alone(this.#lock, () => this.#sendDue());
     this.#isSending = false;
-    if (!this.#isNew) this.#flush();
+    this.#report();
   }
 
-  async #post({ key, text, fields = [] }) {
+  async #sendDue() {
+    for (const { key } of this.#waiting.messages) {
+      const message = this.#waiting.messages.find((each) => each.key === key);
+      if (message && isDue(message) && !(await this.#send(message))) return;
+    }
+  }
+
+  /** Whether this page may go on with the next message. */
+  async #send(message) {
+    this.#waiting.add({ ...message, from: Date.now() + OTHERS_AFTER });
+    if (this.#isNew) this.#say(this.#words.sending);
+    const response = await this.#post(message).catch(() => null);
+    if (isForLater(response)) {
+      this.#pause(message, response);
+      return true;
+    }
+    // Signed out, or in as another user: the message stays stored for its author.
+    if (isSignIn(response)) {
+      this.#waiting.add({ ...message, from: 0 });
+      leave();
+      return false;
+    }
+    if (isOfChat(response)) {
+      this.#waiting.remove(message.key);
+      if (this.#isNew) location.assign(response.url);
+      return !this.#isNew;
+    }
+    if (!this.#isNew || response.status === 403) {
+      this.#waiting.add({ ...message, isRefused: true });
+      return true;
+    }
+    this.#waiting.remove(message.key);
+    await this.#giveBack(message.text, response);
+    return false;
+  }
+
+  #post({ key, text, fields = [] }) {
     const body = new FormData();
     const token = $("[name=csrfmiddlewaretoken]", this.#form).value;
     const own = [["csrfmiddlewaretoken", token], ["key", key]];
     for (const [name, value] of [...own, ...fields]) body.append(name, value);
     if (!body.has("text")) body.set("text", text);
-    const response = await fetch(NEW_CHAT, { method: "POST", body });
-    // Signed out, or in as another user: the message stays stored for its author.
-    if (isSignIn(response)) return leave();
-    if (response.status === 403) return this.#isNew && this.#say(this.#words.refused);
-    const isOfChat = response.redirected && new URL(response.url).pathname.startsWith("/chat/");
-    if (isOfChat) {
-      this.#waiting.remove(key);
-      if (this.#isNew) location.assign(response.url);
-      return;
-    }
-    if (response.status === 429 || response.status >= 500) throw new Error("later");
-    if (!this.#isNew) return; // a new chat's page gives the text back
-    this.#waiting.remove(key);
-    await this.#giveBack(text, response);
+    return fetch(NEW_CHAT, { method: "POST", body });
+  }
+
+  /** Pauses grow with the failures of all tabs, which the message counts. */
+  #pause(message, response) {
+    const { failures = 0 } = message;
+    const rest = Math.min(response ? restOf(response) : 0, LONGEST_REST) * 1000;
+    const pause = Math.max(rest, Math.min(FIRST_PAUSE * 2 ** failures, LONGEST_PAUSE));
+    this.#waiting.add({ ...message, failures: failures + 1, from: Date.now() + pause });
+  }
+
+  /** Says what has become of the messages that are left, and plans their next attempt. */
+  #report() {
+    const refused = this.#waiting.messages.filter(({ isRefused }) => isRefused);
+    const paused = this.#waiting.messages.filter(isPaused);
+    if (refused.length) this.#sayRefused();
+    else if (paused.length) this.#say(this.#words.sending);
+    else this.#notice?.remove();
+    if (!paused.length) return;
+    const next = Math.min(...paused.map(({ from }) => from));
+    this.#timer = setTimeout(() => this.#flush(), next - Date.now());
   }
 
   /** The server refused it: the text goes back into the box, with the reason. */
@@ -120,13 +168,34 @@ export class NewChatOutbox {
     $("#composer-errors").replaceChildren(notice(why || this.#words.refused));
   }
 
+  /** The page of a new chat gives a refused text back. */
+  #sayRefused() {
+    this.#say(this.#words.refused);
+    const link = element("a", { href: NEW_CHAT, textContent: this.#words.newChat });
+    if (!this.#isNew) this.#notice.append(link);
+  }
+
   #say(words) {
-    $("#composer-errors").replaceChildren(notice(words, "is-waiting"));
+    this.#notice?.remove();
+    this.#notice = notice(words, "is-waiting");
+    $("#composer-errors").append(this.#notice);
   }
 }
 
-/** Whether a tab is sending it, or has begun to a short time ago. */
-const isUnderWay = ({ sending }) => Date.now() - (sending ?? 0) < OTHERS_AFTER;
+/** Runs `act` while no other tab runs what has this name. Browsers have locks on https only. */
+function alone(name, act) {
+  return navigator.locks ? navigator.locks.request(name, act) : act();
+}
+
+const isDue = ({ isRefused, from = 0 }) => !isRefused && from <= Date.now();
+
+const isPaused = ({ isRefused, failures }) => !isRefused && failures > 0;
+
+/** Whether no answer came, or one that says nothing of the message. */
+const isForLater = (response) => !response || response.status === 429 || response.status >= 500;
+
+const isOfChat = ({ redirected, url }) =>
+  redirected && new URL(url).pathname.startsWith("/chat/");
 
 /** Options such as model, tools and "temporary" go with the text; the rest is new. */
 function isKept(name, value) {

@@ -19,5 +19,5 @@ offerModels();
 editLastOnUp(box);
 listenForShortcuts(dataset);
 installApp(user);
-const { kept, sending, refused } = dataset;
-new NewChatOutbox(user, { kept, sending, refused }, isNew).start();
+const { kept, sending, refused, newChat } = dataset;
+new NewChatOutbox(user, { kept, sending, refused, newChat }, isNew).start();

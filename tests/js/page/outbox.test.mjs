@@ -18,10 +18,13 @@ globalThis.addEventListener = () => {};
 const left = [];
 globalThis.location = { pathname: "/", search: "", assign: (url) => left.push(url) };
 const posted = [];
+const ARRIVED = { redirected: true, url: "http://chat.example/chat/9/", status: 200 };
+const answers = []; // of the next requests; others find the server well
 globalThis.fetch = async (_, { body: sent }) => {
   posted.push(sent.get("key"));
-  return { redirected: true, url: "http://chat.example/chat/9/", status: 200 };
+  return answers.shift() ?? ARRIVED;
 };
+const answer = (status, headers = {}) => ({ status, headers: new Headers(headers), redirected: false });
 const key = Object.assign(new Element("input", { name: "key" }), { value: "k9" });
 const text = Object.assign(new Element("textarea", { id: "text" }), { value: "" });
 const form = new Element("form", { id: "composer" }, key, text);
@@ -38,14 +41,15 @@ const { NewChatOutbox } = await import("../../../static/js/people/new-chat-outbo
 const { Composer } = await import("../../../static/js/composer.js");
 const { Waiting } = await import("../../../static/js/people/waiting.js");
 
-const WORDS = { kept: "Kept", sending: "Sending", refused: "Refused" };
+const WORDS = { kept: "Kept", sending: "Sending", refused: "Refused", newChat: "New chat" };
 const minute = 60_000;
 
 beforeEach(() => {
   globalThis.localStorage = new Store();
   globalThis.sessionStorage = new Store();
   document.cookie = "";
-  posted.length = left.length = 0;
+  posted.length = left.length = answers.length = 0;
+  body.querySelector("#composer-errors").replaceChildren();
 });
 
 async function open({ isNew, messages }) {
@@ -54,7 +58,9 @@ async function open({ isNew, messages }) {
   await new Promise(setImmediate);
 }
 
-const kept = (name, sending = 0) => ({ key: name, text: name, fields: [], at: Date.now(), sending });
+const kept = (name, from = 0) => ({ key: name, text: name, fields: [], at: Date.now(), from });
+const stored = () => JSON.parse(localStorage.getItem(OUTBOX) ?? "[]");
+const shown = () => body.querySelector("#composer-errors").textContent;
 
 test("a chat's page sends all that was kept for new chats, and stays", async () => {
   await open({ isNew: false, messages: [kept("k1"), kept("k2")] });
@@ -67,11 +73,59 @@ test("a new chat's page sends one and goes to its chat", async () => {
   assert.deepEqual([posted, left], [["k1"], ["http://chat.example/chat/9/"]]);
 });
 
-test("what another tab is sending is left to it for a minute", async () => {
+test("what another tab is sending is left to it until its time is over", async () => {
   const now = Date.now();
-  await open({ isNew: true, messages: [kept("k1", now - 1000)] });
+  await open({ isNew: true, messages: [kept("k1", now + minute)] });
   assert.deepEqual([posted, left], [[], []]);
-  await open({ isNew: true, messages: [kept("k1", now - 2 * minute)] });
+  await open({ isNew: true, messages: [kept("k1", now - 1000)] });
+  assert.deepEqual(posted, ["k1"]);
+});
+
+test("pauses grow over pages, are the server's if longer, and are shown", async (t) => {
+  t.mock.timers.enable({ apis: ["setTimeout", "Date"], now: 1_000_000 });
+  answers.push(answer(503), answer(503), answer(429, { "Retry-After": "600" }));
+  await open({ isNew: false, messages: [kept("k1")] });
+  assert.match(shown(), /Sending/);
+  const pauses = [];
+  for (const count of [1, 2, 3]) {
+    assert.equal(posted.length, count);
+    const [message] = stored();
+    pauses.push((message.from - Date.now()) / 1000);
+    await open({ isNew: false, messages: [message] }); // another page does not hurry
+    assert.equal(posted.length, count);
+    t.mock.timers.tick(message.from - Date.now());
+    await new Promise(setImmediate);
+  }
+  assert.deepEqual(pauses, [5, 10, 600]);
+  assert.deepEqual([posted.length, stored()], [4, []]);
+});
+
+for (const status of [400, 403]) {
+  test(`what a chat's page is refused with ${status} waits for a new chat's page`, async () => {
+    answers.push(answer(status));
+    await open({ isNew: false, messages: [kept("k1"), kept("k2")] });
+    assert.deepEqual(posted, ["k1", "k2"]);
+    for (const page of [1, 2]) {
+      assert.match(shown(), /Refused/, `page ${page}`);
+      assert.equal(body.querySelector("#composer-errors a").href, "/");
+      body.querySelector("#composer-errors").replaceChildren();
+      await open({ isNew: false, messages: stored() });
+    }
+    assert.deepEqual(posted, ["k1", "k2"]);
+    await open({ isNew: true, messages: stored() });
+    assert.deepEqual([posted.at(-1), posted.length, stored()], ["k1", 3, []]);
+  });
+}
+
+test("tabs send one after another where the browser has locks", async () => {
+  const { locks } = navigator;
+  let before = Promise.resolve();
+  const request = (name, act) => (before = before.then(act));
+  Object.defineProperty(navigator, "locks", { value: { request }, configurable: true });
+  localStorage.set(OUTBOX, JSON.stringify([kept("k1")]));
+  for (const isNew of [false, false]) new NewChatOutbox("1", WORDS, isNew).start();
+  await new Promise(setImmediate);
+  Object.defineProperty(navigator, "locks", { value: locks, configurable: true });
   assert.deepEqual(posted, ["k1"]);
 });
 
@@ -90,7 +144,7 @@ test("a message that is kept again stays in its order", () => {
   const waiting = new Waiting("1", "new");
   for (const name of ["k1", "k2"]) waiting.add(kept(name));
   waiting.add(kept("k1", 5));
-  assert.deepEqual(waiting.messages.map(({ key: name, sending }) => [name, sending]), [["k1", 5], ["k2", 0]]);
+  assert.deepEqual(waiting.messages.map(({ key: name, from }) => [name, from]), [["k1", 5], ["k2", 0]]);
 });
 
 test("the draft of a form's message is deleted when it has arrived, not before", () => {
