@@ -13,7 +13,7 @@ const NEW_CHAT = "/";
 const SENDING = "parley:sending"; // the key that this tab is sending
 const OTHERS_AFTER = 60_000; // milliseconds after which another tab may send it
 const FIRST_PAUSE = 5000; // milliseconds after a request that failed
-const LONGEST_PAUSE = 300_000; // the server may want a longer one
+const LONGEST_PAUSE = 60_000; // the server may want a longer one
 const LONGEST_REST = 3600; // seconds
 
 export class NewChatOutbox {
@@ -170,15 +170,18 @@ export class NewChatOutbox {
 
   /** The page of a new chat gives a refused text back. */
   #sayRefused() {
-    this.#say(this.#words.refused);
     const link = element("a", { href: NEW_CHAT, textContent: this.#words.newChat });
-    if (!this.#isNew) this.#notice.append(link);
+    this.#say(this.#words.refused, ...(this.#isNew ? [] : [link]));
   }
 
-  #say(words) {
+  #say(words, ...links) {
+    const made = notice(words, "is-waiting");
+    made.append(...links);
+    const isShown = this.#notice?.isConnected && this.#notice.textContent === made.textContent;
+    if (isShown) return; // screen readers would read it again
     this.#notice?.remove();
-    this.#notice = notice(words, "is-waiting");
-    $("#composer-errors").append(this.#notice);
+    this.#notice = made;
+    $("#composer-errors").append(made);
   }
 }
 

@@ -100,6 +100,18 @@ test("pauses grow over pages, are the server's if longer, and are shown", async 
   assert.deepEqual([posted.length, stored()], [4, []]);
 });
 
+test("the notice of a pause is not read out again, and goes with its message", async (t) => {
+  t.mock.timers.enable({ apis: ["setTimeout", "Date"], now: 1_000_000 });
+  answers.push(answer(503), answer(503));
+  await open({ isNew: false, messages: [kept("k1")] });
+  const notice = body.querySelector("#composer-errors .notice");
+  for (const isShown of [true, false]) {
+    t.mock.timers.tick(minute);
+    await new Promise(setImmediate);
+    assert.equal(notice.isConnected, isShown);
+  }
+});
+
 for (const status of [400, 403]) {
   test(`what a chat's page is refused with ${status} waits for a new chat's page`, async () => {
     answers.push(answer(status));
