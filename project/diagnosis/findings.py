@@ -110,7 +110,8 @@ def _examine_modes() -> Diagnosis:
     paths = [*secrets, settings.LOCATIONS.base / ".env"]
     # Else it is a volume of the cluster, for the files of which alone we answer.
     is_own = settings.DATA.stat().st_uid == os.geteuid()
-    if is_own or any(path.exists() for path in secrets):
+    stored = [*secrets, settings.DATA / "parley.sqlite3"]
+    if is_own or any(path.exists() for path in stored):
         paths.append(settings.DATA)
     loose = [str(path) for path in paths if _is_open_to_others(path)]
     return _judge(

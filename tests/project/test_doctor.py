@@ -167,8 +167,9 @@ def test_a_secret_that_others_can_read_is_found(settings: Any, tmp_path: Path):
 
 
 @pytest.mark.django_db
+@pytest.mark.parametrize("name", ["encryption_keys", "parley.sqlite3"])
 def test_an_empty_volume_of_another_user_is_not_judged(
-    settings: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    settings: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str
 ):
     """As an emptyDir of Kubernetes is: 02777, of root, with secrets in variables."""
     settings.DATA = tmp_path
@@ -176,7 +177,7 @@ def test_an_empty_volume_of_another_user_is_not_judged(
     assert str(tmp_path) in find("file modes").text
     monkeypatch.setattr(os, "geteuid", lambda: tmp_path.stat().st_uid + 1)
     assert str(tmp_path) not in find("file modes").text
-    (tmp_path / "encryption_keys").touch(0o600)
+    (tmp_path / name).touch(0o600)
     assert str(tmp_path) in find("file modes").text
 
 
