@@ -170,7 +170,11 @@ def start_resuming() -> bool:
     periodic jobs do not wait. False if there are none, or a thread is still at it."""
     if not _unattended().exists() or not _resuming.acquire(blocking=False):
         return False
-    Thread(target=_resume_on_thread, name="resume-imports", daemon=True).start()
+    try:
+        Thread(target=_resume_on_thread, name="resume-imports", daemon=True).start()
+    except RuntimeError:  # no more threads; the next run of the job tries again
+        _resuming.release()
+        raise
     return True
 
 
