@@ -81,9 +81,15 @@ start_redis() {
 }
 
 nginx=$(PATH=$PATH:/usr/sbin need nginx)  # Debian has it where people do not look
-in_dotenv() { [ "${PARLEY_READ_DOTENV:-true}" != false ] && grep -qsE "^ *(export )?$1=" .env; }
-[ -n "${DATABASE_URL:-}" ] || in_dotenv DATABASE_URL || start_postgres
-[ -n "${REDIS_URL+set}" ] || in_dotenv REDIS_URL || start_redis
+in_dotenv() {
+  case $(tr '[:upper:]' '[:lower:]' <<<"${PARLEY_READ_DOTENV:-true}") in
+    0 | false | no | off) return 1 ;;
+  esac
+  grep -qsE "^ *(export )?$1" .env
+}
+[ -n "${DATABASE_URL:-}" ] || in_dotenv "DATABASE_URL=[\"']?[a-z]" || start_postgres
+# Without a value it means: no Redis.
+[ -n "${REDIS_URL+set}" ] || in_dotenv REDIS_URL= || start_redis
 
 # Not in a function: a signal is for the process itself, not for a shell around it.
 python=.venv/bin/python
