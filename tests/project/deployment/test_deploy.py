@@ -117,6 +117,14 @@ def test_the_proxies_pass_the_largest_request_on():
         assert int(megabytes) * 2**20 >= int(env.names["IMPORT_MAX_SIZE"]) + 1_000_000
 
 
+@pytest.mark.parametrize(
+    "name", ["nginx.conf", "nginx-tls.conf", "helm/parley/values.yaml"]
+)
+def test_no_proxy_stores_a_body_before_parley_may_refuse_it(name: str):
+    text = (BASE / "deploy" / name).read_text()
+    assert re.search(r'proxy[_-]request[_-]buffering(:? )"?off\b', text)
+
+
 def test_tokens_sent_in_the_clear_are_not_redirected():
     text = (BASE / "deploy" / "nginx-tls.conf").read_text()
     [pattern] = re.findall(r"location ~ (\S+) \{ return 403; \}", text)
