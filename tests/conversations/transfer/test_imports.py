@@ -452,9 +452,10 @@ def test_a_job_starts_one_thread_for_imports_that_have_stopped(
     row.refresh_from_db()
     assert row.state == "completed"
     ConversationImport.objects.update(state="running", seen_at=long_ago)
-    with monkeypatch.context() as patch, pytest.raises(RuntimeError):
-        patch.setattr(imports, "Thread", Mock(side_effect=RuntimeError))
+    monkeypatch.setattr(imports, "Thread", Mock(side_effect=RuntimeError))
+    with pytest.raises(RuntimeError):
         imports.start_resuming()
+    monkeypatch.setattr(imports, "Thread", Noted)
     assert imports.start_resuming()
     threads.pop()()
 
