@@ -1,9 +1,11 @@
 """Pins the images of compose.yaml, compose.tls.yaml and Dockerfile by digest.
 
 `python deploy/pin_images.py` asks the registries, by skopeo, crane or docker, whichever
-is installed, and writes `compose.pinned.yaml`, which goes last on the command line of
-compose, and `Dockerfile.pinned`. Both belong to one deployment and are not committed: a
-digest is only as good as the registry that it was read from.
+is installed, and writes `compose.pinned.yaml` and `compose.tls.pinned.yaml`, which go
+last on the command line of compose (the second one only with compose.tls.yaml, or it
+would start that file's services without their settings), and `Dockerfile.pinned`. They
+belong to one deployment and are not committed: a digest is only as good as the registry
+that it was read from.
 """
 
 from __future__ import annotations
@@ -34,13 +36,10 @@ def main() -> int:
     if program is None:
         print(f"Install one of {', '.join(PROGRAMS)}.", file=sys.stderr)
         return 1
-    services = {
-        name: image
-        for file in ("compose.yaml", "compose.tls.yaml")
-        for name, image in _SERVICE.findall((BASE / file).read_text())
-    }
+    services = _find_services("compose.yaml")
+    https_services = _find_services("compose.tls.yaml")
     dockerfile = (BASE / "Dockerfile").read_text()
-    images = {*services.values(), *_FROM.findall(dockerfile)}
+    images = {*services.values(), *https_services.values(), *_FROM.findall(dockerfile)}
     pinned = {}
     for image in sorted(images):
         if (digest := find_digest(program, image)) is None:
@@ -48,18 +47,26 @@ def main() -> int:
             return 1
         pinned[image] = f"{image}@{digest}"
         print(pinned[image])
-    lines = ["services:"]
-    for name, image in services.items():
-        lines += [f"  {name}:", f"    image: {pinned[image]}"]
-    for name in ("web", "worker"):
-        lines += [
-            f"  {name}:",
-            "    build: {context: ., dockerfile: Dockerfile.pinned}",
-        ]
-    (BASE / "compose.pinned.yaml").write_text("\n".join(lines) + "\n")
+    builds = dict.fromkeys(
+        ("web", "worker"), "build: {context: ., dockerfile: Dockerfile.pinned}"
+    )
+    images_of = {name: f"image: {pinned[image]}" for name, image in services.items()}
+    _write_services("compose.pinned.yaml", images_of | builds)
+    https = {name: f"image: {pinned[image]}" for name, image in https_services.items()}
+    _write_services("compose.tls.pinned.yaml", https)
     text = _FROM.sub(lambda found: f"FROM {pinned[found[1]]}", dockerfile)
     (BASE / "Dockerfile.pinned").write_text(text)
     return 0
+
+
+def _find_services(file: str) -> dict[str, str]:
+    """The image of each service that names one."""
+    return dict(_SERVICE.findall((BASE / file).read_text()))
+
+
+def _write_services(file: str, services: dict[str, str]) -> None:
+    lines = [f"  {name}:\n    {line}\n" for name, line in services.items()]
+    (BASE / file).write_text("services:\n" + "".join(lines))
 
 
 def find_digest(program: str, image: str) -> str | None:
