@@ -85,7 +85,8 @@ class Handler:
                     raise
                 await _refuse(scope, send, 507, server_errors.disk_full)
                 return
-            async with self._find_threads(scope).take() as thread:
+            threads = self._probe_threads.get(scope["path"], self._threads)
+            async with threads.take() as thread:
                 respond = _in_thread(self._respond, executor=thread.executor)
                 response = await respond(_describe_body(scope, body), body)
                 thread.streams += response.rest is not None
@@ -101,7 +102,12 @@ class Handler:
     async def _read_body(self, scope: Any, receive: Any) -> IO[bytes]:
         """Raises OSError and the exceptions of `read_pieces`."""
         headers = dict(scope["headers"])
-        limit = await self._find_limit(scope, headers)
+        limit = min(settings.DATA_UPLOAD_MAX_MEMORY_SIZE, settings.MAX_REQUEST_SIZE)
+        length = headers.get(b"content-length", b"0")
+        # Without a length and in no chunks there is no body (RFC 9112, section 6.3).
+        is_short = length.isdigit() and int(length) <= limit
+        if b"transfer-encoding" in headers or not is_short:
+            limit = await self._find_limit(scope, headers, limit)
         pieces = read_pieces(headers, receive, limit)
         with ExitStack() as stack:
             max_in_memory = settings.FILE_UPLOAD_MAX_MEMORY_SIZE
@@ -113,26 +119,21 @@ class Handler:
             stack.pop_all()
         return body
 
-    async def _find_limit(self, scope: Any, headers: dict[bytes, bytes]) -> int:
-        """How many bytes the body may have. Reads the database only if that decides."""
+    async def _find_limit(
+        self, scope: Any, headers: dict[bytes, bytes], limit: int
+    ) -> int:
+        """`limit`, or more for those who are known. Reads the database only if that
+        decides."""
         longest = settings.MAX_REQUEST_SIZE
-        limit = min(settings.DATA_UPLOAD_MAX_MEMORY_SIZE, longest)
-        # Without a length and in no chunks there is no body (RFC 9112, section 6.3).
         length = headers.get(b"content-length", b"0")
-        size = int(length) if length.isdigit() else None
-        if size is not None and size > longest:
+        if length.isdigit() and int(length) > longest:
             return longest
-        is_short = size is not None and size <= limit
-        if is_short and b"transfer-encoding" not in headers:
-            return limit
         if not has_credentials(headers):
             return limit
-        async with self._find_threads(scope).take() as thread:
+        threads = self._probe_threads.get(scope["path"], self._threads)
+        async with threads.take() as thread:
             known = await _in_thread(is_known, executor=thread.executor)(headers)
         return longest if known else limit
-
-    def _find_threads(self, scope: Any) -> RequestThreads:
-        return self._probe_threads.get(scope["path"], self._threads)
 
     def _respond(self, scope: Any, body: IO[bytes]) -> WSGIResponse:
         with body:
