@@ -3,14 +3,17 @@
 // A card is fetched when its question opens, and again when anybody has decided it. The
 // answer is the card's own form, sent without leaving the page.
 
-import { focusOn } from "./dom.js";
+import { focusOn, isSignIn } from "./dom.js";
 import { sayNotSent } from "./people/posting.js";
 import { gettext, interpolate } from "./texts.js";
 
 const SCRIPT = { "X-Requested-With": "fetch" };
 const GIVEN = new Set(["accept", "always"]); // actions that need valid fields
 const OPEN_CARD = '[data-question][data-state="open"]';
+const FIRST_PAUSE = 1000; // milliseconds after a request that failed; the next is longer
+const LONGEST_PAUSE = 60_000;
 const underWay = new Set(); // ids of cards being fetched
+const outdated = new Set(); // ids of those that were decided during the request
 /** By place: ids of its questions, in the order of the calls, as last shown. */
 const orders = new WeakMap();
 
@@ -20,15 +23,19 @@ export function showQuestions(place, questions) {
   for (const [id, state] of Object.entries(questions)) {
     const card = place.querySelector(`[data-question="${CSS.escape(id)}"]`);
     const isNew = !card && state === "open";
-    const isDecided = card?.dataset.state === "open" && state !== "open";
-    if (isNew || isDecided) refresh(place, id, card);
+    const isShownOpen = card ? card.dataset.state === "open" : underWay.has(id);
+    const isDecided = isShownOpen && state !== "open";
+    if (isDecided) outdated.add(id);
+    if (isNew || isDecided) refresh(place, id);
   }
 }
 
 /** A person has answered the question; its turn may wait for answers to others. */
 export function showDecided(id) {
   const card = document.querySelector(`[data-question="${CSS.escape(id)}"]`);
-  if (card?.dataset.state === "open") refresh(card.parentElement, id, card);
+  if (card ? card.dataset.state !== "open" : !underWay.has(id)) return;
+  outdated.add(id);
+  if (card) refresh(card.parentElement, id);
 }
 
 /** All questions of the conversation that nobody has answered yet have these `ids`. */
@@ -38,19 +45,36 @@ export function showAllDecided(ids) {
   }
 }
 
-async function refresh(place, id, card) {
+/** Fetches the card until an answer is there, and again if it was decided meanwhile. */
+async function refresh(place, id) {
   if (underWay.has(id)) return;
   underWay.add(id);
-  try {
-    const response = await fetch(`/questions/${id}/`, { headers: SCRIPT });
-    if (response.ok) put(place, card, await cardIn(response));
-  } catch {
-    // A reload shows it; so does the next event of the turn.
-  }
+  let pause = FIRST_PAUSE;
+  do {
+    outdated.delete(id);
+    if (await isFetched(place, id)) continue;
+    outdated.add(id);
+    await new Promise((resolve) => setTimeout(resolve, pause));
+    pause = Math.min(2 * pause, LONGEST_PAUSE);
+  } while (outdated.has(id) && place.isConnected);
+  outdated.delete(id);
   underWay.delete(id);
 }
 
-function put(place, card, fresh) {
+/** False if another request may succeed. */
+async function isFetched(place, id) {
+  try {
+    const response = await fetch(`/questions/${id}/`, { headers: SCRIPT });
+    if (isSignIn(response)) return true; // others lead there
+    if (response.ok) put(place, id, await cardIn(response));
+    return response.status < 500 && response.status !== 429;
+  } catch {
+    return false;
+  }
+}
+
+function put(place, id, fresh) {
+  const card = place.querySelector(`[data-question="${CSS.escape(id)}"]`);
   const hadFocus = card?.contains(document.activeElement);
   if (card) card.replaceWith(fresh);
   else place.insertBefore(fresh, laterCard(place, fresh));

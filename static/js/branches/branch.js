@@ -5,6 +5,7 @@
 
 import { announce, fetched } from "../dom.js";
 import { replaceEarlier } from "../older-messages.js";
+import { UNFINISHED } from "../turn-state.js";
 
 export class Branch {
   #page;
@@ -34,8 +35,14 @@ export class Branch {
     const article = await fetched(`${this.#page}turns/${turnId}/`, ".turn");
     if (this.#turns.has(turnId)) return;
     if (article.dataset.parent !== (this.last ?? "")) return this.sync();
+    this.#add(turnId, article);
+  }
+
+  /** A finished turn has no more events. */
+  #add(turnId, article) {
+    const isRunning = UNFINISHED.includes(article.dataset.status);
     this.#turns.addForeign(turnId, article);
-    this.#follow(turnId);
+    if (isRunning) this.#follow(turnId);
   }
 
   /** Shows the branch as the server has it now. */
@@ -68,12 +75,8 @@ export class Branch {
     for (const article of [...fresh.querySelectorAll(".turn[data-turn]")]) {
       const id = article.dataset.turn;
       const old = document.getElementById(`turn-${id}`);
-      if (old) {
-        copySwitch(article, old);
-      } else {
-        this.#turns.addForeign(id, article);
-        this.#follow(id);
-      }
+      if (old) copySwitch(article, old);
+      else this.#add(id, article);
     }
   }
 

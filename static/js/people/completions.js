@@ -20,7 +20,10 @@ export function complete(box, find) {
   };
   box.addEventListener("input", (event) => event.isComposing || update());
   box.addEventListener("compositionend", update);
-  box.addEventListener("blur", () => menu.close());
+  box.addEventListener("blur", () => {
+    asked += 1; // what is found later has no box any more
+    menu.close();
+  });
   // Before the listeners of the box, which would send the message.
   document.addEventListener("keydown", (event) => menu.key(event), { capture: true });
 }
