@@ -8,10 +8,11 @@ import { gettext } from "./texts.js";
 export function chooseTools(url) {
   const menu = $("#tools");
   if (!menu) return;
+  let last = Promise.resolve();
   menu.addEventListener("change", () => {
     const boxes = [...menu.querySelectorAll("[name=tool]")];
     slot(menu, "count").textContent = countTools(menu);
-    if (url) save(url, boxes);
+    if (url) last = last.then(() => save(url, boxes)); // in the order of the choices
   });
 }
 

@@ -24,6 +24,7 @@ async function more() {
   isLoading = true;
   const url = new URL(link.href, location.href);
   const query = new URLSearchParams(url.search);
+  const { search } = location;
   query.set("current", document.getElementById("conversation").dataset.conversation ?? "");
   try {
     const response = await fetch(`${list.dataset.url}?${query}`, {
@@ -31,7 +32,7 @@ async function more() {
     });
     if (!response.ok || response.redirected) return;
     const page = new DOMParser().parseFromString(await response.text(), "text/html");
-    if (!link.isConnected) return;
+    if (!link.isConnected || location.search !== search) return; // another list is shown
     note(query);
     renew(list, document.adoptNode(page.body));
     watch(); // the link may be the same, and in sight all the time

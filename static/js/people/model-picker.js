@@ -28,6 +28,7 @@ class ModelPicker {
   #select;
   #favourites;
   #form = null;
+  #stored = Promise.resolve();
 
   constructor(opener, select) {
     this.#opener = opener;
@@ -117,14 +118,21 @@ class ModelPicker {
   }
 
   async #toggle(star, value, name) {
-    const before = this.#favourites;
-    const others = before.filter((each) => each !== value);
-    this.#favourites = others.length < before.length ? others : [...others, value];
+    this.#turn(value);
     this.#mark(star, value, name);
-    if (await this.#store()) return;
-    this.#favourites = before;
+    const isStored = this.#stored.then(() => this.#store()); // one after another
+    this.#stored = isStored;
+    if (await isStored) return;
+    this.#turn(value); // alone: others may have changed since
     this.#mark(star, value, name);
     announce(gettext("The favourites could not be saved."));
+  }
+
+  /** Makes it a favourite, or none. */
+  #turn(value) {
+    const others = this.#favourites.filter((each) => each !== value);
+    const isNew = others.length === this.#favourites.length;
+    this.#favourites = isNew ? [...others, value] : others;
   }
 
   /** Whether the server has them now. */

@@ -12,6 +12,7 @@ const AGAIN = 3000; // milliseconds after a request that failed
 
 export class Queue {
   #timer = 0;
+  #requests = 0;
   #url;
   #onShown;
   #giveBack;
@@ -60,14 +61,19 @@ export class Queue {
     return true;
   }
 
+  /** Of several requests only the last counts. */
   async #fetch() {
+    const number = (this.#requests += 1);
     let fresh;
     try {
       fresh = await fetched(this.#url, "#queue");
     } catch {
+      if (number !== this.#requests) return;
+      clearTimeout(this.#timer);
       this.#timer = setTimeout(() => this.#fetch(), AGAIN);
       return;
     }
+    if (number !== this.#requests) return;
     const place = placeOf(this.#root);
     this.#root.replaceWith(fresh);
     this.#restore(place);

@@ -45,6 +45,7 @@ system.addEventListener("change", () => {
   for (const figure of document.querySelectorAll(".diagram")) {
     const block = figure.nextElementSibling;
     figure.remove();
+    block.hidden = false; // drawing it again may fail
     draw(block, block.querySelector("code").textContent.trim());
   }
 });
