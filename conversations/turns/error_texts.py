@@ -131,8 +131,7 @@ TEXTS = (
     gettext_noop("The database cannot be reached; try again in a moment."),
     gettext_noop("The server's storage is full; nothing was saved. Try again later."),
     gettext_noop(
-        "This message was removed from the queue; send it with a new key to send it"
-        " again."
+        "What this key's request opened was removed; use a new key to send it again."
     ),
     gettext_noop(
         "This message cannot join the running answer: it has a file, or another program"
