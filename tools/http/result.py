@@ -145,21 +145,31 @@ def _text(fetched: FetchedResponse, secrets: Collection[str]) -> str:
 def _mask(text: str, secrets: Collection[str]) -> str:
     """The text without the secrets, also where JSON, HTML or a URL escapes them."""
     for secret in secrets:
-        text = re.sub("".join(map(_spellings, secret)), MASK, text)
+        parts = re.findall(r"\\+|[^\\]", secret)
+        text = re.sub("".join(map(_spellings, parts)), MASK, text)
     return text
 
 
 def _spellings(character: str) -> str:
-    """A pattern of how the character is written; letters and digits are never
-    escaped. No two of its alternatives match the same text."""
+    """A pattern of how the character, or a run of backslashes, is written; letters and
+    digits are never escaped. No two of its alternatives match the same text."""
     if character.isalnum():
         return re.escape(character)
+    if character.startswith("\\"):
+        return _backslashes(len(character))
     named = {html.escape(character), quote(character, safe="")} - {character}
     escaped = [rf"\\{{1,7}}u{ord(character):04x}", f"&#{ord(character)};"]
     escaped += [re.escape(each) for each in sorted(named)]
     if character in _AFTER_BACKSLASH:
         escaped.append(rf"\\{{1,7}}{re.escape(character)}")
     return f"(?:{re.escape(character)}|(?i:{'|'.join(escaped)}))"
+
+
+def _backslashes(count: int) -> str:
+    """All that stand in a row are taken at once, also those that escape the next
+    character: a pattern that may give some back would try all ways to share them."""
+    escaped = r"(?i:\\{1,7}u005c|&#92;|%5c)"
+    return rf"(?:{escaped}{{{count}}}|\\{{{count},{8 * count}}}+)"
 
 
 def _json(text: str) -> Any:

@@ -329,6 +329,24 @@ def test_secrets_are_removed_however_they_are_escaped(body):
         assert MASK in str(result)
 
 
+@pytest.mark.parametrize("secret", [r"s3\cret", r's3\\"cret"', r"\/" * 9 + "cret"])
+def test_secrets_with_backslashes_are_removed_however_often_they_are_escaped(secret):
+    text = secret
+    for _ in range(3):
+        echo = fetched(text.encode(), "text/plain")
+        assert result_of(echo, ReadOptions(), [secret]) == MASK
+        text = json.dumps(text)[1:-1]
+
+
+def test_an_answer_of_backslashes_is_searched_in_linear_time():
+    """A pattern that goes back would take hours."""
+    secret = "\\" * 24 + "cret" + '\\"' * 24
+    text = "\\" * 3000 + "cret" + '\\\\"' * 23
+    assert (
+        result_of(fetched(text.encode(), "text/plain"), ReadOptions(), [secret]) == text
+    )
+
+
 def test_secrets_are_removed_from_headers():
     echo = fetched(status=201, headers={"location": "/?key=s3%2Fcret", "etag": "a"})
     text = result_of(echo, ReadOptions(), ["s3/cret"])
