@@ -74,7 +74,9 @@ def guard_reading(view: View) -> View:
     def respond(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
         match = request.resolver_match
         name = (match.url_name if match else "") or ""
-        if (name, request.POST.get("action")) in _EXPORTS:
+        # A page of the admin posts a list of actions, one of which Django runs.
+        actions = request.POST.getlist("action")
+        if any((name, action) in _EXPORTS for action in actions):
             return _ask(request) or view(request, *args, **kwargs)
         if name not in PAGES:
             return view(request, *args, **kwargs)

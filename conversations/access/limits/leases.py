@@ -94,6 +94,11 @@ class _Block:
         return self.granted - sum(self.unconfirmed.values(), Amounts())
 
 
+def _lock_order(limit: AppliedLimit) -> tuple[str, int, str, int]:
+    key = limit.key
+    return key.kind, key.owner_id, key.period, key.model_id or 0
+
+
 class Leases:
     """The leases of one process."""
 
@@ -271,8 +276,10 @@ class Leases:
     def _enlarge_all(
         self, limits: Sequence[AppliedLimit], amounts: Amounts
     ) -> LimitExceeded | None:
+        # In one order, as a transaction locks each balance until its end: two that took
+        # those of two groups the other way round would wait for each other.
         try:
-            for each in limits:
+            for each in sorted(limits, key=_lock_order):
                 self._enlarge(each, each.caps.limited(amounts))
         except LimitExceeded as exc:
             return exc

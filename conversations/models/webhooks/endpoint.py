@@ -237,8 +237,9 @@ def remove_group(sender: Any, instance: Group, **kwargs: Any) -> None:
 
 
 def _staff_endpoints() -> models.QuerySet[WebhookEndpoint]:
-    """Locked, so that of two deletions at once the later one finds nothing left."""
-    rows = WebhookEndpoint.objects.filter(owner=None)
+    """Locked, so that of two deletions at once the later one finds nothing left; in one
+    order, so that neither waits for the other."""
+    rows = WebhookEndpoint.objects.filter(owner=None).order_by("pk")
     return rows.select_for_update(of=["self"])
 
 
