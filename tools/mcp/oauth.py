@@ -51,8 +51,11 @@ _ISSUER_MISMATCH = (
     "the server's authorization server is not the issuer that is set here."
 )
 
-#: Of a refresh token; the second is GitHub's, with HTTP 200.
-_REFUSALS = ("invalid_grant", "bad_refresh_token")
+#: Of a refresh token; the others are GitHub's and Slack's, with HTTP 200.
+_REFUSALS = ("invalid_grant", "bad_refresh_token", "invalid_refresh_token")
+#: Of a client. One that staff entered is theirs to correct; one that registered itself
+#: is forgotten by the authorization server, and only a new sign-in registers another.
+_CLIENT_REFUSAL = "invalid_client"
 
 _FORM = "application/x-www-form-urlencoded"
 
@@ -425,7 +428,7 @@ class _AuthorizationCodeAuth(_TokenAuth):
         is_renewal = _token_form(request).get("grant_type") == "refresh_token"
         if not is_renewal or _is_followed(request, response):
             return False
-        if await _settles_renewal(response):
+        if await self._settles_renewal(response):
             return False
         failure = RenewalFailed(
             "the sign-in at the tool's server could not be renewed: its authorization"
@@ -435,6 +438,21 @@ class _AuthorizationCodeAuth(_TokenAuth):
         if response.status_code < 400:
             raise failure
         return True
+
+    async def _settles_renewal(self, response: httpx2.Response) -> bool:
+        """Whether the answer has a new token or refuses the refresh token for good,
+        unlike an outage, a rate limit or the wrong secret of a client that staff have
+        entered."""
+        body = await response.aread()
+        error = _read_error(body)
+        if error == _CLIENT_REFUSAL and not self._client.client_id:
+            await self._store.note(client=None)
+            return True
+        if error in _REFUSALS:
+            return True
+        if response.status_code == 200:
+            return _is_token(body)
+        return response.status_code in (400, 401) and not error
 
     def _adapt_request(self, request: httpx2.Request) -> httpx2.Request:
         """Use the verifier of the first request. Raises SignInFailed."""
@@ -548,17 +566,6 @@ def _is_followed(request: httpx2.Request, response: httpx2.Response) -> bool:
     """Whether it is a redirect that the SDK follows: to the same host."""
     target = response.next_request
     return target is not None and target.url.host == request.url.host
-
-
-async def _settles_renewal(response: httpx2.Response) -> bool:
-    """Whether the answer has a new token or refuses the refresh token for good, unlike
-    an outage, a rate limit or a wrong client secret."""
-    body = await response.aread()
-    if (error := _read_error(body)) in _REFUSALS:
-        return True
-    if response.status_code == 200:
-        return _is_token(body)
-    return response.status_code in (400, 401) and not error
 
 
 def _read_error(body: bytes) -> str:

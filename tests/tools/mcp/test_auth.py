@@ -51,18 +51,24 @@ def stored(expires_in: float) -> Store:
     )
 
 
-def auth_of(store: Store, health: Health | None = None) -> httpx2.Auth:
+def auth_of(
+    store: Store, health: Health | None = None, client_id: str = ""
+) -> httpx2.Auth:
     oauth = AuthorizationCode(
-        redirect_uri="https://us/back", store=store, by_user=health is not None
+        redirect_uri="https://us/back",
+        store=store,
+        by_user=health is not None,
+        client_id=client_id,
     )
     auth = build_auth(ServerSpec(name="x", url=URL, oauth=oauth), health)
     assert auth
     return auth
 
 
-def flow(store: Store, health: Health | None = None) -> Any:
-    """The requests that are made for one request of ours."""
-    return auth_of(store, health).async_auth_flow(httpx2.Request("POST", URL))
+def flow(store: Store, health: Health | None = None, client_id: str = "") -> Any:
+    """The requests that are made for one request of Parley's."""
+    auth = auth_of(store, health, client_id)
+    return auth.async_auth_flow(httpx2.Request("POST", URL))
 
 
 def refuse(request: httpx2.Request, status: int = 401) -> httpx2.Response:
@@ -155,7 +161,7 @@ async def test_an_outage_of_the_authorization_server_does_not_end_a_sign_in(
     status: int, body: bytes
 ):
     store, health = stored(expires_in=-1), Health()
-    requests = flow(store, health)
+    requests = flow(store, health, "entered by staff")
     renewal = await anext(requests)
     with pytest.raises(StopAsyncIteration):  # and no request without a token
         await requests.asend(httpx2.Response(status, content=body, request=renewal))
@@ -186,7 +192,12 @@ async def test_an_answer_that_is_no_token_does_not_end_a_sign_in():
 
 
 @pytest.mark.parametrize(
-    ("status", "error"), [(400, "invalid_grant"), (200, "bad_refresh_token")]
+    ("status", "error"),
+    [
+        (400, "invalid_grant"),
+        (200, "bad_refresh_token"),
+        (200, "invalid_refresh_token"),
+    ],
 )
 async def test_a_refused_refresh_token_ends_a_sign_in(status: int, error: str):
     health = Health()
@@ -197,6 +208,16 @@ async def test_a_refused_refresh_token_ends_a_sign_in(status: int, error: str):
     with pytest.raises(SignInNeeded):
         await requests.asend(refuse(request))
     assert isinstance(health.sign_in_failure, SignInNeeded)
+
+
+async def test_a_client_that_registered_itself_is_forgotten_when_it_is_unknown():
+    store, health = stored(expires_in=-1), Health()
+    requests = flow(store, health)
+    renewal = await anext(requests)
+    refusal = httpx2.Response(401, json={"error": "invalid_client"}, request=renewal)
+    with pytest.raises(SignInNeeded):
+        await requests.asend(refuse(await requests.asend(refusal)))
+    assert store.state["client"] is None
 
 
 async def test_a_sign_in_that_needs_a_person_is_reported_where_none_is_present():
