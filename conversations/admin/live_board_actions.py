@@ -102,17 +102,18 @@ class _BoardActions:
         template = "admin/conversations/drain.html"
         return TemplateResponse(request, template, context)
 
-    @transaction.atomic
     def maintain(self, request: HttpRequest) -> HttpResponse:
         _check(request)
-        rows = Maintenance.objects.select_for_update().order_by("pk")
-        row = rows.first() or Maintenance(pk=1)
-        form = MaintenanceForm(request.POST, instance=row)
-        if not form.is_valid():
-            messages.error(request, str(form.errors.as_text()))
-            return redirect("admin:conversations_engine")
-        form.instance.changed_by = request.user
-        saved = form.save()
+        with transaction.atomic():
+            rows = Maintenance.objects.select_for_update().order_by("pk")
+            row = rows.first() or Maintenance(pk=1)
+            form = MaintenanceForm(request.POST, instance=row)
+            if not form.is_valid():
+                messages.error(request, str(form.errors.as_text()))
+                return redirect("admin:conversations_engine")
+            form.instance.changed_by = request.user
+            saved = form.save()
+        # Once that is committed: the engine reads the row by itself.
         maintenance.note(
             maintenance.Notice(
                 saved.banner, saved.refuses_messages, saved.admin_is_read_only
