@@ -6,6 +6,7 @@ checks is lost. Staff see the steps that their permissions let them take.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
@@ -252,14 +253,16 @@ def _worker(request: HttpRequest) -> Step:
 def _provider(request: HttpRequest) -> Step:
     providers = [
         row
-        for row in _with_newest_probes().exclude(kind=DEMO)[:50]
+        for row in _with_usable_keys().exclude(kind=DEMO)[:50]
         if not is_disabled(row.kind)
     ]
-    answering = next((row for row in providers if not _why_silent(row)), None)
+    probes = _newest_probes(providers)
+    silent = {row.pk: _why_silent(row, probes[row.pk]) for row in providers}
+    answering = next((row for row in providers if not silent[row.pk]), None)
     if answering:
         state = _("%(name)s answers.") % {"name": answering.name}
     elif providers:
-        state = _why_silent(providers[0]) % {"name": providers[0].name}
+        state = silent[providers[0].pk] % {"name": providers[0].name}
     else:
         state = _("There is only the demo, which is no AI.")
     if not providers:
@@ -282,30 +285,42 @@ def _provider(request: HttpRequest) -> Step:
     )
 
 
-def _with_newest_probes() -> QuerySet[Any]:
-    """Providers, those that are on first, with `newest_findings` of the newest probe
-    that has ended, and whether there is a key that `may_work`."""
-    probes = ModelProbe.objects.filter(
-        model__provider=OuterRef("pk"), finished_at__isnull=False
-    )
-    newest = probes.order_by("-pk").values("findings")[:1]
+def _with_usable_keys() -> QuerySet[Any]:
+    """Providers, those that are on first, and whether a key of theirs `may_work`."""
     keys = ApiKey.objects.filter(provider=OuterRef("pk")).unexpired()
     rows = Provider.objects.order_by("-enabled", "pk")
-    return rows.annotate(newest_findings=Subquery(newest), may_work=Exists(keys))
+    return rows.annotate(may_work=Exists(keys))
 
 
-def _why_silent(provider: Any) -> str:
-    """A sentence with its name to fill in; "" if its newest probe got an answer."""
+def _newest_probes(providers: Sequence[Any]) -> dict[int, list[Any]]:
+    """By provider, the findings of the newest probe that has ended of each model."""
+    probes = ModelProbe.objects.filter(model=OuterRef("pk"), finished_at__isnull=False)
+    newest = probes.order_by("-pk").values("findings")[:1]
+    models = LanguageModel.objects.filter(provider__in=providers)
+    probed = models.annotate(newest=Subquery(newest)).filter(newest__isnull=False)
+    found: dict[int, list[Any]] = {row.pk: [] for row in providers}
+    for provider_id, findings in probed.values_list("provider_id", "newest")[:1000]:
+        found[provider_id].append(findings)
+    return found
+
+
+def _why_silent(provider: Any, probes: Sequence[Any]) -> str:
+    """A sentence with its name to fill in; "" if one of its models has answered."""
     if not provider.enabled:
         return _("%(name)s is switched off.")
     if not provider.may_work and provider.host and provider.host.needs_key:
         return _("%(name)s has no key that may be used.")
-    if provider.newest_findings is None:
+    if not probes:
         return _("%(name)s was not probed yet.")
-    for finding in provider.newest_findings:
-        if finding["feature"] == "text" and finding["outcome"] == "works":
-            return ""
+    if any(_has_answered(findings) for findings in probes):
+        return ""
     return _("%(name)s does not answer.")
+
+
+def _has_answered(findings: Sequence[Any]) -> bool:
+    return any(
+        each["feature"] == "text" and each["outcome"] == "works" for each in findings
+    )
 
 
 def _model(request: HttpRequest) -> Step:

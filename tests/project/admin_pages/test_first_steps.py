@@ -155,6 +155,7 @@ def test_the_provider_is_added_then_probed(ada: User):
     assert found.url == reverse("admin:llm_provider_probe", args=[model.provider.pk])
     assert not found.is_done
     ApiKey.objects.create(provider=model.provider, secret="planted-0123456789")
+    assert step("provider", ada).state == "Workshop was not probed yet."
     for finding, is_done in [
         (fails("text", "The provider refused the request."), False),
         (works("text", "Answered."), True),
@@ -179,6 +180,14 @@ def test_the_provider_step_opens_again_when_its_provider_is_lost(ada: User):
     found = step("provider", ada)
     assert not found.is_done
     assert found.state == "Workshop is switched off."
+
+
+def test_a_provider_answers_if_one_of_its_models_does(ada: User):
+    provider = an_answering_model().provider
+    other = provider.models.create(name="embeddings", label="Embeddings")
+    refused = fails("text", "The provider refused the request.").to_dict()
+    other.probes.create(finished_at=timezone.now(), findings=[refused])
+    assert step("provider", ada).state == "Workshop answers."
 
 
 def test_a_model_of_a_provider_that_is_off_is_for_nobody(ada: User):
