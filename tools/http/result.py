@@ -146,11 +146,15 @@ def _mask(text: str, secrets: Collection[str]) -> str:
     """The text without the secrets, also where JSON, HTML or a URL escapes them."""
     for secret in secrets:
         parts = re.findall(r"\\+|[^\\]", secret)
-        text = re.sub("".join(map(_spellings, parts)), MASK, text)
+        pattern = "".join(
+            _spellings(part, before)
+            for before, part in zip(["", *parts], parts, strict=False)
+        )
+        text = re.sub(pattern, MASK, text)
     return text
 
 
-def _spellings(character: str) -> str:
+def _spellings(character: str, before: str = "") -> str:
     """A pattern of how the character, or a run of backslashes, is written; letters and
     digits are never escaped. No two of its alternatives match the same text."""
     if character.isalnum():
@@ -158,7 +162,9 @@ def _spellings(character: str) -> str:
     if character.startswith("\\"):
         return _backslashes(len(character))
     named = {html.escape(character), quote(character, safe="")} - {character}
-    escaped = [rf"\\{{1,7}}u{ord(character):04x}", f"&#{ord(character)};"]
+    # A run of backslashes before it has taken its own too.
+    least = 0 if before.startswith("\\") else 1
+    escaped = [rf"\\{{{least},7}}u{ord(character):04x}", f"&#{ord(character)};"]
     escaped += [re.escape(each) for each in sorted(named)]
     if character in _AFTER_BACKSLASH:
         escaped.append(rf"\\{{1,7}}{re.escape(character)}")

@@ -338,6 +338,15 @@ def test_secrets_with_backslashes_are_removed_however_often_they_are_escaped(sec
         text = json.dumps(text)[1:-1]
 
 
+def test_a_secret_is_removed_whose_backslash_stands_before_an_escaped_character():
+    """As JSON of Go: the run of backslashes takes that of the escape too."""
+    echo = fetched(rb'["tok\\\u0026secret1"]', "application/json")
+    for read_as in ("auto", "json", "text"):
+        result = result_of(echo, ReadOptions(read_as=read_as), [r"tok\&secret1"])
+        assert "secret1" not in str(result)
+        assert MASK in str(result)
+
+
 def test_an_answer_of_backslashes_is_searched_in_linear_time():
     """A pattern that goes back would take hours."""
     secret = "\\" * 24 + "cret" + '\\"' * 24
