@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial, wraps
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, ParamSpec, TypeAlias, TypeVar
 
 from django.db import connection
 
@@ -23,21 +23,24 @@ from conversations.models.webhooks.endpoint import EventType
 from llm.models import LanguageModel
 
 Refusal: TypeAlias = BudgetExhausted | UsageLimitReached
-Refusing = TypeVar("Refusing", bound=Callable[..., Any])
+Parameters = ParamSpec("Parameters")
+Result = TypeVar("Result")
 
 
-def notes_refusals(function: Refusing) -> Refusing:
+def notes_refusals(
+    function: Callable[Parameters, Result],
+) -> Callable[Parameters, Result]:
     """For a function that opens a transaction in which a limit may refuse."""
 
     @wraps(function)
-    def noting(*args: Any, **kwargs: Any) -> Any:
+    def noting(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
         try:
             return function(*args, **kwargs)
         except (BudgetExhausted, UsageLimitReached) as exc:
             write_note(exc)
             raise
 
-    return noting  # type: ignore[return-value]
+    return noting
 
 
 def note_reached(refusal: UsageLimitReached, limit: AppliedLimit, measure: str) -> None:

@@ -1,9 +1,10 @@
 """Scheduled synchronization with providers' lists of models.
 
-As on the admin's page, new models are added switched off, and changes are saved, except
-of capabilities, limits and prices that staff have set: nobody looks at the differences
-here. A model missing from a list is logged and left unchanged: it may be in use, and
-lists are sometimes incomplete.
+As on the admin's page, new models are added switched off, and changes are saved: nobody
+looks at the differences here. Capabilities and limits that are stored already stay,
+whether staff or an earlier sync has set them, and so do prices that staff have set. A
+model missing from a list is logged and left unchanged: it may be in use, and lists are
+sometimes incomplete.
 """
 
 from __future__ import annotations
@@ -47,11 +48,11 @@ def _sync_provider(provider: Provider) -> Counter[str]:
             provider.name,
             len(names["gone"]),
         )
-    changes = [_without_values_of_staff(change) for change in comparison.changed]
+    changes = [_without_stored_values(change) for change in comparison.changed]
     pairs = zip(changes, comparison.changed, strict=True)
     if left := sum(one != other for one, other in pairs):
         logger.info(
-            "values of %d models that staff have set differ from the list of %s",
+            "stored values of %d models differ from the list of %s and stay",
             left,
             provider.name,
         )
@@ -62,7 +63,7 @@ def _sync_provider(provider: Provider) -> Counter[str]:
     return Counter({"added": done.added, "changed": done.changed})
 
 
-def _without_values_of_staff(change: ModelChange) -> ModelChange:
+def _without_stored_values(change: ModelChange) -> ModelChange:
     row = change.model
     own = row.overrides
     after = {name: value for name, value in change.after.items() if name not in own}

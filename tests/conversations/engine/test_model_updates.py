@@ -88,7 +88,7 @@ def test_what_staff_have_set_is_left_and_counted(listed, caplog):
     limits = LanguageModel.objects.values_list("context_window", "max_output_tokens")
     assert list(limits.order_by("name")) == [(9, 7), (100, 7)]
     assert ModelPrice.objects.count() == 1
-    assert "values of 2 models that staff have set differ from the list" in caplog.text
+    assert "stored values of 2 models differ from the list" in caplog.text
 
 
 def test_a_price_that_a_sync_has_stored_follows_the_list(listed):
