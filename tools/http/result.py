@@ -162,7 +162,7 @@ def _spellings(character: str, before: str = "") -> str:
     if character.startswith("\\"):
         return _backslashes(len(character))
     named = {html.escape(character), quote(character, safe="")} - {character}
-    # A run of backslashes before it has taken its own too.
+    # `_backslashes` matches an escape's own backslash with a run before it.
     least = 0 if before.startswith("\\") else 1
     escaped = [rf"\\{{{least},7}}u{ord(character):04x}", f"&#{ord(character)};"]
     escaped += [re.escape(each) for each in sorted(named)]

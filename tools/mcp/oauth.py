@@ -446,7 +446,7 @@ class _AuthorizationCodeAuth(_TokenAuth):
         body = await response.aread()
         error = _read_error(body)
         if error == _CLIENT_REFUSAL and not self._client.client_id:
-            await self._store.note(client=None)
+            await self._store.forget_client()
             return True
         if error in _REFUSALS:
             return True
@@ -523,6 +523,8 @@ class _AuthorizationCodeAuth(_TokenAuth):
         context.client_info = await self._store.get_client_info()
         metadata = context.oauth_metadata
         if metadata is None or metadata.revocation_endpoint is None:
+            return []
+        if context.client_info is None:  # the authorization server has forgotten it
             return []
         if (issuer := self._client.issuer) and not is_same_issuer(
             str(metadata.issuer), issuer

@@ -105,6 +105,13 @@ class TokenStorage:
     async def set_client_info(self, client_info: OAuthClientInformationFull) -> None:
         await self._save(client=_dump(client_info))
 
+    async def forget_client(self) -> None:
+        """Forget the client and its tokens, unless a newer sign-in stored others."""
+        refused = self._state.get("client")
+        self._state = dict(await self._store.load())
+        if self._state and self._state.get("client") == refused:
+            await self._save(client=None, tokens=None, expires_at=None)
+
     async def note(self, **values: Any) -> None:
         """Store values of a sign-in that is in progress."""
         await self._save(**values)

@@ -12,7 +12,7 @@ import pytest
 
 from tools.mcp.errors import RenewalFailed, SignInFailed, SignInNeeded
 from tools.mcp.http_transport import Health
-from tools.mcp.oauth import build_auth, is_same_issuer
+from tools.mcp.oauth import build_auth, build_revocations, is_same_issuer
 from tools.mcp.server_spec import AuthorizationCode, ClientCredentials, ServerSpec
 
 URL = "https://host/mcp"
@@ -217,7 +217,25 @@ async def test_a_client_that_registered_itself_is_forgotten_when_it_is_unknown()
     refusal = httpx2.Response(401, json={"error": "invalid_client"}, request=renewal)
     with pytest.raises(SignInNeeded):
         await requests.asend(refuse(await requests.asend(refusal)))
-    assert store.state["client"] is None
+    assert (store.state["client"], store.state["tokens"]) == (None, None)
+    # A person may still sign out: there is nothing to revoke.
+    store.state = {**stored(expires_in=60).state, "client": None}
+    endpoint = {"revocation_endpoint": f"{ISSUER}/revoke"}
+    store.state = {**store.state, "metadata": {**METADATA, **endpoint}}
+    oauth = AuthorizationCode(redirect_uri="https://us/back", store=store)
+    assert await build_revocations(ServerSpec(name="x", url=URL, oauth=oauth)) == []
+
+
+async def test_a_client_of_a_newer_sign_in_is_not_forgotten():
+    store = stored(expires_in=-1)
+    requests = flow(store, Health())
+    renewal = await anext(requests)
+    newer = {**store.state, "client": {"client_id": "new", "redirect_uris": []}}
+    await store.save(newer)
+    refusal = httpx2.Response(401, json={"error": "invalid_client"}, request=renewal)
+    await requests.asend(refusal)
+    assert store.state == newer
+    await requests.aclose()
 
 
 async def test_a_sign_in_that_needs_a_person_is_reported_where_none_is_present():
