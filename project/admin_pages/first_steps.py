@@ -293,15 +293,19 @@ def _with_usable_keys() -> QuerySet[Any]:
 
 
 def _newest_probes(providers: Sequence[Any]) -> dict[int, list[Any]]:
-    """By provider, the findings of the newest probe that has ended of each model."""
+    """By provider, the findings of the newest probe that has ended of each model that
+    is switched on; of all its models if none of those was probed."""
     probes = ModelProbe.objects.filter(model=OuterRef("pk"), finished_at__isnull=False)
     newest = probes.order_by("-pk").values("findings")[:1]
     models = LanguageModel.objects.filter(provider__in=providers)
-    probed = models.annotate(newest=Subquery(newest)).filter(newest__isnull=False)
-    found: dict[int, list[Any]] = {row.pk: [] for row in providers}
-    for provider_id, findings in probed.values_list("provider_id", "newest")[:1000]:
-        found[provider_id].append(findings)
-    return found
+    rows = models.annotate(newest=Subquery(newest)).filter(newest__isnull=False)
+    of_all: dict[int, list[Any]] = {row.pk: [] for row in providers}
+    of_enabled: dict[int, list[Any]] = {row.pk: [] for row in providers}
+    for pk, is_on, found in rows.values_list("provider_id", "enabled", "newest")[:1000]:
+        of_all[pk].append(found)
+        if is_on:
+            of_enabled[pk].append(found)
+    return {pk: of_enabled[pk] or of_all[pk] for pk in of_all}
 
 
 def _why_silent(provider: Any, probes: Sequence[Any]) -> str:

@@ -188,6 +188,9 @@ def test_a_provider_answers_if_one_of_its_models_does(ada: User):
     refused = fails("text", "The provider refused the request.").to_dict()
     other.probes.create(finished_at=timezone.now(), findings=[refused])
     assert step("provider", ada).state == "Workshop answers."
+    provider.models.exclude(pk=other.pk).update(enabled=False)
+    provider.models.filter(pk=other.pk).update(enabled=True)
+    assert step("provider", ada).state == "Workshop does not answer."
 
 
 def test_a_model_of_a_provider_that_is_off_is_for_nobody(ada: User):
