@@ -88,8 +88,11 @@ export class NewChatOutbox {
     if (!navigator.onLine || this.#isSending) return;
     clearTimeout(this.#timer);
     this.#isSending = true;
-    await alone(this.#lock, () => this.#sendDue());
-    this.#isSending = false;
+    try {
+      await alone(this.#lock, () => this.#sendDue());
+    } finally {
+      this.#isSending = false;
+    }
     this.#report();
   }
 
@@ -120,22 +123,23 @@ export class NewChatOutbox {
       if (this.#isNew) location.assign(response.url);
       return !this.#isNew;
     }
-    if (!this.#isNew || response.status === 403) {
+    if (!this.#isNew) {
       this.#waiting.add({ ...message, isRefused: true });
       return true;
     }
-    this.#waiting.remove(message.key);
     await this.#giveBack(message.text, response);
+    this.#waiting.remove(message.key);
     return false;
   }
 
-  #post({ key, text, fields = [] }) {
+  /** Without an end it would hold the lock for which all other tabs wait. */
+  async #post({ key, text, fields = [] }) {
     const body = new FormData();
     const token = $("[name=csrfmiddlewaretoken]", this.#form).value;
     const own = [["csrfmiddlewaretoken", token], ["key", key]];
     for (const [name, value] of [...own, ...fields]) body.append(name, value);
     if (!body.has("text")) body.set("text", text);
-    return fetch(NEW_CHAT, { method: "POST", body });
+    return fetch(NEW_CHAT, { method: "POST", body, signal: AbortSignal.timeout(OTHERS_AFTER) });
   }
 
   /** Pauses grow with the failures of all tabs, which the message counts. */
