@@ -286,7 +286,8 @@ def capabilities(model: LanguageModel, *, wire: str = "") -> Capabilities:
         "max_output_tokens": model.max_output_tokens,
     }
     stated = {name: limit for name, limit in limits.items() if limit is not None}
-    overrides = {**(model.probed_capabilities or {}), **model.capabilities, **stated}
+    probed = model.findings if model.probed_capabilities else {}
+    overrides = {**probed, **model.capabilities, **stated}
     return _capabilities(model.provider.kind, model.name, orjson.dumps(overrides), wire)
 
 

@@ -44,7 +44,14 @@ from tools.models.declared_tool import DeclaredTool
 #: Configuration, with the columns that are state.
 _CONFIGURATION: dict[type[models.Model], tuple[str, ...]] = {
     Provider: ("secret_id", "created_at"),
-    LanguageModel: ("probed_capabilities", "probed_at", "overridden_at", "created_at"),
+    LanguageModel: (
+        "probed_capabilities",
+        "probed_at",
+        "probed_target",
+        "listed_values",
+        "overridden_at",
+        "created_at",
+    ),
     ModelPrice: ("created_at",),
     ModelPool: (),
     PoolMember: (),

@@ -24,10 +24,12 @@ from llm import capabilities
 from llm.capabilities import FIELD_NAMES, LIMITS, capabilities_of
 from llm.forms.fields import is_storable_json
 from llm.models import LanguageModel
+from llm.probing.findings import OUTDATED
 
-Source = Literal["overridden", "probed", "bundled", "unknown"]
+Source = Literal["overridden", "listed", "probed", "bundled", "unknown"]
 SOURCES: Mapping[Source, Any] = {
     "overridden": gettext_lazy("overridden by staff"),
+    "listed": gettext_lazy("the provider's list"),
     "probed": gettext_lazy("probed"),
     "bundled": gettext_lazy("bundled data"),
     "unknown": gettext_lazy("unknown"),
@@ -48,6 +50,11 @@ class CapabilityRow:
     @property
     def source_label(self) -> str:
         return str(SOURCES[self.source])
+
+    @property
+    def is_stored(self) -> bool:
+        """Whether the row has the value, so that it can return to the default."""
+        return self.source in {"overridden", "listed"}
 
     @property
     def value_json(self) -> str:
@@ -72,7 +79,7 @@ def capability_rows(
     bundled = capabilities_of(
         provider.kind, model.name, wire=_wire_format(model)
     ).to_dict()
-    probed = model.probed_capabilities or {}
+    probed = model.findings
     rows = [_row(model, name, bundled, probed) for name in FIELD_NAMES]
     return [replace(row, refused=(refused or {}).get(row.name)) for row in rows]
 
@@ -86,7 +93,8 @@ def _row(
     default = probed.get(name, bundled.get(name))
     if name in model.overrides:
         at = _format(model.overridden_at.get(name))
-        return CapabilityRow(name, model.overrides[name], "overridden", at, default)
+        source: Source = "listed" if model.is_listed(name) else "overridden"
+        return CapabilityRow(name, model.overrides[name], source, at, default)
     if name in probed:
         at = _format(model.probed_at.isoformat() if model.probed_at else None)
         return CapabilityRow(name, default, "probed", at, default)
@@ -148,6 +156,7 @@ class CapabilityMixin(admin.ModelAdmin):
             "opts": self.opts,
             "row": model,
             "capabilities": capability_rows(model, refused),
+            "outdated": OUTDATED if model.is_probe_outdated else "",
             "may_change": may_change,
         }
         template = "admin/llm/languagemodel/capabilities.html"

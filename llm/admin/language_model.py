@@ -25,6 +25,7 @@ from llm.forms.fields import (
     SelectInOrder,
 )
 from llm.models import LanguageModel, ModelPrice, ModelProbe
+from llm.probing.findings import OUTDATED
 
 
 class LanguageModelForm(forms.ModelForm):
@@ -164,6 +165,8 @@ class LanguageModelAdmin(
             for name, value in (obj.probed_capabilities or {}).items()
         )
         at = date_format(timezone.localtime(obj.probed_at), "DATETIME_FORMAT")
+        if obj.is_probe_outdated:
+            return f"{values} ({at}). {OUTDATED}"
         return f"{values} ({at})"
 
     @admin.display(description=_("capabilities"))

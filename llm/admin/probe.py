@@ -15,7 +15,7 @@ from django.urls import URLPattern, path, reverse
 from django.utils.translation import gettext_lazy as _
 
 from llm.models import LanguageModel, ModelProbe, Provider
-from llm.probing.findings import FEATURES, Finding
+from llm.probing.findings import FEATURES, OUTDATED, Finding
 
 REFRESH_SECONDS = 2
 
@@ -76,7 +76,7 @@ class ProbeMixin(admin.ModelAdmin):
         self, request: HttpRequest, provider: Provider, form: ProbeForm
     ) -> HttpResponse:
         rows = ModelProbe.objects.filter(model__provider=provider)
-        rows = rows.select_related("model", "started_by")
+        rows = rows.select_related("model__provider", "started_by")
         earlier = list(rows[:10])
         wanted = request.GET.get("probe", "")
         shown = next((row for row in earlier if str(row.pk) == wanted), None)
@@ -92,6 +92,7 @@ class ProbeMixin(admin.ModelAdmin):
             "findings": findings_of(shown) if shown else [],
             "overridden": _overridden(shown) if shown else [],
             "feature_count": len(FEATURES),
+            "outdated": OUTDATED if shown and shown.is_outdated else "",
             "earlier": [row for row in earlier if row != shown],
             "refresh": REFRESH_SECONDS if shown and shown.is_running else None,
         }
@@ -104,7 +105,8 @@ def findings_of(row: ModelProbe) -> list[Finding]:
 
 def _overridden(row: ModelProbe) -> list[str]:
     """The capabilities that the probe found, and staff have set to something else."""
-    set_by_staff = row.model.capabilities
+    stored = row.model.capabilities
+    set_by_staff = {k: v for k, v in stored.items() if not row.model.is_listed(k)}
     found: dict[str, bool] = {}
     for finding in findings_of(row):
         found |= finding.capabilities

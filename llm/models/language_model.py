@@ -7,6 +7,7 @@ from dataclasses import fields
 from itertools import zip_longest
 from typing import Any
 
+import orjson
 from django.apps import apps
 from django.contrib.auth.models import Group
 from django.core.exceptions import ValidationError
@@ -115,6 +116,10 @@ class LanguageModel(models.Model):
     #: What the last probe found, by name; `capabilities` override it.
     probed_capabilities = models.JSONField(null=True, blank=True, editable=False)
     probed_at = models.DateTimeField(null=True, blank=True, editable=False)
+    #: The `probe_target` of that probe; null if it was not stored then.
+    probed_target = models.TextField(null=True, blank=True, editable=False)
+    #: What a sync has stored from the provider's list, by name.
+    listed_values = models.JSONField(null=True, blank=True, editable=False)
     #: When staff overrode a capability, by its name.
     overridden_at = models.JSONField(
         default=dict, db_default=models.Value({}, models.JSONField()), editable=False
@@ -177,7 +182,7 @@ class LanguageModel(models.Model):
 
     objects = LanguageModelQuerySet.as_manager()
 
-    OVERRIDE_COLUMNS = ("capabilities", "overridden_at", *LIMITS)
+    OVERRIDE_COLUMNS = ("capabilities", "overridden_at", "listed_values", *LIMITS)
 
     #: The retired model in whose place this one answers. No column.
     stands_in_for: LanguageModel | None = None
@@ -246,8 +251,30 @@ class LanguageModel(models.Model):
         return ""
 
     @property
+    def probe_target(self) -> str:
+        """Where a probe sends its requests, and how; headers make no difference."""
+        provider = self.provider
+        known = provider.options if isinstance(provider.options, dict) else {}
+        options = {name: value for name, value in known.items() if name != "headers"}
+        parts = [provider.kind, provider.base_url, provider.codec, options, self.name]
+        return orjson.dumps(parts, option=orjson.OPT_SORT_KEYS).decode()
+
+    @property
+    def is_probe_outdated(self) -> bool:
+        """Whether the provider or the name has changed since the last probe."""
+        return self.probed_target is not None and (
+            self.probed_target != self.probe_target
+        )
+
+    @property
+    def findings(self) -> Mapping[str, bool]:
+        """What the last probe found, if it still counts, by name."""
+        found = self.probed_capabilities
+        return found if found and not self.is_probe_outdated else {}
+
+    @property
     def overrides(self) -> dict[str, Any]:
-        """The capabilities and limits that staff have set, by name."""
+        """The capabilities and limits that staff or a sync have set, by name."""
         stated = {name: getattr(self, name) for name in LIMITS}
         known = {name: limit for name, limit in stated.items() if limit is not None}
         return {**self.capabilities, **known}
@@ -265,6 +292,16 @@ class LanguageModel(models.Model):
         self.capabilities = kept
         self.note_overrides(before)
 
+    def store_listed(self, values: Mapping[str, Any]) -> None:
+        """Override by `values` of the provider's list. Saves nothing."""
+        self.override(values, values)
+        self.listed_values = {**(self.listed_values or {}), **values}
+
+    def is_listed(self, name: str) -> bool:
+        """Whether the value is one that a sync stored and nobody has changed since."""
+        listed = self.listed_values or {}
+        return name in listed and self.overrides.get(name) == listed[name]
+
     def note_overrides(self, before: Mapping[str, Any]) -> None:
         """Date the overrides that differ from those of `before`. Saves nothing."""
         now, after = timezone.now().isoformat(), self.overrides
@@ -274,6 +311,13 @@ class LanguageModel(models.Model):
             else self.overridden_at.get(name)
             for name, value in after.items()
         }
+        if self.listed_values:
+            self.listed_values = {
+                name: value
+                for name, value in self.listed_values.items()
+                if name not in before.keys() | after.keys()
+                or before.get(name) == after.get(name)
+            }
 
     def make_default(self) -> None:
         self.is_default = True

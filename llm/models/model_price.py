@@ -55,6 +55,9 @@ class ModelPrice(models.Model):
         editable=False,
         related_name="+",
     )
+    is_listed = models.BooleanField(
+        _("from the provider's list"), default=False, db_default=False, editable=False
+    )
     created_at = models.DateTimeField(auto_now_add=True)
 
     class Meta:

@@ -28,6 +28,8 @@ class ModelProbe(models.Model):
     )
     #: A finding for each feature tried so far, as `Finding.to_dict`.
     findings = models.JSONField(default=list)
+    #: The model's `probe_target`; "" if it is not known.
+    target = models.TextField(blank=True, default="", db_default="")
     error = models.CharField(max_length=300, blank=True, default="")
     created_at = models.DateTimeField(auto_now_add=True)
     seen_at = models.DateTimeField(default=timezone.now)
@@ -42,6 +44,11 @@ class ModelProbe(models.Model):
 
     def __str__(self) -> str:
         return f"probe {self.pk} of {self.model}"
+
+    @property
+    def is_outdated(self) -> bool:
+        """Whether the provider or the model's name has changed since."""
+        return self.target not in {"", self.model.probe_target}
 
     @property
     def is_running(self) -> bool:

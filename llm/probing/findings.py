@@ -41,6 +41,10 @@ OUTCOMES: Mapping[Outcome, Any] = {
     "unclear": gettext_lazy("unclear"),
     "untested": gettext_lazy("not tested"),
 }
+OUTDATED = gettext_lazy(
+    "The provider or the model's name has changed since this probe: it asked another"
+    " address, or in another way. Its findings do not count; probe again."
+)
 #: The capability that a feature decides. Text, stream, usage and cancel have none.
 CAPABILITIES: Mapping[Feature, str] = {
     "tool": "tools",

@@ -89,6 +89,7 @@ def run_probe(pk: int) -> None:
     keys: dict[int | None, str] = {
         key.pk: str(key) for key in row.model.provider.keys.all()
     }
+    row.target = row.model.probe_target
     probe = FeatureProbe(first, others, keys)
     with asyncio.Runner() as runner:
         findings = probe_features(probe)
@@ -175,7 +176,7 @@ def _store(row: ModelProbe, finding: Finding, probe: FeatureProbe) -> None:
         note_refusal(route, error)
     row.findings = [*row.findings, finding.to_dict()]
     row.seen_at = timezone.now()
-    row.save(update_fields=["findings", "seen_at"])
+    row.save(update_fields=["findings", "target", "seen_at"])
 
 
 def _record(replies: Sequence[Any], caller: Caller) -> None:
@@ -207,11 +208,16 @@ def _end(row: ModelProbe) -> None:
     for finding in row.findings:
         found |= finding["capabilities"]
     if found:
-        # What this probe could not tell stays as an earlier one found it.
+        # What this probe could not tell stays as an earlier one of the same host
+        # found it.
         models = LanguageModel.objects.filter(pk=row.model_id)
-        known = models.select_for_update().values_list("probed_capabilities", flat=True)
-        for earlier in known:
+        known = models.select_for_update().values_list(
+            "probed_capabilities", "probed_target"
+        )
+        for earlier, target in known:
+            counts = target in {None, row.target}
             models.update(
-                probed_capabilities={**(earlier or {}), **found},
+                probed_capabilities={**((counts and earlier) or {}), **found},
+                probed_target=row.target,
                 probed_at=row.finished_at,
             )

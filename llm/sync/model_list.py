@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import UTC, datetime
 from decimal import Decimal
 from hashlib import sha256
 from typing import Any
@@ -45,6 +45,7 @@ from llm.wire.model_lists import ModelInfo
 
 TIME_LIMIT = 20.0  # seconds, because a user waits at the page
 MAX_PAGES = 50
+RETIREMENT = "retires_at"  # among the listed values of a row
 _HOUR_PRICE = "cache_write_1h"
 MAX_NAME = 200  # characters, the size of the column
 
@@ -59,7 +60,7 @@ class ModelChange:
     #: USD per million tokens: what counts now, and what the host says if that differs.
     prices_before: Mapping[str, Decimal] = field(default_factory=dict)
     prices_after: Mapping[str, Decimal] = field(default_factory=dict)
-    retires_at: datetime | None = None  # if the host says so, and nobody here
+    retires_at: datetime | None = None  # if the host says so, and not staff
 
     def __bool__(self) -> bool:
         return bool(self.after or self.prices_after or self.retires_at)
@@ -83,8 +84,11 @@ class ModelChange:
         if self.prices_after and (price := self.prices_before.get(_HOUR_PRICE)):
             lines.append(_describe_hour_price(price, self.prices_after["input"]))
         if self.retires_at:
-            day = {"day": f"{self.retires_at:%Y-%m-%d}"}
-            lines.append(_("retired from: unknown → %(day)s") % day)
+            days = {
+                "before": _format_day(self.model.retires_at),
+                "after": _format_day(self.retires_at),
+            }
+            lines.append(_("retired from: %(before)s → %(after)s") % days)
         return lines
 
 
@@ -112,7 +116,8 @@ class ModelListComparison:
         changed = {
             each.model.name: _digest(
                 *("changed", each.model.name, each.before, each.after),
-                *(each.prices_before, each.prices_after, each.retires_at),
+                *(each.prices_before, each.prices_after),
+                *(each.model.retires_at, each.retires_at),
             )
             for each in self.changed
         }
@@ -187,9 +192,8 @@ def apply(
         _store_prices(row, _new_prices(row, listed[row.name])[1], user)
     changes = [change for change in comparison.changed if change.model.name in changed]
     for change in changes:
-        _write(change.model, change.after)
-        if change.retires_at:
-            change.model.retires_at = change.retires_at
+        change.model.store_listed(change.after)
+        _store_retirement(change.model, change.retires_at)
         columns = [*LanguageModel.OVERRIDE_COLUMNS, "retires_at"]
         change.model.save(update_fields=columns)
         _store_prices(change.model, change.prices_after, user)
@@ -277,8 +281,22 @@ def _change(row: LanguageModel, info: ModelInfo) -> ModelChange:
         after,
         prices_before,
         prices_after,
-        info.retires_at if row.retires_at is None else None,
+        _new_retirement(row, info),
     )
+
+
+def _new_retirement(row: LanguageModel, info: ModelInfo) -> datetime | None:
+    """The day in the list, unless staff have set one or it is known."""
+    listed = (row.listed_values or {}).get(RETIREMENT)
+    is_free = row.retires_at is None or row.retires_at.isoformat() == listed
+    return info.retires_at if is_free and info.retires_at != row.retires_at else None
+
+
+def _store_retirement(row: LanguageModel, moment: datetime | None) -> None:
+    if moment:
+        row.retires_at = moment.astimezone(UTC)  # as it is read again
+        stored = {RETIREMENT: row.retires_at.isoformat()}
+        row.listed_values = {**(row.listed_values or {}), **stored}
 
 
 def _new_prices(
@@ -303,7 +321,9 @@ def _new_prices(
 def _store_prices(row: LanguageModel, prices: Mapping[str, Decimal], user: Any) -> None:
     if prices:
         now = timezone.now()
-        ModelPrice.objects.create(model=row, valid_from=now, added_by=user, **prices)
+        ModelPrice.objects.create(
+            model=row, valid_from=now, added_by=user, is_listed=True, **prices
+        )
 
 
 def _round_price(price: Any) -> Decimal:
@@ -321,19 +341,15 @@ def _new_row(provider: Provider, info: ModelInfo) -> LanguageModel:
         name=info.name,
         label=info.label[:100],
         enabled=False,
-        retires_at=info.retires_at,
     )
-    _write(row, _differences(known, info))
+    row.store_listed(_differences(known, info))
+    _store_retirement(row, info.retires_at)
     return row
 
 
 def _differences(known: dict[str, Any], info: ModelInfo) -> dict[str, Any]:
     reported = Capabilities.from_dict(info.capabilities_and_limits).to_dict()
     return {name: value for name, value in reported.items() if known.get(name) != value}
-
-
-def _write(row: LanguageModel, values: dict[str, Any]) -> None:
-    row.override(values, values)
 
 
 def _wire_format(provider: Provider) -> str:
@@ -368,6 +384,10 @@ def _describe_hour_price(before: Decimal, input_price: Decimal) -> str:
 def _describe_price(name: str) -> str:
     column: Any = ModelPrice._meta.get_field(name)
     return str(column.verbose_name)
+
+
+def _format_day(moment: datetime | None) -> str:
+    return f"{moment:%Y-%m-%d}" if moment else _("unknown")
 
 
 def _format_price(price: Decimal | None) -> str:

@@ -294,17 +294,21 @@ def _with_usable_keys() -> QuerySet[Any]:
 
 def _newest_probes(providers: Sequence[Any]) -> dict[int, list[Any]]:
     """By provider, the findings of the newest probe that has ended of each model that
-    is switched on; of all its models if none of those was probed."""
+    is switched on; of all its models if none of those was probed. None for a probe of
+    what the provider was before a change."""
     probes = ModelProbe.objects.filter(model=OuterRef("pk"), finished_at__isnull=False)
-    newest = probes.order_by("-pk").values("findings")[:1]
+    newest = probes.order_by("-pk").values("pk")[:1]
     models = LanguageModel.objects.filter(provider__in=providers)
     rows = models.annotate(newest=Subquery(newest)).filter(newest__isnull=False)
+    pks = rows.values_list("newest", flat=True)[:1000]
+    found = ModelProbe.objects.filter(pk__in=list(pks))
     of_all: dict[int, list[Any]] = {row.pk: [] for row in providers}
     of_enabled: dict[int, list[Any]] = {row.pk: [] for row in providers}
-    for pk, is_on, found in rows.values_list("provider_id", "enabled", "newest")[:1000]:
-        of_all[pk].append(found)
-        if is_on:
-            of_enabled[pk].append(found)
+    for probe in found.select_related("model__provider"):
+        findings = None if probe.is_outdated else probe.findings
+        of_all[probe.model.provider_id].append(findings)
+        if probe.model.enabled:
+            of_enabled[probe.model.provider_id].append(findings)
     return {pk: of_enabled[pk] or of_all[pk] for pk in of_all}
 
 
@@ -316,7 +320,10 @@ def _why_silent(provider: Any, probes: Sequence[Any]) -> str:
         return _("%(name)s has no key that may be used.")
     if not probes:
         return _("%(name)s was not probed yet.")
-    if any(_has_answered(findings) for findings in probes):
+    current = [findings for findings in probes if findings is not None]
+    if not current:
+        return _("%(name)s has changed since it was probed.")
+    if any(_has_answered(findings) for findings in current):
         return ""
     return _("%(name)s does not answer.")
 

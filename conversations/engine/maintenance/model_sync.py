@@ -1,10 +1,10 @@
 """Scheduled synchronization with providers' lists of models.
 
 As on the admin's page, new models are added switched off, and changes are saved: nobody
-looks at the differences here. Capabilities and limits that are stored already stay,
-whether staff or an earlier sync has set them, and so do prices that staff have set. A
-model missing from a list is logged and left unchanged: it may be in use, and lists are
-sometimes incomplete.
+looks at the differences here. Capabilities, limits and prices that an earlier sync has
+stored follow the list; those that staff have set stay, and what a probe has found does.
+A model missing from a list is logged and left unchanged: it may be in use, and lists
+are sometimes incomplete.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def _sync_provider(provider: Provider) -> Counter[str]:
             provider.name,
             len(names["gone"]),
         )
-    changes = [_without_stored_values(change) for change in comparison.changed]
+    changes = [_without_own_values(change) for change in comparison.changed]
     pairs = zip(changes, comparison.changed, strict=True)
     if left := sum(one != other for one, other in pairs):
         logger.info(
@@ -63,19 +63,25 @@ def _sync_provider(provider: Provider) -> Counter[str]:
     return Counter({"added": done.added, "changed": done.changed})
 
 
-def _without_stored_values(change: ModelChange) -> ModelChange:
+def _without_own_values(change: ModelChange) -> ModelChange:
     row = change.model
-    own = row.overrides
-    after = {name: value for name, value in change.after.items() if name not in own}
+    own = {*row.overrides, *row.findings}
+    after = {
+        name: value
+        for name, value in change.after.items()
+        if name not in own or row.is_listed(name)
+    }
     prices = {} if _has_price_of_staff(row) else change.prices_after
     return replace(change, after=after, prices_after=prices)
 
 
 def _has_price_of_staff(row: LanguageModel) -> bool:
-    """Whether staff or a configuration file have set the price that counts now. A sync
-    leaves prices that nobody entered and that counted at once."""
+    """Whether staff or a configuration file have set the price that counts now. Before
+    syncs marked theirs, those left prices that nobody entered and that counted at
+    once."""
     begun = row.dated_prices.filter(valid_from__lte=timezone.now())
     if (price := begun.order_by("-valid_from").first()) is None:
         return bool(row.prices)
-    is_of_sync = price.created_at - price.valid_from < _AT_ONCE
-    return price.added_by_id is not None or not is_of_sync
+    counted_at_once = price.created_at - price.valid_from < _AT_ONCE
+    is_of_old_sync = price.added_by_id is None and counted_at_once
+    return not (price.is_listed or is_of_old_sync)

@@ -8,6 +8,7 @@ import logging
 from collections import Counter
 from datetime import UTC, datetime
 from decimal import Decimal
+from typing import Any
 
 import pytest
 
@@ -108,3 +109,83 @@ def test_a_sync_is_one_event_that_names_the_models(listed):
     assert event.target_type == "llm.provider"
     rows = json.loads(AuditText.objects.get(pk=event.pk).details)["rows"].values()
     assert {row["after"]["name"] for row in rows} == {"new-1", "new-2"}
+
+
+def entry(window: int, price: int, day: int) -> ModelInfo:
+    return ModelInfo(
+        id="a",
+        context_window=window,
+        capabilities={"vision": window > 100},
+        prices={"input": Decimal(price), "output": Decimal(price)},
+        retires_at=datetime(2031, 5, day, tzinfo=UTC),
+    )
+
+
+def stored() -> tuple[int | None, Any, int, datetime | None]:
+    row = LanguageModel.objects.get()
+    price = row.dated_prices.first()
+    assert price is not None
+    vision = row.capabilities.get("vision")
+    return row.context_window, vision, int(price.input or 0), row.retires_at
+
+
+def test_what_a_sync_has_stored_follows_the_list(listed):
+    a_provider("One")
+    listed["One"] = [entry(100, 5, 1)]
+    assert synced() == Counter(added=1)
+    assert synced() == Counter()
+    listed["One"] = [entry(200, 6, 2)]
+    assert synced() == Counter(changed=1)
+    assert stored() == (200, True, 6, datetime(2031, 5, 2, tzinfo=UTC))
+    assert synced() == Counter()
+
+
+def test_what_staff_have_taken_from_the_list_follows_it(listed, admin_user):
+    provider = a_provider("One")
+    provider.models.create(name="a", context_window=9)
+    listed["One"] = [entry(100, 5, 1)]
+    found = model_list.compare(provider)
+    model_list.apply(provider, found, changed=["a"], user=admin_user)
+    listed["One"] = [entry(200, 6, 2)]
+    assert synced() == Counter(changed=1)
+    assert stored() == (200, True, 6, datetime(2031, 5, 2, tzinfo=UTC))
+
+
+def test_what_staff_have_changed_after_a_sync_stays(listed, admin_user):
+    a_provider("One")
+    listed["One"] = [entry(100, 5, 1)]
+    synced()
+    row = LanguageModel.objects.get()
+    day = datetime(2032, 1, 1, tzinfo=UTC)
+    row.override(["vision", "context_window"], {"vision": False, "context_window": 7})
+    row.override(["vision"], {"vision": True})
+    row.override(["vision"], {"vision": False})  # the list's value, but of staff
+    row.retires_at = day
+    row.save()
+    row.dated_prices.create(input=1, output=1, added_by=admin_user)
+    for number in (2, 3):
+        listed["One"] = [entry(100 * number, 4 + number, number)]
+        assert synced() == Counter()
+    assert stored() == (7, False, 1, day)
+
+
+def test_a_value_that_staff_have_returned_to_its_default_is_taken_anew(listed):
+    a_provider("One")
+    listed["One"] = [entry(100, 5, 1)]
+    synced()
+    row = LanguageModel.objects.get()
+    row.override(["context_window"], {})
+    row.save()
+    assert synced() == Counter(changed=1)
+    assert stored()[0] == 100
+
+
+def test_what_a_probe_has_found_is_not_overridden_by_the_list(listed):
+    model = a_provider("One").models.create(name="a")
+    LanguageModel.objects.update(
+        probed_capabilities={"vision": False}, probed_target=model.probe_target
+    )
+    listed["One"] = [ModelInfo(id="a", capabilities={"vision": True})]
+    assert synced() == Counter()
+    Provider.objects.update(base_url="https://else.example/v1")
+    assert synced() == Counter(changed=1)

@@ -143,3 +143,14 @@ def test_a_wrong_override_stays_in_its_field(admin_client, model):
     [wrong] = [each for each in fields if "aria-invalid" in each]
     assert 'value="&quot;perhaps"' in wrong
     assert "Value of stop as JSON" in wrong
+
+
+def test_a_value_that_a_sync_has_stored_is_not_shown_as_of_staff(admin_client, model):
+    model.store_listed({"vision": True})
+    model.save()
+    words = "vision true the provider's list"
+    assert source(admin_client, model, "vision").startswith(words)
+    change(admin_client, model, "vision", value="false")
+    assert "false overridden by staff" in source(admin_client, model, "vision")
+    change(admin_client, model, "vision", reset="")
+    assert source(admin_client, model, "vision").startswith("vision false probed")

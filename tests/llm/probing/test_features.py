@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from django.utils import timezone
@@ -226,3 +227,54 @@ def test_a_probe_without_a_key_that_can_be_sent_says_so(provider: Provider):
     row.refresh_from_db()
     assert "different address" in row.error
     assert row.finished_at is not None
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"base_url": "http://127.0.0.1:9/v1"},
+        {"codec": "openai_responses"},
+        {"options": {"quirks": {"sends_tool_choice": False}}},
+    ],
+)
+def test_findings_do_not_count_at_another_address_or_wire_format(
+    provider: Provider, change: dict[str, Any]
+):
+    with ProbedHost("dies at images").listening() as base_url:
+        row = probe(provider, base_url)
+        provider.refresh_from_db()
+        before = {name: getattr(provider, name) for name in change}
+        Provider.objects.update(**change)
+        model = LanguageModel.objects.select_related("provider").get()
+        assert router.capabilities(model).vision is not False
+        assert model.is_probe_outdated
+        row.refresh_from_db()
+        assert row.is_outdated
+        Provider.objects.update(**before)
+    model = LanguageModel.objects.select_related("provider").get()
+    assert router.capabilities(model).vision is False
+
+
+def test_other_headers_or_another_name_of_the_provider_leave_the_findings(
+    provider: Provider,
+):
+    with ProbedHost("dies at images").listening() as base_url:
+        probe(provider, base_url)
+    Provider.objects.update(name="New", options={"headers": {"X-Team": "a"}})
+    assert not LanguageModel.objects.get().is_probe_outdated
+
+
+def test_findings_do_not_count_for_a_model_of_another_name(provider: Provider):
+    host = ProbedHost("dies at images")
+    with host.listening() as base_url:
+        probe(provider, base_url)
+        LanguageModel.objects.update(name="another")
+        model = LanguageModel.objects.select_related("provider").get()
+        assert router.capabilities(model).vision is not False
+        # What the new probe cannot tell is not taken from the other model's.
+        host.quirks = {"drops images"}
+        probe(provider, base_url)
+    model = LanguageModel.objects.select_related("provider").get()
+    assert not model.is_probe_outdated
+    assert "vision" not in model.findings
+    assert model.findings["tools"] is True

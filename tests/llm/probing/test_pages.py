@@ -173,3 +173,24 @@ def test_the_override_of_staff_is_shown_beside_the_finding(
         provider.keys.create(secret=PLANTED)
         run_probe(model.probes.create().pk)
     assert "overridden by staff" in admin_client.get(page(provider)).text
+
+
+def test_pages_say_that_findings_are_of_another_address(
+    admin_client: Client, model: LanguageModel
+):
+    target = model.probe_target
+    ModelProbe.objects.create(model=model, target=target, finished_at=timezone.now())
+    LanguageModel.objects.update(
+        probed_capabilities={"vision": False},
+        probed_at=timezone.now(),
+        probed_target=target,
+    )
+    pages = [
+        page(model.provider),
+        reverse("admin:llm_languagemodel_change", args=[model.pk]),
+        reverse("admin:llm_languagemodel_capabilities", args=[model.pk]),
+    ]
+    words = "has changed since this probe"
+    assert not any(words in admin_client.get(each).text for each in pages)
+    Provider.objects.update(base_url="http://127.0.0.1:10/v1")
+    assert all(words in admin_client.get(each).text for each in pages)

@@ -203,7 +203,7 @@ def test_differences_of_a_model_are_told_in_the_readers_language():
         "vision: ⟦unknown⟧ → ⟦yes⟧",
         "efforts: ⟦unknown⟧ → ⟦none⟧",
         f"⟦{price}⟧",
-        "⟦retired from: unknown → 2027-01-31⟧",
+        "⟦retired from: ⟦unknown⟧ → 2027-01-31⟧",
     ]
 
 
