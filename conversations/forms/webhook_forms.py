@@ -108,6 +108,14 @@ class _ChangeForm(forms.ModelForm):
     """Writes what the form changes alone: meanwhile the row may have got a new secret,
     or been switched off by itself."""
 
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        # An endpoint that was switched off by itself after the page was opened is not
+        # switched on by saving the page. REST sends no such field.
+        name = self.add_initial_prefix("is_enabled")
+        if (field := self.fields.get("is_enabled")) is not None:  # else it is only read
+            field.show_hidden_initial = not self.is_bound or name in self.data
+
     def save(self, commit: bool = True) -> Any:
         row = self.instance
         if row.pk is None:

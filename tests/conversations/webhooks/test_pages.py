@@ -251,3 +251,37 @@ def test_deliveries_are_read_and_sent_again_in_the_admin(make_endpoint):
     signed_in(staff("sends", "view_delivery", "change_delivery")).post(path, data)
     sent.refresh_from_db()
     assert sent.state == "pending"
+
+
+def hidden_fields(page: str) -> dict[str, str]:
+    """Those in which the page says what it was opened with."""
+    fields = re.findall(r'<input type="hidden" name="(initial-[^"]+)"([^>]*)>', page)
+    value = re.compile(r'value="([^"]*)"')
+    return {
+        name: found[1] if (found := value.search(rest)) else "" for name, rest in fields
+    }
+
+
+@pytest.mark.parametrize("of_staff", [False, True])
+def test_renaming_does_not_switch_on_what_has_switched_itself_off(ada, of_staff):
+    owner = None if of_staff else ada
+    row = WebhookEndpoint(name="Mine", url=URL, owner=owner, events=["response.failed"])
+    row.renew_secret()
+    client = signed_in(staff("ops", "change_webhookendpoint") if of_staff else ada)
+    address = (
+        reverse("admin:conversations_webhookendpoint_change", args=[row.pk])
+        if of_staff
+        else f"/settings/webhooks/{row.pk}/"
+    )
+    opened = hidden_fields(client.get(address).text)
+    WebhookEndpoint.objects.update(
+        is_enabled=False, failures=20, disabled_reason="It failed for two days."
+    )
+    sent = form(name="Renamed", is_enabled="on", networks="", **opened)
+    assert client.post(address, sent).status_code == 302
+    row.refresh_from_db()
+    assert (row.name, row.is_enabled, row.failures) == ("Renamed", False, 20)
+    opened = hidden_fields(client.get(address).text)
+    client.post(address, form(is_enabled="on", networks="", **opened))
+    row.refresh_from_db()
+    assert (row.is_enabled, row.failures) == (True, 0)
