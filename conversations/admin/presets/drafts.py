@@ -175,7 +175,14 @@ class DraftsAdmin(VersionedAdmin):
 
     def discard_view(self, request: HttpRequest, pk: int) -> HttpResponse:
         preset = self.find_changeable(request, pk)
-        if PresetDraft.objects.filter(preset=preset).delete()[0]:
+        try:
+            is_discarded = PresetDraft.discard(
+                preset, seen=request.POST.get("seen", "")
+            )
+        except DraftChanged:
+            messages.error(request, _CHANGED_MEANWHILE)
+            return redirect("admin:conversations_preset_draft", pk)
+        if is_discarded:
             self.log_change(request, preset, "Draft discarded.")
             messages.success(request, _("The draft is discarded."))
         return redirect("admin:conversations_preset_change", pk)

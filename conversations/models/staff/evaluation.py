@@ -81,6 +81,20 @@ class PresetDraft(models.Model):
             raise DraftChanged
         cls.objects.update_or_create(preset=locked, defaults=fields)
 
+    @classmethod
+    @transaction.atomic
+    def discard(cls, preset: Preset, *, seen: str) -> bool:
+        """Delete the draft, if its `state` is still `seen`; whether there was one.
+        Raises DraftChanged."""
+        locked = Preset.objects.select_for_update(of=("self",)).get(pk=preset.pk)
+        draft = cls.objects.filter(preset=locked).first()
+        if draft is None:
+            return False
+        if draft.state != seen:
+            raise DraftChanged
+        draft.delete()
+        return True
+
     @transaction.atomic
     def publish(self, user: Any, *, seen: str, may_override: bool) -> list[str]:
         """Make the draft live, as it was when its `state` was `seen`.

@@ -108,8 +108,19 @@ def test_only_what_was_seen_is_published(editor, preset):
     answer = editor.post(page(preset, "draft_publish"), {"seen": seen}, follow=True)
     assert "changed meanwhile" in answer.content.decode()
     assert live_words(preset) == "Somebody else's words."
-    editor.post(page(preset, "draft_discard"))
+
+
+def test_only_what_was_seen_is_discarded(editor, preset):
+    seen = save_draft(editor, preset).state
+    PresetDraft.objects.update(note="Of another member of staff.")
+    for old in (seen, ""):
+        answer = editor.post(page(preset, "draft_discard"), {"seen": old}, follow=True)
+        assert "changed meanwhile" in answer.content.decode()
+        assert "Of another member of staff." in answer.content.decode()
+    draft = PresetDraft.objects.get()
+    editor.post(page(preset, "draft_discard"), {"seen": draft.state})
     assert not PresetDraft.objects.exists()
+    editor.post(page(preset, "draft_discard"), {"seen": draft.state})
 
 
 @pytest.mark.parametrize(
