@@ -6,7 +6,6 @@ from __future__ import annotations
 from allauth.mfa.adapter import get_adapter
 from allauth.mfa.models import Authenticator
 from django.contrib import messages
-from django.contrib.auth import SESSION_KEY
 from django.http import HttpRequest, HttpResponseBase, JsonResponse
 from django.shortcuts import redirect
 from django.urls import ResolverMatch, reverse
@@ -133,8 +132,7 @@ def _are_terms_due(request: HttpRequest, match: ResolverMatch | None) -> bool:
         return False
     if match is None or not _needs_terms(match):
         return False
-    user_id = request.session.get(SESSION_KEY)
-    if user_id is None or request.user.pk is None:
+    if request.user.pk is None:
         return False
     if not terms.has_accepted(request.user.pk, number):
         return True

@@ -9,12 +9,9 @@ from __future__ import annotations
 import logging
 import time
 from collections import OrderedDict
-from collections.abc import Mapping
-from secrets import compare_digest
 from typing import Any
 
 from django.conf import settings
-from django.contrib.auth import HASH_SESSION_KEY, SESSION_KEY, get_user_model
 from django.contrib.sessions.backends.db import SessionStore
 from django.db import IntegrityError
 from django.db.models import OuterRef, Subquery
@@ -23,11 +20,10 @@ from django.utils import timezone
 
 from conversations.access.admission import client_address
 from conversations.access.session_store import prolong
-from conversations.access.session_user import user_from_session
+from conversations.access.session_user import user_from_session, user_of
 from conversations.audit.record import record_event
 from conversations.models import Conversation
 from conversations.models.signed_in_session import SignedInSession, session_store
-from llm.db.columns import find_primary_key
 from llm.db.outages import UNREACHABLE
 
 NOTE_INTERVAL = 60.0  # seconds between two writes for one session
@@ -39,7 +35,7 @@ logger = logging.getLogger(__name__)
 def sessions_of(user: Any) -> list[SignedInSession]:
     """The user's valid sessions, the last used first.
 
-    One query if sessions are in the database; other stores need a look-up per session.
+    One query reads them if sessions are in the database; each one's user is another.
     """
     rows = SignedInSession.objects.filter(user_id=user.pk)
     store = session_store()
@@ -53,20 +49,8 @@ def sessions_of(user: Any) -> list[SignedInSession]:
     return [
         row
         for row in stored.exclude(session_data=None)
-        if _is_of(user, decode(row.session_data))
+        if user_of(decode(row.session_data)).pk == user.pk
     ]
-
-
-def _is_of(user: Any, session: Mapping[str, Any]) -> bool:
-    """Whether the session is the user's and was made with the current password."""
-    stored_hash = session.get(HASH_SESSION_KEY, "").encode()
-    return session.get(SESSION_KEY) == str(user.pk) and any(
-        compare_digest(stored_hash, each.encode())
-        for each in (
-            user.get_session_auth_hash(),
-            *user.get_session_auth_fallback_hash(),
-        )
-    )
 
 
 def forget_session(*, request: HttpRequest, **_: Any) -> None:
@@ -123,7 +107,7 @@ def _end_unnoted(user: Any, session_key: str | None) -> int:
     theirs = [
         row.session_key
         for row in current.exclude(session_key=session_key or "").iterator()
-        if row.get_decoded().get(SESSION_KEY) == str(user.pk)
+        if user_of(row.get_decoded()).pk == user.pk
     ]
     for key in theirs:
         store(key).delete()
@@ -153,9 +137,13 @@ _last_writes = _LastWrites()
 def note_use(request: HttpRequest) -> None:
     """Store that the request has used its session, unless that was stored lately."""
     session = request.session
-    key, user_id = session.session_key, session.get(SESSION_KEY)
-    if key and user_id and _last_writes.is_due(key, time.monotonic()):
+    key = session.session_key
+    if key and _last_writes.is_due(key, time.monotonic()):
         try:
+            # `request.user` may be the user of an access token.
+            user_id = user_of(dict(session.items())).pk
+            if user_id is None:
+                return
             _note(request, key, user_id)
             prolong(key)
         except UNREACHABLE as exc:
@@ -179,8 +167,8 @@ def note_message(session_key: str) -> None:
         prolong(session_key)
 
 
-def _note(request: HttpRequest, session_key: str, user_id: str) -> None:
-    meta, user = request.META, find_primary_key(get_user_model()).to_python(user_id)
+def _note(request: HttpRequest, session_key: str, user_id: int) -> None:
+    meta = request.META
     address = client_address(
         meta.get("REMOTE_ADDR") or "", meta.get("HTTP_X_FORWARDED_FOR") or ""
     )
@@ -192,5 +180,5 @@ def _note(request: HttpRequest, session_key: str, user_id: str) -> None:
     }
     if SignedInSession.objects.filter(session_key=session_key).update(**values):
         return
-    row = SignedInSession(session_key=session_key, user_id=user, **values)
+    row = SignedInSession(session_key=session_key, user_id=user_id, **values)
     SignedInSession.objects.bulk_create([row], ignore_conflicts=True)

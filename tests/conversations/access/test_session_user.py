@@ -171,3 +171,12 @@ async def test_a_session_of_a_removed_backend_is_refused(settings: Any) -> None:
     key = await sync_to_async(_signed_in_as)("ada")
     settings.AUTHENTICATION_BACKENDS = [f"{__name__}.NoAda"]
     assert await _names(key) == ("", "")
+
+
+async def test_a_websocket_leaves_the_session_of_an_older_secret(settings: Any) -> None:
+    key = await sync_to_async(_signed_in_as)("ada")
+    settings.SECRET_KEY_FALLBACKS = [settings.SECRET_KEY]
+    settings.SECRET_KEY = "a new one"
+    cookie = f"{settings.SESSION_COOKIE_NAME}={key}".encode()
+    for _ in range(2):  # the browser still has the old key
+        assert (await _user_of((b"cookie", cookie))).username == "ada"
