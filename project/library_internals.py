@@ -76,10 +76,17 @@ INTERNALS = (
         " within the transaction.",
     ),
     Internal(
-        "django.contrib.auth",
-        ("HASH_SESSION_KEY", "SESSION_KEY"),
-        "conversations/access/sessions.py",
-        "The sessions of a user are listed and ended without loading each one's user.",
+        "django.contrib.admin.utils",
+        ("unquote",),
+        "project/admin_pages/reading_reasons.py",
+        "The admin quotes the ids in its addresses, and a reason for reading a row is"
+        " needed before the admin's own view runs.",
+    ),
+    Internal(
+        "django.contrib.admin.utils",
+        ("quote",),
+        "conversations/admin/tool_call.py",
+        "A link to a row whose id has an underscore.",
     ),
     Internal(
         "django.db.models.fields.reverse_related.OneToOneRel",

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import OrderedDict
+from collections.abc import Mapping
 from typing import Any
 
 from django.conf import settings
@@ -35,7 +36,7 @@ logger = logging.getLogger(__name__)
 def sessions_of(user: Any) -> list[SignedInSession]:
     """The user's valid sessions, the last used first.
 
-    One query reads them if sessions are in the database; each one's user is another.
+    One query if sessions are in the database; other stores need a look-up per session.
     """
     rows = SignedInSession.objects.filter(user_id=user.pk)
     store = session_store()
@@ -45,12 +46,22 @@ def sessions_of(user: Any) -> list[SignedInSession]:
         session_key=OuterRef("session_key"), expire_date__gt=timezone.now()
     )
     stored = rows.annotate(session_data=Subquery(current.values("session_data")))
-    decode = store().decode
+    decode, hashes = store().decode, _password_hashes(user)
     return [
         row
         for row in stored.exclude(session_data=None)
-        if user_of(decode(row.session_data)).pk == user.pk
+        if _has_hash(decode(row.session_data), hashes)
     ]
+
+
+def _password_hashes(user: Any) -> set[str]:
+    """Those that Django stores in a session at the sign-in: made of the user's current
+    password and a secret key of the server."""
+    return {user.get_session_auth_hash(), *user.get_session_auth_fallback_hash()}
+
+
+def _has_hash(session: Mapping[str, Any], hashes: set[str]) -> bool:
+    return any(isinstance(each, str) and each in hashes for each in session.values())
 
 
 def forget_session(*, request: HttpRequest, **_: Any) -> None:
@@ -104,10 +115,11 @@ def _end_unnoted(user: Any, session_key: str | None) -> int:
     noted = SignedInSession.objects.values("session_key")
     unnoted = store.get_model_class().objects.exclude(session_key__in=noted)
     current = unnoted.filter(expire_date__gt=timezone.now())
+    hashes = _password_hashes(user)
     theirs = [
         row.session_key
         for row in current.exclude(session_key=session_key or "").iterator()
-        if user_of(row.get_decoded()).pk == user.pk
+        if _has_hash(row.get_decoded(), hashes)
     ]
     for key in theirs:
         store(key).delete()

@@ -8,6 +8,7 @@ views check the reader's rights.
 from __future__ import annotations
 
 import logging
+import posixpath
 import re
 import time
 from collections.abc import Callable, Iterator
@@ -22,9 +23,9 @@ from boto3.exceptions import Boto3Error
 from boto3.s3.transfer import TransferConfig
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
+from django.core.exceptions import SuspiciousFileOperation
 from django.core.files.base import File
 from storages.backends.s3 import S3Storage
-from storages.utils import clean_name, safe_join
 
 from conversations.throttled_warning import ThrottledWarning
 from conversations.turns.file_storage import RESTING, FilesUnavailable
@@ -136,7 +137,13 @@ class S3FileStorage(S3Storage):
         raise NotImplementedError("Files are read through views, which check rights.")
 
     def _object(self, name: str) -> Any:
-        return self.bucket.Object(safe_join(self.location, clean_name(name)))
+        folder = posixpath.normpath(posixpath.join("/", self.location))
+        key = posixpath.normpath(posixpath.join(folder, name))
+        if posixpath.commonpath([folder, key]) != folder or key == folder:
+            raise SuspiciousFileOperation(
+                "A file's name leads out of the bucket's folder."
+            )
+        return self.bucket.Object(key.lstrip("/"))
 
     def _check_bucket(self) -> None:
         """Raises ClientError if there is no bucket: an answer to HEAD does not say

@@ -9,7 +9,6 @@ from datetime import datetime
 from typing import Any, Literal
 
 from django.contrib import admin, messages
-from django.contrib.admin.utils import unquote
 from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect
@@ -131,7 +130,7 @@ class CapabilityMixin(admin.ModelAdmin):
         return [path(route, view, name=name), *super().get_urls()]
 
     def capabilities_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
-        model = self.get_object(request, unquote(object_id))
+        model = self.get_object(request, object_id)
         if model is None:
             raise Http404
         may_change = self.has_change_permission(request, model)

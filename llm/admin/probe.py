@@ -6,7 +6,6 @@ from typing import Any
 
 from django import forms
 from django.contrib import admin, messages
-from django.contrib.admin.utils import unquote
 from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect
@@ -43,7 +42,7 @@ class ProbeMixin(admin.ModelAdmin):
         return [path("<path:object_id>/probe/", view, name=name), *super().get_urls()]
 
     def probe_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
-        provider = self.get_object(request, unquote(object_id))
+        provider = self.get_object(request, object_id)
         if provider is None:
             raise Http404
         if not self.has_change_permission(request, provider):

@@ -6,15 +6,13 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from django.apps import apps
 from django.contrib import admin
-from django.contrib.admin.sites import AdminSite
-from django.contrib.admin.utils import NestedObjects, quote, unquote
-from django.db import models, router
+from django.db import models
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponseBase
 from django.template.response import TemplateResponse
-from django.urls import NoReverseMatch, reverse
-from django.utils.html import format_html
+from django.utils.safestring import SafeString
 from django.utils.text import capfirst
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
@@ -86,15 +84,23 @@ class UsedByAdmin(admin.ModelAdmin):
         return found
 
     def get_deleted_objects(self, objs: Any, request: HttpRequest) -> Any:
-        return _describe_deletion(list(objs), request, self.admin_site)
+        rows, counts, lacking, protected = super().get_deleted_objects(objs, request)
+        links = _link_names()
+        return (
+            _without_links(rows, [f"{capfirst(each)}: " for each in links.values()]),
+            {name: n for name, n in counts.items() if name not in links},
+            lacking,
+            protected,
+        )
 
     def delete_view(
         self, request: HttpRequest, object_id: str, extra_context: Any = None
     ) -> Any:
-        row = self.get_object(request, unquote(object_id))
-        uses = self.find_uses([row]) if row is not None else []
-        context = {**(extra_context or {}), "uses": uses}
-        return super().delete_view(request, object_id, context)
+        response = super().delete_view(request, object_id, extra_context)
+        if isinstance(response, TemplateResponse) and response.context_data is not None:
+            row = response.context_data["object"]
+            response.context_data["uses"] = self.find_uses([row])
+        return response
 
     @admin.action(
         permissions=["delete"],
@@ -114,70 +120,22 @@ class UsedByAdmin(admin.ModelAdmin):
 # What is deleted
 
 
-def _is_link(model: type[models.Model]) -> bool:
-    """Whether it is a many-to-many table without a model of its own."""
-    return bool(model._meta.auto_created)
+def _link_names() -> dict[str, str]:
+    """The names of many-to-many tables without a model of their own, in the plural
+    and singular. Their rows say nothing to people."""
+    every = apps.get_models(include_auto_created=True)
+    metas = [each._meta for each in every if each._meta.auto_created]
+    return {str(m.verbose_name_plural): str(m.verbose_name) for m in metas}
 
 
-def _describe_deletion(
-    rows: Sequence[Any], request: HttpRequest, site: AdminSite
-) -> tuple[list[Any], dict[str, int], set[str], list[str]]:
-    """What Django's `get_deleted_objects` returns, without the rows of many-to-many
-    tables, whose names say nothing to people."""
-    if not rows:
-        return [], {}, set(), []
-    found = NestedObjects(using=router.db_for_write(type(rows[0])), origin=rows)
-    found.collect(rows)
-    kinds = [
-        each for each in found.model_objs.values() if not _is_link(_model_of(each))
-    ]
-    counts = {str(_model_of(e)._meta.verbose_name_plural): len(e) for e in kinds}
-    lacking = {
-        str(_model_of(each)._meta.verbose_name)
-        for each in kinds
-        if not _may_delete_all(each, request, site)
-    }
-    protected = [_describe_row(row, site) for row in found.protected]
-    return _describe_rows(found.nested(), site), counts, lacking, protected
-
-
-def _model_of(rows: Collection[models.Model]) -> type[models.Model]:
-    return type(next(iter(rows)))
-
-
-def _may_delete_all(
-    rows: Collection[models.Model], request: HttpRequest, site: AdminSite
-) -> bool:
-    model = _model_of(rows)
-    if not site.is_registered(model):
-        return True
-    model_admin = site.get_model_admin(model)
-    return all(model_admin.has_delete_permission(request, row) for row in rows)
-
-
-def _describe_rows(entries: list[Any], site: AdminSite) -> list[Any]:
-    """A list after a row has what goes with it."""
+def _without_links(entries: list[Any], prefixes: list[str]) -> list[Any]:
+    """`entries` is as of Django's `get_deleted_objects`: a list after a row has what
+    goes with it."""
     found: list[Any] = []
     for entry in entries:
         if isinstance(entry, list):
-            if inner := _describe_rows(entry, site):
+            if inner := _without_links(entry, prefixes):
                 found.append(inner)
-        elif not _is_link(type(entry)):
-            found.append(_describe_row(entry, site))
+        elif isinstance(entry, SafeString) or not entry.startswith(tuple(prefixes)):
+            found.append(entry)  # a row with a page of its own is a link
     return found
-
-
-def _describe_row(row: models.Model, site: AdminSite) -> str:
-    """A link to the row's page, where it has one."""
-    meta = row._meta
-    kind = capfirst(str(meta.verbose_name))
-    name = f"{site.name}:{meta.app_label}_{meta.model_name}_change"
-    try:
-        url = (
-            reverse(name, args=[quote(row.pk)]) if site.is_registered(type(row)) else ""
-        )
-    except NoReverseMatch:
-        url = ""
-    if not url:
-        return f"{kind}: {row}"
-    return format_html('{}: <a href="{}">{}</a>', kind, url, row)

@@ -13,13 +13,17 @@ import re
 import shutil
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import asdict, dataclass
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
+from pkgutil import iter_modules
 from typing import Any
 
 from cryptography.fernet import Fernet, InvalidToken, MultiFernet
+from django.apps import AppConfig, apps
+from django.conf import settings
 from django.db import connection
-from django.db.migrations.loader import MigrationLoader
-from django.db.migrations.recorder import MigrationRecorder
+from django.db.migrations import Migration
 
 NAME = "manifest.json"
 KEYS = "encryption_keys"
@@ -86,8 +90,7 @@ def describe(folder: Path) -> Manifest:
     paths = sorted(path for path in _walk(folder) if path.name != NAME)
     names = [path.relative_to(folder).as_posix() for path in paths]
     entries = [FileEntry(p.stat().st_size, _checksum(p)) for p in paths]
-    applied = MigrationRecorder(connection).applied_migrations()
-    migrations = {f"{app}.{name}" for app, name in applied} & known_migrations()
+    migrations = _applied_migrations() & known_migrations()
     return Manifest(
         connection.vendor,
         frozenset(migrations),
@@ -95,11 +98,29 @@ def describe(folder: Path) -> Manifest:
     )
 
 
+def _applied_migrations() -> set[str]:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT app, name FROM django_migrations")
+        return {f"{app}.{name}" for app, name in cursor.fetchall()}
+
+
 def known_migrations() -> set[str]:
-    """Those of this version, as "app.name"."""
-    on_disk = MigrationLoader(None, ignore_no_migrations=True).disk_migrations
-    replaced = [pair for each in on_disk.values() for pair in each.replaces]
-    return {f"{app}.{name}" for app, name in [*on_disk, *replaced]}
+    """Those of this version, as "app.name", with those that a squashed one replaces."""
+    found = set()
+    for config in apps.get_app_configs():
+        for name, migration in _migrations_of(config):
+            pairs = [(config.label, name), *migration.replaces]
+            found |= {f"{app}.{each}" for app, each in pairs}
+    return found
+
+
+def _migrations_of(config: AppConfig) -> Iterator[tuple[str, type[Migration]]]:
+    path = settings.MIGRATION_MODULES.get(config.label, f"{config.name}.migrations")
+    if path is None or find_spec(path) is None:
+        return
+    for module in iter_modules(import_module(path).__path__):
+        if not module.ispkg and module.name[0] not in "_~":
+            yield module.name, import_module(f"{path}.{module.name}").Migration
 
 
 def read_manifest(folder: Path) -> Manifest:

@@ -13,6 +13,7 @@ from threading import Event, Thread
 from typing import Any
 
 import pytest
+from django.core.exceptions import SuspiciousFileOperation
 from django.core.files.base import ContentFile
 from django.core.files.storage import default_storage
 from django.core.files.uploadedfile import SimpleUploadedFile
@@ -295,6 +296,18 @@ def test_a_prefix_keeps_to_itself(settings: Any, bucket: Bucket):
     assert bucket.files()["parley/chat/attachments/a"] == b"mine"
     assert default_storage.listdir("") == (["attachments"], [])
     assert not default_storage.exists("other/secret")
+
+
+@pytest.mark.parametrize("name", ["../other/secret", "..", ".", "/etc/passwd"])
+def test_no_name_leads_out_of_the_folder(
+    name: str, settings: Any, bucket: Bucket
+) -> None:
+    bucket.put("other/secret", b"of others")
+    settings.STORAGES = s3.storages(bucket.url, bucket.name, location="parley/chat")
+    for act in (default_storage.size, default_storage.delete, default_storage.exists):
+        with pytest.raises(SuspiciousFileOperation):
+            act(name)
+    assert bucket.files() == {"other/secret": b"of others"}
 
 
 def test_a_missing_file_is_missing_and_a_missing_bucket_an_outage(
