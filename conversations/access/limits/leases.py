@@ -99,6 +99,12 @@ def _lock_order(limit: AppliedLimit) -> tuple[str, int, str, int]:
     return key.kind, key.owner_id, key.period, key.model_id or 0
 
 
+def _parts_of(
+    limits: Sequence[AppliedLimit], amounts: Amounts
+) -> list[tuple[BalanceKey, Caps, Amounts]]:
+    return [(e.key, e.caps, e.caps.limited(amounts)) for e in limits]
+
+
 class Leases:
     """The leases of one process."""
 
@@ -114,23 +120,14 @@ class Leases:
         self, limits: Sequence[AppliedLimit], amounts: Amounts
     ) -> Reservation | None:
         """From the leases of this process, without IO; None if they do not suffice."""
-        return self._try_reserve(limits, amounts, is_sure=True)
-
-    def _try_reserve(
-        self, limits: Sequence[AppliedLimit], amounts: Amounts, *, is_sure: bool
-    ) -> Reservation | None:
-        """Unless `is_sure`, also from what the caller's transaction has leased."""
+        parts = _parts_of(limits, amounts)
         with self._lock:
-            parts = [(e.key, e.caps, e.caps.limited(amounts)) for e in limits]
             for key, _, needed in parts:
                 block = self._blocks.get(key) or _Block()
-                free = block.surely_free if is_sure else block.free
-                if not free.covers(needed):
+                if not block.surely_free.covers(needed):
                     return None
             for key, _, needed in parts:
-                block = self._blocks.setdefault(key, _Block())
-                block.reserved += needed
-                block.is_used = True
+                self._add_reserved(key, needed)
         return Reservation(parts)
 
     def reserve(self, limits: Sequence[AppliedLimit], amounts: Amounts) -> Reservation:
@@ -138,19 +135,43 @@ class Leases:
         if (found := self.try_reserve(limits, amounts)) is not None:
             return found
         exceeded: LimitExceeded | None = None
-        # Not raised inside, as what was leased of other limits stays leased. Calls of
-        # other threads may take what was leased for this one; but the caller's
-        # transaction locks balances by now, so it must not wait for a thread again.
+        # Not raised inside, as what was leased of other limits stays leased.
         with self._lock_leases():
-            for each in limits:
-                self._settle_unconfirmed(each.key)
-            while found is None and exceeded is None:
-                exceeded = self._enlarge_all(limits, amounts)
-                found = self._try_reserve(limits, amounts, is_sure=False)
-        if found is None:
-            assert exceeded is not None
+            try:
+                self._reserve_in_order(limits, amounts)
+            except LimitExceeded as exc:
+                exceeded = exc
+        if exceeded is not None:
             raise exceeded
-        return found
+        return Reservation(_parts_of(limits, amounts))
+
+    def _reserve_in_order(
+        self, limits: Sequence[AppliedLimit], amounts: Amounts
+    ) -> None:
+        """Each balance once and in one order, as the caller's transaction locks it
+        until its end: two that took those of two groups the other way round would wait
+        for each other. So each is reserved at once, before another thread takes what
+        was leased for this call."""
+        reserved: list[tuple[BalanceKey, Amounts]] = []
+        try:
+            for each in sorted(limits, key=_lock_order):
+                self._settle_unconfirmed(each.key)
+                needed = each.caps.limited(amounts)
+                with self._lock:
+                    self._add_reserved(each.key, needed)
+                reserved.append((each.key, needed))
+                while self._enlarge(each, needed):
+                    pass  # of an expired lease, more is missing than it seemed
+        except BaseException:
+            with self._lock:
+                for key, needed in reserved:
+                    self._add_reserved(key, Amounts() - needed)
+            raise
+
+    def _add_reserved(self, key: BalanceKey, amounts: Amounts) -> None:
+        block = self._blocks.setdefault(key, _Block())
+        block.reserved += amounts
+        block.is_used = True
 
     def settle(
         self, reservation: Reservation, used: Amounts, *, skipped: Container[int] = ()
@@ -230,8 +251,6 @@ class Leases:
                     # Before the write, so that no call reserves what is returned.
                     block.spent, block.granted = Amounts(), wanted
                     block.is_used, block.unconfirmed = False, {}
-                if unconfirmed:
-                    _await_transactions(key)
                 leased = self._write(key, spent, confirmed, wanted)
                 with self._lock:
                     block.granted += leased - wanted
@@ -256,6 +275,7 @@ class Leases:
         or another process took this one for dead and counted all of it as used."""
         rows = self._rows(key)
         with transaction.atomic():
+            _lock_balance(key)
             if (lease := rows.select_for_update(of=("self",)).first()) is not None:
                 before = _amounts_of(lease)
                 wanted = wanted.at_most((before - spent).at_least(Amounts()))
@@ -273,25 +293,14 @@ class Leases:
                 change_balance(key, used=beyond)
             return Amounts()
 
-    def _enlarge_all(
-        self, limits: Sequence[AppliedLimit], amounts: Amounts
-    ) -> LimitExceeded | None:
-        # In one order, as a transaction locks each balance until its end: two that took
-        # those of two groups the other way round would wait for each other.
-        try:
-            for each in sorted(limits, key=_lock_order):
-                self._enlarge(each, each.caps.limited(amounts))
-        except LimitExceeded as exc:
-            return exc
-        return None
-
-    def _enlarge(self, limit: AppliedLimit, needed: Amounts) -> None:
-        """Lease more, at least what is needed now. Raises LimitExceeded."""
+    def _enlarge(self, limit: AppliedLimit, needed: Amounts) -> bool:
+        """Lease what is reserved beyond the lease, at most `needed` of this call.
+        Returns whether it leased anything. Raises LimitExceeded."""
         with self._lock:
             block = self._blocks.get(limit.key) or _Block()
-            missing = (needed - block.free).at_least(Amounts())
+            missing = (Amounts() - block.free).at_least(Amounts())
         if missing == Amounts():
-            return
+            return False
         if (measure := limit.caps.first_exceeded(missing)) is not None:
             # Nothing to ask: columns hold no number of any size.
             raise LimitExceeded(limit, measure)
@@ -314,13 +323,14 @@ class Leases:
             block.granted += amounts
             block.is_used = True
         transaction.on_commit(partial(self._confirm, limit.key, grant))
+        return True
 
     def _settle_unconfirmed(self, key: BalanceKey) -> None:
         """Take back what was leased by transactions that were rolled back."""
         block = self._blocks.get(key)
         if block is None or not block.unconfirmed:
             return
-        _await_transactions(key)
+        _lock_balance(key)
         lease = self._rows(key).first()
         thread = threading.get_ident()
         with self._lock:
@@ -355,9 +365,13 @@ class Leases:
 
 
 @transaction.atomic
-def _await_transactions(key: BalanceKey) -> None:
+def _lock_balance(key: BalanceKey) -> None:
     """Wait until no transaction is open that has leased some of the balance, as each
-    has changed its row. In SQLite the caller has the write lock, so none is."""
+    has changed its row. In SQLite the caller has the write lock, so none is.
+
+    Every transaction locks a balance before its leases; in two orders, two would wait
+    for each other.
+    """
     LimitBalance.objects.select_for_update().filter(**_balance(key)).first()
 
 
@@ -391,6 +405,8 @@ def sweep_expired() -> int:
 
 @transaction.atomic
 def _close_expired(lease: LimitLease) -> int:
+    # Before the lease, as where its process enlarges it: see `_lock_balance`.
+    LimitBalance.objects.select_for_update().filter(pk=lease.balance_id).first()
     # A lease that was renewed meanwhile is another row version.
     rows = LimitLease.objects.filter(pk=lease.pk, expires_at=lease.expires_at)
     current = rows.select_for_update().first()

@@ -10,7 +10,7 @@ from threading import Event
 from typing import Any
 
 import pytest
-from django.contrib.auth.models import User
+from django.contrib.auth.models import Group, User
 from django.db import connection, connections, transaction
 from django.utils import timezone
 from hypothesis import HealthCheck, given, settings
@@ -360,3 +360,78 @@ def test_a_call_in_a_transaction_waits_for_no_thread_that_waits_for_it(act: Any)
             assert is_beginning.wait(60)
             process.reserve([limit], Amounts(requests=20))
         other.result()
+
+
+def test_two_messages_lock_the_balances_in_one_order():
+    """Otherwise PostgreSQL ends one of them, as each waits for the other."""
+    if connection.vendor != "postgresql":
+        pytest.skip("SQLite has one lock for all writes")
+    of_user = a_limit(100)
+    key = BalanceKey("group", Group.objects.create(name="limited").pk, "2026-11")
+    of_group = AppliedLimit(key, "month", Caps(requests=100))
+    process, other_process = Leases(), Leases()
+    for limit in (of_user, of_group):
+        assert admit(other_process, limit)
+    undo_reservation(process, of_user, ONE)  # the next call looks what became of it
+    is_waiting = Event()
+
+    def note(execute: Any, sql: str, *rest: Any) -> Any:
+        if sql.startswith(f'UPDATE "{LimitBalance._meta.db_table}"'):
+            is_waiting.set()  # for the first balance that it changes
+        return execute(sql, *rest)
+
+    def reserve_elsewhere() -> None:
+        try:
+            with transaction.atomic(), connections["default"].execute_wrapper(note):
+                process.reserve([of_user, of_group], Amounts(requests=20))
+        finally:
+            connections.close_all()
+
+    with ThreadPoolExecutor(1) as threads:
+        with transaction.atomic():
+            other_process.reserve([of_group], Amounts(requests=20))
+            elsewhere = threads.submit(reserve_elsewhere)
+            assert is_waiting.wait(60)
+            other_process.reserve([of_user], Amounts(requests=20))
+        elsewhere.result()
+
+
+def test_the_sweep_locks_in_the_order_of_the_process_that_enlarges_its_lease():
+    """A process that was taken for dead may go on at the same time."""
+    if connection.vendor != "postgresql":
+        pytest.skip("SQLite has one lock for all writes")
+    limit, process = a_limit(100), Leases()
+    assert admit(process, limit)
+    process.reserve([limit], ONE)
+    process.flush()
+    lose(process)
+    is_waiting = Event()
+    table = f'"{LimitBalance._meta.db_table}"'
+
+    def note(execute: Any, sql: str, *rest: Any) -> Any:
+        if table in sql and ("FOR UPDATE" in sql or sql.startswith("UPDATE")):
+            is_waiting.set()
+        return execute(sql, *rest)
+
+    def sweep_elsewhere() -> int:
+        try:
+            with connections["default"].execute_wrapper(note):
+                return sweep_expired()
+        finally:
+            connections.close_all()
+
+    with ThreadPoolExecutor(1) as threads:
+        swept: Any = None
+
+        def begin_sweep(execute: Any, sql: str, *rest: Any) -> Any:
+            nonlocal swept
+            if sql.startswith("UPDATE") and LimitLease._meta.db_table in sql:
+                swept = threads.submit(sweep_elsewhere)
+                assert is_waiting.wait(60)
+            return execute(sql, *rest)
+
+        with connection.execute_wrapper(begin_sweep):
+            process.reserve([limit], Amounts(requests=20))
+        assert swept.result() == 0
+    process.flush(returns_all=True)
+    assert amounts_taken(limit.key).requests == 22
