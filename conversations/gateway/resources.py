@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from conversations.access import overload, rate_limits
 from conversations.engine.database.executor import Database
 from conversations.engine.process.fair_slots import FairSlots
+from conversations.gateway.exchanges.key_leases import KeyLeases
 from conversations.gateway.token_access import TokenAuthenticator
 from conversations.gateway.write_behind import WriteBehindQueue
 from conversations.models.access_token import AccessToken
@@ -32,6 +33,7 @@ class Resources:
     def __init__(self) -> None:
         self.database = Database()
         self.write_queue = WriteBehindQueue(self.database)
+        self.key_leases = KeyLeases(self.database)
         self.tokens = TokenAuthenticator(self.database, self.write_queue)
         self.openings = FairSlots(MAX_OPENINGS)
         overload.load.opening_wait = self._estimate_opening_wait
@@ -40,6 +42,7 @@ class Resources:
         return self.openings.expected_wait
 
     async def close(self) -> None:
+        self.key_leases.close()
         await self.write_queue.close()
         await rate_limits.aclose()
         await self.database.close()

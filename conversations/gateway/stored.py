@@ -43,6 +43,7 @@ from llm.wire.response import TERMINAL
 _STOP_TIMEOUT = 5.0  # seconds that a cancelled turn gets to end in order
 _PAGE_SIZE = 20  # items
 _JSON = ("content-type", "application/json")  # header of a saved answer
+_WITHOUT_ANSWER = ("failed", "cancelled")  # such a request is answered anew
 _MAX_DIGITS = 15  # of an event's sequence number
 
 
@@ -65,7 +66,7 @@ async def create(context: RequestContext) -> None:
     )
     dropped = find_dropped_options(gateway_request)
     context.exchange.response_headers |= gateway_request.headers(dropped)
-    turn = await open_turn(gateway_request, resources, context.answered_request)
+    turn = await find_or_open_turn(gateway_request, resources, context.answered_request)
     if gateway_request.request.stream:
         answering = _send_stream(context, turn)
     elif body.get("background"):
@@ -81,6 +82,22 @@ async def create(context: RequestContext) -> None:
         raise
 
 
+async def find_or_open_turn(
+    gateway_request: GatewayRequest,
+    resources: Resources,
+    answered_request: AnsweredRequest | None,
+) -> StoredResponse:
+    """As `open_turn`, or the response that the same request opened in a process that
+    was lost, which another one continues."""
+    if answered_request is not None and answered_request.turn_id:
+        key = gateway_request.token, answered_request.turn_id
+        with suppress(ResponseNotFound):  # it was deleted
+            found = await resources.database.read(stored_rows.find, *key)
+            if found.current_response["status"] not in _WITHOUT_ANSWER:
+                return found
+    return await open_turn(gateway_request, resources, answered_request)
+
+
 async def open_turn(
     gateway_request: GatewayRequest,
     resources: Resources,
@@ -89,7 +106,7 @@ async def open_turn(
     """Store the request as a turn and queue it. Raises LLMError.
 
     `answered_request`: the row of its Idempotency-Key, which a background response
-    needs even if its client leaves.
+    needs even if its client leaves. Raises ClaimLost.
     """
     is_background = gateway_request.body.get("background")
     responses: list[StoredResponse] = []
@@ -103,6 +120,8 @@ async def open_turn(
         open_turn = _with_answer(
             open_turn, responses, gateway_request, resources, answered_request
         )
+    elif answered_request is not None:
+        open_turn = _with_note(open_turn, answered_request)
 
     await engine.open(
         open_turn,
@@ -112,6 +131,18 @@ async def open_turn(
         abandon=None if is_background else partial(_stop_opened, resources),
     )
     return responses[-1]
+
+
+def _with_note(
+    open_turn: Callable[[], OpenedTurn], answered_request: AnsweredRequest
+) -> Callable[[], OpenedTurn]:
+    @transaction.atomic(savepoint=False)
+    def open_and_note() -> OpenedTurn:
+        opened = open_turn()
+        answered_request.note_turn(opened.turn.pk)
+        return opened
+
+    return open_and_note
 
 
 def _with_answer(
@@ -130,6 +161,7 @@ def _with_answer(
     @transaction.atomic(savepoint=False)
     def open_and_save() -> OpenedTurn:
         opened = open_turn()
+        answered_request.note_turn(opened.turn.pk, stays_in_use=True)
         if not gateway_request.request.stream:
             body = orjson.dumps(responses[-1].unstarted_response("queued"))
             headers = [_JSON, ("content-length", str(len(body)))]

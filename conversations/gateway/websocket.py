@@ -237,7 +237,11 @@ class ResponsesConsumer(AsyncWebsocketConsumer):
         gateway_request = await token_access.apply_limits(
             gateway_request, resources().database, is_stored=True
         )
-        turn = await stored.open_turn(gateway_request, resources())
+        turn = await stored.find_or_open_turn(
+            gateway_request,
+            resources(),
+            self._recording.row if self._recording is not None else None,
+        )
         writer = turn.writer()
         await self._send_degraded(gateway_request)
         try:

@@ -20,7 +20,7 @@ import orjson
 from conversations.engine.database.executor import Database
 from conversations.gateway.exchanges.sent_answer import SentAnswer
 from conversations.gateway.request_context import Handler, RequestContext
-from conversations.models.gateway.answered_request import AnsweredRequest
+from conversations.models.gateway.answered_request import AnsweredRequest, ClaimLost
 from llm.errors import BadRequest, TryAgain
 
 HEADER = b"idempotency-key"
@@ -94,16 +94,19 @@ async def answer_once(context: RequestContext, handler: Handler) -> None:
             )
 
     sent = SentAnswer(exchange, MAX_ANSWER, before_end=save)
-    try:
-        await handler(replace(context, answered_request=row))
-    except asyncio.CancelledError:
-        if not row.is_unstoppable:
-            context.resources.write_queue.add(row.release)
-        raise
-    except Exception:
-        await database.write(row.release)
-        raise
-    await database.write(row.release)  # no effect on an answer that was saved
+    with context.resources.key_leases.renewing(row):
+        try:
+            await handler(replace(context, answered_request=row))
+        except asyncio.CancelledError:
+            if not row.is_unstoppable:
+                context.resources.write_queue.add(row.release)
+            raise
+        except ClaimLost as exc:
+            raise StillAnswering from exc
+        except Exception:
+            await database.write(row.release)
+            raise
+        await database.write(row.release)  # no effect on an answer that was saved
 
 
 async def claim(

@@ -9,11 +9,12 @@ from typing import Any
 from conversations.gateway.exchanges.idempotency import (
     MAX_ANSWER,
     BadIdempotencyKey,
+    StillAnswering,
     claim,
     fingerprint_of,
 )
 from conversations.gateway.resources import Resources
-from conversations.models.gateway.answered_request import AnsweredRequest
+from conversations.models.gateway.answered_request import AnsweredRequest, ClaimLost
 
 FIELD = "idempotency_key"
 _SOCKET = "websocket"  # in place of a path: HTTP cannot repeat these events
@@ -27,7 +28,7 @@ class SentEvents:
     """Sends events by `send`, and saves all of them before it sends the last one."""
 
     def __init__(self, row: AnsweredRequest, resources: Resources, send: Send) -> None:
-        self._row = row
+        self.row = row
         self._resources = resources
         self._send = send
         self._texts: list[bytes] = []
@@ -39,20 +40,23 @@ class SentEvents:
             self._texts.append(text)
         if kind in _COMPLETE:
             whole = _SEPARATOR.join(self._texts) if self._size <= MAX_ANSWER else None
-            await self._resources.database.write(self._row.save_answer, 200, [], whole)
+            await self._resources.database.write(self.row.save_answer, 200, [], whole)
         await self._send(text)
 
     async def run(self, answering: Awaitable[None]) -> None:
         """Await `answering`. Without a saved answer the key may be used again."""
-        try:
-            await answering
-        except asyncio.CancelledError:
-            self._resources.write_queue.add(self._row.release)
-            raise
-        except Exception:
-            await self._resources.database.write(self._row.release)
-            raise
-        await self._resources.database.write(self._row.release)
+        with self._resources.key_leases.renewing(self.row):
+            try:
+                await answering
+            except asyncio.CancelledError:
+                self._resources.write_queue.add(self.row.release)
+                raise
+            except ClaimLost as exc:
+                raise StillAnswering from exc
+            except Exception:
+                await self._resources.database.write(self.row.release)
+                raise
+            await self._resources.database.write(self.row.release)
 
 
 async def repeat_or_record(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zlib
+from collections.abc import Collection
 from datetime import timedelta
 from typing import Any
 
@@ -12,9 +13,15 @@ from django.utils.translation import gettext_lazy as _
 
 from conversations.models.access_token import AccessToken
 
-#: For so long a key belongs to its request, also to one that was lost with its process:
-#: it may have been charged.
+#: For so long a key belongs to its request.
 LONGEST = timedelta(hours=24)
+#: For so long after the last renewal no other process answers the request. Then its
+#: process has died, and a repetition is answered by another.
+LEASE = timedelta(seconds=60)
+
+
+class ClaimLost(Exception):
+    """Another process answers the request, as this one was taken for dead."""
 
 
 class AnsweredRequestQuerySet(models.QuerySet["AnsweredRequest"]):
@@ -22,22 +29,31 @@ class AnsweredRequestQuerySet(models.QuerySet["AnsweredRequest"]):
         self, token_id: int, key: str, fingerprint: str
     ) -> tuple[AnsweredRequest, bool]:
         """The row of this key, and whether the caller answers the request."""
+        now = timezone.now()
+        claimed = {"created_at": now, "lease_expires_at": now + LEASE}
         try:
             with transaction.atomic():
                 return self.create(
-                    token_id=token_id, key=key, fingerprint=fingerprint
+                    token_id=token_id, key=key, fingerprint=fingerprint, **claimed
                 ), True
         except IntegrityError:
             found = self.filter(token_id=token_id, key=key).first()
         if found is None:  # released meanwhile
             return self.claim(token_id, key, fingerprint)
         lost = self.filter(
+            models.Q(created_at__lt=now - LONGEST) | models.Q(lease_expires_at__lt=now),
             pk=found.pk,
             status=None,
             fingerprint=fingerprint,
-            created_at__lt=timezone.now() - LONGEST,
         )
-        return found, bool(lost.update(created_at=timezone.now()))
+        if not lost.update(**claimed):
+            return found, False
+        found.created_at, found.lease_expires_at = now, now + LEASE
+        return found, True
+
+    def renew(self, pks: Collection[int]) -> None:
+        leased = self.filter(pk__in=pks, status=None, lease_expires_at__isnull=False)
+        leased.update(lease_expires_at=timezone.now() + LEASE)
 
 
 class AnsweredRequest(models.Model):
@@ -50,6 +66,10 @@ class AnsweredRequest(models.Model):
     headers = models.JSONField(default=list)  # pairs of name and value
     body = models.BinaryField(null=True)  # compressed; empty if it was too large
     created_at = models.DateTimeField(default=timezone.now, db_index=True)
+    #: Empty if the key stays in use without its process.
+    lease_expires_at = models.DateTimeField(null=True)
+    #: Of the stored response that the request has opened.
+    turn_id = models.CharField(max_length=64, blank=True, default="", db_default="")
 
     #: Whether the request takes effect without its client too. No column.
     is_unstoppable = False
@@ -73,11 +93,28 @@ class AnsweredRequest(models.Model):
     ) -> None:
         packed = None if body is None else zlib.compress(body, 1)
         fields: dict[str, Any] = {"status": status, "headers": headers, "body": packed}
-        AnsweredRequest.objects.filter(pk=self.pk).update(**fields)
+        self._own_rows().update(**fields)
+
+    def note_turn(self, turn_id: str, *, stays_in_use: bool = False) -> None:
+        """In the transaction that opens the turn: who takes the key over continues it.
+        `stays_in_use`: nobody takes it over.
+
+        Raises ClaimLost, so that a request does not open two turns.
+        """
+        fields: dict[str, Any] = {"turn_id": turn_id}
+        if stays_in_use:
+            fields["lease_expires_at"] = None
+        if not self._own_rows().update(**fields):
+            raise ClaimLost
 
     def release(self) -> None:
         """Let the same key be used again: the request had no effect."""
-        AnsweredRequest.objects.filter(pk=self.pk, status=None).delete()
+        self._own_rows().filter(status=None).delete()
+
+    def _own_rows(self) -> AnsweredRequestQuerySet:
+        """None if another process has taken the key over, which each does at a time of
+        its own."""
+        return AnsweredRequest.objects.filter(pk=self.pk, created_at=self.created_at)
 
     def read_body(self) -> bytes:
         return zlib.decompress(bytes(self.body or b""))

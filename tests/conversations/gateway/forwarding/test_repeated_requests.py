@@ -5,15 +5,18 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import AsyncIterator
+from datetime import timedelta
 from typing import Any
 from unittest.mock import patch
 
 import pytest
 from asgiref.sync import sync_to_async
+from django.utils import timezone
 
+from conversations.gateway.exchanges.key_leases import KeyLeases
 from conversations.gateway.resources import MAX_OPENINGS, resources
-from conversations.models import Turn
-from conversations.models.gateway.answered_request import AnsweredRequest
+from conversations.models import AccessToken, Turn
+from conversations.models.gateway.answered_request import AnsweredRequest, ClaimLost
 from tests.conversations.gateway.forwarding.hosts import (
     Answer,
     Client,
@@ -47,6 +50,26 @@ async def test_a_host_is_asked_once_and_another_body_is_refused():
         assert len(host.received) == 1
         assert (await ask("Hi", "two"))[0] == 200
         assert len(host.received) == 2
+    await client.close()
+
+
+async def test_a_key_of_one_endpoint_or_token_gives_no_other_the_answer():
+    client, other_client = await Client().open(), await Client().open()
+    headers = {"idempotency-key": "one"}
+    with Host(lambda received: canned_reply("chat", received)) as host:
+        name = await add_model("openai_compatible", "openai_chat", host.url, "m")
+        messages = [{"role": "user", "content": "Hi"}]
+        body = {"model": name, "messages": messages, "max_tokens": 9}
+        first = await client.post("/v1/chat/completions", body, headers)
+        assert first.status == 200
+        for path in ("/v1/messages", "/v1/messages/count_tokens", "/v1/responses"):
+            refused = await client.post(path, body, headers)
+            assert refused.status == 409, path
+            assert b"belongs to another request" in refused.body
+        assert len(host.received) == 1
+        of_other = await other_client.post("/v1/chat/completions", body, headers)
+        assert (of_other.status, len(host.received)) == (200, 2)
+        assert "idempotent-replayed" not in of_other.headers
     await client.close()
 
 
@@ -128,6 +151,112 @@ async def test_the_key_of_a_response_that_could_not_be_opened_is_free(
     answer = await background.ask()
     assert (answer.status, len(await ids_of_turns())) == (200, 1)
     assert "idempotent-replayed" not in answer.headers
+
+
+# A process that is lost with its requests
+
+
+async def a_token() -> AccessToken:
+    await Client().open()
+    return await AccessToken.objects.aget()
+
+
+@sync_to_async
+def lose(**fields: Any) -> None:
+    """The process that answers the requests dies, and their leases expire."""
+    past = timezone.now() - timedelta(seconds=1)
+    leased = AnsweredRequest.objects.filter(lease_expires_at__isnull=False)
+    leased.update(lease_expires_at=past, **fields)
+
+
+async def test_a_request_that_was_lost_with_its_process_runs_again():
+    client = await Client().open()
+    with Host(lambda received: canned_reply("chat", received)) as host:
+        name = await add_model("openai_compatible", "openai_chat", host.url, "m")
+        messages = [{"role": "user", "content": "Hi"}]
+        body = {"model": name, "messages": messages}
+
+        async def ask() -> Answer:
+            headers = {"idempotency-key": "one"}
+            return await client.post("/v1/chat/completions", body, headers)
+
+        assert (await ask()).status == 200
+        await AnsweredRequest.objects.aupdate(status=None, body=None)
+        assert (await ask()).status == 409  # its process lives
+        await lose()
+        again = await ask()
+        assert (again.status, len(host.received)) == (200, 2)
+        assert "idempotent-replayed" not in again.headers
+        repeated = await ask()
+        assert repeated.body == again.body
+        assert repeated.headers["idempotent-replayed"] == "true"
+        assert len(host.received) == 2
+    await client.close()
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_stored_response_of_a_lost_process_is_not_opened_again(
+    stream: bool, running: None
+):
+    client = await Client().open()
+    with Host(lambda received: canned_reply("chat", received)) as host:
+        name = await add_model("openai_compatible", "openai_chat", host.url, "m")
+        body = {"model": name, "input": "Hi", "stream": stream}
+
+        async def ask() -> Answer:
+            return await client.post("/v1/responses", body, {"idempotency-key": "one"})
+
+        first = await ask()
+        await lose(status=None, body=None)
+        again = await ask()
+        assert (first.status, again.status) == (200, 200)
+        (turn_id,) = await ids_of_turns()
+        assert turn_id.encode() in again.body
+        assert len(host.received) == 1
+        await Turn.objects.aupdate(deleted_at=timezone.now())
+        await lose(status=None, body=None)
+        assert (await ask()).status == 200
+        assert len(await ids_of_turns()) == 2
+    await client.close()
+
+
+async def test_two_repetitions_of_a_lost_request_run_once():
+    def claim() -> tuple[AnsweredRequest, bool]:
+        return AnsweredRequest.objects.claim(token.pk, "one", "fingerprint")
+
+    token = await a_token()
+    first, is_first = await sync_to_async(claim)()
+    await lose()
+    second, is_second = await sync_to_async(claim)()
+    assert (is_first, is_second, (await sync_to_async(claim)())[1]) == (
+        True,
+        True,
+        False,
+    )
+    # The lost process was only slow: it changes nothing any more.
+    await sync_to_async(first.save_answer)(200, [], b"first")
+    await sync_to_async(first.release)()
+    with pytest.raises(ClaimLost):
+        await sync_to_async(first.note_turn)("turn_1")
+    await sync_to_async(second.save_answer)(200, [], b"second")
+    row, _ = await sync_to_async(claim)()
+    assert row.read_body() == b"second"
+
+
+async def test_the_lease_of_a_key_is_renewed_while_its_request_is_answered():
+    token, database = await a_token(), resources().database
+    row, _ = await database.write(
+        AnsweredRequest.objects.claim, token.pk, "one", "fingerprint"
+    )
+    leases = KeyLeases(database, interval=0.0)
+    with leases.renewing(row):
+        await lose()
+        async with asyncio.timeout(60):
+            while await AnsweredRequest.objects.filter(
+                lease_expires_at__lt=timezone.now()
+            ).aexists():
+                pass
+    leases.close()
 
 
 # A release of a key
