@@ -14,8 +14,6 @@ from __future__ import annotations
 import logging
 import tempfile
 import time
-import zipfile
-import zlib
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from datetime import timedelta
@@ -40,6 +38,7 @@ from conversations.models.conversation_import import (
     ConversationImport,
 )
 from conversations.transfer import parley_reader
+from conversations.transfer.archive import is_archive, read_entries
 from conversations.transfer.imported_rows import (
     Names,
     UploadRefused,
@@ -56,7 +55,6 @@ from conversations.transfer.json_stream import (
     read_values,
 )
 from conversations.transfer.omissions import describe
-from conversations.transfer.parley_format import FOLDER_FILES
 from conversations.transfer.source import Unreadable
 from conversations.transfer.sources import chatgpt, claude, librechat, open_webui
 from conversations.turns.attachments import discard, store
@@ -68,36 +66,10 @@ logger = logging.getLogger(__name__)
 
 MAX_UNFINISHED = 3  # imports of one user
 MAX_CONVERSATIONS = 100_000  # of one import
-MAX_ENTRIES = 20_000  # files in an archive
-MAX_DIRECTORY = 8 * 1024 * 1024  # bytes of an archive's list of files
-_ARCHIVE_START = b"PK\x03\x04"  # of its first file
-UNPACKED_FACTOR = 20  # times the largest upload may an archive have when unpacked
-#: Python unpacks the other methods into memory without a limit.
-_METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
-#: What `zipfile` raises for an archive that is damaged or encrypted.
-_DAMAGED = (
-    zipfile.BadZipFile,
-    zlib.error,
-    NotImplementedError,
-    RuntimeError,
-    EOFError,
-)
 SAVE_INTERVAL = 1.0  # seconds between two writes of the progress
 STALE = timedelta(seconds=60)  # without progress, another process takes over
-PIECE = 1024 * 1024  # bytes that are unpacked at once
+_PIECE = 1024 * 1024  # bytes that are copied at once
 _SOURCES = (chatgpt, claude, open_webui, librechat)
-#: Files of these archives that hold something else.
-_OTHER_FILES = {
-    "account.json",
-    "user.json",
-    "users.json",
-    "projects.json",
-    "memories.json",
-    "message_feedback.json",
-    "model_comparisons.json",
-    "shared_conversations.json",
-    "tool_messages.json",
-}
 _resuming = Lock()  # one thread of this process takes up imports
 
 
@@ -269,8 +241,9 @@ class _Run:
         except (OSError, ValueError) as exc:
             raise NotReadable(_("The uploaded file is not stored any more.")) from exc
         with file:
-            if _is_archive(file):
-                self._read_archive(file)
+            if is_archive(file):
+                for name, entry in read_entries(file, self._save_sometimes):
+                    self._read_file(entry, name)
             else:
                 with tempfile.TemporaryFile() as copy:
                     self._read_file(_on_disk(file, copy), "")
@@ -289,45 +262,6 @@ class _Run:
         self._save()
         rows = ConversationImport.objects.filter(pk=self._row.pk)
         rows.update(state=state, error=error[:500], finished_at=timezone.now(), file="")
-
-    def _read_archive(self, file: IO[bytes]) -> None:
-        try:
-            with zipfile.ZipFile(_BoundedReads(file)) as archive:
-                entries = [each for each in archive.infolist() if _is_wanted(each)]
-                if len(entries) > MAX_ENTRIES:
-                    raise _too_many_files()
-                left = settings.IMPORT_MAX_SIZE * UNPACKED_FACTOR
-                for entry in entries:
-                    with tempfile.TemporaryFile() as unpacked:
-                        left -= self._unpack(archive, entry, unpacked, left)
-                        self._read_file(unpacked, entry.filename)
-        except _DAMAGED as exc:
-            raise NotReadable(
-                _("The archive is damaged or encrypted; unpack it and upload the JSON.")
-            ) from exc
-
-    def _unpack(
-        self, archive: zipfile.ZipFile, entry: zipfile.ZipInfo, to: IO[bytes], left: int
-    ) -> int:
-        """Write the entry to `to` and return its size. Raises NotReadable where it has
-        more than `left` bytes, whatever the archive says."""
-        if entry.compress_type not in _METHODS:
-            raise NotReadable(
-                _(
-                    "The archive is compressed in an unusual way; unpack it and upload"
-                    " the JSON, or pack it again as an ordinary ZIP."
-                )
-            )
-        size = 0
-        with archive.open(entry) as packed:
-            while piece := packed.read(PIECE):
-                size += len(piece)
-                if size > left:
-                    raise _too_large_unpacked()
-                to.write(piece)
-                self._save_sometimes()
-        to.flush()
-        return size
 
     def _read_file(self, file: Any, name: str) -> None:
         found = self._count
@@ -486,56 +420,13 @@ class _Run:
         ConversationImport.objects.filter(pk=row.pk).update(**changed)
 
 
-def _is_archive(file: IO[bytes]) -> bool:
-    """True also for an archive whose end, with the list of its files, is missing."""
-    file.seek(0)
-    begins = file.read(len(_ARCHIVE_START)) == _ARCHIVE_START
-    found = begins or zipfile.is_zipfile(file)
-    file.seek(0)
-    return found
-
-
-class _BoundedReads:
-    """An archive's file. Its list of files is read at once, before the number of files
-    is known; a list that would fill the memory is refused. Raises NotReadable."""
-
-    def __init__(self, file: IO[bytes]) -> None:
-        self._file = file
-        self.seek, self.tell, self.seekable = file.seek, file.tell, file.seekable
-
-    def read(self, size: int = -1) -> bytes:
-        if size > MAX_DIRECTORY:
-            raise _too_many_files()
-        return self._file.read(size)
-
-
-def _too_many_files() -> NotReadable:
-    words = _("The archive has more than %(count)s files.")
-    return NotReadable(
-        words % {"count": number_format(MAX_ENTRIES, force_grouping=True)}
-    )
-
-
-def _too_large_unpacked() -> NotReadable:
-    words = _("The archive is too large when it is unpacked; the limit is %(limit)s.")
-    limit = settings.IMPORT_MAX_SIZE * UNPACKED_FACTOR
-    return NotReadable(words % {"limit": format_size(limit)})
-
-
-def _is_wanted(entry: zipfile.ZipInfo) -> bool:
-    base = entry.filename.rpartition("/")[2].lower()
-    if f"/{FOLDER_FILES}" in f"/{entry.filename}":  # also where it was packed again
-        return False
-    return base.endswith(".json") and base not in _OTHER_FILES
-
-
 def _on_disk(file: Any, copy: IO[bytes]) -> Any:
     """The file if its storage keeps it on this machine; else `copy`, filled with it."""
     try:
         file.fileno()
         return file
     except (AttributeError, OSError):
-        for piece in iter(lambda: file.read(PIECE), b""):
+        for piece in iter(lambda: file.read(_PIECE), b""):
             copy.write(piece)
         copy.flush()
         return copy

@@ -25,7 +25,7 @@ from conversations.access.account_deletion import close_account
 from conversations.models import Conversation, ConversationImport, Item, Tag, Turn
 from conversations.search.index import index_pending
 from conversations.search.results import find_conversations
-from conversations.transfer import imports, json_stream
+from conversations.transfer import archive, imports, json_stream
 from conversations.transfer.imports import ImportRefused, accept, run_import
 from tests.conversations.page_scene import (
     ada,
@@ -256,7 +256,7 @@ def test_a_long_way_without_a_conversation_counts_as_progress(
     """Otherwise another process would take the import over."""
     monkeypatch.setattr(imports, "SAVE_INTERVAL", 0.0)
     data = {
-        "unpacking": zipped(conversations=b" " * 5 * imports.PIECE + b"[]"),
+        "unpacking": zipped(conversations=b" " * 5 * archive.PIECE + b"[]"),
         "no object": b"[" + b"[]," * 500_000 + b"[]]",
         "one object": b'{"a": [' + b"[]," * 500_000 + b"[]]}",
     }[kind]
@@ -315,11 +315,11 @@ def test_an_archive_is_not_unpacked_by_methods_without_a_limit(ada: Any, method:
 
 def test_an_archive_s_list_of_files_is_not_read_if_it_would_fill_the_memory(ada: Any):
     entry = struct.pack("<4s42x", b"PK\1\2")
-    size = imports.MAX_DIRECTORY + len(entry)
+    size = archive.MAX_DIRECTORY + len(entry)
     end = struct.pack("<4s8xLLH", b"PK\5\6", size, 0, 0)
     row = imported(ada, entry * (size // len(entry) + 1) + end)
     assert row.state == "failed"
-    assert f"more than {imports.MAX_ENTRIES:,} files" in row.error
+    assert f"more than {archive.MAX_ENTRIES:,} files" in row.error
 
 
 def citing(note: dict[str, Any]) -> dict[str, Any]:
