@@ -106,7 +106,7 @@ class ModelCall(models.Model):
         TITLE = "title", _("title of the conversation")
         PROBE = "probe", _("probe of a model")
         DICTATION = "dictation", _("dictation of a message")
-        TEST = "test", _("test prompt of staff")
+        TEST = "test", _("test or replay of staff")
         TRIAL = "trial", _("trial of a preset")
 
     turn_id = models.CharField(max_length=64, blank=True, db_index=True)
