@@ -1,5 +1,5 @@
 """What is done before and after the view of every request: Parley's middlewares, except
-`conversations.access.legal_holds.LegalHoldMiddleware`.
+those of `conversations.access`, for deletions.
 
 In the order of `MIDDLEWARE`, between those of the libraries.
 """
