@@ -115,6 +115,9 @@ class ItemStream:
     `proofs` are the providers' raw blocks, by item id. Events collect until `_take`.
     """
 
+    #: Characters of a call's id; a longer one is replaced by a new id.
+    longest_call_id = 64
+
     __slots__ = (
         "_call_ids",
         "_clock",
@@ -361,7 +364,8 @@ class ItemStream:
 
     def _unique(self, call_id: str) -> str:
         """The provider's id if it is valid and new in this response, else a new one."""
-        if not call_id or len(call_id) > 64 or call_id in self._call_ids:
+        is_too_long = len(call_id) > self.longest_call_id
+        if not call_id or is_too_long or call_id in self._call_ids:
             call_id = self._make_id("call")
         self._note_call(call_id)
         return call_id

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -11,9 +12,18 @@ from llm.wire.items import Issuer, Item
 from llm.wire.response import ResponseBuilder
 
 
+class _HistoryBuilder(ResponseBuilder):
+    """Keeps the ids of calls whatever their length: the output that the client sends
+    next names the same id, and the codecs shorten both alike."""
+
+    __slots__ = ()
+
+    longest_call_id = sys.maxsize
+
+
 def assistant_items(deltas: Iterable[Delta], issuer: Issuer | None) -> list[Item]:
     """The items of one answer. Proofs are dropped if there is no `issuer`."""
-    builder = ResponseBuilder(id="", model="")
+    builder = _HistoryBuilder(id="", model="")
     builder.begin_call()
     builder.feed(list(deltas))
     builder.end_call()

@@ -1,0 +1,86 @@
+"""What a client returns of earlier answers, for a host of another API."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from llm.wire.codecs.anthropic.codec import AnthropicCodec
+from llm.wire.codecs.gemini.codec import GeminiCodec
+from llm.wire.codecs.openai_chat.codec import OpenAIChatCodec
+from llm.wire.codecs.openai_responses.codec import OpenAIResponsesCodec
+from llm.wire.facades import chat_request, messages_request, responses_request
+from llm.wire.items import Item
+from llm.wire.request import Request
+
+#: LiteLLM adds Gemini's signature to the id of a call.
+LONG_ID = "call_abc__thought__" + "Q" * 3000
+
+
+def of_chat(id: str) -> Request:
+    call = {"id": id, "type": "function", "function": {"name": "f", "arguments": "{}"}}
+    messages = [
+        {"role": "user", "content": "?"},
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": id, "content": "found"},
+    ]
+    return chat_request.request_of({"model": "m", "messages": messages})
+
+
+def of_messages(id: str) -> Request:
+    call = {"type": "tool_use", "id": id, "name": "f", "input": {}}
+    result = {"type": "tool_result", "tool_use_id": id, "content": "found"}
+    messages = [
+        {"role": "user", "content": "?"},
+        {"role": "assistant", "content": [call]},
+        {"role": "user", "content": [result]},
+    ]
+    return messages_request.request_of(
+        {"model": "m", "max_tokens": 9, "messages": messages}
+    )
+
+
+def of_responses(id: str) -> Request:
+    entries = [
+        {"role": "user", "content": "?"},
+        {"type": "function_call", "call_id": id, "name": "f", "arguments": "{}"},
+        {"type": "function_call_output", "call_id": id, "output": "found"},
+    ]
+    return responses_request.request_of({"model": "m", "input": entries})
+
+
+def ids_of(items: Sequence[Item]) -> list[str]:
+    return [item["call_id"] for item in items if "call_id" in item]
+
+
+READERS = pytest.mark.parametrize("read", [of_chat, of_messages, of_responses])
+
+
+@READERS
+def test_a_long_call_id_stays_that_of_its_output(read):
+    assert ids_of(read(LONG_ID).items) == [LONG_ID, LONG_ID]
+
+
+@READERS
+def test_every_host_gets_the_output_of_a_call_with_a_long_id(read):
+    request = read(LONG_ID)
+    call, result = AnthropicCodec().encode(request)["messages"][-2:]
+    assert call["content"][0]["id"] == result["content"][0]["tool_use_id"]
+    assert "is_error" not in result["content"][0]
+    called, output = OpenAIChatCodec().encode(request)["messages"][-2:]
+    assert called["tool_calls"][0]["id"] == output["tool_call_id"]
+    called, output = OpenAIResponsesCodec().encode(request)["input"][-2:]
+    assert called["call_id"] == output["call_id"]
+    assert len(output["call_id"]) <= 64
+    answered = GeminiCodec().encode(request)["contents"][-1]["parts"]
+    assert answered == [
+        {"functionResponse": {"name": "f", "response": {"output": "found"}}}
+    ]
+
+
+@READERS
+def test_a_long_id_is_written_alike_in_every_request(read):
+    """Otherwise the host would find nothing in its cache of prompts."""
+    first, second = (OpenAIChatCodec().encode(read(LONG_ID)) for _ in range(2))
+    assert first == second
