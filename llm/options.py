@@ -32,6 +32,7 @@ from llm.capabilities import EFFORTS, Capabilities
 from llm.errors import BadRequest
 from llm.wire.codec import Codec
 from llm.wire.codecs.feature_fallbacks import is_forced
+from llm.wire.delta_reader import DECODE_ERRORS
 from llm.wire.prefix_cache import has_item
 from llm.wire.request import Request
 
@@ -70,9 +71,21 @@ def fit(
 
 
 def find_approximations(codec: Codec, request: Request) -> tuple[str, ...]:
-    """What this wire format can only approximate; () if the codec reports nothing."""
+    """What this wire format can only approximate; () if the codec reports nothing.
+
+    Raises BadRequest for what it cannot express at all.
+    """
     find = getattr(codec, "degraded", None)
-    return tuple(find(request)) if find else ()
+    if find is None:
+        return ()
+    try:
+        return tuple(find(request))
+    except DECODE_ERRORS as exc:
+        raise BadRequest(
+            "This provider's API cannot represent the request: check its tools, its"
+            " JSON Schemas and its messages.",
+            detail=f"{type(exc).__name__} while reading the request.",
+        ) from exc
 
 
 def nearest_effort(effort: str, legal: Sequence[str]) -> str | None:

@@ -10,6 +10,7 @@ from llm.capabilities import EFFORTS, Capabilities, capabilities_of
 from llm.errors import BadRequest
 from llm.options import FitResult, find_approximations, fit, nearest_effort
 from llm.providers import all_providers
+from llm.wire.codecs.anthropic.codec import AnthropicCodec
 from llm.wire.items import Item, function_call_output, message, user_message
 from llm.wire.request import Request
 
@@ -515,6 +516,20 @@ class Candid:
 def test_an_approximation_of_a_codec_is_reported():
     assert find_approximations(Candid(), asking(seed=1)) == ("seed",)
     assert find_approximations(object(), asking(seed=1)) == ()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"text": {"format": {**SCHEMA, "schema": {"properties": [1]}}}},
+        {"tools": [{"type": "function", "name": "f", "parameters": {"$ref": 5}}]},
+    ],
+)
+def test_a_schema_that_cannot_be_read_is_refused(options: dict[str, Any]):
+    with pytest.raises(BadRequest, match="JSON Schemas"):
+        find_approximations(
+            AnthropicCodec(), asking(model="claude-sonnet-4-5", **options)
+        )
 
 
 @pytest.mark.parametrize("kind", all_providers())

@@ -90,7 +90,7 @@ def request_of(
             _flatten_tool(t) for t in body.get("tools") or () if t["type"] in _TOOLS
         ],
         tool_choice=_choice(body.get("tool_choice")),
-        max_output_tokens=body.get("max_completion_tokens", body.get("max_tokens")),
+        max_output_tokens=body.get("max_completion_tokens") or body.get("max_tokens"),
         reasoning={"effort": effort} if effort else None,
         text=_text(body) or None,
         stop=[stop] if isinstance(stop, str) else stop,

@@ -83,7 +83,8 @@ def _in_block(block: Mapping[str, Any]) -> Iterator[str]:
     if block.get("type") in _THOUGHTS and _is_foreign_proof(block):
         yield messages_request.PROOF_FIELD
     if block.get("type") == "document":
-        if (block.get("citations") or {}).get("enabled"):
+        citations = block.get("citations")
+        if isinstance(citations, dict) and citations.get("enabled"):
             yield "messages.citations"
         if block.get("context"):
             yield "messages.context"

@@ -152,9 +152,11 @@ def _user_items(blocks: Sequence[Block]) -> Iterator[Item]:
 
 def _output(result: Block) -> list[dict[str, Any]]:
     parts = [input_part(block) for block in _blocks(result.get("content"))]
-    text = parts[0].get("text", "") if parts else ""
+    first = parts[0] if parts else {}
+    text = first.get("text", "")
     if result.get("is_error") and not text.startswith(("Error:", "ERROR:")):
-        parts = [{"type": "input_text", "text": f"Error: {text}"}, *parts[1:]]
+        others = parts[1:] if "text" in first else parts
+        parts = [{"type": "input_text", "text": f"Error: {text}"}, *others]
     return parts
 
 

@@ -53,7 +53,14 @@ _document_source = by_type(
 _input_blocks: dict[str, Check] = {
     "text": text_part,
     "image": record({"source": _source}, ["source"]),
-    "document": record({"source": _document_source, "title": string}, ["source"]),
+    "document": record(
+        {
+            "source": _document_source,
+            "title": string,
+            "citations": record({"enabled": boolean}),
+        },
+        ["source"],
+    ),
 }
 _result = record(
     {

@@ -11,6 +11,8 @@ from collections.abc import Container, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
+from llm.wire.facades.common_shape import EFFORTS
+from llm.wire.facades.field_checks import integer
 from llm.wire.request import Request
 
 #: Fields that the gateway handles itself, or that concern only the delivery.
@@ -31,13 +33,15 @@ _SERVED = frozenset(
     }
 )
 _THOUGHT = frozenset({"output_config", "output_format", "reasoning", "thinking"})
+_whole_number = integer()
 _BUDGETS = ((4096, "low"), (12_288, "medium"))  # upper limits in tokens; beyond: "high"
 
 
 def portable(
     request: Request, *, hosted_tools: Container[str] = ()
 ) -> tuple[Request, list[str]]:
-    """`hosted_tools` are the provider's own tools that the request may use."""
+    """`hosted_tools` are the provider's own tools that the request may use. Raises
+    BadRequest."""
     tools = [
         converted for tool in request.tools for converted in _tool(tool, hosted_tools)
     ]
@@ -72,12 +76,11 @@ def _tool(
 
 def _reasoning(request: Request) -> Mapping[str, Any] | None:
     """Reasoning effort and summary, from any of four fields."""
-    extra = request.extra
-    thinking = _object(extra.get("thinking"))
+    thinking = _object(request.extra.get("thinking"))
     effort = (
         (request.reasoning or {}).get("effort")
-        or _object(extra.get("output_config")).get("effort")
-        or _object(extra.get("reasoning")).get("effort")  # OpenRouter's, in Chat
+        or _named_effort(request, "output_config")
+        or _named_effort(request, "reasoning")  # OpenRouter's, in Chat
         or _effort_of(thinking)
     )
     settings = {**(request.reasoning or {}), "effort": effort}
@@ -87,12 +90,22 @@ def _reasoning(request: Request) -> Mapping[str, Any] | None:
     return {name: v for name, v in settings.items() if v is not None} or None
 
 
+def _named_effort(request: Request, name: str) -> str | None:
+    """The effort in a field of another API, which the client's API does not check."""
+    effort = _object(request.extra.get(name)).get("effort")
+    if not effort:
+        return None
+    EFFORTS(effort, f"{name}.effort")
+    return str(effort)
+
+
 def _effort_of(thinking: Mapping[str, Any]) -> str | None:
     match thinking.get("type"):
         case "disabled":
             return "none"
         case "enabled":
             budget = thinking.get("budget_tokens") or 0
+            _whole_number(budget, "thinking.budget_tokens")
             fitting = (effort for most, effort in _BUDGETS if budget <= most)
             return next(fitting, "high")
     return None

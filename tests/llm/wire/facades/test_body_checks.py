@@ -438,6 +438,25 @@ def is_ours_to_refuse(sentence: str) -> bool:
             "messages[0].content[0].source",
             "missing.",
         ),
+        (
+            "messages",
+            {
+                "messages": [
+                    {
+                        "role": "user",
+                        "content": [
+                            {
+                                "type": "document",
+                                "source": {"type": "text", "data": "x"},
+                                "citations": True,
+                            }
+                        ],
+                    }
+                ]
+            },
+            "messages[0].content[0].citations",
+            "expected an object.",
+        ),
         ("responses", {"input": 42}, "input", "expected a string or a list."),
         (
             "responses",
@@ -492,6 +511,12 @@ def test_a_choice_may_name_a_tool_that_runs_here():
     check_responses(named, server_tools=["calculator"])
     with pytest.raises(BadRequest, match="there is no 'calculator' among the tools"):
         check_responses(named)
+
+
+def test_a_limit_that_is_null_leaves_the_older_field():
+    body, _ = ENDPOINTS["chat"]
+    limits = {"max_completion_tokens": None, "max_tokens": 100}
+    assert chat_request.request_of({**body, **limits}).max_output_tokens == 100
 
 
 def test_citations_of_our_own_making_do_not_come_back():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
@@ -77,6 +78,24 @@ def test_every_host_gets_the_output_of_a_call_with_a_long_id(read):
     assert answered == [
         {"functionResponse": {"name": "f", "response": {"output": "found"}}}
     ]
+
+
+def output_of(content: Any) -> Any:
+    result = {"type": "tool_result", "tool_use_id": "t1", "is_error": True}
+    turn = {"role": "user", "content": [{**result, "content": content}]}
+    body = {"model": "m", "max_tokens": 9, "messages": [turn]}
+    return messages_request.request_of(body).items[0]["output"]
+
+
+def test_a_failed_result_keeps_the_picture_before_its_text():
+    source = {"type": "base64", "media_type": "image/png", "data": "AA=="}
+    text = {"type": "text", "text": "boom"}
+    assert output_of([{"type": "image", "source": source}, text]) == [
+        {"type": "input_text", "text": "Error: "},
+        {"type": "input_image", "image_url": "data:image/png;base64,AA=="},
+        {"type": "input_text", "text": "boom"},
+    ]
+    assert output_of([text]) == [{"type": "input_text", "text": "Error: boom"}]
 
 
 @READERS

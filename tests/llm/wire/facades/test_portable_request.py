@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from llm.errors import BadRequest
 from llm.wire.facades import chat_request, messages_request, responses_request
 from llm.wire.facades.request_conversion import portable
 from llm.wire.request import Request
@@ -83,6 +84,32 @@ def test_a_thinking_budget_becomes_an_effort(fields, reasoning):
     request, lost = of_claude(**fields)
     assert request.reasoning == reasoning
     assert lost == []
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        (
+            {"thinking": {"type": "enabled", "budget_tokens": "1024"}},
+            "thinking.budget_tokens",
+        ),
+        ({"reasoning": {"effort": {"a": 1}}}, "reasoning.effort"),
+        ({"reasoning": {"effort": ["low"]}}, "reasoning.effort"),
+        ({"reasoning": {"effort": 5}}, "reasoning.effort"),
+        ({"output_config": {"effort": True}}, "output_config.effort"),
+    ],
+)
+def test_a_wrong_value_in_a_field_of_another_api_is_refused(fields, param):
+    """The checks of the client's API do not know the field."""
+    with pytest.raises(BadRequest) as caught:
+        portable(chat_request.request_of({**REQUEST, **fields}))
+    assert caught.value.param == param
+
+
+def test_an_effort_of_another_api_is_read():
+    body = {**REQUEST, "reasoning": {"effort": "minimal"}, "thinking": {"type": 1}}
+    request, _ = portable(chat_request.request_of(body))
+    assert request.reasoning == {"effort": "minimal"}
 
 
 def test_a_json_format_is_portable():
