@@ -225,9 +225,12 @@ async def post(
     path: str,
     body: bytes = b"",
     forwarded: ForwardedBody | None = None,
+    *,
+    limit: int = MAX_BODY,
 ) -> bytes:
-    """Like `get`, as a POST of `body`, which is JSON, with the client's headers."""
-    return await _request(endpoint, path, "POST", body, forwarded)
+    """Like `get`, as a POST of `body`, which is JSON, with the client's headers. An
+    answer of more than `limit` bytes is a BadResponse."""
+    return await _request(endpoint, path, "POST", body, forwarded, limit=limit)
 
 
 async def upload(
@@ -285,6 +288,8 @@ async def _request(
     method: str,
     body: bytes = b"",
     forwarded: ForwardedBody | None = None,
+    *,
+    limit: int = MAX_BODY,
 ) -> bytes:
     auth_headers = await _auth_headers(endpoint)
     message, allow_private = outgoing.build_path_request(
@@ -295,10 +300,10 @@ async def _request(
     try:
         if not answer.response.is_success:
             raise await _provider_error(endpoint, answer, auth_headers)
-        answered = await answer.read_rest()
+        answered = await answer.read_rest(limit=limit)
     finally:
         await answer.aclose()
-    _check_size(answered)
+    _check_size(answered, limit)
     return answered
 
 
@@ -437,8 +442,8 @@ def _decode_stream(endpoint: Endpoint, body: bytes) -> list[Delta]:
     return deltas
 
 
-def _check_size(body: bytes) -> None:
-    if len(body) > MAX_BODY:
+def _check_size(body: bytes, limit: int = MAX_BODY) -> None:
+    if len(body) > limit:
         raise BadResponse(detail="The answer is too large.")
 
 

@@ -8,7 +8,6 @@ redirects are limited.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import dataclass
 
@@ -16,9 +15,10 @@ import aiohttp
 import httpx
 
 from llm.conf import settings
-from llm.errors import LLMError
+from llm.errors import BadResponse, LLMError
 from llm.http import client
 from llm.http.addresses import is_public, looks_like_address
+from llm.http.decompression import decompress
 from llm.http.outbound import is_listed
 
 MAX_SIZE = 20 * 1024 * 1024  # bytes
@@ -88,13 +88,14 @@ async def _request(url: httpx.URL, max_size: int) -> DownloadedFile | httpx.URL:
 async def _body(response: httpx.Response, max_size: int) -> bytes:
     """The decompressed body: some hosts compress although they are asked not to."""
     body = bytearray()
-    chunks = response.aiter_bytes()
-    assert isinstance(chunks, AsyncGenerator)  # httpx promises only an iterator
-    async with aclosing(chunks):
-        async for chunk in chunks:
-            body += chunk
-            if len(body) > max_size:
-                raise DownloadError(f"it is larger than {max_size // 1024**2} MB")
+    try:
+        async with aclosing(decompress(response)) as chunks:
+            async for chunk in chunks:
+                body += chunk
+                if len(body) > max_size:
+                    raise DownloadError(f"it is larger than {max_size // 1024**2} MB")
+    except BadResponse as exc:
+        raise DownloadError("its server compresses it in an unknown way") from exc
     return bytes(body)
 
 

@@ -35,6 +35,16 @@ async def refused(url: str = URL, **limits: float) -> str:
     return str(caught.value)
 
 
+def compressed(packed: bytes, encodings: str) -> httpx.Response:
+    """A body that nobody has read, as it comes from the network."""
+
+    async def pieces() -> AsyncIterator[bytes]:
+        yield packed
+
+    headers = {"content-encoding": encodings}
+    return httpx.Response(200, content=pieces(), headers=headers)
+
+
 async def test_a_file_is_fetched_with_its_type(web):
     kind = {"content-type": "Image/PNG; charset=x"}
     got = web.get(URL).respond(200, content=b"bytes", headers=kind)
@@ -116,8 +126,21 @@ async def test_no_more_is_read_than_fits(web):
 async def test_the_size_limit_applies_to_decompressed_content(web):
     packed = gzip.compress(b"\0" * 5_000_000)
     assert len(packed) < 10_000
-    web.get(URL).respond(200, content=packed, headers={"content-encoding": "gzip"})
+    web.get(URL).mock(side_effect=[compressed(packed, "gzip")])
     assert await refused(max_size=1024 * 1024) == "it is larger than 1 MB"
+
+
+@pytest.mark.parametrize("encodings", ["gzip, gzip", "gzip, gzip, gzip", "br"])
+async def test_content_is_decompressed_only_once(web, encodings: str):
+    packed = gzip.compress(gzip.compress(b"\0" * 5_000_000))
+    web.get(URL).mock(side_effect=[compressed(packed, encodings)])
+    assert await refused() == "its server compresses it in an unknown way"
+
+
+async def test_a_compressed_file_is_decompressed(web):
+    packed = gzip.compress(b"bytes")
+    web.get(URL).mock(side_effect=[compressed(packed, "gzip")])
+    assert (await fetch(URL)).data == b"bytes"
 
 
 @pytest.mark.parametrize(
