@@ -6,24 +6,23 @@ https://datatracker.ietf.org/doc/html/rfc7636
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import hashlib
 import secrets
-from collections.abc import AsyncGenerator
-from contextlib import aclosing
 from urllib.parse import urlencode
 
-import httpx
 import orjson
 
 from llm import router
-from llm.errors import BadResponse, ProviderDown
-from llm.http.client import public_web_client
-from llm.http.request import url_of_path
+from llm.errors import BadRequest, BadResponse, ProviderTimeout
+from llm.http import client
+from llm.http.connection_problems import SILENT
 from llm.models import Provider
 from llm.provider import KeySignIn
 
 MAX_ANSWER = 64 * 1024  # bytes
+MAX_SECONDS = 20.0  # until a person who waits for the page is told
 
 
 def sign_in_of(provider: Provider) -> KeySignIn | None:
@@ -51,15 +50,23 @@ async def exchange_code(
     provider: Provider, sign_in: KeySignIn, code: str, verifier: str
 ) -> str:
     """The API key for the code. Raises LLMError."""
-    url = url_of_path(router.endpoint_of(provider, None), sign_in.exchange_path)
     body = {"code": code, "code_verifier": verifier, "code_challenge_method": "S256"}
     try:
-        async with public_web_client().stream("POST", url, json=body) as response:
-            answer = await _read(response) if response.is_success else None
-    except httpx.HTTPError as exc:
-        raise ProviderDown(detail=type(exc).__name__) from exc
-    if answer is None:
-        raise BadResponse(f"{provider.name} did not accept the sign-in; try again.")
+        async with asyncio.timeout(MAX_SECONDS):
+            answer = await client.post(
+                router.endpoint_of(provider, None),
+                sign_in.exchange_path,
+                orjson.dumps(body),
+                limit=MAX_ANSWER,
+            )
+    except TimeoutError as exc:
+        raise ProviderTimeout(detail=SILENT.format(seconds=MAX_SECONDS)) from exc
+    except BadRequest as exc:
+        if exc.upstream_status is None:  # the address cannot be used
+            raise
+        raise BadResponse(
+            f"{provider.name} did not accept the sign-in; try again."
+        ) from exc
     try:
         key = orjson.loads(answer)["key"]
     except (orjson.JSONDecodeError, KeyError, TypeError) as exc:
@@ -67,16 +74,3 @@ async def exchange_code(
     if not isinstance(key, str) or not key:
         raise BadResponse(f"{provider.name} sent no key; try again.")
     return key
-
-
-async def _read(response: httpx.Response) -> bytes | None:
-    """The body, or None if it is too long."""
-    body = bytearray()
-    chunks = response.aiter_bytes()
-    assert isinstance(chunks, AsyncGenerator)  # httpx promises only an iterator
-    async with aclosing(chunks):
-        async for chunk in chunks:
-            body += chunk
-            if len(body) > MAX_ANSWER:
-                return None
-    return bytes(body)

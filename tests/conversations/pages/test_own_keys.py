@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import threading
 from collections.abc import AsyncIterator, Iterator
@@ -22,6 +23,7 @@ from django.utils import timezone
 from llm.keys.own_keys import store_own_key
 from llm.models import ApiKey, LanguageModel, Provider
 from tests.conversations.scene import a_user, signed_in
+from tests.serving import free_port
 
 pytestmark = pytest.mark.django_db
 
@@ -213,6 +215,37 @@ def test_a_sign_in_that_fails_is_explained(
     assert page.status_code == 502
     assert 'role="alert"' in page.content.decode()
     assert key_of(ada) is None
+
+
+def test_a_sign_in_at_a_host_that_cannot_be_reached_is_explained(
+    router_host: Provider,
+):
+    """Without a mock, whose errors are those of httpx."""
+    port = free_port()
+    router_host.base_url, router_host.allow_private_network = (
+        f"http://127.0.0.1:{port}/v1",
+        True,
+    )
+    router_host.save()
+    web = signed_in(a_user("ada"))
+    query = begin_sign_in(web, router_host)
+    page = web.get(query["callback_url"], {"code": "c"})
+    assert page.status_code == 502
+    assert 'role="alert"' in page.content.decode()
+
+
+def test_a_sign_in_at_a_silent_host_ends(
+    router_host: Provider, exchange: respx.Route, monkeypatch: pytest.MonkeyPatch
+):
+    async def be_silent(request: httpx.Request) -> httpx.Response:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    monkeypatch.setattr("llm.keys.key_sign_in.MAX_SECONDS", 0.05)
+    exchange.mock(side_effect=be_silent)
+    web = signed_in(a_user("ada"))
+    query = begin_sign_in(web, router_host)
+    assert web.get(query["callback_url"], {"code": "c"}).status_code == 502
 
 
 def test_an_endless_answer_to_a_sign_in_is_not_read_to_its_end(
