@@ -58,7 +58,7 @@ INTERNALS = (
     Internal(
         "mcp.client.auth.OAuthClientProvider",
         ("context",),
-        "tools/mcp/oauth.py",
+        "tools/mcp/oauth/authorization_code.py",
         "A later session renews a token only with the expiry and the metadata, which"
         " the SDK does not store.",
     ),

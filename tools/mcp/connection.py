@@ -19,7 +19,7 @@ from mcp.client.subscriptions import SubscriptionLost
 
 from llm.wire.sanitize import sanitize_json
 from tools.mcp.http_transport import MAX_MESSAGE, Health, http_client
-from tools.mcp.oauth import build_auth
+from tools.mcp.oauth.auth import build_auth
 from tools.mcp.server_spec import ServerSpec
 from tools.mcp.stdio_transport import connect_stdio
 from tools.mcp.tool_definition import ToolDefinition

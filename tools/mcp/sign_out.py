@@ -61,7 +61,7 @@ async def _send_all(spec: ServerSpec) -> bool:
     import httpx2
 
     from tools.mcp.http_transport import GuardedTransport, Health
-    from tools.mcp.oauth import build_revocations
+    from tools.mcp.oauth.auth import build_revocations
 
     transport = GuardedTransport(spec, Health())
     # Without the MCP server's headers: this is the authorization server.

@@ -12,7 +12,8 @@ import pytest
 
 from tools.mcp.errors import RenewalFailed, SignInFailed, SignInNeeded
 from tools.mcp.http_transport import Health
-from tools.mcp.oauth import build_auth, build_revocations, is_same_issuer
+from tools.mcp.oauth.auth import build_auth, build_revocations
+from tools.mcp.oauth.authorization_code import is_same_issuer
 from tools.mcp.server_spec import AuthorizationCode, ClientCredentials, ServerSpec
 
 URL = "https://host/mcp"

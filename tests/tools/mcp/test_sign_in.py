@@ -21,7 +21,7 @@ from pydantic import AnyUrl
 
 from tests.tools.mcp.oauth_server import SignInServer, sign_in_server
 from tools.mcp.connection_check import check_connection, list_server
-from tools.mcp.oauth import build_revocations
+from tools.mcp.oauth.auth import build_revocations
 from tools.models.mcp_server import McpServer
 from tools.models.mcp_sign_in import McpSignIn
 

@@ -1,4 +1,4 @@
-"""OAuth for MCP servers: the SDK's providers with Parley's settings and token store.
+"""OAuth authorization code: tokens are stored, with what is needed to renew them.
 
 Source: https://modelcontextprotocol.io/specification/2025-11-25/basic/authorization
 Loads the SDK; import it where needed.
@@ -7,31 +7,20 @@ Loads the SDK; import it where needed.
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
-from contextlib import aclosing, asynccontextmanager
-from dataclasses import dataclass
+from contextlib import asynccontextmanager
 from typing import Any
-from urllib.parse import parse_qsl, urljoin
+from urllib.parse import urljoin
 
-import anyio
 import httpx2
-import orjson
 from mcp.client.auth import (
     OAuthClientProvider,
     OAuthFlowError,
     OAuthRegistrationError,
     OAuthTokenError,
 )
-from mcp.client.auth.extensions.client_credentials import (
-    ClientCredentialsOAuthProvider,
-    PrivateKeyJWTOAuthProvider,
-    SignedJWTParameters,
-)
-from mcp.client.auth.utils import extract_field_from_www_auth
 from mcp.shared.auth import (
     AuthorizationCodeResult,
-    OAuthClientInformationFull,
     OAuthClientMetadata,
-    OAuthToken,
     ProtectedResourceMetadata,
 )
 from pydantic import AnyUrl, ValidationError
@@ -39,13 +28,16 @@ from yarl import URL
 
 from tools.mcp.errors import RenewalFailed, SignInFailed, SignInNeeded
 from tools.mcp.http_transport import Health, current_health
-from tools.mcp.oauth_storage import TokenStorage, reveal_secret, secret_method
-from tools.mcp.server_spec import (
-    AuthorizationCode,
-    AuthorizationResponse,
-    ClientCredentials,
-    ServerSpec,
+from tools.mcp.oauth.token_auth import Flow, TokenAuth
+from tools.mcp.oauth.token_endpoint import (
+    is_followed,
+    is_token,
+    read_error,
+    replace_form,
+    token_form,
 )
+from tools.mcp.oauth.token_storage import TokenStorage, secret_method
+from tools.mcp.server_spec import AuthorizationCode, AuthorizationResponse
 
 _ISSUER_MISMATCH = (
     "the server's authorization server is not the issuer that is set here."
@@ -57,269 +49,8 @@ _REFUSALS = ("invalid_grant", "bad_refresh_token", "invalid_refresh_token")
 #: is forgotten by the authorization server, and only a new sign-in registers another.
 _CLIENT_REFUSAL = "invalid_client"
 
-_FORM = "application/x-www-form-urlencoded"
 
-Flow = AsyncGenerator[httpx2.Request, httpx2.Response]
-
-
-def build_auth(server: ServerSpec, health: Health | None = None) -> httpx2.Auth | None:
-    """The auth object for the server. Raises SignInFailed if secrets are lost.
-
-    It notes in `health` that the user must sign in, because the SDK reports only that
-    the session has ended.
-    """
-    match server.oauth:
-        case ClientCredentials() as client:
-            return _build_client_credentials_auth(server.url, client)
-        case AuthorizationCode() as client:
-            return _AuthorizationCodeAuth(server.url, client, health)
-        case None:
-            return None
-
-
-async def build_revocations(server: ServerSpec) -> list[httpx2.Request]:
-    """The requests that revoke the stored tokens; none if the authorization server has
-    no revocation endpoint. Raises SignInFailed.
-
-    Source: https://www.rfc-editor.org/rfc/rfc7009
-    """
-    if not isinstance(server.oauth, AuthorizationCode):
-        return []
-    return await _AuthorizationCodeAuth(server.url, server.oauth).build_revocations()
-
-
-@dataclass
-class _Sending:
-    """What became of one request to the server so far."""
-
-    request: httpx2.Request
-    refusal: httpx2.Response | None = None  # the answer that demands another token
-    is_repeated: bool = False  # with a token that others obtained, or a renewed one
-    is_last: bool = False  # after a new sign-in, any answer is the final one
-    #: The authorization server's answer is the final one.
-    is_over: bool = False
-
-
-class _TokenAuth(httpx2.Auth):
-    """Runs the SDK's flow for requests that lack a token, or whose token is refused.
-
-    The request itself is sent outside of the flow, which locks until it is answered:
-    the calls of a session would wait for each other.
-    """
-
-    def __init__(self) -> None:
-        self._lock = anyio.Lock()  # held while a token is loaded or obtained
-
-    async def async_auth_flow(self, request: httpx2.Request) -> Flow:
-        sending = _Sending(request)
-        while not sending.is_over:
-            if sending.refusal is not None or not self._add_token(request):
-                async with (
-                    self._lock,
-                    self._watch_flow(),
-                    aclosing(self._obtain_token(sending)) as flow,
-                ):
-                    sent = await anext(flow, None)
-                    while sent is not None:
-                        sent = await _advance(flow, (yield sent))
-            if sending.is_over:
-                return
-            response = yield request
-            sending.is_over = sending.is_last or not _demands_token(response)
-            sending.refusal = response
-
-    async def _obtain_token(self, sending: _Sending) -> Flow:
-        """The SDK's flow without the request itself; ends when that can be sent."""
-        request, refusal = sending.request, sending.refusal
-        if refusal is not None and self._may_repeat(sending, refusal):
-            sending.is_repeated, refusal = True, None
-        if refusal is not None:
-            self._require_person()
-            sending.is_last = True
-        async with aclosing(self._start_flow(request)) as flow:
-            sent = await anext(flow)
-            while sent is not request or refusal is not None:
-                if sent is request:
-                    assert refusal is not None
-                    response, refusal = refusal, None
-                else:
-                    response = yield self._adapt_request(sent)
-                    if await self._cannot_renew(sent, response):
-                        sending.is_over = True
-                        return
-                    response = await self._prefer_issuer(response)
-                sent = await flow.asend(response)
-
-    def _may_repeat(self, sending: _Sending, refusal: httpx2.Response) -> bool:
-        """Whether there is, or can be, another token than the refused one."""
-        if sending.is_repeated:
-            return False
-        return self._has_other_token(sending.request) or (
-            refusal.status_code == 401 and self._forget_token()
-        )
-
-    def _has_other_token(self, request: httpx2.Request) -> bool:
-        """Whether the current token is not the one of the request."""
-        value = self._bearer()
-        return value is not None and request.headers.get("Authorization") != value
-
-    def _add_token(self, request: httpx2.Request) -> bool:
-        """Add the current token; False if there is none, or it has expired."""
-        if (value := self._bearer()) is None:
-            return False
-        request.headers["Authorization"] = value
-        return True
-
-    def _bearer(self) -> str | None:
-        context = None if self._provider is None else self._provider.context
-        if context is None or not context.is_token_valid():
-            return None
-        assert context.current_tokens
-        return f"Bearer {context.current_tokens.access_token}"
-
-    # What kinds of sign-in differ in
-
-    _provider: OAuthClientProvider | None
-
-    def _start_flow(self, request: httpx2.Request) -> Flow:
-        raise NotImplementedError
-
-    @asynccontextmanager
-    async def _watch_flow(self) -> AsyncGenerator[None, None]:
-        yield
-
-    def _forget_token(self) -> bool:
-        """Mark the access token as rejected; False if it cannot be renewed."""
-        return False
-
-    def _require_person(self) -> None:
-        """Raises SignInFailed if only a person can sign in again, and none can now."""
-
-    def _adapt_request(self, request: httpx2.Request) -> httpx2.Request:
-        return request
-
-    async def _prefer_issuer(self, response: httpx2.Response) -> httpx2.Response:
-        return response
-
-    async def _cannot_renew(
-        self, request: httpx2.Request, response: httpx2.Response
-    ) -> bool:
-        """Whether the answer says that a token cannot be renewed for now."""
-        return False
-
-
-async def _advance(flow: Flow, response: httpx2.Response) -> httpx2.Request | None:
-    """The next request of the flow; None at its end."""
-    try:
-        return await flow.asend(response)
-    except StopAsyncIteration:
-        return None
-
-
-def _demands_token(response: httpx2.Response) -> bool:
-    """Whether the server wants another token: it answers so before it does anything."""
-    if response.status_code == 403:
-        error = extract_field_from_www_auth(response, "error")
-        return error == "insufficient_scope"
-    return response.status_code == 401
-
-
-# Client credentials: tokens are fetched when needed and live as long as the session
-
-
-class _MemoryStorage:
-    def __init__(self) -> None:
-        self._tokens: OAuthToken | None = None
-
-    async def get_tokens(self) -> OAuthToken | None:
-        return self._tokens
-
-    async def set_tokens(self, tokens: OAuthToken) -> None:
-        self._tokens = tokens
-
-    async def get_client_info(self) -> OAuthClientInformationFull | None:
-        return None  # the client is configured, not registered
-
-    async def set_client_info(self, client_info: OAuthClientInformationFull) -> None:
-        pass
-
-
-class _ClientCredentialsAuth(_TokenAuth):
-    """The SDK's provider; requests the scope that staff have set, if any, instead of
-    the scope that the server names."""
-
-    def __init__(self, provider: OAuthClientProvider, scope: str) -> None:
-        super().__init__()
-        self._provider: OAuthClientProvider = provider
-        self._scope = scope
-
-    def _start_flow(self, request: httpx2.Request) -> Flow:
-        return self._provider.async_auth_flow(request)
-
-    def _adapt_request(self, request: httpx2.Request) -> httpx2.Request:
-        form = _token_form(request)
-        if not self._scope or form.get("grant_type") != "client_credentials":
-            return request
-        # Of a token whose answer names no scope.
-        self._provider.context.client_metadata.scope = self._scope
-        return _replace_form(request, {**form, "scope": self._scope})
-
-
-def _token_form(request: httpx2.Request) -> dict[str, str]:
-    """The form of a request to a token endpoint; empty for any other request."""
-    content_type = request.headers.get("content-type", "")
-    if request.method != "POST" or content_type != _FORM:
-        return {}
-    form = dict(parse_qsl(request.content.decode(), keep_blank_values=True))
-    return form if "grant_type" in form else {}
-
-
-def _replace_form(request: httpx2.Request, form: dict[str, str]) -> httpx2.Request:
-    headers = [
-        (name, value)
-        for name, value in request.headers.multi_items()
-        if name.lower() != "content-length"
-    ]
-    return httpx2.Request(request.method, request.url, headers=headers, data=form)
-
-
-def _build_client_credentials_auth(url: str, client: ClientCredentials) -> httpx2.Auth:
-    provider = _build_client_credentials_provider(url, client)
-    return _ClientCredentialsAuth(provider, client.scope)
-
-
-def _build_client_credentials_provider(
-    url: str, client: ClientCredentials
-) -> OAuthClientProvider:
-    if client.private_key is None:
-        return ClientCredentialsOAuthProvider(
-            server_url=url,
-            storage=_MemoryStorage(),
-            client_id=client.client_id,
-            client_secret=reveal_secret(client.client_secret),
-            scope=client.scope or None,
-            issuer=client.issuer,
-        )
-    signing = SignedJWTParameters(
-        issuer=client.client_id,
-        subject=client.client_id,
-        signing_key=reveal_secret(client.private_key),
-        signing_algorithm=client.algorithm,
-    )
-    return PrivateKeyJWTOAuthProvider(
-        server_url=url,
-        storage=_MemoryStorage(),
-        client_id=client.client_id,
-        assertion_provider=signing.create_assertion_provider(),
-        scope=client.scope or None,
-        issuer=client.issuer,
-    )
-
-
-# Authorization code: tokens are stored, with what is needed to renew them
-
-
-class _AuthorizationCodeAuth(_TokenAuth):
+class AuthorizationCodeAuth(TokenAuth):
     """Runs the SDK's flow, with stored tokens and a sign-in in two requests.
 
     The second request repeats the flow with the code that came back. The SDK's new
@@ -425,8 +156,8 @@ class _AuthorizationCodeAuth(_TokenAuth):
         """The SDK would forget the tokens for any answer without a new one. So the
         sending ends with this answer; as an exception, it would end the session and all
         its calls. Raises RenewalFailed if the answer looks like a success."""
-        is_renewal = _token_form(request).get("grant_type") == "refresh_token"
-        if not is_renewal or _is_followed(request, response):
+        is_renewal = token_form(request).get("grant_type") == "refresh_token"
+        if not is_renewal or is_followed(request, response):
             return False
         if await self._settles_renewal(response):
             return False
@@ -444,25 +175,25 @@ class _AuthorizationCodeAuth(_TokenAuth):
         unlike an outage, a rate limit or the wrong secret of a client that staff have
         entered."""
         body = await response.aread()
-        error = _read_error(body)
+        error = read_error(body)
         if error == _CLIENT_REFUSAL and not self._client.client_id:
             await self._store.forget_client()
             return True
         if error in _REFUSALS:
             return True
         if response.status_code == 200:
-            return _is_token(body)
+            return is_token(body)
         return response.status_code in (400, 401) and not error
 
     def _adapt_request(self, request: httpx2.Request) -> httpx2.Request:
         """Use the verifier of the first request. Raises SignInFailed."""
-        form = _token_form(request)
+        form = token_form(request)
         back = self._client.came_back
         if back is None or form.get("grant_type") != "authorization_code":
             return request
         if str(request.url) != back.token_endpoint:
             raise SignInFailed("the server now uses a different authorization server.")
-        return _replace_form(request, {**form, "code_verifier": back.verifier})
+        return replace_form(request, {**form, "code_verifier": back.verifier})
 
     async def _visit(self, url: str) -> None:
         """Send the person to the page of the authorization server, or take the response
@@ -562,29 +293,6 @@ class _AuthorizationCodeAuth(_TokenAuth):
         return (
             "the metadata of the server and of its authorization server do not match."
         )
-
-
-def _is_followed(request: httpx2.Request, response: httpx2.Response) -> bool:
-    """Whether it is a redirect that the SDK follows: to the same host."""
-    target = response.next_request
-    return target is not None and target.url.host == request.url.host
-
-
-def _read_error(body: bytes) -> str:
-    """The error code of an answer (RFC 6749, section 5.2); "" for none."""
-    try:
-        answer = orjson.loads(body)
-    except orjson.JSONDecodeError:
-        return ""
-    return str(answer.get("error") or "") if isinstance(answer, dict) else ""
-
-
-def _is_token(body: bytes) -> bool:
-    try:
-        OAuthToken.model_validate_json(body)
-    except ValidationError:
-        return False
-    return True
 
 
 def is_same_issuer(one: str, other: str) -> bool:
