@@ -2,14 +2,18 @@
 
 Up to `BATCH` writes within `DELAY` share one transaction, and as many rows of model
 calls one statement. A crash loses queued writes; an orderly shutdown writes them. While
-the database is unavailable, they are tried again each second for a minute.
+the database is unavailable, they are tried again each second for a minute. Whether it
+has committed a write is unknown when its answer is lost, so rows of calls have ids by
+which a repetition finds those that it has.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import uuid
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -31,13 +35,25 @@ Write = Callable[[], Any]
 MakeRow = Callable[[], ModelCall]
 
 
+@dataclass(slots=True, eq=False)
+class _QueuedCall:
+    make_row: MakeRow
+    id: uuid.UUID = field(default_factory=uuid.uuid4)
+    is_repeated: bool = False  # it may be stored already
+
+    def row(self) -> ModelCall:
+        row = self.make_row()
+        row.write_id = self.id
+        return row
+
+
 class WriteBehindQueue:
     """Runs writes in the background, in order. Belongs to one event loop."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
         self._waiting: list[Write] = []
-        self._calls: list[MakeRow] = []
+        self._calls: list[_QueuedCall] = []
         self._timer: asyncio.TimerHandle | None = None
         self._writing: asyncio.Task[None] | None = None
         self._is_closing = False
@@ -45,13 +61,13 @@ class WriteBehindQueue:
 
     def add(self, write: Write) -> None:
         """`write` is called in a thread that may use the database: once, and again only
-        if that is unavailable, after a rollback."""
+        if that is unavailable. It must do no harm if it was committed before."""
         self._waiting.append(write)
         self._schedule_flush()
 
     def add_call(self, make_row: MakeRow) -> None:
-        """`make_row` is called in such a thread, and its row is saved."""
-        self._calls.append(make_row)
+        """`make_row` is called in such a thread, and its row is saved once."""
+        self._calls.append(_QueuedCall(make_row))
         self._schedule_flush()
 
     async def close(self) -> None:
@@ -78,7 +94,7 @@ class WriteBehindQueue:
         if writes or calls:
             self._writing = asyncio.ensure_future(self._write(writes, calls))
 
-    async def _write(self, writes: list[Write], calls: list[MakeRow]) -> None:
+    async def _write(self, writes: list[Write], calls: list[_QueuedCall]) -> None:
         delay = DELAY
         gives_up = self._is_closing or self._has_failed_long()
         try:
@@ -103,7 +119,7 @@ class WriteBehindQueue:
             return False
         return asyncio.get_running_loop().time() - since >= GIVE_UP_AFTER
 
-    def _put_back(self, writes: list[Write], calls: list[MakeRow]) -> None:
+    def _put_back(self, writes: list[Write], calls: list[_QueuedCall]) -> None:
         """Queue these before newer ones. Beyond the limit the newest are lost."""
         self._waiting, self._calls = [*writes, *self._waiting], [*calls, *self._calls]
         lost = 0
@@ -123,7 +139,7 @@ def _log_loss(count: int) -> None:
 
 
 def _run_all(
-    writes: Sequence[Write], calls: Sequence[MakeRow], *, gives_up: bool
+    writes: Sequence[Write], calls: Sequence[_QueuedCall], *, gives_up: bool
 ) -> None:
     """`gives_up`: what cannot be written now is lost. Otherwise all of it raises the
     error of an unavailable database, and may be run again."""
@@ -133,14 +149,19 @@ def _run_all(
     _run_writes(every, gives_up=gives_up)
 
 
-def _save_calls(calls: Sequence[MakeRow], *, gives_up: bool) -> None:
+def _save_calls(calls: Sequence[_QueuedCall], *, gives_up: bool) -> None:
+    is_repeated = any(call.is_repeated for call in calls)
+    for call in calls:
+        call.is_repeated = True
     try:
-        ModelCall.objects.record_all([make_row() for make_row in calls])
+        rows = [call.row() for call in calls]
+        ModelCall.objects.record_all(rows, is_repeated=is_repeated)
     except Exception as exc:
         if len(calls) == 1 or (is_database_unavailable(exc) and not gives_up):
             raise
-        # Any row may have caused the error, so each is made and written by itself.
-        each = [partial(_save_calls, [make], gives_up=gives_up) for make in calls]
+        # Any row may have caused the error, so each is made and written by itself. It
+        # may be that the lost write of before was committed only now.
+        each = [partial(_save_calls, [call], gives_up=gives_up) for call in calls]
         _run_writes(each, gives_up=gives_up)
 
 

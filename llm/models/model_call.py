@@ -72,8 +72,13 @@ class ModelCallQuerySet(models.QuerySet["ModelCall"]):
         count_call(row)
 
     @transaction.atomic
-    def record_all(self, rows: Sequence[ModelCall]) -> None:
-        """As `record`, for many calls with few statements. No SELECT."""
+    def record_all(
+        self, rows: Sequence[ModelCall], *, is_repeated: bool = False
+    ) -> None:
+        """As `record`, for many calls with few statements. No SELECT, unless it
+        `is_repeated`: then rows whose `write_id` is stored are left out."""
+        if is_repeated:
+            rows = self._unwritten(rows)
         ModelCall.objects.using(self.db).bulk_create(rows)
         if recorded := [row for row in rows if row.recording is not None]:
             ModelExchange.store(recorded)
@@ -83,6 +88,11 @@ class ModelCallQuerySet(models.QuerySet["ModelCall"]):
             self._note_key(row)
         for row in rows:
             count_call(row)
+
+    def _unwritten(self, rows: Sequence[ModelCall]) -> list[ModelCall]:
+        of_rows = self.using(self.db).filter(write_id__in=[r.write_id for r in rows])
+        written = set(of_rows.values_list("write_id", flat=True))
+        return [row for row in rows if row.write_id not in written]
 
     def _note_key(self, row: ModelCall) -> None:
         if row.key_id is not None:
@@ -262,6 +272,8 @@ class ModelCall(models.Model):
         editable=False,
         help_text=_("Whether the sums of usage contain it."),
     )
+    #: Of rows whose write is repeated if the database does not answer.
+    write_id = models.UUIDField(null=True, editable=False)
     created_at = models.DateTimeField(auto_now_add=True, db_index=True)
 
     objects = ModelCallQuerySet.as_manager()
@@ -303,6 +315,13 @@ class ModelCall(models.Model):
                 condition=models.Q(is_cached=True),
                 name="llm_call_from_cache",
             ),
+        ]
+        constraints = [
+            models.UniqueConstraint(
+                fields=["write_id"],
+                condition=models.Q(write_id__isnull=False),
+                name="llm_call_write_once",
+            )
         ]
 
     def __str__(self) -> str:

@@ -1,7 +1,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
@@ -101,6 +102,45 @@ async def test_an_outage_delays_writes_and_loses_none(
     names = [row.model_name async for row in ModelCall.objects.order_by("id")]
     assert names == ["a", "b"]
     assert "could not be stored" not in caplog.text
+
+
+class LostAnswers(Database):
+    """The first `times` writes are committed, but their answers are lost."""
+
+    def __init__(self, times: int) -> None:
+        super().__init__()
+        self.times = times
+
+    def write(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        def call() -> Any:
+            found = function(*args, **kwargs)
+            self.times -= 1
+            if self.times >= 0:
+                raise DatabaseClosed("the connection is lost")
+            return found
+
+        return super().write(call)
+
+
+async def test_calls_whose_commit_was_not_answered_are_stored_once(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
+    monkeypatch.setattr(write_behind, "PAUSE", 0.01)
+    database = LostAnswers(2)
+    records = WriteBehindQueue(database)
+    for name in "ab":
+        records.add_call(lambda name=name: ModelCall(model_name=name))
+    await wait_for_rows(2)
+    records.add_call(lambda: ModelCall(model_name="c"))
+    await wait_for_rows(3)
+    async with asyncio.timeout(60):
+        while database.times >= 0:
+            await asyncio.sleep(0)
+    await records.close()
+    names = [row.model_name async for row in ModelCall.objects.order_by("id")]
+    assert names == ["a", "b", "c"]
+    assert "could not be stored" not in caplog.text
+    await database.close()
 
 
 async def test_what_an_outage_has_left_waiting_is_written_in_batches(
