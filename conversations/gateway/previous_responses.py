@@ -1,13 +1,17 @@
-"""Load the items of stored responses, for a response that continues one."""
+"""Load the items of stored responses and conversations, for a request that continues
+one."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from conversations.access.stored_turn_visibility import find_visible_turns
+from conversations.access.stored_turn_visibility import (
+    find_visible_turns,
+    visible_conversations,
+)
 from conversations.input.client_outputs import CallAlreadyAnswered, ClientCalls
-from conversations.models import AccessToken, Item, Turn
+from conversations.models import AccessToken, Conversation, Item, Turn
 from conversations.turns.history import repair_history
 from llm.errors import BadRequest
 from llm.wire.items import Item as ItemPayload
@@ -23,6 +27,22 @@ class PreviousNotFound(BadRequest):
     openai_code = "previous_response_not_found"
 
 
+class ConversationNotFound(BadRequest):
+    """There is no such conversation of yours."""
+
+    code, status = "E_CONVERSATION_NOT_FOUND", 404
+    openai_code = "conversation_not_found"
+
+
+def check_one_history(body: Mapping[str, Any]) -> None:
+    """Raises BadRequest if a request names two things to continue."""
+    if None not in (body.get("previous_response_id"), body.get("conversation")):
+        raise BadRequest(
+            "Send 'previous_response_id' or 'conversation', not both.",
+            param="conversation",
+        )
+
+
 def find_turn(token: AccessToken, response_id: Any) -> Turn:
     """The turn of a previous response. Raises PreviousNotFound."""
     turns = Turn.objects.select_related("conversation").filter(pk=str(response_id))
@@ -32,6 +52,22 @@ def find_turn(token: AccessToken, response_id: Any) -> Turn:
             param="previous_response_id",
         )
     return found[0]
+
+
+def find_conversation(token: AccessToken, named: Any) -> Conversation:
+    """`named`: a request's field `conversation`. Raises ConversationNotFound."""
+    id = named.get("id") if isinstance(named, dict) else named
+    found = visible_conversations(token).filter(pk=str(id)).first()
+    if found is None:
+        raise ConversationNotFound(param="conversation")
+    return found
+
+
+def load_conversation(token: AccessToken, named: Any) -> list[ItemPayload]:
+    """All items that a response continues which names this conversation, oldest
+    first. Raises ConversationNotFound."""
+    last = find_conversation(token, named).last_turn_for(token.user_id)
+    return load_items_up_to(last) if last is not None else []
 
 
 def load_history(token: AccessToken, response_id: Any) -> list[ItemPayload]:

@@ -246,7 +246,12 @@ async def list_input_items(context: RequestContext) -> None:
         items.reverse()
     if after := query.get("after"):
         indexes = [n for n, item in enumerate(items) if item["id"] == after]
-        items = items[indexes[0] + 1 :] if indexes else []
+        if not indexes:
+            raise BadRequest(
+                f"There is no input item {after[:80]!r} of this response.",
+                param="after",
+            )
+        items = items[indexes[0] + 1 :]
     page = items[: int(limit)]
     body = {
         "object": "list",

@@ -13,10 +13,7 @@ from django.utils import timezone
 from conversations import engine
 from conversations.access import budget
 from conversations.access.errors import Forbidden
-from conversations.access.stored_turn_visibility import (
-    find_visible_turns,
-    visible_conversations,
-)
+from conversations.access.stored_turn_visibility import find_visible_turns
 from conversations.access.webhooks.limit_events import notes_refusals
 from conversations.audit.act import Act, Channel, acting
 from conversations.audit.record import record_event
@@ -27,7 +24,9 @@ from conversations.gateway.gateway_request import GatewayRequest
 from conversations.gateway.input_references import InputMissing
 from conversations.gateway.preset_models import OtherPreset
 from conversations.gateway.previous_responses import (
+    check_one_history,
     check_outputs,
+    find_conversation,
     find_missing_call,
     find_turn,
     load_items_up_to,
@@ -56,13 +55,6 @@ class ResponseNotFound(BadRequest):
 
     code, status = "E_RESPONSE_NOT_FOUND", 404
     openai_code = "response_not_found"
-
-
-class ConversationNotFound(BadRequest):
-    """There is no such conversation of yours."""
-
-    code, status = "E_CONVERSATION_NOT_FOUND", 404
-    openai_code = "conversation_not_found"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -304,29 +296,13 @@ def _find_conversation(
 ) -> tuple[Conversation | None, Turn | None]:
     """The conversation of the request, and the turn that it continues."""
     token, body = gateway_request.token, gateway_request.body
-    before, conversation_field = (
-        body.get("previous_response_id"),
-        body.get("conversation"),
-    )
-    if before is not None and conversation_field is not None:
-        raise BadRequest(
-            "Send 'previous_response_id' or 'conversation', not both.",
-            param="conversation",
-        )
-    if before is not None:
+    check_one_history(body)
+    if (before := body.get("previous_response_id")) is not None:
         parent = find_turn(token, before)
         return parent.conversation, parent
-    if conversation_field is None:
-        return None, None
-    id = (
-        conversation_field.get("id")
-        if isinstance(conversation_field, dict)
-        else conversation_field
-    )
-    conversation = visible_conversations(token).filter(pk=str(id)).first()
-    if conversation is None:
-        raise ConversationNotFound(param="conversation")
-    return conversation, None
+    if (named := body.get("conversation")) is not None:
+        return find_conversation(token, named), None
+    return None, None
 
 
 def _options(gateway_request: GatewayRequest) -> dict[str, Any]:

@@ -11,7 +11,12 @@ import orjson
 
 from conversations.gateway.dialects import MESSAGES
 from conversations.gateway.input_references import resolve_references
-from conversations.gateway.previous_responses import load_history, with_history
+from conversations.gateway.previous_responses import (
+    check_one_history,
+    load_conversation,
+    load_history,
+    with_history,
+)
 from conversations.gateway.request_context import RequestContext
 from conversations.gateway.request_reading import read_request
 from conversations.turns.history import estimate_tokens
@@ -34,8 +39,12 @@ async def count_input_tokens(context: RequestContext) -> None:
     model_input = await resolve_references(
         body.get("input") or [], context.token, database
     )
+    check_one_history(body)
     if before := body.get("previous_response_id"):
         items = await database.read(load_history, context.token, before)
+        model_input = with_history(items, model_input)
+    elif named := body.get("conversation"):
+        items = await database.read(load_conversation, context.token, named)
         model_input = with_history(items, model_input)
     tokens, headers = await _count(context, {**body, "input": model_input})
     answer = {"object": "response.input_tokens", "input_tokens": tokens}

@@ -160,3 +160,31 @@ async def test_what_only_the_host_knows_is_estimated_if_it_does_not_count(client
         answer = await client.post(path, {"model": model, "messages": messages})
     assert answer.headers["x-parley-token-count"] == "estimate"
     assert 200 < answer.json()["input_tokens"] < 600
+
+
+async def test_the_history_that_the_input_continues_counts(client):
+    path = "/v1/responses/input_tokens"
+    with Host(counting("input_tokens")) as host:
+        model = await add_model("openai", "openai_responses", host.url, "m")
+        body = {"model": model, "input": "Go on"}
+        opened = await client.post(
+            "/v1/responses", {"model": model, "input": TEXT, "background": True}
+        )
+        response = opened.json()
+        conversation = response["conversation"]
+        for named in (
+            {"previous_response_id": response["id"]},
+            {"conversation": conversation},
+            {"conversation": conversation["id"]},
+        ):
+            answer = await client.post(path, {**body, **named})
+            assert answer.status == 200, answer.body
+            sent = host.received.pop().body
+            texts = json.dumps(sent["input"])
+            assert texts.index(TEXT) < texts.index("Go on")
+            assert not {"conversation", "previous_response_id"} & sent.keys()
+        gone = await client.post(path, {**body, "conversation": "conv_x"})
+        assert (gone.status, gone.json()["error"]["param"]) == (404, "conversation")
+        both = {"previous_response_id": response["id"], "conversation": conversation}
+        assert (await client.post(path, {**body, **both})).status == 400
+    assert host.received == []

@@ -330,7 +330,9 @@ def test_a_query_that_makes_no_sense(gateway: Gateway, query: str):
     assert (status, query.partition("=")[0] in sentence) == (400, True)
 
 
-@pytest.mark.parametrize("query", ["limit=0", "limit=" + "9" * 99, "order=up"])
+@pytest.mark.parametrize(
+    "query", ["limit=0", "limit=" + "9" * 99, "order=up", "after=msg_x"]
+)
 def test_a_page_that_makes_no_sense(gateway: Gateway, query: str):
     id = gateway.respond("Reply with exactly: hi")["id"]
     answer = gateway.get(f"/responses/{id}/input_items?{query}")
