@@ -10,8 +10,10 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 
-from conversations.turns.history import BYTES_A_TOKEN, estimate_tokens
+from conversations.turns.history import estimate_tokens
+from llm.adaptation.adapt import merge_usage
 from llm.http.client import ProviderCall, Stream
+from llm.pricing.usage_estimate import estimate_usage, measure_answer
 from llm.wire.deltas import (
     Delta,
     FinishDelta,
@@ -79,12 +81,15 @@ def stop_at_sequences(stream: Stream, stop_filter: StopSequenceFilter) -> Stream
     async def stream_until_stop(
         request: Request, call: ProviderCall
     ) -> AsyncGenerator[list[Delta], None]:
-        size, usage = 0, False
+        size, usage, has_ended = 0, UsageDelta(), False
         batches = stream(replace(request, stop=()), call)
         async with aclosing(batches):
             async for deltas in batches:
-                usage |= any(isinstance(delta, UsageDelta) for delta in deltas)
-                size += sum(len(d.text) for d in deltas if isinstance(d, TextDelta))
+                size += measure_answer(deltas)
+                for delta in deltas:
+                    has_ended |= isinstance(delta, FinishDelta)
+                    if isinstance(delta, UsageDelta):
+                        usage = merge_usage(usage, delta)
                 if passed := stop_filter.feed(deltas):
                     yield passed
                 if stop_filter.found:
@@ -93,11 +98,19 @@ def stop_at_sequences(stream: Stream, stop_filter: StopSequenceFilter) -> Stream
                 if rest := stop_filter.close():
                     yield rest
                 return
-        if not usage:
-            # A closed stream sends no usage, so it is estimated.
-            input_tokens = estimate_tokens(
-                request.instructions, request.items, request.tools
-            )
-            yield [UsageDelta(input_tokens, max(1, size // BYTES_A_TOKEN))]
+        # A closed stream sends no usage, or only that of its beginning.
+        whole, is_estimated = estimate_usage(
+            usage,
+            prompt_tokens=call.prompt_tokens or _estimate_prompt(request),
+            answer_bytes=size,
+            has_ended=has_ended,
+        )
+        if is_estimated:
+            call.is_usage_estimated = True
+            yield [UsageDelta(whole.input_tokens, whole.output_tokens)]
 
     return stream_until_stop
+
+
+def _estimate_prompt(request: Request) -> int:
+    return estimate_tokens(request.instructions, request.items, request.tools)

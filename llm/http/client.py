@@ -119,6 +119,7 @@ class ProviderCall:
     #: request or has not received it.
     prompt_tokens: int = 0
     answer_bytes: int = 0
+    is_usage_estimated: bool = False  # by the caller, who has ended the answer early
     chunks: int = 0  # reads of the stream
     span: ModelCallSpan | None = None  # None without traces
     # Set only if the caller did not receive these deltas, or received those of several

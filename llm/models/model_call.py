@@ -476,12 +476,13 @@ def usage_with_estimates(
     refused, or whose answer is read again later, with its usage."""
     if not call.prompt_tokens or call.background is not None:
         return usage, False
-    return estimate_usage(
+    usage, is_estimated = estimate_usage(
         usage,
         prompt_tokens=call.prompt_tokens,
         answer_bytes=call.answer_bytes,
         has_ended=finish is not None,
     )
+    return usage, is_estimated or call.is_usage_estimated
 
 
 def _detail(call: ProviderCall, route: Route) -> str:

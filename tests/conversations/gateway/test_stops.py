@@ -4,12 +4,22 @@ from collections.abc import AsyncGenerator, Sequence
 from itertools import pairwise
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from conversations.gateway.stop_sequences import StopSequenceFilter, stop_at_sequences
+from llm.adaptation.adapt import merge_usage
 from llm.http.client import ProviderCall
-from llm.wire.deltas import Delta, FinishDelta, TextDelta, ToolCallDelta, UsageDelta
+from llm.models.model_call import usage_with_estimates
+from llm.wire.deltas import (
+    Delta,
+    FinishDelta,
+    ReasoningDelta,
+    TextDelta,
+    ToolCallDelta,
+    UsageDelta,
+)
 from llm.wire.items import user_message
 from llm.wire.request import Request
 
@@ -81,3 +91,50 @@ async def test_the_provider_is_hung_up_on_and_the_usage_estimated():
     assert isinstance(received[-1], UsageDelta)
     assert received[-1].output_tokens
     assert stops.found == "two"
+
+
+async def stop_after(
+    *batches: list[Delta], call: ProviderCall | None = None
+) -> UsageDelta:
+    """The usage of an answer that END ends."""
+
+    async def stream(request: Request, call: ProviderCall) -> AsyncGenerator[Any, None]:
+        for batch in batches:
+            call.note_deltas(batch)
+            yield batch
+
+    usage = UsageDelta()
+    call = call or ProviderCall(prompt_tokens=7)
+    request = Request(model="m", items=[user_message("?")])
+    stops = StopSequenceFilter(["END"])
+    async for deltas in stop_at_sequences(stream, stops)(request, call):
+        for delta in deltas:
+            if isinstance(delta, UsageDelta):
+                usage = merge_usage(usage, delta)
+    return usage
+
+
+async def test_thoughts_and_calls_before_the_stop_are_counted():
+    call = ProviderCall(prompt_tokens=7)
+    thought = [ReasoningDelta(0, "x" * 4000), ToolCallDelta(1, "c", "f", "y" * 400)]
+    usage = await stop_after(thought, [TextDelta(2, "ok END")], call=call)
+    assert usage.input_tokens == 7
+    assert usage.output_tokens == pytest.approx(1100, abs=2)
+    recorded = usage_with_estimates(call, usage, FinishDelta("stop"))
+    assert recorded == (usage, True)
+
+
+async def test_a_count_of_the_beginning_is_no_count_of_the_answer():
+    """Anthropic's hosts begin an answer with one token of output."""
+    start = UsageDelta(25, 1, cached_tokens=20)
+    usage = await stop_after([start], [TextDelta(0, "x" * 8000)], [TextDelta(0, "END")])
+    assert (usage.input_tokens, usage.cached_tokens) == (25, 20)
+    assert usage.output_tokens == pytest.approx(2000, abs=2)
+
+
+async def test_the_count_of_a_host_that_has_ended_is_kept():
+    call = ProviderCall(prompt_tokens=7)
+    text, end = TextDelta(0, "x" * 8000 + "END"), FinishDelta("stop")
+    usage = await stop_after([text, UsageDelta(5, 6), end], call=call)
+    assert (usage.input_tokens, usage.output_tokens) == (5, 6)
+    assert usage_with_estimates(call, usage, end) == (usage, False)
