@@ -10,7 +10,7 @@ from typing import Any
 
 import orjson
 
-from llm.wire.facades.client_visibility import Ending
+from llm.wire.facades.client_visibility import Arguments, Ending
 from llm.wire.facades.sse_frames import dumps
 from llm.wire.items import CITED_TEXT, Item
 
@@ -99,11 +99,44 @@ def input_of(call: Item) -> dict[str, Any] | None:
         parsed = None
     if isinstance(parsed, dict):
         return parsed
-    return {"_raw": call["arguments"]} if is_whole(call) else None
+    return as_object(call["arguments"]) if is_whole(call) else None
 
 
 def arguments_of(call: Item) -> str:
     return json_text(input_of(call))
+
+
+class ObjectArguments(Arguments):
+    """The arguments of a call of this API, which are always an object.
+
+    Some models write a list, a number or broken JSON. A client would return it in the
+    input of its next request, where no host takes it, so that is sent as `_raw`.
+    """
+
+    __slots__ = ("_is_other",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._is_other = False
+
+    def feed(self, text: str) -> str:
+        if self._is_sending:
+            return text
+        if not self._is_other and (begun := text.lstrip()):
+            self._is_sending = begun.startswith("{")
+            self._is_other = not self._is_sending
+        return text if self._is_sending else ""
+
+    def close(self, whole: str) -> str:
+        if self._is_sending or not whole.strip():
+            return ""
+        is_object = whole.lstrip().startswith("{")
+        return whole if is_object else json_text(as_object(whole))
+
+
+def as_object(value: Any) -> dict[str, Any]:
+    """The input of a call: `value` itself, or in an object if it is none."""
+    return value if isinstance(value, dict) else {"_raw": value}
 
 
 def free_text(call: Item) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from urllib.parse import quote
 import orjson
 
 from llm.wire.codecs.anthropic.codec import AnthropicCodec
+from llm.wire.facades.messages_blocks import as_object
 from llm.wire.facades.proof_entries import OpenSeal, restore
 from llm.wire.facades.request_reading import (
     assistant_items,
@@ -99,7 +100,9 @@ def _items(
     if turn["role"] == "assistant":
         sealed = sealed_texts(blocks)
         blocks = [
-            _without_our_citations(block) for block in blocks if not _is_sealed(block)
+            _with_object_input(_without_our_citations(block))
+            for block in blocks
+            if not _is_sealed(block)
         ]
         answer = orjson.dumps({"content": blocks, "stop_reason": "end_turn"})
         answered = assistant_items(codec.decode(answer), issuer)
@@ -138,6 +141,13 @@ def _without_our_citations(block: dict[str, Any]) -> dict[str, Any]:
     cited = [c for c in block["citations"] if c.get("encrypted_index") != ""]
     block = {name: value for name, value in block.items() if name != "citations"}
     return {**block, "citations": cited} if cited else block
+
+
+def _with_object_input(block: dict[str, Any]) -> dict[str, Any]:
+    """A call whose input is no object has it as `_raw`, like in a codec."""
+    if block["type"] != "tool_use" or block.get("input") is None:
+        return block
+    return {**block, "input": as_object(block["input"])}
 
 
 def _user_items(blocks: Sequence[Block]) -> Iterator[Item]:

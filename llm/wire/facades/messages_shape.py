@@ -70,7 +70,8 @@ _result = record(
     },
     ["tool_use_id"],
 )
-_call = record({"id": nonempty, "name": nonempty, "input": mapping}, ["id", "name"])
+#: Clients return as input whatever a model has written.
+_call = record({"id": nonempty, "name": nonempty, "input": anything}, ["id", "name"])
 _hosted_call = record(
     {"id": nonempty, "name": string, "input": mapping, "server_name": string},
     ["id", "name"],

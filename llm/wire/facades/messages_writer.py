@@ -33,7 +33,6 @@ import orjson
 
 from llm.wire.facades.chat_writer import announcement
 from llm.wire.facades.client_visibility import (
-    Arguments,
     Audience,
     Ending,
     ending,
@@ -42,6 +41,7 @@ from llm.wire.facades.client_visibility import (
 from llm.wire.facades.errors import anthropic_error_of
 from llm.wire.facades.messages_blocks import (
     Block,
+    ObjectArguments,
     Proofs,
     arguments_of,
     citations_of,
@@ -114,7 +114,7 @@ class MessagesWriter:
         self._block_text: list[str] = []  # its text
         self._thought_at: Any = None  # the latest part of the reasoning
         self._notes: list[Mapping[str, Any]] = []  # annotations of the open text
-        self._arguments = Arguments()
+        self._arguments = ObjectArguments()
         self._before_text = b""
 
     def feed(self, events: Iterable[Event]) -> list[Event]:
@@ -205,7 +205,7 @@ class MessagesWriter:
     def _on_item_added(self, event: Event) -> None:
         item = event["item"]
         if item["type"] in _CALLS:
-            self._arguments = Arguments()
+            self._arguments = ObjectArguments()
             self._open(tool_use(item, {}))
 
     def _text(self, event: Event) -> None:

@@ -158,7 +158,7 @@ def _fit_block(block: dict[str, Any], *, is_answer: bool) -> dict[str, Any] | No
             if cited is not block["citations"]:
                 changed["citations"] = cited or None
         case "tool_use" if is_answer:
-            changed |= _fit_id(block, "id")
+            changed |= _fit_id(block, "id") | _fit_input(block)
         case "tool_result":
             changed |= _fit_id(block, "tool_use_id")
     if not changed:
@@ -169,6 +169,14 @@ def _fit_block(block: dict[str, Any], *, is_answer: bool) -> dict[str, Any] | No
 
 def _fit_citation(citation: dict[str, Any]) -> dict[str, Any] | None:
     return None if citation.get("encrypted_index") == "" else citation
+
+
+def _fit_input(block: dict[str, Any]) -> dict[str, Any]:
+    """Another model may have written arguments that are no object."""
+    value = block.get("input")
+    return (
+        {} if value is None or isinstance(value, dict) else {"input": {"_raw": value}}
+    )
 
 
 def _fit_id(block: dict[str, Any], name: str) -> dict[str, Any]:

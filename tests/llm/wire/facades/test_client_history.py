@@ -12,6 +12,8 @@ from llm.wire.codecs.gemini.codec import GeminiCodec
 from llm.wire.codecs.openai_chat.codec import OpenAIChatCodec
 from llm.wire.codecs.openai_responses.codec import OpenAIResponsesCodec
 from llm.wire.facades import chat_request, messages_request, responses_request
+from llm.wire.facades.body_checks import check_messages
+from llm.wire.forwarding.forwarded_body import ForwardedBody
 from llm.wire.items import Item
 from llm.wire.request import Request
 
@@ -96,6 +98,29 @@ def test_a_failed_result_keeps_the_picture_before_its_text():
         {"type": "input_text", "text": "boom"},
     ]
     assert output_of([text]) == [{"type": "input_text", "text": "Error: boom"}]
+
+
+@pytest.mark.parametrize("wrong", [[1, 2], "Paris", 5])
+def test_a_call_whose_input_is_no_object_does_not_end_a_conversation(wrong: Any):
+    call = {"type": "tool_use", "id": "t1", "name": "f", "input": wrong}
+    result = {"type": "tool_result", "tool_use_id": "t1", "content": "found"}
+    body = {
+        "model": "m",
+        "max_tokens": 9,
+        "messages": [
+            {"role": "user", "content": "?"},
+            {"role": "assistant", "content": [call]},
+            {"role": "user", "content": [result]},
+        ],
+    }
+    check_messages(body)
+    request = messages_request.request_of(body)
+    expected = {**call, "input": {"_raw": wrong}}
+    assert AnthropicCodec().encode(request)["messages"][1]["content"] == [expected]
+    fields = {**body, "max_tokens": 9}
+    forwarded = ForwardedBody(api="anthropic", fields=fields, convert=lambda _: None)
+    sent = AnthropicCodec().forward(Request(model="m", items=(), forwarded=forwarded))
+    assert sent["messages"][1]["content"] == [expected]
 
 
 @READERS

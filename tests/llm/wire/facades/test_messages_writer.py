@@ -205,6 +205,27 @@ def test_items_that_are_open_side_by_side_become_blocks_one_after_another():
     assert stop(answer) == "tool_use"
 
 
+@pytest.mark.parametrize(
+    "pieces", [("[1", ",2]"), (" ", '"Paris"'), ("Paris", " {}"), ("12",)]
+)
+def test_arguments_that_are_no_object_are_sent_in_one(pieces: tuple[str, ...]):
+    """A client returns them as the call's input, which has to be an object."""
+    answer = Answer().say(ToolCallDelta("a", "call_a", "look"))
+    for piece in pieces:
+        answer.say(ToolCallDelta("a", arguments=piece))
+    answer.end()
+    [block] = assembled(events(answer))
+    assert block["input"] == {"_raw": "".join(pieces)}
+    assert message_of(answer.response)["content"] == [block]
+
+
+def test_nothing_is_sent_of_a_call_that_was_cut_before_its_arguments():
+    answer = Answer().say(ToolCallDelta("a", "call_a", "look", " "))
+    answer.say(FinishDelta("length")).end()
+    [block] = assembled(events(answer))
+    assert block["input"] == {}
+
+
 def from_claude(*blocks: dict[str, Any], reason: str = "end_turn") -> Answer:
     body = frames(STARTED, *streamed(*blocks), delta_of(reason), STOPPED)
     return Answer().say(*decoded_deltas(body)).end()
