@@ -1,13 +1,11 @@
 // Message box: grows with its text, stores the draft, and sends on Enter.
 
 import { $, notice } from "./dom.js";
+import { draftOf } from "./drafts.js";
 import { Files } from "./files.js";
 import { hasArrived } from "./people/arrival.js";
 import { SENT } from "./people/sign-out.js";
-
-// Texts that are not sent yet belong to the user who wrote them.
-const USER = document.body.dataset.user;
-const DRAFT = `parley:draft:${USER}:`;
+import { local, session } from "./stored.js";
 
 export class Composer {
   #form = $("#composer");
@@ -22,11 +20,11 @@ export class Composer {
    * if the server refuses it, `onRefused` is called.
    */
   constructor({ conversation, uploads, onSend, onRefused }) {
-    this.#draft = DRAFT + (conversation || "new");
     this.#onRefused = onRefused;
     const complain = (why) => this.complain(why);
     this.#files = new Files({ conversation, url: uploads, complain });
     forgetArrived();
+    this.#draft = draftOf(document.body.dataset.user, conversation);
     this.#restore();
     this.#text.addEventListener("input", () => this.#changed());
     this.#text.addEventListener("keydown", (event) => this.#key(event));
@@ -85,7 +83,7 @@ export class Composer {
       return;
     }
     // Stored until it has arrived.
-    sessionStorage.setItem(SENT, `${this.#form.elements.key.value} ${this.#draft}`);
+    session.set(SENT, `${this.#form.elements.key.value} ${this.#draft.name}`);
     if (this.#files.isEmpty) return;
     event.preventDefault();
     this.#post(submitter);
@@ -98,7 +96,7 @@ export class Composer {
       location.assign(await this.#files.post(submitter));
     } catch (error) {
       send.disabled = false;
-      sessionStorage.removeItem(SENT);
+      session.remove(SENT);
       this.#onRefused();
       this.complain(error.message);
     }
@@ -115,7 +113,7 @@ export class Composer {
 
   #changed() {
     this.#grow();
-    store(this.#draft, this.#text.value);
+    this.#draft.store(this.#text.value);
   }
 
   #clear() {
@@ -124,8 +122,7 @@ export class Composer {
   }
 
   #restore() {
-    const stored = localStorage.getItem(this.#draft);
-    if (stored && !this.#text.value) this.#text.value = stored;
+    this.#text.value ||= this.#draft.read();
   }
 
   #grow() {
@@ -143,16 +140,7 @@ export class Composer {
 
 /** Deletes the draft of a message that has arrived. */
 function forgetArrived() {
-  const [key, draft] = (sessionStorage.getItem(SENT) ?? "").split(" ");
-  if (draft && hasArrived(key)) localStorage.removeItem(draft);
-  sessionStorage.removeItem(SENT);
-}
-
-function store(name, text) {
-  try {
-    if (text) localStorage.setItem(name, text);
-    else localStorage.removeItem(name);
-  } catch {
-    // No storage available: the page works without it.
-  }
+  const [key, draft] = (session.get(SENT) ?? "").split(" ");
+  if (draft && hasArrived(key)) local.remove(draft);
+  session.remove(SENT);
 }

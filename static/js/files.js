@@ -4,6 +4,7 @@
 // first message of a new conversation sends its files in the form that creates it.
 
 import { $, announce, cloned, icon, slot } from "./dom.js";
+import { local } from "./stored.js";
 import { gettext, interpolate, ngettext, shortNumber } from "./texts.js";
 
 const STORED = `parley:files:${document.body.dataset.user}:`; // by user, as drafts
@@ -204,16 +205,11 @@ export class Files {
   #store() {
     if (!this.#url) return;
     const known = this.#entries.map((entry) => entry.known).filter(Boolean);
-    try {
-      if (known.length) localStorage.setItem(this.#stored, JSON.stringify(known));
-      else localStorage.removeItem(this.#stored);
-    } catch {
-      // No storage available: the page works without it.
-    }
+    local.set(this.#stored, known.length ? JSON.stringify(known) : "");
   }
 
   #restore() {
-    const stored = JSON.parse(localStorage.getItem(this.#stored) ?? "[]");
+    const stored = JSON.parse(local.get(this.#stored) ?? "[]");
     for (const known of stored) this.#show({ known });
     this.#list.hidden = this.isEmpty;
   }

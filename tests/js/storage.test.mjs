@@ -14,6 +14,7 @@ globalThis.document = {
   addEventListener: (_, listener) => (onSubmit = listener),
 };
 const { forgetOnSignOut, forgetWritten } = await import("../../static/js/people/sign-out.js");
+const { local, session } = await import("../../static/js/stored.js");
 const { forgetUser, lastUser } = await import("../../static/js/people/waiting.js");
 
 test("nobody is remembered, and nothing fails, without storage", () => {
@@ -25,4 +26,22 @@ test("nobody is remembered, and nothing fails, without storage", () => {
 test("people sign out without storage", () => {
   forgetOnSignOut("1");
   onSubmit({ target: { getAttribute: () => "/logout/" } });
+});
+
+test("what is to be stored is not, and what is read is not there", () => {
+  for (const area of [local, session]) {
+    assert.equal(area.set("a", "b"), false);
+    assert.equal(area.get("a"), null);
+    area.remove("a");
+    assert.deepEqual(area.names, []);
+  }
+});
+
+test("a full storage keeps what it has", () => {
+  const setItem = () => {
+    throw new DOMException("full", "QuotaExceededError");
+  };
+  Object.defineProperty(globalThis, "localStorage", { value: { setItem, getItem: () => "before" } });
+  assert.equal(local.set("a", "b"), false);
+  assert.equal(local.get("a"), "before");
 });

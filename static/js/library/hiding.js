@@ -1,17 +1,14 @@
 // Whether a wide page shows the sidebar. The browser remembers it, and static/js/boot.js
 // applies it to the next page before that is drawn.
 
+import { local } from "../stored.js";
+
 const KEY = "parley:sidebar";
 const CLASS = "has-no-sidebar";
 
 export function hideSidebar(isHidden = !isSidebarHidden()) {
   document.documentElement.classList.toggle(CLASS, isHidden);
-  try {
-    if (isHidden) localStorage.setItem(KEY, "hidden");
-    else localStorage.removeItem(KEY);
-  } catch {
-    // No storage available: it is as before on the next page.
-  }
+  local.set(KEY, isHidden ? "hidden" : "");
 }
 
 /** On this page only. */

@@ -2,10 +2,12 @@
 // whether the folders are open.
 
 import { hideSidebar } from "./hiding.js";
+import { local } from "../stored.js";
 import { renew } from "./renew.js";
 
 const list = document.getElementById("list");
 const AHEAD = "400px"; // begin before the end is visible
+const AGAIN = 5000; // milliseconds after a request that failed
 const KEY = "parley:folders";
 
 let isLoading = false;
@@ -17,30 +19,32 @@ const seen = new IntersectionObserver(
   { root: list, rootMargin: AHEAD },
 );
 
-/** Renders a longer list in place, as the link "Show more" would. */
+/** Renders a longer list in place, as the link "Show more" would. The observer tells only
+ *  changes, so whatever ends a request has it look at the link again. */
 async function more() {
   const link = list.querySelector("[data-more]");
   if (!link || isLoading || document.activeElement === link) return;
   isLoading = true;
+  const isShown = await showMore(link).catch(() => false);
+  isLoading = false;
+  if (isShown) watch(); // the link may be the same, and in sight all the time
+  else setTimeout(watch, AGAIN); // until then the link works
+}
+
+/** False if the server has not sent the list. */
+async function showMore(link) {
   const url = new URL(link.href, location.href);
   const query = new URLSearchParams(url.search);
   const { search } = location;
   query.set("current", document.getElementById("conversation").dataset.conversation ?? "");
-  try {
-    const response = await fetch(`${list.dataset.url}?${query}`, {
-      headers: { Accept: "text/html" },
-    });
-    if (!response.ok || response.redirected) return;
-    const page = new DOMParser().parseFromString(await response.text(), "text/html");
-    if (!link.isConnected || location.search !== search) return; // another list is shown
-    note(query);
-    renew(list, document.adoptNode(page.body));
-    watch(); // the link may be the same, and in sight all the time
-  } catch {
-    // The link stays and works.
-  } finally {
-    isLoading = false;
-  }
+  const headers = { Accept: "text/html" };
+  const response = await fetch(`${list.dataset.url}?${query}`, { headers });
+  if (!response.ok || response.redirected) return false;
+  const page = new DOMParser().parseFromString(await response.text(), "text/html");
+  if (!link.isConnected || location.search !== search) return true; // another list is shown
+  note(query);
+  renew(list, document.adoptNode(page.body));
+  return true;
 }
 
 /** Stores the length in the address, so that later renderings keep it. */
@@ -55,14 +59,15 @@ function watch() {
   const link = list.querySelector("[data-more]");
   if (link) seen.observe(link);
   const folders = list.querySelector("[data-folders]");
-  if (folders && localStorage.getItem(KEY) === "closed") folders.open = false;
+  if (folders && local.get(KEY) === "closed") folders.open = false;
 }
 
+list.addEventListener("focusout", ({ target }) => target.matches("[data-more]") && watch());
 list.addEventListener(
   "toggle",
   (event) => {
     if (!event.target.matches("[data-folders]")) return;
-    localStorage.setItem(KEY, event.target.open ? "open" : "closed");
+    local.set(KEY, event.target.open ? "open" : "closed");
   },
   true,
 );

@@ -6,6 +6,7 @@
 
 import { $, element, isSignIn, leave, newKey, notice } from "../dom.js";
 import { restOf } from "../polling/rounds.js";
+import { session } from "../stored.js";
 import { hasArrived } from "./arrival.js";
 import { Waiting } from "./waiting.js";
 
@@ -35,8 +36,8 @@ export class NewChatOutbox {
   }
 
   start() {
-    const mine = sessionStorage.getItem(SENDING);
-    sessionStorage.removeItem(SENDING);
+    const mine = session.get(SENDING);
+    session.remove(SENDING);
     const isRefused = $("#composer-errors .is-error") !== null;
     if (mine && (hasArrived(mine) || isRefused)) this.#waiting.remove(mine);
     // Before the composer's own listener, which clears the text.
@@ -73,7 +74,7 @@ export class NewChatOutbox {
     };
     const isStored = this.#waiting.add(message);
     if (navigator.onLine || !isStored) {
-      sessionStorage.setItem(SENDING, message.key);
+      session.set(SENDING, message.key);
       return;
     }
     event.preventDefault();

@@ -3,6 +3,7 @@
 
 import { isSessionOver, leave, signIn } from "../dom.js";
 import { renewPage, watchForms } from "./cover.js";
+import { local, session } from "../stored.js";
 import { LAST_USER, forgetUser, lastUser, rememberUser } from "./waiting.js";
 
 export const SENT = "parley:sent"; // key and draft of what a form sent, until the next page
@@ -42,30 +43,14 @@ export function tellOtherTabs() {
   setMark(ENTERING);
 }
 
-function note(key) {
-  try {
-    localStorage.setItem(key, String(Date.now()));
-  } catch {
-    // Without storage other tabs learn it from their next request.
-  }
-}
-
-function setMark(name) {
-  try {
-    sessionStorage.setItem(name, "1");
-  } catch {
-    // Without storage other tabs learn it from their next request.
-  }
-}
+/** Without storage other tabs learn it from their next request. */
+const note = (key) => local.set(key, String(Date.now()));
+const setMark = (name) => session.set(name, "1");
 
 function takeMark(name) {
-  try {
-    const isSet = sessionStorage.getItem(name) !== null;
-    sessionStorage.removeItem(name);
-    return isSet;
-  } catch {
-    return false;
-  }
+  const isSet = session.get(name) !== null;
+  session.remove(name);
+  return isSet;
 }
 
 /** Deletes what is not sent, so that the browser's next user does not find it. */
@@ -82,25 +67,11 @@ export function forgetOnSignOut(user) {
 /** Of a user whose account is over or who signs out. */
 export function forgetWritten(user) {
   forgetUser();
-  forgetSent();
+  session.remove(SENT);
   const own = WRITTEN.map((kind) => `parley:${kind}:${user}:`);
   forget((name) => own.some((prefix) => name.startsWith(prefix)));
 }
 
-function forgetSent() {
-  try {
-    sessionStorage.removeItem(SENT);
-  } catch {
-    // Where the browser denies storage there is nothing in it.
-  }
-}
-
 function forget(isTheirs) {
-  try {
-    for (const name of Object.keys(localStorage)) {
-      if (isTheirs(name)) localStorage.removeItem(name);
-    }
-  } catch {
-    // Where the browser denies storage there is nothing in it.
-  }
+  for (const name of local.names) if (isTheirs(name)) local.remove(name);
 }

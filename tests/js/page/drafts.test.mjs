@@ -1,0 +1,99 @@
+// Drafts of new chats: one a tab, found again after a reload, and by the next new tab.
+import assert from "node:assert/strict";
+import test, { beforeEach } from "node:test";
+
+import { openPage } from "./page.mjs";
+
+openPage();
+const { draftOf } = await import("../../../static/js/drafts.js");
+
+let leaving = [];
+globalThis.addEventListener = (type, act) => type === "pagehide" && leaving.push(act);
+
+/** A browser's storage: its own properties are what is stored, as in a browser. */
+function storage() {
+  return Object.create({
+    getItem(name) {
+      return this[name] ?? null;
+    },
+    setItem(name, value) {
+      this[name] = String(value);
+    },
+    removeItem(name) {
+      delete this[name];
+    },
+  });
+}
+
+beforeEach(() => {
+  leaving = [];
+  globalThis.localStorage = storage();
+});
+
+/** The draft of a page of this tab, which is the storage of its session. */
+function open(tab, { user = "1", conversation = "" } = {}) {
+  globalThis.sessionStorage = tab;
+  leaving = [];
+  const draft = draftOf(user, conversation);
+  const leave = leaving;
+  return { draft, leave: () => leave.forEach((act) => act()) };
+}
+
+test("each tab with a new chat has its own draft, also after a reload", () => {
+  const tabs = [storage(), storage()];
+  const pages = tabs.map((tab) => open(tab));
+  pages.forEach(({ draft }, number) => draft.store(`Text ${number}`));
+  pages.forEach(({ leave }) => leave());
+  assert.deepEqual(tabs.map((tab) => open(tab).draft.read()), ["Text 0", "Text 1"]);
+});
+
+test("a copy of a tab begins with its draft, and then has its own", () => {
+  const [tab, copy] = [storage(), storage()];
+  const { draft, leave } = open(tab);
+  draft.store("Mine");
+  Object.assign(copy, tab);
+  const other = open(copy);
+  assert.equal(other.draft.read(), "Mine");
+  other.draft.store("Changed");
+  leave();
+  assert.equal(open(tab).draft.read(), "Mine");
+});
+
+test("what a closed tab has left is found once, by the next new tab", () => {
+  const { draft, leave } = open(storage());
+  draft.store("Left");
+  assert.equal(open(storage()).draft.read(), ""); // it is open
+  leave();
+  assert.equal(open(storage()).draft.read(), "Left");
+  assert.equal(open(storage()).draft.read(), "");
+});
+
+test("another user of the browser does not find it", () => {
+  const tab = storage();
+  const { draft, leave } = open(tab);
+  draft.store("Secret");
+  leave();
+  for (const each of [tab, storage()]) assert.equal(open(each, { user: "2" }).draft.read(), "");
+});
+
+test("a draft that nobody has touched for a month is deleted", (t) => {
+  t.mock.timers.enable({ apis: ["Date"], now: 1_000_000 });
+  const tab = storage();
+  const { draft, leave } = open(tab);
+  draft.store("Old");
+  leave();
+  t.mock.timers.tick(31 * 24 * 3600_000);
+  assert.equal(open(tab).draft.read(), "");
+  assert.deepEqual(Object.keys(localStorage), []);
+});
+
+test("the draft of an earlier version, which all tabs shared, is found", () => {
+  localStorage.setItem("parley:draft:1:new", "Before");
+  assert.equal(open(storage()).draft.read(), "Before");
+  assert.equal(localStorage.getItem("parley:draft:1:new"), null);
+});
+
+test("the draft of a conversation is that of all its tabs", () => {
+  open(storage(), { conversation: "7" }).draft.store("Text");
+  assert.equal(open(storage(), { conversation: "7" }).draft.read(), "Text");
+});
