@@ -3,7 +3,7 @@
 // A card is fetched when its question opens, and again when anybody has decided it. The
 // answer is the card's own form, sent without leaving the page.
 
-import { focusOn, isSignIn } from "./dom.js";
+import { focusOn, isSignIn, leave } from "./dom.js";
 import { sayNotSent } from "./people/posting.js";
 import { gettext, interpolate } from "./texts.js";
 
@@ -12,8 +12,11 @@ const GIVEN = new Set(["accept", "always"]); // actions that need valid fields
 const OPEN_CARD = '[data-question][data-state="open"]';
 const FIRST_PAUSE = 1000; // milliseconds after a request that failed; the next is longer
 const LONGEST_PAUSE = 60_000;
+const MOST_STRANGE = 5; // pages without the card
+/** What a request for a card has come to. */
+const [ANSWERED, FAILED, STRANGE] = ["answered", "failed", "strange"];
 const underWay = new Set(); // ids of cards being fetched
-const outdated = new Set(); // ids of those that were decided during the request
+const toFetchAgain = new Set(); // ids of those that were decided during the request
 /** By place: ids of its questions, in the order of the calls, as last shown. */
 const orders = new WeakMap();
 
@@ -25,7 +28,7 @@ export function showQuestions(place, questions) {
     const isNew = !card && state === "open";
     const isShownOpen = card ? card.dataset.state === "open" : underWay.has(id);
     const isDecided = isShownOpen && state !== "open";
-    if (isDecided) outdated.add(id);
+    if (isDecided) toFetchAgain.add(id);
     if (isNew || isDecided) refresh(place, id);
   }
 }
@@ -34,7 +37,7 @@ export function showQuestions(place, questions) {
 export function showDecided(id) {
   const card = document.querySelector(`[data-question="${CSS.escape(id)}"]`);
   if (card ? card.dataset.state !== "open" : !underWay.has(id)) return;
-  outdated.add(id);
+  toFetchAgain.add(id);
   if (card) refresh(card.parentElement, id);
 }
 
@@ -45,31 +48,39 @@ export function showAllDecided(ids) {
   }
 }
 
-/** Fetches the card until an answer is there, and again if it was decided meanwhile. */
+/** Fetches the card until an answer is there, and again if it was decided meanwhile. A
+ *  page without the card, as a captive portal's, is no answer: after some of them the
+ *  next event of the turn, or a reload, tries again. */
 async function refresh(place, id) {
   if (underWay.has(id)) return;
   underWay.add(id);
   let pause = FIRST_PAUSE;
+  let strange = 0;
   do {
-    outdated.delete(id);
-    if (await isFetched(place, id)) continue;
-    outdated.add(id);
+    toFetchAgain.delete(id);
+    const result = await fetchCard(place, id);
+    if (result === STRANGE) strange += 1;
+    if (result === ANSWERED || strange >= MOST_STRANGE) continue;
+    toFetchAgain.add(id);
     await new Promise((resolve) => setTimeout(resolve, pause));
     pause = Math.min(2 * pause, LONGEST_PAUSE);
-  } while (outdated.has(id) && place.isConnected);
-  outdated.delete(id);
+  } while (toFetchAgain.has(id) && place.isConnected);
+  toFetchAgain.delete(id);
   underWay.delete(id);
 }
 
-/** False if another request may succeed. */
-async function isFetched(place, id) {
+/** `ANSWERED` if another request would bring nothing new. */
+async function fetchCard(place, id) {
   try {
     const response = await fetch(`/questions/${id}/`, { headers: SCRIPT });
-    if (isSignIn(response)) return true; // others lead there
-    if (response.ok) put(place, id, await cardIn(response));
-    return response.status < 500 && response.status !== 429;
+    if (response.redirected) return ANSWERED; // to a sign-in, to which others lead
+    if (response.status >= 500 || response.status === 429) return FAILED;
+    if (!response.ok) return ANSWERED;
+    const card = await cardIn(response);
+    if (card) put(place, id, card);
+    return card ? ANSWERED : STRANGE;
   } catch {
-    return false;
+    return FAILED;
   }
 }
 
@@ -131,7 +142,9 @@ async function send(form, submitter) {
   try {
     const url = form.getAttribute("action"); // its buttons are named action, too
     const response = await fetch(url, { method: "POST", body, headers: SCRIPT });
+    if (isSignIn(response)) leave();
     const fresh = await cardIn(response);
+    if (!fresh) throw new Error(`no card, but status ${response.status}`);
     // The turn's own event may have put a fresh card here already.
     const shown = card.isConnected ? card : sameCard(card);
     shown?.replaceWith(fresh);
@@ -148,10 +161,11 @@ function sameCard({ dataset }) {
   return document.querySelector(`[data-question="${CSS.escape(dataset.question)}"]`);
 }
 
+/** Null if the page has none. */
 async function cardIn(response) {
   const page = new DOMParser().parseFromString(await response.text(), "text/html");
   const card = page.querySelector(".question");
-  if (!card) throw new Error(`no card, but status ${response.status}`);
+  if (!card) return null;
   const fresh = document.adoptNode(card);
   document.dispatchEvent(new CustomEvent("parley:rendered", { detail: fresh }));
   return fresh;

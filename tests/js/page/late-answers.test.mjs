@@ -18,7 +18,7 @@ globalThis.IntersectionObserver = class {
 };
 body.dataset.user = "1";
 const { complete } = await import("../../../static/js/people/completions.js");
-const { showQuestions } = await import("../../../static/js/questions.js");
+const { answerOnSubmit, showQuestions } = await import("../../../static/js/questions.js");
 const { Branch } = await import("../../../static/js/branches/branch.js");
 
 test("no list opens over a box that has lost the focus", async () => {
@@ -51,6 +51,52 @@ test("a question's card is fetched again after a failure", async (t) => {
   t.mock.timers.tick(1000);
   await new Promise(setImmediate);
   assert.equal(place.querySelector(".question"), card);
+});
+
+const SIGN_IN = { ok: true, status: 200, redirected: true, url: "http://chat.example/login/", text: async () => "" };
+const PORTAL = { ok: true, status: 200, redirected: false, url: "http://chat.example/questions/q/", text: async () => "" };
+
+for (const [name, answer, most] of [["a redirect to a sign-in", SIGN_IN, 1], ["the page of a captive portal", PORTAL, 5]]) {
+  test(`a question's card is not fetched for ever after ${name}`, async (t) => {
+    t.mock.timers.enable({ apis: ["setTimeout"] });
+    const place = new Element("div");
+    body.append(place);
+    let count = 0;
+    globalThis.fetch = async () => {
+      count += 1;
+      return answer;
+    };
+    globalThis.DOMParser = class {
+      parseFromString = () => ({ querySelector: () => null });
+    };
+    showQuestions(place, { [name]: "open" });
+    for (let minute = 0; minute < 20; minute += 1) {
+      await new Promise(setImmediate);
+      t.mock.timers.tick(60_000);
+    }
+    assert.equal(count, most);
+  });
+}
+
+test("an answer to a question that only leads to the sign-in leaves the page, and is kept", async () => {
+  const left = [];
+  globalThis.location = { pathname: "/chat/1/", search: "", assign: (url) => left.push(url) };
+  globalThis.FormData = class {};
+  globalThis.fetch = async () => SIGN_IN;
+  const button = Object.assign(new Element("button"), { value: "decline" });
+  const form = new Element("form", { "data-question-form": "", action: "/questions/q/" }, button);
+  const card = new Element("section", { class: "question", "data-question": "q" }, form);
+  body.append(card);
+  answerOnSubmit();
+  const event = new Event("submit");
+  for (const [field, value] of [["target", form], ["submitter", button]]) {
+    Object.defineProperty(event, field, { value });
+  }
+  document.dispatchEvent(event);
+  await new Promise(setImmediate);
+  assert.deepEqual(left, ["/chat/1/"]);
+  assert.ok(card.isConnected);
+  assert.equal(button.disabled, false);
 });
 
 test("of the turns of another version only those that run are followed", async () => {
