@@ -1,5 +1,6 @@
 // Opens pages that are a small form (rename, delete) as a dialog, with the page's own form.
 
+import { closeByBackdrop } from "./backdrop.js";
 import { $, fetched, openInstead } from "./dom.js";
 import { posted, sayNotSent } from "./people/posting.js";
 
@@ -11,6 +12,7 @@ export function openInDialog(onSaved) {
     event.preventDefault();
     save(dialog, event.target, onSaved);
   });
+  closeByBackdrop(dialog);
   dialog.addEventListener("close", () => focusAgain(dialog));
   document.addEventListener("click", async (event) => {
     const link = event.target.closest("a[data-dialog]");
@@ -20,8 +22,6 @@ export function openInDialog(onSaved) {
     } else if (event.target.closest("[data-cancel]") && dialog.open) {
       event.preventDefault();
       dialog.close();
-    } else if (event.target === dialog) {
-      dialog.close(); // outside of it
     }
   });
 }

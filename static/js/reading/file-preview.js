@@ -1,5 +1,6 @@
 // Shows an attached text or CSV file over the page. Without JavaScript its link saves it.
 
+import { closeByBackdrop } from "../backdrop.js";
 import { $, element, slot } from "../dom.js";
 import { locale } from "../locale.js";
 import { rowsOf } from "./csv.js";
@@ -13,11 +14,10 @@ const ROWS = 500;
 
 export function previewFiles() {
   const dialog = $("#file-preview");
+  closeByBackdrop(dialog);
   document.addEventListener("click", async (event) => {
     if (event.ctrlKey || event.metaKey || event.shiftKey || event.button) return;
-    if (event.target.closest("[data-close-file]") || event.target === dialog) {
-      return dialog.close();
-    }
+    if (event.target.closest("[data-close-file]")) return dialog.close();
     const link = event.target.closest(LINK);
     if (!link || !dialog.showModal) return;
     const name = link.textContent.trim();

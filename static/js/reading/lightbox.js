@@ -1,18 +1,18 @@
 // Shows a picture of the chat large, over the page. Without JavaScript its link opens it.
 
+import { closeByBackdrop } from "../backdrop.js";
 import { $ } from "../dom.js";
 
 export function openPictures() {
   const dialog = $("#lightbox");
+  closeByBackdrop(dialog);
   document.addEventListener("click", (event) => {
     const isPlain = !event.ctrlKey && !event.metaKey && !event.shiftKey && !event.button;
     const picture = event.target.closest(".picture, .diagram-open");
     if (picture && isPlain && dialog.showModal) {
       event.preventDefault();
       open(dialog, picture);
-    } else if (event.target.closest("[data-close-picture]") || event.target === dialog) {
-      dialog.close();
-    }
+    } else if (event.target.closest("[data-close-picture]")) dialog.close();
   });
 }
 
