@@ -3,6 +3,7 @@
 import { cancelCall, refreshBackground, watchBackground } from "./background.js";
 import { Branch } from "./branches/branch.js";
 import { editInPlace } from "./branches/edit-in-place.js";
+import { closeInnermost, closeMenus } from "./closing.js";
 import { Composer } from "./composer.js";
 import { Refused, connect } from "./connection.js";
 import { refreshContext } from "./context.js";
@@ -10,10 +11,11 @@ import { copyOnClick } from "./copy.js";
 import { openInDialog } from "./dialog.js";
 import { $, fetched, newKey, announce, problemIn } from "./dom.js";
 import { renew } from "./library/renew.js";
-import { notifyOf, watchAbsence } from "./notify/notify.js";
+import { countElsewhere, notifyOf, showTitle, watchAbsence } from "./notify/notify.js";
 import { showEarlier, watchEarlier } from "./older-messages.js";
 import { leaveEndedSession } from "./people/sign-out.js";
 import { Waiting } from "./people/waiting.js";
+import { Rounds } from "./polling/rounds.js";
 import { choosePreset } from "./presets.js";
 import { Queue } from "./queue/queue.js";
 import { answerOnSubmit, showAllDecided, showDecided } from "./questions.js";
@@ -27,10 +29,8 @@ import { gettext } from "./texts.js";
 import { localiseTimes } from "./times.js";
 import { chooseTools } from "./tools.js";
 
-const MENUS = [".row-menu", ".tools-menu", ".user-menu", ".answer-menu", ".send-menu", ".turn-menu"]
-  .map((menu) => `${menu}[open]`)
-  .join();
 const ELSEWHERE = 5000; // milliseconds between looks at conversations that run elsewhere
+const WHILE_HIDDEN = 30_000; // between them, while nobody sees the page
 const PATIENCE = 2000; // milliseconds without a connection before the page says so
 
 const main = $("#conversation");
@@ -93,7 +93,8 @@ function start() {
   document.addEventListener("visibilitychange", () => document.hidden || refreshList());
   addEventListener("pageshow", (event) => event.persisted && location.reload());
   watchAbsence(noteSeen);
-  setInterval(refreshUnfinished, ELSEWHERE);
+  const look = refreshUnfinished;
+  new Rounds({ look, every: ELSEWHERE, whileHidden: WHILE_HIDDEN }).plan();
   goOnLive();
   isStarting = false;
   setTimeout(markFound);
@@ -317,17 +318,8 @@ async function openTurn(button, body, complaint) {
 
 function onKey(event) {
   if (event.key !== "Escape" || event.isComposing || event.defaultPrevented) return;
-  if ($(`dialog[open], :popover-open, ${MENUS}`)) {
-    return closeMenus(null);
-  }
-  if (isLive && queue.closeEditor()) return;
+  if (closeInnermost()) return;
   if (isLive && !event.target.matches("#search")) stop(turns.running);
-}
-
-function closeMenus(target) {
-  for (const menu of document.querySelectorAll(MENUS)) {
-    if (!menu.contains(target)) menu.open = false;
-  }
 }
 
 // Other parts of the page
@@ -352,11 +344,16 @@ function showState(isConnected) {
     return;
   }
   $("#banner").hidden = true;
-  if (lostTimer) {
-    catchUp().catch(() => {});
-    refreshBackground();
-  }
+  if (lostTimer) refreshMissed();
   lostTimer = clearTimeout(lostTimer) ?? 0;
+}
+
+/** What others changed while the connection was lost: nobody tells it again. */
+function refreshMissed() {
+  catchUp().catch(() => {});
+  refreshBackground();
+  queue.refresh();
+  renamed(conversation);
 }
 
 /** A title was changed, here or in another tab. Whether the page shows it now. */
@@ -366,7 +363,7 @@ async function renamed(id) {
   const fresh = await fetched(page, ".bar-title").catch(() => null);
   if (!fresh) return false;
   $(".bar-title").textContent = fresh.textContent;
-  document.title = `${fresh.textContent} – Parley`;
+  showTitle(`${fresh.textContent} – Parley`);
   return listed;
 }
 
@@ -394,6 +391,7 @@ async function refreshList() {
     // The reader may search for something else now.
     if (number !== refreshes || location.search !== search) return true;
     renew(list, fresh);
+    countElsewhere(list);
     showOpenQuestions($("#open-questions").value);
     return true;
   } catch {
@@ -418,7 +416,6 @@ function noteSeen() {
 }
 
 /** Other conversations of the list that run or wait: their end is shown by a dot. */
-function refreshUnfinished() {
-  const isElsewhere = $(".row:not(.is-current) :is(.spinner, .is-waiting)", $("#list"));
-  if (isElsewhere && !document.hidden) refreshList();
+async function refreshUnfinished() {
+  if ($(".row:not(.is-current) :is(.spinner, .is-waiting)", $("#list"))) await refreshList();
 }

@@ -6,26 +6,30 @@
 // notification shows is the conversation's title.
 
 import { $ } from "../dom.js";
+import { local } from "../stored.js";
 
 const SOUND = `parley:sound:${document.body.dataset.user}`;
-const COUNT = /^\(\d+\) /;
 const TONES = [660, 880]; // Hz
 const LENGTH = 0.12; // seconds of a tone
 
 const wishes = $("#people")?.dataset ?? {}; // of the account
+let title = document.title; // without the count
 let count = 0;
+let tabTitle = title; // as last set here: what covers the page may set another
+let unread = new Set(); // keys of the list's rows with a new answer
 
 /** `onSeen` is called when the reader comes back to the page. */
 export function watchAbsence(onSeen) {
+  countElsewhere($("#list"));
   document.addEventListener("visibilitychange", () => {
     if (document.hidden) return;
     count = 0;
-    showCount();
+    show();
     onSeen();
   });
   const button = $("#sound");
   button.addEventListener("click", () => {
-    storeSound(button.getAttribute("aria-pressed") !== "true");
+    local.set(SOUND, wantsSound() ? "" : "on"); // without storage it stays off
     showSound(button);
     if (wantsSound()) play();
   });
@@ -37,31 +41,48 @@ export function notifyOf(what) {
   if (wantsSound() && !document.hasFocus()) play();
   if (!document.hidden) return;
   count += 1;
-  if (wishes.notifyTitle !== undefined) showCount();
-  if (wishes.notifyBrowser !== undefined && mayNotify()) show(what);
+  show();
+  if (wishes.notifyBrowser !== undefined && mayNotify()) notify(what);
 }
 
-function showCount() {
-  const title = document.title.replace(COUNT, "");
-  document.title = count ? `(${count}) ${title}` : title;
+/** Counts the answers of other conversations that have come since the last look. */
+export function countElsewhere(list) {
+  const rows = [...list.querySelectorAll(".unread")].map((dot) => dot.closest("[data-key]"));
+  const keys = new Set(rows.map(({ dataset }) => dataset.key));
+  if (document.hidden) count += [...keys].filter((key) => !unread.has(key)).length;
+  unread = keys;
+  show();
+}
+
+/** The conversation has this title now. */
+export function showTitle(words) {
+  title = words;
+  show();
+}
+
+function show() {
+  const shown = wishes.notifyTitle === undefined ? 0 : count;
+  const words = shown ? `(${shown}) ${title}` : title;
+  if (words === tabTitle) return;
+  document.title = tabTitle = words;
   const link = $("link[rel=icon]");
   link.dataset.usual ??= link.href;
-  link.href = count ? link.dataset.badge : link.dataset.usual;
+  link.href = shown ? link.dataset.badge : link.dataset.usual;
 }
 
 const mayNotify = () => globalThis.Notification?.permission === "granted";
 
-function show(what) {
-  const title = $("#sound").dataset[what];
+function notify(what) {
+  const words = $("#sound").dataset[what];
   const options = {
     body: $(".bar-title")?.textContent.trim() ?? "",
     tag: location.pathname, // a later one replaces it
     icon: $("link[rel=icon]").dataset.badge,
   };
   try {
-    showOfPage(title, options);
+    showOfPage(words, options);
   } catch {
-    showOfWorker(title, options).catch(() => {}); // the title and the icon tell it, too
+    showOfWorker(words, options).catch(() => {}); // the title and the icon tell it, too
   }
 }
 
@@ -82,16 +103,7 @@ async function showOfWorker(title, options) {
 
 // Sound
 
-const wantsSound = () => localStorage.getItem(SOUND) !== null;
-
-function storeSound(isWanted) {
-  try {
-    if (isWanted) localStorage.setItem(SOUND, "on");
-    else localStorage.removeItem(SOUND);
-  } catch {
-    // Without storage it stays off.
-  }
-}
+const wantsSound = () => local.get(SOUND) !== null;
 
 function showSound(button) {
   button.setAttribute("aria-pressed", String(wantsSound()));

@@ -52,15 +52,6 @@ export class Queue {
     this.#timer = setTimeout(() => this.#fetch(), LATER);
   }
 
-  /** Closes the editor that has the focus, or that is open; false if none is. */
-  closeEditor() {
-    const open = $(".queued-edit[open]", this.#root);
-    if (!open) return false;
-    open.open = false;
-    open.firstElementChild.focus();
-    return true;
-  }
-
   /** Of several requests only the last counts. */
   async #fetch() {
     const number = (this.#requests += 1);

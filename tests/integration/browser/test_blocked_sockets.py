@@ -165,6 +165,34 @@ def test_a_page_goes_on_when_its_network_begins_to_refuse_sockets(open_page: Ope
     expect(answer(page)).to_have_text("from here")
 
 
+def test_a_page_that_was_cut_off_shows_what_changed_meanwhile(open_page: Open):
+    page = open_page("/", BLOCKED_LATER)
+    send_message(page, "/echo one")
+    expect_end(page)
+    page.reload()
+    wait_until(page, "sockets[0]?.readyState === 1")
+    other = open_page(chat_address(page))
+    send_message(other, f"/long {10 * NUMBERS}")
+    expect(answer(other)).to_contain_text("1 2 3")
+    send_message(other, "Second")
+    expect(waiting(page)).to_have_text(["Second"])
+    page.route(LOOKS, lambda route: route.abort("internetdisconnected"))
+    page.evaluate("isBlocked = true; sockets[0].close()")
+    expect(page.locator("#banner")).to_be_visible()
+    other.locator(".queued summary").last.click()
+    other.get_by_label("Waiting message").last.fill("Second, better")
+    other.get_by_role("button", name="Save").last.click()
+    row = other.locator(".row.is-current")
+    row.locator("summary").click()
+    row.get_by_role("link", name="Rename", exact=True).click()
+    other.get_by_role("dialog").get_by_label("Title").fill("Named elsewhere")
+    other.get_by_role("dialog").get_by_role("button", name="Save").click()
+    expect(other).to_have_title(re.compile("^Named elsewhere"))
+    page.evaluate("isBlocked = false")
+    expect(waiting(page)).to_have_text(["Second, better"])
+    expect(page).to_have_title(re.compile("^Named elsewhere"))
+
+
 def test_a_page_looks_on_after_answers_of_a_captive_portal(open_page: Open):
     page = blocked(open_page)
     portal = "<!doctype html><title>Sign in to this network</title>"

@@ -9,6 +9,7 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from tests.integration.browser.test_chat import (
+    answer,
     browser,
     expect_end,
     last,
@@ -166,3 +167,49 @@ def test_nothing_of_the_box_is_cut_off_on_a_phone(open_page: Any):
         assert box["x"] <= inner["x"]
         assert inner["x"] + inner["width"] <= box["x"] + box["width"]
     assert page.evaluate("document.documentElement.scrollWidth") == 390
+
+
+def test_escape_closes_what_is_open_before_it_stops_the_answer(page: Page):
+    send_message(page, "/echo ```html\n<h1>Rivers</h1>" + 5 * "\n<p>One</p>" + "\n```")
+    expect_end(page)
+    page.get_by_role("button", name="Good answer").click()
+    page.get_by_role("link", name="Preview").click()
+    pane = page.locator("#artifact")
+    expect(pane).to_be_visible()
+    send_message(page, "/long 5000")
+    expect(answer(page)).to_contain_text("1 2 3")
+    page.locator(".rating-comment summary").first.click()
+    comment = page.locator(".rating-comment textarea").first
+    comment.fill("Good, but")
+    page.keyboard.press("Escape")
+    expect(comment).to_be_hidden()
+    expect(page.locator(".rating-comment summary").first).to_be_focused()
+    expect(pane).to_be_visible()
+    page.locator("#text").focus()
+    page.keyboard.press("Escape")
+    expect(pane).to_be_hidden()
+    expect(last(page)).to_have_attribute("data-status", "in_progress")
+    expect(page.locator(".progress")).not_to_contain_text("Stopping")
+    page.keyboard.press("Escape")
+    expect_end(page, "cancelled")
+
+
+def test_a_selection_that_ends_beside_a_dialog_does_not_close_it(page: Page):
+    send_message(page, "/echo one")
+    expect_end(page)
+    row = page.locator(".row.is-current")
+    row.locator("summary").click()
+    row.get_by_role("link", name="Rename", exact=True).click()
+    dialog = page.get_by_role("dialog")
+    box = dialog.get_by_label("Title").bounding_box()
+    assert box
+    page.mouse.move(box["x"] + 40, box["y"] + 10)
+    page.mouse.down()
+    page.mouse.move(5, 5)
+    page.mouse.up()
+    around = dialog.bounding_box()
+    assert around
+    page.mouse.click(around["x"] + 3, around["y"] + 3)  # its padding
+    expect(dialog).to_be_visible()
+    page.mouse.click(5, 5)
+    expect(dialog).to_be_hidden()
