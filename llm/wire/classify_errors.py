@@ -14,6 +14,7 @@ import re
 import time
 from collections.abc import Mapping, Sequence
 from email.utils import parsedate_to_datetime
+from http import HTTPStatus
 from typing import Any
 
 from llm.errors import (
@@ -353,10 +354,13 @@ def _by_message(report: ErrorReport) -> ErrorClass | None:
 
 
 def _is_about_field(report: ErrorReport, error_class: ErrorClass) -> bool:
-    """Whether one field of the request is meant, e.g. a tool named "credits"."""
+    """Whether fields of the request are meant, e.g. a tool named "credits"."""
     if error_class is ModelNotAvailable:
         return report.param not in (None, "model")
-    return error_class in (InvalidKey, QuotaExhausted) and report.param is not None
+    if error_class not in (InvalidKey, QuotaExhausted):
+        return False
+    is_invalid = report.status == HTTPStatus.UNPROCESSABLE_ENTITY
+    return is_invalid or report.param is not None or report.is_about_fields
 
 
 def _by_status(report: ErrorReport, statuses: Mapping[int, ErrorClass]) -> ErrorClass:

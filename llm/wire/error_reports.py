@@ -6,6 +6,7 @@ In: the body of an error, or the error object inside a stream. Out: an `ErrorRep
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,6 +16,12 @@ import orjson
 from llm.wire import bounded_json
 
 _MAX_SEARCHED = 4_000  # characters of an error that the patterns are searched in
+#: Of a validation error as pydantic writes it, in JSON or Python: they are words of the
+#: request.
+_QUOTED_FIELDS = ("input", "ctx")
+_MAX_DEPTH = 10  # of details; what is nested deeper is left out
+_LOCATION = re.compile(r"""['"]loc\\{0,3}['"]\s{0,3}:""")
+_QUOTED_REST = re.compile(r"""[\s,]{0,3}\\{0,3}['"](input|ctx)\\{0,3}['"]\s{0,3}:""")
 
 
 @dataclass(slots=True)
@@ -29,6 +36,11 @@ class ErrorReport:
     status: int | None = None
     request_id: str | None = None
     text: str = ""  # message and nested details (an upstream's own error)
+
+    @property
+    def is_about_fields(self) -> bool:
+        """Whether it lists the fields of the request that are wrong."""
+        return _LOCATION.search(self.text) is not None
 
     def truncate(self) -> ErrorReport:
         """Truncate the texts. A body may be a megabyte, and some patterns look a few
@@ -122,6 +134,24 @@ def _name(value: Any) -> str | None:
 
 
 def _sentence(value: Any) -> str:
-    if isinstance(value, str):
+    if not isinstance(value, str):
+        return json.dumps(_without_request(value), default=str) if value else ""
+    if _LOCATION.search(value) and (quoted := _QUOTED_REST.search(value)):
+        return value[: quoted.start()]
+    return value
+
+
+def _without_request(value: Any, depth: int = 0) -> Any:
+    """`value` without the words of the request that a validation error quotes."""
+    if not isinstance(value, list | dict):
         return value
-    return json.dumps(value, default=str) if value else ""
+    if depth == _MAX_DEPTH:
+        return None
+    if isinstance(value, list):
+        return [_without_request(each, depth + 1) for each in value]
+    quoted = _QUOTED_FIELDS if "loc" in value else ()
+    return {
+        name: _without_request(each, depth + 1)
+        for name, each in value.items()
+        if name not in quoted
+    }

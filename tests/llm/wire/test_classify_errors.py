@@ -20,6 +20,7 @@ from llm.errors import (
     RateLimited,
     TryAgain,
 )
+from llm.keys.selection import verdict_of
 from llm.wire.classify_errors import classify, classify_error, request_id, retry_after
 
 #: As OpenRouter says it.
@@ -45,6 +46,48 @@ def anthropic(type: str, message: str):
 
 def google(code: int, status: str, message: str):
     return {"error": {"code": code, "message": message, "status": status}}
+
+
+WORDS = "How do credits work? Your billing is overloaded: no model was not found."
+INVALID = {"type": "extra_forbidden", "loc": ["body", "x"], "msg": "Not permitted"}
+
+
+@pytest.mark.parametrize("status", [400, 422])
+@pytest.mark.parametrize(
+    "body",
+    [
+        # Mistral
+        {"object": "error", "message": {"detail": [{**INVALID, "input": WORDS}]}},
+        # FastAPI
+        {"detail": [{**INVALID, "input": [{"type": "text", "text": WORDS}]}]},
+        {"detail": [{**INVALID, "ctx": {"given": WORDS}}]},
+        # vLLM
+        {"error": {"message": str([{**INVALID, "input": {"content": WORDS}}])}},
+        {"message": json.dumps({"detail": [{**INVALID, "input": WORDS}]})},
+        {"detail": json.dumps(json.dumps([{**INVALID, "input": WORDS}]))},
+    ],
+)
+def test_quoted_words_of_the_request_are_not_words_of_the_host(
+    status: int, body: object
+):
+    found = error_for(status, body)
+    assert type(found) is BadRequest
+    assert verdict_of(found) is None
+    assert "credits" not in found.detail
+    assert "Not permitted" in found.detail
+
+
+def test_an_invalid_field_is_no_matter_of_money():
+    assert type(error_for(422, {"message": "Unknown field: credits"})) is BadRequest
+    body = {"detail": [{**INVALID, "msg": "credits are not permitted"}]}
+    assert type(error_for(400, body)) is BadRequest
+
+
+def test_a_message_may_speak_of_the_input():
+    text = "Invalid 'input': this model's maximum context length is 8 tokens."
+    found = error_for(400, openai(None, text))
+    assert type(found) is ContextTooLarge
+    assert found.detail == text
 
 
 @pytest.mark.parametrize(
