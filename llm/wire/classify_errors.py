@@ -44,6 +44,9 @@ _REQUEST_ID_HEADERS = (
 )
 _DETAIL_LIMIT = 4000  # characters
 _MAX_TIME = 100  # characters of a header that holds a time
+_MAX_WAIT = 86_400.0  # seconds; longer times are shortened
+_NO_WAIT = 366 * _MAX_WAIT  # seconds from which a time means nothing
+_EPOCH = 1e9  # seconds from which a number is a Unix time; in ms: a thousand times that
 
 ErrorClass = type[LLMError]
 
@@ -264,16 +267,18 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
 
     Providers send `retry-after` with successful answers too; there it has no meaning.
     """
+    now = _server_time(headers)
+    stated = (
+        _number(headers.get("retry-after-ms"), per_second=1000),
+        _number(headers.get("retry-after")),
+        _until(headers.get("retry-after"), now),
+        _reset(headers, "requests"),
+        _reset(headers, "tokens"),
+    )
     waits = [
         wait
-        for wait in (
-            _number(headers.get("retry-after-ms"), per_second=1000),
-            _number(headers.get("retry-after")),
-            _until(headers.get("retry-after"), headers.get("date")),
-            _reset(headers, "requests"),
-            _reset(headers, "tokens"),
-        )
-        if wait is not None
+        for seconds in stated
+        if seconds is not None and (wait := _limit_wait(seconds, now)) is not None
     ]
     # Azure sends "retry-after-ms: 0" beside "retry-after: 1".
     return next((wait for wait in waits if wait > 0), waits[0] if waits else None)
@@ -288,7 +293,7 @@ def _error(report: ErrorReport, statuses: Mapping[int, ErrorClass]) -> LLMError:
         upstream_status=report.status,
         upstream_type=report.type,
         upstream_code=report.code,
-        retry_after=_delay_in_text(report.text),
+        retry_after=_limit_wait(_delay_in_text(report.text), time.time()),
     )
     error.is_certain = _is_certain(error_class, report, statuses)
     return error
@@ -384,21 +389,40 @@ def _number(text: str | None, per_second: int = 1) -> float | None:
     return seconds if 0 <= seconds < float("inf") else None
 
 
-def _until(text: str | None, now: str | None) -> float | None:
-    """Seconds until a date, measured by the server's own clock where it sends one."""
+def _server_time(headers: Mapping[str, str]) -> float:
+    """The time by the server's own clock where it sends it."""
+    sent = _timestamp(headers.get("date"))
+    return time.time() if sent is None else sent
+
+
+def _until(text: str | None, now: float) -> float | None:
+    """Seconds until a date."""
+    end = _timestamp(text)
+    return None if end is None else max(0.0, end - now)
+
+
+def _timestamp(text: str | None) -> float | None:
     try:
-        end = parsedate_to_datetime(text or "").timestamp()
+        return parsedate_to_datetime(text or "").timestamp()
     except (ValueError, OverflowError):
         return None
-    try:
-        start = parsedate_to_datetime(now or "").timestamp()
-    except (ValueError, OverflowError):
-        start = time.time()
-    return max(0.0, end - start)
+
+
+def _limit_wait(seconds: float | None, now: float) -> float | None:
+    """A stated time as seconds to wait, at most a day: some hosts send a Unix time
+    instead of a duration. None for one that cannot be meant."""
+    if seconds is None:
+        return None
+    if seconds >= 1000 * _EPOCH:
+        seconds /= 1000
+    if seconds >= _EPOCH:
+        seconds = max(0.0, seconds - now)
+    return min(seconds, _MAX_WAIT) if seconds < _NO_WAIT else None
 
 
 def _reset(headers: Mapping[str, str], unit: str) -> float | None:
-    """When the exhausted rate limit is renewed: "17.39s", "6m0s" or seconds."""
+    """When the exhausted rate limit is renewed: "17.39s", "6m0s", seconds, or a Unix
+    time."""
     if headers.get(f"x-ratelimit-remaining-{unit}") != "0":
         return None
     text = headers.get(f"x-ratelimit-reset-{unit}", "")

@@ -326,7 +326,7 @@ async def test_the_wait_for_keys_can_be_set(provider, host, time, settings):
 
 async def test_no_key_rests_longer_than_a_day(provider, host, time):
     await sync_to_async(with_keys)(provider, "one")
-    host.refuse("sk-one", 429, retry_after="9999999999")
+    host.refuse("sk-one", 429, retry_after="9999999")
     await call_model(time)
     row = await key("one")
     assert row.rest_until.timestamp() <= time.now + MAX_REST + 1

@@ -385,6 +385,13 @@ def test_an_error_in_an_answer_of_200_has_the_status_it_claims():
     )
 
 
+#: An exhausted rate limit, at 1792567620 by the server's clock.
+RESET = {
+    "x-ratelimit-remaining-requests": "0",
+    "date": "Wed, 21 Oct 2026 07:27:00 GMT",
+}
+
+
 @pytest.mark.parametrize(
     ("headers", "seconds"),
     [
@@ -403,6 +410,14 @@ def test_an_error_in_an_answer_of_200_has_the_status_it_claims():
         ({"retry-after": "soon"}, None),
         ({"retry-after": "-3"}, None),
         ({"retry-after": "nan"}, None),
+        ({"retry-after": "1e300"}, None),
+        ({"retry-after": "900000"}, 86_400),
+        ({"retry-after": "Fri, 31 Dec 9999 23:59:59 GMT"}, None),
+        ({"retry-after": "1e300", "retry-after-ms": "900"}, 0.9),
+        ({**RESET, "x-ratelimit-reset-requests": "1792567680"}, 60),
+        ({**RESET, "x-ratelimit-reset-requests": "1792567680000"}, 60),
+        ({**RESET, "x-ratelimit-reset-requests": "1792567620"}, 0),
+        ({**RESET, "x-ratelimit-reset-requests": "1e300"}, None),
         (
             {
                 "x-ratelimit-remaining-tokens": "0",
@@ -432,6 +447,7 @@ def test_how_long_to_wait_by_the_headers(headers: dict[str, str], seconds):
         (openai(None, "Please try again in 1m1.5s. Visit"), 61.5),
         (openai(None, "Please try again in 250ms."), 0.25),
         (openai(None, "Please try again later."), None),
+        (openai(None, f"Please try again in {'9' * 40}s."), None),
     ],
 )
 def test_how_long_to_wait_by_the_body(body: object, seconds):
