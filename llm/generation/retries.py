@@ -97,7 +97,7 @@ async def stream(
             load.running[model_id] -= 1
             await batches.aclose()
         if attempt.error or model_id in load.failures:
-            load.note_end(model_id, attempt.error)
+            load.note_end(model_id, attempt.error, retries.route.key_source)
     attempt = retries.attempt
     if rest := attempt.take_pending():
         yield rest

@@ -12,10 +12,12 @@ import time
 from collections import defaultdict
 from dataclasses import dataclass
 
-from llm.errors import InvalidKey, LLMError, QuotaExhausted, TryAgain
+from llm.errors import InvalidKey, LLMError, QuotaExhausted, RateLimited, TryAgain
+from llm.keys.audience import KeySource
 
 FAILURES = 3  # in a row, after which a model cools down
 MEMORY = 300.0  # seconds without a call after which failures are forgotten
+_KEY_ERRORS = (InvalidKey, QuotaExhausted, RateLimited)
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,10 +32,15 @@ running: defaultdict[int | None, int] = defaultdict(int)
 failures: dict[int | None, Failures] = {}
 
 
-def note_end(model_id: int | None, error: LLMError | None) -> None:
-    """Count the end of a call, with the error that ended it."""
+def note_end(
+    model_id: int | None, error: LLMError | None, key_source: KeySource = "shared"
+) -> None:
+    """Count the end of a call, with the error that ended it. The refusal of a key that
+    one person brings says nothing about the calls of others."""
     if error is None:
         failures.pop(model_id, None)
+    elif key_source in ("own", "call") and isinstance(error, _KEY_ERRORS):
+        return
     elif isinstance(error, TryAgain | InvalidKey | QuotaExhausted):
         before = failures.get(model_id)
         now = time.monotonic()

@@ -9,7 +9,13 @@ from django.contrib.auth.models import Group, User
 from django.core.exceptions import ValidationError
 
 from llm import router
-from llm.errors import InvalidKey, ModelNotAvailable, ProviderDown
+from llm.errors import (
+    InvalidKey,
+    ModelNotAvailable,
+    ProviderDown,
+    QuotaExhausted,
+    RateLimited,
+)
 from llm.models import LanguageModel, ModelPool, Provider
 from llm.pools import choice, load
 from tests.conversations.scene import signed_in
@@ -71,6 +77,18 @@ def test_a_host_cools_down_after_failures_in_a_row_and_not_before(pool: ModelPoo
     assert load.is_cooling(best.model_id, pool.cooldown)
     assert not load.is_cooling(best.model_id, 0)
     assert "Host 2" not in {first_model(pool, f"c{n}") for n in range(50)}
+
+
+@pytest.mark.parametrize("source", ["own", "call"])
+def test_a_refused_key_of_one_person_cools_no_host_down(pool: ModelPool, source):
+    model_id = pool.members.all()[0].model_id
+    for error in (InvalidKey("No"), QuotaExhausted("Empty"), RateLimited("Busy")):
+        for _ in range(load.FAILURES):
+            load.note_end(model_id, error, source)
+    assert not load.is_cooling(model_id, pool.cooldown)
+    for _ in range(load.FAILURES):
+        load.note_end(model_id, ProviderDown("Down"), source)
+    assert load.is_cooling(model_id, pool.cooldown)
 
 
 def test_the_library_and_the_chat_find_a_host_by_the_name(pool: ModelPool):
