@@ -6,6 +6,7 @@
             * SignInFailed      the authorization server gave no token
                 * SignInNeeded  the user whose call it is must sign in first
         * RenewalFailed         the authorization server renewed no token for now
+            * RenewalRefused    nor will it, until staff correct the client
         * ConnectionLost        the session ended while a call ran
         * CallFailed            the server answered the call with an HTTP error
         * CallRefused           the server answered the call with a protocol error
@@ -46,6 +47,13 @@ class RenewalFailed(McpError):
     """The sign-in at the tool's server could not be renewed; try again later."""
 
     advice = "Check the authorization server and the OAuth client."
+
+
+class RenewalRefused(RenewalFailed):
+    """The sign-in at the tool's server could not be renewed; a member of staff must
+    correct the OAuth client of this MCP server."""
+
+    advice = "Trying again does not help: correct the OAuth client, here or there."
 
 
 class ConnectionLost(McpError):

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Protocol, TypeVar
 
-from django.db import DatabaseError, connection, models
+from django.db import DatabaseError, connection, models, transaction
 from django.utils import timezone
 
 from llm.concurrency.database_thread import run_in_database_thread
@@ -56,6 +56,12 @@ class UserSignInRow(Protocol):
     is_usable: bool
 
     def with_tokens(self, server: ServerSpec) -> ServerSpec: ...
+
+
+class ClientRow(Protocol):
+    """The row with the client that registered itself for a server."""
+
+    def forget_client(self, client_id: str) -> None: ...
 
 
 class ApprovedToolRow(Protocol):
@@ -143,6 +149,24 @@ class RowTokenStore:
         if not self.since:
             return rows.none()
         return rows.filter(pk=self.row_id, signed_in_at=self.since)
+
+
+@dataclass(frozen=True, slots=True)
+class RowRegistration:
+    """The registered client in the row of its server."""
+
+    model: type[models.Model]  # its rows are `ClientRow`s
+    server_id: int
+
+    async def forget(self, client_id: str) -> None:
+        await _run_in_thread(lambda: self._forget(client_id))
+
+    @transaction.atomic
+    def _forget(self, client_id: str) -> None:
+        rows: models.QuerySet[Any] = self.model._default_manager.select_for_update()
+        row: ClientRow | None = rows.filter(pk=self.server_id).first()
+        if row is not None:
+            row.forget_client(client_id)
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,6 +33,15 @@ class TokenStore(Protocol):
     async def release(self) -> None: ...
 
 
+class Registration(Protocol):
+    """The client that registered itself for all sign-ins at a server."""
+
+    async def forget(self, client_id: str) -> None:
+        """Forget this client, which the authorization server does not know any more, so
+        that the next sign-in registers another. A newer one stays."""
+        ...
+
+
 class SessionObserver(Protocol):
     """Receives listings and errors of sessions, so that staff can see them."""
 
@@ -145,6 +154,7 @@ class AuthorizationCode:
     issuer: str = ""  # where that client is registered
     scope: str = ""
     client_name: str = "Parley"
+    registration: Registration | None = None  # if sign-ins share a registered client
     #: Whether each user signs in, and not a member of staff for all of them.
     by_user: bool = False
     #: URL of this client's published metadata; "" to register a client.

@@ -25,6 +25,7 @@ from tools.mcp.errors import (
     ConnectionLost,
     McpConnectFailed,
     McpError,
+    RenewalRefused,
     SignInNeeded,
     ToolNotApproved,
 )
@@ -41,6 +42,7 @@ if TYPE_CHECKING:  # it loads the SDK
 logger = logging.getLogger(__name__)
 
 IDLE_TIMEOUT = 5 * 60.0  # seconds without a call after which a session is closed
+REFUSED_PAUSE = 5 * 60.0  # seconds after a refusal that only staff can mend
 LISTING_LIFETIME = (
     5 * 60.0
 )  # seconds for which a listing is valid, unless the server changes it
@@ -93,7 +95,8 @@ class Session:
         self._idle: asyncio.TimerHandle | None = None
         self._failures = 0
         self._retry_at = 0.0
-        self._last_failure: ToolError | None = None  # of the last attempt to connect
+        self._last_failure: ToolError | None = None  # why it pauses
+        self._connect_failure: ToolError | None = None  # of the last attempt to connect
         self._changes = 0  # number of change notifications from the server
         self._changes_listed = 0  # value of `_changes` at the last listing
         self._tools_changed = asyncio.Event()  # set by a change notification
@@ -173,7 +176,10 @@ class Session:
     async def _report_failed_call(self, tool: str, failure: ToolError) -> None:
         """Report it to staff, unless the same was reported a moment ago."""
         notice, kind = self.server.notice, (tool, _kind(failure))
-        if notice is None or isinstance(failure, McpConnectFailed):
+        is_of_connect = (
+            isinstance(failure, McpConnectFailed) or failure is self._connect_failure
+        )
+        if notice is None or is_of_connect:
             return  # why no session was opened is reported already
         now = self._clock()
         last = self._reported.get(kind)
@@ -224,6 +230,9 @@ class Session:
         failure = convert_call_error(exc, health.status)
         if isinstance(health.sign_in_failure, SignInNeeded):
             opened.close_requested.set()
+        if isinstance(health.sign_in_failure, RenewalRefused):
+            self.retire()
+            self._pause_after(health.sign_in_failure, REFUSED_PAUSE)
         if health.sign_in_failure:
             return health.sign_in_failure
         is_lost = isinstance(failure, ConnectionLost)
@@ -416,10 +425,11 @@ class Session:
             opened.failure = _to_connection_lost(failure)
             return None
         failure = health.sign_in_failure or failure
-        self._failures, self._last_failure = self._failures + 1, failure
+        self._failures, self._connect_failure = self._failures + 1, failure
         doublings = min(self._failures - 1, 20)  # 2**1024 is no float
         pause = min(FIRST_PAUSE * 2**doublings, LONGEST_PAUSE)
-        self._retry_at = self._clock() + pause
+        is_refused = isinstance(failure, RenewalRefused)
+        self._pause_after(failure, REFUSED_PAUSE if is_refused else pause)
         logger.warning(
             "MCP server %s cannot be connected to: %s", self.server.name, _kind(failure)
         )
@@ -427,6 +437,10 @@ class Session:
             ready.set_exception(failure)
             ready.exception()  # marks it as retrieved, if the caller is gone
         return failure
+
+    def _pause_after(self, failure: ToolError, seconds: float) -> None:
+        """Open no session for a while."""
+        self._last_failure, self._retry_at = failure, self._clock() + seconds
 
     def _raise_if_pausing(self) -> None:
         left = self._retry_at - self._clock()

@@ -134,7 +134,7 @@ def finish_for_user(
     try:
         listing = list_server(spec)
     except ToolError as exc:
-        if "tokens" not in store.state:
+        if not store.state.get("tokens"):
             raise SignInFailed(str(exc)) from exc
         failure = exc
     _store_tokens(row, user, store.state)

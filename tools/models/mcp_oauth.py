@@ -15,7 +15,7 @@ from django.utils.translation import gettext_lazy as _
 from llm.db.bound_secrets import canonical_origin
 from llm.db.encrypted_field import EncryptedTextField, Secret, SecretUnavailable
 from tools.http.validation import url_problems
-from tools.mcp.row_access import MemoryTokenStore, sign_in_columns
+from tools.mcp.row_access import MemoryTokenStore, RowRegistration, sign_in_columns
 from tools.mcp.server_spec import AuthorizationCode, ClientCredentials
 from tools.models.stored_sign_in import StoredSignIn
 
@@ -128,6 +128,7 @@ class OAuthClient(StoredSignIn):
                     client_secret=self.oauth_secret or None,
                     issuer=self.oauth_issuer,
                     scope=self.oauth_scope,
+                    registration=RowRegistration(type(self), self.pk),
                     by_user=by_user,
                 )
         return None
@@ -136,17 +137,29 @@ class OAuthClient(StoredSignIn):
 
     def load_shared_client(self) -> Mapping[str, Any]:
         """The client that was registered for the users; empty if there is none."""
+        client: Mapping[str, Any] = self._load_state().get("client") or {}
+        return client
+
+    def _load_state(self) -> Mapping[str, Any]:
         try:
-            stored = json.loads(self.sign_in.reveal()) if self.sign_in else {}
+            state: Mapping[str, Any] = (
+                json.loads(self.sign_in.reveal()) if self.sign_in else {}
+            )
         except SecretUnavailable:  # or for another address
             return {}
-        client: Mapping[str, Any] = stored.get("client") or {}
-        return client
+        return state
 
     def store_shared_client(self, client: Mapping[str, Any]) -> None:
         """Without tokens: those of a member of staff are not for the users."""
         secret = Secret.of(json.dumps({"client": client}))
         self._set(sign_in=secret, signed_in_at=None, signed_in_by=None)
+
+    def forget_client(self, client_id: str) -> None:
+        """Forget the client that registered itself, if it is this one."""
+        state = self._load_state()
+        if (state.get("client") or {}).get("client_id") == client_id:
+            rest = {name: value for name, value in state.items() if name != "client"}
+            self._set(sign_in=Secret.of(json.dumps(rest)) if rest else "")
 
     # The sign-in of a member of staff
 

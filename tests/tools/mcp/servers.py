@@ -29,7 +29,8 @@ from starlette.routing import Route
 
 from tests.programs import need_program, unavailable
 from tests.serving import BASE, Deadline, free_port
-from tools.mcp.server_spec import Program, ServerSpec
+from tools.mcp.row_access import MemoryTokenStore
+from tools.mcp.server_spec import AuthorizationCode, Program, ServerSpec
 
 LOOPBACK = (ip_network("127.0.0.0/8"),)
 TIME = ServerSpec(
@@ -272,14 +273,38 @@ class Lavish(Forgetful):
 @dataclass
 class Refusing(Forgetful):
     """A server that refuses calls, and says so in HTTP only. Its authorization server
-    is out of order."""
+    is out of order, or renews nothing."""
 
     status: int = 429
+    token_status: int = 503
+    token_answer: str = "busy"
+    renewals: int = 0  # that were asked for
 
     def app(self) -> Any:
         app = super().app()
-        app.add_route("/token", lambda _request: Response("busy", 503), ["POST"])
+        app.add_route("/token", self._refuse_token, ["POST"])
         return app
+
+    def oauth(self, **tokens: Any) -> AuthorizationCode:
+        """With a sign-in at it, by a client that staff entered."""
+        origin = f"http://127.0.0.1:{self.port}"
+        known = {"access_token": "a", "refresh_token": "r", "token_type": "Bearer"}
+        metadata = {
+            "issuer": origin,
+            "authorization_endpoint": f"{origin}/authorize",
+            "token_endpoint": f"{origin}/token",
+        }
+        state = {"tokens": known, "metadata": metadata, **tokens}
+        return AuthorizationCode(
+            redirect_uri="https://us/back",
+            store=MemoryTokenStore(state),
+            client_id="c",
+            by_user=True,
+        )
+
+    def _refuse_token(self, _request: Request) -> Response:
+        self.renewals += 1
+        return Response(self.token_answer, self.token_status)
 
     async def greet_caller(self, message: dict[str, Any]) -> Response:
         return Response("no", self.status)

@@ -185,13 +185,6 @@ async def test_a_renewal_is_redirected_on_its_host():
     await requests.aclose()
 
 
-async def test_an_answer_that_is_no_token_does_not_end_a_sign_in():
-    requests = flow(stored(expires_in=-1), Health())
-    renewal = await anext(requests)
-    with pytest.raises(RenewalFailed):
-        await requests.asend(httpx2.Response(200, content=b"<p>", request=renewal))
-
-
 @pytest.mark.parametrize(
     ("status", "error"),
     [

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
 
@@ -29,11 +30,11 @@ from tools.mcp.errors import (
     ConnectionLost,
     McpConnectFailed,
     RenewalFailed,
+    RenewalRefused,
     SignInFailed,
     ToolNotApproved,
 )
-from tools.mcp.row_access import MemoryTokenStore
-from tools.mcp.server_spec import AuthorizationCode, Program, ServerSpec
+from tools.mcp.server_spec import Program, ServerSpec
 from tools.mcp.session import Session
 from tools.mcp.tool_definition import ToolDefinition
 from tools.models import Tool as Tools
@@ -571,24 +572,77 @@ async def test_a_refused_call_does_not_end_the_calls_beside_it(status: int):
         assert await begun == "waited"
 
 
-async def test_a_token_that_cannot_be_renewed_for_now_fails_only_its_own_call():
-    async with running(Refusing(status=401)) as server:
-        origin = f"http://127.0.0.1:{server.port}"
-        tokens = {"access_token": "a", "refresh_token": "r", "token_type": "Bearer"}
-        metadata = {
-            "issuer": origin,
-            "authorization_endpoint": f"{origin}/authorize",
-            "token_endpoint": f"{origin}/token",
-        }
-        store = MemoryTokenStore({"tokens": tokens, "metadata": metadata})
-        oauth = AuthorizationCode(
-            redirect_uri="https://us/back", store=store, client_id="c", by_user=True
-        )
+@pytest.mark.parametrize(
+    ("status", "answer"),
+    [
+        (503, "busy"),
+        (200, "<h1>Please log in to the proxy</h1>"),
+        (200, "{}"),
+        (200, '{"access_token": "", "token_type": "Bearer"}'),
+        (302, ""),
+    ],
+)
+async def test_a_token_that_cannot_be_renewed_for_now_fails_only_its_own_call(
+    status: int, answer: str
+):
+    server = Refusing(status=401, token_status=status, token_answer=answer)
+    async with running(server):
+        oauth = server.oauth()
+        before = await oauth.store.load()
         session = get_session(server.spec(oauth=oauth))
         await session.tools()  # the SDK checks results by the listing
         begun = asyncio.create_task(session.call("wait", {}, Context()))
         await server.waiting.wait()
-        with pytest.raises(RenewalFailed, match="HTTP 503"):
+        with pytest.raises(RenewalFailed, match=f"HTTP {status}. Try again later"):
             await session.call("hello", {}, Context())
         server.may_end.set()
         assert await begun == "waited"
+        assert await oauth.store.load() == before
+
+
+async def test_a_renewal_that_fails_at_connect_is_reported_once():
+    heard = Heard()
+    async with running(Refusing()) as server:
+        oauth = server.oauth(expires_at=1.0)
+        session = get_session(server.spec(oauth=oauth, notice=heard))
+        with pytest.raises(RenewalFailed):
+            await session.call("hello", {}, Context())
+    assert [type(each) for each in heard.failures] == [RenewalFailed]
+
+
+@pytest.mark.parametrize("expires_at", [None, 1.0])
+@pytest.mark.parametrize(
+    ("error", "advice"),
+    [
+        ("invalid_client", "correct the client's id and secret"),
+        ("unauthorized_client", "allow the client refresh tokens"),
+        ("invalid_scope", "correct the scopes"),
+        ("unsupported_grant_type", "Sign out and in again"),
+        ("invalid_request", "check the OAuth client"),
+    ],
+)
+async def test_a_refusal_that_staff_must_mend_says_so_and_is_not_asked_for_again(
+    error: str, advice: str, expires_at: float | None
+):
+    """At a call in an open session, or at its connect."""
+    now, heard = [0.0], Heard()
+    answer = json.dumps({"error": error})
+    server = Refusing(status=401, token_status=400, token_answer=answer)
+    async with running(server):
+        oauth = server.oauth(expires_at=expires_at)
+        spec = server.spec(oauth=oauth, notice=heard)
+        session = Session(spec, clock=lambda: now[0])
+        with pytest.raises(RenewalRefused, match=advice):
+            await session.call("hello", {}, Context())
+        while session.is_open:
+            await asyncio.sleep(0)
+        with pytest.raises(McpConnectFailed, match=f"{advice}.*again in 300 seconds"):
+            await session.call("hello", {}, Context())
+        assert server.renewals == 1
+        now[0] += 300
+        with pytest.raises(RenewalRefused):  # staff may have mended it
+            await session.call("hello", {}, Context())
+        await session.close()
+    assert server.renewals == 2
+    assert {type(each) for each in heard.failures} == {RenewalRefused}
+    assert (await oauth.store.load())["tokens"]["refresh_token"] == "r"

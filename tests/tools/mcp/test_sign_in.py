@@ -439,3 +439,46 @@ def test_all_that_is_seen_of_a_signed_in_server_is_its_own(
     found, about, _seconds = list_server(row.spec)
     assert [each.name for each in found] == ["whoami"]
     assert about["name"] == "signed"
+
+
+# A registered client that the authorization server has forgotten
+
+
+def test_a_users_sign_in_registers_a_client_once_after_the_shared_one_was_forgotten(
+    admin_client: Client, server: SignInServer
+):
+    row, user = row_for(server, oauth_flow="user"), User.objects.get()
+    sign_in(admin_client, row)
+    [forgotten] = server.accounts.clients
+    server.accounts.clients.clear()
+    expire_own(row)
+    assert "sign in at the tool's server first" in check_connection(row, user)
+    row.refresh_from_db()
+    assert row.load_shared_client() == {}
+    sign_in(admin_client, row)
+    [registered] = server.accounts.clients
+    assert registered != forgotten
+    assert row.load_shared_client()["client_id"] == registered
+    # A late refusal of the old one does not forget the new one.
+    row.forget_client(forgotten)
+    sign_in(admin_client, row)
+    assert [*server.accounts.clients] == [registered]
+
+
+@pytest.mark.parametrize("flow", ["user", "person"])
+def test_a_client_that_is_unknown_at_the_end_of_a_sign_in_is_forgotten(
+    flow: str, admin_client: Client, server: SignInServer
+):
+    row = row_for(server, oauth_flow=flow)
+    sign_in(admin_client, row)
+    back = come_back(sent_to(admin_client, row))
+    server.accounts.clients.clear()
+    page_text = text_of(admin_client.get(back, follow=True))
+    assert "issued no token" in page_text
+    assert "Signed in at signed." in sign_in(admin_client, row)
+    assert len(server.accounts.clients) == 1
+
+
+def expire_own(row: McpServer) -> None:
+    store = row.find_sign_in(User.objects.get()).token_store()
+    async_to_sync(store.save)({**async_to_sync(store.load)(), "expires_at": 1.0})

@@ -26,10 +26,11 @@ from mcp.shared.auth import (
 from pydantic import AnyUrl, ValidationError
 from yarl import URL
 
-from tools.mcp.errors import RenewalFailed, SignInFailed, SignInNeeded
+from tools.mcp.errors import RenewalRefused, SignInFailed, SignInNeeded
 from tools.mcp.http_transport import Health, current_health
 from tools.mcp.oauth.token_auth import Flow, TokenAuth
 from tools.mcp.oauth.token_endpoint import (
+    build_renewal_failure,
     is_followed,
     is_token,
     read_error,
@@ -68,6 +69,7 @@ class AuthorizationCodeAuth(TokenAuth):
         self._store = TokenStorage(client)
         self._provider: OAuthClientProvider | None = None
         self._response: AuthorizationResponse | None = None
+        self._refusal: RenewalRefused | None = None  # which ends the session soon
         self._is_code_used = False  # the authorization code has been exchanged
 
     def _create_provider(self) -> OAuthClientProvider:
@@ -108,6 +110,11 @@ class AuthorizationCodeAuth(TokenAuth):
         if provider is None or not provider.context.is_token_valid():
             provider = self._create_provider()
         return provider.async_auth_flow(request)
+
+    def _is_hopeless(self) -> bool:
+        if self._refusal is not None:
+            current_health(self._health).sign_in_failure = self._refusal
+        return self._refusal is not None
 
     def _forget_token(self) -> bool:
         """Mark the access token as rejected; False if it cannot be renewed."""
@@ -150,24 +157,35 @@ class AuthorizationCodeAuth(TokenAuth):
         content = about.model_dump_json(exclude_none=True)
         return httpx2.Response(200, content=content, request=response.request)
 
-    async def _cannot_renew(
+    async def _ends_sending(
         self, request: httpx2.Request, response: httpx2.Response
     ) -> bool:
         """The SDK would forget the tokens for any answer without a new one. So the
         sending ends with this answer; as an exception, it would end the session and all
-        its calls. Raises RenewalFailed if the answer looks like a success."""
-        is_renewal = token_form(request).get("grant_type") == "refresh_token"
-        if not is_renewal or is_followed(request, response):
+        its calls."""
+        grant = token_form(request).get("grant_type")
+        if grant == "authorization_code":
+            await self._forget_unknown_client(read_error(await response.aread()))
+        if grant != "refresh_token" or is_followed(request, response):
             return False
         if await self._settles_renewal(response):
             return False
-        failure = RenewalFailed(
-            "the sign-in at the tool's server could not be renewed: its authorization"
-            f" server answered HTTP {response.status_code}. Try again later."
-        )
+        error = read_error(await response.aread())
+        failure = build_renewal_failure(response.status_code, error)
         current_health(self._health).sign_in_failure = failure
+        if isinstance(failure, RenewalRefused):
+            self._refusal = failure
         if response.status_code < 400:
-            raise failure
+            # The SDK would take it for the answer to the request.
+            response.status_code = httpx2.codes.BAD_GATEWAY
+        return True
+
+    async def _forget_unknown_client(self, error: str) -> bool:
+        """Forget the client if it registered itself and the authorization server does
+        not know it: the next sign-in registers another."""
+        if error != _CLIENT_REFUSAL or self._client.client_id:
+            return False
+        await self._store.forget_client()
         return True
 
     async def _settles_renewal(self, response: httpx2.Response) -> bool:
@@ -176,8 +194,7 @@ class AuthorizationCodeAuth(TokenAuth):
         entered."""
         body = await response.aread()
         error = read_error(body)
-        if error == _CLIENT_REFUSAL and not self._client.client_id:
-            await self._store.forget_client()
+        if await self._forget_unknown_client(error):
             return True
         if error in _REFUSALS:
             return True

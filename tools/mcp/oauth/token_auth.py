@@ -60,6 +60,9 @@ class TokenAuth(httpx2.Auth):
     async def _obtain_token(self, sending: _Sending) -> Flow:
         """The SDK's flow without the request itself; ends when that can be sent."""
         request, refusal = sending.request, sending.refusal
+        if self._is_hopeless():
+            sending.is_last = True
+            return
         if refusal is not None and self._may_repeat(sending, refusal):
             sending.is_repeated, refusal = True, None
         if refusal is not None:
@@ -73,7 +76,7 @@ class TokenAuth(httpx2.Auth):
                     response, refusal = refusal, None
                 else:
                     response = yield self._adapt_request(sent)
-                    if await self._cannot_renew(sent, response):
+                    if await self._ends_sending(sent, response):
                         sending.is_over = True
                         return
                     response = await self._prefer_issuer(response)
@@ -124,16 +127,21 @@ class TokenAuth(httpx2.Auth):
     def _require_person(self) -> None:
         """Raises SignInFailed if only a person can sign in again, and none can now."""
 
+    def _is_hopeless(self) -> bool:
+        """Whether to send requests without a new token, because there will be none."""
+        return False
+
     def _adapt_request(self, request: httpx2.Request) -> httpx2.Request:
         return request
 
     async def _prefer_issuer(self, response: httpx2.Response) -> httpx2.Response:
         return response
 
-    async def _cannot_renew(
+    async def _ends_sending(
         self, request: httpx2.Request, response: httpx2.Response
     ) -> bool:
-        """Whether the answer says that a token cannot be renewed for now."""
+        """Whether the authorization server's answer is the final one, because there is
+        no token for now."""
         return False
 
 

@@ -1,4 +1,7 @@
-"""Requests to a token endpoint and its answers (RFC 6749, sections 4 to 6)."""
+"""Requests to a token endpoint and its answers (RFC 6749, sections 4 to 6).
+
+Loads the SDK; import it where needed.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,33 @@ import orjson
 from mcp.shared.auth import OAuthToken
 from pydantic import ValidationError
 
+from tools.mcp.errors import RenewalFailed, RenewalRefused
+
 _FORM = "application/x-www-form-urlencoded"
+
+#: Errors that no further attempt mends, and who can do what about them.
+_STAFF_MUST = {
+    "invalid_client": (
+        "it does not accept the client. A member of staff must correct the client's id"
+        " and secret at this MCP server."
+    ),
+    "unauthorized_client": (
+        "it does not let the client renew sign-ins. A member of staff must allow the"
+        " client refresh tokens there; until then, sign out and in again."
+    ),
+    "invalid_scope": (
+        "it does not grant the scopes any more. A member of staff must correct the"
+        " scopes of this MCP server; then sign out and in again."
+    ),
+    "unsupported_grant_type": (
+        "it renews no sign-ins. Sign out and in again; a member of staff can ask its"
+        " operator to support refresh tokens."
+    ),
+    "invalid_request": (
+        "it does not accept the request. A member of staff must check the OAuth client"
+        " of this MCP server; until then, sign out and in again."
+    ),
+}
 
 
 def token_form(request: httpx2.Request) -> dict[str, str]:
@@ -47,7 +76,16 @@ def read_error(body: bytes) -> str:
 
 def is_token(body: bytes) -> bool:
     try:
-        OAuthToken.model_validate_json(body)
+        return bool(OAuthToken.model_validate_json(body).access_token)
     except ValidationError:
         return False
-    return True
+
+
+def build_renewal_failure(status: int, error: str) -> RenewalFailed:
+    """Why a token was not renewed: `error` is the code of the answer, "" for none."""
+    why = "the sign-in at the tool's server could not be renewed: its authorization"
+    if sentences := _STAFF_MUST.get(error):
+        return RenewalRefused(
+            f"{why} server answered HTTP {status} ({error}), so {sentences}"
+        )
+    return RenewalFailed(f"{why} server answered HTTP {status}. Try again later.")

@@ -106,8 +106,11 @@ class TokenStorage:
         await self._save(client=_dump(client_info))
 
     async def forget_client(self) -> None:
-        """Forget the client and its tokens, unless a newer sign-in stored others."""
+        """Forget the client and its tokens, unless a newer sign-in stored others; and
+        the client for further sign-ins."""
         refused = self._state.get("client")
+        if refused and self._client.registration is not None:
+            await self._client.registration.forget(refused["client_id"])
         self._state = dict(await self._store.load())
         if self._state and self._state.get("client") == refused:
             await self._save(client=None, tokens=None, expires_at=None)
