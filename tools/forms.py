@@ -165,7 +165,9 @@ class ToolForm(forms.ModelForm):
         help_text=_(
             "JSON Schema: a call whose arguments fit it needs approval. More than 100:"
             ' {"properties": {"euros": {"exclusiveMinimum": 100}},'
-            ' "required": ["euros"]}'
+            ' "required": ["euros"]}. A call also needs it if its arguments are too'
+            " long or too deep to be judged. Arguments left out count with their"
+            " defaults."
         ),
     )
     definition = CodeField(

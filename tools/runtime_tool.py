@@ -8,8 +8,9 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from llm.wire.json_schema.validation import compile_schema
+from llm.wire.json_schema.validation import may_fit
 from tools.http.exchange import FetchedResponse, OutgoingRequest
+from tools.json_schema.defaults import fill_defaults
 
 Replay = Literal["safe", "idempotent", "once"]
 #: Replay classes of calls that may run again after a crash.
@@ -54,11 +55,10 @@ class Approval:
     is_strict: bool = False  # staff chose the policy: the user cannot waive it
 
     def applies_to(self, arguments: Mapping[str, Any]) -> bool:
-        """Whether a call with these arguments needs approval. By the policy "first" a
-        person may have agreed to all further calls."""
-        if self.policy != "rule":
-            return True
-        return compile_schema(self.rule or {}).is_valid(arguments)
+        """Whether a call with these arguments needs approval: also if a rule takes too
+        long to be judged, or is not a JSON Schema. By the policy "first" a person may
+        have agreed to all further calls."""
+        return self.policy != "rule" or may_fit(self.rule or {}, arguments)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -192,6 +192,15 @@ class RuntimeTool:
     def asks_once(self) -> bool:
         """Whether a first approval also covers a conversation's further calls."""
         return self.approval is not None and self.approval.policy == "first"
+
+    def needs_approval(self, arguments: Mapping[str, Any]) -> bool:
+        """Whether a call with these arguments needs approval. What the model left out
+        counts with its default too, because the call runs with it."""
+        if self.approval is None:
+            return False
+        return self.approval.applies_to(arguments) or self.approval.applies_to(
+            fill_defaults(self.parameters, arguments)
+        )
 
     @property
     def may_run_always(self) -> bool:

@@ -14,7 +14,7 @@ from tools.conf import settings
 from tools.errors import InvalidTool, ToolError
 from tools.execution.without_approval import without_approval
 from tools.http.call import HttpCall
-from tools.runtime_tool import Approval, Context, RuntimeTool
+from tools.runtime_tool import Context, RuntimeTool
 
 #: Both are called in the event loop: a function that is not async must not block.
 OnEvent = Callable[[Event], Awaitable[None] | None]
@@ -82,7 +82,7 @@ class RunLimits:
             changes["blocking"] = False
         tool = _with_request_limit(replace(tool, **changes) if changes else tool)
         if tool.approval and self.approve:
-            permit = _AskFirst(tool.name, tool.approval, self.approve)
+            permit = _AskFirst(tool, self.approve)
             return replace(tool, permit=permit, approval=None)
         # The program that runs the loop chose its tools, for what they will read.
         return replace(without_approval(tool), refuses_after_untrusted=False)
@@ -109,17 +109,16 @@ def _with_request_limit(tool: RuntimeTool) -> RuntimeTool:
 class _AskFirst:
     """Permits a call if nobody has to approve it, or `approve` says yes."""
 
-    name: str
-    approval: Approval
+    tool: RuntimeTool
     approve: Approve
 
     async def __call__(self, context: Context, arguments: dict[str, Any]) -> None:
-        if not self.approval.applies_to(arguments):
+        if not self.tool.needs_approval(arguments):
             return
         call = {
             "type": "function_call",
             "call_id": context.call_id,
-            "name": self.name,
+            "name": self.tool.name,
             "arguments": arguments,
         }
         answer = self.approve(call)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tools.errors import ToolError
-from tools.runtime_tool import Approval, Context, RuntimeTool
+from tools.runtime_tool import Context, RuntimeTool
 
 ERROR_CODE = "E_TOOL_NEEDS_APPROVAL"
 
@@ -26,10 +26,9 @@ class _UnattendedCall:
     """Runs calls that need no approval, and refuses the others."""
 
     tool: RuntimeTool
-    approval: Approval
 
     async def __call__(self, context: Context, arguments: dict[str, Any]) -> Any:
-        if self.approval.applies_to(arguments):
+        if self.tool.needs_approval(arguments):
             raise ApprovalNeeded
         return await self.tool.call(context, arguments)
 
@@ -43,7 +42,7 @@ def without_approval(tool: RuntimeTool) -> RuntimeTool:
         tool = replace(tool, refuses_after_untrusted=True, runs_after_untrusted=True)
     if tool.approval is None:
         return tool
-    return replace(tool, call=_UnattendedCall(tool, tool.approval), approval=None)
+    return replace(tool, call=_UnattendedCall(tool), approval=None)
 
 
 def always_needs_approval(tool: RuntimeTool) -> bool:

@@ -79,11 +79,9 @@ class Decisions:
             return False
         if tool.asks_after_untrusted and self._has_untrusted(output):
             return True
-        if tool.approval is None:
+        if tool.approval is None or tool.name in self.trusted:
             return False
-        if tool.name in self.trusted:
-            return False
-        return tool.approval.applies_to(arguments_of(call))
+        return tool.needs_approval(arguments_of(call))
 
     def _has_untrusted(self, output: Sequence[Item]) -> bool:
         return self.has_untrusted_input() or has_untrusted_content(output, self.tools)

@@ -6,7 +6,7 @@ linear time; a pattern with lookaround takes quadratic time, so with such a patt
 texts must be short. A schema that doubles at each reference, which a few hundred bytes
 can do forty times, is refused. A schema that refers to itself in several branches takes
 time exponential in the value's depth: a value that would take too long counts as
-invalid.
+invalid. For a schema that names what is dangerous, `may_fit` counts it as fitting.
 
 Source: https://json-schema.org/draft/2020-12
 """
@@ -23,6 +23,9 @@ from llm.wire.json_schema import recursion
 
 if TYPE_CHECKING:
     import jsonschema_rs
+
+#: What `compile_schema` raises. TypeError: it is nested too deeply to be written.
+INVALID_SCHEMA = (ValueError, TypeError, RecursionError)
 
 _MAX_PATTERN = 1024 * 1024  # bytes of a compiled pattern
 _MAX_BACKTRACKS = 10_000  # of a pattern with lookaround, from each position of a text
@@ -53,8 +56,21 @@ class Validator(Protocol):
 
 
 def compile_schema(schema: Mapping[str, Any]) -> Validator:
-    """Raises ValueError for an invalid JSON Schema, or one with external references."""
+    """Raises INVALID_SCHEMA for an invalid JSON Schema, or one with external
+    references."""
     return _compile(orjson.dumps(schema, default=dict))
+
+
+def may_fit(schema: Mapping[str, Any], value: Any) -> bool:
+    """Whether the value is valid, or nobody can tell: the schema itself is invalid, or
+    to validate the value takes too long."""
+    try:
+        validator = compile_schema(schema)
+    except INVALID_SCHEMA:
+        return True
+    if isinstance(validator, _LookaroundValidator | _RecursiveValidator):
+        return not validator.can_judge(value) or validator.is_valid(value)
+    return validator.is_valid(value)
 
 
 @lru_cache(maxsize=1000)
@@ -105,6 +121,15 @@ class _LookaroundValidator:
     def is_valid(self, instance: Any) -> bool:
         return self._lengths.is_valid(instance) and self._whole.is_valid(instance)
 
+    def can_judge(self, instance: Any) -> bool:
+        """False for a long text, and where a pattern backtracks too often."""
+        from jsonschema_rs import ValidationErrorKind
+
+        return self._lengths.is_valid(instance) and not any(
+            isinstance(error.kind, ValidationErrorKind.BacktrackLimitExceeded)
+            for error in self._whole.iter_errors(instance)
+        )
+
     def iter_errors(self, instance: Any) -> Iterable[jsonschema_rs.ValidationError]:
         if self._lengths.is_valid(instance):
             return self._whole.iter_errors(instance)
@@ -120,6 +145,12 @@ class _RecursiveValidator:
 
     def is_valid(self, instance: Any) -> bool:
         return self._is_within(_MAX_WORK, instance) and self._whole.is_valid(instance)
+
+    def can_judge(self, instance: Any) -> bool:
+        if not self._is_within(_MAX_WORK, instance):
+            return False
+        whole = self._whole
+        return not isinstance(whole, _LookaroundValidator) or whole.can_judge(instance)
 
     def iter_errors(self, instance: Any) -> Iterable[jsonschema_rs.ValidationError]:
         if self._is_within(_MAX_WORK_OF_ERRORS, instance):
