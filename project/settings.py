@@ -211,6 +211,15 @@ SCIM_SERVICE_PROVIDER = {
         }
     ],
 }
+#: django-allauth counts attempts at second factors and marks used codes in the cache,
+#: so all processes share it and a restart does not empty it.
+CACHES = {
+    "default": {
+        "BACKEND": "django.core.cache.backends.db.DatabaseCache",
+        "LOCATION": "conversations_cacheentry",
+        "OPTIONS": {"MAX_ENTRIES": 100_000},  # beyond it counts would be dropped early
+    }
+}
 MFA_ADAPTER = "project.accounts.adapters.second_factor.SecondFactorAdapter"
 MFA_FORMS = {
     "authenticate_webauthn": "project.accounts.passkey_forms.AuthenticateForm",

@@ -23,6 +23,7 @@ from conversations.models.idempotency_key import (
 from conversations.models.item import Item
 from conversations.models.last_seen import LastSeen
 from conversations.models.ledger import Balance, LedgerEntry
+from conversations.models.limits.cache_entry import CacheEntry
 from conversations.models.limits.limit_balance import (
     LimitBalance,
     LimitLease,
@@ -87,6 +88,7 @@ __all__ = [
     "Backup",
     "Balance",
     "BranchChoice",
+    "CacheEntry",
     "ContextSource",
     "Conversation",
     "ConversationImport",

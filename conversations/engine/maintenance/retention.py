@@ -31,6 +31,7 @@ from conversations.engine.maintenance.row_erasure import (
 )
 from conversations.models import (
     AnsweredRequest,
+    CacheEntry,
     Conversation,
     Delivery,
     IdempotencyKey,
@@ -166,6 +167,8 @@ def _expired_rows() -> Iterator[tuple[str, QuerySet[Any]]]:
     for attempts in (AccessLog, AccessFailureLog):
         old = attempts.objects.filter(attempt_time__lt=_cutoff(SIGN_IN_DAYS))
         yield "sign-in attempts", old
+    counts = CacheEntry.objects.filter(expires__lt=timezone.now())
+    yield "counts of attempts", counts
     unused = timezone.now() - timedelta(seconds=settings.SESSION_COOKIE_AGE)
     yield "session records", SignedInSession.objects.filter(last_used_at__lt=unused)
     yield "sessions", Session.objects.filter(expire_date__lt=timezone.now())

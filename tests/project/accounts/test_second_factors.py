@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -19,10 +21,12 @@ from django.contrib.auth.models import User
 from django.core.cache import cache
 from django.core.management import CommandError, call_command
 from django.test import Client
+from django.utils import timezone
 
 from conversations.access.policy import terms
 from conversations.access.session_user import user_from_session
-from conversations.models import TermsVersion
+from conversations.engine.maintenance.retention import clean_up
+from conversations.models import CacheEntry, TermsVersion
 from llm.db.encrypted_field import decrypt, encrypt
 from project.accounts.management.commands import rotate_keys
 from tests.conversations.scene import PASSWORD, a_user, signed_in, staff
@@ -74,6 +78,25 @@ def test_a_sign_in_with_a_second_factor_is_complete_only_after_its_code(ada: Use
         assert done["Location"] == "/tokens/"
         assert browser.get("/tokens/").status_code == 200
         cache.clear()
+
+
+def test_attempts_at_codes_are_counted_for_all_processes_and_after_a_restart(ada: User):
+    client = Client()
+    sign_in(client)
+    secret = enrol(client)
+    cache.clear()
+    browser = Client()
+    asked = sign_in(browser)["Location"]
+    for _ in range(5):
+        assert browser.post(asked, {"code": "000000"}).status_code == 200
+    counts = CacheEntry.objects.filter(cache_key__contains="login_failed")
+    assert counts.exists()  # in rows: no process has counts of its own
+    refused = browser.post(asked, {"code": code_of(secret)})
+    assert "Too many failed" in refused.content.decode()
+    counts.update(expires=timezone.now() - timedelta(seconds=1))
+    erased = sum(clean_up(), Counter())
+    assert (erased["counts of attempts"] > 0, counts.exists()) == (True, False)
+    assert browser.post(asked, {"code": code_of(secret)}).status_code == 302
 
 
 def test_a_code_is_accepted_once(ada: User):
