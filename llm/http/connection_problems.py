@@ -29,6 +29,7 @@ NOT_REACHED = gettext_noop("The provider cannot be reached. ({error})")
 CUT_OFF = gettext_noop("The stream was cut off. ({error})")
 NOT_CONNECTED = gettext_noop("No connection within {seconds:g} s.")
 STALLED = gettext_noop("The connection stalled: {error}.")
+LEFT = gettext_noop("The connection was closed after {seconds:g} s of work.")
 NO_ANSWER = gettext_noop("No answer within {seconds:g} s.")
 SILENT = gettext_noop("Silent for {seconds:g} s.")
 NOT_FINISHED = gettext_noop("Not finished within {seconds:g} s.")
@@ -153,6 +154,6 @@ def _pattern_of(sentence: str) -> str:
 _FORMAT = Formatter()
 _SENTENCES = (
     *(NO_PROXY, PROXY_REFUSES, NOT_REACHED, CUT_OFF, NOT_CONNECTED, STALLED),
-    *(NO_ANSWER, SILENT, NOT_FINISHED, *SERVER_TLS.all, *PROXY_TLS.all),
+    *(LEFT, NO_ANSWER, SILENT, NOT_FINISHED, *SERVER_TLS.all, *PROXY_TLS.all),
 )
 _PATTERNS = [(each, re.compile(_pattern_of(each))) for each in _SENTENCES]

@@ -8,9 +8,11 @@ redirects and authentication in each exchange. httpx's own transport spends twic
 CPU a chunk, and with 500 open streams a new request costs 24 ms, because its pool
 searches all connections (docs/decisions/0004).
 
-Errors of aiohttp are not converted; the caller handles them beside those of httpx. One
-is added: `IdleConnectionClosed`, for a host that closed an idle connection while a
-request was being sent over it. Such a request may be sent again, with `NEW_CONNECTION`.
+Errors of aiohttp are not converted; the caller handles them beside those of httpx. Two
+are added. `IdleConnectionClosed`: the host closed an idle connection while a request
+was being sent over it; such a request may be sent again, with `NEW_CONNECTION`.
+`UnansweredRequest`: the host closed the connection so long after the request that it
+may have processed it, and bills it.
 
 `Slots` limits the number of open requests to providers. It is in front of aiohttp's
 pool, because a timeout of that pool's own limit cannot be distinguished from a host
@@ -26,6 +28,7 @@ import asyncio
 import re
 import socket
 import ssl
+import time
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -55,6 +58,9 @@ IDLE_TIMEOUT = (
 #: rounded down to one of these values, as each value has its own connection pool.
 _IDLE_TIMEOUTS = (0.0, 1.0, 2.0, IDLE_TIMEOUT, 9.0, 14.0, 29.0, 59.0)
 _KEEP_ALIVE = re.compile(r"\btimeout\s*=\s*(\d{1,20})", re.IGNORECASE)
+#: Seconds after which a host that closes a connection has seen the request: an idle one
+#: that is closed shows within a round trip.
+CLOSE_TIME = 2.0
 _MAX_HOSTS = 1_000  # whose idle timeouts are cached
 #: A request extension: open a new connection for this request.
 NEW_CONNECTION = "parley.fresh"
@@ -99,7 +105,15 @@ def take_unread(content: StreamReader) -> bytes:
 
 
 class IdleConnectionClosed(aiohttp.ClientConnectionError):
-    """A reused connection was closed before the first byte of an answer."""
+    """A reused connection was closed at once, before the first byte of an answer."""
+
+
+class UnansweredRequest(aiohttp.ClientConnectionError):
+    """The connection was closed instead of an answer, after `seconds`."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(f"closed after {seconds:.1f} s")
+        self.seconds = seconds
 
 
 @dataclass(slots=True)
@@ -107,6 +121,11 @@ class _Trace:
     """What aiohttp reports about one request."""
 
     reused: bool = False  # an earlier request used the same connection
+    sent_at: float | None = None  # time.monotonic(), once there is a connection
+
+    @property
+    def seconds(self) -> float:
+        return 0.0 if self.sent_at is None else time.monotonic() - self.sent_at
 
 
 class Transport(httpx.AsyncBaseTransport):
@@ -140,6 +159,10 @@ class Transport(httpx.AsyncBaseTransport):
                 ssl=_ssl_context(connection.ca_certificates),
             )
         except aiohttp.ClientConnectionError as exc:
+            if isinstance(exc, TimeoutError):
+                raise
+            if trace.seconds > CLOSE_TIME:
+                raise UnansweredRequest(trace.seconds) from exc
             if trace.reused and not _has_answered(exc):
                 raise IdleConnectionClosed(str(exc)) from exc
             raise
@@ -184,12 +207,12 @@ def parse_idle_timeout(keep_alive: str | None) -> float:
 
 
 def _has_answered(exc: aiohttp.ClientConnectionError) -> bool:
-    """True if part of a response came, or the host may be processing the request."""
+    """Whether part of a response came."""
     if isinstance(exc, aiohttp.ServerDisconnectedError):
         # "Partially parsed HTTP message (optional)"; without one it is None or a text:
         # https://docs.aiohttp.org/en/stable/client_reference.html#client-exceptions
         return exc.message is not None and not isinstance(exc.message, str)
-    return isinstance(exc, TimeoutError)
+    return False
 
 
 @lru_cache(maxsize=1_000)
@@ -272,11 +295,17 @@ def _new_session(resolver: ThreadedResolver, idle_time: float) -> aiohttp.Client
 def _tracing() -> aiohttp.TraceConfig:
     config = aiohttp.TraceConfig()
     config.on_connection_reuseconn.append(_note_reuse)
+    config.on_connection_create_end.append(_note_connection)
     return config
 
 
 async def _note_reuse(session: Any, context: Any, params: Any) -> None:
-    context.trace_request_ctx.reused = True
+    trace = context.trace_request_ctx
+    trace.reused, trace.sent_at = True, time.monotonic()
+
+
+async def _note_connection(session: Any, context: Any, params: Any) -> None:
+    context.trace_request_ctx.sent_at = time.monotonic()
 
 
 class Slots:

@@ -34,6 +34,7 @@ from llm.http.connections import (
     IdleConnectionClosed,
     Slots,
     Transport,
+    UnansweredRequest,
     take_unread,
 )
 from llm.http.decompression import decompress, is_compressed
@@ -178,8 +179,7 @@ async def _send(
             try:
                 return await transport.handle_async_request(message)
             except IdleConnectionClosed:
-                # The host closed the connection before it read the request or before it
-                # processed it: it has sent no byte.
+                # The host closed an idle connection, before it read the request.
                 message.extensions = {**message.extensions, NEW_CONNECTION: True}
                 return await transport.handle_async_request(message)
     except _NETWORK_ERRORS as exc:
@@ -202,6 +202,10 @@ def _connection_error(exc: Exception, message: httpx.Request) -> LLMError:
         return ProviderDown(detail=problems.PROXY_REFUSES.format(status=exc.status))
     if isinstance(exc, aiohttp.ClientSSLError):
         return ProviderDown(detail=_describe_tls(exc, proxy))
+    if isinstance(exc, UnansweredRequest):
+        return ProviderTimeout(
+            detail=problems.LEFT.format(seconds=round(exc.seconds, 1))
+        )
     return _network_error(exc, problems.NOT_REACHED)
 
 

@@ -19,6 +19,7 @@ from llm.http.connection_problems import MAX_SENTENCE, describe_connection_probl
         problems.PROXY_REFUSES.format(status=407),
         problems.NOT_CONNECTED.format(seconds=0.25),
         problems.STALLED.format(error="ReadTimeout"),
+        problems.LEFT.format(seconds=12.5),
         problems.NO_ANSWER.format(seconds=1e9),
         problems.SILENT.format(seconds=1e-7),
         problems.NOT_FINISHED.format(seconds=600.0),

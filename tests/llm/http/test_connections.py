@@ -6,6 +6,7 @@ import asyncio
 import datetime as dt
 import gc
 import gzip
+import re
 import ssl
 import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -22,8 +23,10 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from llm.errors import LLMError, ProviderDown
+from llm.errors import LLMError, ProviderDown, ProviderTimeout
+from llm.generation.retry_policy import RETRIED_CODES
 from llm.http import connections, exchange
+from llm.http.connection_problems import describe_connection_problem
 from llm.http.connections import BODY, Body
 from tests.recording import Recording
 
@@ -340,6 +343,26 @@ async def test_a_request_is_not_repeated_after_the_first_byte():
         with pytest.raises(ProviderDown):
             await read(url, "POST")
     assert ports == [1, 1]
+
+
+@pytest.mark.parametrize("earlier", [0, 1])
+async def test_a_request_that_was_worked_on_is_not_repeated(
+    earlier: int, monkeypatch: pytest.MonkeyPatch
+):
+    """The host may bill it: a load balancer lost patience, a worker was killed."""
+    monkeypatch.setattr(connections, "CLOSE_TIME", 0.0)
+    ordinary = cut(sized(TEXT), 1000)
+    async with server(*[ordinary] * earlier, hang_up, ordinary) as (url, ports):
+        for _ in range(earlier):
+            assert await read(url, "POST") == TEXT
+        with pytest.raises(ProviderTimeout) as caught:
+            await read(url, "POST")
+    assert caught.value.code not in RETRIED_CODES
+    assert re.fullmatch(
+        r"The connection was closed after \d+(\.\d)? s of work\.", caught.value.detail
+    )
+    assert describe_connection_problem(caught.value.detail)
+    assert ports == [1] * (earlier + 1)
 
 
 @pytest.mark.parametrize(
