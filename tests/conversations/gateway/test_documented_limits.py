@@ -1,13 +1,17 @@
-"""The limits and codes of `docs/gateway.md` are those of the code."""
+"""The limits and codes of `docs/gateway.md` and `rest.md` are those of the code."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from django.conf import settings
+from rest_framework.exceptions import APIException
 
+from conversations.api import urls as _all_addresses
 from conversations.gateway import app as _all_endpoints
 from conversations.gateway import http, websocket
 from conversations.gateway.exchanges import idempotency
@@ -16,19 +20,32 @@ from llm.errors import LLMError
 from llm.pricing import caller
 from llm.wire import bounded_json
 
+assert _all_addresses
 assert _all_endpoints, "imports every endpoint, and so every error"
 DOCS = Path(__file__).parents[3] / "docs"
 TEXT = (DOCS / "gateway.md").read_text(encoding="utf-8")
 #: A class of errors, and an error of pages, which no token gets.
 _NOT_SENT = {"TryAgain", "ProofMissing"}
-_OWN = ("conversations.gateway", "conversations.access.errors", "llm.errors")
+_OWN = (
+    "conversations.gateway",
+    "conversations.access.errors",
+    "llm.errors",
+    "llm.http",
+)
+#: Raised for requests over REST, or the error of a turn that they opened.
+_OF_REST = ("conversations.api", "conversations.engine", "conversations.input")
+_OF_REST += ("conversations.models", "conversations.requests", "conversations.turns")
+#: Of acts in the admin.
+_OF_STAFF = ("conversations.engine.evaluations", "conversations.engine.replays")
 
 
-def errors(parent: type[LLMError] = LLMError) -> Iterator[type[LLMError]]:
+def errors(
+    modules: tuple[str, ...] = _OWN, parent: type[Any] = LLMError
+) -> Iterator[type[Any]]:
     for each in parent.__subclasses__():
-        if each.__module__.startswith(_OWN):
+        if each.__module__.startswith(modules):
             yield each
-        yield from errors(each)
+        yield from errors(modules, each)
 
 
 def documented() -> dict[str, set[str]]:
@@ -54,6 +71,18 @@ def test_every_code_is_in_a_table_beside_its_status():
     assert not missing, "\n".join(sorted(missing))
 
 
+def test_every_code_of_rest_is_in_its_table_or_text():
+    text = (DOCS / "rest.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"`(\w+)`", text)) | set().union(*documented().values())
+    codes = {
+        each.openai_code or each.code
+        for each in errors(_OF_REST)
+        if not each.__module__.startswith(_OF_STAFF)
+    }
+    codes |= {each.default_code for each in errors(_OF_REST, APIException)}
+    assert codes - {APIException.default_code} <= named
+
+
 _WORDS = {8: "eight"}
 
 
@@ -65,6 +94,7 @@ def _longest_tag() -> str:
 @pytest.mark.parametrize(
     "words",
     [
+        f"| body as sent | {settings.DATA_UPLOAD_MAX_MEMORY_SIZE // 1024**2} MiB |",
         f"| values in a body | {bounded_json.MAX_VALUES:,} |",
         f"| `Idempotency-Key` | {idempotency.MAX_KEY} characters, for 24 hours |",
         f"Answers above {idempotency.MAX_ANSWER // 1024**2} MB are not stored",
