@@ -23,6 +23,7 @@ from tools.admin.versions import VersionedAdmin
 from tools.conf import settings
 from tools.forms import ToolForm
 from tools.hosted.definitions import PRESETS
+from tools.json_schema.arguments import why_invalid
 from tools.json_schema.provider_support import find_refusals, hosts_of
 from tools.json_schema.sent_schemas import find_sent_schemas
 from tools.models import HttpTool, McpTool, Tool, ToolUse, ToolVersion
@@ -197,8 +198,7 @@ class ToolAdmin(
         row: Tool | None = context["original"]
         used = row.build_tool() if row else None
         context["may_dry_run"] = used and self.has_dry_run_permission(request)
-        context["refusals"] = find_refusals(used.parameters) if used else None
-        context["sent_schemas"] = find_sent_schemas(used.parameters) if used else []
+        context |= _schema_context(used.parameters) if used else {}
         if _kind(request, row) == Tool.Kind.HOSTED:
             context |= _hosting_context(row)
         return super().render_change_form(request, context, *args, **kwargs)
@@ -378,6 +378,17 @@ def _kind(request: HttpRequest, row: Tool | None) -> str:
         return row.kind
     hosted = request.GET.get("kind") == Tool.Kind.HOSTED
     return Tool.Kind.HOSTED if hosted else Tool.Kind.HTTP
+
+
+def _schema_context(parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """What the page shows of a tool's schema. An invalid one, which an MCP server may
+    list, has a shape that the checks do not expect."""
+    if why := why_invalid(parameters):
+        return {"why_invalid": why}
+    return {
+        "refusals": find_refusals(parameters),
+        "sent_schemas": find_sent_schemas(parameters),
+    }
 
 
 def _hosting_context(row: Tool | None) -> dict[str, Any]:

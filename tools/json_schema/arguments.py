@@ -9,22 +9,49 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from llm.wire.json_pointer import format_path
-from llm.wire.json_schema.validation import compile_schema
+from llm.wire.json_schema.validation import INVALID_SCHEMA, compile_schema
 from tools.errors import InvalidArguments
 
 if TYPE_CHECKING:
     import jsonschema_rs
 
 MAX_MISTAKES = 5  # mistakes that one message lists
+MAX_REASON = 300  # characters of the reason why a schema is invalid
 
 Path = Sequence[str | int]
 
 
 def check(parameters: Mapping[str, Any], arguments: Mapping[str, Any]) -> None:
-    """Raises InvalidArguments, or ValueError if the schema itself is invalid."""
-    validator = compile_schema(parameters)
+    """Raises InvalidArguments, also if the schema itself is invalid: nobody checks
+    the schemas of MCP servers before."""
+    try:
+        validator = compile_schema(parameters)
+    except INVALID_SCHEMA as exc:
+        raise InvalidArguments(
+            "this tool cannot be called until an operator corrects it, because the"
+            f" schema of its arguments is invalid: {_describe(exc)}."
+        ) from exc
     if not validator.is_valid(arguments):
         raise_invalid(mistakes(validator.iter_errors(arguments)))
+
+
+def why_invalid(schema: Mapping[str, Any]) -> str:
+    """Why no call of a tool with this schema can run; "" if calls can."""
+    try:
+        compile_schema(schema)
+    except INVALID_SCHEMA as exc:
+        return _describe(exc)
+    return ""
+
+
+def _describe(exc: Exception) -> str:
+    """The reason without the value, at the path of the mistake."""
+    import jsonschema_rs  # imported late, as in `compile_schema`
+
+    if not isinstance(exc, jsonschema_rs.ValidationError):
+        return f"{exc}"[:MAX_REASON]
+    at = f"at {format_path(exc.instance_path)}: " if exc.instance_path else ""
+    return f"{at}{exc.message}"[:MAX_REASON]
 
 
 def mistakes(

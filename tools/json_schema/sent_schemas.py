@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import orjson
+from django.utils.translation import gettext as _
 
 from llm.errors import BadRequest
 from llm.providers import all_providers
+from llm.wire.delta_reader import DECODE_ERRORS
 from llm.wire.items import user_message
 from llm.wire.request import Request
 from tools.models.text_diff import DiffLine, diff_lines
@@ -46,6 +48,9 @@ def _encode(provider: Any, parameters: Mapping[str, Any]) -> SentSchema:
         body = codec.encode(request)
     except BadRequest as exc:
         return SentSchema(codec.name, provider.label, (), str(exc))
+    except DECODE_ERRORS as exc:  # the schema is of a shape that no codec expects
+        why = _("Its schema cannot be sent: %(error)s") % {"error": type(exc).__name__}
+        return SentSchema(codec.name, provider.label, (), why)
     sent = next(_schemas_in(body), None)
     lines = diff_lines(_text(parameters), _text(sent))
     return SentSchema(codec.name, provider.label, lines)

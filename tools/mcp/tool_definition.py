@@ -13,6 +13,7 @@ from typing import Any
 
 import orjson
 
+from tools.json_schema.arguments import why_invalid
 from tools.runtime_tool import Replay
 
 LONGEST_NAME = 64  # characters that every provider accepts
@@ -63,6 +64,11 @@ class ToolDefinition:
         """Parameters and annotations as indented JSON, for staff."""
         shown = {"parameters": self.parameters, "annotations": self.annotations}
         return orjson.dumps(shown, option=orjson.OPT_INDENT_2, default=dict).decode()
+
+    @property
+    def why_invalid(self) -> str:
+        """Why no call of the tool can run, for staff; "" if its schema is valid."""
+        return why_invalid(self.parameters)
 
     @property
     def reads_only(self) -> bool:

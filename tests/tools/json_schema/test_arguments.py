@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from tools.errors import InvalidArguments
-from tools.json_schema.arguments import check
+from tools.json_schema.arguments import check, why_invalid
 
 POINT = {
     "type": "object",
@@ -88,5 +88,41 @@ def test_no_value_is_repeated():
     ],
 )
 def test_a_schema_that_is_wrong_or_elsewhere_is_refused(schema):
-    with pytest.raises(ValueError, match=r"never fetched|meta-schema|not valid"):
+    with pytest.raises(InvalidArguments, match=r"fetched|meta-schema|not valid"):
         check(schema, {})
+
+
+def chained(references: int) -> dict:
+    defs = {f"a{n}": {"$ref": f"#/$defs/a{n + 1}"} for n in range(references)}
+    return {"$defs": {**defs, f"a{references}": {}}, "$ref": "#/$defs/a0"}
+
+
+def deep(levels: int) -> dict:
+    schema: dict = {}
+    for _ in range(levels):
+        schema = {"properties": {"a": schema}}
+    return schema
+
+
+@pytest.mark.parametrize(
+    ("schema", "reason"),
+    [
+        ({"properties": {"a": {"required": True}}}, "at properties.a.required: "),
+        ({"properties": {"a": {"exclusiveMinimum": True}}}, "exclusiveMinimum: "),
+        ({"type": "any"}, "at type: "),
+        ({"pattern": "("}, "at pattern: "),
+        ({"$ref": "https://example.com/a"}, "never fetched"),
+        ({"$schema": "https://example.com/a"}, "meta-schema"),
+        (deep(300), "recursion"),
+        (chained(2_000), "recursion"),
+    ],
+)
+def test_a_tool_with_an_invalid_schema_cannot_be_called(schema: dict, reason: str):
+    with pytest.raises(InvalidArguments, match="cannot be called until") as caught:
+        check(schema, {"a": 1})
+    assert reason.lower() in str(caught.value).lower()
+    assert reason.lower() in why_invalid(schema).lower()
+
+
+def test_a_valid_schema_has_no_reason():
+    assert why_invalid(SCHEMA) == ""

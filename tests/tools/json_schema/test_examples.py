@@ -42,6 +42,8 @@ def one(schema: dict) -> object:
         ({"allOf": [{"type": "string"}, {"minLength": 5}]}, "textx"),
         ({"properties": {"b": {"type": "boolean"}}, "required": ["b"]}, {"b": True}),
         ({}, "text"),
+        ({"type": "array", "items": {"type": "null"}, "minItems": 2.0}, [None, None]),
+        ({"type": "string", "minLength": 6.0, "maxLength": 7.0}, "textxx"),
     ],
 )
 def test_an_example_fits(schema: dict, expected: object):
@@ -70,3 +72,47 @@ def test_references_are_followed_and_an_end_is_found():
 @pytest.mark.parametrize("tool", python_tools().values(), ids=python_tools().keys())
 def test_each_of_our_own_tools_takes_its_example(tool):
     check(tool.parameters, example_of(tool.parameters))
+
+
+LIST = {"type": "array", "minItems": 50, "items": {"$ref": "#/$defs/L"}}
+OBJECT = {
+    "type": "object",
+    "properties": {f"p{n}": {"$ref": "#/$defs/L"} for n in range(50)},
+    "required": [f"p{n}" for n in range(50)],
+}
+
+
+@pytest.mark.parametrize("target", [LIST, OBJECT, {"allOf": [{"$ref": "#/$defs/L"}]}])
+def test_an_example_of_a_schema_that_names_itself_is_short(target: dict):
+    parameters = {
+        "type": "object",
+        "required": ["a"],
+        "properties": {"a": {"allOf": [{"$ref": "#/$defs/L"}] * 50}},
+        "$defs": {"L": target},
+    }
+    assert len(str(example_of(parameters))) < 10_000
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"minLength": None},
+        {"type": "array", "minItems": "1"},
+        {"properties": ["b"]},
+        {"enum": None},
+    ],
+)
+def test_an_invalid_schema_has_no_example(schema: dict):
+    parameters = {"type": "object", "properties": {"a": schema}, "required": ["a"]}
+    assert example_of(parameters) == {}
+
+
+def test_limits_that_no_number_fits_are_ignored():
+    parameters = {
+        "type": "object",
+        "properties": {
+            "a": {"type": "integer", "minimum": 1e308, "multipleOf": 1e-10},
+        },
+        "required": ["a"],
+    }
+    assert example_of(parameters) == {"a": 1}

@@ -172,3 +172,30 @@ def test_who_may_only_look_decides_nothing(client: Client, changed: McpServer):
         chosen = {button: "1", "entry": key("pay")}
         assert client.post(REVIEW, chosen).status_code == 403
     assert len(queue()) == 2
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"properties": {"a": {"type": "object", "required": True}}},
+        {"properties": {"a": {"enum": None}}},
+        {"properties": ["a"]},
+        {"properties": {"a": {"minItems": "1"}}, "required": ["a"]},
+    ],
+)
+def test_staff_see_that_a_schema_is_invalid_and_can_switch_the_tool_off(
+    admin_client: Client, schema: dict
+):
+    server = a_server("shop", ToolDefinition(name="pay", parameters=schema))
+    assert "Each call fails" in admin_client.get(REVIEW).text
+    server.approve(["pay"], None)
+    tool = Tool.objects.get(mcp__server=server)
+    page = admin_client.get(reverse("admin:tools_tool_change", args=[tool.pk]))
+    assert page.status_code == 200
+    assert "Each call fails" in page.text
+    dry_run = admin_client.get(reverse("admin:tools_tool_dry_run", args=[tool.pk]))
+    assert dry_run.status_code == 200
+
+
+def test_a_valid_schema_has_no_warning(reviewer: Client, changed: McpServer):
+    assert "Each call fails" not in reviewer.get(REVIEW).text
