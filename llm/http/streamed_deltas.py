@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 
 from llm.concurrency.worker_thread import run_off_loop
-from llm.errors import TryAgain
-from llm.http.exchange import UpstreamResponse
+from llm.errors import BadResponse, TryAgain
+from llm.http.exchange import MAX_BODY, UpstreamResponse
 from llm.wire.codec import Decoder
 from llm.wire.delta_reader import DeltaReader
 from llm.wire.deltas import Delta
@@ -57,6 +57,8 @@ class StreamedDeltas:
             return None
         if chunk := await self._read_chunk():
             if reader.waiting > LARGE_EVENT:
+                if reader.waiting > MAX_BODY:
+                    raise BadResponse(detail="An event of the answer is too large.")
                 return await asyncio.to_thread(reader.feed, chunk)
             return reader.feed(chunk)
         self._is_closed = True

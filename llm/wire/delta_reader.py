@@ -67,10 +67,12 @@ class DeltaReader:
         "_make_delta",
         "_tries",
         "error",
+        "good_events",
     )
 
     def __init__(self, decoder: Decoder) -> None:
         self.error: LLMError | None = None
+        self.good_events = 0  # of the read that ended in an error, before it
         self._decoder = decoder
         self._frames = SSEDecoder()
         self._items = _ItemCount()
@@ -153,12 +155,14 @@ class DeltaReader:
 
     def _read(self, chunk: bytes) -> list[Delta]:
         deltas: list[Delta] = []
-        decode = self._decoder.feed
+        decode, count = self._decoder.feed, 0
         try:
             for event in self._frames.feed(chunk):
                 deltas += decode(event)
+                count += 1
         except _READ_ERRORS as exc:
             self.error = _error_of(exc)
+            self.good_events = count
         for delta in deltas:
             # Nearly all deltas lengthen the same plain text and need no check.
             if (

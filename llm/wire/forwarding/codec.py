@@ -108,6 +108,15 @@ def _free_choice(body: dict[str, Any]) -> None:
         case {"type": "any" | "tool", **rest}:
             others = {n: v for n, v in rest.items() if n != "name"}
             body["tool_choice"] = {**others, "type": "auto"}
+        case {"type": "allowed_tools", "allowed_tools": {"mode": _} as allowed}:
+            free = {**allowed, "mode": "auto"}
+            body["tool_choice"] = {"type": "allowed_tools", "allowed_tools": free}
+        case {"type": "allowed_tools", **limited}:  # in Responses it is flat
+            body["tool_choice"] = {
+                "type": "allowed_tools",
+                **limited,
+                "mode": "auto",
+            }
         case "any" | "required" | {"type": "function" | "custom"}:
             body["tool_choice"] = "auto"
 

@@ -19,6 +19,7 @@ from llm.wire.codec import Decoder
 from llm.wire.delta_reader import DeltaReader
 from llm.wire.deltas import Delta, FrameDelta
 from llm.wire.forwarding.surrogate_pairs import SurrogatePairs
+from llm.wire.sse import ServerSentEvent, SSEDecoder
 
 _END = re.compile(rb"\n\n|\r\n\r\n|\r\r")
 _USAGE = re.compile(rb'"usage":\s*\{')
@@ -28,21 +29,18 @@ _ENDING = b"\n\n"
 class FrameReader:
     """The interface is that of `DeltaReader`."""
 
-    __slots__ = ("_hides_usage", "_pairs", "_reader", "_tail")
+    __slots__ = ("_hides_usage", "_pairs", "_reader", "_tail", "waiting")
 
     def __init__(self, decoder: Decoder, *, hides_usage: bool) -> None:
         self._reader = DeltaReader(decoder)
         self._hides_usage = hides_usage
         self._pairs = SurrogatePairs()
         self._tail: list[bytes] = []  # of a frame that is not complete yet
+        self.waiting = 0  # bytes of `_tail`
 
     @property
     def error(self) -> LLMError | None:
         return self._reader.error
-
-    @property
-    def waiting(self) -> int:
-        return sum(map(len, self._tail))
 
     def feed(self, chunk: bytes) -> list[Delta]:
         if self._tail or chunk[-2:] != _ENDING:
@@ -56,12 +54,13 @@ class FrameReader:
         ):
             return self._feed_one_by_one(chunk)
         deltas = self._reader.feed(chunk)
-        if self._reader.error is None:
-            deltas.insert(0, FrameDelta(chunk))
+        whole = chunk if self._reader.error is None else self._before_failure(chunk)
+        if whole:
+            deltas.insert(0, FrameDelta(whole))
         return deltas
 
     def close(self, lost: LLMError | None = None) -> list[Delta]:
-        tail, self._tail = b"".join(self._tail), []
+        tail, self._tail, self.waiting = b"".join(self._tail), [], 0
         deltas: list[Delta] = []
         if tail.strip() and not lost:  # its last blank line is missing
             deltas = self._feed_one_by_one(tail + _ENDING)
@@ -73,17 +72,30 @@ class FrameReader:
             edge = b"".join(self._tail[-3:])[-3:]  # reads may be of one byte
             if not _END.search(edge + chunk):
                 self._tail.append(chunk)  # a frame of megabytes is joined once
+                self.waiting += len(chunk)
                 return b""
             chunk = b"".join([*self._tail, chunk])
         end = max(chunk.rfind(_ENDING) + 2, chunk.rfind(b"\n\r\n") + 3)
         if end < 3:
             end = chunk.rfind(b"\r\r") + 2
         if end < 2:
-            self._tail = [chunk]
-            return b""
+            end = 0
         rest = chunk[end:]
-        self._tail = [rest] if rest else []
+        self._tail, self.waiting = [rest] if rest else [], len(rest)
         return chunk[:end]
+
+    def _before_failure(self, chunk: bytes) -> bytes:
+        """The frames before the one that was an error: their deltas count."""
+        frames: list[bytes] = []
+        left = self._reader.good_events
+        for frame in _split(chunk):
+            events = SSEDecoder().feed(frame)
+            left -= len(events)
+            # A decoder may notice broken JSON only at the event after it.
+            if left < 0 or not all(map(_is_json, events)):
+                break
+            frames.append(frame)
+        return b"".join(frames)
 
     def _feed_one_by_one(self, chunk: bytes) -> list[Delta]:
         frames: list[bytes] = []
@@ -106,13 +118,24 @@ def _split(chunk: bytes) -> Iterator[bytes]:
         yield chunk[start:]
 
 
+def _is_json(event: ServerSentEvent) -> bool:
+    try:
+        event.json()
+    except ValueError:
+        return False
+    return True
+
+
 def _is_usage_only(frame: bytes) -> bool:
     """Whether it is the chunk that `stream_options.include_usage` adds."""
-    data = frame.strip().removeprefix(b"data:")
-    if not _USAGE.search(data):
+    if not _USAGE.search(frame):
         return False
-    try:
-        chunk = orjson.loads(data)
-    except orjson.JSONDecodeError:
-        return False
-    return isinstance(chunk, dict) and chunk.get("choices") == []
+    decoder = SSEDecoder()  # a comment or a name may precede the data
+    for event in (*decoder.feed(frame), *decoder.close()):
+        try:
+            chunk = orjson.loads(event.data)
+        except orjson.JSONDecodeError:
+            return False
+        if isinstance(chunk, dict) and chunk.get("choices") == []:
+            return True
+    return False

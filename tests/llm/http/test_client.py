@@ -369,6 +369,16 @@ async def test_of_an_error_no_more_than_its_first_megabyte_is_read(
     assert caught.value.detail == f"500 {client.MAX_ERROR_BODY}"
 
 
+async def test_an_event_of_any_length_does_not_fill_the_memory(
+    provider: respx.MockRouter,
+):
+    pieces = [b"data: ", *[b"x" * 65536] * 1025, AssertionError("read on")]
+    provider.post(URL).mock(return_value=httpx.Response(200, stream=Chunks(*pieces)))
+    with pytest.raises(BadResponse) as caught:
+        await listen(endpoint(), request())
+    assert caught.value.detail == "An event of the answer is too large."
+
+
 async def test_an_error_with_a_truncated_body_keeps_its_status(
     provider: respx.MockRouter,
 ):

@@ -66,3 +66,38 @@ def test_pairs_of_two_choices_at_once_are_not_mixed():
     assert frames.count(b"content") == 4
     assert rb"\ud83d\udc67" in frames
     assert rb"\ud83e\udd14" in frames
+
+
+def read(chunk: bytes, *, hides_usage: bool = False) -> tuple[bytes, FrameReader]:
+    reader = FrameReader(OpenAIChatCodec().decoder(), hides_usage=hides_usage)
+    frames = b""
+    for delta in reader.feed(chunk):
+        frames += delta.data if isinstance(delta, FrameDelta) else b""
+    return frames, reader
+
+
+@pytest.mark.parametrize("broken", [b"{garbled", b'"garbled', b'{"choices":[5]}'])
+@pytest.mark.parametrize("before", [1, 3])
+def test_frames_before_a_broken_one_are_sent(before: int, broken: bytes):
+    good = (FRAME + b"\n\n") * before + b": heartbeat\n\n"
+    frames, reader = read(good + b"data: " + broken + b"\n\n" + FRAME + b"\n\n")
+    assert frames == good
+    assert reader.error is not None
+
+
+@pytest.mark.parametrize("head", [b"", b": x\n", b"event: message\n", b": x\r\n"])
+def test_a_frame_of_usage_alone_is_left_out_whatever_its_form(head: bytes):
+    usage = b'data: {"choices":[],"usage":{"prompt_tokens":1}}\n\n'
+    frames, _ = read(FRAME + b"\n\n" + head + usage, hides_usage=True)
+    assert frames == FRAME + b"\n\n"
+
+
+def test_bytes_of_an_open_frame_are_counted():
+    reader = FrameReader(OpenAIChatCodec().decoder(), hides_usage=False)
+    for count in (1, 2, 3):
+        reader.feed(b"data: aaaa")
+        assert reader.waiting == 10 * count
+    reader.feed(b"\n\ndata")
+    assert reader.waiting == 4
+    reader.close()
+    assert reader.waiting == 0
