@@ -442,6 +442,7 @@ TURN_LEASE = 6.0  # seconds until a claim expires without renewal
 TURN_MAX_CLAIMS = 5
 TOOL_TIMEOUT = env.seconds("TOOL_TIMEOUT", 30)
 BACKGROUND_TOOL_TIMEOUT = env.seconds("BACKGROUND_TOOL_TIMEOUT", 24 * 3600)
+MAX_BACKGROUND_CALLS = env.count("MAX_BACKGROUND_CALLS", 100)  # of one process
 QUESTION_EXPIRES = env.seconds("QUESTION_EXPIRES", 3 * 24 * 3600)
 MCP_STDIO_SERVERS = env.mcp_servers("MCP_STDIO_SERVERS")  # path of a JSON file
 OUTBOUND_HOSTS = env.outbound_hosts("OUTBOUND_HOSTS")  # hosts that may be reached

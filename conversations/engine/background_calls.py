@@ -14,8 +14,10 @@ from collections.abc import Callable
 from contextlib import aclosing
 from contextvars import Context
 from dataclasses import replace
+from functools import partial
 from typing import TypeVar
 
+from django.conf import settings
 from django.db import Error as DatabaseError
 
 from conversations.engine import background_store as rows
@@ -33,7 +35,7 @@ from tools.registry import RuntimeTool
 
 logger = logging.getLogger(__name__)
 
-BATCH_SIZE = 50  # calls that one sweep starts
+BATCH_SIZE = 50  # calls that one sweep starts; brief ones may exceed the limit by it
 TRIES = 5  # retries of a write that the database refuses, before it is given up
 FIRST_PAUSE, BACKOFF = 0.1, 1.0  # seconds between two attempts, at first and at most
 T = TypeVar("T")
@@ -63,6 +65,7 @@ class BackgroundCalls:
         self._abandoned: set[CallClaim] = set()  # given up, but their threads still run
         self._sweep_task: asyncio.Task[None] | None = None
         self._sweep_again = False
+        self._is_full = False  # the last sweep may have left calls for want of room
         self._draining = False
 
     def wake(self) -> None:
@@ -90,10 +93,24 @@ class BackgroundCalls:
         """Start the calls that no process runs."""
         if self._draining:
             return
-        for pk in await self._database.read(rows.find_due, BATCH_SIZE):
+        for pk in await self._find_due():
             if not self._draining:
                 await self._start_call(pk)
         await self._open_turns()
+
+    async def _find_due(self) -> list[int]:
+        """As many as there is room for. What ends a call, or polls for its result, does
+        not wait behind calls that run for hours."""
+        room = settings.MAX_BACKGROUND_CALLS - len(self._running)
+        if room > 0:
+            due = await self._database.read(rows.find_due, min(room, BATCH_SIZE))
+            self._is_full = len(due) == room
+            return due
+        self._is_full = True
+        if (room := room + BATCH_SIZE) <= 0:
+            return []
+        find = partial(rows.find_due, only_brief=True)
+        return await self._database.read(find, room)
 
     async def _open_turns(self) -> None:
         """One by one: none waits for the locks of another conversation."""
@@ -145,6 +162,9 @@ class BackgroundCalls:
         self._progress.pop(claim, None)
         self._stopped.discard(claim)
         self._abandoned.discard(claim)
+        if self._is_full:  # others may wait for the room
+            self._is_full = False
+            self.wake()
 
     async def _run_call(self, claim: CallClaim) -> None:
         try:

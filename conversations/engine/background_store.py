@@ -105,8 +105,9 @@ def call_of(token: str) -> int:
     return pk
 
 
-def find_due(limit: int) -> list[int]:
-    """Ids of calls that a process should take up."""
+def find_due(limit: int, *, only_brief: bool = False) -> list[int]:
+    """Ids of calls that a process should take up, the oldest first; `only_brief` for
+    those that run no tool for long: they end, or poll for a result."""
     now = timezone.now()
     unattended = Q(lease_until=None) | Q(lease_until__lt=Moment().expression)
     to_do = (
@@ -116,6 +117,9 @@ def find_due(limit: int) -> list[int]:
         | Q(cancel_requested=True)
     )
     calls = ToolCall.objects.in_background().filter(unattended).filter(to_do)
+    if only_brief:
+        is_over = Q(cancel_requested=True) | Q(deadline_at__lt=now)
+        calls = calls.filter(is_over | Q(accepted_at__isnull=False))
     return list(calls.order_by("pk").values_list("pk", flat=True)[:limit])
 
 
@@ -175,7 +179,9 @@ def _deadline(row: ToolCall, tool: RuntimeTool | None) -> Any:
     seconds = settings.BACKGROUND_TOOL_TIMEOUT
     if tool is not None and tool.timeout is not None:
         seconds = tool.timeout
-    return (row.started_at or timezone.now()) + timedelta(seconds=seconds)
+    # One that was accepted has run already; others may have waited for their turn.
+    began = row.started_at if row.accepted_at else None
+    return (began or timezone.now()) + timedelta(seconds=seconds)
 
 
 def _final_outcome(

@@ -121,6 +121,7 @@ WRONG = [
     ("MAX_TURNS_PER_MESSAGE", "0", "'0' is not a whole number above 0."),
     ("MAX_COST_PER_MESSAGE", "-1", "'-1' is not a number from 0 to 1e+06."),
     ("BACKGROUND_TOOL_TIMEOUT", "1h", "'1h' is not a number of seconds above 0."),
+    ("MAX_BACKGROUND_CALLS", "0", "'0' is not a whole number above 0."),
     ("MAX_UPLOAD_COUNT", "0", "'0' is not a whole number above 0."),
     ("MAX_UPLOAD_SIZE", "1GB", "'1GB' is not a whole number above 0."),
     (

@@ -176,6 +176,56 @@ async def test_a_call_runs_in_the_context_of_its_own_turn(
     assert seen == [("req_own", turn.pk)]
 
 
+async def test_calls_beyond_the_limit_of_a_process_wait_in_their_order(
+    conversation, say, offer, running, settings
+):
+    """One that a person cancels while it waits ends at once."""
+    settings.MAX_BACKGROUND_CALLS = 2
+    begun: list[str] = []
+    may_end = [asyncio.Event() for _ in range(5)]
+
+    async def dig(context: Context, arguments: dict[str, Any]) -> str:
+        begun.append(context.call_id)
+        await may_end[int(context.call_id)].wait()
+        return "gold"
+
+    async def begins(call_ids: list[str]) -> None:
+        while len(begun) < len(call_ids):
+            await asyncio.sleep(0)
+        assert begun == call_ids
+
+    say(*[ANSWER] * 5)
+    offer(dig)
+    turn = await sync_to_async(answered)(conversation)
+    await sync_to_async(with_calls)(turn, "01234")
+    await swept()
+    await begins(["0", "1"])
+    await ToolCall.objects.filter(call_id="3").aupdate(cancel_requested=True)
+    await swept()
+    while (await ToolCall.objects.aget(call_id="3")).state != "cancelled":
+        await asyncio.sleep(0)
+    assert begun == ["0", "1"]
+    may_end[1].set()
+    await begins(["0", "1", "2"])
+    may_end[0].set()
+    await begins(["0", "1", "2", "4"])
+    for event in may_end:
+        event.set()
+    while await ToolCall.objects.filter(state="executing").aexists():
+        await asyncio.sleep(0)
+    await at_rest(conversation)
+
+
+def with_calls(turn: Turn, call_ids: str) -> None:
+    for position, call_id in enumerate(call_ids, 1):
+        ToolCall.objects.create(
+            turn=turn, call_id=call_id, name="dig", state="executing", blocking=False
+        )
+        payload = {"type": "function_call", "id": f"f{call_id}", "call_id": call_id}
+        payload |= {"name": "dig", "arguments": "{}", "status": "completed"}
+        Item.of(turn, position, payload, origin=Item.Origin.OUTPUT).save()
+
+
 @transaction.atomic
 def with_call(conversation: Conversation, named: dict[str, str]) -> Turn:
     """A finished turn with a background call that no process runs yet."""
