@@ -24,11 +24,12 @@ from llm.errors import (
     ProviderTimeout,
     RateLimited,
 )
-from llm.http import client, connections
+from llm.http import client, connections, exchange, streamed_deltas
 from llm.http.client import ProviderCall, stream
-from llm.http.streamed_deltas import MAX_CHUNK
+from llm.http.streamed_deltas import MAX_CHUNK, StreamedDeltas
 from llm.provider import Endpoint, Provider
 from llm.wire.deltas import Delta, FinishDelta, StartDelta, TextDelta
+from llm.wire.forwarding.forwarded_body import ForwardedBody
 from llm.wire.items import user_message
 from llm.wire.request import Request
 from llm.wire.sse import ServerSentEvent
@@ -613,6 +614,41 @@ async def test_a_connection_cut_anywhere_is_the_provider_down(start: bytes):
     error = caught.value
     assert KEY not in repr(error) + error.detail
     assert PROMPT not in repr(error) + error.detail
+
+
+@pytest.mark.parametrize("piece", [b"x" * 10_000, b"data: 1\n" * 1_000])
+@pytest.mark.parametrize("wants_frames", [False, True])
+async def test_an_endless_event_is_read_up_to_a_limit(
+    provider: respx.MockRouter,
+    monkeypatch: pytest.MonkeyPatch,
+    piece: bytes,
+    wants_frames: bool,
+):
+    monkeypatch.setattr(streamed_deltas, "MAX_BODY", 100_000)
+    count = 0
+
+    async def pieces() -> AsyncIterator[bytes]:
+        nonlocal count
+        while True:
+            count += 1
+            yield piece
+
+    provider.post(URL).mock(side_effect=[httpx.Response(200, content=pieces())])
+    answer = await exchange.send_request(
+        connections.transport(private=False), httpx.Request("POST", URL), streams=True
+    )
+    forwarded = ForwardedBody(
+        api="say", fields={}, convert=lambda _: None, wants_frames=wants_frames
+    )
+    streamed = StreamedDeltas(answer, SayDecoder(), await answer.read(), forwarded)
+
+    async def read_to_end() -> None:
+        while await streamed.read() is not None:
+            assert count < 20
+
+    with pytest.raises(BadResponse, match="invalid response"):
+        await read_to_end()
+    await answer.aclose()
 
 
 async def test_a_reply_that_is_not_http_is_a_bad_response():
