@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from copy import copy
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any, NoReturn
@@ -21,15 +20,13 @@ from django.db.models import Exists, Q
 
 from llm.capabilities import Capabilities, capabilities_of
 from llm.conf import settings
-from llm.db.encrypted_field import OriginChanged, SecretUnavailable
 from llm.db.regular_user import RegularUser
-from llm.db.revealable_secret import reveal_headers
 from llm.db.statements import CompiledQuery, CompiledRows
 from llm.errors import BadRequest, InvalidKey, LLMError, ModelNotAvailable
 from llm.keys import pool as key_pool
 from llm.keys.audience import EVERYBODY, KeyAudience
 from llm.keys.pool import KeyPool
-from llm.keys.references import ReferenceRefused, is_reference, read_reference
+from llm.keys.stored_secrets import decrypt_key, reveal_secret_headers, with_provider
 from llm.keys.token_credentials import compact_key, with_issued_token
 from llm.models import (
     ApiKey,
@@ -193,7 +190,7 @@ def route_by(
         return cached
     route = _build_route(model, key, audience)
     # A reference is read at each use.
-    if key is None or not _copy_for(model.provider, key).reference:
+    if key is None or not with_provider(model.provider, key).reference:
         _route_cache.store(cache_key, columns, route)
     return route
 
@@ -265,11 +262,11 @@ def endpoint_of(provider: Provider, key: ApiKey | None) -> Endpoint:
     endpoint = Endpoint(
         provider=host,
         codec=codec,
-        api_key=_decrypt_key(provider, key) if key else "",
+        api_key=decrypt_key(provider, key) if key else "",
         # Empty for the address in our own code, which may be a private one.
         base_url="" if provider.address == host.base_url else provider.address,
         headers=provider.headers,
-        secret_headers=_reveal_headers(provider),
+        secret_headers=reveal_secret_headers(provider),
         connection=provider.connection,
         options=provider.options,
         allow_private_network=provider.allow_private_network,
@@ -429,75 +426,6 @@ def _check_usable(model: LanguageModel) -> None:
 
 def _raise_unavailable(message: str) -> NoReturn:
     raise ModelNotAvailable(message, param="model")
-
-
-# By key
-
-
-def _decrypt_key(provider: Provider, key: ApiKey) -> str:
-    try:
-        return _reveal(provider, _copy_for(provider, key))
-    except InvalidKey as exc:
-        if key.owner_id is None:
-            raise
-        raise InvalidKey(
-            f"Your own key for the provider {provider.name!r} cannot be sent to its"
-            ' address; enter it again on the page "Own keys".'
-        ) from exc
-
-
-def _copy_for(provider: Provider, key: ApiKey) -> ApiKey:
-    """The key with its provider's row as it was read now, whose origin the secret must
-    match. Threads share the given one (`CompiledQuery.all_shared`)."""
-    key = copy(key)
-    key.provider = provider
-    return key
-
-
-def _reveal(provider: Provider, key: ApiKey) -> str:
-    if not key.secret:
-        raise InvalidKey(
-            f"The key {key.label!r} of the provider {provider.name!r} is empty;"
-            " ask the staff to enter it."
-        )
-    try:
-        text = str(key.secret.reveal())
-        # A person's own key is sent as it is: it names nothing on this server.
-        if key.owner_id is None and is_reference(text):
-            return compact_key(read_reference(text))
-        return text
-    except ReferenceRefused as exc:
-        raise InvalidKey(
-            f"The key {key.label!r} of the provider {provider.name!r} cannot be read"
-            " where it is stored; ask the staff to look at it.",
-            detail=str(exc),
-        ) from exc
-    except OriginChanged as exc:
-        raise InvalidKey(
-            f"The key {key.label!r} of the provider {provider.name!r} was entered for"
-            " a different address of the provider and is not sent; ask the staff to"
-            " enter it again."
-        ) from exc
-    except SecretUnavailable as exc:
-        raise InvalidKey(
-            f"The key {key.label!r} of the provider {provider.name!r} cannot be"
-            " decrypted; ask the staff to restore ENCRYPTION_KEYS or enter it again."
-        ) from exc
-
-
-def _reveal_headers(provider: Provider) -> dict[str, str]:
-    try:
-        return reveal_headers(provider.secret_headers)
-    except OriginChanged as exc:
-        raise InvalidKey(
-            f"The secret headers of the provider {provider.name!r} were entered for a"
-            " different address and are not sent; ask the staff to enter them again."
-        ) from exc
-    except SecretUnavailable as exc:
-        raise InvalidKey(
-            f"The secret headers of the provider {provider.name!r} cannot be"
-            " decrypted; ask the staff to restore ENCRYPTION_KEYS or enter them again."
-        ) from exc
 
 
 def _host_of(provider: Provider) -> Host:

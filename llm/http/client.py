@@ -16,30 +16,26 @@ from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequenc
 from dataclasses import dataclass, field
 from datetime import datetime
 from decimal import Decimal
-from functools import partial
 from typing import TYPE_CHECKING, Literal
-
-import httpx
 
 from llm.concurrency.worker_thread import run_off_loop
 from llm.db.encrypted_field import scrub
 from llm.errors import (
     BadResponse,
     ConnectTimeout,
-    InvalidKey,
     LLMError,
     NoFreeConnection,
     ProviderTimeout,
     TryAgain,
 )
-from llm.http import connections, exchange
+from llm.http import authentication, connections, exchange
 from llm.http import request as outgoing
 from llm.http.address_problems import REDIRECT, WEB_PAGE
-from llm.http.exchange import MAX_BODY, UpstreamResponse
+from llm.http.exchange import MAX_BODY, MAX_ERROR_BODY, UpstreamResponse
 from llm.http.recording import Recording
 from llm.http.streamed_deltas import StreamedDeltas
 from llm.pricing.usage_estimate import measure_answer, measure_prompt
-from llm.provider import Endpoint, Route, bearer
+from llm.provider import Endpoint, Route
 from llm.telemetry import tracing
 from llm.wire.classify_errors import request_id
 from llm.wire.codec import Decoder
@@ -67,7 +63,6 @@ __all__ = [
     "aclose",
     "get",
     "post",
-    "public_web_client",
     "stream",
     "upload",
 ]
@@ -75,7 +70,6 @@ __all__ = [
 #: How an event stream begins; JSON never begins like this.
 _EVENT_STREAM_START = re.compile(rb"(?:\xef\xbb\xbf)?\s*(?:data|event|id|retry)?:")
 _BOM = b"\xef\xbb\xbf"
-MAX_ERROR_BODY = 1024 * 1024  # bytes; the rest is not read
 MAX_DELTAS = 500  # that are yielded before the event loop runs other tasks
 
 #: What a call is made for; "summary" is one of a conversation's earlier items.
@@ -262,7 +256,7 @@ async def _upload(
     file: outgoing.FormFile,
     call: ProviderCall,
 ) -> bytes:
-    auth_headers = await _auth_headers(endpoint)
+    auth_headers = await authentication.auth_headers(endpoint)
     message, allow_private = outgoing.build_upload(
         endpoint, path, auth_headers, form, file
     )
@@ -292,7 +286,7 @@ async def _request(
     *,
     limit: int = MAX_BODY,
 ) -> bytes:
-    auth_headers = await _auth_headers(endpoint)
+    auth_headers = await authentication.auth_headers(endpoint)
     message, allow_private = outgoing.build_path_request(
         endpoint, path, auth_headers, method=method, body=body, forwarded=forwarded
     )
@@ -308,16 +302,6 @@ async def _request(
     return answered
 
 
-def public_web_client() -> httpx.AsyncClient:
-    """A client for URLs on the public web, over this event loop's connections.
-
-    It connects to no private address, even if a public name resolves to one: its
-    resolver raises BadRequest. Hosts that look like an address are not resolved: check
-    them with `addresses` first.
-    """
-    return connections.public_web_client()
-
-
 async def aclose() -> None:
     """Close this event loop's connections. A later call opens new ones."""
     await connections.aclose()
@@ -331,7 +315,7 @@ async def _open_response(
 ) -> UpstreamResponse:
     """Send the request and return a success response, which the caller closes. Raises
     LLMError."""
-    auth_headers = await _auth_headers(endpoint)
+    auth_headers = await authentication.auth_headers(endpoint)
     message, allow_private = outgoing.build_request(endpoint, request, auth_headers)
     if call.span is not None:
         call.span.add_headers(message.headers, message.url.host, message.url.port)
@@ -468,45 +452,3 @@ def _annotate_error(exc: LLMError, endpoint: Endpoint, call: ProviderCall) -> No
     if exc.detail:  # some hosts quote the key
         exc.detail = scrub(exc.detail, endpoint.secrets)
     call.error = exc
-
-
-# Authentication
-
-
-async def _auth_headers(endpoint: Endpoint) -> dict[str, str]:
-    """The authentication headers: with the API key, or with a token issued for it.
-
-    Raises InvalidKey for a key that no header can hold.
-    """
-    if endpoint.credentials is not None:
-        key = await endpoint.credentials.token(partial(_post_form, endpoint))
-    else:
-        key = endpoint.api_key
-    if not (key.isascii() and key.isprintable()) or key != key.strip():
-        raise InvalidKey(
-            "The API key contains a character that is not allowed; enter it again."
-        )
-    auth = bearer(key) if endpoint.credentials else endpoint.auth_headers
-    return {**auth, **endpoint.secret_headers}
-
-
-async def _post_form(
-    endpoint: Endpoint, text: str, form: Mapping[str, str]
-) -> tuple[int, bytes]:
-    """Post a form to the token issuer and return status and body. Raises LLMError."""
-    allow_private = endpoint.allow_private_network
-    message = httpx.Request(
-        "POST",
-        outgoing.parse_url(text, allow_private=allow_private),
-        data=form,
-        headers={"Accept": "application/json", "User-Agent": "parley"},
-        extensions=outgoing.extensions(endpoint),
-    )
-    is_proxied = bool(endpoint.connection.proxy_url)
-    transport = connections.transport(private=allow_private or is_proxied)
-    answer = await exchange.send_request(transport, message, streams=True)
-    try:
-        body = await answer.read_rest(limit=MAX_ERROR_BODY)
-    finally:
-        await answer.aclose()
-    return answer.response.status_code, body

@@ -238,8 +238,13 @@ def transport(*, private: bool) -> Transport:
 
 
 def public_web_client() -> httpx.AsyncClient:
-    """A client over this event loop's transport to public addresses; it need not be
-    closed."""
+    """A client for URLs on the public web, over this event loop's connections; it need
+    not be closed.
+
+    It connects to no private address, even if a public name resolves to one: its
+    resolver raises BadRequest. Hosts that look like an address are not resolved: check
+    them with `addresses` first.
+    """
     return httpx.AsyncClient(
         transport=transport(private=False),
         cookies=CookieJar(DefaultCookiePolicy(allowed_domains=())),

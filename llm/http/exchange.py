@@ -43,6 +43,7 @@ from llm.http.timers import ResponseTimer
 from llm.provider import DIRECT, Connection
 
 MAX_BODY = 64 * 1024 * 1024  # bytes
+MAX_ERROR_BODY = 1024 * 1024  # bytes; the rest is not read
 
 _NETWORK_ERRORS = (httpx.HTTPError, httpx.StreamError, aiohttp.ClientError, OSError)
 #: RuntimeError: our own `aclose` has closed the connection.

@@ -16,7 +16,7 @@ import httpx
 
 from llm.conf import settings
 from llm.errors import BadResponse, LLMError
-from llm.http import client
+from llm.http import connections
 from llm.http.addresses import is_public, looks_like_address
 from llm.http.decompression import decompress
 from llm.http.outbound import is_listed
@@ -69,7 +69,7 @@ async def _fetch(url: str, max_size: int) -> DownloadedFile:
 async def _request(url: httpx.URL, max_size: int) -> DownloadedFile | httpx.URL:
     """The file, or the URL it redirects to."""
     connect = settings.LLM_CONNECT_TIMEOUT
-    async with client.public_web_client().stream(
+    async with connections.public_web_client().stream(
         "GET",
         url,
         headers={"Accept": "*/*", "Accept-Encoding": "identity"}

@@ -367,7 +367,7 @@ async def test_of_an_error_no_more_than_its_first_megabyte_is_read(
     provider.post(URL).mock(return_value=httpx.Response(500, stream=Chunks(*pieces)))
     with pytest.raises(RateLimited) as caught:
         await listen(endpoint(), request())
-    assert caught.value.detail == f"500 {client.MAX_ERROR_BODY}"
+    assert caught.value.detail == f"500 {exchange.MAX_ERROR_BODY}"
 
 
 async def test_an_event_of_any_length_does_not_fill_the_memory(
