@@ -115,7 +115,8 @@ class RotationMixin(admin.ModelAdmin):
         self.log_addition(request, new, f"Replaces {old.label}.")
         self.log_change(request, old, f"Replaced by {new.label}.")
         text = _("Calls use %(new)s from now on; %(old)s drains.")
-        if old.drains_at > now:
+        is_in_use = old.state != ApiKey.State.DISABLED and not old.why_not_sent
+        if old.drains_at > now and is_in_use:
             text = _("Calls use %(new)s from now on, and also %(old)s until %(time)s.")
         # A time ends with a stop in some languages ("9 p.m."), as the sentence does.
         until = localize(timezone.localtime(old.drains_at)).removesuffix(".")

@@ -112,6 +112,24 @@ def test_rotation_adds_a_key_and_drains_the_old_one_later(
     assert set(chosen(provider, now=day.timestamp())) == {"second"}
 
 
+@pytest.mark.parametrize(
+    ("change", "is_used"),
+    [({}, True), ({"state": "disabled"}, False), ({"address": "new"}, False)],
+)
+def test_rotation_names_the_old_key_only_if_calls_use_it(
+    admin_client: Client, provider: Provider, change: dict[str, str], is_used: bool
+):
+    state = change.get("state", ApiKey.State.ACTIVE)
+    old = provider.keys.create(secret=PLANTED, state=state)
+    if "address" in change:
+        provider.base_url = "https://new.example/v1"
+        provider.save()
+    form = {"label": "second", "secret": "sk-new-0123456789-wxyz", "overlap": 24}
+    answer = admin_client.post(url("rotate", old.pk), form, follow=True)
+    [text] = map(str, answer.context["messages"])
+    assert ("and also" in text) is is_used
+
+
 def test_rotation_refuses_a_label_twice_and_shows_no_secret(
     admin_client: Client, provider: Provider
 ):
