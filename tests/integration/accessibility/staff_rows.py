@@ -166,9 +166,13 @@ def _of_provider() -> dict[str, str]:
     provider = Provider.objects.create(
         name="Workshop",
         kind="openai_compatible",
-        base_url="http://10.0.0.7:8080/v1",
+        base_url="http://orchard.workshop.example:8080/v1",
         allow_private_network=True,
     )
+    # It is not sent to the new address, and its row says so at length.
+    provider.keys.create(label="earlier", secret="wk-9876543210-abcdefgh")
+    provider.base_url = "http://10.0.0.7:8080/v1"
+    provider.save()
     provider.keys.create(label="workshop", secret="wk-0123456789-abcdefgh")
     model = provider.models.create(name="orchard-32b-instruct", enabled=False)
     findings = [
@@ -196,7 +200,7 @@ def _of_provider() -> dict[str, str]:
         findings=[finding.to_dict() for finding in findings],
         finished_at=timezone.now(),
     )
-    key = ApiKey.objects.get(provider=provider)
+    key = ApiKey.objects.get(provider=provider, label="workshop")
     tool = Tool.objects.get(name="calculator")
     return {
         "admin provider": f"/admin/llm/provider/{provider.pk}/change/",
