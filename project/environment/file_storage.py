@@ -48,7 +48,8 @@ def read_file_storage(env: Environment) -> dict[str, Any]:
         raise ConfigurationError(missing, f"it is missing, and {other} is set.")
     if not all(find_spec(name) for name in LIBRARIES):
         raise ConfigurationError(
-            "S3_BUCKET", "S3 needs more libraries; run pip install 'parley-server[s3]'."
+            "S3_BUCKET",
+            "S3 needs more libraries; install the extra 's3' of Parley's wheel.",
         )
     return {
         "BACKEND": "conversations.turns.s3_storage.S3FileStorage",

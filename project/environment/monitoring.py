@@ -55,7 +55,7 @@ def read_tracing(env: Environment) -> bool:
     if not all(map(_is_installed, LIBRARIES)):
         raise ConfigurationError(
             "OTEL_EXPORTER_OTLP_ENDPOINT",
-            "traces need more libraries; run pip install 'parley-server[otel]'.",
+            "traces need more libraries; install the extra 'otel' of Parley's wheel.",
         )
     return True
 

@@ -127,7 +127,7 @@ def _build_app(row: IdentityProvider) -> SocialApp | None:
 
 def _build_saml_app(row: IdentityProvider) -> SocialApp | None:
     if not saml.IS_INSTALLED:
-        logger.error("identity provider %s needs parley-server[saml]", row.slug)
+        logger.error("identity provider %s needs the extra 'saml'", row.slug)
         return None
     try:
         settings = saml.build_settings(row)

@@ -24,7 +24,7 @@ from project.accounts.identities.guarded_session import AddressRefused, check_ho
 
 IS_INSTALLED = find_spec("ldap3") is not None
 TIMEOUT = 5  # seconds, for each answer
-_MISSING = _("LDAP needs more packages: pip install 'parley-server[ldap]'.")
+_MISSING = _("LDAP needs more packages: install the extra 'ldap' of Parley's wheel.")
 #: Attributes that name a person for ever, by kind of directory. Names can move.
 _IDS = ("entryUUID", "objectGUID", "nsUniqueId", "ipaUniqueID")
 

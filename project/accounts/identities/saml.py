@@ -10,7 +10,7 @@ from django.utils.functional import Promise
 from django.utils.translation import gettext_lazy as _
 
 IS_INSTALLED = find_spec("onelogin") is not None
-_MISSING = _("SAML needs more packages: pip install 'parley-server[saml]'.")
+_MISSING = _("SAML needs more packages: install the extra 'saml' of Parley's wheel.")
 _UNREADABLE = _("This is no metadata of an identity provider.")
 _PERSISTENT = "urn:oasis:names:tc:SAML:2.0:nameid-format:persistent"
 #: Names of attributes, as Entra ID, Okta, Keycloak and Shibboleth send them.
