@@ -56,8 +56,6 @@ class StreamedDeltas:
         if self._is_closed:
             return None
         if chunk := await self._read_chunk():
-            if reader.waiting > MAX_BODY:
-                raise BadResponse(detail="An event of the stream is too large.")
             if reader.waiting > LARGE_EVENT:
                 if reader.waiting > MAX_BODY:
                     raise BadResponse(detail="An event of the answer is too large.")
