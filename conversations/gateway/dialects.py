@@ -10,7 +10,7 @@ from conversations.gateway.encrypted_reasoning import ProvenAnswer
 from conversations.gateway.proofs.sealed_answers import AnswerSealing
 from conversations.models.access_token import AccessToken
 from conversations.turns.history import estimate_tokens
-from llm.errors import BadRequest, LLMError
+from llm.errors import BadRequest, BadResponse, LLMError
 from llm.provider import Route
 from llm.wire.codecs.anthropic.codec import VERSION_WITH_SAMPLING
 from llm.wire.codecs.openai_chat.codec import OpenAIChatCodec
@@ -30,6 +30,8 @@ from llm.wire.facades.responses_writer import ResponsesWriter
 from llm.wire.items import Event, Issuer
 from llm.wire.request import Request
 
+#: Exceptions of a reader at a body that passed the checks.
+UNREADABLE = (BadResponse, LookupError, TypeError, ValueError, AttributeError)
 _NO_FIELDS: frozenset[str] = frozenset()
 
 
@@ -400,6 +402,11 @@ def _message_id(response_id: str) -> str:
 
 def unreadable_body(exc: Exception) -> BadRequest:
     """The error for a body that passed the checks but cannot be parsed."""
+    if isinstance(exc, BadResponse):  # the decoders read the client's history too
+        return BadRequest(
+            "An answer in the conversation has too many items or calls, or cannot be"
+            " read."
+        )
     return BadRequest(
         f"The body does not match the API's documentation ({type(exc).__name__})."
     )

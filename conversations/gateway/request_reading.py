@@ -14,7 +14,7 @@ from typing import Any
 
 from conversations.engine.database.executor import Database
 from conversations.gateway import model_resolution
-from conversations.gateway.dialects import Dialect, unreadable_body
+from conversations.gateway.dialects import UNREADABLE, Dialect, unreadable_body
 from conversations.gateway.encrypted_reasoning import restore_proofs
 from conversations.gateway.forwarding import other_models
 from conversations.gateway.forwarding.body import forwarded_body
@@ -413,7 +413,7 @@ def _parse(
     opener = partial(open_seal, user_id, lost, dialect.proof_field)
     try:
         request = dialect.request_of(model_body, route, opener)
-    except (LookupError, TypeError, ValueError, AttributeError) as exc:
+    except UNREADABLE as exc:
         raise unreadable_body(exc) from exc
     if dialect.is_open_responses and any(
         item.get("type") == "reasoning" for item in request.items

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import AsyncGenerator, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from dataclasses import replace
 from typing import Any
 
@@ -125,7 +125,9 @@ class ForwardedResponse(StatelessResponse):
         gateway_request = self._gateway_request
         echo = None
         if gateway_request.dialect.is_open_responses:
-            echo = echo_of(gateway_request.body, gateway_request.request)
+            # Nothing has checked a forwarded body, and the host has taken it.
+            with suppress(LookupError, TypeError, ValueError, AttributeError):
+                echo = echo_of(gateway_request.body, gateway_request.request)
         self.builder = StatelessResponseBuilder(
             id=self._id, model=gateway_request.body["model"], echo=echo
         )

@@ -11,11 +11,11 @@ from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Any
 
-from conversations.gateway.dialects import Dialect, unreadable_body
+from conversations.gateway.dialects import UNREADABLE, Dialect, unreadable_body
 from conversations.gateway.proofs.sealed_answers import open_seal
 from llm.provider import Route
+from llm.wire.facades.losses import has_seals
 from llm.wire.forwarding.codec import ForwardingCodec
-from llm.wire.forwarding.sealed_text import PREFIX
 from llm.wire.items import Issuer, Item, function_call_output, user_message
 from llm.wire.request import Request
 
@@ -36,14 +36,14 @@ def unseal_history(
     try:
         for message in messages:
             items: list[Item] = []
-            if isinstance(message, dict) and PREFIX in str(message):
+            if has_seals(dialect.name, {"messages": [message]}):
                 few = {**_required_fields(body), "messages": [message]}
                 items = [*dialect.request_of(few, route, opener).items]
             if any(_is_proven(item, route.issuer) for item in items):
                 opened += _encode(items, codec, route)
             else:
                 opened.append(message)
-    except (LookupError, TypeError, ValueError, AttributeError) as exc:
+    except UNREADABLE as exc:
         raise unreadable_body(exc) from exc
     return {**body, "messages": opened}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -10,12 +11,15 @@ from asgiref.sync import sync_to_async
 
 from conversations.access.limits import applicable
 from conversations.models import UsageLimit
+from llm.wire.forwarding.sealed_text import PREFIX
 from tests.conversations.gateway.forwarding.hosts import (
     CODECS,
     PATHS,
     Answer,
     Client,
     Host,
+    Received,
+    Reply,
     add_model,
     canned_reply,
 )
@@ -89,6 +93,51 @@ async def test_a_deep_body_is_refused_under_a_limit_of_use(client: Client):
     answer, count = await ask(client, {"x": nested(300)})
     assert (answer.status, count) == (400, 0)
     assert "nested too deeply" in answer.json()["error"]["message"]
+
+
+async def test_a_deep_body_with_a_seal_is_refused(client: Client):
+    sealed = [{"type": "reasoning.encrypted", "data": f"{PREFIX}x"}]
+    said = {"role": "assistant", "content": "Hi", "reasoning_details": sealed}
+    with Host(lambda received: canned_reply("chat", received)) as host:
+        name = await add_model(KINDS["chat"], CODECS["chat"], host.url, "m")
+        deep = {"role": "user", "content": "Hi", "x": "DEEP"}
+        body = json.dumps({"model": name, "messages": [said, deep]}).encode()
+        levels = b"[" * 1015 + b"]" * 1015
+        answer = await client.post_bytes(PATHS["chat"], body.replace(b'"DEEP"', levels))
+    assert (answer.status, host.received) == (400, [])
+
+
+async def test_too_many_calls_are_no_fault_of_the_host(client: Client):
+    function = {"name": "f", "arguments": "{}"}
+    calls = [
+        {"id": f"c{n}", "type": "function", "function": function} for n in range(1001)
+    ]
+    said = [
+        {"role": "user", "content": "?"},
+        {"role": "assistant", "tool_calls": calls},
+    ]
+    with Host(lambda received: canned_reply("messages", received)) as host:
+        name = await add_model("anthropic", CODECS["messages"], host.url, "m")
+        body = {"model": name, "messages": said}
+        answer = await client.post(PATHS["chat"], body)
+    assert (answer.status, host.received) == (400, [])
+    assert "too many items or calls" in answer.json()["error"]["message"]
+
+
+async def test_a_stream_that_breaks_off_ends_in_order_after_an_odd_body(client: Client):
+    """Some hosts take tools in the form of another API."""
+
+    def reply(received: Received) -> Reply:
+        status, kind, whole = canned_reply("responses", received)
+        return status, kind, whole[: whole.index(b"event: response.output_item.done")]
+
+    tool = {"type": "function", "function": {"name": "f"}}
+    with Host(reply) as host:
+        name = await add_model("openai", CODECS["responses"], host.url, "m")
+        body = {"model": name, "input": "Hi", "stream": True, "store": False}
+        answer = await client.post(PATHS["responses"], {**body, "tools": [tool]})
+    assert len(host.received) == 1, answer.body
+    assert b"event: response.failed" in answer.body
 
 
 async def test_more_tokens_than_a_column_holds_are_beyond_a_limit(client: Client):
