@@ -71,6 +71,9 @@ lint: .venv/dev.stamp
 	.venv/bin/djlint --check --quiet templates
 
 bench: .venv/dev.stamp
+	.venv/bin/python -m benchmarks summary
+
+bench-all: .venv/dev.stamp
 	.venv/bin/python -m benchmarks
 
 bench-check: .venv/dev.stamp

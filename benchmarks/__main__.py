@@ -15,6 +15,7 @@ from importlib import import_module
 
 #: By name: the module, its function, and what it measures.
 BENCHMARKS = {
+    "summary": ("native.summary", "main", "each API beside a raw relay, in short"),
     "decode": ("decode", "main", "decoding of synthetic and recorded streams"),
     "tool_loop": ("tool_loop", "main", "the tool loop beside other libraries'"),
     "gateway": ("gateway", "main", "the gateway beside a raw relay"),

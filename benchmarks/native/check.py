@@ -13,8 +13,8 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -56,12 +56,11 @@ class Target:
     headers: Sequence[str] = ()
     options: Sequence[object] = ()
 
-    def spend(
+    def load(
         self, programs: Programs, model: str, *, chunks: int, streams: int, turns: int
-    ) -> float:
-        """CPU seconds of a stream."""
-        begun = precise_cpu_seconds(self.pid)
-        load(
+    ) -> Mapping[str, Any]:
+        """Answer `turns` requests on each of `streams` connections; see `load`."""
+        return load(
             programs,
             self.port,
             self.path,
@@ -72,6 +71,13 @@ class Target:
             headers=self.headers,
             options=self.options,
         )
+
+    def spend(
+        self, programs: Programs, model: str, *, chunks: int, streams: int, turns: int
+    ) -> float:
+        """CPU seconds of a stream."""
+        begun = precise_cpu_seconds(self.pid)
+        self.load(programs, model, chunks=chunks, streams=streams, turns=turns)
         return (precise_cpu_seconds(self.pid) - begun) / (streams * turns)
 
     def costs(self, programs: Programs) -> tuple[float, float]:
@@ -113,6 +119,15 @@ def main(arguments: Sequence[str] = ()) -> int:
 
 
 def measure() -> Figures:
+    with running_targets() as (programs, targets):
+        rounds = [_measure_round(programs, targets) for _ in range(ROUNDS + 1)]
+    counted = rounds[1:]  # the first one imports, connects and fills caches
+    return {name: median(each[name] for each in counted) for name in counted[0]}
+
+
+@contextmanager
+def running_targets() -> Iterator[tuple[Programs, Mapping[str, Target]]]:
+    """The built programs, and the APIs of a server, with a relay, over one provider."""
     with ExitStack() as running:
         folder = Path(running.enter_context(tempfile.TemporaryDirectory()))
         programs = build(folder)
@@ -123,11 +138,11 @@ def measure() -> Figures:
         )
         server = ServerProcess(settings.DATA, {"ENABLE_DEMO": "false"}).start()
         running.callback(server.stop)
-        targets = _targets(server, make_dataset(upstream, 1, (), MODELS, ""))
-        targets["relay"] = Target(relay, relay_port, _CHAT, _chat_body())
-        rounds = [_measure_round(programs, targets) for _ in range(ROUNDS + 1)]
-    counted = rounds[1:]  # the first one imports, connects and fills caches
-    return {name: median(each[name] for each in counted) for name in counted[0]}
+        served = _targets(server, make_dataset(upstream, 1, (), MODELS, ""))
+        yield (
+            programs,
+            {"relay": Target(relay, relay_port, _CHAT, _chat_body()), **served},
+        )
 
 
 def _measure_round(programs: Programs, targets: Mapping[str, Target]) -> Figures:
