@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from importlib import import_module
 from typing import Any
 
 import pytest
+from django.apps import apps
 from django.utils import timezone
 
 from llm import router
@@ -278,3 +280,18 @@ def test_findings_do_not_count_for_a_model_of_another_name(provider: Provider):
     assert not model.is_probe_outdated
     assert "vision" not in model.findings
     assert model.findings["tools"] is True
+
+
+def test_an_upgrade_takes_the_provider_as_it_is_for_what_was_probed(
+    provider: Provider,
+):
+    migration = import_module("llm.migrations.0031_findings_and_values_of_lists")
+    provider.options = {"quirks": {"z": 1.5, "a": "Größe"}, "headers": {"X-Team": "a"}}
+    provider.base_url = "https://old.example/v1"
+    provider.save()
+    provider.models.create(name="never probed")
+    provider.models.filter(name="m").update(probed_at=timezone.now())
+    migration.name_targets(apps, None)
+    probed = LanguageModel.objects.get(name="m")
+    assert probed.probed_target == probed.probe_target
+    assert LanguageModel.objects.get(name="never probed").probed_target is None

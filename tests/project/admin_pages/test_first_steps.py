@@ -166,6 +166,16 @@ def test_the_provider_is_added_then_probed(ada: User):
     assert step("provider", ada).state == "Workshop does not answer."
 
 
+def test_the_provider_step_opens_again_when_the_address_changes(ada: User):
+    model = an_answering_model()
+    model.probes.update(target=model.probe_target)
+    assert step("provider", ada).is_done
+    Provider.objects.filter(pk=model.provider_id).update(base_url="https://new.test/v1")
+    found = step("provider", ada)
+    assert not found.is_done
+    assert found.state == "Workshop has changed since it was probed."
+
+
 def test_the_provider_step_opens_again_when_its_provider_is_lost(ada: User):
     provider = an_answering_model().provider
     assert step("provider", ada).is_done
