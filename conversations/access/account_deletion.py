@@ -1,18 +1,21 @@
 """Deletion of an account by the person whom it belongs to.
 
-At once the account is closed, and its keys, tokens and sessions are gone; its
-conversations and memories are hidden. Retention erases the rows later, unless staff
-make the account active again.
+At once the account is closed, its keys, tokens and sessions are gone, and what it has
+shared opens for nobody, as its owner may not sign in. Its conversations and memories
+are hidden in batches, as one transaction of all would hold up others; retention goes on
+with them after a crash.
+Retention erases the rows later, unless staff make the account active again.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import datetime, timedelta
 from typing import Any
 
 from django.contrib.auth import get_user_model
 from django.db import transaction
-from django.db.models import Q
+from django.db.models import Exists, OuterRef, Q, QuerySet
 from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
@@ -35,6 +38,7 @@ from tools.models import McpSignIn, McpUserSignIn
 #: For so long after the closing its rows may have been hidden: earlier versions did not
 #: write one and the same time to all of them.
 _CLOSING = timedelta(minutes=1)
+BATCH = 500  # conversations, and as many memories, that one transaction hides
 
 
 class LastSuperuser(Exception):
@@ -54,8 +58,22 @@ def close_account(user: Any) -> None:
             user.save(update_fields=["is_active"])
             now = timezone.now()
             _delete_secrets(user, now)
-            _hide_content(user, now)
+            _stop_work(user)
     end_others(user, None)
+    while _hide_batch(user.pk):
+        pass
+
+
+def continue_closings() -> Iterator[int]:
+    """Hide what closings have left that a crash broke off. Yields numbers of rows."""
+    closed = UserSettings.objects.exclude(account_deleted_at=None)
+    closed = closed.filter(user__is_active=False)
+    visible = Conversation.objects.filter(owner=OuterRef("user"), deleted_at=None)
+    known = Memory.objects.filter(user=OuterRef("user"), deleted_at=None)
+    left = closed.filter(Exists(visible) | Exists(known))
+    for pk in list(left.values_list("user", flat=True)):
+        while count := _hide_batch(pk):
+            yield count
 
 
 def reopen_account(user: Any) -> bool:
@@ -105,11 +123,27 @@ def _delete_secrets(user: Any, now: datetime) -> None:
         SavedPrompt.objects.filter(owner=user).delete()
 
 
-def _hide_content(user: Any, now: datetime) -> None:
-    Conversation.objects.filter(owner=user, deleted_at=None).update(deleted_at=now)
-    Memory.objects.filter(user=user, deleted_at=None).update(deleted_at=now)
+def _stop_work(user: Any) -> None:
     theirs = Q(conversation__owner=user) | Q(author=user)
     unfinished = Turn.objects.not_finished().filter(theirs)
     unfinished.update(cancel_requested=True)
     running = ToolCall.objects.in_background().filter(turn__conversation__owner=user)
     running.update(cancel_requested=True)
+
+
+@transaction.atomic
+def _hide_batch(user_id: int) -> int:
+    """Returns how many rows were left; none if the account was opened again."""
+    settings = UserSettings.objects.select_for_update().filter(user=user_id).first()
+    if settings is None or settings.account_deleted_at is None:
+        return 0
+    count = 0
+    contents: tuple[QuerySet[Any], ...] = (
+        Conversation.objects.filter(owner=user_id, deleted_at=None),
+        Memory.objects.filter(user=user_id, deleted_at=None),
+    )
+    for rows in contents:
+        pks = list(rows.order_by("pk").values_list("pk", flat=True)[:BATCH])
+        rows.filter(pk__in=pks).update(deleted_at=settings.account_deleted_at)
+        count += len(pks)
+    return count

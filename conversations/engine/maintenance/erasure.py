@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from axes.models import AccessAttempt, AccessFailureLog, AccessLog
@@ -23,10 +23,10 @@ from django.db.models.functions import Cast
 from conversations.access.account_deletion import check_not_last, close_account
 from conversations.audit.erasure import erase_texts
 from conversations.audit.record import record_event
+from conversations.engine.maintenance.row_erasure import FILES, TURNS, erase_files
 from conversations.engine.maintenance.row_erasure import (
     erase_conversations as erase_some,
 )
-from conversations.engine.maintenance.row_erasure import erase_files
 from conversations.models import (
     AccessToken,
     Attachment,
@@ -41,6 +41,7 @@ from conversations.models import (
     ToolCall,
     Turn,
     UnderLegalHold,
+    UserSettings,
 )
 from conversations.models.policy.legal_hold import (
     check_user_not_held,
@@ -51,6 +52,7 @@ from llm.models import ModelCall, ModelExchange, UsageSum
 from llm.wire.items import user_message
 
 ERASED = "[erased]"  # in the place of what the person wrote to others
+ROWS = 500  # without dependents, per transaction
 MAX_COMPACTED = 2_000_000_000  # bytes of a SQLite file that is rewritten at once
 
 #: Rows inside conversations, whose names in the admin's history may be words of theirs.
@@ -105,9 +107,12 @@ def erase_user(user: Any, *, reason: str, actor: Any = None) -> Iterator[Counter
     _erase_history(user)
     while erased := _erase_batch(theirs):
         yield erased
-    yield _erase_words_to_others(user)
-    yield _erase_files(user)
-    yield _erase_records(user)
+    for erase_some_rows in (_erase_words_to_others, _erase_files):
+        while erased := erase_some_rows(user):
+            yield erased
+    yield from _erase_calls(user)
+    _erase_records(user)
+    yield from _erase_own_rows(user)
     yield _erase_account(user, reason, actor)
 
 
@@ -140,12 +145,16 @@ def _erase_history(user: Any) -> None:
 
 
 def _rows_of(user: Any) -> Iterator[QuerySet[Any]]:
+    yield from _rows_that_end_with(user)
+    for model, owner in _CONTENT.items():
+        yield model._base_manager.filter(**{owner: user})
+
+
+def _rows_that_end_with(user: Any) -> Iterator[QuerySet[Any]]:
     for relation in get_user_model()._meta.related_objects:
         model = relation.related_model
         if isinstance(model, type) and relation.on_delete is models.CASCADE:
             yield model._base_manager.filter(**{relation.field.name: user})
-    for model, owner in _CONTENT.items():
-        yield model._base_manager.filter(**{owner: user})
 
 
 @transaction.atomic
@@ -155,22 +164,37 @@ def _erase_batch(rows: QuerySet[Conversation]) -> Counter[str]:
 
 @transaction.atomic
 def _erase_words_to_others(user: Any) -> Counter[str]:
-    """What the person wrote into conversations of others: answers stay, as they are
-    the owners'. Raises UnderLegalHold, for a hold that was set meanwhile."""
+    """What the person wrote into some conversations of others: answers stay, as they
+    are the owners'. Raises UnderLegalHold, for a hold that was set meanwhile."""
     _check_words_erasable(user)
-    turns = Turn.objects.filter(author=user).exclude(conversation__owner=user)
+    written = Turn.objects.filter(author=user).exclude(conversation__owner=user)
+    pks = list(written.order_by("pk").values_list("pk", flat=True)[:TURNS])
+    turns = Turn.objects.filter(pk__in=pks)
     count = 0
-    for item in Item.objects.filter(turn__in=turns).select_related("turn"):
+    for item in Item.objects.filter(turn__in=pks).select_related("turn"):
         if _is_by_person(item):
             item.correct(_without_words(item.payload))
             count += 1
-    SearchDocument.objects.filter(turn__in=turns).delete()  # made anew later
-    _erase_exchanges(Conversation.objects.filter(turns__in=turns))
+    SearchDocument.objects.filter(turn__in=pks).delete()  # made anew later
+    _erase_exchanges(Conversation.objects.filter(turns__in=pks))
     turns.update(author=None, author_name=ERASED)
-    decided = Question.objects.filter(decided_by=user)
-    decided.filter(answer__isnull=False).update(answer={})
-    decided.update(note="")
-    return Counter({"messages to others": count})
+    has_words = Q(answer__isnull=False) & ~Q(answer={}) | ~Q(note="")
+    answered = Question.objects.filter(has_words, decided_by=user)
+    decided = list(answered.order_by("pk").values_list("pk", flat=True)[:ROWS])
+    texts = Question.objects.filter(pk__in=decided)
+    texts.filter(answer__isnull=False).update(answer={})
+    texts.update(note="")
+    return Counter(
+        {
+            name: number
+            for name, number in (
+                ("turns with messages to others", len(pks)),
+                ("messages to others", count),
+                ("decisions", len(decided)),
+            )
+            if number
+        }
+    )
 
 
 def _is_by_person(item: Item) -> bool:
@@ -196,30 +220,45 @@ def _erase_exchanges(conversations: QuerySet[Conversation]) -> None:
 
 @transaction.atomic
 def _erase_files(user: Any) -> Counter[str]:
-    sent = list(Attachment.objects.filter(uploaded_by=user))
-    count = erase_files(sent)
-    for row in FolderFile.objects.filter(folder__owner=user):
+    check_user_not_held(user.pk)
+    count = erase_files(list(Attachment.objects.filter(uploaded_by=user)[:FILES]))
+    for row in FolderFile.objects.filter(folder__owner=user)[:FILES]:
         row.delete()  # a receiver deletes the file
         count += 1
-    for imported in ConversationImport.objects.filter(owner=user):
+    for imported in ConversationImport.objects.filter(owner=user)[:FILES]:
         delete_later([imported.file.name or ""])
         imported.delete()
         count += 1
-    return Counter({"files": count})
+    return Counter({"files": count} if count else {})
+
+
+def _erase_calls(user: Any) -> Iterator[Counter[str]]:
+    """What records of calls say of the person. Their tokens find them again after an
+    interruption, which repeats the work."""
+    tokens = list(AccessToken.objects.filter(user=user).values_list("pk", flat=True))
+    calls = ModelCall.objects.filter(Q(user=user) | Q(token_id__in=tokens))
+    pks, last = calls.order_by("pk").values_list("pk", flat=True), 0
+    while found := list(pks.filter(pk__gt=last)[:ROWS]):
+        _unname_calls(user, found)
+        last = found[-1]
+        yield Counter({"records of calls": len(found)})
 
 
 @transaction.atomic
-def _erase_records(user: Any) -> Counter[str]:
-    """Records that name the person beside the account's own rows."""
-    name = user.get_username()
-    tokens = AccessToken.objects.filter(user=user)
-    calls = ModelCall.objects.filter(Q(user=user) | Q(token_id__in=tokens.values("pk")))
-    ModelExchange.objects.filter(call__in=calls).delete()
+def _unname_calls(user: Any, pks: Sequence[int]) -> None:
+    check_user_not_held(user.pk)
+    ModelExchange.objects.filter(call__in=pks).delete()
     named: dict[str, Any] = {"user": None, "tags": []}
     for column in ("token_label", "end_user", "client_request_id", "error_detail"):
         named[column] = ""
-    count = calls.update(**named)
-    pks = list(tokens.values_list("pk", flat=True))
+    ModelCall.objects.filter(pk__in=pks).update(**named)
+
+
+@transaction.atomic
+def _erase_records(user: Any) -> None:
+    """Sums and records that name the person beside the account's own rows."""
+    name = user.get_username()
+    pks = list(AccessToken.objects.filter(user=user).values_list("pk", flat=True))
     sums = UsageSum.objects.filter(Q(user_id=user.pk) | Q(token_id__in=pks))
     tags = set(sums.exclude(tags="").values_list("tags", flat=True))
     sums.update(token_label="", tags="")
@@ -230,7 +269,23 @@ def _erase_records(user: Any) -> Counter[str]:
     for model in (AccessAttempt, AccessFailureLog, AccessLog):
         of_browser = Q(username__startswith=f"{name} (known browser")
         model.objects.filter(Q(username=name) | of_browser).delete()
-    return Counter({"records of calls": count})
+
+
+def _erase_own_rows(user: Any) -> Iterator[Counter[str]]:
+    """Rows that end with the account, so that few are left for its own transaction.
+    The settings stay until then: they say that the account is closed."""
+    for rows in _rows_that_end_with(user):
+        if rows.model is not UserSettings:
+            while count := _erase_some(user, rows):
+                yield Counter({"rows of the account": count})
+
+
+@transaction.atomic
+def _erase_some(user: Any, rows: QuerySet[Any]) -> int:
+    check_user_not_held(user.pk)
+    pks = list(rows.order_by("pk").values_list("pk", flat=True)[:ROWS])
+    rows.filter(pk__in=pks).delete()
+    return len(pks)
 
 
 @transaction.atomic

@@ -22,6 +22,7 @@ from django.db import transaction
 from django.db.models import Exists, OuterRef, QuerySet
 from django.utils import timezone
 
+from conversations.access.account_deletion import continue_closings
 from conversations.audit.record import record_event
 from conversations.engine.maintenance.erasure import erase_user
 from conversations.engine.maintenance.row_erasure import (
@@ -63,6 +64,8 @@ def clean_up() -> Iterator[Counter[str]]:
 
     Yields the number of erased rows by kind. Synchronous.
     """
+    for count in continue_closings():
+        yield Counter({"rows of closed accounts, hidden": count})
     while erased := _erase_conversation_batch():
         yield erased
     yield from _apply_rules()
@@ -194,25 +197,22 @@ def _of_held_turn(column: str) -> Exists:
 
 
 def _erase_closed_accounts() -> Iterator[Counter[str]]:
-    """One transaction for each, in which nothing restores it."""
     if (before := _cutoff(settings.DELETED_RETENTION_DAYS)) is None:
         return
     accounts = _closed_accounts(before)
-    for pk in list(accounts.values_list("pk", flat=True)):
-        erased: Counter[str] = Counter()
+    for user in list(accounts):
+        steps = erase_user(user, reason=_OWN_DELETION)
         with suppress(UnderLegalHold):  # of words in a conversation of another
-            erased = _erase_account(accounts.filter(pk=pk))
-        if erased:
-            yield erased
+            while erased := _erase_step(accounts.filter(pk=user.pk), steps):
+                yield erased
 
 
 @transaction.atomic
-def _erase_account(accounts: QuerySet[Any]) -> Counter[str]:
+def _erase_step(accounts: QuerySet[Any], steps: Iterator[Counter[str]]) -> Counter[str]:
+    """In each transaction the account is still closed, and nothing restores it."""
     # A row that another transaction changes now, a restored account say, is left.
     rows = accounts.select_for_update(of=("self",), skip_locked=True)
-    if (user := rows.first()) is None:
-        return Counter()
-    return sum(erase_user(user, reason=_OWN_DELETION), Counter())
+    return next(filter(None, steps), Counter()) if rows.first() else Counter()
 
 
 def _closed_accounts(before: datetime) -> QuerySet[Any]:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from axes.models import AccessLog
@@ -19,8 +22,12 @@ from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
 
+from conversations.access import account_deletion
+from conversations.access.account_deletion import close_account, reopen_account
 from conversations.audit.models import AuditEvent
+from conversations.engine.maintenance import erasure, row_erasure
 from conversations.engine.maintenance.erasure import compact
+from conversations.engine.maintenance.retention import clean_up
 from conversations.models import (
     AccessToken,
     Attachment,
@@ -28,6 +35,7 @@ from conversations.models import (
     ConversationImport,
     Folder,
     FolderFile,
+    Item,
     Participant,
     Rating,
     SavedPrompt,
@@ -236,3 +244,104 @@ def test_the_last_administrator_is_not_erased():
 
 def test_the_database_can_be_compacted():
     assert compact() == ""
+
+
+# Many rows, and crashes between the batches
+
+
+class Crash(Exception):
+    """Of the process, in the tests."""
+
+
+@contextmanager
+def crash_at(number: int, words: str) -> Iterator[None]:
+    """The statement of this number that begins with `words` is not executed."""
+    left = number
+
+    def execute(run: Any, sql: str, *rest: Any) -> Any:
+        nonlocal left
+        left -= sql.startswith(words)
+        if left == 0:
+            raise Crash
+        return run(sql, *rest)
+
+    with connection.execute_wrapper(execute), suppress(Crash):
+        yield
+    assert left <= 0, "it never came so far"
+
+
+@pytest.fixture
+def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (account_deletion, erasure, row_erasure):
+        for name in ("BATCH", "ROWS", "TURNS", "FILES", "CONVERSATIONS"):
+            if hasattr(module, name):
+                monkeypatch.setattr(module, name, 2)
+
+
+@pytest.mark.usefixtures("small_batches")
+def test_a_closing_that_a_crash_broke_off_is_finished_later(zoe, others):
+    rows = [Conversation.objects.create(owner=zoe) for _ in range(7)]
+    of_bob = {"conversation": rows[-1], "user": others.owner, "name": "bob"}
+    Participant.objects.create(**of_bob, accepted_at=timezone.now())
+    visible = Conversation.objects.filter(owner=zoe, deleted_at=None)
+    with crash_at(3, 'UPDATE "conversations_conversation"'):
+        close_account(zoe)
+    zoe.refresh_from_db()
+    assert not zoe.is_active
+    assert 0 < visible.count() < 7
+    joined = Participant.objects.joined()
+    assert not joined.filter(user=others.owner).exists()  # though it is not hidden yet
+    list(clean_up())
+    assert not visible.exists()
+    assert not Memory.objects.filter(user=zoe, deleted_at=None).exists()
+    hidden_at = set(
+        Conversation.objects.filter(pk__in=[row.pk for row in rows]).values_list(
+            "deleted_at", flat=True
+        )
+    )
+    closed_at = UserSettings.objects.get(user=zoe).account_deleted_at
+    assert hidden_at == {closed_at}
+    User.objects.filter(pk=zoe.pk).update(is_active=True)
+    assert reopen_account(zoe)
+    assert set(rows) <= set(visible)
+    list(clean_up())
+    assert set(rows) <= set(visible)
+
+
+@pytest.mark.usefixtures("small_batches")
+@pytest.mark.parametrize(
+    "words",
+    [
+        'UPDATE "llm_modelcall"',
+        'UPDATE "conversations_turn"',
+        'DELETE FROM "conversations_accesstoken"',
+        'DELETE FROM "conversations_usersettings"',
+        'DELETE FROM "auth_user"',
+    ],
+)
+def test_an_erasure_goes_on_after_a_crash(zoe, others, settings, words):
+    settings.DELETED_RETENTION_DAYS = 7
+    for number in range(5):
+        ModelCall.objects.create(user=zoe, token_label=WORD, error_detail=WORD)
+        AccessToken.issue(zoe, f"{WORD} {number}")
+        asked = others.open_turn([user_message(f"{WORD} {number}")], author=zoe).turn
+        Turn.objects.filter(pk=asked.pk).update(status=Turn.Status.COMPLETED)
+    close_account(zoe)
+    long_ago = timezone.now() - timedelta(days=8)
+    Conversation.objects.filter(owner=zoe).update(deleted_at=long_ago)
+    UserSettings.objects.filter(user=zoe).update(account_deleted_at=long_ago)
+    calls, turns = ModelCall.objects.count(), Turn.objects.filter(conversation=others)
+    number_of_turns = turns.count()
+    with crash_at(1 if "auth" in words or "settings" in words else 2, words):
+        list(clean_up())
+    assert User.objects.filter(pk=zoe.pk).exists()
+    list(clean_up())
+    assert not User.objects.filter(pk=zoe.pk).exists()
+    assert (ModelCall.objects.count(), turns.count()) == (calls, number_of_turns)
+    assert not ModelCall.objects.filter(user_id=zoe.pk).exists()
+    assert not ModelCall.objects.exclude(token_label="", error_detail="").exists()
+    texts = [str(item.payload) for item in Item.objects.filter(turn__in=turns)]
+    assert not any(WORD in text for text in texts)
+    assert any("answer to Bob" in text for text in texts)
+    erased = AuditEvent.objects.filter(action="person.erase")
+    assert erased.count() == 1
