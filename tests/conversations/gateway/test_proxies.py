@@ -1,4 +1,4 @@
-"""What programs are told where a proxy does not let a request through to its host."""
+"""What programs are told where a request is not let through to its host."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from llm.errors import ProviderDown
+from llm.http.outbound import HostNotListed
 from llm.models import Provider
 from tests.conversations.gateway.forwarding.hosts import (
     PATHS,
@@ -47,3 +48,16 @@ async def test_a_refusal_of_the_proxy_is_no_message_of_the_host(client: Client, 
     assert answer.json()["error"]["message"] == str(ProviderDown())
     assert b"407" not in answer.body
     assert b"proxy" not in answer.body
+
+
+@pytest.mark.parametrize("api", BODIES)
+async def test_a_host_that_is_not_listed_is_named_as_such(
+    client: Client, api, settings
+):
+    settings.OUTBOUND_HOSTS = ["api.example.org"]
+    model = await add_model("openai", "openai_chat", "http://models.invalid", "m")
+    answer = await client.post(PATHS[api], {**BODIES[api], "model": model})
+    assert answer.status == 403
+    assert str(HostNotListed()) in answer.json()["error"]["message"]
+    if api != "messages":  # Anthropic's errors have no code
+        assert answer.json()["error"]["code"] == "host_not_listed"
