@@ -11,12 +11,13 @@ Source: https://json-schema.org/draft/2020-12
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 from llm.wire.json_pointer import is_index, steps_of
 
 _MAX_LEVELS = 300  # of a value; deeper values are never accepted
-_MAX_VISITS = 300_000  # of references, while they are counted
+_MAX_VISITS = 300_000  # of schemas, while they are counted: some 200 ms
 _MANY = 10**9  # applications to one value; larger numbers count as this
 
 _REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
@@ -75,7 +76,7 @@ class _Graph:
         self._nodes: dict[int, Any] = {}
         self._waiting: list[int] = []
         self._visits = 0
-        self._anchors = dict(_anchors(root))
+        self._references = References(root)
         self.sizes: dict[int, int] = {}  # schemas applied to the same value
         self.slots: dict[int, _Slots] = {}
 
@@ -89,55 +90,83 @@ class _Graph:
     def explore(self) -> None:
         while self._waiting:
             key = self._waiting.pop()
-            same = list(self._same(self._nodes[key], ()))
+            same = list(self._same(self._nodes[key]))
             self.sizes[key] = len(same)
             self.slots[key] = [*self._members(same), *self._items(same)]
 
-    def _same(self, node: Any, path: tuple[int, ...]) -> Iterator[dict[str, Any]]:
-        """Yield all schemas that apply to the same value as `node`."""
-        if not isinstance(node, dict) or id(node) in path:
-            return
-        self._visits += 1
+    def _visit(self, schemas: int) -> None:
+        self._visits += schemas
         if self._visits > _MAX_VISITS:
             raise ValueError("it is too large: its references lead to too many schemas")
-        yield node
-        path = (*path, id(node))
-        for name in _REFERENCES:
-            if isinstance(ref := node.get(name), str):
-                yield from self._same(self._target(ref), path)
-        for each in _inner(node):
-            yield from self._same(each, path)
+
+    def _same(self, start: Any) -> Iterator[dict[str, Any]]:
+        """Yield all schemas that apply to the same value as `start`."""
+        waiting: list[tuple[Any, tuple[int, ...]]] = [(start, ())]
+        while waiting:
+            node, path = waiting.pop()
+            if not isinstance(node, dict) or id(node) in path:
+                continue
+            self._visit(1)
+            yield node
+            path = (*path, id(node))
+            waiting += [(each, path) for each in self._references.targets(node)]
+            waiting += [(each, path) for each in _inner(node)]
 
     def _members(self, same: list[dict[str, Any]]) -> Iterator[Sequence[int]]:
-        names = {n for s in same for n in _mapping(s.get("properties"))}
-        for name in (*names, None):
-            found: list[Any] = []
-            for schema in same:
-                properties = _mapping(schema.get("properties"))
-                if name is not None and name in properties:
-                    found.append(properties[name])
-                else:
-                    found += [schema[each] for each in _MEMBERS if each in schema]
-                found += _mapping(schema.get("patternProperties")).values()
-            yield self._schemas(found)
+        named: dict[str, list[Any]] = {}
+        others = [s for s in same if any(isinstance(s.get(n), dict) for n in _MEMBERS)]
+        always: list[Any] = []  # a pattern may fit every name
+        for schema in same:
+            for key, each in _mapping(schema.get("properties")).items():
+                named.setdefault(key, []).append(each)
+            always += _mapping(schema.get("patternProperties")).values()
+        for name in (*named, None):
+            self._visit(len(others))
+            unnamed = [
+                schema[each]
+                for schema in others
+                if name is None or name not in _mapping(schema.get("properties"))
+                for each in _MEMBERS
+                if each in schema
+            ]
+            first = [] if name is None else named[name]
+            yield self._schemas([*first, *unnamed, *always])
 
     def _items(self, same: list[dict[str, Any]]) -> Iterator[Sequence[int]]:
-        lists = [_first_items(schema) for schema in same]
-        for position in range(max(map(len, lists), default=0) + 1):
-            found: list[Any] = []
-            for schema, first in zip(same, lists, strict=True):
-                found += first[position : position + 1]
-                found += [schema[each] for each in _ITEMS if each in schema]
-            yield self._schemas(found)
+        first = [found for schema in same if (found := _first_items(schema))]
+        always = [schema[each] for schema in same for each in _ITEMS if each in schema]
+        for position in range(max(map(len, first), default=0) + 1):
+            self._visit(len(first))
+            own = [each[position] for each in first if position < len(each)]
+            yield self._schemas([*own, *always])
 
     def _schemas(self, found: list[Any]) -> list[int]:
+        self._visit(len(found))
         return [self.add(each) for each in found if isinstance(each, dict)]
 
-    def _target(self, ref: str) -> Any:
+
+class References:
+    """The targets of the references within a schema."""
+
+    def __init__(self, root: Any) -> None:
+        self._root = root
+
+    @cached_property
+    def _anchors(self) -> dict[str, Any]:
+        return dict(_anchors(self._root))
+
+    def targets(self, node: Mapping[str, Any]) -> list[Any]:
+        """The targets of the references of one schema."""
+        found = (node.get(name) for name in _REFERENCES)
+        return [self.target(ref) for ref in found if isinstance(ref, str)]
+
+    def target(self, ref: str) -> Any:
         if ref.startswith("https://json-schema.org/"):
             return None
+        found: Any = None
         _, _, fragment = ref.partition("#")
-        found = self._anchors.get(fragment or ref)
+        if not ref.startswith("#/"):
+            found = self._anchors.get(fragment or ref)
         if found is None and (not fragment or fragment.startswith("/")):
             found = at(self._root, f"#{fragment}")
         return self._root if found is None else found

@@ -76,17 +76,29 @@ def may_fit(schema: Mapping[str, Any], value: Any) -> bool:
 @lru_cache(maxsize=1000)
 def _compile(schema: bytes) -> Validator:
     parsed = orjson.loads(schema)
-    if b'"$ref"' in schema and _Size(parsed).of(parsed) > _MAX_NODES:
+    levels = _measure(schema) if _may_recur(schema) else []
+    if levels is None:
         raise ValueError("it is too large: its references lead to too many schemas")
     validator: Validator
     try:
         validator = _linear(parsed)
     except ValueError:  # a pattern with lookaround, or an invalid schema
         validator = _LookaroundValidator(parsed)
-    levels = recursion.applications(parsed) if _may_recur(schema) else []
     if max(levels, default=0) <= _MAX_AT_ONE_VALUE:
         return validator
     return _RecursiveValidator(validator, levels)
+
+
+@lru_cache(maxsize=100)
+def _measure(schema: bytes) -> Sequence[int] | None:
+    """The schemas applied to a value for each depth; None for a schema that is too
+    large. Cached because `_compile` does not remember what it refuses."""
+    parsed = orjson.loads(schema)
+    try:
+        size = _Size(parsed).of(parsed)
+        return recursion.applications(parsed) if size <= _MAX_NODES else None
+    except ValueError:
+        return None
 
 
 def _may_recur(schema: bytes) -> bool:
@@ -181,23 +193,28 @@ class _Size:
 
     def __init__(self, root: Any) -> None:
         self._root = root
-        self._sizes: dict[str, int] = {}
+        self._references = recursion.References(root)
+        self._sizes: dict[int, int] = {}  # by the target's `id()`
+        self._visits = 0
 
     def of(self, node: Any) -> int:
+        """Raises ValueError once more than _MAX_NODES were visited."""
+        self._visits += 1
+        if self._visits > 2 * _MAX_NODES:  # the tree, and each target once
+            raise ValueError
         match node:
             case dict():
-                ref = node.get("$ref")
-                target = self._of_target(ref) if isinstance(ref, str) else 0
-                return 1 + target + sum(map(self.of, node.values()))
+                targets = sum(map(self._of_target, self._references.targets(node)))
+                return 1 + targets + sum(map(self.of, node.values()))
             case list():
                 return 1 + sum(map(self.of, node))
         return 1
 
-    def _of_target(self, ref: str) -> int:
-        if ref not in self._sizes:
-            self._sizes[ref] = 0  # while it is being counted: here it is recursive
-            target = recursion.at(self._root, ref)
+    def _of_target(self, target: Any) -> int:
+        key = id(target)
+        if key not in self._sizes:
+            self._sizes[key] = 0  # while it is being counted: here it is recursive
             # The root contains the definitions, which are counted with their
             # references.
-            self._sizes[ref] = 0 if target is self._root else self.of(target)
-        return self._sizes[ref]
+            self._sizes[key] = 0 if target is self._root else self.of(target)
+        return self._sizes[key]

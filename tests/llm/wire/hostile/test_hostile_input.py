@@ -371,6 +371,36 @@ def test_a_branching_schema_by_anchors_is_bounded_too():
     assert not compile_schema(orjson.loads(body)).is_valid(nested(200, 7))
 
 
+def anchored(levels: int, name: str = "$anchor", ref: str = "$ref") -> dict:
+    """The same as `doubled`, with names instead of pointers."""
+    defs: dict = {"a0": {name: "a0", "type": "integer"}}
+    for n in range(levels):
+        defs[f"a{n + 1}"] = {name: f"a{n + 1}", "allOf": [{ref: f"#a{n}"}] * 2}
+    return {"$defs": defs, ref: f"#a{levels}"}
+
+
+@pytest.mark.parametrize(
+    "names", [("$anchor", "$ref"), ("$dynamicAnchor", "$dynamicRef")]
+)
+def test_a_schema_that_doubles_at_each_anchor_is_refused(names: tuple[str, str]):
+    assert not compile_schema(anchored(8, *names)).is_valid("text")
+    for _ in range(20):  # what is refused is remembered too
+        with pytest.raises(ValueError, match="too many"):
+            compile_schema(anchored(40, *names))
+
+
+def wide(schemas: int, **more: Any) -> dict:
+    """A schema of many names for one value, in as many schemas."""
+    each = [{"properties": {f"p{n}": {}}, **more} for n in range(schemas)]
+    return {"allOf": each, "properties": {"x": {"$ref": "#/allOf/0"}}}
+
+
+def test_many_names_in_many_schemas_take_linear_time():
+    assert compile_schema(wide(10_000)).is_valid({"x": {}})
+    with pytest.raises(ValueError, match="too many"):
+        compile_schema(wide(10_000, additionalProperties={"type": "string"}))
+
+
 def expressions(operators: int) -> dict:
     """A discriminated union as pydantic writes it."""
     node = {"$ref": "#/$defs/node"}
