@@ -139,7 +139,9 @@ class _Closer:
             if not _BESIDE_ANY_OF.isdisjoint(new):
                 raise _NotStrict
             new.pop("type", None)  # each variant has its own
-            return {**new, "anyOf": [self.close(s, depth) for s in new["anyOf"]]}
+            # A choice within a choice is a level too: each one is tried by itself.
+            inner = [self.close(s, depth + ("anyOf" in s)) for s in new["anyOf"]]
+            return {**new, "anyOf": inner}
         if "type" not in new and "enum" in new:
             new["type"] = _types_of(new["enum"])
         types = _types(new)
@@ -245,11 +247,13 @@ def _drop(schema: Mapping[str, Any], value: Any) -> Any:
 def _fitting(schemas: list[Schema], value: Any) -> Iterator[Any]:
     """The value by each of the schemas that it fits without its added nulls. First come
     those that know all its names, as the host was allowed no others."""
+    tried: dict[int, Any] = {}  # a second try would double the work at each level
     for restrict in (_without_unknown_names, dict):
-        for schema in schemas:
-            dropped = _drop(schema, value)
-            if compile_schema(restrict(schema)).is_valid(dropped):
-                yield dropped
+        for number, schema in enumerate(schemas):
+            if number not in tried:
+                tried[number] = _drop(schema, value)
+            if compile_schema(restrict(schema)).is_valid(tried[number]):
+                yield tried[number]
 
 
 def _without_unknown_names(schema: Schema) -> Schema:

@@ -221,3 +221,24 @@ def test_lost_constraints_are_found_and_described():
     described = found.schema["properties"]["maxLength"]
     assert described == {"type": "string", "description": "A name. (minLength: 2)"}
     assert find_keywords(schema, frozenset({"minLength", "maxLength"})) == {"minLength"}
+
+
+def choices(levels: int) -> dict:
+    nested: dict = {"type": "string"}
+    for _ in range(levels):
+        nested = {"anyOf": [nested]}
+    return {
+        "type": "object",
+        "properties": {"a": nested, "b": {"type": "string"}},
+        "required": ["a"],
+        "additionalProperties": False,
+    }
+
+
+def test_nulls_are_dropped_in_linear_time_where_no_nested_choice_fits():
+    assert drop_added_nulls(choices(50), {"a": 5, "b": None}) == {"a": 5}
+
+
+def test_choices_within_choices_are_levels():
+    assert to_strict_schema(choices(8)) is not None
+    assert to_strict_schema(choices(30)) is None
