@@ -32,8 +32,9 @@ _QUIET = {
 @contextmanager
 def litellm(upstream_port: int) -> Iterator[list[Endpoint]]:
     """Start LiteLLM; yield its endpoint, or nothing if it is not installed."""
-    command = Path(os.environ.get("PEERS", "")).with_name("litellm")
-    if "PEERS" not in os.environ or not command.is_file():
+    peers = os.environ.get("PEERS")
+    command = Path(peers).with_name("litellm") if peers else None
+    if command is None or not command.is_file():
         print("LiteLLM is not measured: PEERS names no Python that has it.\n")
         yield []
         return
