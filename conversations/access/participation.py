@@ -12,7 +12,7 @@ from typing import Any
 from django.contrib.auth import get_user_model
 from django.core.exceptions import ValidationError
 from django.db import transaction
-from django.db.models import Q
+from django.db.models import Q, QuerySet
 from django.utils.translation import gettext_lazy as _
 
 from conversations.models import AuthorGone, Conversation, Participant, Turn
@@ -33,7 +33,8 @@ def check_not_temporary(conversation: Conversation) -> None:
 def invite(conversation: Conversation, name: str, role: str) -> Participant:
     """Invite the person with this name, or change the role of a person who is invited
     already. A repeated call also reaches a person who took the name since then, and
-    ends the rights of one who had it before. Raises ValidationError."""
+    ends the rights of one who had it before. Who has accepted by a former name has one
+    role, under the new name. Raises ValidationError."""
     check_not_temporary(conversation)
     name = name.strip()
     if not name or len(name) > MAX_NAME:
@@ -53,10 +54,14 @@ def invite(conversation: Conversation, name: str, role: str) -> Participant:
     if known and known.user and known.user.get_username() != name:
         remove(known)
         known = None
+    if joined := _joined_by_former_name(current, user, name):
+        if known:
+            known.revoke()
+        joined.name, known = name, joined
     if known:
         known.role = role
         known.user_id = known.user_id or (user.pk if user else None)
-        known.save(update_fields=["role", "user"])
+        known.save(update_fields=["name", "role", "user"])
         return known
     if current.count() >= MAX_PEOPLE:
         raise ValidationError(
@@ -70,6 +75,17 @@ def invite(conversation: Conversation, name: str, role: str) -> Participant:
         role=role,
         invited_by=conversation.owner,
     )
+
+
+def _joined_by_former_name(
+    current: QuerySet[Participant], user: Any, name: str
+) -> Participant | None:
+    """None also for an invitation that is not accepted: in its place the new name would
+    tell that both are one person's."""
+    if user is None:
+        return None
+    accepted = current.filter(user=user, accepted_at__isnull=False)
+    return accepted.exclude(name=name).first()
 
 
 def remove(participant: Participant) -> None:

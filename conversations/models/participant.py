@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from django.conf import settings
-from django.db import models
+from django.db import models, transaction
 from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
@@ -112,9 +112,18 @@ class Participant(models.Model):
     def may_write(self) -> bool:
         return self.role in WRITING_ROLES
 
+    @transaction.atomic
     def accept(self) -> None:
-        rows = Participant.objects.current().filter(pk=self.pk, accepted_at=None)
-        rows.update(accepted_at=timezone.now())
+        """Other invitations of the person to the conversation, by a former name, end:
+        otherwise the widest of their roles would count."""
+        of_conversation = Conversation.objects.filter(pk=self.conversation_id)
+        of_conversation.select_for_update(no_key=True).only("pk").first()
+        rows = Participant.objects.current().filter(
+            conversation=self.conversation_id, user=self.user_id
+        )
+        if rows.filter(pk=self.pk, accepted_at=None).update(accepted_at=timezone.now()):
+            for other in rows.exclude(pk=self.pk):
+                other.revoke()
 
     def revoke(self) -> None:
         """End it, whether the owner revokes or the participant leaves. Idempotent."""

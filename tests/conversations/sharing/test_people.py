@@ -11,7 +11,7 @@ from django.urls import reverse
 
 from conversations import engine
 from conversations.access import participation
-from conversations.access.participation import check_author, invite, remove
+from conversations.access.participation import check_author, invite, remove, role_of
 from conversations.models import (
     Attachment,
     AuthorGone,
@@ -665,3 +665,49 @@ def test_an_invitation_gives_nothing_to_who_had_the_name_before(
     former.refresh_from_db()
     assert former.role == "viewer"
     assert former.revoked_at is not None
+
+
+def test_who_is_invited_again_by_a_new_name_has_one_role(
+    conversation: Conversation, bob: Any
+):
+    """Otherwise the role of the former name would stay."""
+    before = join(conversation, bob, "approver")
+    bob.username = "robert"
+    bob.save()
+    again = invite(conversation, "robert", "viewer")
+    assert again.pk == before.pk
+    assert (again.name, role_of(bob, conversation)) == ("robert", "viewer")
+    current = Participant.objects.current().filter(conversation=conversation)
+    assert [row.pk for row in current] == [again.pk]
+    remove(again)
+    assert role_of(bob, conversation) == ""
+    anew = invite(conversation, "robert", "viewer")
+    assert role_of(bob, conversation) == ""  # until he accepts it
+    anew.accept()
+    assert role_of(bob, conversation) == "viewer"
+
+
+def test_a_name_that_was_invited_before_it_was_taken_gives_no_second_role(
+    conversation: Conversation, bob: Any
+):
+    join(conversation, bob, "approver")
+    invite(conversation, "robert", "writer")  # there is no Robert yet
+    bob.username = "robert"
+    bob.save()
+    invite(conversation, "robert", "viewer")
+    assert role_of(bob, conversation) == "viewer"
+    (only,) = Participant.objects.current().filter(conversation=conversation)
+    assert (only.user, only.name) == (bob, "robert")
+
+
+def test_of_two_open_invitations_the_accepted_one_counts(
+    conversation: Conversation, bob: Any
+):
+    invite(conversation, "bob", "approver")
+    bob.username = "robert"
+    bob.save()
+    second = invite(conversation, "robert", "viewer")
+    open_ones = Participant.objects.open_invitations(bob)
+    assert open_ones.count() == 2  # one row would tell that the names are one person's
+    second.accept()
+    assert (role_of(bob, conversation), open_ones.count()) == ("viewer", 0)
