@@ -66,6 +66,13 @@ class CallProgress:
 
 
 @dataclass(frozen=True, slots=True)
+class CallBegins:
+    """A call that waited for others runs as soon as the next event is awaited."""
+
+    call_id: str
+
+
+@dataclass(frozen=True, slots=True)
 class CallOutcome:
     call_id: str
     #: "completed", "failed", "timed_out" or "accepted" (external work goes on); callers
@@ -97,9 +104,10 @@ async def execute(
     *,
     client_tools: Collection[str] = (),
     refusal: str = "",
-) -> AsyncGenerator[CallProgress | CallOutcome, None]:
+) -> AsyncGenerator[CallProgress | CallBegins | CallOutcome, None]:
     """Yield one CallOutcome for each call, and CallProgress before it, as they happen.
 
+    A call beyond the first MAX_PARALLEL yields CallBegins once others have ended.
     `client_tools` are names that the model may also call and that the client runs. A
     `refusal` is the error of every call; then none of them runs. Raises only
     CancelledError. Closing the generator early cancels the running calls.
@@ -108,16 +116,26 @@ async def execute(
     slots = asyncio.Semaphore(MAX_PARALLEL)
     running = [
         _RunningCall(
-            call, tools, context, ready.put_nowait, slots, client_tools, refusal
+            call,
+            tools,
+            context,
+            ready.put_nowait,
+            slots,
+            client_tools,
+            refusal,
+            must_wait=number >= MAX_PARALLEL,
         )
-        for call in calls
+        for number, call in enumerate(calls)
     ]
     waiting = len(running)
     try:
         while waiting:
-            event = (await ready.get()).next_event()
+            ready_call = await ready.get()
+            event = ready_call.next_event()
             waiting -= isinstance(event, CallOutcome)
             yield event
+            if isinstance(event, CallBegins):
+                ready_call.may_begin.set()
     finally:
         await _stop(running)
 
@@ -134,6 +152,7 @@ class _RunningCall:
         slots: asyncio.Semaphore,
         client_tools: Collection[str],
         refusal: str,
+        must_wait: bool,
     ) -> None:
         self._call_id: str = call["call_id"]
         self._name = find_tool_name(call["name"], tools)
@@ -157,6 +176,9 @@ class _RunningCall:
         self._notify = notify
         self._slots = slots
         self._has_slot = False
+        self._must_wait = must_wait
+        self._begins = False  # not yet yielded
+        self.may_begin = asyncio.Event()
         self._progress: str | None = None  # not yet yielded
         self._outcome: CallOutcome | None = None
         self._full_text: str | None = None
@@ -170,8 +192,11 @@ class _RunningCall:
         self.task = self._loop.create_task(self._run())
         self.task.add_done_callback(self._end)
 
-    def next_event(self) -> CallProgress | CallOutcome:
+    def next_event(self) -> CallProgress | CallBegins | CallOutcome:
         """The next event. Call it once for each notification."""
+        if self._begins:
+            self._begins = False
+            return CallBegins(self._call_id)
         if (message := self._progress) is not None:
             self._progress = None
             return CallProgress(self._call_id, message)
@@ -201,7 +226,12 @@ class _RunningCall:
 
     async def _run(self) -> None:
         await self._slots.acquire()
-        self._has_slot, self._started = True, time.monotonic()
+        self._has_slot = True
+        if self._must_wait:
+            self._begins = True
+            self._notify(self)
+            await self.may_begin.wait()
+        self._started = time.monotonic()
         if tracing.spans is not None:
             name = self._name if self._name in self._tools else OTHER  # invented
             self._span = tracing.spans.start_tool_call(name, self._call_id)

@@ -199,7 +199,7 @@ class BackgroundCalls:
             async for happening in happenings:
                 if isinstance(happening, CallProgress):
                     self._progress[claim] = happening.message
-                else:
+                elif isinstance(happening, CallOutcome):
                     return happening
         raise AssertionError("a call has one outcome")
 

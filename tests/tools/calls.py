@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from tools.execute import CallOutcome, CallProgress, execute
+from tools.execute import CallBegins, CallOutcome, CallProgress, execute
 from tools.registry import Context, get_tool
 
 
@@ -28,7 +28,8 @@ async def happenings(
     calls: list[dict[str, Any]], *functions: Any, context: Context | None = None
 ) -> list[CallProgress | CallOutcome]:
     tools = {get_tool(f).name: get_tool(f) for f in functions}
-    return [each async for each in execute(calls, tools, context or Context())]
+    events = execute(calls, tools, context or Context())
+    return [each async for each in events if not isinstance(each, CallBegins)]
 
 
 async def outcome(function: Any, /, **arguments: Any) -> CallOutcome:

@@ -163,6 +163,6 @@ class RunBackgroundCalls:
                 if isinstance(update, CallProgress):
                     self._on_progress(call, update.message)
                     self._news.set()
-                else:
+                elif isinstance(update, CallOutcome):
                     return update
         raise AssertionError("a call has one outcome")

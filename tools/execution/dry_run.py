@@ -12,7 +12,7 @@ from uuid import uuid4
 from asgiref.sync import async_to_sync
 
 from llm.concurrency.thread_lending import lend_thread
-from tools.execute import CallOutcome, execute
+from tools.execute import CallOutcome, CallProgress, execute
 from tools.runtime_tool import Context, RuntimeTool
 
 MAX_LINES = 200  # of the log
@@ -63,7 +63,8 @@ async def _dry_run(tool: RuntimeTool, arguments: str, context: Context) -> DryRu
         async for event in execute([call], {tool.name: tool}, context):
             if isinstance(event, CallOutcome):
                 return DryRun(event, progress, log)
-            progress.append(event.message)
+            if isinstance(event, CallProgress):
+                progress.append(event.message)
     raise AssertionError("every call has an outcome")
 
 

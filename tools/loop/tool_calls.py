@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 
 from llm.wire.items import Event, Item, function_call_output
 from llm.wire.response import ResponseBuilder
-from tools.execute import CallOutcome, CallProgress, check_call, execute, find_tool_name
+from tools.execute import (
+    MAX_PARALLEL,
+    CallBegins,
+    CallOutcome,
+    CallProgress,
+    check_call,
+    execute,
+    find_tool_name,
+)
 from tools.execution.without_approval import ApprovalNeeded
 from tools.loop.task import Record, Task
 from tools.loop.untrusted_content import has_untrusted_content
@@ -31,6 +39,7 @@ class ToolCalls:
     outcomes: Mapping[str, CallOutcome]
     # Most turns call no tools and thousands may be open: they share empty sets.
     saved_calls: frozenset[str] = _NO_IDS  # calls that are saved and may run
+    deferred: frozenset[str] = _NO_IDS  # calls that are saved when they begin
     unsaved: frozenset[str] = _NO_IDS  # calls that ended and are not saved yet
     pending_events: Sequence[Event] = ()  # built, but not stored yet
 
@@ -39,15 +48,33 @@ class ToolCalls:
         return events
 
     async def save(self, calls: Sequence[Item]) -> None:
-        """Save the calls before any of them runs."""
-        self.saved_calls |= {call["call_id"] for call in calls}
+        """Save the calls before any of them runs. Those that wait for others are saved
+        when they begin: after a crash, what is saved may have taken effect."""
         background = [c["call_id"] for c in calls if self._is_background(c)]
+        if len(calls) > MAX_PARALLEL:
+            calls = self._defer(calls, background)
+        self.saved_calls |= {call["call_id"] for call in calls}
         await self.record.save_calls(calls, background=background)
         accepted = {
             call_id: CallOutcome(call_id, "background", PLACEHOLDER, "", 0.0)
             for call_id in background
         }
         self.outcomes = {**self.outcomes, **accepted}
+
+    def _defer(self, calls: Sequence[Item], background: Collection[str]) -> list[Item]:
+        """The calls without those that others must make room for."""
+        blocking = [call for call in calls if call["call_id"] not in background]
+        in_order = [call for group in self._groups(blocking) for call in group]
+        self.deferred |= {call["call_id"] for call in in_order[MAX_PARALLEL:]}
+        return [call for call in calls if call["call_id"] not in self.deferred]
+
+    async def _save_deferred(self, calls: Sequence[Item]) -> None:
+        """Save those of the calls that are not saved: they begin."""
+        begin = [call for call in calls if call["call_id"] in self.deferred]
+        if begin:
+            self.deferred -= {call["call_id"] for call in begin}
+            self.saved_calls |= {call["call_id"] for call in begin}
+            await self.record.save_calls(begin, background=())
 
     def _is_background(self, call: Item) -> bool:
         if self._why_refused(call):
@@ -68,7 +95,8 @@ class ToolCalls:
         yield started
         known = {call["call_id"] for call in calls} & self.outcomes.keys()
         todo = [call for call in calls if call["call_id"] not in known]
-        if fresh := [call for call in todo if call["call_id"] not in self.saved_calls]:
+        known_here = self.saved_calls | self.deferred
+        if fresh := [call for call in todo if call["call_id"] not in known_here]:
             await self.save(fresh)
         # These have outcomes of an interrupted run, or run in the background.
         self.unsaved |= {c["call_id"] for c in calls} & self.outcomes.keys()
@@ -149,6 +177,8 @@ class ToolCalls:
         self, calls: Sequence[Item], *, last: bool
     ) -> AsyncGenerator[list[Event], None]:
         waiting = {call["call_id"] for call in calls}
+        if self.deferred:
+            await self._save_deferred(calls[:MAX_PARALLEL])
         running = execute(
             [self._with_edited_arguments(call) for call in calls],
             self.task.tools,
@@ -159,6 +189,9 @@ class ToolCalls:
         async with aclosing(running):
             async for update in running:
                 call = _find_call(calls, update.call_id)
+                if isinstance(update, CallBegins):
+                    await self._save_deferred([call])
+                    continue
                 if isinstance(update, CallProgress):
                     yield self.builder.extension(
                         "parley:tool_call.progress",

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from dataclasses import replace
 
 import pytest
@@ -19,13 +20,14 @@ from llm.wire.response import TERMINAL, ResponseBuilder
 from tests.conversations.script import HANG, Script
 from tests.llm import chat, claude
 from tests.tools.calls import raw_call
+from tools.execute import MAX_PARALLEL
 from tools.execution.output import MAX_TEXT
 from tools.loop import answer_size
 from tools.loop.answer_size import AnswerSize
 from tools.loop.loop import LARGE_ANSWER, respond
 from tools.loop.task import Task
 from tools.loop.tool_calls import ToolCalls
-from tools.registry import Context, RuntimeTool
+from tools.registry import Context, RuntimeTool, get_tool, tool
 
 SCHEMA = {
     "type": "object",
@@ -499,3 +501,37 @@ async def test_calls_before_a_refusal_are_not_run(deltas):
     assert "function_call_output" not in kinds(builder)
     assert rows.log == [("asked",)]
     assert events[-1]["response"]["incomplete_details"]["reason"] == "content_filter"
+
+
+@pytest.mark.parametrize("parallel", [True, False])
+async def test_calls_that_wait_for_others_are_saved_when_they_begin(parallel):
+    """After a crash, a call that is saved counts as one that may have taken effect."""
+    may_end = asyncio.Event()
+    begun = []
+
+    @tool
+    async def dig(n: int) -> str:
+        begun.append(f"c{n}")
+        saved = {c for each in rows.log if each[0] == "called" for c in each[1]}
+        assert f"c{n}" in saved
+        if n < MAX_PARALLEL:
+            assert saved == {f"c{n}" for n in range(MAX_PARALLEL)}
+            may_end.set()
+        await may_end.wait()
+        return "gold"
+
+    calls = [
+        ToolCallDelta(n, f"c{n}", "dig", json.dumps({"n": n}))
+        for n in range(MAX_PARALLEL + 4)
+    ]
+    script = Script([*calls, FinishDelta("tool_calls")], ANSWER)
+    batches, builder, rows = start(
+        script, tools={"dig": get_tool(dig)}, parallel=parallel
+    )
+    async for _ in batches:
+        pass
+    outputs = [i for i in builder.output if i["type"] == "function_call_output"]
+    assert [each["output"] for each in outputs] == ["gold"] * (MAX_PARALLEL + 4)
+    assert sorted(begun) == sorted(each.call_id for each in calls)
+    saved = [each for each in rows.log if each[0] == "called" and each[1]]
+    assert saved[0][1] == [f"c{n}" for n in range(MAX_PARALLEL)]
