@@ -232,7 +232,9 @@ def _add_spent_usage(deltas: list[Delta], spent: UsageDelta) -> list[Delta]:
 
 
 def _has_content(delta: Delta) -> bool:
-    return not isinstance(delta, _CONTENTLESS) and getattr(delta, "text", "call") != ""
+    if isinstance(delta, _CONTENTLESS):
+        return isinstance(delta, FrameDelta) and delta.has_content
+    return getattr(delta, "text", "call") != ""
 
 
 def start_next_attempt(call: ProviderCall, route: Route) -> None:

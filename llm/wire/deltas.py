@@ -33,6 +33,8 @@ class FrameDelta:
     follow. Only for a request with `forwarded`, if it wants them."""
 
     data: bytes
+    #: Whether it shows the client something of which there is no delta, such as sound.
+    has_content: bool = False
 
 
 @dataclass(slots=True)

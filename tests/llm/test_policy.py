@@ -35,7 +35,15 @@ from llm.http import client
 from llm.http.client import ProviderCall
 from llm.models import LanguageModel, Provider
 from llm.providers import all_providers
-from llm.wire.deltas import Delta, FinishDelta, StartDelta, TextDelta, UsageDelta
+from llm.wire.deltas import (
+    Delta,
+    FinishDelta,
+    FrameDelta,
+    StartDelta,
+    TextDelta,
+    UsageDelta,
+)
+from llm.wire.forwarding.forwarded_body import ForwardedBody
 from llm.wire.items import user_message
 from llm.wire.request import Request
 
@@ -634,3 +642,27 @@ async def test_a_tool_that_only_the_fallback_has_is_given_to_it_alone(web):
     assert "tools" not in first.requests[0]
     assert host.requests[0]["tools"] == [{"type": "openrouter:web_search"}]
     assert call.degraded == []
+
+
+async def test_sound_of_a_forwarded_answer_is_not_held_back_to_the_end(
+    web: respx.MockRouter,
+):
+    """Its frames have no deltas; while they waited, a client got nothing at all."""
+    head = b'data: {"choices":[{"index":0,"delta":{"role":"assistant"}}]}\n\n'
+    sound = b'data: {"choices":[{"index":0,"delta":{"audio":{"data":"AA=="}}}]}\n\n'
+
+    class Frames(httpx.AsyncByteStream):
+        async def __aiter__(self) -> AsyncIterator[bytes]:
+            yield head
+            yield sound
+            raise AssertionError("read on before the frames were passed on")
+
+    Host(web, "a", httpx.Response(200, stream=Frames()))
+    forwarded = ForwardedBody(
+        api="openai_chat", fields={"messages": []}, convert=lambda route: None
+    )
+    route = route_at("openai", "openai_chat")
+    request = Request(model="m", items=(), forwarded=forwarded)
+    async with aclosing(policy.stream([route], request, ProviderCall())) as batches:
+        deltas = await anext(batches)
+    assert [d.data for d in deltas if isinstance(d, FrameDelta)] == [head, sound]

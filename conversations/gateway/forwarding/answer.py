@@ -90,6 +90,8 @@ class ForwardedResponse(StatelessResponse):
             match delta:
                 case FrameDelta():
                     data = data + delta.data if data else delta.data
+                    if delta.has_content:
+                        self.has_content = True
                 case UsageDelta():
                     self._usage = merge_usage(self._usage, delta)
                 case FinishDelta():

@@ -11,29 +11,34 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import Any
 
 import orjson
 
 from llm.errors import LLMError
 from llm.wire.codec import Decoder
 from llm.wire.delta_reader import DeltaReader
-from llm.wire.deltas import Delta, FrameDelta
+from llm.wire.deltas import Delta, FrameDelta, TextDelta
 from llm.wire.forwarding.surrogate_pairs import SurrogatePairs
 from llm.wire.sse import ServerSentEvent, SSEDecoder
 
 _END = re.compile(rb"\n\n|\r\n\r\n|\r\r")
 _USAGE = re.compile(rb'"usage":\s*\{')
 _ENDING = b"\n\n"
+#: Of Chat Completions: sound, and all answers but the first have no deltas.
+_OTHER_CONTENT = re.compile(rb'"index":\s*[1-9]|"audio":\s*\{')
+_EMPTY: tuple[Any, ...] = (None, "", [], {})
 
 
 class FrameReader:
     """The interface is that of `DeltaReader`."""
 
-    __slots__ = ("_hides_usage", "_pairs", "_reader", "_tail", "waiting")
+    __slots__ = ("_hides_usage", "_is_silent", "_pairs", "_reader", "_tail", "waiting")
 
     def __init__(self, decoder: Decoder, *, hides_usage: bool) -> None:
         self._reader = DeltaReader(decoder)
         self._hides_usage = hides_usage
+        self._is_silent = True  # nothing that the client is shown has come yet
         self._pairs = SurrogatePairs()
         self._tail: list[bytes] = []  # of a frame that is not complete yet
         self.waiting = 0  # bytes of `_tail`
@@ -56,7 +61,12 @@ class FrameReader:
         deltas = self._reader.feed(chunk)
         whole = chunk if self._reader.error is None else self._before_failure(chunk)
         if whole:
-            deltas.insert(0, FrameDelta(whole))
+            if self._is_silent and deltas and type(deltas[-1]) is TextDelta:
+                self._is_silent = False
+            if self._is_silent and _OTHER_CONTENT.search(whole):
+                deltas.insert(0, self._mark_content(whole))
+            else:
+                deltas.insert(0, FrameDelta(whole))
         return deltas
 
     def close(self, lost: LLMError | None = None) -> list[Delta]:
@@ -106,7 +116,15 @@ class FrameReader:
                 break
             if not (self._hides_usage and _is_usage_only(frame)):
                 frames.append(self._pairs.join(frame))
-        return [FrameDelta(b"".join(frames)), *deltas] if frames else deltas
+        if not frames:
+            return deltas
+        whole = b"".join(frames)
+        return [self._mark_content(whole), *deltas]
+
+    def _mark_content(self, frames: bytes) -> FrameDelta:
+        has_content = any(map(_has_other_content, SSEDecoder().feed(frames)))
+        self._is_silent = self._is_silent and not has_content
+        return FrameDelta(frames, has_content)
 
 
 def _split(chunk: bytes) -> Iterator[bytes]:
@@ -124,6 +142,26 @@ def _is_json(event: ServerSentEvent) -> bool:
     except ValueError:
         return False
     return True
+
+
+def _has_other_content(event: ServerSentEvent) -> bool:
+    try:
+        chunk = event.json()
+    except ValueError:
+        return False
+    choices = chunk.get("choices") if isinstance(chunk, dict) else None
+    parts = [each.get("delta") for each in _objects(choices)]
+    return any(
+        value not in _EMPTY
+        for part in _objects(parts)
+        for name, value in part.items()
+        if name != "role"
+    )
+
+
+def _objects(values: Any) -> list[dict[str, Any]]:
+    values = values if isinstance(values, list) else ()
+    return [each for each in values if isinstance(each, dict)]
 
 
 def _is_usage_only(frame: bytes) -> bool:

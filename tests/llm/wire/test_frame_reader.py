@@ -101,3 +101,21 @@ def test_bytes_of_an_open_frame_are_counted():
     assert reader.waiting == 4
     reader.close()
     assert reader.waiting == 0
+
+
+@pytest.mark.parametrize(
+    ("delta", "index", "expected"),
+    [
+        (b'{"audio":{"id":"audio_1","data":"AA=="}}', 0, True),
+        (b'{"content":"b"}', 1, True),
+        (b'{"role":"assistant","content":"","refusal":null}', 1, False),
+        (b'{"role":"assistant","content":""}', 0, False),
+    ],
+)
+def test_content_without_a_delta_is_marked(delta: bytes, index: int, expected: bool):
+    """Otherwise all frames would wait for the first text, up to the end."""
+    chunk = b'data: {"choices":[{"index":%d,"delta":%b}]}\n\n' % (index, delta)
+    reader = FrameReader(OpenAIChatCodec().decoder(), hides_usage=False)
+    [frame] = reader.feed(chunk)
+    assert isinstance(frame, FrameDelta)
+    assert (frame.data, frame.has_content) == (chunk, expected)
