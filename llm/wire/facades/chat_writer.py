@@ -367,7 +367,7 @@ def chat_completion_of(
         "model": model or response["model"],
         "choices": [choice],
         "usage": usage_of(usage) if usage else None,
-        "service_tier": response.get("service_tier"),
+        "service_tier": None,  # which one the host has used is not known here
     }
     own = {**(response.get("parley") or {})}
     if receipts:

@@ -165,6 +165,11 @@ def test_a_text_has_openais_format():
     }
 
 
+def test_no_service_tier_is_made_up():
+    answer = Answer().say(TextDelta("t", "Hi"), STOP).end()
+    assert chat_completion_of(answer.response)["service_tier"] is None
+
+
 def test_usage_is_sent_only_on_request():
     sent_chunks = chunks(Answer().say(TextDelta("t", "Hi"), USAGE, STOP).end())
     assert not any("usage" in chunk for chunk in sent_chunks)
