@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from llm.errors import BadRequest, LLMError
+from llm.provider import Route
 from llm.wire.codec import Codec
 from llm.wire.codecs.anthropic.forwarding import without_thinking
 from llm.wire.codecs.openai_chat.codec import OpenAIChatCodec
@@ -48,6 +49,15 @@ def find(
         for repair in rule(_Refusal(error, request, codec, ignore_invalid)):
             return repair
     return None
+
+
+def repaired_route(route: Route, request: Request, error: LLMError) -> Route | None:
+    """The route in this host's dialect, if it refused a field that only the codec
+    wrote: for tests of a host, whose requests have nothing else to repair."""
+    repair = find(error, request, route.endpoint.codec)
+    if repair is None or repair.codec is None:
+        return None
+    return replace(route, endpoint=replace(route.endpoint, codec=repair.codec))
 
 
 def find_in_body(

@@ -1,9 +1,10 @@
 """The checks of a probe: one tiny question for each feature of a model at its host.
 
 In: a probe of a route. Out: findings, one after another. A feature fails only if plain
-text works and the feature does not, twice if the error may pass by itself. Questions
-name nothing that a model could guess: what the answer must hold stands in the tool, in
-the schema or in the image.
+text works and the feature does not: if the host refuses it, or twice if a model answers
+otherwise than asked or the error may pass by itself. What takes too long proves
+nothing. Questions name nothing that a model could guess: what the answer must hold
+stands in the tool, in the schema or in the image.
 """
 
 from __future__ import annotations
@@ -11,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,6 +21,8 @@ from django.utils.translation import gettext_noop
 from llm.adaptation.structured import SchemaMismatch, json_in, schema_errors
 from llm.errors import (
     BadRequest,
+    ContentPolicy,
+    ContextTooLarge,
     InvalidKey,
     LLMError,
     ModelNotAvailable,
@@ -45,7 +47,7 @@ from llm.probing.findings import (
     works,
 )
 from llm.probing.image import RED_SQUARE
-from llm.probing.tiny_request import REQUEST_TIME, Reply, ask
+from llm.probing.tiny_request import SILENCE, Reply, ask, begin_reply
 from llm.provider import Route
 from llm.sync.staff_words import add_host_message, add_status, describe_error
 from llm.wire.items import Item, function_call_output, user_message
@@ -54,7 +56,19 @@ PROBE_TIME = 300.0  # seconds; what is not tried by then is "not tested"
 MIN_NEXT_TIME = 10.0  # seconds for the question after a cancelled answer
 
 #: Errors that say nothing about a feature: they would befall any request.
-_GENERAL = (InvalidKey, QuotaExhausted, RateLimited, NoFreeConnection)
+_GENERAL = (
+    InvalidKey,
+    QuotaExhausted,
+    RateLimited,
+    NoFreeConnection,
+    ContentPolicy,
+    ContextTooLarge,
+)
+#: Fields that every question has; their refusal says nothing about a feature.
+_COMMON_FIELDS = frozenset(
+    {"stream", "stream_options", "max_tokens", "max_completion_tokens"}
+    | {"max_output_tokens", "model", "store"}
+)
 _TOOL = {
     "type": "function",
     "name": "look_up_code",
@@ -107,6 +121,8 @@ async def _checked(
 ) -> Finding:
     if probe.is_hopeless:
         return untested(feature, probe.why_hopeless)
+    if asyncio.get_running_loop().time() >= end:
+        return untested(feature, TIME_IS_UP)
     try:
         async with asyncio.timeout_at(end):
             return await check()
@@ -130,6 +146,7 @@ class FeatureProbe:
     _stream: Reply | None = None
     _has_tools: bool = False
     _plain_streams: bool = False  # the host refuses to answer without a stream
+    _refuses_streams: bool = False
 
     async def check_text(self) -> Finding:
         """With the first key that the host accepts; all further questions use it."""
@@ -142,7 +159,11 @@ class FeatureProbe:
             self.route, *self.others = self.others
             reply = self._text = await self._ask_with_key()
         if reply.error:
-            return await self._judge_text(reply.error)
+            return await self._judge_text(reply)
+        return self._judge_answer(reply)
+
+    def _judge_answer(self, reply: Reply) -> Finding:
+        self._text = reply
         if not reply.text:
             return _no_text("text", reply)
         values = {"seconds": f"{reply.call.latency or 0.0:.1f}"}
@@ -165,22 +186,40 @@ class FeatureProbe:
             return unclear("text", _ALL_BUSY, refused=refused)
         return untested("text", _ALL_REFUSED, refused=refused)
 
-    async def _judge_text(self, error: LLMError) -> Finding:
+    async def _judge_text(self, reply: Reply) -> Finding:
         """A host may answer only in streams; else nothing will work."""
-        why = self._why(error)
+        assert reply.error is not None
+        error, why = reply.error, self._why(reply.error)
+        if reply.is_cut:
+            return unclear("text", CUT)
         if not isinstance(error, _GENERAL):
             self._plain_streams = True
-            if not (await self._ask_plainly()).error:
-                return fails("text", _ONLY_STREAMS, why=why)
+            streamed = await self._ask_plainly()
+            if not streamed.error:
+                return await self._judge_unstreamed(reply, streamed)
         self.is_hopeless = True
         passes = isinstance(error, RateLimited | NoFreeConnection)
         return (unclear if passes else fails)("text", "%(why)s", why=why)
+
+    async def _judge_unstreamed(self, reply: Reply, streamed: Reply) -> Finding:
+        """Whether the host needs a stream, or the first question came too early: it had
+        to load the model."""
+        assert reply.error is not None
+        if reply.has_timed_out:
+            return self._judge_answer(streamed)
+        again = await self._ask_plainly(stream=False)
+        if again.error:
+            return fails("text", _ONLY_STREAMS, why=self._why(reply.error))
+        self._plain_streams = False
+        return self._judge_answer(again)
 
     async def check_stream(self) -> Finding:
         question = "Count from 1 to 20 in digits, with spaces between them."
         reply = self._stream = await self._ask(question)
         if reply.error:
-            return await self._judge_error("stream", reply, question)
+            found = await self._judge_error("stream", reply, question)
+            self._refuses_streams = found.outcome == "fails" and not self._plain_streams
+            return found
         if not reply.text:
             return _no_text("stream", reply)
         if reply.text_pieces < 2:
@@ -202,11 +241,12 @@ class FeatureProbe:
         reply = await self._ask(question, tools=[_TOOL])
         if reply.error:
             return await self._judge_error("tool", reply, question, tools=[_TOOL])
-        call = next(iter(reply.calls), None)
-        if call is None:
-            return unclear("tool", CUT) if reply.is_cut else fails("tool", _NO_CALL)
-        if call["name"] != _TOOL["name"] or not _names_drawer(call):
-            return fails("tool", _WRONG_CALL)
+        if not _has_call(reply) and not reply.is_cut:
+            reply = await self._insist_on_call(reply, question)
+        if not _has_call(reply):
+            if reply.is_cut or reply.error:
+                return unclear("tool", CUT if reply.is_cut else _ONLY_TEXT)
+            return fails("tool", _WRONG_CALL if reply.calls else _NO_CALL)
         outputs = [function_call_output(c["call_id"], "VX-91") for c in reply.calls]
         items = [user_message(question), *reply.items, *outputs]
         ending = await self._ask_items(items, tools=[_TOOL])
@@ -217,6 +257,13 @@ class FeatureProbe:
             return works("tool", _CALLED_ONLY)
         return works("tool", _CALLED)
 
+    async def _insist_on_call(self, reply: Reply, question: str) -> Reply:
+        """The reply with a forced call; `reply`, if the host does not force calls."""
+        forced = {"tools": [_TOOL], "tool_choice": "required"}
+        again = await self._ask(question, **forced)
+        is_refused = type(again.error) in (BadRequest, ModelNotAvailable)
+        return reply if is_refused else again
+
     async def check_parallel_tools(self) -> Finding:
         feature: Feature = "parallel_tools"
         if not self._has_tools:
@@ -226,26 +273,25 @@ class FeatureProbe:
             " for both at once, in this answer, not one after the other."
         )
         options: dict[str, Any] = {"tools": [_TOOL], "parallel_tool_calls": True}
-        reply = await self._ask(question, **options)
+        reply = await self._ask_twice(question, _has_two_calls, **options)
         if reply.error:
             return await self._judge_error(feature, reply, question, **options)
-        if reply.is_cut and len(reply.calls) < 2:
+        if reply.is_cut and not _has_two_calls(reply):
             return unclear(feature, CUT)
-        if len({call["call_id"] for call in reply.calls}) < 2:
+        if not _has_two_calls(reply):
             return fails(feature, _ONE_CALL)
         return works(feature, _CALLS, count=len(reply.calls))
 
     async def check_json_schema(self) -> Finding:
         question = "Give me a report about nothing in particular. Make up the values."
         options = {"text": {"format": _FORMAT}}
-        reply = await self._ask(question, **options)
+        reply = await self._ask_twice(question, _follows_schema, **options)
         if reply.error:
             return await self._judge_error("json_schema", reply, question, **options)
         if reply.is_cut:
             return unclear("json_schema", CUT)
-        with suppress(SchemaMismatch):
-            if not schema_errors(_SCHEMA, json_in(reply.text)):
-                return works("json_schema", _FOLLOWS)
+        if _follows_schema(reply):
+            return works("json_schema", _FOLLOWS)
         return fails("json_schema", _IGNORES_SCHEMA)
 
     async def check_image(self) -> Finding:
@@ -254,7 +300,7 @@ class FeatureProbe:
         if reply.error:
             return await self._judge_items("image", reply, items)
         if not reply.text:
-            return _no_text("image", reply)
+            return unclear("image", CUT if reply.is_cut else NO_TEXT)
         if "red" not in reply.text.lower():
             return unclear("image", _NOT_RED)
         return works("image", _RED)
@@ -281,6 +327,8 @@ class FeatureProbe:
         return Finding(feature, found.outcome, found.message, found.values, reasons)
 
     async def check_cancel(self) -> Finding:
+        if self._refuses_streams:
+            return untested("cancel", _NO_STREAM_TO_CANCEL)
         question = "Write the numbers from 1 to 2000, one on each line, nothing else."
         reply = await self._ask(question, stop_after=1, max_output_tokens=4096)
         if reply.error:
@@ -288,7 +336,7 @@ class FeatureProbe:
         if not reply.is_stopped:
             return unclear("cancel", _TOO_SHORT)
         usual = (self._text.call.latency if self._text else None) or 0.0
-        limit = min(REQUEST_TIME, max(MIN_NEXT_TIME, 5 * usual))
+        limit = min(SILENCE, max(MIN_NEXT_TIME, 5 * usual))
         after = await self._ask_plainly(time_limit=limit)
         if isinstance(after.error, _GENERAL):
             return unclear("cancel", _GENERAL_ERROR, why=self._why(after.error))
@@ -301,15 +349,34 @@ class FeatureProbe:
     async def _ask(self, question: str, **options: Any) -> Reply:
         return await self._ask_items([user_message(question)], **options)
 
-    async def _ask_plainly(self, time_limit: float = REQUEST_TIME) -> Reply:
+    async def _ask_twice(
+        self, question: str, is_right: Callable[[Reply], bool], **options: Any
+    ) -> Reply:
+        """The second reply if the first is whole and not right: models have moods."""
+        reply = await self._ask(question, **options)
+        if reply.error or reply.is_cut or is_right(reply):
+            return reply
+        return await self._ask(question, **options)
+
+    async def _ask_plainly(
+        self, time_limit: float = SILENCE, stream: bool | None = None
+    ) -> Reply:
         question = "Reply with the word OK and nothing else."
-        streams = self._plain_streams
+        streams = self._plain_streams if stream is None else stream
         return await self._ask(question, stream=streams, time_limit=time_limit)
 
     async def _ask_items(self, items: list[Item], **options: Any) -> Reply:
-        reply = await ask(self.route, items, **options)
-        self.replies.append(reply)
-        return reply
+        options.setdefault("stream", not self._refuses_streams)
+        reply = await self._send(items, **options)
+        if (repaired := reply.repaired_route) is None:
+            return reply
+        self.route = repaired
+        return await self._send(items, **options)
+
+    async def _send(self, items: list[Item], **options: Any) -> Reply:
+        reply = begin_reply(self.route)
+        self.replies.append(reply)  # before: the probe's time may cancel it
+        return await ask(self.route, items, reply=reply, **options)
 
     def _reasoning_options(self) -> dict[str, Any]:
         """The lowest effort that reasons, of a model that takes one."""
@@ -331,9 +398,14 @@ class FeatureProbe:
         """Whether the error comes from the feature."""
         assert reply.error is not None
         why = self._why(reply.error)
-        if isinstance(reply.error, _GENERAL):
+        if reply.is_cut:
+            return unclear(feature, CUT)
+        if reply.has_timed_out:
+            return unclear(feature, "%(why)s", why=why)
+        is_common = feature != "stream" and reply.error.param in _COMMON_FIELDS
+        if is_common or isinstance(reply.error, _GENERAL):
             return unclear(feature, _GENERAL_ERROR, why=why)
-        if isinstance(reply.error, BadRequest):
+        if type(reply.error) is BadRequest:
             return fails(feature, _REFUSED, why=why)
         control = await self._ask_plainly()
         if control.error:
@@ -341,6 +413,8 @@ class FeatureProbe:
         again = await self._ask_items(items, **options)
         if again.error is None:
             return unclear(feature, _ONLY_ONCE, why=why)
+        if again.has_timed_out or isinstance(again.error, _GENERAL):
+            return unclear(feature, "%(why)s", why=self._why(again.error))
         return fails(feature, _BREAKS, why=self._why(again.error))
 
     def _key_name(self) -> str:
@@ -359,6 +433,22 @@ class FeatureProbe:
 
 def _no_text(feature: Feature, reply: Reply) -> Finding:
     return unclear(feature, CUT) if reply.is_cut else fails(feature, NO_TEXT)
+
+
+def _has_call(reply: Reply) -> bool:
+    call = next(iter(reply.calls), None)
+    return call is not None and call["name"] == _TOOL["name"] and _names_drawer(call)
+
+
+def _has_two_calls(reply: Reply) -> bool:
+    return len({call["call_id"] for call in reply.calls}) > 1
+
+
+def _follows_schema(reply: Reply) -> bool:
+    try:
+        return not schema_errors(_SCHEMA, json_in(reply.text))
+    except SchemaMismatch:
+        return False
 
 
 def _names_drawer(call: Item) -> bool:
@@ -394,6 +484,8 @@ _NO_USAGE = gettext_noop(
     "The stream has no token counts, so tokens and costs of answers are unknown."
 )
 _USAGE = gettext_noop("Counted %(input)s tokens of input and %(output)s of output.")
+_NO_STREAM_TO_CANCEL = gettext_noop("There is no streamed answer to cancel.")
+_ONLY_TEXT = gettext_noop("The model answered in text, and then not at all.")
 _NO_CALL = gettext_noop("The model answered in text and did not call the tool.")
 _WRONG_CALL = gettext_noop("The call does not have the tool's name and arguments.")
 _CALLED_ONLY = gettext_noop("Calls the tool; the answer did not use its result.")

@@ -41,7 +41,7 @@ MAX_RUNNING = 4  # tests at once, in all processes
 TIME_LIMIT = 240.0  # seconds of an answer
 PROGRESS_INTERVAL = 1.0  # seconds between two looks at the row
 MAX_TEXT = 100_000  # characters of an answer that are stored
-_BYTES_A_TOKEN = 2  # at least, so that a budget is not exceeded
+_BYTES_A_TOKEN = 1  # at least, of rare scripts: a budget must not be exceeded
 _OVERHEAD = 50  # tokens around a prompt
 
 logger = logging.getLogger(__name__)
@@ -227,7 +227,8 @@ async def _begin(comparison: _Comparison) -> None:
             items,
             reply=each.reply,
             time_limit=TIME_LIMIT,
-            max_output_tokens=min(wanted, route.max_output_tokens or wanted),
+            silence=TIME_LIMIT,
+            max_output_tokens=wanted,
         )
         each.task = asyncio.create_task(asking)
 

@@ -3,25 +3,30 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+from llm.adaptation import repairs
 from llm.errors import LLMError, ProviderTimeout
 from llm.generation.request_builder import RequestBuilder
 from llm.http import client
 from llm.http.client import ProviderCall
-from llm.http.connection_problems import SILENT
+from llm.http.connection_problems import NOT_FINISHED, SILENT
 from llm.provider import Route
 from llm.wire.deltas import Delta, TextDelta
 from llm.wire.items import Item, new_id, output_text
 from llm.wire.request import Request
 from llm.wire.response import ResponseBuilder
 
-REQUEST_TIME = 30.0  # seconds until a request of the probe is given up
+SILENCE = 30.0  # seconds without output after which a request is given up
+ANSWER_TIME = 120.0  # seconds of a whole answer: slow hosts write ten tokens a second
 MAX_OUTPUT_TOKENS = 1024  # models that reason need some hundred before they answer
 MAX_DELTAS = 20_000  # of a host that ignores the limit of tokens
+#: OpenAI's error where a model's thoughts used up the limit.
+_CUT = re.compile(r"max_tokens or model output limit was reached", re.IGNORECASE)
 
 
 @dataclass(slots=True)
@@ -33,6 +38,8 @@ class Reply:
     call: ProviderCall = field(default_factory=lambda: ProviderCall(purpose="probe"))
     text_pieces: int = 0
     is_stopped: bool = False  # we have ended it
+    has_timed_out: bool = False  # it took longer than the probe waits
+    request: Request | None = None  # what was sent
 
     @property
     def error(self) -> LLMError | None:
@@ -55,7 +62,15 @@ class Reply:
     def is_cut(self) -> bool:
         """Whether the limit of tokens ended the answer."""
         finish = self.builder.finish
+        if self.error is not None:
+            return _CUT.search(self.error.detail) is not None
         return finish is not None and finish.reason == "length"
+
+    @property
+    def repaired_route(self) -> Route | None:
+        if self.error is None or self.request is None:
+            return None
+        return repairs.repaired_route(self.route, self.request, self.error)
 
     @property
     def items(self) -> list[Item]:
@@ -81,38 +96,61 @@ async def ask(
     *,
     reply: Reply | None = None,
     stream: bool = True,
-    time_limit: float = REQUEST_TIME,
+    time_limit: float | None = None,
+    silence: float | None = None,
     stop_after: int | None = None,
     **options: Any,
 ) -> Reply:
     """Send one request without retries or repairs. Raises nothing: see `Reply.error`.
 
+    `time_limit`: seconds of the whole answer; `silence`: seconds without output,
+    in a stream.
     `stop_after`: hang up after so many pieces of text.
     """
     reply = reply or begin_reply(route)
-    options = {"max_output_tokens": MAX_OUTPUT_TOKENS, **options}
+    wanted = options.pop("max_output_tokens", MAX_OUTPUT_TOKENS)
+    options["max_output_tokens"] = min(wanted, route.max_output_tokens or wanted)
     tools = options.pop("tools", ())
     request = Request(model=route.model, items=items, tools=tools, stream=stream)
     request = RequestBuilder(route).build(request, options)
+    reply.request = request = replace(request, stream=stream)
     reply.builder.begin_call()
-    answer = client.stream(route.endpoint, replace(request, stream=stream), reply.call)
+    time_limit = time_limit or ANSWER_TIME
+    silence = min(silence or SILENCE, time_limit) if stream else time_limit
+    answer = client.stream(route.endpoint, request, reply.call)
     try:
         async with asyncio.timeout(time_limit):
-            await _read(answer, reply, stop_after)
+            await _read(answer, reply, stop_after, silence)
     except TimeoutError:
-        reply.call.error = ProviderTimeout(detail=SILENT.format(seconds=time_limit))
+        reply.has_timed_out = True
+        seconds = reply.call.latency or 0.0
+        is_silent = silence < time_limit and seconds < time_limit
+        sentence = SILENT if is_silent else NOT_FINISHED
+        limit = silence if is_silent else time_limit
+        reply.call.error = ProviderTimeout(detail=sentence.format(seconds=limit))
     except LLMError as exc:
         reply.call.error = exc
-    reply.builder.end_call(whole=reply.error is None and not reply.is_stopped)
+    except asyncio.CancelledError:
+        reply.is_stopped = True
+        raise
+    finally:
+        is_whole = reply.error is None and not reply.is_stopped
+        reply.builder.end_call(whole=is_whole)
     return reply
 
 
 async def _read(
-    answer: AsyncGenerator[list[Delta], None], reply: Reply, stop_after: int | None
+    answer: AsyncGenerator[list[Delta], None],
+    reply: Reply,
+    stop_after: int | None,
+    silence: float,
 ) -> None:
+    """Raises TimeoutError after `silence` seconds without a delta."""
     count = 0
-    async with aclosing(answer):
+    loop = asyncio.get_running_loop()
+    async with aclosing(answer), asyncio.timeout(silence) as timer:
         async for deltas in answer:
+            timer.reschedule(loop.time() + silence)
             count += len(deltas)
             reply.builder.feed(deltas)
             texts = [each for each in deltas if isinstance(each, TextDelta)]

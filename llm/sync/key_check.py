@@ -13,6 +13,7 @@ from django.utils.formats import localize
 from django.utils.translation import gettext as _
 
 from llm import router
+from llm.adaptation.repairs import repaired_route
 from llm.concurrency.thread_lending import lend_thread
 from llm.errors import (
     CutOff,
@@ -139,9 +140,16 @@ class _KeyTest:
             max_output_tokens=_MAX_OUTPUT_TOKENS,
         )
         await self._send(request)
+        if repaired := self._repair(request):
+            self.route, self.call = repaired, _new_call()
+            await self._send(request)
         if self.call.error and may_try_again(self.route, self.call):
             self.call = _new_call()
             await self._send(request)
+
+    def _repair(self, request: Request) -> Route | None:
+        error = self.call.error
+        return repaired_route(self.route, request, error) if error else None
 
     async def _send(self, request: Request) -> None:
         stream = client.stream(self.route.endpoint, request, self.call)

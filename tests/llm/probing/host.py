@@ -63,10 +63,15 @@ class ProbedHost:
         if _has_image(last):
             colour = "Blue" if "drops images" in self.quirks else "Red"
             return [{"content": colour}]
+        if body.get("response_format") and self._is_first("writes loose JSON once"):
+            return [{"content": '{"kestrel": "3"}'}]
         if body.get("response_format") and "ignores the schema" not in self.quirks:
             return [{"content": '{"kestrel": 3, "verdict": "aye7"}'}]
         if body.get("tools") and "writes calls as text" in self.quirks:
             return [{"content": '{"name": "look_up_code", "drawer": "north"}'}]
+        is_free = body.get("tool_choice") != "required"
+        if body.get("tools") and is_free and "must be told to call" in self.quirks:
+            return [{"content": "The code is secret."}]
         if body.get("tools") and "ignores tools" not in self.quirks:
             return self._calls(text)
         if "27 * 43" in text and "does not reason" not in self.quirks:
@@ -77,13 +82,19 @@ class ProbedHost:
 
     def _calls(self, text: str) -> list[dict[str, Any]]:
         drawers = ["north", "south"] if "both at once" in text else ["north"]
-        if "calls one by one" in self.quirks:
+        is_single = len(drawers) > 1 and self._is_first("calls one at first")
+        if is_single or "calls one by one" in self.quirks:
             drawers = drawers[:1]
         arguments = (json.dumps({"drawer": drawer}) for drawer in drawers)
         return [
             call(index, f"call_{index}", "look_up_code", each)
             for index, each in enumerate(arguments)
         ]
+
+    def _is_first(self, quirk: str) -> bool:
+        """Whether the host has this quirk and shows it for the first time."""
+        self.failures += quirk in self.quirks
+        return quirk in self.quirks and self.failures == 1
 
     def refusal(self, body: dict[str, Any]) -> tuple[int, str] | None:
         """A status with a message."""
@@ -94,10 +105,21 @@ class ProbedHost:
             return 400, "response_format json_schema is not supported"
         if "only streams" in self.quirks and not body.get("stream"):
             return 400, "only stream=true is supported"
-        if "fails once at images" in self.quirks and _has_image(last):
-            self.failures += 1
-            if self.failures == 1:
-                return 500, "try again"
+        if "refuses streams" in self.quirks and body.get("stream"):
+            return 400, "Your organization must be verified to stream this model."
+        if "renamed the limit" in self.quirks and "max_tokens" in body:
+            return 400, "Unsupported parameter: 'max_tokens' is not supported."
+        if "filters tools" in self.quirks and body.get("tools"):
+            return 403, "The request was flagged as potentially violating a policy."
+        if "thinks of images until its limit" in self.quirks and _has_image(last):
+            return (
+                400,
+                "Could not finish: max_tokens or model output limit was reached.",
+            )
+        if self._is_first("loads first"):
+            return 400, "The model is being loaded."
+        if _has_image(last) and self._is_first("fails once at images"):
+            return 500, "try again"
         if _text(last).startswith("Add 1"):
             earlier = body["messages"][-2]
             if "refuses its reasoning" in self.quirks:
@@ -133,6 +155,9 @@ class _Handler(BaseHTTPRequestHandler):
         probed.headers.append(dict(self.headers))
         if "dies at images" in probed.quirks and _has_image(body["messages"][-1]):
             return  # closes the connection without an answer
+        if "is silent at images" in probed.quirks and _has_image(body["messages"][-1]):
+            self.rfile.read(1)  # until the client hangs up
+            return
         key = self.headers.get("Authorization", "").removeprefix("Bearer ")
         if status := probed.refused_keys.get(key):
             self._send(status, b'{"error": {"message": "not this key"}}')

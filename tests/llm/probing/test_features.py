@@ -14,6 +14,7 @@ from llm import router
 from llm.models import LanguageModel, ModelCall, ModelProbe, Provider
 from llm.probing.findings import FEATURES, Finding
 from llm.probing.jobs import run_probe
+from llm.sync import key_check
 
 from .host import ProbedHost
 
@@ -74,6 +75,17 @@ def findings(row: ModelProbe) -> Iterator[Finding]:
         ("never streams", {"stream": "fails"}),
         ("only streams", {"text": "fails"}),
         ("writes on", {"cancel": "fails"}),
+        (
+            "refuses streams",
+            {"stream": "fails", "usage": "untested", "cancel": "untested"},
+        ),
+        ("loads first", {}),
+        ("must be told to call", {"parallel_tools": "fails"}),
+        ("calls one at first", {}),
+        ("writes loose JSON once", {}),
+        ("filters tools", {"tool": "unclear", "parallel_tools": "untested"}),
+        ("thinks of images until its limit", {"image": "unclear"}),
+        ("renamed the limit", {}),
         ("thinks first", {}),
         ("thinks until its limit", NO_WORD),
         ("comments first", {}),
@@ -206,6 +218,38 @@ def test_requests_of_a_probe_are_few_bounded_and_recorded(provider: Provider):
     assert all(0 < each["max_tokens"] <= 4096 for each in host.requests)
 
 
+def test_what_takes_too_long_proves_nothing(
+    provider: Provider, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("llm.probing.tiny_request.SILENCE", 1.0)
+    with ProbedHost("is silent at images").listening() as base_url:
+        row = probe(provider, base_url)
+    assert outcomes(row) == {**ALL_WORK, "image": "unclear"}
+    assert "Silent for 1 s" in "".join(
+        ModelCall.objects.values_list("error_detail", flat=True)
+    )
+
+
+def test_a_question_cut_by_the_time_of_the_probe_is_recorded(
+    provider: Provider, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("llm.probing.features.PROBE_TIME", 3.0)
+    host = ProbedHost("is silent at images")
+    with host.listening() as base_url:
+        row = probe(provider, base_url)
+    assert outcomes(row)["image"] == "untested"
+    assert len(host.requests) == ModelCall.objects.count()
+    assert ModelCall.objects.filter(status="cancelled").count() == 1
+
+
+def test_a_question_keeps_to_the_limit_that_staff_set(provider: Provider):
+    provider.models.update(max_output_tokens=512)
+    host = ProbedHost()
+    with host.listening() as base_url:
+        assert outcomes(probe(provider, base_url)) == ALL_WORK
+    assert all(0 < each["max_tokens"] <= 512 for each in host.requests)
+
+
 def test_a_feature_that_a_host_refuses_is_no_error_of_its_key(provider: Provider):
     with ProbedHost("refuses schemas").listening() as base_url:
         probe(provider, base_url)
@@ -295,3 +339,12 @@ def test_an_upgrade_takes_the_provider_as_it_is_for_what_was_probed(
     probed = LanguageModel.objects.get(name="m")
     assert probed.probed_target == probed.probe_target
     assert LanguageModel.objects.get(name="never probed").probed_target is None
+
+
+def test_a_key_works_at_a_host_that_renamed_the_limit_of_tokens(provider: Provider):
+    with ProbedHost("renamed the limit").listening() as base_url:
+        provider.base_url = base_url
+        provider.save()
+        provider.keys.create(secret=PLANTED)
+        [finding] = key_check.probe(LanguageModel.objects.get())
+    assert finding.works, finding.text
