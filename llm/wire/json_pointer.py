@@ -6,11 +6,14 @@ Source: https://www.rfc-editor.org/rfc/rfc6901
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from urllib.parse import unquote
 
 
 def steps_of(pointer: str) -> Iterator[str]:
-    """The reference tokens of `pointer`; it may be in a URL, as in `"$ref":
-    "#/a/b"`."""
+    """The reference tokens of `pointer`; it may be in a URL, as in `"$ref": "#/a/b"`,
+    where characters may be percent-encoded."""
+    if pointer.startswith("#"):
+        pointer = unquote(pointer)
     for step in pointer.removeprefix("#").split("/")[1:]:
         yield step.replace("~1", "/").replace("~0", "~")
 

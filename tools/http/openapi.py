@@ -57,7 +57,7 @@ def read_operations(
         for method in _METHODS
         if isinstance(item.get(method), Mapping)
     ]
-    return _with_unique_names(read)
+    return _with_unique_names([*read, *_unreadable_paths(document)])
 
 
 def _paths(document: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
@@ -65,9 +65,19 @@ def _paths(document: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]
         try:
             resolved = SchemaReader(document).resolve(item)
         except InvalidDocument:
-            continue  # it refers to another document
+            continue  # see `_unreadable_paths`
         if isinstance(resolved, Mapping) and str(path).startswith("/"):
             yield str(path), resolved
+
+
+def _unreadable_paths(document: Mapping[str, Any]) -> Iterator[OpenApiOperation]:
+    """An entry for each path whose operations are in another document, or nowhere."""
+    for path, item in document["paths"].items():
+        try:
+            SchemaReader(document).resolve(item)
+        except InvalidDocument as exc:
+            name, problem = _tool_name(str(path)), str(exc)
+            yield OpenApiOperation(key=str(path), name=name, method="", problem=problem)
 
 
 class _OperationReader:
@@ -109,15 +119,15 @@ class _OperationReader:
             self._read_parameters()
             self._read_body()
             parameters = self._parameters()
+            if self._operation.get("deprecated") is True:
+                self._notes.append("It is deprecated.")
+            self._notes += [_describe_scheme(*each) for each in self._schemes()]
         except InvalidDocument as exc:
             return replace(operation, problem=str(exc))
         except (AttributeError, KeyError, TypeError, RecursionError) as exc:
             # The document is untrusted: a text may stand where an object must be.
             problem = f"it is not valid OpenAPI ({type(exc).__name__})."
             return replace(operation, problem=problem)
-        if self._operation.get("deprecated") is True:
-            self._notes.append("It is deprecated.")
-        self._notes += self._security()
         return replace(
             operation,
             url=url,
@@ -140,6 +150,12 @@ class _OperationReader:
     # The address
 
     def _url(self) -> str:
+        names = set(re.findall(r"\{([^{}]+)\}", self._path))
+        if len({_argument(name) for name in names}) < len(names):
+            raise InvalidDocument(
+                "its path has names that differ only in characters other than A-Z, a-z,"
+                " 0-9 and _."
+            )
         path = re.sub(
             r"\{([^{}]+)\}", lambda match: f"{{{_argument(match[1])}}}", self._path
         )
@@ -192,12 +208,43 @@ class _OperationReader:
                 raise InvalidDocument(f"it needs the cookie {name!r}.")
             self._notes.append(f"The cookie {name!r} is never sent.")
             return
+        if where == "header" and name.lower() in self._key_headers():
+            return  # staff enter the key, and a note says so
+        if style := self._unsupported_style(where, parameter):
+            if is_required or where == "path":
+                raise InvalidDocument(
+                    f"its parameter {name!r} has the style {style}, which is not"
+                    " supported."
+                )
+            self._notes.append(
+                f"The parameter {name!r} is left out: its style {style} is not"
+                " supported."
+            )
+            return
         schema = self._reader.read(_schema_of(parameter))
         if isinstance(schema, dict) and isinstance(parameter.get("description"), str):
             schema.setdefault("description", parameter["description"].strip())
         kind = _location_kind(where, parameter)
         sent_as = _argument(name) if where == "path" else name
         self._add(name, kind, sent_as, schema, required=is_required or where == "path")
+
+    def _unsupported_style(self, where: str, parameter: Mapping[str, Any]) -> str:
+        """The name of a style that would be sent in another way; "" if it is not."""
+        usual = "form" if where == "query" else "simple"
+        style = str(parameter.get("style", usual))
+        if style == "deepObject" and where == "query":
+            return ""
+        schema = self._reader.resolve(parameter.get("schema"))
+        is_object = isinstance(schema, Mapping) and (
+            "object" in _list(schema.get("type")) or "properties" in schema
+        )
+        if style == usual:
+            return f"{style!r} of an object" if is_object else ""
+        is_array = isinstance(schema, Mapping) and "array" in _list(schema.get("type"))
+        explodes_as_form = parameter.get("explode") is True or not is_array
+        if where == "query" and explodes_as_form and not is_object:
+            return ""  # an array by its repeated name, or a single value
+        return repr(style)
 
     def _read_body(self) -> None:
         if not (request_body := self._operation.get("requestBody")):
@@ -225,9 +272,12 @@ class _OperationReader:
             self._headers["Content-Type"] = media
         is_text = media.startswith("text/")
         if not is_text and (whole := self._reader.fields(schema)):
+            if self._reader.resolve(schema).get("additionalProperties"):
+                self._notes.append("Fields of its body without a name are left out.")
             for name, each in whole["properties"].items():
                 if not (isinstance(each, Mapping) and each.get("readOnly") is True):
-                    needed = is_required and name in whole["required"]
+                    # Each call sends a body, also where it is optional.
+                    needed = name in whole["required"]
                     read = self._reader.read(each)
                     self._add(str(name), "body", str(name), read, required=needed)
             return
@@ -239,13 +289,24 @@ class _OperationReader:
     def _add(
         self, name: str, kind: str, sent_as: str, schema: Any, *, required: bool
     ) -> None:
-        argument = _argument(name)
-        if argument in self._properties:  # an id in the path, another in the body
-            argument = _argument(f"{argument}_{kind}")
+        argument = self._free_argument(name, kind)
+        if not name.isascii() and isinstance(schema, dict):  # its letters are lost
+            text = schema.get("description")
+            schema["description"] = f"{name}: {text}" if text else name
         self._properties[argument] = schema
         if required:
             self._required.append(argument)
         self._places[argument] = f"{kind}:{sent_as}" if sent_as != argument else kind
+
+    def _free_argument(self, name: str, kind: str) -> str:
+        argument = _argument(name)
+        if argument in self._properties:  # an id in the path, another in the body
+            argument = _argument(f"{argument}_{kind}")
+        base, number = argument, 2
+        while argument in self._properties:
+            suffix = f"_{number}"
+            argument, number = f"{base[: MAX_NAME - len(suffix)]}{suffix}", number + 1
+        return argument
 
     def _parameters(self) -> dict[str, Any]:
         parameters: dict[str, Any] = {
@@ -264,8 +325,16 @@ class _OperationReader:
 
     # Authentication
 
-    def _security(self) -> Iterator[str]:
-        """Yield a note for each scheme of the first security requirement."""
+    def _key_headers(self) -> set[str]:
+        """The headers, in lower case, that authenticate by a key."""
+        return {
+            str(scheme.get("name")).lower()
+            for scheme, _ in self._schemes()
+            if scheme.get("type") == "apiKey" and scheme.get("in") == "header"
+        }
+
+    def _schemes(self) -> Iterator[tuple[Mapping[str, Any], str]]:
+        """Yield each scheme of the first security requirement, and its name."""
         requirements = (
             self._operation.get("security", self._document.get("security")) or []
         )
@@ -277,9 +346,7 @@ class _OperationReader:
             else ()
         ):
             scheme = schemes.get(name)
-            yield _describe_scheme(
-                scheme if isinstance(scheme, Mapping) else {}, str(name)
-            )
+            yield (scheme if isinstance(scheme, Mapping) else {}), str(name)
 
 
 def _schema_of(parameter: Mapping[str, Any]) -> Any:
@@ -335,6 +402,10 @@ def _describe_scheme(scheme: Mapping[str, Any], name: str) -> str:
         case {"type": "oauth2" | "openIdConnect"}:
             return "It expects an OAuth token: Authorization: Bearer …"
     return f"It expects {name!r}."
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
 
 
 # Names

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from llm.wire.bounded_json import MAX_VALUES, TooManyValues, check_values
+from llm.wire.sanitize import sanitize_json
 from tools.errors import InvalidDocument
 
 MAX_DOCUMENT = 5 * 1024 * 1024  # bytes
@@ -18,6 +19,8 @@ def read_document(text: str) -> dict[str, Any]:
     """Raises InvalidDocument."""
     try:
         document = _parse_json(text) if text.lstrip()[:1] == "{" else _parse_yaml(text)
+        # Half a surrogate pair cannot be shown, and PostgreSQL stores no NUL.
+        document = sanitize_json(document)
     except (ValueError, RecursionError) as exc:
         raise InvalidDocument(f"The document cannot be read: {exc}.") from exc
     if not isinstance(document, dict):
@@ -59,6 +62,24 @@ def _check_nodes(events: Iterable[Any]) -> None:
             raise ValueError(f"it has more than {MAX_VALUES:,} values")
 
 
+def _check_size(document: Any) -> None:
+    """Raises ValueError if there are too many values once each alias is written out: a
+    line may double the document."""
+    if _size(document, {}) > MAX_VALUES:
+        raise ValueError(f"it has more than {MAX_VALUES:,} values")
+
+
+def _size(value: Any, sizes: dict[int, int]) -> int:
+    if not isinstance(value, list | dict):
+        return 1
+    key = id(value)
+    if key not in sizes:
+        sizes[key] = MAX_VALUES + 1  # while it is counted: here it contains itself
+        inner = value.values() if isinstance(value, dict) else value
+        sizes[key] = 1 + sum(_size(each, sizes) for each in inner)
+    return sizes[key]
+
+
 def _parse_yaml(text: str) -> Any:
     """Raises ValueError."""
     try:
@@ -77,6 +98,14 @@ def _parse_yaml(text: str) -> Any:
             ]
             for first, rules in yaml.SafeLoader.yaml_implicit_resolvers.items()
         }
+        merged = 0
+
+        def flatten_mapping(self, node: Any) -> None:
+            """Merge keys (`<<`) copy the members of mappings that copy others."""
+            super().flatten_mapping(node)
+            self.merged += len(node.value)
+            if self.merged > 2 * MAX_VALUES:
+                raise ValueError(f"it has more than {MAX_VALUES:,} values")
 
     Loader.add_implicit_resolver(
         "tag:yaml.org,2002:bool",
@@ -85,7 +114,9 @@ def _parse_yaml(text: str) -> Any:
     )
     try:
         _check_nodes(yaml.parse(text, Loader))
-        return yaml.load(text, Loader)
+        document = yaml.load(text, Loader)
+        _check_size(document)
+        return document
     except yaml.YAMLError as exc:
         raise ValueError(str(exc).partition("\n")[0]) from exc
 

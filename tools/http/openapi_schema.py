@@ -19,6 +19,7 @@ from tools.errors import InvalidDocument
 Schema = dict[str, Any]
 
 MAX_NODES = 2_000  # schemas of one operation
+MAX_FIELDS = 20_000  # names of a body, as often as they are merged
 MAX_DEPTH = 40  # levels of nested schemas
 MAX_REFERENCES = 20  # references in a chain
 
@@ -61,6 +62,7 @@ class SchemaReader:
         self._document = document
         self._names: dict[str, str] = {}  # of references
         self._nodes = 0
+        self._fields = 0
 
     def resolve(self, value: Any) -> Any:
         """The target of a reference; any other value unchanged.
@@ -92,6 +94,7 @@ class SchemaReader:
         None if the schema is no plain object: alternatives, an array, a text.
         """
         whole = self.resolve(schema)
+        self._count_fields(1)
         if not isinstance(whole, Mapping) or {"anyOf", "oneOf", "not"} & whole.keys():
             return None
         parts = [self.fields(part) for part in whole.get("allOf") or ()]
@@ -100,10 +103,18 @@ class SchemaReader:
         for part in [*parts, own]:
             if part is None:
                 return None
-            found["properties"] |= part["properties"] or {}
-            found["required"] += part["required"] or []
+            properties, required = part["properties"] or {}, part["required"] or []
+            self._count_fields(len(properties) + len(required))
+            found["properties"] |= properties
+            found["required"] += required
         is_object = whole.get("type", "object") == "object"
         return found if is_object and found["properties"] else None
+
+    def _count_fields(self, number: int) -> None:
+        """A schema of some lines may merge another one any number of times."""
+        self._fields += number
+        if self._fields > MAX_FIELDS:
+            raise InvalidDocument("its schema is too large.")
 
     def _reference(self, schema: Mapping[str, Any], depth: int) -> Schema:
         ref = schema["$ref"]

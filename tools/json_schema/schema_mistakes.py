@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote
 
 from llm.wire.json_pointer import is_index, steps_of
 from llm.wire.json_schema.validation import compile_schema
@@ -83,7 +82,7 @@ def _broken_reference(root: Mapping[str, Any]) -> tuple[Path, str] | None:
 
 def _has(root: Any, ref: str) -> bool:
     place = root
-    for step in steps_of(unquote(ref)):
+    for step in steps_of(ref):
         if isinstance(place, Mapping) and step in place:
             place = place[step]
         elif isinstance(place, list) and is_index(step, place):

@@ -175,7 +175,7 @@ class References:
 def at(root: Any, ref: str) -> Any:
     """The target of a reference within the schema; None for any other reference."""
     found = root if ref.startswith("#") else None
-    for step in steps_of(ref.removeprefix("#")):
+    for step in steps_of(ref):
         match found:
             case dict():
                 found = found.get(step)

@@ -292,7 +292,8 @@ def test_a_schema_that_grows_without_end_is_refused():
         "paths: {/x: {post: {requestBody: {content: {application/json:"
         " {schema: *a29}}}}}}",
     ])  # fmt: skip
-    assert "too large" in only(read_document(text)).problem
+    with pytest.raises(InvalidDocument, match="more than 250,000 values"):
+        read_document(text)
     wide = {"type": "array", "prefixItems": [{}] * MAX_NODES}
     assert "too large" in only(posting(wide)).problem
 
@@ -411,6 +412,14 @@ def test_staff_who_may_not_add_tools_cannot_import(client, django_user_model):
     assert client.post(IMPORT, picked("POST /pets")).status_code == 403
 
 
+def aliases(name: str, value: str) -> str:
+    """Nine lines of YAML, each of which names the one before ten times."""
+    return "\n".join(
+        f"{name}{n}: &{name}{n} " + value.format(", ".join([f"*{name}{n - 1}"] * 10))
+        for n in range(1, 10)
+    )
+
+
 @pytest.mark.parametrize(
     ("document", "problem"),
     [
@@ -418,8 +427,129 @@ def test_staff_who_may_not_add_tools_cannot_import(client, django_user_model):
         ("a: " + "[" * 5_000 + "]" * 5_000, "nested more than 200 levels deep"),
         ("a: [" + "1," * 300_000 + "1]", "more than 250,000 values"),
         ('{"a": [' + "[]," * 300_000 + "1]}", "more than 250,000 values"),
+        ("m0: &m0 {a: 1}\n" + aliases("m", "{{<<: [{}]}}"), "250,000 values"),
+        ("m0: &m0 [1]\n" + aliases("m", "[{}]"), "250,000 values"),
+        ("a: &a [*a]", "250,000 values"),
     ],
 )
 def test_a_document_made_to_be_slow_or_deep_is_refused(document: str, problem: str):
     with pytest.raises(InvalidDocument, match=problem):
         read_document(document)
+
+
+def test_a_merge_key_is_followed():
+    text = "openapi: 3.1.0\npaths: {}\na: &a {x: 1, y: 2}\nb: {<<: *a, y: 3}"
+    assert read_document(text)["b"] == {"x": 1, "y": 3}
+
+
+def test_what_cannot_be_stored_is_replaced():
+    text = '{"openapi": "3.1.0", "paths": {}, "d": "x\\ud83d y\\u0000"}'
+    assert read_document(text)["d"] == "x\ufffd y\ufffd"
+
+
+def test_a_body_of_schemas_that_merge_one_another_twice_is_refused():
+    schemas = {f"A{n}": {"allOf": [{"$ref": f"#/s/A{n + 1}"}] * 2} for n in range(40)}
+    source = posting(
+        {"$ref": "#/s/A0"}, s={**schemas, "A40": {"properties": {"a": {}}}}
+    )
+    assert "too large" in only(source).problem
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"security": {"a": []}},
+        {"security": True},
+        {"security": [{"a": []}], "components": ["x"]},
+        {"security": [{"a": []}], "components": {"securitySchemes": "x"}},
+    ],
+)
+def test_an_ill_formed_part_of_the_document_is_a_problem_of_operations(more):
+    assert "not valid OpenAPI" in only({**posting({}), **more}).problem
+
+
+def test_names_of_other_scripts_are_told_apart():
+    names = ["名前", "年齢", "住所", "a-b", "a.b", "a b"]
+    schema = {"properties": {n: {"type": "string"} for n in names}, "required": names}
+    operation = only(posting({"type": "object", **schema}))
+    assert operation.problem == ""
+    sent = {place.partition(":")[2] for place in operation.places.values()}
+    assert sent == set(names)
+    assert len(operation.parameters["required"]) == len(names)
+    texts = [
+        each.get("description") for each in operation.parameters["properties"].values()
+    ]
+    assert texts == ["名前", "年齢", "住所", None, None, None]
+
+
+def test_required_fields_of_an_optional_body_stay_required():
+    source = posting({"properties": {"n": {}, "m": {}}, "required": ["n"]})
+    del source["paths"]["/x"]["post"]["requestBody"]["required"]
+    assert only(source).parameters["required"] == ["n"]
+
+
+@pytest.mark.parametrize(
+    ("parameter", "place"),
+    [
+        ({"in": "query", "style": "pipeDelimited", "schema": {"type": "array"}}, ""),
+        ({"in": "query", "style": "spaceDelimited", "schema": {"type": "array"}}, ""),
+        ({"in": "query", "schema": {"type": "object"}}, ""),
+        ({"in": "query", "explode": False, "schema": {"type": "object"}}, ""),
+        ({"in": "header", "schema": {"type": "object"}}, ""),
+        ({"in": "query", "style": "deepObject", "schema": {"type": "object"}}, "deep"),
+        ({"in": "query", "content": {"application/json": {}}}, "query"),
+        ({"in": "query", "schema": {"type": "array"}}, "query"),
+    ],
+)
+def test_a_style_that_cannot_be_sent_is_named(parameter, place):
+    get = {"parameters": [{"name": "p", **parameter}]}
+    operation = only(document(x={"get": get}))
+    assert place in operation.places.get("p", "")
+    assert bool(operation.places) is bool(place)
+    assert ("is left out: its style" in " ".join(operation.notes)) is not bool(place)
+    get["parameters"][0]["required"] = True
+    assert ("has the style" in only(document(x={"get": get})).problem) is not bool(
+        place
+    )
+
+
+@pytest.mark.parametrize("style", ["matrix", "label"])
+def test_a_path_in_another_style_is_refused(style):
+    get = {"parameters": [{"name": "p", "in": "path", "style": style, "schema": {}}]}
+    assert f"the style '{style}'" in only(document(**{"x/{p}": {"get": get}})).problem
+
+
+def test_what_a_body_loses_and_a_key_are_noted():
+    schema = {"properties": {"a": {}}, "additionalProperties": {"type": "string"}}
+    source = posting(schema, security=[{"k": []}])
+    scheme = {"type": "apiKey", "in": "header", "name": "X-Api-Key"}
+    source["components"] = {"securitySchemes": {"k": scheme}}
+    key = {"name": "x-api-key", "in": "header", "required": True, "schema": {}}
+    source["paths"]["/x"]["post"]["parameters"] = [key]
+    operation = only(source)
+    assert operation.places == {"a": "body"}
+    assert operation.notes == (
+        "Fields of its body without a name are left out.",
+        "It expects a key in the header X-Api-Key.",
+    )
+
+
+def test_a_percent_encoded_reference_is_followed():
+    ref = {"$ref": "#/paths/~1u~1%7Bid%7D/get/parameters/0"}
+    own = {"name": "id", "in": "path", "required": True, "schema": {"type": "integer"}}
+    get = {"parameters": [own]}
+    source = document(
+        **{"u/{id}": {"get": get}, "v/{id}": {"get": {"parameters": [ref]}}}
+    )
+    assert [each.places for each in read_operations(source)] == [{"id": "path"}] * 2
+
+
+@pytest.mark.parametrize(
+    ("ref", "why"),
+    [("./u.yaml", "another document"), ("#/components/pathItems/u", "does not exist")],
+)
+def test_a_path_that_lies_elsewhere_is_listed(ref, why):
+    source = document(u={"$ref": ref}, x={"get": {}})
+    found = {each.key: each.problem for each in read_operations(source)}
+    assert found["GET /x"] == ""
+    assert why in found["/u"]
