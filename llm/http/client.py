@@ -16,6 +16,7 @@ from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequenc
 from dataclasses import dataclass, field
 from datetime import datetime
 from decimal import Decimal
+from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 from llm.concurrency.worker_thread import run_off_loop
@@ -23,19 +24,20 @@ from llm.db.encrypted_field import scrub
 from llm.errors import (
     BadResponse,
     ConnectTimeout,
+    InvalidKey,
     LLMError,
     NoFreeConnection,
     ProviderTimeout,
     TryAgain,
 )
-from llm.http import authentication, connections, exchange
+from llm.http import connections, exchange, token_issuer
 from llm.http import request as outgoing
 from llm.http.address_problems import REDIRECT, WEB_PAGE
 from llm.http.exchange import MAX_BODY, MAX_ERROR_BODY, UpstreamResponse
 from llm.http.recording import Recording
 from llm.http.streamed_deltas import StreamedDeltas
 from llm.pricing.usage_estimate import measure_answer, measure_prompt
-from llm.provider import Endpoint, Route
+from llm.provider import Endpoint, Route, bearer
 from llm.telemetry import tracing
 from llm.wire.classify_errors import request_id
 from llm.wire.codec import Decoder
@@ -256,7 +258,7 @@ async def _upload(
     file: outgoing.FormFile,
     call: ProviderCall,
 ) -> bytes:
-    auth_headers = await authentication.auth_headers(endpoint)
+    auth_headers = await _auth_headers(endpoint)
     message, allow_private = outgoing.build_upload(
         endpoint, path, auth_headers, form, file
     )
@@ -286,7 +288,7 @@ async def _request(
     *,
     limit: int = MAX_BODY,
 ) -> bytes:
-    auth_headers = await authentication.auth_headers(endpoint)
+    auth_headers = await _auth_headers(endpoint)
     message, allow_private = outgoing.build_path_request(
         endpoint, path, auth_headers, method=method, body=body, forwarded=forwarded
     )
@@ -310,12 +312,31 @@ async def aclose() -> None:
 # One answer
 
 
+async def _auth_headers(endpoint: Endpoint) -> dict[str, str]:
+    """The authentication headers: with the API key, or with a token issued for it.
+
+    Raises InvalidKey for a key that no header can hold.
+    """
+    if endpoint.credentials is not None:
+        key = await endpoint.credentials.token(
+            partial(token_issuer.post_form, endpoint)
+        )
+    else:
+        key = endpoint.api_key
+    if not (key.isascii() and key.isprintable()) or key != key.strip():
+        raise InvalidKey(
+            "The API key contains a character that is not allowed; enter it again."
+        )
+    auth = bearer(key) if endpoint.credentials else endpoint.auth_headers
+    return {**auth, **endpoint.secret_headers}
+
+
 async def _open_response(
     endpoint: Endpoint, request: Request, call: ProviderCall
 ) -> UpstreamResponse:
     """Send the request and return a success response, which the caller closes. Raises
     LLMError."""
-    auth_headers = await authentication.auth_headers(endpoint)
+    auth_headers = await _auth_headers(endpoint)
     message, allow_private = outgoing.build_request(endpoint, request, auth_headers)
     if call.span is not None:
         call.span.add_headers(message.headers, message.url.host, message.url.port)
