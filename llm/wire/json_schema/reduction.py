@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -71,6 +72,15 @@ def _encode(schema: Any) -> bytes:
         return b""
 
 
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """A schema inside one that was merged into another, and the references being
+    expanded there."""
+
+    schema: Any
+    refs: tuple[str, ...]
+
+
 class _Cutter:
     def __init__(self, root: Any, keywords: frozenset[str]) -> None:
         self._root = root
@@ -79,9 +89,11 @@ class _Cutter:
 
     def cut(self, schema: Any, refs: tuple[str, ...], depth: int) -> Schema:
         """`refs` are the references being expanded; a repeated one is recursive."""
+        if isinstance(schema, _Part):
+            schema, refs = schema.schema, schema.refs
         if not isinstance(schema, Mapping):
             return _nothing() if schema is False else {}
-        whole, refs = self._expand(schema, refs, depth)
+        whole = self._expand(schema, refs, depth)
         cut: Schema = {}
         notes: list[str] = []
         for name, value in whole.items():
@@ -109,23 +121,31 @@ class _Cutter:
 
     def _expand(
         self, schema: Mapping[str, Any], refs: tuple[str, ...], depth: int
-    ) -> tuple[Schema, tuple[str, ...]]:
+    ) -> Schema:
         """`schema` without `$ref`, `allOf`, `oneOf` and `const` at its top level."""
         self._nodes += 1
         if self._nodes > _MAX_NODES or depth > _MAX_DEPTH:
             raise BadRequest("A JSON Schema is too large for this model.")
         whole = dict(schema)
-        parts: list[Any] = []
+        parts: list[_Part] = []
         if (ref := whole.pop("$ref", None)) is not None:
             target = self._target(ref)
-            parts.append(_recursion_end(target) if ref in refs else target)
-            refs = (*refs, ref)
-        parts += _list(whole.pop("allOf", None))
+            end = _recursion_end(target) if ref in refs else target
+            parts.append(_Part(end, (*refs, ref)))
+        parts += [_Part(each, refs) for each in _list(whole.pop("allOf", None))]
         for part in parts:
-            if isinstance(part, Mapping):
-                deeper, refs = self._expand(part, refs, depth + 1)
-                whole = _merge(whole, deeper)
-        return _modernize(whole), refs
+            if isinstance(part.schema, Mapping):
+                deeper = self._expand(part.schema, part.refs, depth + 1)
+                whole = _merge(whole, self._with_refs(deeper, part.refs))
+        return _modernize(whole)
+
+    def _with_refs(self, schema: Schema, refs: tuple[str, ...]) -> Schema:
+        """`schema`, whose inner schemas remember `refs`: those of the schema that it is
+        merged into expand others."""
+        return {
+            name: _scope(name, value, refs) if name in self._keywords else value
+            for name, value in schema.items()
+        }
 
     def _target(self, ref: Any) -> Any:
         """The target of a reference inside the schema; {} for any other reference."""
@@ -179,6 +199,21 @@ class _Inliner(_Cutter):
         if name in _NAMED and isinstance(value, Mapping):
             return {key: self.inline(v, refs, depth) for key, v in value.items()}
         return self.inline(value, refs, depth)
+
+
+def _scope(name: str, value: Any, refs: tuple[str, ...]) -> Any:
+    match name:
+        case "properties" if isinstance(value, Mapping):
+            return {key: _part(each, refs) for key, each in value.items()}
+        case "anyOf" | "prefixItems" if isinstance(value, list):
+            return [_part(each, refs) for each in value]
+        case "items" | "additionalProperties" if isinstance(value, Mapping):
+            return _part(value, refs)
+    return value
+
+
+def _part(schema: Any, refs: tuple[str, ...]) -> _Part:
+    return schema if isinstance(schema, _Part) else _Part(schema, refs)
 
 
 def _modernize(schema: Schema) -> Schema:

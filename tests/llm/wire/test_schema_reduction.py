@@ -124,6 +124,43 @@ def test_all_of_is_put_together():
     assert set(whole["required"]) == {"a", "c"}
 
 
+def test_a_type_that_is_used_beside_itself_is_no_recursion():
+    base = {"type": "object", "properties": {"id": {"type": "string"}}}
+    schema = {
+        "$defs": {"Base": base},
+        "allOf": [{"$ref": "#/$defs/Base"}],
+        "properties": {"owner": {"$ref": "#/$defs/Base"}},
+    }
+    whole = {**base, "properties": {**base["properties"], "owner": base}}
+    assert cut(schema) == whole
+    del schema["allOf"]
+    assert cut({**schema, "$ref": "#/$defs/Base"}) == whole
+
+
+def test_a_merged_schema_that_refers_to_itself_has_an_end():
+    node = {
+        "type": "object",
+        "properties": {"next": {"$ref": "#/$defs/Node"}},
+        "additionalProperties": {"$ref": "#/$defs/Node"},
+    }
+    other = {"properties": {"also": {"$ref": "#/$defs/Other"}}}
+    schema = {
+        "$defs": {"Node": node, "Other": {"allOf": [other, {"$ref": "#/$defs/Node"}]}},
+        "$ref": "#/$defs/Other",
+    }
+    inner = {
+        "type": "object",
+        "properties": {"next": {"type": "object"}},
+        "additionalProperties": {"type": "object"},
+    }
+    assert cut(schema) == {
+        "type": "object",
+        "properties": {"next": {"type": "object"}, "also": {}},
+        "additionalProperties": {"type": "object"},
+    }
+    assert cut({**schema, "$ref": "#/$defs/Node"}) == inner
+
+
 def test_a_schema_that_writes_out_to_millions_is_refused():
     bomb = {
         f"L{n}": {
