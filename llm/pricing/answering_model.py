@@ -7,6 +7,7 @@ of its version or another suffix.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from typing import Any
@@ -16,14 +17,19 @@ from llm.provider import Route
 from llm.wire.deltas import StartDelta, UsageDelta
 
 MAX_COST = Decimal(1_000_000)  # USD, of one call
+#: "-2025-08-07", "-20250929", "-0613", "-001", "-preview-05-20".
+_VERSION = re.compile(r"(?:-(?:latest|preview|exp|\d{2,8})){1,6}")
 
 
 def find_model(name: str, routes: Sequence[Route]) -> Route | None:
     """The model that a host calls `name`: maybe with or without a suffix as in ":free",
-    or with the date of its version. None if that is none of the `routes`."""
+    or with the date of its version. None if that is none of the `routes`: "gpt-5-pro"
+    is no version of "gpt-5", and has a price of its own."""
     for route in sorted(routes, key=lambda each: len(each.model), reverse=True):
         known = route.model
-        if name == known or name.startswith((f"{known}:", f"{known}-", f"{known}@")):
+        if name == known or name.startswith((f"{known}:", f"{known}@")):
+            return route
+        if name.startswith(known) and _VERSION.fullmatch(name, len(known)):
             return route
     bare = (each for each in routes if each.model.partition(":")[0] == name)
     return next(bare, None)
