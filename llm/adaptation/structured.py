@@ -46,6 +46,7 @@ _TOOL_NAME = "final_answer"
 _FENCE = "```"
 _LANGUAGE = re.compile(r"[\w-]*\s*")
 _MAX_FENCES = 100  # that are tried
+_MAX_OPENINGS = 20  # brackets that are tried
 _MAX_LANGUAGE = 60  # characters between the fence and the end of its line
 _OPENING = re.compile(r"[{\[]")
 
@@ -155,12 +156,12 @@ def json_in(text: str) -> Any:
             return orjson.loads(candidate)
         except orjson.JSONDecodeError:
             continue
-    if found := _OPENING.search(text):
+    for found in islice(_OPENING.finditer(text), _MAX_OPENINGS):
         try:
             _, end = json.JSONDecoder().raw_decode(text, found.start())
             return orjson.loads(text[found.start() : end])
         except (ValueError, RecursionError):
-            pass
+            continue  # a bracket of the words before it
     raise SchemaMismatch(["The answer is not JSON."])
 
 

@@ -103,13 +103,16 @@ def test_only_a_json_format_requests_structured_output():
         '```json\n{"a": 1}\n```',
         'Here it is:\n\n```\n{"a": 1}\n```\nAnything else?',
         'Here it is: {"a": 1} as you wished.',
+        'Here is the [short] report {as wished}: {"a": 1}',
     ],
 )
 def test_json_is_found_in_a_fence_and_behind_words(text: str):
     assert json_in(text) == {"a": 1}
 
 
-@pytest.mark.parametrize("text", ["", "no", "{", '{"a": NaN}', "[" * 100_000])
+@pytest.mark.parametrize(
+    "text", ["", "no", "{", '{"a": NaN}', "[" * 100_000, "[x] " * 100_000]
+)
 def test_text_that_is_no_json_is_a_mismatch(text: str):
     with pytest.raises(SchemaMismatch, match="The answer is not JSON"):
         json_in(text)
