@@ -108,6 +108,14 @@ def listed_prices(kind: str, base_url: str, model: str) -> Mapping[str, Decimal]
     return price_list.prices_of(host, base_url, model, now)
 
 
+def has_conditions(kind: str, base_url: str, model: str) -> bool:
+    """Whether the bundled list has more of this model than `listed_prices`: prices of
+    long prompts, of requests, of times of day."""
+    host = _LISTED_AS.get(kind, kind)
+    tariffs = price_list.tariffs_of(host, base_url, model)
+    return any(each.has_conditions for each in tariffs)
+
+
 def problems(prices: Mapping[str, Any]) -> list[str]:
     """Validation errors of a model's own prices."""
     if not prices:

@@ -69,6 +69,12 @@ class Tariff:
             else None,
         )
 
+    @property
+    def has_conditions(self) -> bool:
+        """Whether more than the tokens of a class decides the cost."""
+        has_steps = any(price.steps for price in self.prices.values())
+        return has_steps or "request" in self.prices or self.between is not None
+
     def applies(self, now: datetime) -> bool:
         if self.since is not None:
             return now.date() >= self.since

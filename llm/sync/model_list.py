@@ -36,7 +36,7 @@ from llm.http import client
 from llm.http.connection_problems import SILENT
 from llm.http.request import url_of_path
 from llm.models import ApiKey, LanguageModel, ModelPrice, Provider
-from llm.pricing.cost import PRICE_NAMES, listed_prices, prices_at
+from llm.pricing.cost import PRICE_NAMES, has_conditions, listed_prices, prices_at
 from llm.pricing.price_list import HOUR_FACTOR
 from llm.provider import Endpoint
 from llm.sync.staff_instructions import instruct
@@ -66,6 +66,14 @@ class ModelChange:
         return bool(self.after or self.prices_after or self.retires_at)
 
     @property
+    def ends_conditions(self) -> bool:
+        """Whether prices of the list would replace bundled ones that say more."""
+        row, provider = self.model, self.model.provider
+        if row.prices or row.price_schedule:
+            return False
+        return has_conditions(provider.kind, provider.address, row.name)
+
+    @property
     def lines(self) -> list[str]:
         lines = [
             f"{name}: {_format_value(self.before[name])} → {_format_value(value)}"
@@ -83,6 +91,13 @@ class ModelChange:
         ]
         if self.prices_after and (price := self.prices_before.get(_HOUR_PRICE)):
             lines.append(_describe_hour_price(price, self.prices_after["input"]))
+        if self.prices_after and self.ends_conditions:
+            lines.append(
+                _(
+                    "bundled prices of long prompts, of requests or of times of day"
+                    " count no longer"
+                )
+            )
         if self.retires_at:
             days = {
                 "before": _format_day(self.model.retires_at),

@@ -70,8 +70,11 @@ _PRICES = {
 }
 _PER_TOKEN = ("prompt", "completion", "input_cache_read", "input_cache_write")
 _MILLION = 1_000_000
-_MAX_PRICE = 100_000  # USD per million tokens; more is a mistake of the list
+#: USD per million tokens. More is a mistake of the list: texts for a million tokens
+#: instead of one.
+_MAX_PRICE = 1_000
 _EXACT = Decimal("0.000001")
+_POSSIBLE_YEARS = range(2021, 2100)
 _RETIREMENT = ("deprecation", "expiration_date")  # Mistral, OpenRouter
 
 
@@ -171,6 +174,8 @@ def _prices(entry: Entry) -> dict[str, Decimal]:
     listed = entry.get("pricing")
     if not isinstance(listed, Mapping) or _amount(listed.get("hourly")):
         return {}
+    if "hourly" in listed and not any(_amount(each) for each in listed.values()):
+        return {}  # Together's form of a model without a price
     found = {
         ours: price
         for ours, names in _PRICES.items()
@@ -210,6 +215,8 @@ def _retirement(entry: Entry) -> datetime | None:
                 moment = datetime.fromisoformat(value)
             except ValueError:
                 return None
+            if moment.year not in _POSSIBLE_YEARS:
+                return None  # the zero date of the host's language
             return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
     return None
 

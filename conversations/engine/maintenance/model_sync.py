@@ -1,10 +1,11 @@
 """Scheduled synchronization with providers' lists of models.
 
 As on the admin's page, new models are added switched off, and changes are saved: nobody
-looks at the differences here. Capabilities, limits and prices that an earlier sync has
-stored follow the list; those that staff have set stay, and what a probe has found does.
-A model missing from a list is logged and left unchanged: it may be in use, and lists
-are sometimes incomplete.
+looks at the differences here. So a price that may be a mistake of the list, and a
+retirement in the past, wait for staff. Capabilities, limits and prices that an earlier
+sync has stored follow the list; those that staff have set stay, and what a probe has
+found does. A model missing from a list is logged and left unchanged: it may be in use,
+and lists are sometimes incomplete.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from llm.models import LanguageModel, Provider
 from llm.sync.model_list import ModelChange, apply, compare
 
 logger = logging.getLogger(__name__)
+MAX_FACTOR = 20  # between a price that counts and a new one
 _AT_ONCE = timedelta(seconds=1)
 
 
@@ -71,8 +73,27 @@ def _without_own_values(change: ModelChange) -> ModelChange:
         for name, value in change.after.items()
         if name not in own or row.is_listed(name)
     }
-    prices = {} if _has_price_of_staff(row) else change.prices_after
-    return replace(change, after=after, prices_after=prices)
+    is_left = _has_price_of_staff(row) or _is_doubtful(change)
+    retires_at = change.retires_at
+    if retires_at is not None and retires_at <= timezone.now():
+        retires_at = None
+    prices = {} if is_left else change.prices_after
+    return replace(change, after=after, prices_after=prices, retires_at=retires_at)
+
+
+def _is_doubtful(change: ModelChange) -> bool:
+    """Whether the list's price may be in another unit or missing, or says less than the
+    bundled one, which has prices of long prompts, requests or times of day."""
+    row, before = change.model, change.prices_before
+    if change.ends_conditions:
+        return True
+    for name in ("input", "output"):
+        old, new = before.get(name), change.prices_after.get(name)
+        if new == 0 and old != 0 and not row.name.endswith(":free"):
+            return True
+        if old and new and not 1 / MAX_FACTOR <= new / old <= MAX_FACTOR:
+            return True
+    return False
 
 
 def _has_price_of_staff(row: LanguageModel) -> bool:

@@ -22,6 +22,8 @@ from llm.wire.model_lists import ModelInfo
 
 pytestmark = pytest.mark.django_db
 
+EARLIER = datetime(2024, 1, 1, tzinfo=UTC)
+
 
 @pytest.fixture
 def listed(monkeypatch):
@@ -99,6 +101,46 @@ def test_a_price_that_a_sync_has_stored_follows_the_list(listed):
         listed["One"] = [ModelInfo(id="a", prices=stated)]
         assert synced() == Counter(changed=1)
     assert ModelPrice.objects.count() == 2
+
+
+@pytest.mark.parametrize(
+    ("known", "stated", "follows"),
+    [
+        ((1, 2), (2, 3), True),
+        ((1, 2), (1, 50), False),  # a unit too large
+        ((1, 2), (Decimal("0.01"), 1), False),
+        ((1, 2), (0, 0), False),  # no price
+        ((0, 0), (1, 2), True),
+        (None, (0, 0), False),
+        (None, (1, 2), True),
+    ],
+)
+def test_a_price_that_may_be_a_mistake_waits_for_staff(listed, known, stated, follows):
+    row = a_provider("One").models.create(name="a")
+    if known:
+        price = dict(zip(("input", "output"), known, strict=True))
+        row.dated_prices.create(valid_from=EARLIER, is_listed=True, **price)
+    prices = {"input": Decimal(stated[0]), "output": Decimal(stated[1])}
+    listed["One"] = [ModelInfo(id="a", prices=prices)]
+    assert synced() == (Counter(changed=1) if follows else Counter())
+
+
+def test_a_price_of_a_list_does_not_end_prices_of_long_prompts(listed):
+    provider = Provider.objects.create(name="One", kind="openrouter")
+    row = provider.models.create(name="google/gemini-2.5-pro")
+    prices = {"input": Decimal(1), "output": Decimal(9)}
+    listed["One"] = [ModelInfo(id=row.name, prices=prices)]
+    assert synced() == Counter()
+    [change] = model_list.compare(provider).changed
+    assert change.lines[-1].startswith("bundled prices of long prompts")
+
+
+def test_a_retirement_in_the_past_waits_for_staff(listed):
+    row = a_provider("One").models.create(name="a")
+    listed["One"] = [ModelInfo(id="a", retires_at=EARLIER)]
+    assert synced() == Counter()
+    row.refresh_from_db()
+    assert row.retires_at is None
 
 
 def test_a_sync_is_one_event_that_names_the_models(listed):

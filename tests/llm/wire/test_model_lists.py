@@ -331,6 +331,8 @@ def test_togethers_numbers_are_for_a_million_and_vercels_texts_for_a_token():
         {"prompt": True, "completion": True},
         {"hourly": 2.5, "input": 0, "output": 0},
         {"prompt": "9", "completion": "9"},
+        {"input": "0.05", "output": "0.08"},  # texts for a million tokens
+        {"hourly": 0, "input": 0, "output": 0},
         "0.1",
         None,
     ],
@@ -354,3 +356,11 @@ def test_mistral_and_openrouter_name_the_day_of_a_retirement():
     assert mistral.isoformat() == "2026-01-31T12:00:00+00:00"
     assert openrouter.isoformat() == "2027-03-01T00:00:00+00:00"
     assert only(id="c", deprecation="soon", expiration_date=None).retires_at is None
+
+
+@pytest.mark.parametrize(
+    "none",
+    ["0001-01-01T00:00:00Z", "0001-01-01T00:00:00+14:00", "9999-12-31", "1970-01-01"],
+)
+def test_a_date_that_means_none_retires_no_model(none: str):
+    assert only(id="a", deprecation=none).retires_at is None
