@@ -4,7 +4,8 @@ Each call starts a new process (`tools.python.child_process`), which shares no s
 with the server, gets a clean environment and a fresh temporary folder, and runs in a
 sandbox where the system has one (`tools.python.sandbox`). When the call ends, times out
 or is cancelled, the process is killed with all processes that it has started, and the
-folder is removed. Starting it takes about a second.
+folder is removed. Without the sandbox, a process in a session of its own survives,
+since only the group is killed. Starting it takes about a second.
 """
 
 from __future__ import annotations
