@@ -9,6 +9,7 @@ Prices that a host names count from the day of the sync; earlier calls keep thei
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -47,6 +48,9 @@ TIME_LIMIT = 20.0  # seconds, because a user waits at the page
 MAX_PAGES = 50
 RETIREMENT = "retires_at"  # among the listed values of a row
 _HOUR_PRICE = "cache_write_1h"
+#: Dates of versions behind a name: "-20250514", "-2024-08-06", "-2411".
+_DATE = re.compile(r"-(\d{8}|\d{4}-\d{2}-\d{2}|\d{4})")
+_ROUTINGS = frozenset({"online", "nitro", "floor", "exacto"})
 MAX_NAME = 200  # characters, the size of the column
 
 
@@ -169,19 +173,39 @@ def compare(provider: Provider) -> ModelListComparison:
     Raises LLMError if that fails or the provider has no list of models.
     """
     listed = {info.name: info for info in reversed(_ask(provider))}
-    rows = {row.name.removeprefix("models/"): row for row in provider.models.all()}
-    for row in rows.values():
+    rows = sorted(provider.models.all(), key=lambda row: row.name)
+    if rows and not listed:
+        raise BadResponse(_("The provider's list of models is empty."))
+    for row in rows:
         row.provider = provider
-    found = sorted(rows.keys() & listed.keys())
-    changes = (_change(rows[name], listed[name]) for name in found)
-    unknown = [listed[name] for name in sorted(listed.keys() - rows)]
+    names = [row.name.removeprefix("models/") for row in rows]
+    pairs = list(zip(rows, names, strict=True))
+    changes = (_change(row, listed[name]) for row, name in pairs if name in listed)
+    unknown = [listed[name] for name in sorted(listed.keys() - set(names))]
     unknown = [info for info in unknown if info.chats]
     fitting = [info for info in unknown if len(info.name) <= MAX_NAME]
     return ModelListComparison(
         new=fitting,
         changed=[change for change in changes if change],
-        gone=[rows[n] for n in sorted(rows.keys() - listed) if rows[n].enabled],
+        gone=[
+            row
+            for row, name in pairs
+            if row.enabled and name not in listed and not _is_alias(name, listed)
+        ],
         left_out=len(unknown) - len(fitting),
+    )
+
+
+def _is_alias(name: str, listed: Collection[str]) -> bool:
+    """Whether a host takes `name` for a model of its list: without the date of its
+    version or Ollama's tag, or with a way of routing of OpenRouter."""
+    model, _colon, variant = name.partition(":")
+    if f"{name}:latest" in listed or (variant in _ROUTINGS and model in listed):
+        return True
+    family = name.removesuffix("-latest").removesuffix("-0")
+    start = len(family)
+    return any(
+        each.startswith(family) and _DATE.fullmatch(each, start) for each in listed
     )
 
 

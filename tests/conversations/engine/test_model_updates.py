@@ -15,7 +15,7 @@ import pytest
 from conversations.audit.models import AuditEvent, AuditText
 from conversations.engine.maintenance import model_sync as model_updates
 from conversations.engine.maintenance.model_sync import sync_models
-from llm.errors import ProviderDown
+from llm.errors import BadResponse, ProviderDown
 from llm.models import LanguageModel, ModelPrice, Provider
 from llm.sync import model_list
 from llm.wire.model_lists import ModelInfo
@@ -58,9 +58,9 @@ def test_new_models_are_added_switched_off(listed):
 
 def test_a_delisted_model_is_reported_and_remains(listed, caplog):
     deleted = LanguageModel.objects.create(provider=a_provider("One"), name="old-1")
-    listed["One"] = []
+    listed["One"] = [ModelInfo(id="new-1")]
     with caplog.at_level(logging.WARNING, model_updates.__name__):
-        assert synced() == Counter()
+        assert synced() == Counter(added=1)
     deleted.refresh_from_db()
     assert deleted.enabled
     assert "One does not list 1 models" in caplog.text
@@ -141,6 +141,51 @@ def test_a_retirement_in_the_past_waits_for_staff(listed):
     assert synced() == Counter()
     row.refresh_from_db()
     assert row.retires_at is None
+
+
+@pytest.mark.parametrize(
+    ("name", "listed_as"),
+    [
+        ("claude-sonnet-4-0", "claude-sonnet-4-20250514"),
+        ("claude-opus-4-1", "claude-opus-4-1-20250805"),
+        ("mistral-large-latest", "mistral-large-2411"),
+        ("gpt-4o", "gpt-4o-2024-08-06"),
+        ("llama3", "llama3:latest"),
+        ("openai/gpt-5:online", "openai/gpt-5"),
+    ],
+)
+def test_another_name_of_a_listed_model_is_not_gone(listed, name, listed_as):
+    provider = a_provider("One")
+    provider.models.create(name=name)
+    listed["One"] = [ModelInfo(id=listed_as)]
+    assert not model_list.compare(provider).gone
+
+
+@pytest.mark.parametrize(
+    ("name", "listed_as"), [("a:free", "a"), ("gpt-5", "gpt-5-pro"), ("a-0", "a")]
+)
+def test_a_model_is_gone_although_a_similar_one_is_listed(listed, name, listed_as):
+    provider = a_provider("One")
+    provider.models.create(name=name)
+    listed["One"] = [ModelInfo(id=listed_as)]
+    assert [row.name for row in model_list.compare(provider).gone] == [name]
+
+
+def test_both_spellings_of_a_name_are_compared(listed):
+    provider = a_provider("One")
+    for name in ("a", "models/a"):
+        provider.models.create(name=name)
+    listed["One"] = [ModelInfo(id="models/a", context_window=9)]
+    assert len(model_list.compare(provider).changed) == 2
+
+
+def test_an_empty_list_is_no_reason_to_switch_off_all_models(listed):
+    provider = a_provider("One")
+    provider.models.create(name="a")
+    listed["One"] = []
+    with pytest.raises(BadResponse, match="list of models is empty"):
+        model_list.compare(provider)
+    assert synced() == Counter()
 
 
 def test_a_sync_is_one_event_that_names_the_models(listed):
