@@ -12,6 +12,9 @@ from django.utils.translation import gettext_lazy as _
 from conversations.models.turn import Turn
 
 
+IDEMPOTENCY_DAYS = 7  # that a key is remembered
+
+
 class KeyReused(Exception):
     """This Idempotency-Key belongs to another request; choose a new one."""
 

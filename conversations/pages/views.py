@@ -35,6 +35,7 @@ from conversations.models import (
     ToolCall,
     Turn,
 )
+from conversations.models.idempotency_key import IDEMPOTENCY_DAYS
 from conversations.models.participant import Role
 from conversations.models.shortcuts import ACTIONS
 from conversations.pages.branches.notices import deletion_notice
@@ -424,6 +425,7 @@ def _page(
         "dictation_seconds": _dictation_seconds(request),
         "suggestions": SUGGESTIONS,
         "shortcut_actions": ACTIONS,
+        "key_days": IDEMPOTENCY_DAYS,
         "sidebar": _sidebar(request),
         **deletion_notice(request, form.conversation),
         "guest": role_of(request.user, form.conversation) if form.conversation else "",

@@ -14,7 +14,7 @@ import { renew } from "./library/renew.js";
 import { countElsewhere, notifyOf, showTitle, watchAbsence } from "./notify/notify.js";
 import { showEarlier, watchEarlier } from "./older-messages.js";
 import { leaveEndedSession } from "./people/sign-out.js";
-import { Waiting } from "./people/waiting.js";
+import { Waiting, isTooOld } from "./people/waiting.js";
 import { Rounds } from "./polling/rounds.js";
 import { choosePreset } from "./presets.js";
 import { Queue } from "./queue/queue.js";
@@ -107,7 +107,7 @@ function goOnLive() {
   if (!isLive) return;
   for (const turnId of turns.adopt()) connection.follow(turnId);
   queue.start();
-  for (const message of outbox.messages) deliver(message);
+  for (const message of outbox.messages) sendAgain(message);
   changed();
 }
 
@@ -160,7 +160,7 @@ function send(text, takeParts, when = "") {
     return false;
   }
   const fields = { model: composer.model, branch: branch.last, when };
-  const message = { key: newKey(), text, parts: takeParts(), ...fields };
+  const message = { key: newKey(), text, parts: takeParts(), ...fields, at: Date.now() };
   outbox.add(message);
   deliver(message);
   return true;
@@ -176,6 +176,14 @@ function takeBack() {
   $("#transcript .turn:not([data-turn])")?.remove();
   const welcome = $("#welcome");
   if (welcome) welcome.hidden = false;
+}
+
+/** Sends what was not acknowledged before a reload, or gives it back if it is too old. */
+function sendAgain(message) {
+  const { keyDays, old } = $("#people").dataset;
+  if (!isTooOld(message, Number(keyDays))) return deliver(message);
+  outbox.remove(message.key);
+  composer.giveBack(message, old);
 }
 
 async function deliver(message) {

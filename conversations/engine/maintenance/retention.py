@@ -43,13 +43,13 @@ from conversations.models import (
     UnderLegalHold,
     WebhookEndpoint,
 )
+from conversations.models.idempotency_key import IDEMPOTENCY_DAYS
 from conversations.models.memory import Memory
 from conversations.models.policy.legal_hold import exclude_held, of_held_conversation
 from conversations.models.policy.retention_rule import RetentionRule
 from llm.models import CachedAnswer, ModelCall, ModelExchange
 from llm.pricing.usage_counting import count_all
 
-IDEMPOTENCY_DAYS = 7  # that an Idempotency-Key is remembered
 LEDGER_DAYS = 30  # that closed ledger entries are kept
 SIGN_IN_DAYS = 90  # that attempts to sign in are kept
 TEMPORARY_AGE = timedelta(hours=24)  # of a temporary conversation, at most

@@ -8,7 +8,7 @@ import { $, element, isSignIn, leave, newKey, notice } from "../dom.js";
 import { restOf } from "../polling/rounds.js";
 import { session } from "../stored.js";
 import { hasArrived } from "./arrival.js";
-import { Waiting } from "./waiting.js";
+import { Waiting, isTooOld } from "./waiting.js";
 
 const NEW_CHAT = "/";
 const SENDING = "parley:sending"; // the key that this tab is sending
@@ -22,16 +22,19 @@ export class NewChatOutbox {
   #waiting;
   #words;
   #isNew;
+  #keyDays;
   #lock;
   #notice;
   #timer = 0;
   #isSending = false;
 
-  /** `isNew`: this is a new chat's page. Others send what was kept without leaving. */
-  constructor(user, words, isNew) {
+  /** `isNew`: this is a new chat's page. Others send what was kept without leaving. The
+   *  server remembers the key of a message for `keyDays`. */
+  constructor(user, words, { isNew, keyDays }) {
     this.#waiting = new Waiting(user, "new");
     this.#words = words;
     this.#isNew = isNew;
+    this.#keyDays = keyDays;
     this.#lock = `parley:outbox:${user}`;
   }
 
@@ -53,9 +56,9 @@ export class NewChatOutbox {
   /** Makes due what this tab was sending and, where its text can be given back, what
    * was refused on another page. */
   #release(message, mine) {
-    if (message.key === mine) this.#waiting.add({ ...message, from: 0 });
+    if (message.key === mine) this.#waiting.add({ ...message, dueAt: 0 });
     else if (this.#isNew && message.isRefused) {
-      this.#waiting.add({ ...message, isRefused: false, from: 0 });
+      this.#waiting.add({ ...message, isRefused: false, dueAt: 0 });
     }
   }
 
@@ -70,7 +73,7 @@ export class NewChatOutbox {
       text,
       fields: [...body].filter(([name, value]) => isKept(name, value)),
       at: Date.now(),
-      from: navigator.onLine ? Date.now() + OTHERS_AFTER : 0, // when others may send it
+      dueAt: navigator.onLine ? Date.now() + OTHERS_AFTER : 0, // when others may send it
     };
     const isStored = this.#waiting.add(message);
     if (navigator.onLine || !isStored) {
@@ -91,6 +94,8 @@ export class NewChatOutbox {
     this.#isSending = true;
     try {
       await alone(this.#lock, () => this.#sendDue());
+    } catch (error) {
+      reportError(error); // the next round tries again
     } finally {
       this.#isSending = false;
     }
@@ -106,7 +111,8 @@ export class NewChatOutbox {
 
   /** Whether this page may go on with the next message. */
   async #send(message) {
-    this.#waiting.add({ ...message, from: Date.now() + OTHERS_AFTER });
+    if (isTooOld(message, this.#keyDays)) return this.#endOld(message);
+    this.#waiting.add({ ...message, dueAt: Date.now() + OTHERS_AFTER });
     if (this.#isNew) this.#say(this.#words.sending);
     const response = await this.#post(message).catch(() => null);
     if (isForLater(response)) {
@@ -115,7 +121,7 @@ export class NewChatOutbox {
     }
     // Signed out, or in as another user: the message stays stored for its author.
     if (isSignIn(response)) {
-      this.#waiting.add({ ...message, from: 0 });
+      this.#waiting.add({ ...message, dueAt: 0 });
       leave();
       return false;
     }
@@ -128,7 +134,7 @@ export class NewChatOutbox {
       this.#waiting.add({ ...message, isRefused: true });
       return true;
     }
-    await this.#giveBack(message.text, response);
+    this.#giveBack(message.text, await this.#reasonIn(response));
     this.#waiting.remove(message.key);
     return false;
   }
@@ -148,25 +154,39 @@ export class NewChatOutbox {
     const { failures = 0 } = message;
     const rest = Math.min(response ? restOf(response) : 0, LONGEST_REST) * 1000;
     const pause = Math.max(rest, Math.min(FIRST_PAUSE * 2 ** failures, LONGEST_PAUSE));
-    this.#waiting.add({ ...message, failures: failures + 1, from: Date.now() + pause });
+    this.#waiting.add({ ...message, failures: failures + 1, dueAt: Date.now() + pause });
   }
 
   /** Says what has become of the messages that are left, and plans their next attempt. */
   #report() {
     const refused = this.#waiting.messages.filter(({ isRefused }) => isRefused);
-    const paused = this.#waiting.messages.filter(isPaused);
+    const paused = this.#waiting.messages.filter(isToBeRetried);
     if (refused.length) this.#sayRefused();
     else if (paused.length) this.#say(this.#words.sending);
     else this.#notice?.remove();
     if (!paused.length) return;
-    const next = Math.min(...paused.map(({ from }) => from));
+    const next = Math.min(...paused.map(({ dueAt }) => dueAt));
     this.#timer = setTimeout(() => this.#flush(), next - Date.now());
   }
 
-  /** The server refused it: the text goes back into the box, with the reason. */
-  async #giveBack(text, response) {
+  /** The text goes back into the box, or waits for the page of a new chat. */
+  #endOld(message) {
+    if (!this.#isNew) {
+      this.#waiting.add({ ...message, isRefused: true });
+      return true;
+    }
+    this.#giveBack(message.text, this.#words.old);
+    this.#waiting.remove(message.key);
+    return true;
+  }
+
+  async #reasonIn(response) {
     const page = new DOMParser().parseFromString(await response.text(), "text/html");
-    const why = page.querySelector("#composer-errors .is-error")?.textContent.trim();
+    return page.querySelector("#composer-errors .is-error")?.textContent.trim();
+  }
+
+  /** The text goes back into the box, with the reason. */
+  #giveBack(text, why) {
     const box = $("#text");
     box.value = [text, box.value].filter(Boolean).join("\n\n");
     box.dispatchEvent(new Event("input", { bubbles: true }));
@@ -195,9 +215,9 @@ function alone(name, act) {
   return navigator.locks ? navigator.locks.request(name, act) : act();
 }
 
-const isDue = ({ isRefused, from = 0 }) => !isRefused && from <= Date.now();
+const isDue = ({ isRefused, dueAt = 0 }) => !isRefused && dueAt <= Date.now();
 
-const isPaused = ({ isRefused, failures }) => !isRefused && failures > 0;
+const isToBeRetried = ({ isRefused, failures }) => !isRefused && failures > 0;
 
 /** Whether no answer came, or one that says nothing of the message. */
 const isForLater = (response) => !response || response.status === 429 || response.status >= 500;

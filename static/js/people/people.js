@@ -19,5 +19,6 @@ offerModels();
 editLastOnUp(box);
 listenForShortcuts(dataset);
 installApp(user);
-const { kept, sending, refused, newChat } = dataset;
-new NewChatOutbox(user, { kept, sending, refused, newChat }, isNew).start();
+const { kept, sending, refused, old, newChat } = dataset;
+const keyDays = Number(dataset.keyDays);
+new NewChatOutbox(user, { kept, sending, refused, old, newChat }, { isNew, keyDays }).start();

@@ -3,6 +3,12 @@
 
 export const LAST_USER = "parley:last-user"; // whose pages this browser showed last
 
+const DAY = 24 * 3600_000; // milliseconds
+
+/** Whether the server may have forgotten the message's key after so many days: sent again
+ *  it could be sent twice. */
+export const isTooOld = ({ at = 0 }, days) => Date.now() - at > days * DAY;
+
 export class Waiting {
   #name;
 

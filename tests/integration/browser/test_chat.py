@@ -219,7 +219,7 @@ def test_a_message_not_acknowledged_is_sent_after_a_reload(page: Page):
           const chat = document.querySelector("#conversation").dataset.conversation;
           const user = document.body.dataset.user;
           const key = crypto.randomUUID(); // the server knows the key of a first try
-          const lost = [{ key, text: "/echo lost", model: "" }];
+          const lost = [{ key, text: "/echo lost", model: "", at: Date.now() }];
           localStorage.setItem(`parley:outbox:${user}:${chat}`, JSON.stringify(lost));
         }"""
     )
@@ -297,6 +297,26 @@ def test_a_refused_message_comes_back_to_the_box(page: Page):
     send_message(page, "precious words")
     expect(page.locator("#composer-errors")).to_contain_text("'gone'")
     expect(box).to_have_value("precious words")
+    expect(page.locator(".turn")).to_have_count(1)
+
+
+def test_a_message_of_last_month_comes_back_to_the_box_unsent(page: Page):
+    send_message(page, "/echo one")
+    expect_end(page)
+    page.evaluate(
+        """() => {
+          const chat = document.querySelector("#conversation").dataset.conversation;
+          const user = document.body.dataset.user;
+          const at = Date.now() - 30 * 24 * 3600 * 1000;
+          const lost = [{ key: "k1", text: "/echo lost", model: "", at }];
+          localStorage.setItem(`parley:outbox:${user}:${chat}`, JSON.stringify(lost));
+        }"""
+    )
+    page.reload()
+    expect(page.locator("#composer-errors")).to_contain_text("kept for too long")
+    expect(page.get_by_label("Message", exact=True)).to_have_value("/echo lost")
+    page.reload()
+    expect(page.get_by_label("Message", exact=True)).to_have_value("/echo lost")
     expect(page.locator(".turn")).to_have_count(1)
 
 

@@ -41,7 +41,7 @@ const { NewChatOutbox } = await import("../../../static/js/people/new-chat-outbo
 const { Composer } = await import("../../../static/js/composer.js");
 const { Waiting } = await import("../../../static/js/people/waiting.js");
 
-const WORDS = { kept: "Kept", sending: "Sending", refused: "Refused", newChat: "New chat" };
+const WORDS = { kept: "Kept", sending: "Sending", refused: "Refused", old: "Too old", newChat: "New chat" };
 const minute = 60_000;
 
 beforeEach(() => {
@@ -54,11 +54,11 @@ beforeEach(() => {
 
 async function open({ isNew, messages }) {
   localStorage.set(OUTBOX, JSON.stringify(messages));
-  new NewChatOutbox("1", WORDS, isNew).start();
+  new NewChatOutbox("1", WORDS, { isNew, keyDays: 7 }).start();
   await new Promise(setImmediate);
 }
 
-const kept = (name, from = 0) => ({ key: name, text: name, fields: [], at: Date.now(), from });
+const kept = (name, dueAt = 0) => ({ key: name, text: name, fields: [], at: Date.now(), dueAt });
 const stored = () => JSON.parse(localStorage.getItem(OUTBOX) ?? "[]");
 const shown = () => body.querySelector("#composer-errors").textContent;
 
@@ -90,10 +90,10 @@ test("pauses grow over pages, are the server's if longer, and are shown", async 
   for (const count of [1, 2, 3]) {
     assert.equal(posted.length, count);
     const [message] = stored();
-    pauses.push((message.from - Date.now()) / 1000);
+    pauses.push((message.dueAt - Date.now()) / 1000);
     await open({ isNew: false, messages: [message] }); // another page does not hurry
     assert.equal(posted.length, count);
-    t.mock.timers.tick(message.from - Date.now());
+    t.mock.timers.tick(message.dueAt - Date.now());
     await new Promise(setImmediate);
   }
   assert.deepEqual(pauses, [5, 10, 600]);
@@ -135,7 +135,7 @@ test("tabs send one after another where the browser has locks", async () => {
   const request = (name, act) => (before = before.then(act));
   Object.defineProperty(navigator, "locks", { value: { request }, configurable: true });
   localStorage.set(OUTBOX, JSON.stringify([kept("k1")]));
-  for (const isNew of [false, false]) new NewChatOutbox("1", WORDS, isNew).start();
+  for (const isNew of [false, false]) new NewChatOutbox("1", WORDS, { isNew, keyDays: 7 }).start();
   await new Promise(setImmediate);
   Object.defineProperty(navigator, "locks", { value: locks, configurable: true });
   assert.deepEqual(posted, ["k1"]);
@@ -156,7 +156,7 @@ test("a message that is kept again stays in its order", () => {
   const waiting = new Waiting("1", "new");
   for (const name of ["k1", "k2"]) waiting.add(kept(name));
   waiting.add(kept("k1", 5));
-  assert.deepEqual(waiting.messages.map(({ key: name, from }) => [name, from]), [["k1", 5], ["k2", 0]]);
+  assert.deepEqual(waiting.messages.map(({ key: name, dueAt }) => [name, dueAt]), [["k1", 5], ["k2", 0]]);
 });
 
 test("the draft of a form's message is deleted when it has arrived, not before", () => {
@@ -179,4 +179,68 @@ test("the draft of a form's message is deleted when it has arrived, not before",
   document.cookie = "parley_sent_k8=1; parley_sent_k9=1";
   compose();
   assert.equal(localStorage.getItem(draft), null);
+});
+
+const DAY = 24 * 3600_000;
+const old = (name) => ({ ...kept(name), at: Date.now() - 8 * DAY });
+
+test("a message whose key the server has forgotten is given back, and not sent", async () => {
+  text.value = "typed since";
+  await open({ isNew: true, messages: [old("k1"), kept("k2")] });
+  assert.deepEqual(posted, ["k2"]);
+  assert.equal(text.value, "k1\n\ntyped since");
+  assert.match(shown(), /Too old/);
+  assert.deepEqual(stored(), []);
+  text.value = "";
+});
+
+test("the page of another chat leaves it to that of a new chat, and says so", async () => {
+  await open({ isNew: false, messages: [old("k1")] });
+  assert.match(shown(), /Refused/);
+  assert.deepEqual([posted, text.value], [[], ""]);
+  await open({ isNew: true, messages: stored() });
+  assert.deepEqual([posted, text.value, stored()], [[], "k1", []]);
+  text.value = "";
+});
+
+test("a request without an answer ends, and the message is sent again later", async (t) => {
+  t.mock.timers.enable({ apis: ["setTimeout", "Date"], now: 1_000_000 });
+  const { timeout } = AbortSignal;
+  const limits = [];
+  const stalled = new AbortController();
+  AbortSignal.timeout = (limit) => limits.push(limit) && stalled.signal;
+  answers.push(new Promise((_, reject) => stalled.signal.addEventListener("abort", () => reject(stalled.signal.reason))));
+  await open({ isNew: false, messages: [kept("k1")] });
+  assert.deepEqual([posted, limits], [["k1"], [minute]]);
+  stalled.abort(new DOMException("too long", "TimeoutError"));
+  await new Promise(setImmediate);
+  const [message] = stored();
+  assert.equal(message.failures, 1);
+  t.mock.timers.tick(message.dueAt - Date.now());
+  await new Promise(setImmediate);
+  AbortSignal.timeout = timeout;
+  assert.deepEqual([posted, stored()], [["k1", "k1"], []]);
+});
+
+test("a round that fails keeps no later round from sending", async () => {
+  const { locks } = navigator;
+  const { addEventListener: listen } = globalThis;
+  let wake;
+  globalThis.addEventListener = (type, act) => type === "online" && (wake = act);
+  let isBroken = true;
+  const request = async (_, act) => {
+    if (isBroken) throw new DOMException("the tab is frozen", "InvalidStateError");
+    return act();
+  };
+  Object.defineProperty(navigator, "locks", { value: { request }, configurable: true });
+  const failures = [];
+  globalThis.reportError = (error) => failures.push(error.name);
+  await open({ isNew: false, messages: [kept("k1")] });
+  await new Promise(setImmediate);
+  isBroken = false;
+  wake();
+  await new Promise(setImmediate);
+  Object.defineProperty(navigator, "locks", { value: locks, configurable: true });
+  globalThis.addEventListener = listen;
+  assert.deepEqual([posted, failures], [["k1"], ["InvalidStateError"]]);
 });
