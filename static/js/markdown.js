@@ -8,12 +8,11 @@
 import * as smd from "../vendor/streaming-markdown/smd.js";
 import { addressLength } from "./reading/addresses.js";
 import { Blocks } from "./reading/blocks.js";
-import { Highlighter } from "./reading/highlight.js";
+import { appendPlain, codeBlock } from "./reading/growing-code.js";
 import { groupForNextRow } from "./reading/long-tables.js";
 import { nextLineBox, removeLastLine } from "./reading/long-paragraphs.js";
 import { TableRows } from "./reading/table-rows.js";
 import { FORMULA_BEGIN, FORMULA_END, FormulaGuard, unguarded } from "./math.js";
-import { gettext } from "./texts.js";
 
 /** Runs of marks, which the parser joins again for each mark: 1 MB takes half a minute. */
 const LONGEST_RUN = 1000; // characters
@@ -21,8 +20,6 @@ const RUN = new RegExp(`([\`*_~])\\1{${LONGEST_RUN - 1}}`);
 const STEP = 500; // characters between two looks at the clock
 /** Characters of a part of a long text, as conversations/pages/markdown.py has it. */
 const PART = 8000;
-const LINES = 100; // of code that the browser lays out by themselves
-const LINE_PIECE = /[^\n]*\n|[^\n]+/g;
 const DEEPEST = 24; // tokens in one another, as many as the parser remembers
 const { Token, Attr } = smd;
 const ALLOWED = new Set(["http:", "https:", "mailto:"]);
@@ -366,84 +363,6 @@ function trimAddress(link) {
   appendPlain(link.parentElement, words.slice(end));
 }
 
-function codeBlock(parent, language) {
-  const box = parent.appendChild(make("div"));
-  box.className = "code";
-  const head = box.appendChild(make("div"));
-  head.className = "code-head";
-  const label = head.appendChild(make("span"));
-  label.textContent = language;
-  head.append(copyButton());
-  const pre = box.appendChild(make("pre"));
-  pre.tabIndex = 0;
-  pre.dir = "ltr";
-  return new GrowingCode(pre.appendChild(make("code")), language);
-}
-
-/** Highlights each line when it is whole; the one that grows is plain. So many lines are
- *  an element, which the browser lays out by itself. */
-class GrowingCode {
-  #code;
-  #part = null;
-  #lines = 0; // of the part
-  #highlighter = null;
-  #line = null; // the text node of the line that grows
-
-  constructor(code, language) {
-    this.#code = code;
-    const highlighter = new Highlighter(language);
-    this.#highlighter = highlighter.isKnown ? highlighter : null;
-  }
-
-  add(text) {
-    for (const piece of text.match(LINE_PIECE) ?? []) {
-      if (!this.#part || this.#lines === LINES) this.#beginPart();
-      this.#grow(piece);
-      if (piece.endsWith("\n")) this.#end();
-    }
-  }
-
-  end() {}
-
-  #beginPart() {
-    this.#part = this.#code.appendChild(make("span"));
-    this.#part.className = "code-part";
-    this.#lines = 0;
-  }
-
-  #grow(text) {
-    if (!this.#highlighter) return appendPlain(this.#part, text);
-    if (this.#line) return this.#line.appendData(text);
-    this.#line = document.createTextNode(text);
-    this.#part.append(this.#line);
-  }
-
-  #end() {
-    this.#lines += 1;
-    const line = this.#line;
-    this.#line = null;
-    if (!line) return;
-    const tokens = this.#highlighter.tokens(line.data);
-    if (tokens.some(([kind]) => kind)) line.replaceWith(...tokens.map(span));
-  }
-}
-
-function span([className, text]) {
-  if (!className) return text;
-  const node = make("span");
-  node.className = className;
-  node.textContent = text;
-  return node;
-}
-
-function copyButton() {
-  const button = make("button");
-  button.type = "button";
-  button.dataset.copy = "code";
-  button.textContent = gettext("Copy");
-  return button;
-}
-
 function checkbox(item, isChecked) {
   item.className = "task-list-item";
   const box = make("input");
@@ -497,11 +416,6 @@ function formula() {
   node.className = "math";
   node.dir = "ltr";
   return node;
-}
-
-function appendPlain(node, text) {
-  if (node.lastChild?.nodeType === Node.TEXT_NODE) node.lastChild.appendData(text);
-  else node.append(text);
 }
 
 function setAttribute(node, name, value) {
