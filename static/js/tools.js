@@ -22,6 +22,8 @@ export function countTools(menu) {
   return boxes.filter((box) => !box.closest("label").hidden).length;
 }
 
+let complaint = null;
+
 async function save(url, boxes) {
   const body = new FormData();
   body.set("csrfmiddlewaretoken", $("#composer [name=csrfmiddlewaretoken]").value);
@@ -29,8 +31,10 @@ async function save(url, boxes) {
   try {
     const { isSaved, response } = await posted(url, body);
     if (!isSaved) throw new Error(response.status);
+    complaint?.remove(); // of an earlier choice, which this one contains
   } catch {
     const words = gettext("The choice of tools could not be saved. Try again.");
-    $("#composer-errors").replaceChildren(notice(words));
+    complaint = notice(words);
+    $("#composer-errors").replaceChildren(complaint);
   }
 }

@@ -26,14 +26,16 @@ function chips(abilities) {
 class ModelPicker {
   #opener;
   #select;
-  #favourites;
+  #favourites; // as shown
+  #known; // favourites that the server has
+  #changes = 0;
   #form = null;
   #stored = Promise.resolve();
 
   constructor(opener, select) {
     this.#opener = opener;
     this.#select = select;
-    this.#favourites = JSON.parse(opener.dataset.favourites);
+    this.#favourites = this.#known = JSON.parse(opener.dataset.favourites);
     opener.hidden = false;
     opener.addEventListener("click", () => this.#open());
     // The button covers the browser's list and says what is chosen there.
@@ -100,14 +102,19 @@ class ModelPicker {
     choice.addEventListener("click", () => this.#choose(value, name));
     const star = slot(row, "star");
     star.hidden = !value; // the usual model is no model of its own
-    this.#mark(star, value, name);
-    star.addEventListener("click", () => this.#toggle(star, value, name));
+    star.value = value;
+    star.setAttribute("aria-label", interpolate(gettext("Favourite: %(model)s"), { model: name }));
+    this.#mark(star);
+    star.addEventListener("click", () => this.#toggle(value));
     return row;
   }
 
-  #mark(star, value, name) {
-    star.setAttribute("aria-pressed", String(this.#favourites.includes(value)));
-    star.setAttribute("aria-label", interpolate(gettext("Favourite: %(model)s"), { model: name }));
+  #mark(star) {
+    star.setAttribute("aria-pressed", String(this.#favourites.includes(star.value)));
+  }
+
+  #markAll() {
+    for (const star of this.#list.querySelectorAll("[data-slot=star]")) this.#mark(star);
   }
 
   #choose(value, name) {
@@ -117,15 +124,21 @@ class ModelPicker {
     announce(interpolate(gettext("Model: %(model)s"), { model: name }));
   }
 
-  async #toggle(star, value, name) {
+  /** Each request sends all favourites, one request after another: so the last one counts,
+   *  and one that failed is made good by the next. */
+  async #toggle(value) {
     this.#turn(value);
-    this.#mark(star, value, name);
-    const isStored = this.#stored.then(() => this.#store()); // one after another
+    this.#markAll();
+    const number = (this.#changes += 1);
+    const favourites = this.#favourites;
+    const isStored = this.#stored.then(() => this.#store(favourites));
     this.#stored = isStored;
-    if (await isStored) return;
-    this.#turn(value); // alone: others may have changed since
-    this.#mark(star, value, name);
-    announce(gettext("The favourites could not be saved."));
+    if (await isStored) this.#known = favourites;
+    else if (number === this.#changes) {
+      this.#favourites = this.#known;
+      this.#markAll();
+      announce(gettext("The favourites could not be saved."));
+    }
   }
 
   /** Makes it a favourite, or none. */
@@ -136,12 +149,12 @@ class ModelPicker {
   }
 
   /** Whether the server has them now. */
-  async #store() {
+  async #store(favourites) {
     const headers = {
       "Content-Type": "application/json",
       "X-CSRFToken": $("#composer [name=csrfmiddlewaretoken]").value,
     };
-    const body = JSON.stringify({ favourite_models: this.#favourites });
+    const body = JSON.stringify({ favourite_models: favourites });
     const options = { method: "PATCH", headers, body };
     const response = await fetch(this.#opener.dataset.settings, options).catch(() => null);
     return response?.ok ?? false;

@@ -13,6 +13,7 @@ const AGAIN = 3000; // milliseconds after a request that failed
 export class Queue {
   #timer = 0;
   #requests = 0;
+  #posting = Promise.resolve(); // changes reach the server in the order of the clicks
   #url;
   #onShown;
   #giveBack;
@@ -111,7 +112,7 @@ export class Queue {
     for (const button of form.querySelectorAll("button")) button.disabled = true;
     const line = form.closest(".queued");
     try {
-      const { isSaved, response } = await posted(form.action, body);
+      const { isSaved, response } = await this.#post(form.action, body);
       if (!isSaved) this.#refused(await response.text(), line);
       else if (act === "change") $(".queued-edit", line).open = false;
       announce(submitter?.getAttribute("aria-label") ?? submitter?.textContent ?? "");
@@ -119,6 +120,12 @@ export class Queue {
       this.#complain(this.#root.dataset.failed);
     }
     this.refresh();
+  }
+
+  #post(url, body) {
+    const answer = this.#posting.then(() => posted(url, body));
+    this.#posting = answer.catch(() => {});
+    return answer;
   }
 
   #refused(page, line) {
