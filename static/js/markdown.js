@@ -12,6 +12,7 @@ import { appendPlain, codeBlock } from "./reading/growing-code.js";
 import { groupForNextRow } from "./reading/long-tables.js";
 import { nextLineBox, removeLastLine } from "./reading/long-paragraphs.js";
 import { TableRows } from "./reading/table-rows.js";
+import { beginningOfEntity, entityAtEnd, withoutEntities } from "./reading/entities.js";
 import { FORMULA_BEGIN, FORMULA_END, FormulaGuard, unguarded } from "./math.js";
 
 /** Runs of marks, which the parser joins again for each mark: 1 MB takes half a minute. */
@@ -225,6 +226,7 @@ class Words {
   #text = "";
   #formulas = new FormulaGuard();
   #rows = new TableRows();
+  #heldBack = ""; // the beginning of an entity
   #parser;
 
   constructor(container, isTop, tag, box = null) {
@@ -246,9 +248,13 @@ class Words {
   }
 
   #show(fresh, isOver = false) {
-    for (const { text, isHead } of this.#rows.push(fresh, isOver)) {
+    const all = this.#heldBack + fresh;
+    this.#heldBack = isOver ? "" : entityAtEnd(all);
+    const shown = all.slice(0, all.length - this.#heldBack.length);
+    for (const { text, isHead, sides } of this.#rows.push(shown, isOver)) {
       if (isHead) this.#beginTable();
       smd.parser_write(this.#parser, text);
+      if (sides && this.#shape.table) alignColumns(this.#shape.table, sides);
     }
   }
 
@@ -296,7 +302,7 @@ function nodeFor(token, shape, parent) {
     case Token.Raw_URL:
       return bareLink(parent);
     case Token.Table:
-      return table(parent);
+      return (shape.table = table(parent));
     case Token.Table_Row:
       return row(parent);
     case Token.Table_Cell:
@@ -379,12 +385,27 @@ function table(parent) {
   return scroll.appendChild(make("table"));
 }
 
-const row = (table) => groupForNextRow(table).appendChild(make("tr"));
+const sidesOf = new WeakMap(); // table, or its row -> where its columns want their text
+
+function row(table) {
+  const node = groupForNextRow(table).appendChild(make("tr"));
+  if (sidesOf.has(table)) sidesOf.set(node, sidesOf.get(table));
+  return node;
+}
 
 function cell(parent) {
+  const side = sidesOf.get(parent)?.[parent.childElementCount];
   const node = parent.appendChild(make(parent.closest("thead") ? "th" : "td"));
   node.dir = "auto";
+  if (side) node.className = `to-${side}`;
   return node;
+}
+
+/** The head stands before the line that aligns it. */
+function alignColumns(table, sides) {
+  sidesOf.set(table, sides);
+  const heads = table.querySelector("tr")?.children ?? [];
+  for (const [at, head] of [...heads].entries()) if (sides[at]) head.className = `to-${sides[at]}`;
 }
 
 /** Turns a table as its head is written, and links as far as they are some. */
@@ -407,7 +428,11 @@ function appendText(node, guardedText) {
     const open = node.lastElementChild?.matches(OPEN_FORMULA) && node.lastElementChild;
     if (piece === FORMULA_BEGIN) node.append(formula());
     else if (piece === FORMULA_END && open) open.dataset.whole = "";
-    else if (piece && piece !== FORMULA_END) appendPlain(open || node, unguarded(piece));
+    else if (piece && piece !== FORMULA_END) {
+      const isAsWritten = open || node.tagName === "CODE";
+      if (isAsWritten) appendPlain(open || node, unguarded(piece));
+      else appendWithEntities(node, unguarded(piece));
+    }
   }
 }
 
@@ -416,6 +441,18 @@ function formula() {
   node.className = "math";
   node.dir = "ltr";
   return node;
+}
+
+const tails = new WeakMap(); // element -> the end of its text as written, if an entity begins there
+
+/** The parser gives an entity in pieces: what was shown of it is replaced. */
+function appendWithEntities(node, piece) {
+  const last = node.lastChild?.nodeType === Node.TEXT_NODE ? node.lastChild : null;
+  const before = (last && tails.get(node)) || "";
+  const written = before + piece;
+  tails.set(node, beginningOfEntity(written));
+  if (before) last.data = last.data.slice(0, -before.length);
+  appendPlain(node, withoutEntities(written));
 }
 
 function setAttribute(node, name, value) {

@@ -8,6 +8,9 @@ class Text {
   constructor(data) {
     this.data = data;
   }
+  toString() {
+    return this.data;
+  }
   appendData(more) {
     this.data += more;
   }
@@ -499,6 +502,29 @@ test("code that is indented outside a list has no indentation", () => {
     }
   }
 });
+
+/** A browser knows all names; this one knows those of the tests. */
+const NAMED = { amp: "&", lt: "<", gt: ">", auml: "ä", copy: "©" };
+globalThis.DOMParser = class {
+  parseFromString(entity) {
+    const name = entity.slice(1, -1);
+    const code = name.startsWith("#x") ? Number.parseInt(name.slice(2), 16) : Number(name.slice(1));
+    const textContent = name.startsWith("#") ? String.fromCodePoint(code) : (NAMED[name] ?? entity);
+    return { body: { textContent } };
+  }
+};
+
+for (const table of ["| a | b | c | d |\n|:--|--:|:-:|---|\n| e | f | g | h |\n", "a | b | c | d\n:--|--:|:-:|---\ne | f | g | h\n"]) {
+  test(`columns are aligned while a table streams: ${JSON.stringify(table)}`, () => {
+    for (const root of shownInPieces(table)) {
+      const shown = root.children[0].children[0];
+      const rows = shown.children.flatMap(({ children }) => children);
+      const sides = ["to-left", "to-right", "to-center", ""];
+      for (const row of rows) assert.deepEqual(row.children.map((each) => each.className ?? ""), sides);
+      assert.equal(rows.length, 2);
+    }
+  });
+}
 
 const BLOCKS = JSON.parse(readFileSync(new URL("block_cases.json", import.meta.url)));
 const UNCLOSED = new Set(["br", "hr", "input"]);

@@ -90,5 +90,5 @@ function copyButton() {
 /** Adds to the text at the end of `node`. */
 export function appendPlain(node, text) {
   if (node.lastChild?.nodeType === Node.TEXT_NODE) node.lastChild.appendData(text);
-  else node.append(text);
+  else node.append(document.createTextNode(text));
 }

@@ -19,6 +19,14 @@ function cells(line) {
  *  line takes minutes where a model repeats blanks without end. */
 const isDelimiterRow = (line) => cells(line).every((cell) => DELIMITER.test(cell.trim()));
 
+/** `"left"`, `"right"`, `"center"` or `""`: where each column of the row wants its text. */
+const sidesIn = (line) => cells(line).map((cell) => sideIn(cell.trim()));
+
+function sideIn(delimiter) {
+  if (!delimiter.endsWith(":")) return delimiter.startsWith(":") ? "left" : "";
+  return delimiter.startsWith(":") ? "center" : "right";
+}
+
 /** Whether a line below one with a first bar makes both a table; null if it may yet. */
 const isSecondLine = (line, isWhole) =>
   !isWhole && OPEN_DELIMITERS.test(line) ? null : isDelimiterRow(line);
@@ -40,8 +48,9 @@ export class TableRows {
   #isAmongBars = false; // whether lines with a first bar were no rows
   #head = ""; // the line above, if it may be a head without a first bar
 
-  /** Pieces `{ text, isHead }` of `fresh`, which follows what was read before. The text
-   *  before a head ends with the same head, as it was written. */
+  /** Pieces `{ text, isHead, sides }` of `fresh`, which follows what was read before. The text
+   *  before a head ends with the same head, as it was written; `sides` are those of the
+   *  columns, once they are known. */
   *push(fresh, isOver = false) {
     for (const piece of fresh.match(PIECE) ?? []) {
       this.#line += piece;
@@ -55,7 +64,7 @@ export class TableRows {
   *#certain(isWhole) {
     if (isWhole && this.#isHeadFound()) {
       const delimiters = Array(cells(this.#line).length).fill("---").join("|");
-      yield { text: `|${closed(this.#head)}\n|${delimiters}|\n`, isHead: true };
+      yield { text: `|${closed(this.#head)}\n|${delimiters}|\n`, isHead: true, sides: sidesIn(this.#line) };
       this.#isBelowHead = true;
       return;
     }
@@ -63,7 +72,8 @@ export class TableRows {
     if (this.#isRow === null) return;
     const text = this.#isRow ? this.#rowPiece() : this.#textPiece();
     this.#given = this.#isRow ? this.#line.trimEnd().length : this.#line.length;
-    if (text) yield { text, isHead: false };
+    const isSecond = isWhole && this.#isBelowHead && isDelimiterRow(this.#line);
+    if (text) yield { text, isHead: false, sides: isSecond ? sidesIn(this.#line) : null };
   }
 
   /** Whether the line lies below a head without a first bar. */
