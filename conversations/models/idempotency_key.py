@@ -11,7 +11,6 @@ from django.utils.translation import gettext_lazy as _
 
 from conversations.models.turn import Turn
 
-
 IDEMPOTENCY_DAYS = 7  # that a key is remembered
 
 
