@@ -406,14 +406,17 @@ async def test_a_late_answer_changes_nothing():
     assert [each.state for each in events] == ["timed_out"]
 
 
-async def test_a_schema_that_is_wrong_is_the_tools_failure(caplog):
+async def test_a_schema_that_is_wrong_fails_the_call_and_says_why():
     wrong = replace(
         get_tool(echo), parameters={"$ref": "http://127.0.0.1:9/schema.json"}
     )
-    running = execute([call("echo", text="x")], {"echo": wrong}, Context())
-    (output,) = [each async for each in running]
-    assert output.error == "echo failed: ValidationError."
-    assert "tool echo failed" in caplog.text
+    asked = call("echo", text="x")
+    (output,) = [each async for each in execute([asked], {"echo": wrong}, Context())]
+    assert "cannot be called until an operator corrects it" in output.error
+    assert "schemas are never fetched" in output.error
+    checked = module.check_call(asked, {"echo": wrong})  # also asked by the tool loop
+    assert checked is not None
+    assert checked.error == output.error
 
 
 async def test_other_kinds_of_tools_are_called_alike():
