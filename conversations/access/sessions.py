@@ -152,8 +152,7 @@ def note_use(request: HttpRequest) -> None:
     key = session.session_key
     if key and _last_writes.is_due(key, time.monotonic()):
         try:
-            # `request.user` may be the user of an access token.
-            user_id = user_of(dict(session.items())).pk
+            user_id = _user_id_of(request)
             if user_id is None:
                 return
             _note(request, key, user_id)
@@ -166,6 +165,15 @@ def note_use(request: HttpRequest) -> None:
             logger.info(
                 "the last use of a session was not stored: its user was deleted"
             )
+
+
+def _user_id_of(request: HttpRequest) -> int | None:
+    """The session's user: `request.user`, unless an access token names another."""
+    if getattr(request, "auth", None) is None:
+        found: int | None = request.user.pk
+    else:
+        found = user_of(dict(request.session.items())).pk
+    return found
 
 
 def note_message(session_key: str) -> None:
