@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
 from itertools import zip_longest
 from typing import Any
 
-import orjson
 from django.apps import apps
 from django.contrib.auth.models import Group
 from django.core.exceptions import ValidationError
@@ -257,7 +257,11 @@ class LanguageModel(models.Model):
         known = provider.options if isinstance(provider.options, dict) else {}
         options = {name: value for name, value in known.items() if name != "headers"}
         parts = [provider.kind, provider.base_url, provider.codec, options, self.name]
-        return orjson.dumps(parts, option=orjson.OPT_SORT_KEYS).decode()
+        # Not orjson: it refuses integers over 64 bits, and writes some floats otherwise
+        # than the migration that named the targets of earlier probes.
+        return json.dumps(
+            parts, sort_keys=True, ensure_ascii=False, separators=(",", ":")
+        )
 
     @property
     def is_probe_outdated(self) -> bool:

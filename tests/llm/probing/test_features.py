@@ -330,7 +330,8 @@ def test_an_upgrade_takes_the_provider_as_it_is_for_what_was_probed(
     provider: Provider,
 ):
     migration = import_module("llm.migrations.0031_findings_and_values_of_lists")
-    provider.options = {"quirks": {"z": 1.5, "a": "Größe"}, "headers": {"X-Team": "a"}}
+    numbers = {"z": 1.5, "small": 1e-07, "large": 2**64, "a": "Größe"}
+    provider.options = {"quirks": numbers, "headers": {"X-Team": "a"}}
     provider.base_url = "https://old.example/v1"
     provider.save()
     provider.models.create(name="never probed")
