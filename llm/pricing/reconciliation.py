@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from typing import Any
+from zoneinfo import ZoneInfo
 
 from django.conf import settings
 from django.db.models import Sum
@@ -21,6 +22,7 @@ from llm.pricing.usage_report import MAX_DAYS
 from llm.pricing.vendor_bill import MEASURES, Bill, BillError, Figures, normal_name
 
 TOLERANCE = Decimal("0.01")  # of the larger figure
+_OF_PEOPLE = ("own", "call")  # sources of keys that people bring
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,22 +104,44 @@ def _figure(
 def _own_figures(
     names: Collection[str], first: date, last: date
 ) -> dict[tuple[date, str], Figures]:
-    """By day of UTC, as vendors count."""
-    rows: Any
-    if settings.TIME_ZONE == "UTC":
-        rows = UsageSum.objects.filter(
-            level=UsageSum.Level.MODEL, day__range=(first, last)
-        )
-        days = rows.values("day", "model_name")
-    else:  # the sums' days are others; of the calls themselves, older ones are erased
-        begin = datetime.combine(first, time.min, UTC)
-        end = datetime.combine(last + timedelta(days=1), time.min, UTC)
-        rows = ModelCall.objects.filter(created_at__gte=begin, created_at__lt=end)
-        dated = rows.annotate(day=TruncDate("created_at", tzinfo=UTC))
-        days = dated.values("day", "model_name")
+    """By day of UTC, as vendors count, without the calls that people paid for with
+    their own keys, which are in other bills."""
+    begin = datetime.combine(first, time.min, UTC)
+    end = datetime.combine(last + timedelta(days=1), time.min, UTC)
+    calls = ModelCall.objects.filter(created_at__gte=begin, created_at__lt=end)
+    calls = calls.filter(provider_name__in=names)
+    of_people = calls.filter(key_source__in=_OF_PEOPLE)
+    if not _counts_in_utc(begin, end):
+        # The sums' days are others; of the calls themselves, older ones are erased.
+        return _sum_calls(calls.exclude(key_source__in=_OF_PEOPLE))
+    rows = UsageSum.objects.filter(
+        level=UsageSum.Level.MODEL, day__range=(first, last), provider_name__in=names
+    )
+    found = _add_up(rows.values("day", "model_name"))
+    for key, figures in _sum_calls(of_people).items():
+        for name, value in figures.items():
+            counted = found.setdefault(key, {})
+            counted[name] = max(counted.get(name, Decimal(0)) - value, Decimal(0))
+    return found
+
+
+def _counts_in_utc(begin: datetime, end: datetime) -> bool:
+    """Whether the server's days are those of UTC, by whatever name of the zone."""
+    zone, none = ZoneInfo(settings.TIME_ZONE), timedelta(0)
+    days = range((end - begin).days + 1)
+    moments = (begin + timedelta(days=day) for day in days)
+    return all(each.astimezone(zone).utcoffset() == none for each in moments)
+
+
+def _sum_calls(calls: Any) -> dict[tuple[date, str], Figures]:
+    dated = calls.annotate(day=TruncDate("created_at", tzinfo=UTC))
+    return _add_up(dated.values("day", "model_name"))
+
+
+def _add_up(rows: Any) -> dict[tuple[date, str], Figures]:
     sums = {f"sum_{name}": Sum(name) for name in MEASURES}
     found: dict[tuple[date, str], Figures] = defaultdict(dict)
-    for row in days.filter(provider_name__in=names).order_by().annotate(**sums):
+    for row in rows.order_by().annotate(**sums):
         figures = found[row["day"], normal_name(row["model_name"])]
         for name in MEASURES:
             value = Decimal(row[f"sum_{name}"] or 0)

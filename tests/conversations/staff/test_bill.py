@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 
 from llm.models import ModelCall, Provider
 from llm.pricing import vendor_bill
+from llm.pricing.usage_counting import catch_up
 from llm.pricing.vendor_bill import BillError, normal_name, read_bill
 from tests.conversations.scene import signed_in, staff
 from tests.llm.pricing.usage_calls import save_calls
@@ -134,6 +135,30 @@ def test_days_are_those_of_utc_as_vendors_count(seer: Any):
     late = datetime(2026, 3, 1, 23, 30, tzinfo=UTC)  # 2 March in Tokyo
     count_calls_of("gpt-5-2025-08-07", late)
     assert upload(seer, OPENAI_USAGE).context["found"].mismatches == []
+
+
+@pytest.mark.parametrize("zone", ["UTC", "Etc/UTC", "Asia/Tokyo"])
+@pytest.mark.parametrize("source", ["own", "call"])
+def test_calls_with_keys_that_people_bring_are_in_other_bills(
+    seer: Any, source: str, zone: str
+):
+    with override_settings(TIME_ZONE=zone):
+        for key_source in ("shared", source):
+            count_calls_of("gpt-5-2025-08-07", NOON, key_source=key_source)
+        found = upload(seer, OPENAI_USAGE).context["found"]
+    assert found.mismatches == []
+
+
+@pytest.mark.parametrize(("zone", "counted"), [("Etc/UTC", 1000), ("Asia/Tokyo", 0)])
+def test_erased_calls_count_where_days_are_those_of_utc(
+    seer: Any, zone: str, counted: int
+):
+    with override_settings(TIME_ZONE=zone):
+        count_calls_of("gpt-5-2025-08-07", NOON)
+        catch_up()
+        ModelCall.objects.all().delete()
+        found = upload(seer, OPENAI_USAGE).context["found"]
+    assert found.totals[0] == ("input_tokens", 1000, counted)
 
 
 def save_again(
