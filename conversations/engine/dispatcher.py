@@ -11,6 +11,7 @@ from functools import partial
 from django.conf import settings
 
 from conversations.access import overload
+from conversations.engine.claim_store import Claim
 from conversations.engine.database.executor import Database
 from conversations.engine.event_log import EventLog
 from conversations.engine.loading.loaded_turn import Work
@@ -25,6 +26,7 @@ from conversations.engine.process.engine_tasks import EngineTasks
 from conversations.engine.process.fair_slots import FairSlots
 from conversations.engine.runs.large_answer_limits import LargeAnswers
 from conversations.engine.runs.run import Run
+from conversations.engine.runs.state import Stop
 from conversations.engine.suspect_turns import SuspectGate
 from conversations.models import OpenedTurn, Turn
 from llm.db.outages import UNREACHABLE
@@ -52,6 +54,9 @@ class Dispatcher:
         wake_background: Callable[[], None],
     ) -> None:
         self.runs: dict[str, Run] = {}
+        #: Turns that are claimed or loaded and have no run yet. Their leases are
+        #: renewed too: a long conversation may take longer to load.
+        self.loading: dict[str, ClaimAttempt] = {}
         #: Turns that have a task, with a future that is resolved once it is known
         #: whether this process runs the turn; None afterwards.
         self.active_turns: dict[str, asyncio.Future[None] | None] = {}
@@ -69,8 +74,8 @@ class Dispatcher:
         self._large_answers = LargeAnswers()
         #: Conversations whose turns have run here, in the order of their last turns.
         self._conversations: dict[str, None] = {}
-        #: Active turns that were stopped before they had a run.
-        self._to_stop: set[str] = set()
+        #: Active turns that were stopped before they had a run, and why.
+        self._to_stop: dict[str, Stop] = {}
         #: Of turns that wait for room; resolved when the turn is stopped.
         self._stop_signals: dict[str, asyncio.Future[None]] = {}
 
@@ -152,7 +157,7 @@ class Dispatcher:
         if run := self.runs.get(turn_id):
             run.state.cancel()
         elif turn_id in self.active_turns:
-            self._to_stop.add(turn_id)
+            self._to_stop.setdefault(turn_id, "cancelled")
             if (signal := self._stop_signals.get(turn_id)) and not signal.done():
                 signal.set_result(None)
         return run is not None
@@ -161,6 +166,13 @@ class Dispatcher:
         """End a run whose turn another process has claimed."""
         if run := self.runs.get(turn_id):
             run.state.cancel("fenced")
+        elif turn_id in self.loading:
+            self._to_stop[turn_id] = "fenced"
+
+    def loading_claims(self) -> list[Claim]:
+        """The claims of turns that are still loaded."""
+        attempts = self.loading.values()
+        return [each.claim for each in attempts if each.claim is not None]
 
     def release_all(self) -> None:
         """Release the runs to other processes."""
@@ -181,6 +193,8 @@ class Dispatcher:
         try:
             if not has_slot:
                 has_slot = await self._wait_for_room(attempt)
+            self.loading[turn_id] = attempt
+            if loading is None:
                 loading = await self._claim_and_load(attempt)
             run = await self._create_run(attempt, loading) if loading else None
             del attempt, loading  # frees what they hold while the answer is generated
@@ -271,14 +285,15 @@ class Dispatcher:
             self._large_answers,
         )
         self.runs[turn_id] = run
+        del self.loading[turn_id]
         conversation_id = attempt.claim.conversation_id
         self._conversations.pop(conversation_id, None)
         self._conversations[conversation_id] = None
         if len(self._conversations) > MAX_CONVERSATIONS:
             del self._conversations[next(iter(self._conversations))]
         self._mark_admitted(turn_id)
-        if turn_id in self._to_stop:
-            run.state.cancel()
+        if (reason := self._to_stop.get(turn_id)) is not None:
+            run.state.cancel(reason)
         if self._tasks.draining:
             run.state.cancel("released")
         return run
@@ -296,7 +311,8 @@ class Dispatcher:
         self._mark_admitted(turn_id)
         self.active_turns.pop(turn_id, None)
         self.gate.end(turn_id)
-        self._to_stop.discard(turn_id)
+        self._to_stop.pop(turn_id, None)
+        self.loading.pop(turn_id, None)
         self.runs.pop(turn_id, None)
         self._log.close(turn_id)
         if log := self._log.get(turn_id):

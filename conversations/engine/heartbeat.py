@@ -28,16 +28,18 @@ class Heartbeat:
         self._clock = clock
         self._tasks = tasks
         self._runs: Mapping[str, Run] = dispatcher.runs
-        self._fence = dispatcher.fence
+        self._dispatcher = dispatcher
         self._database = database
         self._budget = SnapshotBudget()
         self._is_storing = False  # a task writes large snapshots
 
     async def beat(self) -> None:
         runs = list(self._runs.values())
-        if not runs:
+        loading = self._dispatcher.loading_claims()
+        if not runs and not loading:
             return
         beats = self._take_snapshots(runs)
+        beats.update(dict.fromkeys(loading))
         unstored = {claim.turn_id for claim, snapshot in beats.items() if snapshot}
         sent = sum(map(_cost, beats.values()))
         began, is_stored = self._clock(), False
@@ -52,10 +54,9 @@ class Heartbeat:
                 if run := self._runs.get(turn_id):
                     run.snapshots.retake()
         for turn_id in result.lost:
-            self._fence(turn_id)
+            self._dispatcher.fence(turn_id)
         for turn_id in result.stopped:
-            if run := self._runs.get(turn_id):
-                run.state.cancel()
+            self._dispatcher.stop(turn_id)
 
     def _take_snapshots(self, runs: Sequence[Run]) -> dict[Claim, Snapshot | None]:
         """The snapshots to store with the leases, first of the runs whose last one is

@@ -220,7 +220,7 @@ class ScaledEngine(Engine):
 
     async def beat(self) -> None:
         now = self.loop.time()
-        turn_ids = list(self.runs)
+        turn_ids = self._leased()
         await super().beat()
         self._renewed.update(dict.fromkeys(turn_ids, now))
 
@@ -237,13 +237,18 @@ class ScaledEngine(Engine):
         if now < self._watch_paused_until:
             return
         self._renewed = {
-            turn_id: self._renewed.get(turn_id, now) for turn_id in self.runs
+            turn_id: self._renewed.get(turn_id, now) for turn_id in self._leased()
         }
         for turn_id, renewed in self._renewed.items():
             if now - renewed > settings.TURN_LEASE - MARGIN:
                 logger.warning("turn %s: its lease cannot be renewed", turn_id)
                 self.dispatcher.fence(turn_id)
                 self._renewed[turn_id] = math.inf  # logged once
+
+    def _leased(self) -> list[str]:
+        """The turns that this process runs or loads."""
+        loading = self.dispatcher.loading_claims()
+        return [*self.runs, *(claim.turn_id for claim in loading)]
 
     async def _clean_up(self) -> None:
         await self.database.write(clean_up)

@@ -64,6 +64,9 @@ class SlowDatabase:
 class Dispatching:
     runs: dict[str, SpeakingRun]
 
+    def loading_claims(self) -> list[Claim]:
+        return []
+
     def fence(self, turn_id: str) -> None:
         raise AssertionError(turn_id)
 
