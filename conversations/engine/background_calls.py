@@ -37,8 +37,12 @@ logger = logging.getLogger(__name__)
 
 BATCH_SIZE = 50  # calls that one sweep starts; brief ones may exceed the limit by it
 TRIES = 5  # retries of a write that the database refuses, before it is given up
+#: Renewals of leases that succeed while a write is refused as during an outage. After
+#: these the database is not what fails, so the write never will succeed.
+MOST_RENEWALS = 60
 FIRST_PAUSE, BACKOFF = 0.1, 1.0  # seconds between two attempts, at first and at most
 T = TypeVar("T")
+V = TypeVar("V")
 
 
 class BackgroundCalls:
@@ -65,6 +69,7 @@ class BackgroundCalls:
         self._abandoned: set[CallClaim] = set()  # given up, but their threads still run
         self._sweep_task: asyncio.Task[None] | None = None
         self._sweep_again = False
+        self._renewals = 0  # heartbeats that the database has taken
         self._is_full = False  # the last sweep may have left calls for want of room
         self._draining = False
 
@@ -83,6 +88,7 @@ class BackgroundCalls:
             return
         beats = {claim: self._progress.get(claim, "") for claim in self._running}
         lost, stopped = await self._database.beat(rows.renew, beats)
+        self._renewals += 1
         newly = set(stopped) - self._stopped
         self._stopped |= newly
         for claim in [*lost, *newly]:
@@ -205,9 +211,8 @@ class BackgroundCalls:
 
     async def _conclude(self, claim: CallClaim, outcome: CallOutcome) -> None:
         if outcome.accepted is not None:
-            await self._write_with_retries(
-                rows.record_accepted, claim, outcome.accepted
-            )
+            record = rows.record_accepted
+            await self._write_with_retries(record, claim, outcome.accepted)
             return
         concluded = await self._write_with_retries(rows.conclude, claim, outcome)
         if concluded is not None:
@@ -221,18 +226,25 @@ class BackgroundCalls:
         else:
             self._notify_result(concluded.conversation_id)
 
-    async def _write_with_retries(self, write: Callable[..., T], *values: object) -> T:
+    async def _write_with_retries(
+        self, write: Callable[[CallClaim, V], T], claim: CallClaim, value: V
+    ) -> T:
         """Retry the write for as long as the database is unavailable: the work is done,
-        and its result must not be lost."""
-        failures, pause = 0, FIRST_PAUSE
+        and its result must not be lost. A drain or a lost lease cancels this task."""
+        failures, pause, renewals = 0, FIRST_PAUSE, self._renewals
         while True:
             try:
-                return await self._database.write(write, *values)
+                return await self._database.write(write, claim, value)
             except DatabaseClosed:
                 raise
             except DatabaseError as exc:
                 if failures >= TRIES and not is_database_unavailable(exc):
                     raise
+                if self._renewals - renewals >= MOST_RENEWALS:
+                    raise
+                if not failures:
+                    text = "result of background call %d is not stored yet: %s"
+                    logger.warning(text, claim.pk, type(exc).__name__)
             await asyncio.sleep(pause)
             failures, pause = failures + 1, min(2 * pause, BACKOFF)
 

@@ -155,6 +155,37 @@ async def test_a_result_outlasts_any_outage_of_the_database(
     assert (call.state, call.output, failures) == ("completed", "gold", [])
 
 
+async def test_a_result_that_the_database_always_refuses_is_given_up(
+    conversation, say, offer, running, monkeypatch, caplog
+):
+    """It refuses this write, but renews the lease of the call all the while."""
+    store, refused = background_store.conclude, []
+
+    def refuse(claim: CallClaim, outcome: CallOutcome) -> ConcludedCall | None:
+        if outcome.output != "gold":
+            return store(claim, outcome)
+        refused.append(claim)
+        raise OperationalError("database is locked")
+
+    async def dig(context: Context, arguments: dict[str, Any]) -> str:
+        return "gold"
+
+    monkeypatch.setattr(background_calls, "FIRST_PAUSE", 0.0)
+    monkeypatch.setattr(background_calls, "MOST_RENEWALS", 3)
+    monkeypatch.setattr(background_store, "conclude", refuse)
+    say(calling(), ANSWER)
+    offer(dig, replay="once")
+    await ended(await submit_turn(conversation))
+    while "failed: OperationalError" not in caplog.text:
+        await engine.require_engine().beat()
+    await ToolCall.objects.aupdate(lease_until=None)  # as after it has expired
+    engine.require_engine().wake_background()
+    await at_rest(conversation)
+    call = await ToolCall.objects.aget()
+    assert (call.state, len({claim.epoch for claim in refused})) == ("unknown", 1)
+    assert caplog.text.count("is not stored yet: OperationalError") == 1
+
+
 async def test_a_call_runs_in_the_context_of_its_own_turn(
     conversation, say, offer, running
 ):
