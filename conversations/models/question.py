@@ -205,7 +205,17 @@ class Question(models.Model):
     @property
     def given_arguments(self) -> Any:
         """Of an approval: what the tool runs with; a person may have changed it."""
-        return self.answer if self.is_edited else self.arguments
+        return self.answer if self.is_edited else self.written_arguments
+
+    @property
+    def written_arguments(self) -> Any:
+        """The arguments as the model wrote them: as text where they have a fraction,
+        which is another text once it is read and written again, such as 1.10."""
+        if not _has_fraction(self.arguments):
+            return self.arguments
+        calls = self.tool_call.turn.items.filter(type="function_call")
+        call = calls.filter(payload__call_id=self.tool_call.call_id).first()
+        return call.payload["arguments"] if call else self.arguments
 
     @property
     def sign_in_url(self) -> str:
@@ -332,3 +342,11 @@ class Question(models.Model):
             details={"tool": self.tool_call.name, "turn": self.tool_call.turn_id},
             channel="" if current_act().request else Channel.SOCKET,
         )
+
+
+def _has_fraction(value: Any) -> bool:
+    if isinstance(value, dict):
+        return any(map(_has_fraction, value.values()))
+    if isinstance(value, list):
+        return any(map(_has_fraction, value))
+    return isinstance(value, float)

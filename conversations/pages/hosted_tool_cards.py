@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 
 from django.utils.translation import gettext as _
 
+from conversations.turns.tool_display import pretty
 from llm.wire.items import Item
 
 MAX_RESULTS = 50  # of one card
@@ -329,10 +330,7 @@ def _pretty(value: Any) -> str:
     """Indented JSON; text that is not JSON is returned unchanged."""
     if value is None or value == "":
         return ""
-    parsed = _parse_json(value)
-    if isinstance(parsed, str):
-        return parsed
-    return json.dumps(parsed, indent=2, ensure_ascii=False, default=str)
+    return pretty(value)
 
 
 def _parse_json(value: Any) -> Any:

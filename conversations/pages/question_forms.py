@@ -88,7 +88,7 @@ class ApprovalForm(QuestionForm):
 
     def __init__(self, data: Any = None, *, question: Question) -> None:
         super().__init__(data, question=question)
-        text = pretty(question.arguments or {})
+        text = pretty(question.written_arguments or {})
         self.initial["arguments"] = text
         self.fields["arguments"].widget.attrs["rows"] = min(16, text.count("\n") + 2)
 

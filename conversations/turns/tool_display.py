@@ -21,11 +21,19 @@ MAX_COLUMNS = 12
 MAX_ROWS = 100  # of a table; the JSON below it has all rows
 MAX_NODES = 1500  # of a tree; a larger value is shown as text
 MAX_DEPTH = 100  # levels of a value that is read; a deeper one is shown as text
+_PLAIN_DIGITS = 100  # of an integer that Python reads; it refuses thousands
 OPEN_DEPTH = 2  # levels of a tree that are open at first
 
 _WEB_URL = re.compile(r"https?://", re.IGNORECASE)
 _ATTACHMENT_URL = "/api/attachments/"  # the route in conversations.api.urls
 _INLINE_IMAGE = re.compile(r"data:image/(?:png|jpeg|gif|webp);base64,")
+
+
+@dataclass(frozen=True, slots=True)
+class Number:
+    """A number that Python would write differently, such as 1.10."""
+
+    written: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +133,34 @@ def pretty(value: Any) -> str:
     value = parse_container(value)
     if isinstance(value, str):
         return value
-    return json.dumps(value, indent=2, ensure_ascii=False)
+    return _indented(value, "\n")
+
+
+def _indented(value: Any, line: str) -> str:
+    """The JSON of a value that is not too deep; `line` begins each of its lines."""
+    if not isinstance(value, dict | list) or not value:
+        return _json(value)
+    inner = f"{line}  "
+    if isinstance(value, dict):
+        members = [f"{_json(k)}: {_indented(v, inner)}" for k, v in value.items()]
+        first, last = "{}"
+    else:
+        members = [_indented(each, inner) for each in value]
+        first, last = "[]"
+    return f"{first}{inner}{f',{inner}'.join(members)}{line}{last}"
+
+
+def _json(value: Any) -> str:
+    """The JSON of a value on one line, with its numbers as they are written."""
+    match value:
+        case Number():
+            return value.written
+        case dict():
+            members = (f"{_json(k)}: {_json(v)}" for k, v in value.items())
+            return f"{{{', '.join(members)}}}"
+        case list():
+            return f"[{', '.join(map(_json, value))}]"
+    return json.dumps(value, ensure_ascii=False)
 
 
 def parse_container(value: Any) -> Any:
@@ -133,11 +168,21 @@ def parse_container(value: Any) -> Any:
     if not isinstance(value, str):
         return json.dumps(value, ensure_ascii=False) if _is_deep(value) else value
     try:
-        decoded = json.loads(value)
+        decoded = json.loads(value, parse_float=_float, parse_int=_integer)
     except (ValueError, RecursionError):
         return value
     is_read = isinstance(decoded, dict | list) and not _is_deep(decoded)
     return decoded if is_read else value
+
+
+def _float(written: str) -> float | Number:
+    value = float(written)
+    return value if repr(value) == written else Number(written)
+
+
+def _integer(written: str) -> int | Number:
+    is_plain = len(written) <= _PLAIN_DIGITS and written != "-0"
+    return int(written) if is_plain else Number(written)
 
 
 def _is_deep(value: Any) -> bool:
@@ -157,7 +202,7 @@ def preview(arguments: str) -> str:
         return ""
     return shorten(
         ", ".join(
-            value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+            value if isinstance(value, str) else _json(value)
             for value in values.values()
         )
     )
@@ -215,7 +260,7 @@ def _table(columns: list[str], value: list[dict[str, Any]]) -> Table:
 def _cell(value: Any) -> str:
     if value is None:
         return ""
-    return value if isinstance(value, str) else json.dumps(value)
+    return value if isinstance(value, str) else _json(value)
 
 
 # Trees
@@ -277,11 +322,11 @@ def _scalar(value: Any) -> str:
             return f'<span class="s2">{_escape_json(value)}</span>'
         case bool() | None:
             kind = "kc"
-        case int() | float():
+        case int() | float() | Number():
             kind = "mi"
         case _:  # an empty object or list
-            return json.dumps(value)
-    return f'<span class="{kind}">{json.dumps(value)}</span>'
+            return _json(value)
+    return f'<span class="{kind}">{escape(_json(value))}</span>'
 
 
 def _escape_json(text: str) -> str:

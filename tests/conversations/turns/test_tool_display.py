@@ -23,6 +23,7 @@ from conversations.turns.tool_display import (
     pieces,
     pretty,
     preview,
+    shorten,
     tree,
 )
 
@@ -136,3 +137,26 @@ def test_only_what_is_harmless_is_linked(part: dict[str, Any], url: str):
     assert piece.url == url
     if isinstance(piece, Picture):
         assert piece.is_inline == url.startswith("data:")
+
+
+WRITTEN = ["1.10", "1e5", "1E-7", "-0", "1.0", "9007199254740993", "9" * 5000, "1e999"]
+
+
+@pytest.mark.parametrize("number", WRITTEN)
+def test_a_number_is_shown_as_it_is_written(number: str):
+    assert preview(f'{{"n": {number}}}') == shorten(number)
+    assert pretty(f'{{"n":[{number},{{}}]}}') == (
+        f'{{\n  "n": [\n    {number},\n    {{}}\n  ]\n}}'
+    )
+    [nested] = pieces(f'{{"n": {number}}}')
+    assert isinstance(nested, Json)
+    assert text_of(tree(nested.value)) == f'{{"n": {number}}}'
+    [table] = pieces(f'[{{"n": {number}}}, {{"n": 1}}]')
+    assert isinstance(table, Table)
+    assert table.rows == [[number], ["1"]]
+
+
+@given(JSON)
+def test_a_value_is_indented_as_the_standard_library_does_it(value: Any):
+    if isinstance(value, dict | list):
+        assert pretty(value) == json.dumps(value, indent=2, ensure_ascii=False)

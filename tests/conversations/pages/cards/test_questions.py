@@ -173,6 +173,19 @@ def test_the_card_shows_what_the_tool_runs_with(
     assert ('"Paris"' in read(response)) == (given == '"Paris"')
 
 
+def test_the_card_shows_numbers_as_the_model_wrote_them(web: Client, turn: Turn):
+    item = turn.items.get(type="function_call")
+    item.payload["arguments"] = '{"city":"Rome","price":1.10,"n":1e5}'
+    item.save()
+    written = {"city": "Rome", "price": 1.1, "n": 1e5}
+    question = create_question(turn, arguments=written)
+    page = web.get(url_of(question)).content.decode()
+    assert page.count(">1.10<") == page.count(">1e5<") == 1
+    assert "&quot;price&quot;: 1.10," in page  # to be edited
+    web.post(url_of(question), {"action": "accept"})
+    assert "1.10" in web.get(url_of(question)).content.decode()
+
+
 def test_a_call_without_arguments_is_approved_as_it_is(web: Client, turn: Turn):
     question = create_question(turn, arguments=None, schema=None)
     response = web.post(url_of(question), {"action": "accept"}, headers=SCRIPT)
