@@ -9,8 +9,10 @@ from typing import Any
 
 import pytest
 import yaml
+from django.conf import settings
 
 from project.environment.monitoring import read_monitoring
+from project.server.request_threads import THREADS
 from project.settings import env
 from tests.serving import BASE
 
@@ -39,6 +41,8 @@ def find_faults(service: Service) -> set[str]:
         faults.add("its root file system can be written")
     if not any(each.split(":")[0] == "/tmp" for each in service.get("tmpfs", [])):
         faults.add("it has no /tmp")
+    if any("size=" not in each for each in service.get("tmpfs", [])):
+        faults.add("its files may take half the machine's memory")
     if service.get("cap_drop") != ["ALL"]:
         faults.add("it keeps capabilities")
     if "no-new-privileges:true" not in service.get("security_opt", []):
@@ -62,7 +66,8 @@ def test_a_container_has_few_rights(name: str):
     ("change", "fault"),
     [
         ({"read_only": False}, "its root file system can be written"),
-        ({"tmpfs": ["/run"]}, "it has no /tmp"),
+        ({"tmpfs": ["/run:size=1m"]}, "it has no /tmp"),
+        ({"tmpfs": ["/tmp"]}, "its files may take half the machine's memory"),
         ({"cap_drop": ["NET_RAW"]}, "it keeps capabilities"),
         ({"security_opt": []}, "its programs may gain rights"),
         ({"privileged": True}, "it is privileged"),
@@ -72,6 +77,19 @@ def test_a_container_has_few_rights(name: str):
 )
 def test_more_rights_are_found(change: Service, fault: str):
     assert find_faults({**copy.deepcopy(SERVICES["web"]), **change}) == {fault}
+
+
+def test_the_bodies_of_all_requests_at_once_have_room():
+    text = str(SERVICES["web"]["tmpfs"])
+    [size] = re.findall(r"/tmp:size=\$\{TMP_SIZE:-(\d+)g\}", text)
+    assert int(size) * 2**30 >= THREADS * settings.MAX_REQUEST_SIZE
+
+
+@pytest.mark.parametrize("name", ["nginx.conf", "nginx-tls.conf"])
+def test_the_proxy_writes_no_body_to_its_small_folder(name: str):
+    text = (BASE / "deploy" / name).read_text()
+    assert "proxy_request_buffering off;" in text
+    assert "proxy_buffering off;" in text
 
 
 def test_https_takes_no_protection_away():
@@ -91,7 +109,7 @@ def test_the_data_folder_can_be_written_by_the_user_of_the_image(name: str):
     image = (BASE / "Dockerfile").read_text()
     [user] = re.findall(r"^USER (\d+):\d+$", image, re.MULTILINE)
     folder = SERVICES[name]["environment"]["PARLEY_DATA"]
-    options = dict(each.split(":") for each in SERVICES[name]["tmpfs"] if ":" in each)
+    options = dict(each.split(":", 1) for each in SERVICES[name]["tmpfs"])
     assert f"uid={user}," in options[folder]
     assert "mode=0700" in options[folder]
     assert f"media:{folder}/media" in SERVICES[name]["volumes"]
