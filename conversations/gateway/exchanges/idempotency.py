@@ -104,9 +104,9 @@ async def answer_once(context: RequestContext, handler: Handler) -> None:
         except ClaimLost as exc:
             raise StillAnswering from exc
         except Exception:
-            await database.write(row.release)
+            await database.write(row.hand_over)
             raise
-        await database.write(row.release)  # no effect on an answer that was saved
+        await database.write(row.hand_over)  # no effect on an answer that was saved
 
 
 async def claim(

@@ -54,9 +54,9 @@ class SentEvents:
             except ClaimLost as exc:
                 raise StillAnswering from exc
             except Exception:
-                await self._resources.database.write(self.row.release)
+                await self._resources.database.write(self.row.hand_over)
                 raise
-            await self._resources.database.write(self.row.release)
+            await self._resources.database.write(self.row.hand_over)
 
 
 async def repeat_or_record(

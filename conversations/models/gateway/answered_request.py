@@ -12,6 +12,7 @@ from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
 from conversations.models.access_token import AccessToken
+from conversations.models.turn import Turn
 
 #: For so long a key belongs to its request.
 LONGEST = timedelta(hours=24)
@@ -110,6 +111,15 @@ class AnsweredRequest(models.Model):
     def release(self) -> None:
         """Let the same key be used again: the request had no effect."""
         self._own_rows().filter(status=None).delete()
+
+    def hand_over(self) -> None:
+        """As `release`, unless the stored response of the request goes on without it,
+        in another process: then the next request with the key gets that response."""
+        going_on = Turn.objects.not_finished().filter(cancel_requested=False)
+        rows = self._own_rows().filter(status=None, turn_id__in=going_on.values("pk"))
+        # Long over, because clocks of servers differ.
+        if not rows.update(lease_expires_at=timezone.now() - LEASE):
+            self.release()
 
     def _own_rows(self) -> AnsweredRequestQuerySet:
         """None if another process has taken the key over, which each does at a time of

@@ -13,6 +13,7 @@ import pytest
 from asgiref.sync import sync_to_async
 from django.utils import timezone
 
+from conversations import engine
 from conversations.gateway.exchanges.key_leases import KeyLeases
 from conversations.gateway.resources import MAX_OPENINGS, resources
 from conversations.models import AccessToken, Turn
@@ -21,6 +22,8 @@ from tests.conversations.gateway.forwarding.hosts import (
     Answer,
     Client,
     Host,
+    Received,
+    Reply,
     add_model,
     canned_reply,
 )
@@ -217,6 +220,40 @@ async def test_a_stored_response_of_a_lost_process_is_not_opened_again(
         await lose(status=None, body=None)
         assert (await ask()).status == 200
         assert len(await ids_of_turns()) == 2
+    await client.close()
+
+
+@pytest.mark.parametrize("fields", [{}, {"stream": True}])
+async def test_a_response_of_a_stopped_server_goes_on_for_the_next_request(
+    fields: dict[str, Any], running: None
+):
+    client, begun, go = await Client().open(), threading.Event(), threading.Event()
+
+    def reply(received: Received) -> Reply:
+        begun.set()
+        assert go.wait(60)
+        return canned_reply("chat", received)
+
+    with Host(reply) as host:
+        name = await add_model("openai_compatible", "openai_chat", host.url, "m")
+        body = {"model": name, "input": "Hi", **fields}
+
+        async def ask(text: str = "Hi") -> Answer:
+            headers = {"idempotency-key": "one"}
+            return await client.post("/v1/responses", {**body, "input": text}, headers)
+
+        asking = asyncio.ensure_future(ask())
+        assert await asyncio.to_thread(begun.wait, 60)
+        await engine.drain()
+        refused = await asking
+        assert (refused.status, b"shutting down" in refused.body) == (503, True)
+        assert (await ask("Bye")).status == 409
+        go.set()
+        await engine.start()
+        again, repeated = await ask(), await ask()
+    assert (again.status, repeated.body) == (200, again.body)
+    (turn_id,) = await ids_of_turns()
+    assert turn_id.encode() in again.body
     await client.close()
 
 
