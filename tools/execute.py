@@ -47,6 +47,8 @@ MAX_ERROR = 500  # characters of an error that users see
 MAX_PARALLEL = 16  # calls of one step that run at once; further ones wait
 MAX_TOKEN = 500  # characters of the token that identifies external work
 MAX_PROGRESS = 500  # characters of one message
+MAX_PAUSE = 7 * 24 * 3600  # seconds between two polls of external work
+MAX_CAUSES = 20  # exceptions of one trace
 STOP_GRACE = 1.0  # seconds that cancelled tools have to end
 
 #: Prefixes that models add to a tool's name by mistake.
@@ -238,7 +240,7 @@ class _RunningCall:
         try:
             output = await self._output()
         except ToolError as exc:
-            self._fail(str(exc))
+            self._fail(_message_of(exc))
         except (Exception, *_OF_PROCESS, BaseExceptionGroup) as exc:
             # Without the message, which may quote the user's arguments.
             logger.error("tool %s failed: %s", self._name, format_trace(exc))
@@ -258,10 +260,7 @@ class _RunningCall:
         self._start_timer(self._limit)
         value = await tool.call(self._context, arguments)
         if isinstance(value, Accepted):
-            if sanitize_text(value.token) != value.token:
-                raise ToolError("its token is not text that can be stored.")
-            if len(value.token) > MAX_TOKEN:
-                raise ToolError(f"its token is longer than {MAX_TOKEN} characters.")
+            _check_accepted(value)
             self._accepted = value
             return ""
         made = render_output(value)
@@ -348,6 +347,8 @@ class _RunningCall:
     # Progress
 
     def _report_progress(self, message: str) -> None:
+        # Here, in the tool's own code: what `str` raises would end the event loop.
+        message = sanitize_text(str(message))[:MAX_PROGRESS]
         if threading.get_ident() == self._thread:
             self._record_progress(message)
             return
@@ -360,9 +361,7 @@ class _RunningCall:
         if self._is_over:
             return
         is_news = self._progress is None
-        self._progress = sanitize_text(str(message))[
-            :MAX_PROGRESS
-        ]  # the latest message wins
+        self._progress = message  # the latest message wins
         if is_news:
             self._notify(self)
 
@@ -415,10 +414,38 @@ def _error(sentence: str) -> tuple[Output, str]:
     return truncate(f"Error: {sentence}"), sentence
 
 
+def _message_of(exc: ToolError) -> str:
+    """Whatever the tool's own class of errors raises instead, which may be meant to end
+    the process."""
+    try:
+        return str(exc)
+    except (Exception, *_OF_PROCESS):
+        return f"the tool failed with an error without a message: {type(exc).__name__}."
+
+
+def _check_accepted(accepted: Accepted) -> None:
+    """Raises ToolError for what cannot be stored."""
+    if sanitize_text(accepted.token) != accepted.token:
+        raise ToolError("its token is not text that can be stored.")
+    if len(accepted.token) > MAX_TOKEN:
+        raise ToolError(f"its token is longer than {MAX_TOKEN} characters.")
+    if not _is_pause(accepted.poll_after):
+        raise ToolError(
+            f"its poll_after is not a number of seconds from 0 to {MAX_PAUSE:,}."
+        )
+
+
+def _is_pause(seconds: object) -> bool:
+    """Whether a time this many seconds from now can be stored; None is no time."""
+    if seconds is None:
+        return True
+    return isinstance(seconds, int | float) and 0 <= seconds <= MAX_PAUSE
+
+
 def format_trace(exc: BaseException | None) -> str:
     """Types and tracebacks of an exception and its causes, without their messages."""
-    parts = []
-    while exc is not None:
+    parts: list[str] = []
+    while exc is not None and len(parts) < MAX_CAUSES:  # they may form a circle
         frames = "".join(traceback.format_tb(exc.__traceback__))
         parts.append(f"{type(exc).__qualname__}\n{frames}".rstrip())
         exc = exc.__cause__ or (None if exc.__suppress_context__ else exc.__context__)

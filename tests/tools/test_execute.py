@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import threading
 from dataclasses import replace
 
@@ -355,6 +356,76 @@ async def test_whatever_a_tool_raises_is_its_own_failure(exc, is_async):
     result = await outcome(raises)
     assert result.state == "failed"
     assert result.error.startswith("raises failed: ")
+
+
+class Unspeakable(ToolError):
+    """Its message ends the process."""
+
+    def __str__(self) -> str:
+        raise KeyboardInterrupt
+
+
+async def test_an_error_without_a_message_is_a_failure():
+    @tool
+    async def raises() -> None:
+        raise Unspeakable
+
+    result = await outcome(raises)
+    assert result.error == (
+        "the tool failed with an error without a message: Unspeakable."
+    )
+
+
+@pytest.mark.parametrize("is_async", [True, False])
+async def test_progress_that_is_no_text_is_the_tools_failure(is_async):
+    if is_async:
+
+        @tool
+        async def reports(context: Context) -> None:
+            context.progress(Unspeakable())
+
+    else:
+
+        @tool
+        def reports(context: Context) -> None:
+            context.progress(Unspeakable())
+
+    result = await outcome(reports)
+    assert result.error == "reports failed: KeyboardInterrupt."
+
+
+async def test_causes_that_form_a_circle_are_logged_and_end(caplog):
+    @tool
+    async def raises() -> None:
+        one, other = ValueError(), KeyError()
+        one.__cause__, other.__cause__ = other, one
+        raise one
+
+    result = await outcome(raises)
+    assert result.error == "raises failed: ValueError."
+    assert "after KeyError" in caplog.text
+
+
+@pytest.mark.parametrize("seconds", ["soon", math.nan, math.inf, -1, 1e300])
+async def test_accepted_work_is_polled_after_some_seconds(seconds):
+    @tool
+    async def later() -> Accepted:
+        return Accepted("job", poll_after=seconds)
+
+    result = await outcome(later)
+    assert result.state == "failed"
+    assert (
+        result.error == "its poll_after is not a number of seconds from 0 to 604,800."
+    )
+
+
+async def test_two_calls_with_the_same_id_have_an_outcome_each():
+    calls = [call("echo", "same", text="a"), call("echo", "same", text="b")]
+    found = await happenings(calls, echo)
+    assert [(each.call_id, each.output) for each in found] == [
+        ("same", "a"),
+        ("same", "b"),
+    ]
 
 
 async def test_a_thread_that_takes_too_long_is_given_up(caplog):

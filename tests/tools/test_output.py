@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from pydantic import BaseModel
 
 from tools.errors import UnusableOutput
+from tools.execution import output
 from tools.execution.output import MAX_TEXT, render_output
 
 JSON = st.recursive(
@@ -62,6 +63,7 @@ class Point:
         ),
         (Place(city="Riga"), '{"city":"Riga"}'),
         ([Place(city="Riga")], '[{"city":"Riga"}]'),
+        ([{"type": ["input_text"]}], '[{"type":["input_text"]}]'),
         (Point(1.0), '{"x":1.0}'),
         (Colour.RED, '"red"'),
         (date(2026, 1, 2), '"2026-01-02"'),
@@ -114,6 +116,28 @@ def test_an_output_that_contains_itself_is_refused():
     value = []
     value.append(value)
     with pytest.raises(UnusableOutput):
+        output_of(value)
+
+
+def nest(depth):
+    inner = []
+    for _ in range(depth):
+        inner = [inner]
+    return inner
+
+
+def test_parts_that_are_nested_too_deeply_are_refused():
+    with pytest.raises(UnusableOutput, match="cannot be written as JSON"):
+        output_of([{**TEXT, "detail": nest(240)}])
+
+
+@pytest.mark.parametrize(
+    "value",
+    ["x" * 101, {"a": "x" * 100}, [{**IMAGE, "image_url": "x" * 100}], [TEXT] * 9],
+)
+def test_a_result_beyond_all_measure_is_refused(value, monkeypatch):
+    monkeypatch.setattr(output, "MAX_RESULT", 100)
+    with pytest.raises(UnusableOutput, match="larger than 100 bytes"):
         output_of(value)
 
 

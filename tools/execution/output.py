@@ -16,6 +16,7 @@ from llm.wire.sanitize import sanitize_json, sanitize_text
 from tools.errors import UnusableOutput
 
 MAX_TEXT = 50_000  # characters of one output; some 12,000 tokens
+MAX_RESULT = 64 * 1024 * 1024  # characters of a text, or bytes of JSON
 
 Output = str | list[dict[str, Any]]
 
@@ -40,7 +41,7 @@ def render_output(value: Any) -> RenderedOutput:
         texts = [part["text"] for part in parts if part["type"] == "input_text"]
         is_cut = sum(map(len, texts)) > MAX_TEXT
         return RenderedOutput(_cut(parts), "\n".join(texts) if is_cut else None)
-    text = sanitize_text(value) if isinstance(value, str) else _json(value).decode()
+    text = _text(value) if isinstance(value, str) else _json(value).decode()
     return RenderedOutput(truncate(text), text if len(text) > MAX_TEXT else None)
 
 
@@ -49,7 +50,7 @@ def encode_json(value: Any) -> bytes:
 
     `render_output` gives the same output for the value and for the parsed JSON.
     """
-    return _json(sanitize_text(value) if isinstance(value, str) else value)
+    return _json(_text(value) if isinstance(value, str) else value)
 
 
 def truncate(text: str, limit: int = MAX_TEXT) -> str:
@@ -64,13 +65,19 @@ def _is_parts(value: Any) -> bool:
         isinstance(value, list)
         and bool(value)
         and all(
-            isinstance(part, dict) and part.get("type") in _CONTENT for part in value
+            isinstance(part, dict)
+            and isinstance(part.get("type"), str)  # a list has no hash
+            and part["type"] in _CONTENT
+            for part in value
         )
     )
 
 
 def _checked_parts(value: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    parts: list[dict[str, Any]] = sanitize_json(from_json(_json(value)))
+    try:
+        parts: list[dict[str, Any]] = sanitize_json(from_json(_json(value)))
+    except ValueError as exc:
+        raise _cannot_be_written(value) from exc
     for number, part in enumerate(parts):
         if not any(isinstance(part.get(name), str) for name in _CONTENT[part["type"]]):
             names = " or ".join(_CONTENT[part["type"]])
@@ -91,10 +98,29 @@ def _cut(parts: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return result
 
 
+def _text(value: str) -> str:
+    if len(value) > MAX_RESULT:
+        raise _too_large()
+    return sanitize_text(value)
+
+
 def _json(value: Any) -> bytes:
     try:
-        return to_json(value, inf_nan_mode="strings")
+        encoded = to_json(value, inf_nan_mode="strings")
     except (PydanticSerializationError, ValueError, RecursionError) as exc:
-        raise UnusableOutput(
-            f"its result, of type {type(value).__name__}, cannot be written as JSON."
-        ) from exc
+        raise _cannot_be_written(value) from exc
+    if len(encoded) > MAX_RESULT:
+        raise _too_large()
+    return encoded
+
+
+def _cannot_be_written(value: Any) -> UnusableOutput:
+    return UnusableOutput(
+        f"its result, of type {type(value).__name__}, cannot be written as JSON."
+    )
+
+
+def _too_large() -> UnusableOutput:
+    return UnusableOutput(
+        f"its result is larger than {MAX_RESULT:,} bytes; ask for less."
+    )

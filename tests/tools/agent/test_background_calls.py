@@ -16,6 +16,7 @@ from llm.models import ModelCall
 from tests.tools.agent.upstream import calls, model_saying, outputs, says
 from tests.tools.servers import ok, serving
 from tools import api
+from tools.agent import background
 
 
 async def test_a_project_need_not_set_the_timeouts(settings: Any):
@@ -43,15 +44,20 @@ async def test_a_project_need_not_set_the_timeouts(settings: Any):
 
 
 async def test_an_unforeseen_error_becomes_a_failed_result(
-    caplog: pytest.LogCaptureFixture,
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ):
     async def poll(context: api.ToolContext, token: str) -> str:
         return "unreached"
 
+    def poll_for(tool: object, token: str) -> None:
+        raise TypeError(token)
+
+    monkeypatch.setattr(background, "poll_for", poll_for)
+
     @api.tool(blocking=False, poll=poll)
     async def odd() -> Any:
-        """Give a number that is none."""
-        return api.Accepted("secret-job", poll_after="soon")  # type: ignore[arg-type]
+        """Leave the work to others."""
+        return api.Accepted("secret-job", poll_after=0)
 
     events: list[Any] = []
     replies = calls(("odd", {})), says("Wait."), says("It failed.")
@@ -64,7 +70,7 @@ async def test_an_unforeseen_error_becomes_a_failed_result(
     assert result.text == "It failed."
     (line,) = (r.getMessage() for r in caplog.records if r.levelname == "ERROR")
     assert "TypeError" in line
-    assert "soon" not in line
+    assert "secret-job" not in line
 
 
 async def test_a_run_ends_after_the_calls_that_it_cancelled():
