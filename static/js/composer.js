@@ -25,7 +25,8 @@ export class Composer {
     this.#files = new Files({ conversation, url: uploads, complain });
     forgetArrived();
     this.#draft = draftOf(document.body.dataset.user, conversation);
-    this.#restore();
+    this.#text.value ||= this.#draft.read();
+    this.#findLost();
     this.#text.addEventListener("input", () => this.#changed());
     this.#text.addEventListener("keydown", (event) => this.#key(event));
     this.#model?.addEventListener("change", () => this.showDemo());
@@ -49,8 +50,7 @@ export class Composer {
   /** Restores a refused message before the text that was typed since. */
   giveBack({ text, parts }, why) {
     this.#files.giveBack(parts ?? []);
-    this.#text.value = [text, this.#text.value].filter(Boolean).join("\n\n");
-    this.#changed();
+    this.#prepend(text);
     this.complain(why);
   }
 
@@ -121,8 +121,15 @@ export class Composer {
     this.#changed();
   }
 
-  #restore() {
-    this.#text.value ||= this.#draft.read();
+  /** The person may have typed meanwhile. */
+  async #findLost() {
+    const text = this.#text.value ? "" : await this.#draft.readLost();
+    if (text) this.#prepend(text);
+  }
+
+  #prepend(text) {
+    this.#text.value = [text, this.#text.value].filter(Boolean).join("\n\n");
+    this.#changed();
   }
 
   #grow() {

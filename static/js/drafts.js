@@ -1,15 +1,19 @@
 // Texts that are not sent yet, by their author and conversation.
 //
-// Each tab with a new chat has a draft of its own, which the tab finds again after a
-// reload. One that a tab has left without sending is found by the next new tab.
+// Each page of a new chat has a draft of its own, which its tab finds again after a
+// reload. One that a tab has left without sending is found by the next new tab, also if
+// the tab ended without a sign, as by a crash: an open page has a lock with the name of
+// its draft. Browsers have locks on https only; without them a draft that nobody has
+// changed for an hour counts as left, and a copy of a tab begins with the tab's text.
 
 import { newKey } from "./dom.js";
 import { local, session } from "./stored.js";
 
-const TAB = "parley:tab"; // the id of this tab
 const LIFE = 30 * 24 * 3600_000; // milliseconds of a new chat's draft
+const QUIET = 3600_000; // milliseconds without a change in a tab that is open
 
-/** `{name, read(), store(text)}`; `name` is that of what the browser stores. */
+/** `{name, read(), readLost(), store(text)}`; `name` is that of what the browser stores,
+ *  and `readLost()` a promise of a text that is found later than the page opens. */
 export function draftOf(user, conversation) {
   const prefix = `parley:draft:${user}:`;
   return conversation ? new Draft(prefix + conversation) : new NewDraft(`${prefix}new`);
@@ -24,30 +28,58 @@ class Draft {
     return local.get(this.name) ?? "";
   }
 
+  async readLost() {
+    return "";
+  }
+
   store(text) {
     local.set(this.name, text);
   }
 }
 
 class NewDraft {
+  #base;
+  #before; // the name of this tab's last draft, which a copy of the tab knows, too
   #found;
 
   constructor(base) {
-    const others = draftsOf(base);
-    const before = session.get(TAB);
-    const mine = others.find(({ name }) => name === `${base}:${before}`);
-    this.#found = before ? mine : newest(others.filter(({ isLeft }) => isLeft));
-    const isOther = mine && !mine.isLeft; // a copy of this tab may show it now
-    const tab = before && !isOther ? before : newKey();
-    session.set(TAB, tab);
-    this.name = `${base}:${tab}`;
-    if (this.#found && !isOther) local.remove(this.#found.name);
+    this.#base = base;
+    this.#before = session.get(base);
+    this.name = `${base}:${newKey()}`;
+    session.set(base, this.name);
+    const isFree = ({ isLeft, name }) => isLeft || (!navigator.locks && name === this.#before);
+    this.#found = this.#choose(draftsOf(base).filter(isFree));
+    if (this.#found?.isLeft) local.remove(this.#found.name); // else a copy may show it
     this.store(this.read());
+    navigator.locks?.request(this.name, () => new Promise(() => {})).catch(() => {});
     addEventListener("pagehide", () => this.#leave());
   }
 
   read() {
     return this.#found?.text ?? "";
+  }
+
+  /** Two tabs that a browser restores do not take the same one. */
+  async readLost() {
+    if (this.#found || !navigator.locks) return "";
+    try {
+      return await navigator.locks.request(this.#base, () => this.#takeLost());
+    } catch {
+      return ""; // the page is being left
+    }
+  }
+
+  async #takeLost() {
+    const { held } = await navigator.locks.query();
+    const open = new Set(held.map(({ name }) => name));
+    const lost = this.#choose(draftsOf(this.#base).filter(({ name }) => !open.has(name)));
+    if (lost) local.remove(lost.name);
+    return lost?.text ?? "";
+  }
+
+  /** A tab that had a draft goes on with that one alone. */
+  #choose(drafts) {
+    return this.#before ? drafts.find(({ name }) => name === this.#before) : newest(drafts);
   }
 
   store(text, isLeft = false) {
@@ -68,11 +100,14 @@ function draftsOf(base) {
     const stored = local.get(name);
     // Versions before this one stored the text alone, for all tabs.
     const draft = name === base ? { text: stored, at: Date.now(), isLeft: true } : parsed(stored);
-    if (draft && Date.now() - draft.at < LIFE) found.push({ ...draft, name });
+    const age = Date.now() - draft?.at;
+    if (age < LIFE) found.push({ ...draft, isLeft: draft.isLeft || isQuiet(age), name });
     else local.remove(name);
   }
   return found;
 }
+
+const isQuiet = (age) => !navigator.locks && age > QUIET;
 
 function parsed(stored) {
   try {

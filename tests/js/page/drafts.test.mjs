@@ -59,6 +59,81 @@ test("a copy of a tab begins with its draft, and then has its own", () => {
   assert.equal(open(tab).draft.read(), "Mine");
 });
 
+test("copies of an empty tab have drafts of their own", () => {
+  const tab = storage();
+  open(tab).leave();
+  const pages = [tab, Object.assign(storage(), tab)].map((each) => open(each).draft);
+  pages.forEach((draft, number) => draft.store(`Text ${number}`));
+  const texts = pages.map(({ name }) => JSON.parse(localStorage.getItem(name)).text);
+  assert.deepEqual(texts, ["Text 0", "Text 1"]);
+});
+
+test("without locks a draft without a change for an hour is found by a new tab", (t) => {
+  t.mock.timers.enable({ apis: ["Date"], now: 1_000_000 });
+  open(storage()).draft.store("Long letter");
+  assert.equal(open(storage()).draft.read(), "");
+  t.mock.timers.tick(2 * 3600_000);
+  assert.equal(open(storage()).draft.read(), "Long letter");
+});
+
+/** The locks of a browser, whose pages end their own by `crash(names)`. */
+function locksOf(t) {
+  const held = new Map();
+  const locks = {
+    request: async (name, act) => {
+      const before = held.get(name);
+      const ends = Promise.resolve(before).then(act);
+      held.set(name, ends);
+      const result = await ends;
+      held.delete(name);
+      return result;
+    },
+    query: async () => ({ held: [...held.keys()].map((name) => ({ name })) }),
+  };
+  const before = navigator.locks;
+  const define = (value) =>
+    Object.defineProperty(navigator, "locks", { value, configurable: true });
+  define(locks);
+  t.after(() => define(before));
+  return { crash: ({ name }) => held.delete(name) };
+}
+
+test("the draft of a tab that crashed is found once, by the next new tab", async (t) => {
+  const { crash } = locksOf(t);
+  const { draft } = open(storage());
+  draft.store("Long letter");
+  assert.equal(await open(storage()).draft.readLost(), ""); // it is open
+  crash(draft);
+  const found = [open(storage()), open(storage())].map((page) => page.draft.readLost());
+  assert.deepEqual((await Promise.all(found)).sort(), ["", "Long letter"]);
+  assert.deepEqual(Object.keys(localStorage), []);
+});
+
+test("a tab that a browser restores after a crash goes on with its own draft", async (t) => {
+  const { crash } = locksOf(t);
+  const tabs = [storage(), storage()];
+  for (const count of [1, 2, 3]) {
+    const drafts = tabs.map((tab) => open(tab).draft);
+    const texts = await Promise.all(drafts.map((draft) => draft.readLost()));
+    if (count > 1) assert.deepEqual(texts, ["Text 0", "Text 1"]);
+    drafts.forEach((draft, number) => draft.store(`Text ${number}`));
+    drafts.forEach(crash);
+    assert.equal(Object.keys(localStorage).length, 2);
+  }
+});
+
+test("a copy of an open tab has its own draft where the browser has locks", async (t) => {
+  locksOf(t);
+  const tab = storage();
+  const { draft, leave } = open(tab);
+  draft.store("Mine");
+  const copy = open(Object.assign(storage(), tab)).draft;
+  assert.deepEqual([copy.read(), await copy.readLost()], ["", ""]);
+  copy.store("Other");
+  leave();
+  assert.equal(open(tab).draft.read(), "Mine");
+});
+
 test("what a closed tab has left is found once, by the next new tab", () => {
   const { draft, leave } = open(storage());
   draft.store("Left");
@@ -74,6 +149,7 @@ test("another user of the browser does not find it", () => {
   draft.store("Secret");
   leave();
   for (const each of [tab, storage()]) assert.equal(open(each, { user: "2" }).draft.read(), "");
+  assert.equal(open(tab).draft.read(), "Secret");
 });
 
 test("a draft that nobody has touched for a month is deleted", (t) => {

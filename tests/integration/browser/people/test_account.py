@@ -167,6 +167,30 @@ def test_text_that_is_not_saved_outlives_a_session(
     context.close()
 
 
+def test_the_draft_of_a_tab_that_crashes_is_found_and_a_copy_has_its_own(
+    browser: Any, start_server: StartServer
+):
+    context = browser.new_context(base_url=start_server().url)
+    page = context.new_page()
+    sign_in(page, "admin")
+    box = page.get_by_role("textbox", name="Message")
+    with page.expect_popup() as opened:  # which copies the tab's storage
+        page.evaluate("void open('/')")
+    copy = opened.value
+    copy.get_by_role("textbox", name="Message").fill("of the copy")
+    box.fill("a long letter")
+    expect_drafts(page, 2)
+    with page.expect_event("crash"), suppress(PlaywrightError):
+        page.goto("chrome://crash")  # both tabs, which are of one process
+    new = context.new_page()
+    new.goto("/")
+    expect(new.get_by_role("textbox", name="Message")).to_have_value("a long letter")
+    new.reload()
+    expect(new.get_by_role("textbox", name="Message")).to_have_value("a long letter")
+    expect_drafts(new, 2)
+    context.close()
+
+
 def test_drafts_go_with_a_sign_out_in_the_admin_and_with_the_account(
     browser: Any, start_server: StartServer
 ):
