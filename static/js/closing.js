@@ -22,15 +22,22 @@ export function closeMenus(target) {
   }
 }
 
-/** Closes what is open around the focus, else what is open elsewhere. Whether anything
- *  was open; dialogs and popovers are closed by the browser. */
+/** Closes what is open around the focus, else what is open elsewhere and has nothing typed
+ *  in it. Whether there was such; dialogs and popovers are closed by the browser. */
 export function closeInnermost() {
   if ($("dialog[open], :popover-open")) return true;
   const around = document.activeElement.closest(OPEN.join());
-  const elsewhere = OPEN.map((selector) => $(selector)).find(Boolean);
-  const open = around ?? elsewhere;
+  const open = around ?? OPEN.flatMap(all).find(isUnchanged);
   if (open) close(open);
   return Boolean(open);
+}
+
+const all = (selector) => [...document.querySelectorAll(selector)];
+
+/** A form that goes would take the text with it, perhaps out of sight. */
+function isUnchanged(open) {
+  const areas = [...open.querySelectorAll("textarea")];
+  return areas.every(({ value, defaultValue }) => value === defaultValue);
 }
 
 /** What has a button for that knows what else is to be done. */

@@ -16,7 +16,7 @@ const wishes = $("#people")?.dataset ?? {}; // of the account
 let title = document.title; // without the count
 let count = 0;
 let tabTitle = title; // as last set here: what covers the page may set another
-let unread = new Set(); // keys of the list's rows with a new answer
+let unread = null; // keys of the list's rows with a new answer, once they are known
 
 /** `onSeen` is called when the reader comes back to the page. */
 export function watchAbsence(onSeen) {
@@ -49,7 +49,7 @@ export function notifyOf(what) {
 export function countElsewhere(list) {
   const rows = [...list.querySelectorAll(".unread")].map((dot) => dot.closest("[data-key]"));
   const keys = new Set(rows.map(({ dataset }) => dataset.key));
-  if (document.hidden) count += [...keys].filter((key) => !unread.has(key)).length;
+  if (document.hidden && unread) count += [...keys].filter((key) => !unread.has(key)).length;
   unread = keys;
   show();
 }

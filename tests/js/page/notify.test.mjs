@@ -68,6 +68,19 @@ test("the tab's title counts the answers of all conversations until its reader i
   assert.equal(document.title, "Ideas – Parley");
 });
 
+test("dots that a page in the background finds when it opens are not news", async () => {
+  document.title = "Rivers – Parley";
+  const { countElsewhere: count } = await import("../../../static/js/notify/notify.js?background");
+  hide(true);
+  showUnread("3", "4");
+  count(list);
+  assert.equal(document.title, "Rivers – Parley");
+  showUnread("3", "4", "5");
+  count(list);
+  assert.equal(document.title, "(1) Rivers – Parley");
+  hide(false);
+});
+
 test("a page that is covered keeps the title of what covers it", () => {
   document.title = "You are signed out";
   countElsewhere(list);
