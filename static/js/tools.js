@@ -1,7 +1,7 @@
 // Tool choice of a conversation: saves each checkbox when it changes.
 
 import { $, notice, slot } from "./dom.js";
-import { posted } from "./people/posting.js";
+import { postedInTime } from "./people/posting.js";
 import { gettext } from "./texts.js";
 
 /** `url` stores the choice; a new conversation has none: its first message sends it. */
@@ -29,7 +29,7 @@ async function save(url, boxes) {
   body.set("csrfmiddlewaretoken", $("#composer [name=csrfmiddlewaretoken]").value);
   for (const box of boxes) if (box.checked) body.append("tool", box.value);
   try {
-    const { isSaved, response } = await posted(url, body);
+    const { isSaved, response } = await postedInTime(url, body);
     if (!isSaved) throw new Error(response.status);
     complaint?.remove(); // of an earlier choice, which this one contains
   } catch {

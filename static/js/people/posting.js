@@ -4,16 +4,23 @@ import { SignedOut, notice } from "../dom.js";
 import { gettext } from "../texts.js";
 import { leaveEndedSession } from "./sign-out.js";
 
+const ANSWERED_IN = 10_000; // milliseconds for a change behind which the next ones wait
+
 /**
  * `{isSaved, response}`; what is not saved, the response says. Throws if no answer came,
  * or if the session has ended: the page is then left, or covered with what was typed.
  */
-export async function posted(url, body) {
-  const response = await fetch(url, { method: "POST", body, redirect: "manual" });
+export async function posted(url, body, signal = undefined) {
+  const response = await fetch(url, { method: "POST", body, redirect: "manual", signal });
   const isSaved = response.type === "opaqueredirect"; // or it leads to the sign-in
   const isDoubtful = isSaved || response.status === 403;
   if (isDoubtful && (await leaveEndedSession("/chats/"))) throw new SignedOut();
   return { isSaved, response };
+}
+
+/** Throws also if no answer comes for long, so that the next change can be sent. */
+export function postedInTime(url, body) {
+  return posted(url, body, AbortSignal.timeout(ANSWERED_IN));
 }
 
 /** The form stays as it is, with a notice: it can be sent again. */

@@ -5,7 +5,7 @@
 // goes into the message box.
 
 import { $, announce, cloned, fetched, slot } from "../dom.js";
-import { posted } from "../people/posting.js";
+import { postedInTime } from "../people/posting.js";
 
 const LATER = 50; // milliseconds; several changes at once make one request
 const AGAIN = 3000; // milliseconds after a request that failed
@@ -109,7 +109,8 @@ export class Queue {
     const act = submitter?.value ?? "change"; // Enter in a field has no button
     const body = new FormData(form);
     body.set("act", act);
-    for (const button of form.querySelectorAll("button")) button.disabled = true;
+    const buttons = [...form.querySelectorAll("button:not([disabled])")];
+    for (const button of buttons) button.disabled = true;
     const line = form.closest(".queued");
     try {
       const { isSaved, response } = await this.#post(form.action, body);
@@ -118,12 +119,13 @@ export class Queue {
       announce(submitter?.getAttribute("aria-label") ?? submitter?.textContent ?? "");
     } catch {
       this.#complain(this.#root.dataset.failed);
+      for (const button of buttons) button.disabled = false;
     }
     this.refresh();
   }
 
   #post(url, body) {
-    const answer = this.#posting.then(() => posted(url, body));
+    const answer = this.#posting.then(() => postedInTime(url, body));
     this.#posting = answer.catch(() => {});
     return answer;
   }

@@ -119,6 +119,27 @@ test("changes of waiting messages reach the server in the order of the clicks", 
   await answerAll(SAVED);
 });
 
+test("a change without an answer ends, and the next one is sent", async () => {
+  body.querySelector("#queue").replaceWith(queueOf(line("a", "A"), line("b", "B")));
+  const { timeout } = AbortSignal;
+  const stalled = new AbortController();
+  AbortSignal.timeout = () => stalled.signal;
+  complaints.length = 0;
+  for (const form of body.querySelectorAll("#queue form")) {
+    const submitter = Object.assign(new Element("button"), { value: "delete" });
+    happens(document, "submit", { target: form, submitter });
+  }
+  await settle();
+  const [{ options, reject }] = requests.splice(0);
+  options.signal.addEventListener("abort", () => reject(options.signal.reason));
+  AbortSignal.timeout = timeout;
+  stalled.abort(new DOMException("too long", "TimeoutError"));
+  await settle();
+  assert.deepEqual(requests.map(({ url }) => url), ["/queue/b/"]);
+  assert.deepEqual(complaints, ["Failed"]);
+  await answerAll(SAVED);
+});
+
 const box = (value) => Object.assign(new Element("input", { name: "tool" }), { value, checked: false });
 
 test("the last choice of tools is stored, and ends the notice of an earlier one", async () => {
