@@ -107,7 +107,7 @@ function goOnLive() {
   if (!isLive) return;
   for (const turnId of turns.adopt()) connection.follow(turnId);
   queue.start();
-  for (const message of outbox.messages) sendAgain(message);
+  sendAgain(outbox.messages);
   changed();
 }
 
@@ -179,11 +179,17 @@ function takeBack() {
 }
 
 /** Sends what was not acknowledged before a reload, or gives it back if it is too old. */
-function sendAgain(message) {
-  const { keyDays, old } = $("#people").dataset;
-  if (!isTooOld(message, Number(keyDays))) return deliver(message);
-  outbox.remove(message.key);
-  composer.giveBack(message, old);
+function sendAgain(messages) {
+  const { keyDays, old: why } = $("#people").dataset;
+  const old = messages.filter((message) => isTooOld(message, Number(keyDays)));
+  if (old.length) giveBackAll(old, why);
+  for (const message of messages) if (!old.includes(message)) deliver(message);
+}
+
+function giveBackAll(messages, why) {
+  const text = messages.map((message) => message.text).join("\n\n");
+  composer.giveBack({ text, parts: messages.flatMap(({ parts }) => parts ?? []) }, why);
+  for (const { key } of messages) outbox.remove(key);
 }
 
 async function deliver(message) {

@@ -103,6 +103,7 @@ export class NewChatOutbox {
   }
 
   async #sendDue() {
+    this.#endOld();
     for (const { key } of this.#waiting.messages) {
       const message = this.#waiting.messages.find((each) => each.key === key);
       if (message && isDue(message) && !(await this.#send(message))) return;
@@ -111,7 +112,6 @@ export class NewChatOutbox {
 
   /** Whether this page may go on with the next message. */
   async #send(message) {
-    if (isTooOld(message, this.#keyDays)) return this.#endOld(message);
     this.#waiting.add({ ...message, dueAt: Date.now() + OTHERS_AFTER });
     if (this.#isNew) this.#say(this.#words.sending);
     const response = await this.#post(message).catch(() => null);
@@ -169,15 +169,17 @@ export class NewChatOutbox {
     this.#timer = setTimeout(() => this.#flush(), next - Date.now());
   }
 
-  /** The text goes back into the box, or waits for the page of a new chat. */
-  #endOld(message) {
+  /** The texts go back into the box, or wait for the page of a new chat. */
+  #endOld() {
+    const due = this.#waiting.messages.filter(isDue);
+    const old = due.filter((message) => isTooOld(message, this.#keyDays));
     if (!this.#isNew) {
-      this.#waiting.add({ ...message, isRefused: true });
-      return true;
+      for (const message of old) this.#waiting.add({ ...message, isRefused: true });
+      return;
     }
-    this.#giveBack(message.text, this.#words.old);
-    this.#waiting.remove(message.key);
-    return true;
+    if (!old.length) return;
+    this.#giveBack(old.map(({ text }) => text).join("\n\n"), this.#words.old);
+    for (const { key } of old) this.#waiting.remove(key);
   }
 
   async #reasonIn(response) {

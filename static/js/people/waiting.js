@@ -7,13 +7,21 @@ const DAY = 24 * 3600_000; // milliseconds
 
 /** Whether the server may have forgotten the message's key after so many days: sent again
  *  it could be sent twice. */
-export const isTooOld = ({ at = 0 }, days) => Date.now() - at > days * DAY;
+export const isTooOld = ({ at }, days) => Date.now() - at > days * DAY;
 
 export class Waiting {
   #name;
 
   constructor(user, conversation) {
     this.#name = `parley:outbox:${user}:${conversation}`;
+    this.#dateOlder();
+  }
+
+  /** Versions before this one stored no time: theirs counts from now on. */
+  #dateOlder() {
+    const found = this.messages;
+    if (found.every(({ at }) => at)) return;
+    this.#store(found.map((message) => ({ ...message, at: message.at ?? Date.now() })));
   }
 
   get messages() {

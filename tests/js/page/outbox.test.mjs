@@ -39,7 +39,7 @@ body.append(
 );
 const { NewChatOutbox } = await import("../../../static/js/people/new-chat-outbox.js");
 const { Composer } = await import("../../../static/js/composer.js");
-const { Waiting } = await import("../../../static/js/people/waiting.js");
+const { Waiting, isTooOld } = await import("../../../static/js/people/waiting.js");
 
 const WORDS = { kept: "Kept", sending: "Sending", refused: "Refused", old: "Too old", newChat: "New chat" };
 const minute = 60_000;
@@ -192,6 +192,23 @@ test("a message whose key the server has forgotten is given back, and not sent",
   assert.match(shown(), /Too old/);
   assert.deepEqual(stored(), []);
   text.value = "";
+});
+
+test("several of them are given back in their order", async () => {
+  text.value = "typed since";
+  await open({ isNew: true, messages: [old("k1"), old("k2")] });
+  assert.deepEqual([posted, stored()], [[], []]);
+  assert.equal(text.value, "k1\n\nk2\n\ntyped since");
+  text.value = "";
+});
+
+test("a message that an earlier version stored without a time counts from now on", (t) => {
+  t.mock.timers.enable({ apis: ["Date"], now: 100 * DAY });
+  localStorage.set("parley:outbox:1:7", JSON.stringify([{ key: "k1", text: "Text" }]));
+  const found = () => new Waiting("1", "7").messages;
+  assert.equal(isTooOld(found()[0], 7), false);
+  t.mock.timers.tick(8 * DAY);
+  assert.equal(isTooOld(found()[0], 7), true);
 });
 
 test("the page of another chat leaves it to that of a new chat, and says so", async () => {
