@@ -22,7 +22,7 @@ from conversations.admin.conversation_content import (
     INSPECT,
     ConversationContentAdmin,
 )
-from conversations.admin.user_consents import GrantsAdmin
+from conversations.admin.user_grants import GrantsAdmin
 from conversations.models import Item, Question, ToolCall
 from conversations.staff.id_search import MAX_FOUND, find_turns
 from conversations.staff.tool_statistics import PERIODS, report, report_all

@@ -21,9 +21,9 @@ from conversations.engine.event_log import (
     entries_after,
     portions,
 )
-from conversations.engine.fallback_entries import fallback_entries
 from conversations.engine.finished_turn_events import FinishedTurn, replay_or_status
 from conversations.engine.process.engine_tasks import EngineTasks
+from conversations.engine.row_entries import fallback_entries
 from conversations.models import Turn
 from llm.db.outages import UNREACHABLE
 from tools.execute import format_trace

@@ -11,8 +11,13 @@ from django.db import IntegrityError, transaction
 from django.db.models import QuerySet
 from django.utils.translation import gettext_lazy as _
 
+from conversations.models.keyboard_shortcuts import (
+    ACTIONS,
+    MAX_KEY,
+    keys_of,
+    validate_shortcuts,
+)
 from conversations.models.saved_prompt import MAX_COUNT, SavedPrompt
-from conversations.models.shortcuts import ACTIONS, MAX_KEY, keys_of, validate_shortcuts
 from conversations.models.user_settings import UserSettings
 from llm import router
 

@@ -12,7 +12,7 @@ import conversations.models.ledger
 import conversations.models.question
 import conversations.models.saved_prompt
 import conversations.models.share_link
-import conversations.models.shortcuts
+import conversations.models.keyboard_shortcuts
 import conversations.models.turn
 import conversations.models.user_settings
 import conversations.models.webhooks.delivery
@@ -984,7 +984,7 @@ class Migration(migrations.Migration):
                     ('notify_title', models.BooleanField(default=True, help_text='Marks the tab when an answer is ready and you look elsewhere.', verbose_name='in the title of the tab')),
                     ('notify_browser', models.BooleanField(default=False, help_text='The browser asks for your permission once.', verbose_name='by a notification of the browser')),
                     ('shortcuts_enabled', models.BooleanField(default=True, verbose_name='use keyboard shortcuts')),
-                    ('shortcuts', models.JSONField(blank=True, default=dict, help_text='Keys by action, where they are not the usual ones.', validators=[conversations.models.shortcuts.validate_shortcuts])),
+                    ('shortcuts', models.JSONField(blank=True, default=dict, help_text='Keys by action, where they are not the usual ones.', validators=[conversations.models.keyboard_shortcuts.validate_shortcuts])),
                     ('memory_enabled', models.BooleanField(default=True, help_text='If switched off, models neither store memories about you nor read them. Existing memories stay until you delete them.', verbose_name='let models remember')),
                     ('custom_instructions', models.TextField(blank=True, help_text='What models should know about you and how they should answer. It is sent with each of your messages in chats.', max_length=4000, validators=[django.core.validators.MaxLengthValidator(4000)], verbose_name='custom instructions')),
                     ('account_deleted_at', models.DateTimeField(blank=True, editable=False, help_text='When the person deleted their account; retention erases it.', null=True)),

@@ -16,7 +16,7 @@ from django.db.models import Q
 from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
-from conversations.models.shortcuts import keys_of, validate_shortcuts
+from conversations.models.keyboard_shortcuts import keys_of, validate_shortcuts
 from llm.db.statements import CompiledQuery
 from llm.models import LanguageModel
 

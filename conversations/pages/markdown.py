@@ -35,19 +35,19 @@ from pygments.util import ClassNotFound
 
 from conversations.pages.markdown_limits import is_too_heavy
 from conversations.pages.markdown_math import math_plugin
-from conversations.pages.reading.addresses import AddressFinder
-from conversations.pages.reading.markdown_plugins import (
-    break_plugin,
-    citation_plugin,
-    emphasis_plugin,
-    footnotes_plugin,
-)
-from conversations.pages.reading.marks import (
+from conversations.pages.reading.autolinks import AddressFinder
+from conversations.pages.reading.link_marks import (
     ARTIFACT,
     CITED,
     Fence,
     Places,
     is_previewable,
+)
+from conversations.pages.reading.markdown_plugins import (
+    break_plugin,
+    citation_plugin,
+    emphasis_plugin,
+    footnotes_plugin,
 )
 
 WINDOW = 20_000  # characters; a longer text is rendered in independent pieces

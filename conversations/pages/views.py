@@ -36,8 +36,8 @@ from conversations.models import (
     Turn,
 )
 from conversations.models.idempotency_key import IDEMPOTENCY_DAYS
+from conversations.models.keyboard_shortcuts import ACTIONS
 from conversations.models.participant import Role
-from conversations.models.shortcuts import ACTIONS
 from conversations.pages.branches.notices import deletion_notice
 from conversations.pages.forms.message_form import SUGGESTIONS, MessageForm
 from conversations.pages.forms.retry_form import RetryForm
@@ -157,7 +157,7 @@ def text(
     # Imported here: at the top it would delay the start by loading the parser.
     from conversations.pages.markdown import render_part
     from conversations.pages.reading.citations import citations_of, marked_text
-    from conversations.pages.reading.marks import Places
+    from conversations.pages.reading.link_marks import Places
 
     visible = Turn.objects.visible_to(request.user)
     found = get_object_or_404(visible, pk=turn_id, conversation_id=conversation_id)

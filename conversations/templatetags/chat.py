@@ -30,7 +30,7 @@ from conversations.pages.markdown import (
 )
 from conversations.pages.markdown_limits import RenderingBudget
 from conversations.pages.question_views import QuestionCard, card
-from conversations.pages.reading.marks import CITED, Places
+from conversations.pages.reading.link_marks import CITED, Places
 from conversations.pages.script_texts import texts_url
 from conversations.requests.model_facts import abilities, describe_model
 from conversations.turns.error_texts import in_own_language

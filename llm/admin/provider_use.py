@@ -16,7 +16,7 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 
 from llm.models import Provider, UsageSum
-from llm.pricing.provider_names import recorded_names
+from llm.pricing.recorded_names import recorded_names
 from llm.pricing.usage_counting import catch_up
 
 DAYS = 30

@@ -16,7 +16,7 @@ from django.db.models.functions import TruncDate
 from django.utils.translation import gettext as _
 
 from llm.models import ModelCall, Provider, UsageSum
-from llm.pricing.provider_names import recorded_names
+from llm.pricing.recorded_names import recorded_names
 from llm.pricing.usage_counting import catch_up
 from llm.pricing.usage_report import MAX_DAYS
 from llm.pricing.vendor_bill import MEASURES, Bill, BillError, Figures, normal_name

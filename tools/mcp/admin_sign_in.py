@@ -22,8 +22,8 @@ from tools.mcp.errors import SignInFailed
 from tools.mcp.row_access import describe_failure
 from tools.mcp.sign_in import begin, finish
 from tools.mcp.sign_out import sign_out
+from tools.models.mcp_pending_sign_in import McpSignIn
 from tools.models.mcp_server import McpServer
-from tools.models.mcp_sign_in import McpSignIn
 from tools.models.mcp_user_sign_in import McpUserSignIn
 
 #: The message after a sign-out, by whether the server revoked the tokens.

@@ -29,8 +29,8 @@ from tools.mcp.server_spec import (
     EarlierAuthorizationResponse,
     ServerSpec,
 )
+from tools.models.mcp_pending_sign_in import McpSignIn
 from tools.models.mcp_server import McpServer
-from tools.models.mcp_sign_in import McpSignIn
 from tools.models.mcp_user_sign_in import McpUserSignIn
 
 _FLOW_CHANGED = (

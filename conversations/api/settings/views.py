@@ -16,8 +16,8 @@ from conversations.api.pagination import PageSerializer, list_rows
 from conversations.api.views import ApiView
 from conversations.forms.deletion_form import DeletionForm
 from conversations.forms.settings_forms import SavedPromptForm
+from conversations.models.keyboard_shortcuts import validate_shortcuts
 from conversations.models.saved_prompt import SavedPrompt
-from conversations.models.shortcuts import validate_shortcuts
 from conversations.models.user_settings import UserSettings
 from conversations.requests.fields import (
     ModelField,

@@ -18,7 +18,7 @@ from django.views.decorators.http import require_http_methods, require_POST
 from rest_framework.exceptions import ValidationError
 
 from conversations.models import Conversation, Folder
-from conversations.models.shortcuts import LIBRARY_ACTIONS
+from conversations.models.keyboard_shortcuts import LIBRARY_ACTIONS
 from conversations.pages.forms.chat_options_form import ChatOptionsForm
 from conversations.pages.library.forms import FilterForm, OrganiseForm
 from conversations.pages.library.transfer_views import export_of

@@ -18,7 +18,7 @@ from django.utils.text import slugify
 from django.utils.translation import gettext as _
 
 from conversations.models import Item, Turn
-from conversations.pages.reading.marks import Fence
+from conversations.pages.reading.link_marks import Fence
 from llm.wire.items import text_of
 
 MAX_VERSIONS = 50

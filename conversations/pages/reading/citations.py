@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from conversations.pages.reading.marks import mark_citations
+from conversations.pages.reading.link_marks import mark_citations
 from conversations.turns.tool_display import shorten
 from llm.wire.items import CITED_TEXT, LONGEST_QUOTATION, text_of
 from llm.wire.items import Item as ItemPayload

@@ -11,7 +11,7 @@ from markdown_it.rules_inline import StateInline, emphasis
 from markdown_it.token import Token
 from mdit_py_plugins.footnote import footnote_plugin
 
-from conversations.pages.reading.marks import CITED
+from conversations.pages.reading.link_marks import CITED
 
 #: Models write it in the cells of tables, where Markdown has no line breaks.
 _BREAK = re.compile(r"<br */?>", re.IGNORECASE)

@@ -23,7 +23,6 @@ from django.utils import timezone
 from conversations.turns.file_storage import are_local
 from llm.db.command_errors import report_database_errors
 from project.backups import postgresql, stored_files
-from project.backups.exchange import Moves, moving
 from project.backups.manifest import (
     DATABASES,
     KEYS,
@@ -36,6 +35,7 @@ from project.backups.manifest import (
     read_manifest,
     refuse_unknown,
 )
+from project.backups.reversible_moves import Moves, moving
 from project.environment.configuration_error import ConfigurationError
 from project.startup.preparation import lock_data_folder
 

@@ -8,9 +8,9 @@ from django.contrib.auth.models import User
 
 from conversations.engine import claim_store, lease_store, question_store, turn_store
 from conversations.engine.event_log import Entry, Position, TurnLog
-from conversations.engine.fallback_entries import fallback_entries
 from conversations.engine.lease_store import Snapshot
 from conversations.engine.question_store import NewQuestion
+from conversations.engine.row_entries import fallback_entries
 from conversations.engine.shared_log.database_fallback import (
     extend_fallback,
     recent_question_ids,

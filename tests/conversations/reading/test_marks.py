@@ -13,7 +13,7 @@ from conversations.pages.markdown import (
     render_part,
 )
 from conversations.pages.reading.citations import citations_of, marked_text
-from conversations.pages.reading.marks import CITED, Places, mark_citations
+from conversations.pages.reading.link_marks import CITED, Places, mark_citations
 from llm.wire.items import CITED_TEXT, message
 
 PLACES = Places("resp_1", "0", citations=3)

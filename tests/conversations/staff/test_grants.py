@@ -11,7 +11,7 @@ from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
 
-from conversations.admin import user_consents
+from conversations.admin import user_grants
 from conversations.models import Conversation, Question, ToolCall
 from tests.conversations.scene import a_finished_turn, a_user, signed_in, staff
 from tools.models import McpServer, Tool
@@ -105,7 +105,7 @@ def test_all_approvals_of_a_tool_in_a_conversation_are_one_grant(
 def test_the_page_says_when_there_are_more_approvals_than_it_reads(
     admin_client: Client, approval: Question, monkeypatch: Any
 ):
-    monkeypatch.setattr(user_consents, "MAX_READ", 1)
+    monkeypatch.setattr(user_grants, "MAX_READ", 1)
     assert "Only the newest" not in admin_client.get(GRANTS).text
     approve(approval.tool_call.turn.conversation, "calculator")
     assert "Only the newest 1 approvals were read" in admin_client.get(GRANTS).text

@@ -31,7 +31,7 @@ from conversations.models import (
     Turn,
 )
 from conversations.models.preset import Preset
-from conversations.pages.reading.marks import MIN_LINES
+from conversations.pages.reading.link_marks import MIN_LINES
 from conversations.search.index import index_pending
 from conversations.transfer.imports import accept, run_import
 from llm.models import LanguageModel, Provider

@@ -15,7 +15,7 @@ from unittest.mock import Mock
 import psycopg
 import pytest
 
-from project.backups.exchange import moving
+from project.backups.reversible_moves import moving
 from tests.integration.clients import Program
 from tests.programs import need_program
 from tests.scaled import REDIS, Database, WorkerProcess, migrated

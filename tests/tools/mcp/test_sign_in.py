@@ -22,8 +22,8 @@ from pydantic import AnyUrl
 from tests.tools.mcp.oauth_server import SignInServer, sign_in_server
 from tools.mcp.connection_check import check_connection, list_server
 from tools.mcp.oauth.auth import build_revocations
+from tools.models.mcp_pending_sign_in import McpSignIn
 from tools.models.mcp_server import McpServer
-from tools.models.mcp_sign_in import McpSignIn
 
 #: Sessions write from threads of their own.
 pytestmark = pytest.mark.django_db(transaction=True)

@@ -15,7 +15,7 @@ from conversations.forms.settings_forms import (
     ShortcutsForm,
 )
 from conversations.models import UserSettings
-from conversations.models.shortcuts import ACTIONS, keys_of
+from conversations.models.keyboard_shortcuts import ACTIONS, keys_of
 from tests.conversations.scene import (
     a_model,
     a_user,
