@@ -215,6 +215,8 @@ def set_tools(request: HttpRequest, conversation_id: str) -> HttpResponse:
     """Set the conversation's tools to those whose boxes are ticked."""
     row = get_object_or_404(_own_conversations(request), pk=conversation_id)
     choose_tools(request.user, row, request.POST.getlist("tool"))
+    if _has_unsent(request):
+        return _unsent_page(request, row)
     return redirect("conversation", row.pk)
 
 
@@ -236,8 +238,12 @@ def cancel_call(
     request: HttpRequest, conversation_id: str, call_id: int
 ) -> HttpResponse:
     calls = ToolCall.objects.writable_by(request.user)
+    calls = calls.select_related("turn__conversation")
     found = calls.filter(turn__conversation_id=conversation_id, pk=call_id)
-    engine.cancel_call(get_object_or_404(found))
+    call = get_object_or_404(found)
+    engine.cancel_call(call)
+    if _has_unsent(request):
+        return _unsent_page(request, call.turn.conversation)
     return redirect("conversation", conversation_id)
 
 
@@ -316,11 +322,21 @@ def _unsent_form(request: HttpRequest, row: Conversation) -> MessageForm:
 def _return_to_turn(request: HttpRequest, found: Turn) -> HttpResponse:
     """Back to the turn, with a message that was written but not sent: without scripts
     a button beside the message box sends what is in it."""
-    if not request.POST.get("text", "").strip():
+    if not _has_unsent(request):
         return redirect_to_turn(found)
-    row = found.conversation
-    window = transcript(row, request.user, at=found.pk)
-    return _page(request, _unsent_form(request, row), window, status=200)
+    return _unsent_page(request, found.conversation, at=found.pk)
+
+
+def _has_unsent(request: HttpRequest) -> bool:
+    return bool(request.POST.get("text", "").strip() or request.FILES)
+
+
+def _unsent_page(
+    request: HttpRequest, row: Conversation, **window: str
+) -> HttpResponse:
+    """The conversation's page with what is written but not sent."""
+    shown = transcript(row, request.user, **window)
+    return _page(request, _unsent_form(request, row), shown, status=200)
 
 
 def _background(row: Conversation | None, last: Turn | None) -> dict[str, Any]:
@@ -414,6 +430,8 @@ def _page(
     last = window.turns[-1].turn if window and window.has_last else None
     context = {
         "form": form,
+        # No page can fill in a field for files.
+        "lost_files": [file.name for file in request.FILES.getlist("file")],
         "conversation": form.conversation,
         "current": form.conversation.pk if form.conversation else "",
         "transcript": window,

@@ -10,6 +10,7 @@ from django.test import Client
 from django.urls import reverse
 
 from conversations.models import Attachment, Conversation, Turn
+from llm.wire.items import user_message
 from tests.conversations import files
 from tests.conversations.page_scene import (
     ada,
@@ -123,6 +124,40 @@ def test_a_failure_after_the_upload_leaves_no_files(
     with pytest.raises(ZeroDivisionError):
         web.post("/", form(("a.png", files.PNG)))
     assert not stored_files(media)
+    assert not Attachment.objects.exists()
+
+
+LOST = "These files were not sent; choose them again: a.png, n.txt"
+
+
+@pytest.mark.parametrize("path", ["new", "conversation", "deleted"])
+def test_a_page_that_sends_nothing_names_the_files_to_choose_again(
+    web: Client, conversation: Conversation, path: str
+):
+    url = "/" if path == "new" else page_of(conversation)
+    if path == "deleted":
+        conversation.delete_softly()
+    uploads = form(("a.png", files.PNG), ("n.txt", files.TEXT))
+    page = read(web.post(url, {**uploads, "model": "gone"}))
+    assert LOST in page
+    assert LOST not in read(web.get("/"))
+
+
+@pytest.mark.parametrize("text", ["Look", ""])
+@pytest.mark.parametrize("button", ["stop", "cancel-call", "choose-tools"])
+def test_a_button_beside_the_message_keeps_what_is_written(
+    web: Client, conversation: Conversation, button: str, text: str
+):
+    turn = conversation.open_turn([user_message("Hi")]).turn
+    call = turn.tool_calls.create(call_id="c", name="x", state="executing")
+    row = {"stop": [turn.pk], "cancel-call": [call.pk], "choose-tools": []}[button]
+    url = reverse(button, args=[conversation.pk, *row])
+    sent = form(("a.png", files.PNG), ("n.txt", files.TEXT), text=text)
+    page = web.post(url, sent)
+    assert page.status_code == 200
+    assert LOST in read(page)
+    assert page.context["form"].data["text"] == text
+    assert web.post(url, {"text": ""}).status_code == 302
     assert not Attachment.objects.exists()
 
 
