@@ -87,8 +87,8 @@ def _is_doubtful(change: ModelChange) -> bool:
     row, before = change.model, change.prices_before
     if change.ends_conditions:
         return True
-    for name in ("input", "output"):
-        old, new = before.get(name), change.prices_after.get(name)
+    for name, new in change.prices_after.items():
+        old = before.get(name)
         if new == 0 and old != 0 and not row.name.endswith(":free"):
             return True
         if old and new and not 1 / MAX_FACTOR <= new / old <= MAX_FACTOR:

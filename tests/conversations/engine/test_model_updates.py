@@ -125,6 +125,31 @@ def test_a_price_that_may_be_a_mistake_waits_for_staff(listed, known, stated, fo
     assert synced() == (Counter(changed=1) if follows else Counter())
 
 
+@pytest.mark.parametrize("name", ["cached_input", "cache_write"])
+@pytest.mark.parametrize(
+    ("known", "stated", "follows"),
+    [
+        ("0.2", "0.3", True),
+        ("0.2", "0", False),
+        ("0.2", "200", False),
+        ("0", "0", True),
+        (None, "0.2", True),
+        (None, "0", False),
+    ],
+)
+def test_a_price_of_caches_that_may_be_a_mistake_waits_too(
+    listed, name: str, known: str | None, stated: str, follows: bool
+):
+    row = a_provider("One").models.create(name="a")
+    row.dated_prices.create(
+        **{"input": 2, "output": 10, "valid_from": EARLIER, "is_listed": True},
+        **({name: Decimal(known)} if known else {}),
+    )
+    prices = {"input": Decimal(3), "output": Decimal(10), name: Decimal(stated)}
+    listed["One"] = [ModelInfo(id="a", prices=prices)]
+    assert synced() == (Counter(changed=1) if follows else Counter())
+
+
 def test_a_price_of_a_list_does_not_end_prices_of_long_prompts(listed):
     provider = Provider.objects.create(name="One", kind="openrouter")
     row = provider.models.create(name="google/gemini-2.5-pro")
