@@ -65,9 +65,12 @@ class ModelChange:
     prices_before: Mapping[str, Decimal] = field(default_factory=dict)
     prices_after: Mapping[str, Decimal] = field(default_factory=dict)
     retires_at: datetime | None = None  # if the host says so, and not staff
+    ends_retirement: bool = False  # the list no longer has the day that it had
 
     def __bool__(self) -> bool:
-        return bool(self.after or self.prices_after or self.retires_at)
+        return bool(
+            self.after or self.prices_after or self.retires_at or self.ends_retirement
+        )
 
     @property
     def ends_conditions(self) -> bool:
@@ -102,7 +105,7 @@ class ModelChange:
                     " count no longer"
                 )
             )
-        if self.retires_at:
+        if self.retires_at or self.ends_retirement:
             days = {
                 "before": _format_day(self.model.retires_at),
                 "after": _format_day(self.retires_at),
@@ -136,7 +139,7 @@ class ModelListComparison:
             each.model.name: _digest(
                 *("changed", each.model.name, each.before, each.after),
                 *(each.prices_before, each.prices_after),
-                *(each.model.retires_at, each.retires_at),
+                *(each.model.retires_at, each.retires_at, each.ends_retirement),
             )
             for each in self.changed
         }
@@ -233,6 +236,8 @@ def apply(
     for change in changes:
         change.model.store_listed(change.after)
         _store_retirement(change.model, change.retires_at)
+        if change.ends_retirement:
+            _end_retirement(change.model)
         columns = [*LanguageModel.OVERRIDE_COLUMNS, "retires_at"]
         change.model.save(update_fields=columns)
         _store_prices(change.model, change.prices_after, user)
@@ -321,14 +326,20 @@ def _change(row: LanguageModel, info: ModelInfo) -> ModelChange:
         prices_before,
         prices_after,
         _new_retirement(row, info),
+        ends_retirement=info.retires_at is None and _has_listed_retirement(row),
     )
 
 
 def _new_retirement(row: LanguageModel, info: ModelInfo) -> datetime | None:
     """The day in the list, unless staff have set one or it is known."""
-    listed = (row.listed_values or {}).get(RETIREMENT)
-    is_free = row.retires_at is None or row.retires_at.isoformat() == listed
+    is_free = row.retires_at is None or _has_listed_retirement(row)
     return info.retires_at if is_free and info.retires_at != row.retires_at else None
+
+
+def _has_listed_retirement(row: LanguageModel) -> bool:
+    """Whether its day is from the list, and not of staff."""
+    listed = (row.listed_values or {}).get(RETIREMENT)
+    return row.retires_at is not None and row.retires_at.isoformat() == listed
 
 
 def _store_retirement(row: LanguageModel, moment: datetime | None) -> None:
@@ -336,6 +347,13 @@ def _store_retirement(row: LanguageModel, moment: datetime | None) -> None:
         row.retires_at = moment.astimezone(UTC)  # as it is read again
         stored = {RETIREMENT: row.retires_at.isoformat()}
         row.listed_values = {**(row.listed_values or {}), **stored}
+
+
+def _end_retirement(row: LanguageModel) -> None:
+    row.retires_at = None
+    values = dict(row.listed_values or {})
+    del values[RETIREMENT]
+    row.listed_values = values
 
 
 def _new_prices(

@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import logging
 from collections import Counter
+from dataclasses import replace
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
@@ -142,7 +143,10 @@ def test_a_price_of_caches_that_may_be_a_mistake_waits_too(
 ):
     row = a_provider("One").models.create(name="a")
     row.dated_prices.create(
-        **{"input": 2, "output": 10, "valid_from": EARLIER, "is_listed": True},
+        input=2,
+        output=10,
+        valid_from=EARLIER,
+        is_listed=True,
         **({name: Decimal(known)} if known else {}),
     )
     prices = {"input": Decimal(3), "output": Decimal(10), name: Decimal(stated)}
@@ -250,6 +254,24 @@ def test_what_a_sync_has_stored_follows_the_list(listed):
     assert synced() == Counter(changed=1)
     assert stored() == (200, True, 6, datetime(2031, 5, 2, tzinfo=UTC))
     assert synced() == Counter()
+
+
+def test_a_retirement_that_the_list_withdraws_ends(listed):
+    provider = a_provider("One")
+    listed["One"] = [entry(100, 5, 1)]
+    synced()
+    listed["One"] = [replace(entry(100, 5, 1), retires_at=None)]
+    [change] = model_list.compare(provider).changed
+    assert change.lines == ["retired from: 2031-05-01 → unknown"]
+    assert synced() == Counter(changed=1)
+    assert stored() == (100, False, 5, None)
+    assert synced() == Counter()
+    listed["One"] = [entry(100, 5, 2)]  # announced anew
+    assert synced() == Counter(changed=1)
+    LanguageModel.objects.update(retires_at=EARLIER)  # by staff
+    listed["One"] = [replace(entry(100, 5, 1), retires_at=None)]
+    assert synced() == Counter()
+    assert stored()[-1] == EARLIER
 
 
 def test_what_staff_have_taken_from_the_list_follows_it(listed, admin_user):

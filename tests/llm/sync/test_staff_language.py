@@ -191,7 +191,7 @@ def test_what_is_wrong_with_a_bill_is_told_in_the_readers_language(file: bytes):
 
 def test_differences_of_a_model_are_told_in_the_readers_language():
     change = ModelChange(
-        LanguageModel(name="a"),
+        LanguageModel(name="a", provider=Provider(name="G", kind="groq")),
         {"vision": None, "efforts": None},
         {"vision": True, "efforts": []},
         {},
