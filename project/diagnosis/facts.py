@@ -12,6 +12,7 @@ from conversations.staff.live_board import LOST_AFTER
 
 BACKUP_LASTS = timedelta(days=30)
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
+LOOPBACK_HOSTS = {*LOOPBACK, "[::1]"}  # as a request names them
 _SHORTEST_SECRET = 32  # characters
 _FEWEST_LETTERS = 8  # different characters of a secret
 

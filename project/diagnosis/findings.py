@@ -55,10 +55,11 @@ class Diagnosis:
 
 def diagnose() -> Iterator[Diagnosis]:
     yield from _examine_machine()
-    yield from _examine_database()
+    database, *others = _examine_database()
+    yield from (database, *others)
     if settings.REDIS_URL:
         yield _examine_redis()
-    elif settings.IS_SCALED:
+    elif settings.IS_SCALED and database.state == "ok":
         yield _examine_notifications()
     yield _examine_mail()
     if settings.STORAGES["default"].get("OPTIONS"):
@@ -84,6 +85,14 @@ def _examine_machine() -> Iterator[Diagnosis]:
         is_safe,
         f"HOST={settings.HOST} lets others connect, in the clear.",
         "Put a proxy with a certificate in front, and set BEHIND_HTTPS=true.",
+        "warning",
+    )
+    is_named = not facts.LOOPBACK_HOSTS.issuperset(settings.ALLOWED_HOSTS)
+    yield _judge(
+        "hosts",
+        is_named or not settings.BEHIND_HTTPS,
+        "ALLOWED_HOSTS names this machine only: behind a proxy, requests get 400.",
+        "Set ALLOWED_HOSTS to the host name in the address that people open.",
         "warning",
     )
     yield _examine_modes()
