@@ -18,7 +18,7 @@ from tests.serving import BASE
 from tests.tools.servers import ok, serving
 from tools.errors import InvalidTool
 from tools.execute import CallOutcome, CallProgress, execute
-from tools.python import isolated_call, sandbox
+from tools.python import isolated_call, sandbox, waiting_forms
 from tools.registry import Context, FormAnswer, get_tool, tool
 
 from . import isolated_tools as made
@@ -266,6 +266,56 @@ async def test_while_a_person_is_asked_others_may_run(monkeypatch):
         found = await happenings(calls, made.ask, context=Context(ask=answer))
     outputs = [each.output for each in found if isinstance(each, CallOutcome)]
     assert outputs == ["accept {} {}"] * 2
+
+
+@pytest.mark.parametrize(
+    ("limit", "problem"),
+    [
+        (
+            "MAX_WAITING_OF_USER",
+            "at most 1 forms of one user's isolated tools may be open",
+        ),
+        ("MAX_WAITING", "because too many forms of tools are open"),
+    ],
+)
+async def test_only_so_many_processes_wait_for_a_form(limit, problem, monkeypatch):
+    monkeypatch.setattr(waiting_forms, limit, 1)
+    has_failed = asyncio.Event()
+
+    async def answer(context, message, schema):
+        await has_failed.wait()
+        return FormAnswer("accept")
+
+    tools = {"ask": get_tool(made.ask)}
+    calls = [call("ask", f"c{number}") for number in range(2)]
+    found = []
+    async with asyncio.timeout(60):
+        async for each in execute(calls, tools, Context(user_id=1, ask=answer)):
+            found.append(each)
+            has_failed.set()
+    refused, answered = found
+    assert (refused.state, answered.state) == ("failed", "completed")
+    assert problem in refused.error
+    again = await happenings([call("ask")], made.ask, context=Context(ask=answer))
+    assert [each.state for each in again] == ["completed"]
+
+
+async def test_a_process_does_not_wait_for_an_answer_for_ever(monkeypatch):
+    monkeypatch.setattr(waiting_forms, "ANSWER_TIMEOUT", 0.6)
+    is_withdrawn = asyncio.Event()
+
+    async def answer(context, message, schema):
+        try:
+            await asyncio.Event().wait()
+        finally:
+            is_withdrawn.set()
+
+    (failed,) = await happenings([call("ask")], made.ask, context=Context(ask=answer))
+    assert failed.error == (
+        "nobody filled in its form within 0.01 minutes; call it again when the user is"
+        " there."
+    )
+    assert is_withdrawn.is_set()
 
 
 PARENT = """

@@ -36,6 +36,7 @@ from tools.errors import ProcessEnded, ToolError
 from tools.python import sandbox
 from tools.python.child_process import LENGTH, Frame
 from tools.python.guarded_fetch import GuardedFetches
+from tools.python.waiting_forms import answer_in_time, count_waiting
 from tools.runtime_tool import Accepted, AskForm, Context, FormAnswer
 
 logger = logging.getLogger(__name__)
@@ -84,14 +85,16 @@ class _Slot:
             self._slots.release()
 
     def released_while(self, ask: AskForm) -> AskForm:
-        """`ask`, during which others may run: a person may answer after days."""
+        """`ask`, during which others may run. It raises ToolError if too many wait for
+        an answer, or none comes in time."""
 
         async def ask_without_slot(
             context: Context, message: str, schema: Mapping[str, Any]
         ) -> FormAnswer:
-            self._release()
-            answer = await ask(context, message, schema)
-            await self._take()
+            with count_waiting(context.user_id):
+                self._release()
+                answer = await answer_in_time(ask(context, message, schema))
+                await self._take()
             return answer
 
         return ask_without_slot

@@ -47,6 +47,11 @@ class RunQuestions:
             answer = await self._show(question, context.call_id)
         except BaseException:
             self.database.write(question_store.withdraw, question.pk)
+            if (
+                self.state.stop is None
+            ):  # the call no longer waits, but the turn goes on
+                state = Question.State.CANCELLED
+                self._publish("parley:question.closed", id=question.pk, state=state)
             raise
         self._publish("parley:question.closed", id=question.pk, state=answer.state)
         if answer.state == Question.State.ACCEPTED:

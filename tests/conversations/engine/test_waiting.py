@@ -370,6 +370,30 @@ async def test_a_tool_asks_a_person_and_reads_the_answer(
     assert await outputs(turn) == ["accept 3"]
 
 
+async def test_a_form_that_its_tool_no_longer_waits_for_is_closed(
+    conversation, say, offer, running
+):
+    is_shown = asyncio.Event()
+
+    async def choose(context):
+        asking = asyncio.create_task(context.asking("Which?", {"type": "object"}))
+        await is_shown.wait()
+        asking.cancel()
+        await asyncio.wait([asking])
+        return "gone on"
+
+    say(calling(), ANSWER)
+    offer(result=choose)
+    turn = await submit_turn(conversation)
+    await events_until(turn, "parley:approval.requested")
+    is_shown.set()
+    closed = (await events_until(turn, "parley:question.closed"))[-1]
+    question = await Question.objects.aget()
+    assert (closed["id"], closed["state"]) == (question.pk, "cancelled")
+    await ended(turn)
+    assert await outputs(turn) == ["gone on"]
+
+
 async def test_a_tool_whose_form_is_deleted_does_not_wait_for_ever(
     conversation, say, offer, running
 ):
