@@ -20,7 +20,7 @@ from rest_framework.exceptions import APIException
 from rest_framework.response import Response
 from rest_framework.views import exception_handler as drf_exception_handler
 
-from conversations.access.deleted_rows import is_row_gone
+from conversations.access.deleted_rows import is_row_gone, log_row_gone
 from conversations.engine import NotRunning
 from conversations.requests.errors import describe_error, error_type
 from conversations.turns.error_texts import in_own_language
@@ -59,8 +59,11 @@ def exception_handler(exc: Exception, context: dict[str, Any]) -> Response | Non
         exc = PayloadTooLarge()
     elif isinstance(exc, NotRunning):
         exc = EngineNotRunning()
-    elif isinstance(exc, Http404) or is_row_gone(exc):
+    elif isinstance(exc, Http404):
         exc = Http404()  # Django's message would name a model class
+    elif is_row_gone(exc):
+        log_row_gone(context["request"])
+        exc = Http404()
     response = drf_exception_handler(exc, context)
     if response is not None:
         response.data = _body(describe_error(exc, response.status_code, response.data))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -11,6 +12,7 @@ from django.db import DatabaseError, connection
 from django.db.models.signals import pre_save
 from django.urls import reverse
 
+from conversations.access import deleted_rows
 from conversations.access.deleted_rows import is_row_gone
 from conversations.models import Conversation, WebhookEndpoint
 from conversations.models.access_token import AccessToken
@@ -67,7 +69,8 @@ def test_a_page_says_that_the_row_was_deleted_meanwhile(page: str):
     assert "was deleted while you changed it" in answer.text
 
 
-def test_the_admin_says_so_too():
+def test_the_admin_says_so_too(caplog: pytest.LogCaptureFixture):
+    caplog.set_level(logging.INFO, deleted_rows.__name__)
     client = signed_in(staff("ops", "change_webhookendpoint"))
     row = an_endpoint(None)
     page = reverse("admin:conversations_webhookendpoint_change", args=[row.pk])
@@ -76,9 +79,11 @@ def test_the_admin_says_so_too():
         answer = client.post(page, form)
     assert answer.status_code == 409
     assert "was deleted while you changed it" in answer.text
+    assert "before admin:conversations_webhookendpoint_change could" in caplog.text
 
 
-def test_rest_answers_that_there_is_no_such_row():
+def test_rest_answers_that_there_is_no_such_row(caplog: pytest.LogCaptureFixture):
+    caplog.set_level(logging.INFO, deleted_rows.__name__)
     ada = a_user("ada")
     client = program(ada)
     row = Conversation.objects.create(owner=ada)
@@ -90,6 +95,7 @@ def test_rest_answers_that_there_is_no_such_row():
         )
     assert answer.status_code == 404
     assert answer.json()["error"]["type"] == "invalid_request_error"
+    assert "a row was deleted before api:" in caplog.text
 
 
 def test_an_error_of_the_database_is_not_taken_for_a_deleted_row():
@@ -97,3 +103,4 @@ def test_an_error_of_the_database_is_not_taken_for_a_deleted_row():
     with pytest.raises(DatabaseError) as found, connection.cursor() as cursor:
         cursor.execute("SELECT nothing FROM nowhere")
     assert not is_row_gone(found.value)
+    assert not is_row_gone(DatabaseError("Another error of Django."))
