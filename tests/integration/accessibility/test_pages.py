@@ -124,6 +124,18 @@ def test_the_checks_find_what_is_wrong(site: Site):
     assert "small target: 20 x" in faults
 
 
+def test_paper_shows_all_compared_answers_without_buttons(site: Site):
+    with site.open("comparison", **PHONE) as page:
+        page.emulate_media(media="print")
+        expect(page.get_by_role("button", name="Go on with this answer")).to_be_hidden()
+        answers = page.locator(".compared")
+        assert answers.count() == 2
+        for answer in answers.all():
+            box = answer.bounding_box()
+            assert box
+            assert box["x"] + box["width"] <= WIDTH
+
+
 def spoil(page: Page, tag: str, width: str) -> None:
     page.evaluate(
         """([tag, width]) => {
