@@ -17,8 +17,13 @@ from llm.provider import Route
 from llm.wire.deltas import StartDelta, UsageDelta
 
 MAX_COST = Decimal(1_000_000)  # USD, of one call
-#: "-2025-08-07", "-20250929", "-0613", "-001", "-preview-05-20".
-_VERSION = re.compile(r"(?:-(?:latest|preview|exp|\d{2,8})){1,6}")
+_STAGE = "latest|preview|exp|beta"
+#: "-2025-08-07", "-20250929", "-0613", "-001", "-preview-05-20", "-20241022-v2" and
+#: "-v3-0324". No size ("-70"), and no generation ("-v3").
+_VERSION = re.compile(
+    rf"(?:-v\d+)?-(?:{_STAGE}|0\d\d|\d{{4}}|\d{{6}}|\d{{8}})"
+    rf"(?:-(?:{_STAGE}|v\d+|\d{{2,8}})){{0,5}}"
+)
 
 
 def find_model(name: str, routes: Sequence[Route]) -> Route | None:
