@@ -22,6 +22,12 @@ _QUOTED_FIELDS = ("input", "ctx")
 _MAX_DEPTH = 10  # of details; what is nested deeper is left out
 _LOCATION = re.compile(r"""['"]loc\\{0,3}['"]\s{0,3}:""")
 _QUOTED_REST = re.compile(r"""[\s,]{0,3}\\{0,3}['"](input|ctx)\\{0,3}['"]\s{0,3}:""")
+#: The text of a pydantic error (`str`). A value is on one line, as `repr` writes it. It
+#: may contain the words that end it, so the last ones of the line count.
+_TEXT_OF_FIELDS = re.compile(r"\d validation errors? for |\[type=\w+, input_value=")
+_QUOTED_VALUE = re.compile(
+    r"(\[type=\w{1,80}, input_value=)(?:.*(?=, input_type=)|.*)", re.ASCII
+)
 
 
 @dataclass(slots=True)
@@ -40,7 +46,7 @@ class ErrorReport:
     @property
     def is_about_fields(self) -> bool:
         """Whether it lists the fields of the request that are wrong."""
-        return _LOCATION.search(self.text) is not None
+        return any(each.search(self.text) for each in (_LOCATION, _TEXT_OF_FIELDS))
 
     def truncate(self) -> ErrorReport:
         """Truncate the texts. A body may be a megabyte, and some patterns look a few
@@ -61,7 +67,7 @@ def parse_report(payload: Any) -> ErrorReport:
     if isinstance(payload, list):  # Gemini wraps its error in a list of one
         payload = payload[0] if payload else ""
     if not isinstance(payload, dict):
-        text = "" if payload is None else str(payload)
+        text = "" if payload is None else _drop_quotations(str(payload))
         return ErrorReport(message=text, text=text)
     inner = payload.get("error") or payload.get("errors")
     if isinstance(inner, list):
@@ -136,13 +142,21 @@ def _name(value: Any) -> str | None:
 def _sentence(value: Any) -> str:
     if not isinstance(value, str):
         return json.dumps(_without_request(value), default=str) if value else ""
+    return _drop_quotations(value)
+
+
+def _drop_quotations(value: str) -> str:
+    """`value` without the words of the request that a validation error quotes."""
+    value = _QUOTED_VALUE.sub(r"\1…", value)
     if _LOCATION.search(value) and (quoted := _QUOTED_REST.search(value)):
         return value[: quoted.start()]
     return value
 
 
 def _without_request(value: Any, depth: int = 0) -> Any:
-    """`value` without the words of the request that a validation error quotes."""
+    """`value` without what validation errors in it quote."""
+    if isinstance(value, str):
+        return _drop_quotations(value)
     if not isinstance(value, list | dict):
         return value
     if depth == _MAX_DEPTH:

@@ -50,6 +50,13 @@ def google(code: int, status: str, message: str):
 
 WORDS = "How do credits work? Your billing is overloaded: no model was not found."
 INVALID = {"type": "extra_forbidden", "loc": ["body", "x"], "msg": "Not permitted"}
+#: As `str` of a pydantic ValidationError writes it.
+INVALID_TEXT = (
+    "2 validation errors for Request\nmessages.0.content\n  Input should be a valid"
+    " string [type=string_type, input_value={'a': 'credits, input_type=str] billing'}"
+    ", input_type=dict]\nx\n  Not permitted [type=extra_forbidden, input_value='What"
+    " are credits? I am out of credits', input_type=str]\n    For further information"
+)
 
 
 @pytest.mark.parametrize("status", [400, 422])
@@ -65,6 +72,12 @@ INVALID = {"type": "extra_forbidden", "loc": ["body", "x"], "msg": "Not permitte
         {"error": {"message": str([{**INVALID, "input": {"content": WORDS}}])}},
         {"message": json.dumps({"detail": [{**INVALID, "input": WORDS}]})},
         {"detail": json.dumps(json.dumps([{**INVALID, "input": WORDS}]))},
+        # Servers written in Python
+        {"error": {"message": INVALID_TEXT}},
+        {"error": INVALID_TEXT},
+        {"detail": [{"msg": INVALID_TEXT}]},
+        INVALID_TEXT,
+        INVALID_TEXT[: INVALID_TEXT.rindex("', input_type")],
     ],
 )
 def test_quoted_words_of_the_request_are_not_words_of_the_host(
