@@ -106,8 +106,9 @@ class RowTokenStore:
 
     async def save(self, state: Mapping[str, Any]) -> None:
         columns = sign_in_columns(state)
-        secret = columns["sign_in"].bind(self.binding)
-        await self._update(**{**columns, "sign_in": secret})
+        if secret := columns["sign_in"]:
+            columns["sign_in"] = secret.bind(self.binding)
+        await self._update(**columns)
 
     async def claim(self) -> bool:
         return bool(await _run_in_thread(self._claim))
@@ -271,11 +272,12 @@ class RowSignIns:
 
 
 def sign_in_columns(state: Mapping[str, Any]) -> dict[str, Any]:
-    """The state of a token store as columns of the server's row."""
+    """The state of a token store as columns of the server's row. Without tokens nobody
+    is signed in, and nothing is stored."""
     tokens, expires_at = state.get("tokens") or {}, state.get("expires_at")
     until = None if expires_at is None else datetime.fromtimestamp(expires_at, UTC)
     return {
-        "sign_in": Secret.of(json.dumps(dict(state))),
+        "sign_in": Secret.of(json.dumps(dict(state))) if tokens else "",
         "signed_in_until": until,
         "sign_in_renews": "refresh_token" in tokens,
         "renewing_until": None,

@@ -159,7 +159,8 @@ class OAuthClient(StoredSignIn):
         state = self._load_state()
         if (state.get("client") or {}).get("client_id") == client_id:
             rest = {name: value for name, value in state.items() if name != "client"}
-            self._set(sign_in=Secret.of(json.dumps(rest)) if rest else "")
+            secret = Secret.of(json.dumps(rest)) if rest else ""
+            self._set(sign_in=secret, sign_in_renews=False)
 
     # The sign-in of a member of staff
 

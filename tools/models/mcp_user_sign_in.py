@@ -64,9 +64,11 @@ class McpUserSignIn(StoredSignIn):
 
     @property
     def is_usable(self) -> bool:
-        """False if the tokens have expired or cannot be read, or if the server has
-        another address now."""
-        if self.server.oauth_flow != self.server.Flow.USER or self.has_expired:
+        """False if the tokens are forgotten, have expired or cannot be read, or if the
+        server has another address now."""
+        if self.server.oauth_flow != self.server.Flow.USER:
+            return False
+        if self.has_expired or not self.is_signed_in:
             return False
         return not why_not_sent(self.sign_in, self.secret_origin("sign_in"))
 

@@ -465,6 +465,20 @@ def test_a_users_sign_in_registers_a_client_once_after_the_shared_one_was_forgot
     assert [*server.accounts.clients] == [registered]
 
 
+def test_a_renewal_by_a_forgotten_client_ends_the_sign_in_of_staff(
+    admin_client: Client, row: McpServer, server: SignInServer
+):
+    sign_in(admin_client, row)
+    server.accounts.clients.clear()
+    expire(row)
+    assert "must sign in" in check_connection(row)
+    row.refresh_from_db()
+    assert not row.is_signed_in
+    assert not row.sign_in_renews
+    assert "Signed in at signed." in sign_in(admin_client, row)
+    assert len(server.accounts.clients) == 1
+
+
 @pytest.mark.parametrize("flow", ["user", "person"])
 def test_a_client_that_is_unknown_at_the_end_of_a_sign_in_is_forgotten(
     flow: str, admin_client: Client, server: SignInServer

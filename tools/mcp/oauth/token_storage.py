@@ -109,11 +109,12 @@ class TokenStorage:
         """Forget the client and its tokens, unless a newer sign-in stored others; and
         the client for further sign-ins."""
         refused = self._state.get("client")
-        if refused and self._client.registration is not None:
-            await self._client.registration.forget(refused["client_id"])
         self._state = dict(await self._store.load())
         if self._state and self._state.get("client") == refused:
             await self._save(client=None, tokens=None, expires_at=None)
+        # Last: the registration may be the same row, whose client is compared above.
+        if refused and self._client.registration is not None:
+            await self._client.registration.forget(refused["client_id"])
 
     async def note(self, **values: Any) -> None:
         """Store values of a sign-in that is in progress."""
