@@ -17,8 +17,4 @@ class Migration(migrations.Migration):
             name='write_id',
             field=models.UUIDField(editable=False, null=True),
         ),
-        migrations.AddConstraint(
-            model_name='modelcall',
-            constraint=models.UniqueConstraint(condition=models.Q(('write_id__isnull', False)), fields=('write_id',), name='llm_call_write_once'),
-        ),
     ]

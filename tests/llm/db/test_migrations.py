@@ -1,8 +1,11 @@
 from __future__ import annotations
 
+from uuid import uuid4
+
 import pytest
 from django.core.management import call_command
-from django.db import connection
+from django.db import IntegrityError, connection
+from django.test.utils import CaptureQueriesContext
 
 from tests.migrating import create_old_tables, migrate_to
 
@@ -25,5 +28,27 @@ def test_rows_get_a_secret_id_each_and_older_processes_may_add_more():
             found = {row[0] for row in cursor.fetchall()}
         assert len(found) == 3
         assert None not in found
+    finally:
+        call_command("migrate", verbosity=0)
+
+
+@pytest.mark.slow
+@pytest.mark.django_db(transaction=True)
+def test_the_index_of_writes_is_built_while_others_write():
+    try:
+        before = create_old_tables("llm", "0033_model_call_write_id")
+        calls = before.get_model("llm", "ModelCall").objects
+        calls.create()
+        with connection.cursor() as cursor:  # as an attempt that was cut short
+            cursor.execute("CREATE INDEX llm_call_write_once ON llm_modelcall (id)")
+        with CaptureQueriesContext(connection) as found:
+            migrate_to("llm", "0034_model_call_write_once")
+        if connection.vendor == "postgresql":
+            [sql] = [q["sql"] for q in found if "UNIQUE INDEX" in q["sql"]]
+            assert sql.startswith("CREATE UNIQUE INDEX CONCURRENTLY")
+        written = uuid4()
+        calls.create(write_id=written)
+        with pytest.raises(IntegrityError):
+            calls.create(write_id=written)
     finally:
         call_command("migrate", verbosity=0)
