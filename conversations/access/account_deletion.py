@@ -76,6 +76,11 @@ def continue_closings() -> Iterator[int]:
             yield count
 
 
+def is_closed(user: Any) -> bool:
+    closed = UserSettings.objects.exclude(account_deleted_at=None)
+    return not user.is_active and closed.filter(user=user.pk).exists()
+
+
 def reopen_account(user: Any) -> bool:
     """Show again what `close_account` hid, for an account that staff have made active.
     False if it was not closed.
@@ -102,7 +107,7 @@ def reopen_account(user: Any) -> bool:
 
 def check_not_last(user: Any) -> None:
     """Raises LastSuperuser. In a transaction."""
-    if not user.is_superuser:
+    if not (user.is_superuser and user.is_active):
         return
     active = get_user_model()._default_manager.filter(is_superuser=True, is_active=True)
     # Locked, so that two administrators do not delete each other's last successor.

@@ -20,7 +20,11 @@ from django.db import connection, models, transaction
 from django.db.models import Q, QuerySet
 from django.db.models.functions import Cast
 
-from conversations.access.account_deletion import check_not_last, close_account
+from conversations.access.account_deletion import (
+    check_not_last,
+    close_account,
+    is_closed,
+)
 from conversations.audit.erasure import erase_texts
 from conversations.audit.record import record_event
 from conversations.engine.maintenance.row_erasure import FILES, TURNS, erase_files
@@ -79,9 +83,8 @@ def check_erasable(user: Any) -> None:
     if LegalHold.objects.filter(conversation__owner=user).exists():
         raise UnderLegalHold
     _check_words_erasable(user)
-    if user.is_active:
-        with transaction.atomic():
-            check_not_last(user)
+    with transaction.atomic():
+        check_not_last(user)
 
 
 def _check_words_erasable(user: Any) -> None:
@@ -97,10 +100,11 @@ def erase_user(user: Any, *, reason: str, actor: Any = None) -> Iterator[Counter
     """Yields the number of erased rows by kind. Raises UnderLegalHold, LastSuperuser.
 
     Synchronous. A hold that is set meanwhile stops it, because the user's key is
-    protected.
+    protected. Retention finishes what a crash breaks off, as the account is closed
+    first, also one that staff have only made inactive.
     """
     check_erasable(user)
-    if user.is_active:
+    if not is_closed(user):
         close_account(user)
     theirs = Conversation.objects.filter(owner=user).order_by("pk")
     _stop(theirs)

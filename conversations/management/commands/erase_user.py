@@ -40,7 +40,7 @@ class Command(BaseCommand):
         try:
             erased: Counter[str] = sum(erase_user(user, reason=reason), Counter())
         except UnderLegalHold as exc:
-            raise CommandError("A legal hold stands; nothing was erased.") from exc
+            raise CommandError("A legal hold stands; nothing more was erased.") from exc
         except LastSuperuser as exc:
             raise CommandError(str(exc.message)) from exc
         for name, count in sorted(erased.items()):

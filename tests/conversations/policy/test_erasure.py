@@ -345,3 +345,20 @@ def test_an_erasure_goes_on_after_a_crash(zoe, others, settings, words):
     assert any("answer to Bob" in text for text in texts)
     erased = AuditEvent.objects.filter(action="person.erase")
     assert erased.count() == 1
+
+
+@pytest.mark.usefixtures("small_batches")
+def test_a_broken_off_erasure_of_an_inactive_account_is_finished(zoe, settings):
+    settings.DELETED_RETENTION_DAYS = 7
+    for _ in range(5):
+        Conversation.objects.create(owner=zoe)
+    User.objects.filter(pk=zoe.pk).update(is_active=False, is_superuser=True)
+    with crash_at(2, 'DELETE FROM "conversations_conversation"'):
+        call_command("erase_user", NAME, reason="asked", no_compact=True)
+    later = timezone.now() - timedelta(days=8)
+    Conversation.objects.filter(owner=zoe).update(deleted_at=later)
+    closed = UserSettings.objects.filter(user=zoe, account_deleted_at__isnull=False)
+    assert closed.update(account_deleted_at=later) == 1
+    list(clean_up())
+    assert not User.objects.filter(pk=zoe.pk).exists()
+    assert AuditEvent.objects.filter(action="person.erase").count() == 1
