@@ -48,7 +48,7 @@ class SentEvents:
         with self._resources.key_leases.renewing(self.row):
             try:
                 await answering
-            except asyncio.CancelledError:
+            except (asyncio.CancelledError, OSError):  # which stops the response
                 self._resources.write_queue.add(self.row.release)
                 raise
             except ClaimLost as exc:
