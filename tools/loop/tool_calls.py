@@ -51,7 +51,7 @@ class ToolCalls:
         """Save the calls before any of them runs. Those that wait for others are saved
         when they begin: after a crash, what is saved may have taken effect."""
         background = [c["call_id"] for c in calls if self._is_background(c)]
-        if len(calls) > MAX_PARALLEL:
+        if len(calls) > 1:
             calls = self._defer(calls, background)
         self.saved_calls |= {call["call_id"] for call in calls}
         await self.record.save_calls(calls, background=background)
@@ -62,10 +62,11 @@ class ToolCalls:
         self.outcomes = {**self.outcomes, **accepted}
 
     def _defer(self, calls: Sequence[Item], background: Collection[str]) -> list[Item]:
-        """The calls without those that others must make room for."""
+        """The calls without those that begin only after others have ended."""
         blocking = [call for call in calls if call["call_id"] not in background]
-        in_order = [call for group in self._groups(blocking) for call in group]
-        self.deferred |= {call["call_id"] for call in in_order[MAX_PARALLEL:]}
+        first, *_ = self._groups(blocking) or [[]]
+        begin_at_once = {call["call_id"] for call in first[:MAX_PARALLEL]}
+        self.deferred |= {c["call_id"] for c in blocking} - begin_at_once
         return [call for call in calls if call["call_id"] not in self.deferred]
 
     async def _save_deferred(self, calls: Sequence[Item]) -> None:
