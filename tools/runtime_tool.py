@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from llm.wire.json_schema.validation import may_fit
 from tools.http.exchange import FetchedResponse, OutgoingRequest
-from tools.json_schema.defaults import fill_defaults
+from tools.json_schema.defaults import UnclearDefaults, fill_defaults
 
 Replay = Literal["safe", "idempotent", "once"]
 #: Replay classes of calls that may run again after a crash.
@@ -198,9 +198,13 @@ class RuntimeTool:
         counts with its default too, because the call runs with it."""
         if self.approval is None:
             return False
-        return self.approval.applies_to(arguments) or self.approval.applies_to(
-            fill_defaults(self.parameters, arguments)
-        )
+        if self.approval.applies_to(arguments):
+            return True
+        try:
+            filled = fill_defaults(self.parameters, arguments)
+        except UnclearDefaults:
+            return True
+        return self.approval.applies_to(filled)
 
     @property
     def may_run_always(self) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from tools.execution.without_approval import ApprovalNeeded, without_approval
@@ -115,3 +117,17 @@ async def test_what_the_model_leaves_out_counts_with_its_default(arguments, need
             await unattended.call(Context(), arguments)
     else:
         assert await unattended.call(Context(), arguments) == "paid"
+
+
+def test_a_default_that_depends_on_a_branch_needs_approval_only_by_a_rule():
+    large = {"properties": {"amount": {"type": "integer", "default": 500}}}
+    tool = RuntimeTool(
+        name="pay",
+        description="",
+        parameters={"type": "object", "anyOf": [large, {"required": ["order"]}]},
+        call=answer,
+        approval=Approval(policy="rule", rule=ABOVE_TEN),
+    )
+    assert tool.needs_approval({"order": 1})
+    assert not tool.needs_approval({"amount": 5})
+    assert not replace(tool, approval=None).needs_approval({"order": 1})
