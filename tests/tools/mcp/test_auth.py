@@ -191,6 +191,11 @@ async def test_a_renewal_is_redirected_on_its_host():
         (400, "invalid_grant"),
         (200, "bad_refresh_token"),
         (200, "invalid_refresh_token"),
+        (400, "interaction_required"),
+        (400, "login_required"),
+        (400, "consent_required"),
+        (403, "access_denied"),
+        (401, "invalid_token"),
     ],
 )
 async def test_a_refused_refresh_token_ends_a_sign_in(status: int, error: str):

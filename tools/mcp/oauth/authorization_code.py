@@ -44,8 +44,18 @@ _ISSUER_MISMATCH = (
     "the server's authorization server is not the issuer that is set here."
 )
 
-#: Of a refresh token; the others are GitHub's and Slack's, with HTTP 200.
-_REFUSALS = ("invalid_grant", "bad_refresh_token", "invalid_refresh_token")
+#: Errors that only a new sign-in mends.
+_REFUSALS = (
+    "invalid_grant",
+    "invalid_token",
+    "bad_refresh_token",  # GitHub, with HTTP 200
+    "invalid_refresh_token",  # Slack, with HTTP 200
+    # OpenID Connect and Entra ID: a person must do something there.
+    "interaction_required",
+    "login_required",
+    "consent_required",
+    "access_denied",  # Auth0: the consent was withdrawn
+)
 #: Of a client. One that staff entered is theirs to correct; one that registered itself
 #: is forgotten by the authorization server, and only a new sign-in registers another.
 _CLIENT_REFUSAL = "invalid_client"
