@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 import tempfile
 import zipfile
 import zlib
@@ -29,6 +30,8 @@ _DAMAGED = (
     NotImplementedError,
     RuntimeError,
     EOFError,
+    UnicodeDecodeError,  # of a file's name
+    struct.error,
 )
 PIECE = 1024 * 1024  # bytes that are unpacked at once
 #: Files of these archives that hold something else.

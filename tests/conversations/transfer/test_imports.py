@@ -292,6 +292,15 @@ def test_an_archive_that_was_cut_off_is_called_damaged(ada: Any):
     assert "The archive is damaged" in row.error
 
 
+def test_an_archive_with_a_name_that_is_no_text_is_called_damaged(ada: Any):
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w") as archive:
+        archive.writestr("ää.json", "[]")
+    data = packed.getvalue().replace("ää".encode(), b"\xff\xff\xff\xff")
+    row = imported(ada, data, "export.zip")
+    assert "The archive is damaged" in row.error
+
+
 def test_an_archive_with_damaged_contents_ends_its_import_alone(ada: Any):
     whole = zipped(conversations=sample("chatgpt"))
     at = whole.index(b"PK\1\2") // 2
