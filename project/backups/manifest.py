@@ -118,7 +118,8 @@ def _migrations_of(config: AppConfig) -> Iterator[tuple[str, type[Migration]]]:
     path = settings.MIGRATION_MODULES.get(config.label, f"{config.name}.migrations")
     if path is None or find_spec(path) is None:
         return
-    for module in iter_modules(import_module(path).__path__):
+    # Django takes an app whose migrations are a module for one without migrations.
+    for module in iter_modules(getattr(import_module(path), "__path__", ())):
         if not module.ispkg and module.name[0] not in "_~":
             yield module.name, import_module(f"{path}.{module.name}").Migration
 

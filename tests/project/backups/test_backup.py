@@ -90,6 +90,13 @@ def test_what_cannot_be_backed_up_is_not_noted(arguments: list[str], why: str):
 
 
 @pytest.mark.django_db
+def test_an_app_whose_migrations_are_a_module_has_none(settings: Any, tmp_path: Path):
+    settings.MIGRATION_MODULES = {"sessions": "tests.serving"}
+    call_command("backup", tmp_path)
+    assert (made_in(tmp_path) / "manifest.json").exists()
+
+
+@pytest.mark.django_db
 def test_a_folder_among_the_uploaded_files_is_refused(settings: Any, tmp_path: Path):
     settings.MEDIA_ROOT = tmp_path
     with pytest.raises(CommandError, match="uploaded files"):
