@@ -99,10 +99,13 @@ class FrameReader:
         frames: list[bytes] = []
         left = self._reader.good_events
         for frame in _split(chunk):
-            events = SSEDecoder().feed(frame)
+            events = _list_events(frame)
             left -= len(events)
-            # A decoder may notice broken JSON only at the event after it.
-            if left < 0 or not all(map(_is_json, events)):
+            if left < 0:
+                break
+            # A decoder may notice broken JSON only at the event after it, so the last
+            # good one may be the broken one.
+            if left == 0 and not all(map(_is_readable, events)):
                 break
             frames.append(frame)
         return b"".join(frames)
@@ -136,7 +139,14 @@ def _split(chunk: bytes) -> Iterator[bytes]:
         yield chunk[start:]
 
 
-def _is_json(event: ServerSentEvent) -> bool:
+def _list_events(frame: bytes) -> list[ServerSentEvent]:
+    decoder = SSEDecoder()
+    return [*decoder.feed(frame), *decoder.close()]
+
+
+def _is_readable(event: ServerSentEvent) -> bool:
+    if event.data.strip() == b"[DONE]":
+        return True
     try:
         event.json()
     except ValueError:
@@ -168,8 +178,7 @@ def _is_usage_only(frame: bytes) -> bool:
     """Whether it is the chunk that `stream_options.include_usage` adds."""
     if not _USAGE.search(frame):
         return False
-    decoder = SSEDecoder()  # a comment or a name may precede the data
-    for event in (*decoder.feed(frame), *decoder.close()):
+    for event in _list_events(frame):  # a comment or a name may precede the data
         try:
             chunk = orjson.loads(event.data)
         except orjson.JSONDecodeError:

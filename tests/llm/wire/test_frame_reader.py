@@ -119,3 +119,13 @@ def test_content_without_a_delta_is_marked(delta: bytes, index: int, expected: b
     [frame] = reader.feed(chunk)
     assert isinstance(frame, FrameDelta)
     assert (frame.data, frame.has_content) == (chunk, expected)
+
+
+@pytest.mark.parametrize("end", [b"\n\n", b"\r\n\r\n", b"\r\r"])
+@pytest.mark.parametrize("odd", [b"data: [DONE]", b": a comment", b""])
+def test_an_odd_frame_before_a_failure_drops_none_after_it(odd: bytes, end: bytes):
+    good = b'data: {"choices": [{"index": 0, "delta": {"content": "a"}}]}' + end
+    before = good + (odd + end if odd else b"") + good
+    frames, reader = read(before + b"data: {broken" + end + good)
+    assert reader.error is not None
+    assert frames == before
