@@ -18,7 +18,14 @@ import orjson
 from llm.errors import LLMError
 from llm.wire.codec import Decoder
 from llm.wire.delta_reader import DeltaReader
-from llm.wire.deltas import Delta, FrameDelta, TextDelta
+from llm.wire.deltas import (
+    Delta,
+    FrameDelta,
+    ReasoningDelta,
+    RefusalDelta,
+    TextDelta,
+    ToolCallDelta,
+)
 from llm.wire.forwarding.surrogate_pairs import SurrogatePairs
 from llm.wire.sse import ServerSentEvent, SSEDecoder
 
@@ -27,6 +34,8 @@ _USAGE = re.compile(rb'"usage":\s*\{')
 _ENDING = b"\n\n"
 #: Of Chat Completions: sound, and all answers but the first have no deltas.
 _OTHER_CONTENT = re.compile(rb'"index":\s*[1-9]|"audio":\s*\{')
+#: Deltas that a client is shown: what comes after them needs no mark.
+_CONTENT = (TextDelta, ReasoningDelta, RefusalDelta, ToolCallDelta)
 _EMPTY: tuple[Any, ...] = (None, "", [], {})
 
 
@@ -61,8 +70,8 @@ class FrameReader:
         deltas = self._reader.feed(chunk)
         whole = chunk if self._reader.error is None else self._before_failure(chunk)
         if whole:
-            if self._is_silent and deltas and type(deltas[-1]) is TextDelta:
-                self._is_silent = False
+            if self._is_silent and deltas and type(deltas[-1]) in _CONTENT:
+                self._is_silent = getattr(deltas[-1], "text", "call") == ""
             if self._is_silent and _OTHER_CONTENT.search(whole):
                 deltas.insert(0, self._mark_content(whole))
             else:

@@ -121,6 +121,24 @@ def test_content_without_a_delta_is_marked(delta: bytes, index: int, expected: b
     assert (frame.data, frame.has_content) == (chunk, expected)
 
 
+@pytest.mark.parametrize(
+    ("first", "expected"),
+    [
+        (b'{"content":"a"}', False),
+        (b'{"reasoning_content":"a"}', False),
+        (b'{"refusal":"a"}', False),
+        (b'{"tool_calls":[{"index":0,"id":"c","function":{"name":"f"}}]}', False),
+        (b'{"content":""}', True),
+    ],
+)
+def test_content_after_a_delta_is_not_parsed_for_a_mark(first: bytes, expected: bool):
+    reader = FrameReader(OpenAIChatCodec().decoder(), hides_usage=False)
+    reader.feed(b'data: {"choices":[{"index":0,"delta":%b}]}\n\n' % first)
+    chunk = b'data: {"choices":[{"index":1,"delta":{"content":"b"}}]}\n\n'
+    [marked] = [each for each in reader.feed(chunk) if isinstance(each, FrameDelta)]
+    assert marked.has_content is expected
+
+
 @pytest.mark.parametrize("end", [b"\n\n", b"\r\n\r\n", b"\r\r"])
 @pytest.mark.parametrize("odd", [b"data: [DONE]", b": a comment", b""])
 def test_an_odd_frame_before_a_failure_drops_none_after_it(odd: bytes, end: bytes):
