@@ -110,7 +110,8 @@ class ObjectArguments(Arguments):
     """The arguments of a call of this API, which are always an object.
 
     Some models write a list, a number or broken JSON. A client would return it in the
-    input of its next request, where no host takes it, so that is sent as `_raw`.
+    input of its next request, where no host takes it, so that is sent as `_raw`. Not
+    what begins with a brace and breaks later: its beginning has been sent by then.
     """
 
     __slots__ = ("_is_other",)
