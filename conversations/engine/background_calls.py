@@ -37,9 +37,9 @@ logger = logging.getLogger(__name__)
 
 BATCH_SIZE = 50  # calls that one sweep starts; brief ones may exceed the limit by it
 TRIES = 5  # retries of a write that the database refuses, before it is given up
-#: Renewals of leases that succeed while a write is refused as during an outage. After
-#: these the database is not what fails, so the write never will succeed.
-MOST_RENEWALS = 60
+#: Heartbeats that succeed while a write is refused as during an outage. After these the
+#: database is not what fails, so the write never will succeed.
+MOST_HEARTBEATS = 60
 FIRST_PAUSE, BACKOFF = 0.1, 1.0  # seconds between two attempts, at first and at most
 T = TypeVar("T")
 V = TypeVar("V")
@@ -69,7 +69,7 @@ class BackgroundCalls:
         self._abandoned: set[CallClaim] = set()  # given up, but their threads still run
         self._sweep_task: asyncio.Task[None] | None = None
         self._sweep_again = False
-        self._renewals = 0  # heartbeats that the database has taken
+        self._heartbeats = 0  # that the database has taken
         self._is_full = False  # the last sweep may have left calls for want of room
         self._draining = False
 
@@ -83,12 +83,15 @@ class BackgroundCalls:
 
     async def beat(self) -> None:
         """Renew the leases; cancel calls that another process has claimed or a person
-        has cancelled."""
+        has cancelled. A heartbeat, at most every second."""
+        await self._renew_leases()
+        self._heartbeats += 1
+
+    async def _renew_leases(self) -> None:
         if not self._running:
             return
         beats = {claim: self._progress.get(claim, "") for claim in self._running}
         lost, stopped = await self._database.beat(rows.renew, beats)
-        self._renewals += 1
         newly = set(stopped) - self._stopped
         self._stopped |= newly
         for claim in [*lost, *newly]:
@@ -147,7 +150,7 @@ class BackgroundCalls:
         while self._sweep_again and not self._draining:
             self._sweep_again = False
             try:
-                await self.beat()
+                await self._renew_leases()
                 await self.sweep()
             except DatabaseError as exc:
                 logger.warning(
@@ -231,7 +234,7 @@ class BackgroundCalls:
     ) -> T:
         """Retry the write for as long as the database is unavailable: the work is done,
         and its result must not be lost. A drain or a lost lease cancels this task."""
-        failures, pause, renewals = 0, FIRST_PAUSE, self._renewals
+        failures, pause, begun_at = 0, FIRST_PAUSE, self._heartbeats
         while True:
             try:
                 return await self._database.write(write, claim, value)
@@ -240,7 +243,7 @@ class BackgroundCalls:
             except DatabaseError as exc:
                 if failures >= TRIES and not is_database_unavailable(exc):
                     raise
-                if self._renewals - renewals >= MOST_RENEWALS:
+                if self._heartbeats - begun_at >= MOST_HEARTBEATS:
                     raise
                 if not failures:
                     text = "result of background call %d is not stored yet: %s"

@@ -171,7 +171,7 @@ async def test_a_result_that_the_database_always_refuses_is_given_up(
         return "gold"
 
     monkeypatch.setattr(background_calls, "FIRST_PAUSE", 0.0)
-    monkeypatch.setattr(background_calls, "MOST_RENEWALS", 3)
+    monkeypatch.setattr(background_calls, "MOST_HEARTBEATS", 3)
     monkeypatch.setattr(background_store, "conclude", refuse)
     say(calling(), ANSWER)
     offer(dig, replay="once")
@@ -184,6 +184,39 @@ async def test_a_result_that_the_database_always_refuses_is_given_up(
     call = await ToolCall.objects.aget()
     assert (call.state, len({claim.epoch for claim in refused})) == ("unknown", 1)
     assert caplog.text.count("is not stored yet: OperationalError") == 1
+
+
+async def test_a_result_waits_for_the_database_however_many_calls_begin_meanwhile(
+    conversation, say, offer, running, monkeypatch
+):
+    """Each call that begins renews all leases, too."""
+    conclude, renew, renewed = background_store.conclude, background_store.renew, []
+
+    def refuse(claim: CallClaim, outcome: CallOutcome) -> ConcludedCall | None:
+        if len(renewed) < 8:
+            raise OperationalError("database is locked")
+        return conclude(claim, outcome)
+
+    def note(*arguments: Any) -> Any:
+        renewed.append(1)
+        return renew(*arguments)
+
+    async def dig(context: Context, arguments: dict[str, Any]) -> str:
+        return "gold"
+
+    monkeypatch.setattr(background_calls, "FIRST_PAUSE", 0.0)
+    monkeypatch.setattr(background_calls, "MOST_HEARTBEATS", 3)
+    monkeypatch.setattr(background_store, "conclude", refuse)
+    monkeypatch.setattr(background_store, "renew", note)
+    say(calling(), ANSWER)
+    offer(dig, replay="once")
+    await ended(await submit_turn(conversation))
+    while len(renewed) < 8:
+        engine.require_engine().wake_background()
+        await asyncio.sleep(0)
+    await at_rest(conversation)
+    call = await ToolCall.objects.aget()
+    assert (call.state, call.output) == ("completed", "gold")
 
 
 async def test_a_call_runs_in_the_context_of_its_own_turn(
