@@ -10,8 +10,8 @@ from playwright.sync_api import Page
 AXE = (Path(__file__).parent / "vendor" / "axe.min.js").read_text()
 #: Frames show what models wrote, and have no access from outside.
 _RUN_AXE = """
-async () => {
-  const { violations } = await axe.run(document, { iframes: false });
+async (preload) => {
+  const { violations } = await axe.run(document, { iframes: false, preload });
   return violations.flatMap(({ id, nodes }) =>
     nodes.map(({ target, failureSummary }) =>
       `${id}: ${target.join(" ")}: ${failureSummary.replace(/\\s+/g, " ")}`));
@@ -55,10 +55,14 @@ _MEASURE_TARGETS = """
 """
 
 
-def find_faults(page: Page, *, is_touched: bool = False) -> list[str]:
-    """What is wrong with the page as it is open now."""
+def find_faults(
+    page: Page, *, is_touched: bool = False, preload: bool = True
+) -> list[str]:
+    """What is wrong with the page as it is open now. `preload` lets axe read the
+    stylesheets, for one rule; it copies those that import others into an inline style,
+    which the console reports as refused."""
     page.evaluate(AXE)
-    faults: list[Any] = page.evaluate(_RUN_AXE)
+    faults: list[Any] = page.evaluate(_RUN_AXE, preload)
     assert page.viewport_size
     faults += page.evaluate(_MEASURE_WIDTH, page.viewport_size["width"])
     if is_touched:

@@ -95,8 +95,8 @@ def test_a_key_is_rotated(site: Site, page: Page):
     page.locator("#id_secret").fill("wk-next-0123456789")
     page.get_by_role("button", name="Rotate").click()
     show(page, "admin provider", site.paths["admin provider"])
-    # Two keys, and the row that a further one is made from.
-    expect(page.get_by_label("Expires at Date", exact=True)).to_have_count(3)
+    # Three keys, and the row that a further one is made from.
+    expect(page.get_by_label("Expires at Date", exact=True)).to_have_count(4)
 
 
 def test_the_statistics_of_tools_have_periods(site: Site, page: Page):
