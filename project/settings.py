@@ -448,8 +448,7 @@ MCP_STDIO_SERVERS = env.mcp_servers("MCP_STDIO_SERVERS")  # path of a JSON file
 OUTBOUND_HOSTS = env.outbound_hosts("OUTBOUND_HOSTS")  # hosts that may be reached
 PUBLIC_URL = env.url("PUBLIC_URL")  # address of this server on the internet
 MAX_INPUT_SIZE = env.count("MAX_INPUT_SIZE", 1_000_000)  # bytes of one message
-#: Bytes of model output in a turn.
-MAX_ANSWER_SIZE = env.count("MAX_ANSWER_SIZE", 8_000_000)
+MAX_ANSWER_SIZE = env.count("MAX_ANSWER_SIZE", 8_000_000)  # bytes of a turn's output
 #: Percent of the room for a prompt; above it earlier messages are summarised. 0: never.
 COMPACTION_THRESHOLD: float = env.number("COMPACTION_THRESHOLD", 0, 95, 75) or 0
 #: Percent of the memory for the history of conversations that are in use.
@@ -478,9 +477,8 @@ USER_REQUESTS_PER_MINUTE = env.limit("USER_REQUESTS_PER_MINUTE", 600)
 USER_TOKENS_PER_MINUTE = env.limit("USER_TOKENS_PER_MINUTE", 2_000_000)
 USER_BYTES_PER_MINUTE = env.limit("USER_BYTES_PER_MINUTE", 200_000_000)
 #: The widest audience of links to conversations; see conversations/access/sharing.py.
-SHARE_LINKS = env.choice(
-    "SHARE_LINKS", "signed_in", ["off", "group", "signed_in", "public"]
-)
+_AUDIENCES = ["off", "group", "signed_in", "public"]
+SHARE_LINKS = env.choice("SHARE_LINKS", "signed_in", _AUDIENCES)
 DELETED_RETENTION_DAYS = env.days("DELETED_RETENTION_DAYS", 30)  # 0: never delete
 RETENTION_DAYS = env.days("RETENTION_DAYS", 0)  # of model and tool calls; 0: no limit
 #: Of stored requests to providers and their responses, for staff.

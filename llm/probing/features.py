@@ -10,7 +10,6 @@ stands in the tool, in the schema or in the image.
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,7 +17,6 @@ from typing import Any
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop
 
-from llm.adaptation.structured import SchemaMismatch, json_in, schema_errors
 from llm.errors import (
     BadRequest,
     ContentPolicy,
@@ -47,6 +45,13 @@ from llm.probing.findings import (
     works,
 )
 from llm.probing.image import RED_SQUARE
+from llm.probing.reply_checks import (
+    SCHEMA,
+    TOOL,
+    follows_schema,
+    has_call,
+    has_two_calls,
+)
 from llm.probing.tiny_request import SILENCE, Reply, ask, begin_reply
 from llm.provider import Route
 from llm.sync.staff_words import add_host_message, add_status, describe_error
@@ -69,27 +74,7 @@ _COMMON_FIELDS = frozenset(
     {"stream", "stream_options", "max_tokens", "max_completion_tokens"}
     | {"max_output_tokens", "model", "store"}
 )
-_TOOL = {
-    "type": "function",
-    "name": "look_up_code",
-    "description": "Returns the secret code of a drawer. Nobody can guess it.",
-    "parameters": {
-        "type": "object",
-        "properties": {"drawer": {"type": "string"}},
-        "required": ["drawer"],
-        "additionalProperties": False,
-    },
-}
-_SCHEMA = {
-    "type": "object",
-    "properties": {
-        "kestrel": {"type": "integer"},
-        "verdict": {"type": "string", "enum": ["aye7", "nay7"]},
-    },
-    "required": ["kestrel", "verdict"],
-    "additionalProperties": False,
-}
-_FORMAT = {"type": "json_schema", "name": "report", "schema": _SCHEMA, "strict": True}
+_FORMAT = {"type": "json_schema", "name": "report", "schema": SCHEMA, "strict": True}
 _REFUSED = gettext_noop("Refused: %(why)s")
 _BREAKS = gettext_noop("Failed twice, while plain text works: %(why)s")
 _GENERAL_ERROR = gettext_noop("The provider refused for another reason: %(why)s")
@@ -238,20 +223,20 @@ class FeatureProbe:
 
     async def check_tool(self) -> Finding:
         question = "What is the code of the drawer 'north'? Call look_up_code."
-        reply = await self._ask(question, tools=[_TOOL])
+        reply = await self._ask(question, tools=[TOOL])
         if reply.error:
-            return await self._judge_error("tool", reply, question, tools=[_TOOL])
-        if not _has_call(reply) and not reply.is_cut:
+            return await self._judge_error("tool", reply, question, tools=[TOOL])
+        if not has_call(reply) and not reply.is_cut:
             reply = await self._insist_on_call(reply, question)
-        if not _has_call(reply):
+        if not has_call(reply):
             if reply.is_cut or reply.error:
                 return unclear("tool", CUT if reply.is_cut else _ONLY_TEXT)
             return fails("tool", _WRONG_CALL if reply.calls else _NO_CALL)
         outputs = [function_call_output(c["call_id"], "VX-91") for c in reply.calls]
         items = [user_message(question), *reply.items, *outputs]
-        ending = await self._ask_items(items, tools=[_TOOL])
+        ending = await self._ask_items(items, tools=[TOOL])
         if ending.error:
-            return await self._judge_items("tool", ending, items, tools=[_TOOL])
+            return await self._judge_items("tool", ending, items, tools=[TOOL])
         self._has_tools = True
         if "VX-91" not in ending.text:
             return works("tool", _CALLED_ONLY)
@@ -259,7 +244,7 @@ class FeatureProbe:
 
     async def _insist_on_call(self, reply: Reply, question: str) -> Reply:
         """The reply with a forced call; `reply`, if the host does not force calls."""
-        forced = {"tools": [_TOOL], "tool_choice": "required"}
+        forced = {"tools": [TOOL], "tool_choice": "required"}
         again = await self._ask(question, **forced)
         is_refused = type(again.error) in (BadRequest, ModelNotAvailable)
         return reply if is_refused else again
@@ -272,25 +257,25 @@ class FeatureProbe:
             "What are the codes of the drawers 'north' and 'south'? Call look_up_code"
             " for both at once, in this answer, not one after the other."
         )
-        options: dict[str, Any] = {"tools": [_TOOL], "parallel_tool_calls": True}
-        reply = await self._ask_twice(question, _has_two_calls, **options)
+        options: dict[str, Any] = {"tools": [TOOL], "parallel_tool_calls": True}
+        reply = await self._ask_twice(question, has_two_calls, **options)
         if reply.error:
             return await self._judge_error(feature, reply, question, **options)
-        if reply.is_cut and not _has_two_calls(reply):
+        if reply.is_cut and not has_two_calls(reply):
             return unclear(feature, CUT)
-        if not _has_two_calls(reply):
+        if not has_two_calls(reply):
             return fails(feature, _ONE_CALL)
         return works(feature, _CALLS, count=len(reply.calls))
 
     async def check_json_schema(self) -> Finding:
         question = "Give me a report about nothing in particular. Make up the values."
         options = {"text": {"format": _FORMAT}}
-        reply = await self._ask_twice(question, _follows_schema, **options)
+        reply = await self._ask_twice(question, follows_schema, **options)
         if reply.error:
             return await self._judge_error("json_schema", reply, question, **options)
         if reply.is_cut:
             return unclear("json_schema", CUT)
-        if _follows_schema(reply):
+        if follows_schema(reply):
             return works("json_schema", _FOLLOWS)
         return fails("json_schema", _IGNORES_SCHEMA)
 
@@ -433,30 +418,6 @@ class FeatureProbe:
 
 def _no_text(feature: Feature, reply: Reply) -> Finding:
     return unclear(feature, CUT) if reply.is_cut else fails(feature, NO_TEXT)
-
-
-def _has_call(reply: Reply) -> bool:
-    call = next(iter(reply.calls), None)
-    return call is not None and call["name"] == _TOOL["name"] and _names_drawer(call)
-
-
-def _has_two_calls(reply: Reply) -> bool:
-    return len({call["call_id"] for call in reply.calls}) > 1
-
-
-def _follows_schema(reply: Reply) -> bool:
-    try:
-        return not schema_errors(_SCHEMA, json_in(reply.text))
-    except SchemaMismatch:
-        return False
-
-
-def _names_drawer(call: Item) -> bool:
-    try:
-        arguments = json.loads(call["arguments"])
-    except ValueError:
-        return False
-    return isinstance(arguments, dict) and isinstance(arguments.get("drawer"), str)
 
 
 def _image_question() -> Item:

@@ -76,3 +76,11 @@ class ToolNotApproved(McpError):
     """The tool has changed at its server and waits for the staff's approval."""
 
     advice = "Review the changes of this MCP server's tools and approve them."
+
+
+def to_connection_lost(failure: ToolError) -> ConnectionLost:
+    """The failure of a session as an error for the calls in it."""
+    return ConnectionLost(
+        f"the connection to the tool's server was lost ({type(failure).__name__}); what"
+        " the call began may still take effect."
+    )

@@ -28,6 +28,7 @@ from tools.mcp.errors import (
     RenewalRefused,
     SignInNeeded,
     ToolNotApproved,
+    to_connection_lost,
 )
 from tools.mcp.results import result_of
 from tools.mcp.server_spec import ServerSpec
@@ -175,7 +176,7 @@ class Session:
 
     async def _report_failed_call(self, tool: str, failure: ToolError) -> None:
         """Report it to staff, unless the same was reported a moment ago."""
-        notice, kind = self.server.notice, (tool, _kind(failure))
+        notice, kind = self.server.notice, (tool, type(failure).__name__)
         is_of_connect = (
             isinstance(failure, McpConnectFailed) or failure is self._connect_failure
         )
@@ -218,7 +219,9 @@ class Session:
             raise
         except Exception as exc:
             failure = await self._handle_failure(exc, opened, health)
-            logger.warning("MCP server %s: %s", self.server.name, _kind(failure))
+            logger.warning(
+                "MCP server %s: %s", self.server.name, type(failure).__name__
+            )
             raise failure from exc
 
     async def _handle_failure(
@@ -422,7 +425,7 @@ class Session:
 
         failure = convert_connect_error(exc, self.server, health.status)
         if opened := self._current_connection():
-            opened.failure = _to_connection_lost(failure)
+            opened.failure = to_connection_lost(failure)
             return None
         failure = health.sign_in_failure or failure
         self._failures, self._connect_failure = self._failures + 1, failure
@@ -431,7 +434,9 @@ class Session:
         is_refused = isinstance(failure, RenewalRefused)
         self._pause_after(failure, REFUSED_PAUSE if is_refused else pause)
         logger.warning(
-            "MCP server %s cannot be connected to: %s", self.server.name, _kind(failure)
+            "MCP server %s cannot be connected to: %s",
+            self.server.name,
+            type(failure).__name__,
         )
         if not ready.done():
             ready.set_exception(failure)
@@ -481,18 +486,6 @@ def _about(client: Client) -> dict[str, str]:
 def _progress(progress: float, total: float | None, message: str | None) -> str:
     steps = f"{progress:g} of {total:g}" if total else f"{progress:g}"
     return f"{steps}: {message}" if message else steps
-
-
-def _to_connection_lost(failure: ToolError) -> ToolError:
-    """The failure of a session as an error for the calls in it."""
-    return ConnectionLost(
-        f"the connection to the tool's server was lost ({_kind(failure)}); what the"
-        " call began may still take effect."
-    )
-
-
-def _kind(failure: ToolError) -> str:
-    return type(failure).__name__
 
 
 async def _cancel(task: asyncio.Task[None]) -> None:

@@ -40,7 +40,6 @@ logger = logging.getLogger(__name__)
 LEASE = timedelta(seconds=60)  # without a flush, until other processes take it as used
 BLOCK_SHARE = 32  # a block is this part of what is left
 FLUSH_INTERVAL = 2.0  # seconds
-MAX_SWEPT = 500  # most leases that one sweep closes
 
 
 _Grant: TypeAlias = tuple[int, object]  # of which thread
@@ -277,7 +276,7 @@ class Leases:
         with transaction.atomic():
             _lock_balance(key)
             if (lease := rows.select_for_update(of=("self",)).first()) is not None:
-                before = _amounts_of(lease)
+                before = amounts_of(lease)
                 wanted = wanted.at_most((before - spent).at_least(Amounts()))
                 if wanted == Amounts():
                     rows.delete()
@@ -335,7 +334,7 @@ class Leases:
         thread = threading.get_ident()
         with self._lock:
             if lease is not None:
-                block.granted = _amounts_of(lease)
+                block.granted = amounts_of(lease)
             else:  # an expired lease is dealt with where the block is enlarged
                 block.granted = block.confirmed
             mine = {g: a for g, a in block.unconfirmed.items() if g[0] == thread}
@@ -383,7 +382,7 @@ def _take(balance: LimitBalance, caps: Caps, amounts: Amounts) -> bool:
         if cap is not None and amount:
             most = cap - amount - F(f"used_{measure}")
             fitting = fitting.filter(**{f"leased_{measure}__lte": most})
-    return bool(fitting.update(**_sums("leased", amounts)))
+    return bool(fitting.update(**sums("leased", amounts)))
 
 
 def _exceeded(
@@ -394,32 +393,7 @@ def _exceeded(
     return LimitExceeded(limit, measure or MEASURES[0])
 
 
-def sweep_expired() -> int:
-    """Count the leases of processes that died as used; returns how many."""
-    expired = LimitLease.objects.filter(expires_at__lt=timezone.now())
-    count = 0
-    for lease in expired.order_by("expires_at")[:MAX_SWEPT]:
-        count += _close_expired(lease)
-    return count
-
-
-@transaction.atomic
-def _close_expired(lease: LimitLease) -> int:
-    # Before the lease, as where its process enlarges it: see `_lock_balance`.
-    LimitBalance.objects.select_for_update().filter(pk=lease.balance_id).first()
-    # A lease that was renewed meanwhile is another row version.
-    rows = LimitLease.objects.filter(pk=lease.pk, expires_at=lease.expires_at)
-    current = rows.select_for_update().first()
-    if current is None or not rows.delete()[0]:
-        return 0
-    amounts = _amounts_of(current)
-    balance = LimitBalance.objects.filter(pk=lease.balance_id)
-    balance.update(**_sums("used", amounts), **_sums("leased", Amounts() - amounts))
-    logger.warning("a lost process's lease of a usage limit was counted as used")
-    return 1
-
-
-def _amounts_of(lease: LimitLease) -> Amounts:
+def amounts_of(lease: LimitLease) -> Amounts:
     return Amounts(**{m: getattr(lease, m) for m in MEASURES})
 
 
@@ -479,10 +453,10 @@ def change_balance(
     key: BalanceKey, *, used: Amounts, leased: Amounts | None = None
 ) -> None:
     balance = LimitBalance.objects.filter(**_balance(key))
-    balance.update(**_sums("used", used), **_sums("leased", leased or Amounts()))
+    balance.update(**sums("used", used), **sums("leased", leased or Amounts()))
 
 
-def _sums(prefix: str, amounts: Amounts) -> dict[str, Any]:
+def sums(prefix: str, amounts: Amounts) -> dict[str, Any]:
     names = {m: f"{prefix}_{m}" for m in MEASURES if getattr(amounts, m)}
     # An update needs a column: adding nothing to the first one does no harm.
     names = names or {MEASURES[0]: f"{prefix}_{MEASURES[0]}"}

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from conversations.access.limits import applicable
-from conversations.access.limits.leases import amounts_taken, leases, sweep_expired
+from conversations.access.limits.expired_leases import sweep_expired
+from conversations.access.limits.leases import amounts_taken, leases
 from conversations.access.limits.warnings import warn
 
 

@@ -23,12 +23,12 @@ from conversations.access.limits.amounts import (
     BalanceKey,
     Caps,
 )
+from conversations.access.limits.expired_leases import sweep_expired
 from conversations.access.limits.leases import (
     LEASE,
     Leases,
     LimitExceeded,
     amounts_taken,
-    sweep_expired,
 )
 from conversations.models import LimitBalance, LimitLease
 from tests.conversations.scene import a_user
