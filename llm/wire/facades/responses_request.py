@@ -130,13 +130,21 @@ def _decode_assistant(
 
 
 def _in_parts(item: Item) -> Item:
-    """Convert the short form of a message, which has a string as content, and leave
-    out an id that only this server knows: a host would look for it."""
+    """Convert the short form of a message, which has a string as content, and parts of
+    a user, which hosts refuse here; leave out an id that only this server knows: a host
+    would look for it."""
     if item["type"] in _WITHOUT_ID and has_own_id(item):
         item = {name: value for name, value in item.items() if name != "id"}
-    if not isinstance(content := item.get("content"), str):
+    if item["type"] != "message":
         return item
-    return {**item, "content": [{"type": "output_text", "text": content}]}
+    if isinstance(content := item.get("content") or [], str):
+        content = [{"type": "output_text", "text": content}]
+    return {**item, "content": [_output_part(part) for part in content]}
+
+
+def _output_part(part: Mapping[str, Any]) -> Mapping[str, Any]:
+    is_text = part.get("type") in ("input_text", "text")
+    return {**part, "type": "output_text"} if is_text else part
 
 
 # The fields that the response repeats

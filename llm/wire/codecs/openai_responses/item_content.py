@@ -28,7 +28,7 @@ def message_rest(item: OutputItem, fields: dict[str, Any]) -> list[Delta]:
     parts = fields.get("content") or []
     if isinstance(parts, str):
         parts = [{"type": "output_text", "text": parts}]
-    texts = [part for part in parts if part.get("type") == "output_text"]
+    texts = [part for part in parts if part.get("type") in ("output_text", "text")]
     text = item.missing("text", "".join(part.get("text") or "" for part in texts))
     refusal = item.missing(
         "refusal", "".join(part.get("refusal") or "" for part in parts)

@@ -221,6 +221,13 @@ def test_an_index_used_again_is_another_item():
     assert [i["call_id"] for i in built(deltas).output] == ["call_1", "call_2"]
 
 
+def test_parts_of_an_older_name_are_text():
+    parts = [{"type": "text", "text": "Hel"}, {"type": "output_text", "text": "lo"}]
+    whole = {"type": "message", "role": "assistant", "content": parts}
+    deltas = decoded_deltas(done(0, whole), end(output=[whole]))
+    assert "".join(each.text for each in only(deltas, TextDelta)) == "Hello"
+
+
 def test_an_empty_message_is_a_message():
     empty = {**MESSAGE, "content": []}
     [item] = built(decoded_deltas(START, added(0, empty), done(0, empty), end())).output

@@ -5,20 +5,28 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import orjson
 import pytest
 
+from llm.wire.codec import Codec
 from llm.wire.codecs.anthropic.codec import AnthropicCodec
 from llm.wire.codecs.gemini.codec import GeminiCodec
 from llm.wire.codecs.openai_chat.codec import OpenAIChatCodec
 from llm.wire.codecs.openai_responses.codec import OpenAIResponsesCodec
 from llm.wire.facades import chat_request, messages_request, responses_request
-from llm.wire.facades.body_checks import check_messages
+from llm.wire.facades.body_checks import check_messages, check_responses
 from llm.wire.forwarding.forwarded_body import ForwardedBody
-from llm.wire.items import Item
+from llm.wire.items import Issuer, Item
 from llm.wire.request import Request
 
 #: LiteLLM adds Gemini's signature to the id of a call.
 LONG_ID = "call_abc__thought__" + "Q" * 3000
+CODECS = [
+    AnthropicCodec(),
+    GeminiCodec(),
+    OpenAIChatCodec(),
+    OpenAIResponsesCodec(),
+]
 
 
 def of_chat(id: str) -> Request:
@@ -128,3 +136,35 @@ def test_a_long_id_is_written_alike_in_every_request(read):
     """Otherwise the host would find nothing in its cache of prompts."""
     first, second = (OpenAIChatCodec().encode(read(LONG_ID)) for _ in range(2))
     assert first == second
+
+
+@pytest.mark.parametrize("kind", ["input_text", "text", "output_text"])
+@pytest.mark.parametrize("codec", CODECS, ids=lambda codec: codec.name)
+def test_an_answer_reaches_every_host_whatever_its_parts_are_called(
+    codec: Codec, kind: str
+):
+    body = {
+        "model": "m",
+        "input": [
+            {"role": "user", "content": "My name?"},
+            {"role": "assistant", "content": [{"type": kind, "text": "It is Bob"}]},
+            {"role": "user", "content": "Again?"},
+        ],
+    }
+    check_responses(body)
+    sent = orjson.dumps(codec.encode(responses_request.request_of(body)))
+    assert b"It is Bob" in sent
+
+
+def test_the_own_host_gets_parts_that_it_takes_in_an_answer():
+    part = {"type": "input_text", "text": "It is Bob"}
+    turns = [
+        {"role": "user", "content": "My name?"},
+        {"role": "assistant", "content": [part]},
+        {"role": "user", "content": "Again?"},
+    ]
+    issuer: Issuer = {"provider": "openai", "model": "m", "route": "1:1"}
+    body = {"model": "m", "input": turns}
+    request = responses_request.request_of(body, issuer=issuer)
+    _, answer, _ = OpenAIResponsesCodec().encode(request)["input"]
+    assert answer["content"] in ("It is Bob", [{**part, "type": "output_text"}])
