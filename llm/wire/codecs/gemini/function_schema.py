@@ -53,6 +53,8 @@ _FORMATS = {
     "number": frozenset({"double", "float"}),
     "string": frozenset({"date-time", "enum"}),
 }
+#: Keywords of an object that name no arguments.
+_NAMELESS = frozenset({"$schema", "description", "title", "type"})
 _TYPES = frozenset({"array", "boolean", "integer", "number", "object", "string"})
 
 
@@ -61,18 +63,91 @@ class _NotInSubset(Exception):
 
 
 def arguments_of(parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """The field that declares the arguments; {} if there are none.
+    """The field that declares the arguments; {} if the schema names none.
 
     Raises BadRequest if the schema is too large.
     """
-    refers = "$ref" in parameters or "allOf" in parameters
-    if not refers and not parameters.get("properties"):
+    if not parameters.keys() - _NAMELESS:
         return {}
-    schema = {"type": "object", **cut_down(parameters, SCHEMA_KEYWORDS)}
+    cut = _unite(cut_down(_with_patterns(parameters), SCHEMA_KEYWORDS))
+    if not cut.get("properties") and not isinstance(
+        cut.get("additionalProperties"), dict
+    ):
+        return {}
+    schema = {"type": "object", **cut}
     try:
         return {"parameters": _in_openapi(schema)}
     except _NotInSubset:
         return {"parametersJsonSchema": schema}
+
+
+def _with_patterns(parameters: Mapping[str, Any]) -> Mapping[str, Any]:
+    """`parameters`, whose properties by pattern may have any name: Google has no word
+    for patterns, so the description has them."""
+    patterns = parameters.get("patternProperties")
+    if not isinstance(patterns, Mapping) or not patterns:
+        return parameters
+    return {**parameters, "additionalProperties": _any_of(list(patterns.values()))}
+
+
+def _unite(schema: Schema) -> Schema:
+    """One object with the properties of all alternatives at the root, which must be an
+    object; the description says what belongs together."""
+    variants = schema.get("anyOf")
+    if not isinstance(variants, list):
+        return schema
+    each = [_unite(variant) for variant in variants if _is_object(variant)]
+    root = {name: value for name, value in schema.items() if name != "anyOf"}
+    united: dict[str, list[Any]] = {}
+    for variant in each:
+        for name, value in _properties(variant).items():
+            if value not in united.setdefault(name, []):
+                united[name].append(value)
+    properties = {name: _any_of(values) for name, values in united.items()}
+    if properties := properties | _properties(root):
+        root["properties"] = properties
+    others = [v["additionalProperties"] for v in each if "additionalProperties" in v]
+    if others := [other for other in others if isinstance(other, dict)]:
+        root.setdefault("additionalProperties", _any_of(others))
+    return root | _required(root, each) | _note(root, each)
+
+
+def _is_object(schema: Schema) -> bool:
+    kinds = schema.get("type", "object")
+    return kinds == "object" or (isinstance(kinds, list) and "object" in kinds)
+
+
+def _any_of(schemas: list[Any]) -> Any:
+    return schemas[0] if len(schemas) == 1 else {"anyOf": schemas}
+
+
+def _properties(schema: Schema) -> Schema:
+    properties = schema.get("properties")
+    return properties if isinstance(properties, dict) else {}
+
+
+def _names(schema: Schema) -> list[str]:
+    """The required properties; a client may write anything there."""
+    required = schema.get("required")
+    names = required if isinstance(required, list) else ()
+    return [name for name in names if isinstance(name, str)]
+
+
+def _required(root: Schema, variants: list[Schema]) -> Schema:
+    """What is required by the root, or by every alternative."""
+    wanted = [set(_names(variant)) for variant in variants or [{}]]
+    needed = {*_names(root), *set.intersection(*wanted)}
+    required = [name for name in _properties(root) if name in needed]
+    return {"required": required} if required else {}
+
+
+def _note(root: Schema, variants: list[Schema]) -> Schema:
+    all_names = [", ".join(_names(v) or _properties(v)) for v in variants]
+    sets = list(dict.fromkeys(filter(None, all_names)))
+    if len(sets) < 2:
+        return {}
+    note = f"(one of these sets of arguments: {'; or '.join(sets)})"
+    return {"description": f"{root.get('description') or ''} {note}".strip()}
 
 
 def _in_openapi(schema: Any) -> Schema:

@@ -53,7 +53,15 @@ def test_keywords_outside_the_subset_are_sent_as_json_schema(schema):
     assert arguments_of(schema) == {"parametersJsonSchema": schema}
 
 
-@pytest.mark.parametrize("schema", [{}, {"type": "object", "properties": {}}])
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {},
+        {"type": "object", "properties": {}},
+        {"type": "object", "additionalProperties": True},
+        {"type": "object", "properties": {}, "required": [], "description": "None."},
+    ],
+)
 def test_no_arguments_are_no_field(schema):
     assert arguments_of(schema) == {}
 
@@ -71,6 +79,73 @@ def test_nullable_types_use_googles_keyword_and_are_decoded_back():
     encoded = arguments_of(schema)
     assert encoded == {"parameters": taking({"type": "string", "nullable": True})}
     assert in_json_schema(encoded) == {"parametersJsonSchema": schema}
+
+
+def named(name, kind):
+    properties = {"kind": {"const": kind}, name: STRING}
+    return {"type": "object", "properties": properties, "required": ["kind", name]}
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"anyOf": [named("path", "file"), named("url", "page")]},
+        {"type": "object", "oneOf": [named("path", "file"), named("url", "page")]},
+        {
+            "oneOf": [{"$ref": "#/$defs/File"}, {"$ref": "#/$defs/Page"}],
+            "$defs": {"File": named("path", "file"), "Page": named("url", "page")},
+        },
+        {"anyOf": [named("path", "file"), {"oneOf": [named("url", "page")]}]},
+    ],
+)
+def test_alternatives_are_one_object_with_the_arguments_of_all(schema):
+    declared = arguments_of(schema)["parameters"]
+    assert declared["properties"] == {
+        "kind": {
+            "anyOf": [
+                {"type": "string", "enum": ["file"]},
+                {"type": "string", "enum": ["page"]},
+            ]
+        },
+        "path": STRING,
+        "url": STRING,
+    }
+    assert declared["required"] == ["kind"]
+    assert "kind, path; or kind, url" in declared["description"]
+    types.Schema.model_validate(declared)
+
+
+def test_alternatives_beside_properties_only_say_what_is_required():
+    either = [{"required": ["a"]}, {"required": ["b"]}]
+    schema = {"properties": {"a": STRING, "b": STRING}, "anyOf": either}
+    assert arguments_of(schema) == {
+        "parameters": {
+            "type": "object",
+            "properties": schema["properties"],
+            "description": "(one of these sets of arguments: a; or b)",
+        }
+    }
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"type": "object", "additionalProperties": STRING},
+        {"allOf": [{"type": "object", "additionalProperties": STRING}]},
+        {"type": "object", "patternProperties": {"^x-": STRING}},
+        {"anyOf": [{"type": "object", "additionalProperties": STRING}]},
+        {
+            "type": "object",
+            "patternProperties": {"^x-": STRING},
+            "additionalProperties": False,
+        },
+    ],
+)
+def test_a_map_is_declared_with_the_schema_of_its_values(schema):
+    declared = arguments_of(schema)["parametersJsonSchema"]
+    assert declared["type"] == "object"
+    assert declared["additionalProperties"] == STRING
+    assert ("patternProperties" in schema) == ("^x-" in str(declared))
 
 
 def test_references_are_written_out():
