@@ -22,6 +22,11 @@ form.addEventListener("click", (event) => {
   showWhetherAll();
 });
 
+/** Browsers send the form for Enter in a box that is ticked, too. */
+form.addEventListener("keydown", (event) => {
+  if (event.key === "Enter" && event.target.matches("input[type=checkbox]")) event.preventDefault();
+});
+
 function showWhetherAll() {
   if (!all) return;
   const count = boxes.filter(({ checked }) => checked).length;

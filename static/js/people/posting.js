@@ -24,8 +24,9 @@ export function postedInTime(url, body) {
 }
 
 /** The form stays as it is, with a notice: it can be sent again. */
-export function sayNotSent(form) {
+export function sayNotSent(form, why = gettext("This could not be sent. Try again.")) {
   form.querySelector(".notice.is-error")?.remove();
-  form.prepend(notice(gettext("This could not be sent. Try again.")));
-  for (const button of form.querySelectorAll("button")) button.disabled = false;
+  form.prepend(notice(why));
+  // A hidden one is disabled so that Enter presses nothing.
+  for (const button of form.querySelectorAll("button:not([hidden])")) button.disabled = false;
 }

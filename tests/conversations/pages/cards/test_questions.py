@@ -249,6 +249,16 @@ def test_enter_sends_a_form_and_never_declines_it(web: Client, turn: Turn):
     assert re.findall(r'value="(accept|decline|cancel)"', page)[0] == "accept"
 
 
+@pytest.mark.parametrize("kind", ["approval", "sign_in"])
+def test_enter_in_the_note_decides_no_approval(web: Client, turn: Turn, kind: str):
+    """A browser presses the first button for it; a disabled one presses nothing."""
+    question = create_question(turn, kind)
+    page = web.get(url_of(question), headers=SCRIPT).content.decode()
+    first = re.findall(r"<button[^>]*>", page)[0]
+    assert " disabled" in first
+    assert "decline" in page
+
+
 def test_a_script_gets_the_current_card_back(web: Client, turn: Turn):
     question = create_question(turn)
     card = web.get(url_of(question), headers=SCRIPT).content.decode()

@@ -51,6 +51,27 @@ def test_all_conversations_of_the_page_are_selected_at_once(open_page: Open):
     expect(plain.locator("#select-all")).to_be_hidden()
 
 
+@pytest.mark.parametrize("has_script", [True, False])
+def test_enter_in_the_tag_box_tags_and_archives_nothing(
+    open_page: Open, has_script: bool
+):
+    page = open_page(java_script_enabled=has_script)
+    page.locator("#text").fill("/echo a word about rowans")
+    page.locator("#send").click()
+    page.wait_for_url(re.compile("/chat/"))
+    page.goto("/library/")
+    box = page.locator("input[name=ids]").first
+    box.check()
+    if has_script:
+        box.press("Enter")  # which a browser would take for the first button
+        expect(box).to_be_checked()
+    tag = page.get_by_label("Tag", exact=True).last
+    tag.fill("hedge")
+    tag.press("Enter")
+    expect(page.get_by_role("status").first).to_contain_text("1 conversation changed.")
+    expect(page.locator(".found-list .tag").first).to_have_text("hedge")
+
+
 @pytest.mark.parametrize(
     "place", ["/import/ All as JSON", "/import/ All as Markdown", "export/ JSON"]
 )

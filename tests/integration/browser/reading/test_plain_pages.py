@@ -121,6 +121,10 @@ def test_a_call_is_approved(browser: Browser, asking: ServerProcess):
         page.goto("/")
         say(page, CALCULATION)
         reload_until(page, page.locator(".question").count)
+        note = page.get_by_label("Note")
+        note.fill("only this once")
+        note.press("Enter")  # decides nothing
+        expect(note).to_have_value("only this once")
         page.get_by_role("button", name="Approve").click()
         wait_for_end(page)
         expect(answer(page).last).to_contain_text("42")
