@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from django.contrib.auth.decorators import login_required
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
@@ -9,6 +11,8 @@ from django.urls import reverse
 from django.views.decorators.http import require_POST
 
 from conversations.models import Rating, Turn
+from conversations.models.rating import MAX_COMMENT
+from conversations.pages.forms.message_form import LINE_END
 from conversations.requests.ratings import RatingSerializer
 
 
@@ -21,19 +25,35 @@ def rate(request: HttpRequest, conversation_id: str, turn_id: str) -> HttpRespon
     )
     if not request.POST.get("value"):
         Rating.objects.of(request.user).filter(turn=turn).delete()
-        return _back_to(turn)
+        return redirect(_page_of(turn))
     data = {
         name: request.POST[name]
         for name in ("value", "comment")
         if name in request.POST
     }
+    if "comment" in data:  # whose box counts a line's end as one, while forms send two
+        data["comment"] = LINE_END.sub("\n", data["comment"])
     serializer = RatingSerializer(data=data)
     if not serializer.is_valid():
-        return render(request, "400.html", status=400)
+        return _refused_page(request, turn, serializer.errors)
     serializer.save(turn=turn, user=request.user)
-    return _back_to(turn)
+    return redirect(_page_of(turn))
 
 
-def _back_to(turn: Turn) -> HttpResponse:
+def _refused_page(request: HttpRequest, turn: Turn, errors: Any) -> HttpResponse:
+    """What is wrong, with the comment to be changed."""
+    given = request.POST.get("value", "")
+    context = {
+        "problems": [str(problem) for found in errors.values() for problem in found],
+        "value": given if given in Rating.Value.values else Rating.Value.BAD,
+        "comment": request.POST.get("comment", ""),
+        "longest": MAX_COMMENT,
+        "page": _page_of(turn),
+    }
+    page = "conversations/reading/refused_rating.html"
+    return render(request, page, context, status=400)
+
+
+def _page_of(turn: Turn) -> str:
     page = reverse("conversation", args=[turn.conversation_id])
-    return redirect(f"{page}?at={turn.pk}#turn-{turn.pk}")
+    return f"{page}?at={turn.pk}#turn-{turn.pk}"

@@ -10,8 +10,8 @@ export function rateInPlace() {
     event.preventDefault();
     const body = new FormData(form, event.submitter);
     try {
-      const { isSaved } = await posted(form.getAttribute("action"), body);
-      if (!isSaved) throw new Error("refused");
+      const { isSaved, response } = await posted(form.getAttribute("action"), body);
+      if (!isSaved) return sayNotSent(form, await problemsOf(response));
     } catch {
       return sayNotSent(form);
     }
@@ -20,6 +20,13 @@ export function rateInPlace() {
     if (!event.submitter?.matches("[data-rate]")) closeComment(form);
     announce($("#reading").dataset.rated);
   });
+}
+
+/** What the refused page says is wrong; undefined where it is another page. */
+async function problemsOf(response) {
+  const page = new DOMParser().parseFromString(await response.text(), "text/html");
+  const found = [...page.querySelectorAll(".field-error")];
+  return found.map(({ textContent }) => textContent.trim()).join(" ") || undefined;
 }
 
 /** The buttons' next values, as the server would render them. */

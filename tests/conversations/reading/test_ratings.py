@@ -102,6 +102,24 @@ def test_a_wrong_form_is_a_400_and_stores_nothing(web: Client, turn: Turn):
     assert not Rating.objects.exists()
 
 
+def test_a_comment_as_long_as_its_box_is_stored_whatever_lines_it_has(
+    web: Client, turn: Turn
+):
+    """A browser counts a line's end as one character and sends two."""
+    comment = "\n".join(["y" * 99] * 20)[:2000]
+    sent = comment.replace("\n", "\r\n")
+    assert len(sent) > 2000
+    answer = web.post(form(turn), {"value": "bad", "comment": sent})
+    assert answer.status_code == 302
+    assert Rating.objects.get().comment == comment
+
+
+def test_a_refused_comment_is_shown_again_with_the_reason(web: Client, turn: Turn):
+    answer = web.post(form(turn), {"value": "bad", "comment": "<b>" + "x" * 3000})
+    assert "no more than 2000 characters" in read(answer)
+    assert "&lt;b&gt;" + "x" * 3000 in answer.content.decode()
+
+
 def test_another_users_answer_cannot_be_rated_or_looked_up(turn: Turn):
     eve = a_user("eve")
     client = program(eve)
