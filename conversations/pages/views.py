@@ -256,7 +256,7 @@ def rename(request: HttpRequest, conversation_id: str) -> HttpResponse:
     form = TitleForm(request.POST or None, instance=row)
     # Redirect to the open conversation, which may be another than the renamed one.
     current = request.GET.get("current", row.pk).replace("\0", "")[:64]
-    is_open = _own_conversations(request).filter(pk=current).exists()
+    is_open = Conversation.objects.visible_to(request.user).filter(pk=current).exists()
     back = reverse("conversation", args=[current]) if is_open else reverse("chat")
     if form.is_valid():
         engine.announce_rename(form.save())

@@ -213,8 +213,9 @@ def options(request: HttpRequest, conversation_id: str) -> HttpResponse:
 
 
 def _open_page(request: HttpRequest, current: str) -> str:
-    """The page of the conversation `current` if it is the user's, else of a new one."""
+    """The page of the conversation `current` if the user sees it, else of a new one:
+    it may be one of another person, in whose chat this user is a guest."""
     current = current.replace("\0", "")[:64]
-    if Conversation.objects.of(request.user).filter(pk=current).exists():
+    if Conversation.objects.visible_to(request.user).filter(pk=current).exists():
         return reverse("conversation", args=[current])
     return reverse("chat")

@@ -9,6 +9,7 @@ from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
 
+from conversations.access.participation import invite
 from conversations.models import Conversation, Folder, Tag, Turn
 from conversations.pages import sidebar as pages_sidebar
 from conversations.pages.library import views
@@ -48,6 +49,19 @@ def test_a_pinned_conversation_stands_first_and_once(web: Client, ada: Any):
     assert web.get(reverse("chat")).content.decode().count('title="Old"') == 1
     keep(web, old, "unpin")
     assert "Pinned" not in listed(web)
+
+
+@pytest.mark.parametrize("page", ["keep", "rename", "organise", "chat-options"])
+def test_a_guest_stays_in_the_shared_chat_after_a_change_of_an_own_one(
+    web: Client, ada: Any, page: str
+):
+    shared = Conversation.objects.create(owner=a_user("bob"), title="Shared")
+    invite(shared, "ada", "writer").accept()
+    own = Conversation.objects.create(owner=ada, title="Own")
+    fields = {"action": "pin", "current": shared.pk, "title": "Other"}
+    url = f"{reverse(page, args=[own.pk])}?current={shared.pk}"
+    answer = web.post(url, fields)
+    assert answer["Location"] == reverse("conversation", args=[shared.pk])
 
 
 @pytest.mark.parametrize("change", ["pin", "archive", "touch", "delete"])
