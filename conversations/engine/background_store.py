@@ -43,6 +43,7 @@ from llm.pricing.caller import Caller
 from llm.wire.items import Item as ItemPayload
 from tools.execute import CallOutcome
 from tools.execution.output import Output, render_output
+from tools.execution.without_approval import without_approval
 from tools.loop.late_results import LateResult, result_message
 from tools.models import Tool as ToolRow
 from tools.registry import Accepted, Context, RuntimeTool
@@ -109,14 +110,14 @@ def find_due(limit: int, *, only_brief: bool = False) -> list[int]:
     """Ids of calls that a process should take up, the oldest first; `only_brief` for
     those that run no tool for long: they end, or poll for a result."""
     now = timezone.now()
-    unattended = Q(lease_until=None) | Q(lease_until__lt=Moment().expression)
+    unclaimed = Q(lease_until=None) | Q(lease_until__lt=Moment().expression)
     to_do = (
         Q(accepted_at=None)
         | Q(poll_at__lt=now)
         | Q(deadline_at__lt=now)
         | Q(cancel_requested=True)
     )
-    calls = ToolCall.objects.in_background().filter(unattended).filter(to_do)
+    calls = ToolCall.objects.in_background().filter(unclaimed).filter(to_do)
     if only_brief:
         is_over = Q(cancel_requested=True) | Q(deadline_at__lt=now)
         calls = calls.filter(is_over | Q(accepted_at__isnull=False))
@@ -149,10 +150,15 @@ def load(call_claim: CallClaim) -> CallWork:
     turn, conversation = row.turn, row.turn.conversation
     tools = ToolRow.objects.available(turn.actor)
     tool = tools.get(row.name)
+    if tool and not turn.may_wait_for_people:
+        # A row is no proof of an approval: staff may demand one since it was written.
+        tool = without_approval(tool)
     # Neither a repetition nor a poll for the result.
     is_first = row.claims <= 1 and row.accepted_at is None
     if tool and tool.calls_per_minute and is_first:
-        tools = {**tools, row.name: limit_calls(tool, turn.actor)}
+        tool = limit_calls(tool, turn.actor)
+    if tool:
+        tools = {**tools, row.name: tool}
     if row.deadline_at is None:
         row.deadline_at = _deadline(row, tool)
         ToolCall.objects.filter(pk=row.pk).update(deadline_at=row.deadline_at)
@@ -378,7 +384,7 @@ def open_turn_for_results(
         _lock_open_turns(conversation_id)
     causes = (
         (root, below)
-        for root, below in _find_unattended(conversation_id, results)
+        for root, below in _find_causes(conversation_id, results)
         if message_bounds.may_cause_another(root)
     )
     if (cause := next(causes, None)) is None:
@@ -387,7 +393,7 @@ def open_turn_for_results(
     Conversation.objects.select_for_update(no_key=True).only("pk").get(
         pk=conversation_id
     )
-    if cause not in _find_unattended(conversation_id, results):
+    if cause not in _find_causes(conversation_id, results):
         return None
     root = Turn.objects.select_related("conversation").get(pk=root_id)
     return message_bounds.open_turn(root, below=below).pk
@@ -398,7 +404,7 @@ def _lock_open_turns(conversation_id: str) -> None:
     list(turns.select_for_update(no_key=True).values_list("pk", flat=True))
 
 
-def _find_unattended(
+def _find_causes(
     conversation_id: str, results: QuerySet[ToolCall]
 ) -> list[tuple[str, str]]:
     """The root turns of the messages that caused the results, newest result first, each
@@ -430,14 +436,14 @@ def find_conversations_to_wake(limit: int) -> list[str]:
         return idle[:limit]
     # Most wait for a turn of their branch, maybe for days: each sweep sees others.
     sample = random.sample(sorted(busy), min(len(busy), MAX_BUSY))
-    return [*idle, *filter(_has_unattended, sample)][:limit]
+    return [*idle, *filter(_has_causes, sample)][:limit]
 
 
-def _has_unattended(conversation_id: str) -> bool:
+def _has_causes(conversation_id: str) -> bool:
     results = ToolCall.objects.opening_turns().filter(
         turn__conversation_id=conversation_id
     )
-    return bool(_find_unattended(conversation_id, results))
+    return bool(_find_causes(conversation_id, results))
 
 
 @transaction.atomic

@@ -448,6 +448,16 @@ class Turn(models.Model):
         return gateway is None or gateway.get("chats") is True
 
     @property
+    def may_wait_for_people(self) -> bool:
+        """Whether a call may wait until a person approves it.
+
+        A program that waits for its turn cannot wait for a person too: of the turns
+        of the gateway only those of `background` responses may.
+        """
+        gateway = self.options.get("gateway")
+        return gateway is None or gateway.get("echo", {}).get("background") is True
+
+    @property
     def is_finished(self) -> bool:
         return self.status not in self.UNFINISHED
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -43,6 +44,12 @@ def without_approval(tool: RuntimeTool) -> RuntimeTool:
     if tool.approval is None:
         return tool
     return replace(tool, call=_UnattendedCall(tool), approval=None)
+
+
+def refuses(tool: RuntimeTool, arguments: Mapping[str, Any]) -> bool:
+    """True if this call would raise ApprovalNeeded."""
+    call = tool.call
+    return isinstance(call, _UnattendedCall) and call.tool.needs_approval(arguments)
 
 
 def always_needs_approval(tool: RuntimeTool) -> bool:

@@ -7,7 +7,7 @@ from contextlib import aclosing
 from dataclasses import dataclass, replace
 
 from llm.wire.items import Event, Item, function_call_output
-from llm.wire.response import ResponseBuilder
+from llm.wire.response import ResponseBuilder, arguments_of
 from tools.execute import (
     MAX_PARALLEL,
     CallBegins,
@@ -17,7 +17,7 @@ from tools.execute import (
     execute,
     find_tool_name,
 )
-from tools.execution.without_approval import ApprovalNeeded
+from tools.execution.without_approval import ApprovalNeeded, refuses
 from tools.loop.task import Record, Task
 from tools.loop.untrusted_content import has_untrusted_content
 
@@ -78,13 +78,15 @@ class ToolCalls:
             await self.record.save_calls(begin, background=())
 
     def _is_background(self, call: Item) -> bool:
+        """Whether the model goes on without waiting. Calls that are refused or cannot
+        run are no such calls: their errors are their outputs."""
         if self._why_refused(call):
             return False
         tools = self.task.tools
         tool = tools.get(find_tool_name(call["name"], tools))
-        return (
-            tool is not None and not tool.blocking and check_call(call, tools) is None
-        )
+        if tool is None or tool.blocking or check_call(call, tools):
+            return False
+        return not refuses(tool, arguments_of(call))
 
     async def run(self, calls: Sequence[Item]) -> AsyncGenerator[list[Event], None]:
         builder = self.builder

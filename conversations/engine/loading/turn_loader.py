@@ -419,11 +419,10 @@ def _load_tools(
     turn: Turn, setup: Setup, *, is_alone: bool
 ) -> tuple[Mapping[str, RuntimeTool], TurnExtras]:
     """The tools that the turn may run, and the extras of its conversation; a turn that
-    is alone in it has none. A program waits for its turn and cannot wait for a person
-    too, so calls that need approval are refused, except in a background turn."""
+    is alone in it has none. Where no call may wait for a person, those that need
+    approval are refused."""
     tools = filter_tools(setup.available, setup.template.tool_choice)
-    gateway = turn.options.get("gateway")
-    if gateway is not None and gateway["echo"].get("background") is not True:
+    if "gateway" in turn.options and not turn.may_wait_for_people:
         tools = {name: without_approval(tool) for name, tool in tools.items()}
     return tools, NO_TURN_EXTRAS if is_alone else load_turn_extras(turn, tools)
 
