@@ -32,6 +32,7 @@ from llm.wire.items import Event, Issuer, Item, new_id
 from llm.wire.response import TERMINAL, ResponseBuilder
 
 _FIELD = "encrypted_content"
+_LOST = f"input.{_FIELD}"  # the name in `x-parley-degraded`
 _CALLS = frozenset({"custom_tool_call", "function_call"})
 _EVERYTHING = Audience()
 _NOTHING: Sealed = {
@@ -58,12 +59,17 @@ def wants_encrypted_reasoning(body: Mapping[str, Any]) -> bool:
 # Back
 
 
-def restore_proofs(items: Sequence[Item], raw_input: Any, user_id: int) -> list[Item]:
-    """`items`, which were parsed from `raw_input`, with sealed proofs restored."""
+def restore_proofs(
+    items: Sequence[Item], raw_input: Any, user_id: int, lost: list[str]
+) -> list[Item]:
+    """`items`, which were parsed from `raw_input`, with sealed proofs restored. Adds
+    the field's name to `lost` if it has others, which no host gets."""
     texts = [item.get(_FIELD) for item in _reasoning(raw_input)]
     indexes = [n for n, item in enumerate(items) if item.get("type") == "reasoning"]
     restored = list(items)
     if len(texts) != len(indexes):
+        if any(texts):
+            lost.append(_LOST)
         return restored  # the proofs cannot be matched with the items
     # By the id of the reasoning item: its seal, and its answer and position there.
     seals: dict[str, Sealed] = {}
@@ -73,11 +79,15 @@ def restore_proofs(items: Sequence[Item], raw_input: Any, user_id: int) -> list[
         if isinstance(text, str) and is_sealed(text):
             answer = unseal("answer_proofs", user_id, text.removeprefix(PREFIX))
             seals[item["id"]] = answer or _NOTHING
+            if answer is None:
+                lost.append(_LOST)
         elif (proof := unseal("proof", user_id, text)) is not None:
             data = {name: proof[name] for name in ("issuer", "raw")}
             restored[index] = {**item, "provider_data": data}
             if "answer" in proof:
                 positions[item["id"]] = proof["answer"], proof["at"]
+        elif text and "provider_data" not in item:  # of a host of another API
+            lost.append(_LOST)
     return _restore_answers(restored, seals, positions) if seals else restored
 
 

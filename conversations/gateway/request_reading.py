@@ -418,7 +418,7 @@ def _parse(
     if dialect.is_open_responses and any(
         item.get("type") == "reasoning" for item in request.items
     ):
-        items = restore_proofs(request.items, model_body.get("input"), user_id)
+        items = restore_proofs(request.items, model_body.get("input"), user_id, lost)
         request = replace(request, items=items)
     if not speaks_dialect(dialect, route) and (
         request.tools or request.extra or request.reasoning

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from llm.wire.items import Item, message
+from llm.wire.items import CALL_OUTPUTS, Item, message
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ def contains_part(modality: Modality, item: Item) -> bool:
 
 
 def _content_key(item: Item) -> str:
-    return "output" if item.get("type") == "function_call_output" else "content"
+    return "output" if item.get("type") in CALL_OUTPUTS else "content"
 
 
 def _is_screenshot(item: Item, modality: Modality) -> bool:

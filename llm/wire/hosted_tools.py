@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from llm.errors import BadRequest
+from llm.wire.items import SUMMARY, Item, message
 
 Tool = Mapping[str, Any]
 
@@ -34,9 +35,9 @@ SPELLINGS: Mapping[str, re.Pattern[str]] = {
     "mcp": re.compile("mcp"),
 }
 NAMES = tuple(SPELLINGS)
-#: Types of items that record what a provider's tool did (receipts), and our own notes.
-#: A wire format without such tools leaves them out, and every other item that has a
-#: proof.
+#: Types of items that record what a provider's tool did (receipts). A wire format
+#: without such tools leaves them out, and every other item that has a proof; the
+#: Responses API takes those whose id its host knows. `dropped_input` names them.
 RECEIPTS = frozenset(
     {
         "code_interpreter_call",
@@ -183,6 +184,26 @@ def refuse_container(tool: Tool) -> None:
 
 def _location_fields(location: Mapping[str, Any]) -> dict[str, str]:
     return {n: v for n, v in location.items() if n != "type" and v is not None}
+
+
+# Compactions
+
+
+def compaction_message(item: Item) -> Item | None:
+    """The summary in another host's `compaction` as a user message, because it may
+    repeat what a web page or a tool has said. None if the item replaces nothing.
+
+    Raises BadRequest for one that only its host can read and that a client has sent:
+    the client may have dropped all that it replaces.
+    """
+    if text := item.get(SUMMARY):
+        return message("user", f"Summary of the conversation so far:\n\n{text}")
+    if item.get("encrypted_content") and "provider_data" not in item:
+        raise BadRequest(
+            "This 'compaction' can only be read by the provider that made it.",
+            param="input",
+        )
+    return None
 
 
 # Screens

@@ -33,6 +33,12 @@ ANY_KEY = "*"
 CITED_TEXT = "parley:cited_text"
 LONGEST_QUOTATION = 1000  # characters of a source that are stored with an annotation
 
+#: Types of the items that answer a call.
+CALL_OUTPUTS = frozenset({"custom_tool_call_output", "function_call_output"})
+
+#: Field of a `compaction` of a host that others can read: its summary.
+SUMMARY = "parley:summary"
+
 #: Key of our own compaction items: the place of the last item that they cover.
 THROUGH = "parley:through"
 
@@ -163,8 +169,7 @@ def call_ids_with_output(items: Iterable[Item]) -> set[str]:
     A `custom_tool_call` without one was not meant for the client: xAI reports calls of
     its own tools so.
     """
-    kinds = ("function_call_output", "custom_tool_call_output")
-    return {item["call_id"] for item in items if item.get("type") in kinds}
+    return {item["call_id"] for item in items if item.get("type") in CALL_OUTPUTS}
 
 
 _STRICT_CALL_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")

@@ -429,8 +429,10 @@ def test_an_image_that_was_shown_to_an_earlier_model_does_not_end_the_conversati
     assert items[0] == shows(IMAGE)
 
 
-def test_an_image_that_a_tool_drew_does_not_either():
-    items = [user_message("Draw."), function_call_output("c1", [IMAGE])]
+@pytest.mark.parametrize("kind", ["function_call_output", "custom_tool_call_output"])
+def test_an_image_that_a_tool_drew_does_not_either(kind: str):
+    output = {**function_call_output("c1", [IMAGE]), "type": kind}
+    items = [user_message("Draw."), output]
     result = fitted(asking(items=items), vision=False)
     assert result.dropped == ("input (without input_image)",)
     assert result.request.items[1]["output"][0]["type"] == "input_text"

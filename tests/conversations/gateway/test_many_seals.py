@@ -29,5 +29,5 @@ def test_the_work_grows_with_the_items_and_not_with_their_square():
         CountedItem(type="reasoning", id=f"rs_{n}", encrypted_content=text)
         for n in numbers
     ]
-    restore_proofs([*calls, *thoughts], [*calls, *thoughts], 1)
+    restore_proofs([*calls, *thoughts], [*calls, *thoughts], 1, [])
     assert CountedItem.reads < 20 * COUNT

@@ -39,7 +39,7 @@ def test_a_proof_goes_out_sealed_and_comes_back_as_it_was():
     assert "c2ln" not in str(items)
     items_sent = [{"type": "message", "role": "user", "content": "x"}, *items]
     request = responses_request.request_of({"model": "m", "input": items_sent})
-    back = restore_proofs(request.items, items_sent, 7)
+    back = restore_proofs(request.items, items_sent, 7, [])
     assert [item.get("provider_data") for item in back] == [
         None,
         {"issuer": ISSUER, "raw": RAW},
@@ -50,15 +50,32 @@ def test_a_proof_goes_out_sealed_and_comes_back_as_it_was():
 def test_one_without_words_comes_back_too():
     items, _ = stream_of(ProofDelta(0, RAW), TextDelta(1, "Hi"))
     request = responses_request.request_of({"model": "m", "input": items})
-    assert restore_proofs(request.items, items, 7)[0]["provider_data"]["raw"] == RAW
+    assert restore_proofs(request.items, items, 7, [])[0]["provider_data"]["raw"] == RAW
 
 
 @pytest.mark.parametrize("user_id", [8, 70])
 def test_other_users_cannot_use_an_encrypted_item(user_id: int):
     items, _ = stream_of(ReasoningDelta(0, "Hm."), ProofDelta(0, RAW))
     request = responses_request.request_of({"model": "m", "input": items})
-    [item] = restore_proofs(request.items, items, user_id)
+    lost: list[str] = []
+    [item] = restore_proofs(request.items, items, user_id, lost)
     assert "provider_data" not in item
+    assert set(lost) == {"input.encrypted_content"}
+
+
+def test_what_another_server_has_encrypted_is_named_where_its_host_is_not_asked():
+    thought = {"type": "reasoning", "summary": [], "encrypted_content": "gAAA"}
+    items = [{"type": "message", "role": "user", "content": "x"}, thought]
+
+    def lost_at(issuer: Any) -> list[str]:
+        body = {"model": "m", "input": items}
+        request = responses_request.request_of(body, issuer=issuer)
+        lost: list[str] = []
+        restore_proofs(request.items, items, 7, lost)
+        return lost
+
+    assert lost_at(None) == ["input.encrypted_content"]
+    assert lost_at(ISSUER) == []
 
 
 def test_an_item_encrypted_for_one_purpose_serves_no_other():

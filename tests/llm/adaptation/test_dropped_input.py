@@ -8,13 +8,23 @@ import pytest
 
 from llm.adaptation.adapt import Adaptation
 from llm.adaptation.dropped_input import (
+    COMPACTION,
     PHASES,
     REASONING,
     RECEIPTS,
     SHOWN_LATER,
     SOURCES,
 )
-from llm.wire.items import function_call_output, message, user_message
+from llm.wire.hosted_tools import RECEIPTS as KINDS
+from llm.wire.items import (
+    SUMMARY,
+    Item,
+    function_call_output,
+    id_prefix,
+    message,
+    new_id,
+    user_message,
+)
 from llm.wire.request import Request
 from tests.llm.hosts import route_at
 
@@ -94,6 +104,52 @@ def test_sources_stay_with_the_text_they_were_found_for():
 def test_images_of_tools_come_later_where_outputs_are_text():
     assert degraded_in(GROQ, CALL, DRAWN) == [SHOWN_LATER]
     assert degraded_in(CLAUDE, CALL, DRAWN) == []
+    custom = {**CALL, "type": "custom_tool_call", "input": "a cat"}
+    drawn = {**DRAWN, "type": "custom_tool_call_output"}
+    assert degraded_in(GROQ, custom, drawn) == [SHOWN_LATER]
+
+
+def receipt(kind: str) -> Item:
+    """As a reader makes one of what a client sends."""
+    return {"type": kind, "id": new_id(id_prefix(kind)), "status": "completed"}
+
+
+#: Kinds of items that clients of the Responses API write themselves.
+WRITTEN = {"local_shell_call", "local_shell_call_output", "mcp_approval_response"}
+
+
+@pytest.mark.parametrize("route", WAYS, ids=lambda route: route.endpoint.codec.name)
+@pytest.mark.parametrize("kind", sorted(KINDS - WRITTEN - {"compaction"}))
+def test_receipts_that_a_client_sends_are_named(route, kind: str):
+    item = receipt(kind)
+    if kind == "computer_call":
+        item["call_id"] = "c9"
+    assert degraded_in(route, item) == [RECEIPTS]
+
+
+@pytest.mark.parametrize("route", [GROQ, CLAUDE, GEMINI])
+def test_what_only_the_responses_api_has_is_named(route):
+    for kind in sorted(WRITTEN):
+        assert degraded_in(route, receipt(kind)) == [RECEIPTS]
+
+
+@pytest.mark.parametrize("route", WAYS, ids=lambda route: route.endpoint.codec.name)
+def test_a_compaction_of_another_provider_is_named(route):
+    told = {**receipt("compaction"), SUMMARY: "We chose red."}
+    assert degraded_in(route, told) == [COMPACTION]
+    issuer = route.endpoint.issuer(route.model)
+    sealed = {**receipt("compaction"), "encrypted_content": "ZW5j"}
+    assert degraded_in(route, signed(sealed)) == [COMPACTION]
+    assert degraded_in(route, signed(sealed, issuer, {"content": []})) == []
+
+
+def test_a_search_that_was_cut_off_has_nothing_to_lose():
+    cut = {**receipt("web_search_call"), "status": "incomplete"}
+    assert degraded_in(CLAUDE, cut) == []
+
+
+def test_a_receipt_with_an_id_of_its_host_is_sent_to_it():
+    assert degraded_in(OPENAI, SEARCH) == []
 
 
 def test_each_loss_is_reported_once():

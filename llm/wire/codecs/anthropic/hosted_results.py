@@ -15,7 +15,7 @@ from typing import Any
 
 import orjson
 
-from llm.wire.items import Item, add_quotation
+from llm.wire.items import SUMMARY, Item, add_quotation
 
 Block = dict[str, Any]
 
@@ -80,10 +80,11 @@ def tool_list_item(block: Block) -> Item:
 
 
 def compaction_item(block: Block) -> Item:
-    return {
-        "type": "compaction",
-        "encrypted_content": block.get("encrypted_content") or "",
-    }
+    """The item of a summary, which is readable: other hosts get it as a text."""
+    encrypted = block.get("encrypted_content") or ""
+    item = {"type": "compaction", "encrypted_content": encrypted}
+    text = block.get("content")
+    return {**item, SUMMARY: text} if isinstance(text, str) and text else item
 
 
 def citation(source: Mapping[str, Any], start: int, end: int) -> dict[str, Any] | None:

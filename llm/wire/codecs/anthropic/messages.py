@@ -23,7 +23,7 @@ from llm.wire.codecs.anthropic.content_parts import (
     plain_text,
     text_block,
 )
-from llm.wire.hosted_tools import RECEIPTS, screenshot_of
+from llm.wire.hosted_tools import RECEIPTS, compaction_message, screenshot_of
 from llm.wire.items import (
     Item,
     call_ids_with_output,
@@ -116,6 +116,9 @@ class MessagesInput:
                 self._output(item, [screenshot_of(item)])
             case _ if blocks:
                 self._add_assistant(blocks)
+            case "compaction":
+                if (summary := compaction_message(item)) is not None:
+                    self._message(summary, [])
             case str(kind) if (
                 kind in RECEIPTS
                 or kind.startswith("parley:")

@@ -22,7 +22,7 @@ import orjson
 from llm.errors import BadRequest
 from llm.wire.codecs.gemini import models
 from llm.wire.codecs.gemini.original_parts import Part
-from llm.wire.hosted_tools import RECEIPTS, screenshot_message
+from llm.wire.hosted_tools import RECEIPTS, compaction_message, screenshot_message
 from llm.wire.items import (
     Item,
     call_ids_with_output,
@@ -111,6 +111,9 @@ class Contents:
                 self._output(item)
             case "computer_call_output":
                 self._message(screenshot_message(item))
+            case "compaction":
+                if (summary := compaction_message(item)) is not None:
+                    self._message(summary)
             case str(type) if (
                 type in _LEFT_OUT
                 or type.startswith("parley:")

@@ -27,7 +27,7 @@ from llm.errors import BadRequest
 from llm.wire.codecs.feature_fallbacks import has_late_instructions
 from llm.wire.codecs.openai_chat.host_options import HostOptions
 from llm.wire.codecs.openai_chat.reasoning import TEXT_FIELDS, join_pieces
-from llm.wire.hosted_tools import RECEIPTS, screenshot_message
+from llm.wire.hosted_tools import RECEIPTS, compaction_message, screenshot_message
 from llm.wire.items import Item, call_ids_with_output, is_portable_call_id, proof_for
 from llm.wire.prefix_cache import (
     EncodedPrefix,
@@ -149,6 +149,9 @@ class _Writer:
                 self._output(item)
             case "computer_call_output":
                 self._message(screenshot_message(item))
+            case "compaction":
+                if (summary := compaction_message(item)) is not None:
+                    self._message(summary)
             case str(type) if (
                 type in RECEIPTS
                 or type.startswith("parley:")

@@ -13,8 +13,10 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from llm.wire.hosted_tools import screenshot_message
+from llm.wire.codecs.openai_responses.forwarding import has_own_id
+from llm.wire.hosted_tools import compaction_message, screenshot_message
 from llm.wire.items import (
+    SUMMARY,
     Item,
     call_ids_with_output,
     is_portable_call_id,
@@ -35,6 +37,15 @@ _RECEIPTS = frozenset(
         "web_search_call",
     }
 )
+#: Items that a host finds by their ids.
+_BY_ID = _RECEIPTS | {"compaction", "mcp_approval_request", "mcp_list_tools"}
+
+
+def has_unknown_id(item: Item) -> bool:
+    """Whether the id of an item that a host finds by it is one that only this server
+    knows: such an item is left out."""
+    is_by_id = item.get("type") in _BY_ID and "provider_data" not in item
+    return is_by_id and has_own_id(item)
 
 
 class ResponsesInput:
@@ -67,7 +78,9 @@ class ResponsesInput:
         #: Approval requests, our ids to the wire's.
         self._approval_ids: dict[str, str] = {}
         self._elsewhere = {
-            item.get("id") for item in request.items if "provider_data" in item
+            item.get("id")
+            for item in request.items
+            if "provider_data" in item or has_unknown_id(item)
         }
         self._ids_are_valid = True  # ids are still valid
         items = _drop_unanswered_actions(request.items)
@@ -157,8 +170,13 @@ class ResponsesInput:
                 self._screenshot(item)
             case "mcp_approval_response":
                 self._approve(item)
+            case "compaction" if SUMMARY in item or has_unknown_id(item):
+                if (summary := compaction_message(item)) is not None:
+                    self._message(summary)
             case _ if "provider_data" in item or kind.startswith("parley:"):
                 pass  # another provider's receipt
+            case _ if has_unknown_id(item):
+                pass  # the host would refuse the whole request
             case _ if kind in _RECEIPTS and item.get("status") != "completed":
                 pass  # cut off, so there is no proof for it
             case _:

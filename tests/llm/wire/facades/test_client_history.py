@@ -8,6 +8,7 @@ from typing import Any
 import orjson
 import pytest
 
+from llm.errors import BadRequest
 from llm.wire.codec import Codec
 from llm.wire.codecs.anthropic.codec import AnthropicCodec
 from llm.wire.codecs.gemini.codec import GeminiCodec
@@ -16,7 +17,7 @@ from llm.wire.codecs.openai_responses.codec import OpenAIResponsesCodec
 from llm.wire.facades import chat_request, messages_request, responses_request
 from llm.wire.facades.body_checks import check_messages, check_responses
 from llm.wire.forwarding.forwarded_body import ForwardedBody
-from llm.wire.items import Issuer, Item
+from llm.wire.items import Issuer, Item, new_id
 from llm.wire.request import Request
 
 #: LiteLLM adds Gemini's signature to the id of a call.
@@ -168,3 +169,79 @@ def test_the_own_host_gets_parts_that_it_takes_in_an_answer():
     request = responses_request.request_of(body, issuer=issuer)
     _, answer, _ = OpenAIResponsesCodec().encode(request)["input"]
     assert answer["content"] in ("It is Bob", [{**part, "type": "output_text"}])
+
+
+def compacted(**fields: str) -> Request:
+    """After a compaction a client of Anthropic may drop everything before it."""
+    summary = {"type": "compaction", **fields}
+    messages = [
+        {"role": "assistant", "content": [summary]},
+        {"role": "user", "content": "go"},
+    ]
+    body = {"model": "m", "max_tokens": 9, "messages": messages}
+    check_messages(body)
+    return messages_request.request_of(body)
+
+
+@pytest.mark.parametrize("codec", CODECS, ids=lambda codec: codec.name)
+def test_the_summary_of_a_compaction_reaches_every_host(codec: Codec):
+    sent = codec.encode(compacted(content="We chose red.", encrypted_content="ZW5j"))
+    text = orjson.dumps(sent)
+    assert b"Summary of the conversation so far:\\n\\nWe chose red." in text
+    assert b"ZW5j" not in text
+
+
+@pytest.mark.parametrize("codec", CODECS, ids=lambda codec: codec.name)
+def test_a_compaction_that_only_its_host_reads_is_refused(codec: Codec):
+    with pytest.raises(BadRequest, match="only be read by the provider"):
+        codec.encode(compacted(encrypted_content="ZW5j"))
+
+
+@pytest.mark.parametrize("codec", CODECS, ids=lambda codec: codec.name)
+def test_a_compaction_that_failed_replaces_nothing(codec: Codec):
+    assert b"Summary" not in orjson.dumps(codec.encode(compacted()))
+
+
+def test_the_own_host_gets_the_compaction_as_it_was():
+    block = {"type": "compaction", "content": "So.", "encrypted_content": "ZW5j"}
+    issuer: Issuer = {"provider": "anthropic", "model": "m", "route": "1:1"}
+    turn = {"role": "assistant", "content": [block]}
+    turns = [turn, {"role": "user", "content": "go"}]
+    body = {"model": "m", "max_tokens": 9, "messages": turns}
+    request = messages_request.request_of(body, issuer=issuer)
+    assert AnthropicCodec().encode(request)["messages"][1]["content"] == [block]
+
+
+def test_no_host_of_responses_gets_an_id_that_only_this_server_knows():
+    """It would look for the item, and refuse the request."""
+    call = {"type": "server_tool_use", "id": "s1", "name": "web_search"}
+    found = {"type": "web_search_tool_result", "tool_use_id": "s1", "content": []}
+    listing = {"type": "mcp_tool_listing", "mcp_server_name": "s", "tools": []}
+    text = {"type": "text", "text": "So it is."}
+    turns = [
+        {"role": "user", "content": "?"},
+        {
+            "role": "assistant",
+            "content": [{**call, "input": {"query": "q"}}, found, listing, text],
+        },
+        {"role": "user", "content": "go"},
+    ]
+    body = {"model": "m", "max_tokens": 9, "messages": turns}
+    sent = OpenAIResponsesCodec().encode(messages_request.request_of(body))["input"]
+    assert [item["type"] for item in sent] == ["message"] * 3
+    assert not any("id" in item for item in sent)
+
+
+def test_a_receipt_with_an_id_of_its_host_is_sent():
+    search = {"type": "web_search_call", "id": "ws_68ab", "status": "completed"}
+    items = [{"role": "user", "content": "?"}, search]
+    sent = OpenAIResponsesCodec().encode(Request(model="m", items=items))["input"]
+    assert sent[1] == search
+
+
+def test_an_approval_is_left_out_with_its_request():
+    asked = {"type": "mcp_approval_request", "id": new_id("mcpr"), "name": "f"}
+    given = {"type": "mcp_approval_response", "approval_request_id": asked["id"]}
+    items = [{"role": "user", "content": "?"}, asked, {**given, "approve": True}]
+    sent = OpenAIResponsesCodec().encode(Request(model="m", items=items))["input"]
+    assert [item["type"] for item in sent] == ["message"]
