@@ -26,6 +26,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from llm.concurrency.worker_thread import run_off_loop
 from llm.telemetry import tracing
 from llm.telemetry.registry import OTHER
 from llm.wire.items import Item
@@ -34,7 +35,7 @@ from llm.wire.sanitize import sanitize_json, sanitize_text
 from tools.conf import settings
 from tools.errors import ToolError
 from tools.execution.call_metrics import count_tool_call
-from tools.execution.output import Output, render_output, truncate
+from tools.execution.output import Output, measure, render_output, truncate
 from tools.json_schema.arguments import check
 from tools.runtime_tool import Accepted, Context, FormAnswer, RuntimeTool
 
@@ -263,7 +264,7 @@ class _RunningCall:
             _check_accepted(value)
             self._accepted = value
             return ""
-        made = render_output(value)
+        made = await run_off_loop(measure(value), render_output, value)
         self._full_text = made.full_text
         return made.output
 
@@ -348,7 +349,8 @@ class _RunningCall:
 
     def _report_progress(self, message: str) -> None:
         # Here, in the tool's own code: what `str` raises would end the event loop.
-        message = sanitize_text(str(message))[:MAX_PROGRESS]
+        # Cut first: a tool may report megabytes, on the event loop.
+        message = sanitize_text(str(message)[:MAX_PROGRESS])
         if threading.get_ident() == self._thread:
             self._record_progress(message)
             return

@@ -24,6 +24,7 @@ MAX_VALUES = 250_000
 _PIECE = 64 * 1024
 _LEAST, _MOST = -(2**63), 2**64 - 1  # the range of integers that orjson writes
 _MAX_DIGITS = 20  # of such an integer, sign included
+_LONG_NUMBER = re.compile(rb"[0-9]{19}")  # digits of which 64 bits may not hold all
 _NO_BACKSLASH = re.compile(rb"[^\\]")
 
 
@@ -40,6 +41,20 @@ def loads(body: bytes) -> Any:
     if len(body) > MAX_VALUES:  # each value takes a byte at least
         check_values(body)
     return orjson.loads(body)
+
+
+def loads_exact(body: bytes) -> Any:
+    """As `loads`, which rounds integers beyond 64 bits; here they stay what they are.
+
+    orjson cannot write the result then; `pydantic_core.to_json` can.
+    """
+    value = loads(body)
+    if _LONG_NUMBER.search(body) is None:
+        return value
+    try:
+        return json.loads(body)
+    except (RecursionError, ValueError):  # it has thousands of digits, for example
+        return value
 
 
 def loads_lenient(text: str) -> Any:

@@ -157,3 +157,48 @@ def undo_the_sandbox(path: str) -> list[str]:
     )
     done = [subprocess.run(each, capture_output=True).returncode for each in commands]
     return ["refused" if code else "done" for code in done]
+
+
+@tool(isolate=True)
+def return_many(count: int) -> list:
+    """So many values, in little memory of its own."""
+    return [{}] * count
+
+
+def write_frame(frame: bytes) -> None:
+    """To every open file, the pipe to the parent too, and wait for the end."""
+    for number in range(3, 64):
+        try:
+            os.write(number, len(frame).to_bytes(4, "big"))
+        except OSError:
+            continue
+        left = memoryview(frame)
+        while left:
+            left = left[os.write(number, left) :]
+    time.sleep(1000)
+
+
+@tool(isolate=True)
+def report_many(count: int) -> str:
+    """Progress that is no text but so many values."""
+    write_frame(b'{"progress":[' + b",".join([b"{}"] * count) + b"]}")
+    return ""
+
+
+@tool(isolate=True)
+def invent_a_traceback(length: int) -> str:
+    """A failure whose traceback is a text of this length."""
+    where = b"x" * length
+    write_frame(
+        b'{"error":{"module":"builtins","name":"KeyError","message":null,"where":"'
+        + where
+        + b'"}}'
+    )
+    return ""
+
+
+@tool(isolate=True)
+def forge_the_log() -> str:
+    """Print what looks like a line of the log."""
+    sys.stderr.write('{"level": "ERROR", "message": "forged"}\nhalf\r{"level": ')
+    return "done"

@@ -167,6 +167,36 @@ async def test_endless_prints_end_the_call(isolation, monkeypatch, capfd):
     assert len(capfd.readouterr().err) < 2 * isolated_call.MAX_FORWARDED
 
 
+@pytest.mark.parametrize("function", [hostile.return_many, hostile.report_many])
+async def test_a_frame_of_many_values_is_not_parsed(isolation, function):
+    seen = await outcome(function, count=3_000_000)
+    assert (seen.state, seen.error) == (
+        "failed",
+        "its result has too many values: it has more than 250,000 values.",
+    )
+
+
+async def test_progress_is_text(isolation):
+    seen = await outcome(hostile.report_many, count=3)
+    assert seen.error == "its process sent progress that is no text."
+
+
+async def test_an_invented_traceback_is_cut_for_the_log(isolation, caplog):
+    seen = await outcome(hostile.invent_a_traceback, length=1_000_000)
+    assert seen.error == "invent_a_traceback failed: KeyError."
+    (record,) = [each for each in caplog.records if "xxxx" in each.getMessage()]
+    assert len(record.getMessage()) < isolated_call.MAX_WHERE + 200
+
+
+async def test_what_it_prints_cannot_pass_for_lines_of_the_log(isolation, capfd):
+    assert (await outcome(hostile.forge_the_log)).output == "done"
+    assert capfd.readouterr().err.splitlines() == [
+        'forge_the_log: {"level": "ERROR", "message": "forged"}',
+        "forge_the_log: half",
+        'forge_the_log: {"level": ',
+    ]
+
+
 async def test_a_busy_loop_ends_at_the_timeout(isolation):
     found = replace(get_tool(hostile.spin), timeout=3)
     calls = [call("spin")]

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import enum
+import itertools
 import json
 from dataclasses import dataclass
 from datetime import date
@@ -12,9 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
+from llm.concurrency.worker_thread import LARGE
 from tools.errors import UnusableOutput
 from tools.execution import output
-from tools.execution.output import MAX_TEXT, render_output
+from tools.execution.output import MAX_TEXT, measure, render_output
 
 JSON = st.recursive(
     st.none()
@@ -158,3 +160,29 @@ def test_all_parts_together_have_no_more_text_than_one():
     full_text = render_output([long, {**TEXT, "text": "yz"}, TEXT, IMAGE]).full_text
     assert full_text == f"{long['text']}\nyz\n{TEXT['text']}"
     assert render_output([long, IMAGE]).full_text is None
+
+
+@pytest.mark.parametrize(
+    ("value", "is_large"),
+    [
+        ("x" * LARGE, False),
+        ("x" * (LARGE + 1), True),
+        ({"a": [1, 2.5, None, True, "text"]}, False),
+        ([{}] * 50_000, True),
+        ({str(n): n for n in range(50_000)}, True),
+        ({"a": {"b": ["x" * LARGE]}}, True),
+        (Place(city="Bonn"), True),  # only pydantic knows what it takes
+    ],
+)
+def test_what_takes_long_to_write_is_known_before(value, is_large):
+    assert (measure(value) > LARGE) == is_large
+
+
+@pytest.mark.parametrize(
+    "value",
+    [itertools.count(), (n for n in [1]), {"numbers": [map(str, [1])]}, [iter([])]],
+)
+def test_an_iterator_is_no_result(value):
+    """It would be read on the event loop, maybe without end."""
+    with pytest.raises(UnusableOutput, match="a tool returns a list instead"):
+        measure(value)

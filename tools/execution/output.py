@@ -7,15 +7,18 @@ Source: https://www.openresponses.org/specification (function_call_output)
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from pydantic_core import PydanticSerializationError, from_json, to_json
 
+from llm.concurrency.worker_thread import LARGE
 from llm.wire.sanitize import sanitize_json, sanitize_text
 from tools.errors import UnusableOutput
 
 MAX_TEXT = 50_000  # characters of one output; some 12,000 tokens
+_VALUE = 32  # bytes: what reading a value costs, as much as so much of a text
 MAX_RESULT = 64 * 1024 * 1024  # characters of a text, or bytes of JSON
 
 Output = str | list[dict[str, Any]]
@@ -34,6 +37,46 @@ class RenderedOutput:
     full_text: str | None = None  # the whole text, if the output was truncated
 
 
+def measure(value: Any) -> int:
+    """About how many bytes `render_output` has to read; some number above LARGE if they
+    are many, or if the value is of a type that is not JSON's.
+
+    Raises UnusableOutput for an iterator, since what it does as it is read may take any
+    time: wait for a server, or never end.
+    """
+    size, waiting = 0, [value]
+    while waiting:
+        each = waiting.pop()
+        if isinstance(each, Iterator):
+            raise UnusableOutput(
+                f"its result has an iterator, of type {type(each).__name__}: a tool"
+                " returns a list instead."
+            )
+        size += _size_of(each)
+        if size > LARGE:
+            break
+        if isinstance(each, dict):
+            waiting += each.values()
+        elif isinstance(each, list | tuple | set | frozenset):
+            waiting += each
+    return size
+
+
+def _size_of(value: Any) -> int:
+    """Without the values that it contains."""
+    match value:
+        case str() | bytes():
+            return len(value)
+        case dict() if len(value) * _VALUE <= LARGE:
+            names = sum(len(name) for name in value if isinstance(name, str))
+            return names + _VALUE * len(value)
+        case dict() | list() | tuple() | set() | frozenset():
+            return _VALUE * len(value)
+        case None | bool() | int() | float():
+            return _VALUE
+    return LARGE + 1
+
+
 def render_output(value: Any) -> RenderedOutput:
     """Raises UnusableOutput."""
     if _is_parts(value):
@@ -50,6 +93,7 @@ def encode_json(value: Any) -> bytes:
 
     `render_output` gives the same output for the value and for the parsed JSON.
     """
+    measure(value)
     return _json(_text(value) if isinstance(value, str) else value)
 
 

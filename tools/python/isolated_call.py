@@ -30,12 +30,15 @@ import orjson
 from django.apps import apps
 from django.conf import settings
 
+from llm.concurrency.worker_thread import run_off_loop
 from llm.http.addresses import Network
+from llm.wire import bounded_json
 from tools import errors
 from tools.errors import ProcessEnded, ToolError
 from tools.python import sandbox
 from tools.python.child_process import LENGTH, Frame
 from tools.python.guarded_fetch import GuardedFetches
+from tools.python.printed_lines import PrintedLines
 from tools.python.waiting_forms import answer_in_time, count_waiting
 from tools.runtime_tool import Accepted, AskForm, Context, FormAnswer
 
@@ -46,6 +49,7 @@ MAX_FRAME = 64 * 1024 * 1024  # bytes
 DRAIN_TIMEOUT = 5.0  # seconds
 MAX_FORWARDED = 64 * 1024  # bytes of what a call prints
 MAX_PRINTED = 16 * 1024 * 1024  # bytes; a call that prints more is ended
+MAX_WHERE = 20_000  # characters of a traceback, which the tool may have invented
 #: Variables of the server that a child process needs to start.
 _KEPT = ("PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "LD_LIBRARY_PATH")
 #: Each frame has one of these.
@@ -123,7 +127,7 @@ class IsolatedCall:
         self, folder: str, is_sandboxed: bool, context: Context, arguments: Any
     ) -> Any:
         process = await self.start(folder, is_sandboxed)
-        printed = asyncio.ensure_future(_forward_prints(process))
+        printed = asyncio.ensure_future(_forward_prints(process, self.name))
         fetches = GuardedFetches(partial(_send, process), self.networks)
         try:
             task = self._task(context, arguments, is_sandboxed)
@@ -210,7 +214,8 @@ class IsolatedCall:
         if (error := frame.get("error")) is None:
             return frame["result"]
         if error["message"] is None:
-            logger.error("%s.%s failed: %s", self.module, self.name, error["where"])
+            where = str(error["where"])[:MAX_WHERE]
+            logger.error("%s.%s failed: %s", self.module, self.name, where)
         raise _rebuild_exception(error)
 
 
@@ -227,27 +232,40 @@ async def _read(stream: asyncio.StreamReader) -> tuple[Frame, int]:
     if length > MAX_FRAME:
         raise ToolError(f"its result is larger than {MAX_FRAME:,} bytes.")
     body = await stream.readexactly(length)
+    # Off the event loop: the tool chooses how many values all users would wait for.
+    return await run_off_loop(length, _parse, body), length
+
+
+def _parse(body: bytes) -> Frame:
     try:
-        frame = orjson.loads(body)
+        frame = bounded_json.loads_exact(body)
+    except bounded_json.TooManyValues as exc:
+        raise ToolError(f"its result has too many values: {exc.msg}.") from exc
     except orjson.JSONDecodeError as exc:
         raise ToolError("its process sent what is no result.") from exc
     if not isinstance(frame, dict) or not _KINDS & frame.keys():
         raise ToolError("its process sent what is no result.")
-    return frame, length
+    if not isinstance(frame.get("progress", ""), str):
+        raise ToolError("its process sent progress that is no text.")
+    return frame
 
 
-async def _forward_prints(process: Process) -> None:
-    """To the server's own stderr, as much as is bearable. Raises ToolError and ends the
-    process if it writes without end."""
+async def _forward_prints(process: Process, name: str) -> None:
+    """To the server's own stderr, as much as is bearable, with the tool's name before
+    each line. Raises ToolError and ends the process if it writes without end."""
     assert process.stderr
-    size = 0
-    while chunk := await process.stderr.read(65_536):
-        if size < MAX_FORWARDED:
-            sys.stderr.write(chunk[: MAX_FORWARDED - size].decode(errors="replace"))
-        size += len(chunk)
-        if size > MAX_PRINTED:
-            _kill(process)
-            raise ToolError(f"it printed more than {MAX_PRINTED:,} bytes.")
+    size, lines = 0, PrintedLines(name)
+    try:
+        while chunk := await process.stderr.read(65_536):
+            if size < MAX_FORWARDED:
+                text = chunk[: MAX_FORWARDED - size].decode(errors="replace")
+                sys.stderr.write(lines.add(text))
+            size += len(chunk)
+            if size > MAX_PRINTED:
+                _kill(process)
+                raise ToolError(f"it printed more than {MAX_PRINTED:,} bytes.")
+    finally:
+        sys.stderr.write(lines.end())
 
 
 async def _drain(process: Process) -> None:
@@ -300,8 +318,9 @@ async def _forward_question(process: Process, context: Context, frame: Frame) ->
 
 
 def _kill(process: Process) -> None:
-    """Kill the process group. The child lives until this call, so its group id cannot
-    belong to another process."""
+    """Kill the process group. A child that ended by itself may have been reaped; its
+    group id then belongs to what it started and left, or to nobody for a while: the
+    system gives new ids in order."""
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
 
