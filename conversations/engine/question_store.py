@@ -14,7 +14,7 @@ from typing import Any
 
 from django.conf import settings
 from django.db import transaction
-from django.db.models import prefetch_related_objects
+from django.db.models import QuerySet, prefetch_related_objects
 from django.utils import timezone
 
 from conversations.access.webhooks import outbox
@@ -93,6 +93,39 @@ def _suspend(
     if not still_open:
         Turn.objects.filter(pk=claim.turn_id).update(status=Turn.Status.QUEUED)
     return still_open
+
+
+@transaction.atomic
+def wait_again(claim: Claim, sequence: int, seconds_left: float) -> list[Question]:
+    """Let the turn wait for the decisions for which it waited before this claim.
+    `sequence`: of the last event so far.
+
+    Returns the open questions; none if all were decided meanwhile, and then the turn
+    can continue at once. Raises StaleEpoch.
+    """
+    update_turn(
+        claim,
+        {
+            "status": Turn.Status.WAITING,
+            "lease_until": None,
+            "deadline_at": None,
+            "seconds_left": seconds_left,
+            "claims": 0,
+            "claims_until_progress": 0,
+            "last_sequence": sequence,
+        },
+    )
+    found = open_decisions(claim.turn_id).select_related("tool_call", "server")
+    if questions := list(found):
+        return questions
+    Turn.objects.filter(pk=claim.turn_id).update(status=Turn.Status.QUEUED)
+    return []
+
+
+def open_decisions(turn_id: str) -> QuerySet[Question]:
+    """The open questions for which the turn itself waits."""
+    found = Question.objects.open().filter(tool_call__turn_id=turn_id)
+    return found.exclude(kind=Question.Kind.FORM)
 
 
 def _question(claim: Claim, call: ItemPayload, new_question: NewQuestion) -> Question:

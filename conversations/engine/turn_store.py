@@ -452,6 +452,12 @@ def _write_calls(claim: Claim, progress: TurnProgress) -> None:
         delivered.update(delivered_in=claim.turn_id)
 
 
+def postpone(claim: Claim) -> None:
+    """Let the sweep claim the turn again after the lease. It does not count as a claim:
+    this one has called nothing."""
+    turn_query(claim).update(lease_until=lease_end().expression, claims=F("claims") - 1)
+
+
 def release(
     claim: Claim,
     partial: Sequence[ItemPayload],

@@ -153,7 +153,7 @@ def load(
         if opened and is_alone
         else load_items(turn)
     )
-    progress = _progress_of(turn, items)
+    progress = progress_of(turn, items)
     parts: list[LoadFiles] = []
     history = _history_of(turn, items, parts)
     turn_context = load_turn_context(turn, setup.preset, again=claim.epoch > 1)
@@ -345,7 +345,7 @@ def _has_words_of_others(turn: Turn, extras: TurnExtras) -> bool:
     return turn.author_id is not None or extras.has_words_of_others
 
 
-def _progress_of(turn: Turn, items: Items) -> Progress:
+def progress_of(turn: Turn, items: Items) -> Progress:
     outputs, pending = items.outputs, None
     if turn.provider_response:
         pending = ProviderResponse.from_dict(turn.provider_response)

@@ -223,6 +223,26 @@ class RunRecord:
         """Raises StaleEpoch."""
         await self.writes.write(turn_context.save_context, self.state.claim, found)
 
+    async def wait_again(self, seconds_left: float) -> Sequence[dict[str, Any]]:
+        """Let the turn wait for the decisions for which it has waited. Returns the open
+        questions. Raises StaleEpoch."""
+        state = self.state
+        state.is_suspending = True
+        last = state.builder.sequence - 1
+        found = await self.database.write(
+            question_store.wait_again, state.claim, last, seconds_left
+        )
+        if not found:
+            state.next_turns = [state.claim.turn_id]  # this turn, once more
+        return [
+            question_payload(row, state.find_call(row.tool_call.call_id))
+            for row in found
+        ]
+
+    async def postpone(self) -> None:
+        """Let another run try again once the lease has expired."""
+        await self.database.write(turn_store.postpone, self.state.claim)
+
     async def finish(self, ending: list[Event]) -> None:
         """Store the end of the turn. Raises StaleEpoch and NotEnded."""
         state, response = self.state, ending[-1]["response"]

@@ -26,6 +26,7 @@ from conversations.engine.loading.context_use import (
 from conversations.engine.loading.loaded_turn import LoadFiles, Work
 from conversations.engine.loading.turn_context import TurnContext
 from conversations.engine.loading.turn_loader import load_history
+from conversations.engine.loading.unloaded_turn import load_unloaded
 from conversations.engine.process.file_threads import run_on_file_thread
 from conversations.engine.runs.large_answer_limits import LargeAnswer, LargeAnswers
 from conversations.engine.runs.questions import RunQuestions
@@ -36,7 +37,7 @@ from conversations.engine.runs.writes import RunWrites
 from conversations.turns.compaction import Log
 from conversations.turns.history import ContextBlock, History
 from llm.db.outages import UNREACHABLE
-from llm.errors import LLMError
+from llm.errors import LLMError, TryAgain
 from llm.generation.cancel_response import cancel_response
 from llm.telemetry import log_context, tracing
 from llm.wire.items import Event, Item
@@ -168,8 +169,7 @@ class Run:
             if work.load_files is not None and not work.cancel_requested:
                 await self._load_files(work.load_files)
         except LLMError as exc:
-            self._events.publish(state.builder.start())
-            await self._finish(state.builder.fail(exc))
+            await self._end_unloaded(exc)
             return None
         log_context.request_id.set(work.caller.request_id)
         if tracing.spans is not None:
@@ -185,14 +185,15 @@ class Run:
             work.meter.database = self._database
         earlier_positions = work.earlier_positions if self.claim.epoch > 1 else None
         self._events.publish(state.begin(work), earlier_positions)
+        left = work.task.partial
         if self.claim.claims_without_progress > settings.TURN_MAX_CLAIMS:
-            await self._end_here(work, lambda: state.builder.fail(Interrupted()))
+            await self._end_here(left, lambda: state.builder.fail(Interrupted()))
         elif work.cancel_requested or state.stop:
-            await self._end_here(work, state.builder.cancel)
+            await self._end_here(left, state.builder.cancel)
         elif work.is_approval_expired:
-            await self._end_here(work, lambda: state.builder.fail(ApprovalExpired()))
+            await self._end_here(left, lambda: state.builder.fail(ApprovalExpired()))
         elif self._seconds_left <= 0:
-            await self._end_here(work, lambda: state.builder.cancel("deadline"))
+            await self._end_here(left, lambda: state.builder.cancel("deadline"))
         else:
             return self._task(work)
         return None
@@ -234,9 +235,45 @@ class Run:
             return "" if state.is_suspending else "interrupted"
         return "" if state.ended_as == "completed" else state.ended_as
 
-    async def _end_here(self, work: Work, end: Callable[[], list[Event]]) -> None:
-        """End the turn without a model call. Text that people have read stays."""
-        resumption = Resumption(self.state.builder, work.task.partial)
+    async def _end_unloaded(self, error: LLMError) -> None:
+        """End a turn that cannot be loaded. One that an earlier run has begun goes on
+        waiting for a decision, or is tried again later where that may help."""
+        state = self.state
+        if state.stop == "fenced":
+            return
+        if self.claim.epoch == 1:  # nothing is stored of it
+            self._events.publish(state.builder.start())
+            await self._finish(state.builder.fail(error))
+            return
+        turn = await self._database.read(load_unloaded, self.claim)
+        is_stopped = turn.cancel_requested or state.stop in ("cancelled", "deadline")
+        may_retry = isinstance(error, TryAgain) and self._seconds_left > 0
+        if may_retry and not (is_stopped or turn.waits):
+            await self.record.postpone()
+            return
+        earlier_positions = turn.progress["earlier_positions"]
+        self._events.publish(state.begin_unloaded(turn), earlier_positions)
+        if is_stopped:
+            await self._end_here(turn.partial, state.builder.cancel)
+        elif turn.waits:
+            await self._wait_again()
+        else:
+            await self._end_here(turn.partial, lambda: state.builder.fail(error))
+
+    async def _wait_again(self) -> None:
+        """Publish the open questions of the turn, and let it wait for the answers."""
+        builder, events = self.state.builder, list[Event]()
+        for question in await self.record.wait_again(self._seconds_left):
+            events += builder.extension("parley:approval.requested", question=question)
+        events += builder.extension("parley:turn.waiting", reason="approval")
+        self._events.publish(events)
+
+    async def _end_here(
+        self, left: Sequence[Item], end: Callable[[], list[Event]]
+    ) -> None:
+        """End the turn without a model call. Text that people have read stays: `left`
+        are the items that were not done."""
+        resumption = Resumption(self.state.builder, left)
         self._events.publish(resumption.start())
         await self._finish(end())
 
@@ -346,7 +383,8 @@ class Run:
         for."""
         call = self.state.call
         route = (call.route if call else None) or self.state.model
-        assert route is not None, "the turn has begun"
+        if route is None:  # of a turn that cannot be loaded, whose key is gone
+            return
         try:
             async with asyncio.timeout(CANCEL_PATIENCE):
                 await cancel_response(route, response)
@@ -357,7 +395,9 @@ class Run:
     async def _fail_safely(self) -> None:
         builder = self.state.builder
         try:
-            if not builder.ended:
+            if self.state.began_at is None:
+                await self._end_unloaded(ServerFault())
+            elif not builder.ended:
                 await self._finish(builder.fail(ServerFault()))
         except Exception as exc:
             # A sweep takes the turn up again after the lease has expired.

@@ -12,6 +12,7 @@ from typing import Literal
 from conversations.engine.claim_store import Claim
 from conversations.engine.lease_store import ProviderResponse
 from conversations.engine.loading.loaded_turn import Work
+from conversations.engine.loading.unloaded_turn import UnloadedTurn
 from conversations.engine.metering import Meter
 from conversations.engine.turn_store import FinishedModelCall, TurnProgress
 from llm.generation.result import cost_of
@@ -134,6 +135,23 @@ class RunState:
         return [
             *self.builder.start(),
             *self.builder.restore(work.committed, usage, work.ended_output),
+        ]
+
+    def begin_unloaded(self, turn: UnloadedTurn) -> list[Event]:
+        """As `begin`, for a turn that can only end or wait."""
+        self.began_at, self.created_at = time.time(), turn.created_at.timestamp()
+        progress = turn.progress
+        self.model, self.inputs = turn.route, progress["inputs"]
+        self.pending, self.proofs = progress["pending"], progress["proofs"]
+        committed, usage = progress["committed"], progress["usage"]
+        self.committed = len(committed)
+        self.builder = ResponseBuilder(
+            id=self.claim.turn_id, model=turn.model, created_at=int(self.created_at)
+        )
+        ended, usage = progress["ended_output"], dict(usage) if usage else None
+        return [
+            *self.builder.start(),
+            *self.builder.restore(committed, usage, ended),
         ]
 
     # Stopping
