@@ -162,11 +162,14 @@ class Dispatcher:
                 signal.set_result(None)
         return run is not None
 
-    def fence(self, turn_id: str) -> None:
-        """End a run whose turn another process has claimed."""
+    def fence(self, claim: Claim) -> None:
+        """End the run of a claim that another run has replaced. That may be a run of
+        this process, which goes on."""
+        turn_id = claim.turn_id
         if run := self.runs.get(turn_id):
-            run.state.cancel("fenced")
-        elif turn_id in self.loading:
+            if run.claim.epoch <= claim.epoch:
+                run.state.cancel("fenced")
+        elif (attempt := self.loading.get(turn_id)) and attempt.claim == claim:
             self._to_stop[turn_id] = "fenced"
 
     def loading_claims(self) -> list[Claim]:
@@ -278,7 +281,7 @@ class Dispatcher:
         turn_id = attempt.turn_id
         run = Run(
             attempt.claim,
-            self._log.open_publisher(turn_id, partial(self.fence, turn_id)),
+            self._log.open_publisher(turn_id, partial(self.fence, attempt.claim)),
             self._database,
             loading,
             self._wake_background,

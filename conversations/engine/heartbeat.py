@@ -53,8 +53,8 @@ class Heartbeat:
             for turn_id in unstored:
                 if run := self._runs.get(turn_id):
                     run.snapshots.retake()
-        for turn_id in result.lost:
-            self._dispatcher.fence(turn_id)
+        for claim in result.lost:
+            self._dispatcher.fence(claim)
         for turn_id in result.stopped:
             self._dispatcher.stop(turn_id)
 

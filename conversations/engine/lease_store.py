@@ -54,10 +54,10 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class HeartbeatResult:
-    """The turns that other runs have claimed, the turns to be stopped, and those whose
-    snapshot was not stored because another transaction held the row."""
+    """The claims that other runs have replaced, the turns to be stopped, and those
+    whose snapshot was not stored because another transaction had locked the row."""
 
-    lost: Sequence[str]
+    lost: Sequence[Claim]
     stopped: Sequence[str]
     skipped: Sequence[str]
 
@@ -74,8 +74,9 @@ def heartbeat(beats: Mapping[Claim, Snapshot | None]) -> HeartbeatResult:
         for first in range(0, len(values), BEATS)
         for each in sql.renew(lease_end(), values[first : first + BEATS])
     ]
+    lost = {each.turn_id for each in renewed if not each.is_ours}
     return HeartbeatResult(
-        lost=[each.turn_id for each in renewed if not each.is_ours],
+        lost=[claim for claim in beats if claim.turn_id in lost],
         stopped=[each.turn_id for each in renewed if each.is_stopped],
         skipped=[each.turn_id for each in renewed if each.is_skipped],
     )

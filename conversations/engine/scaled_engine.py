@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from django.conf import settings
 
 from conversations.engine import claim_store, notifications
+from conversations.engine.claim_store import Claim
 from conversations.engine.database.executor import Database
 from conversations.engine.database.turn_notices import (
     TurnNotice,
@@ -64,7 +65,8 @@ class ScaledEngine(Engine):
         self._has_left_turns = False  # to other workers, for want of room
         self._next_look = 0.0  # for them, by the loop's clock
         self._held_back: list[str] = []  # turns that others may claim first
-        self._renewed: dict[str, float] = {}  # when the lease was last renewed for sure
+        #: When each lease was last renewed for sure.
+        self._renewed: dict[Claim, float] = {}
         self._watched = self._watch_paused_until = self.loop.time()
 
     async def start(self) -> None:
@@ -220,9 +222,9 @@ class ScaledEngine(Engine):
 
     async def beat(self) -> None:
         now = self.loop.time()
-        turn_ids = self._leased()
+        claims = self._leased()
         await super().beat()
-        self._renewed.update(dict.fromkeys(turn_ids, now))
+        self._renewed.update(dict.fromkeys(claims, now))
 
     async def _watch(self) -> None:
         """Stop the runs whose lease may have expired and been claimed elsewhere.
@@ -237,18 +239,18 @@ class ScaledEngine(Engine):
         if now < self._watch_paused_until:
             return
         self._renewed = {
-            turn_id: self._renewed.get(turn_id, now) for turn_id in self._leased()
+            claim: self._renewed.get(claim, now) for claim in self._leased()
         }
-        for turn_id, renewed in self._renewed.items():
+        for claim, renewed in self._renewed.items():
             if now - renewed > settings.TURN_LEASE - MARGIN:
-                logger.warning("turn %s: its lease cannot be renewed", turn_id)
-                self.dispatcher.fence(turn_id)
-                self._renewed[turn_id] = math.inf  # logged once
+                logger.warning("turn %s: its lease cannot be renewed", claim.turn_id)
+                self.dispatcher.fence(claim)
+                self._renewed[claim] = math.inf  # logged once
 
-    def _leased(self) -> list[str]:
-        """The turns that this process runs or loads."""
-        loading = self.dispatcher.loading_claims()
-        return [*self.runs, *(claim.turn_id for claim in loading)]
+    def _leased(self) -> list[Claim]:
+        """The claims of the turns that this process runs or loads."""
+        running = [run.claim for run in self.runs.values()]
+        return [*running, *self.dispatcher.loading_claims()]
 
     async def _clean_up(self) -> None:
         await self.database.write(clean_up)

@@ -147,7 +147,7 @@ class PostgresPublisher(LogPublisher):
         crash_points.reach("outbox.send:after")
         for log, number, _ in rows:
             log.sent = number + 1
-            if log.turn_id in refused and not log.is_fenced:
+            if f"{log.turn_id} {log.epoch}" in refused and not log.is_fenced:
                 log.fence()
 
     async def _verify(self) -> None:

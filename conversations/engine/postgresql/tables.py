@@ -15,9 +15,9 @@ FINISHED_EXPIRY = 60  # seconds after which events of finished turns are deleted
 UNFINISHED_EXPIRY = 24 * 3600  # seconds after which those of unfinished turns are
 
 #: Write batches of events, except those of runs that have lost their claim, and
-#: announce the turns. Returns the turns whose run has lost its claim: the row of the
-#: turn has a later epoch, or none as the turn was deleted. The row was committed before
-#: the later run begins, so of two runs only the later one can write.
+#: announce the turns. Returns the runs that have lost their claim, as "<turn> <epoch>":
+#: the row of the turn has a later epoch, or none as the turn was deleted. The row was
+#: committed before the later run begins, so of two runs only the later one can write.
 WRITE = """
 WITH batch AS (
   SELECT * FROM unnest(
@@ -33,7 +33,7 @@ WITH batch AS (
 )
 SELECT
   ARRAY(
-    SELECT DISTINCT batch.turn_id FROM batch WHERE NOT EXISTS (
+    SELECT DISTINCT batch.turn_id || ' ' || batch.epoch FROM batch WHERE NOT EXISTS (
       SELECT FROM current
       WHERE current.id = batch.turn_id AND current.epoch = batch.epoch
     )

@@ -42,6 +42,11 @@ class LogPublisher(ABC):
         """Delete the turn's events, if the storage is available."""
 
     def open(self, turn_id: str, on_fenced: Callable[[], None]) -> RunLog:
+        if (earlier := self._logs.get(turn_id)) is not None:
+            # The run of an earlier epoch, which has ended here: storages refuse the
+            # events that are left, and the new run publishes all that counts.
+            earlier.is_fenced = True
+            self._forget(earlier)
         log = RunLog(turn_id, self._on_change, on_fenced, largest=self.largest)
         self._logs[turn_id] = log
         return log

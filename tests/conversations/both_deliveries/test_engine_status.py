@@ -389,7 +389,7 @@ def test_releasing_a_turn_fences_its_worker_and_allows_a_new_claim(turn, do):
     assert do(turn.pk)
     with pytest.raises(StaleEpoch):
         turn_store.advance(first, TurnProgress())
-    assert lease_store.heartbeat({first: None}).lost == [turn.pk]
+    assert lease_store.heartbeat({first: None}).lost == [first]
     second = claim_store.claim(turn.pk)
     assert second is not None
     assert second.epoch > first.epoch

@@ -68,7 +68,7 @@ def test_a_beat_learns_what_is_lost_and_what_is_to_stop():
     heard = lease_store.heartbeat(
         dict.fromkeys((mine, taken, over, missing, stopped), snapshot)
     )
-    assert sorted(heard.lost) == sorted(c.turn_id for c in (taken, over, missing))
+    assert {*heard.lost} == {taken, over, missing}
     assert heard.stopped == [stopped.turn_id]
     assert turn_of(taken).partial == ["theirs"]
     assert turn_of(over).partial is None

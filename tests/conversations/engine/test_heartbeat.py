@@ -67,8 +67,8 @@ class Dispatching:
     def loading_claims(self) -> list[Claim]:
         return []
 
-    def fence(self, turn_id: str) -> None:
-        raise AssertionError(turn_id)
+    def fence(self, claim: Claim) -> None:
+        raise AssertionError(claim)
 
 
 @dataclass

@@ -181,10 +181,8 @@ async def test_a_question_is_delivered_even_if_a_heartbeat_finds_its_turn_suspen
 
     def seen_at_once(claim, *rest):
         questions = suspend(claim, *rest)
-        assert lease_store.heartbeat({claim: None}).lost == [claim.turn_id]
-        loop.call_soon_threadsafe(
-            engine.require_engine().dispatcher.fence, claim.turn_id
-        )
+        assert lease_store.heartbeat({claim: None}).lost == [claim]
+        loop.call_soon_threadsafe(engine.require_engine().dispatcher.fence, claim)
         return questions
 
     monkeypatch.setattr(question_store, "suspend", seen_at_once)

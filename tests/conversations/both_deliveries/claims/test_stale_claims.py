@@ -190,7 +190,7 @@ def test_a_heartbeat_with_an_older_claim_renews_nothing(conversation: Conversati
     claim = a_stale_claim(conversation)
     before = rows()
     late = Snapshot([message("assistant", "Too late")], 5)
-    assert lease_store.heartbeat({claim: late}).lost == [claim.turn_id]
+    assert lease_store.heartbeat({claim: late}).lost == [claim]
     assert rows() == before
 
 

@@ -145,6 +145,26 @@ async def test_a_superseded_run_can_publish_nothing_more(turn):
         assert {entry.log_position.epoch for entry in mirror.entries} == {2}
 
 
+async def test_what_an_earlier_run_has_left_does_not_stop_a_later_one_here(turn):
+    """A person decides before the last events of the suspended run are written."""
+    fenced: list[int] = []
+    async with Process() as worker:
+        first = worker.log.open_publisher(turn, lambda: fenced.append(1))
+        start, *rest = event_batches(turn)
+        first.append(1, start)
+        await heard(worker, turn, len(start))
+        await Turn.objects.filter(pk=turn).aupdate(epoch=2)
+        first.append(1, rest[0])
+        worker.log.close(turn)
+        second = worker.log.open_publisher(turn, lambda: fenced.append(2))
+        for batch in event_batches(turn, ["Another"]):
+            second.append(2, batch)
+        mirror = await worker.log.subscribe(turn)
+        await until(lambda: mirror.ended)
+        assert {entry.log_position.epoch for entry in mirror.entries} == {2}
+    assert fenced == []
+
+
 async def test_the_run_of_a_deleted_turn_can_publish_nothing_more(transactional_db):
     async with Process() as worker:
         fenced = asyncio.Event()
