@@ -37,6 +37,7 @@ _DROPPABLE_OPTIONS = (
     "temperature",
     "top_p",
 )
+TAGS_HEADER = b"x-parley-tags"
 _NONE: frozenset[str] = frozenset()  # shared: an empty one takes 216 bytes
 
 
@@ -91,6 +92,14 @@ def _check_option(name: str, value: Any) -> None:
         read_tags(value, where)
     elif not isinstance(value, bool):
         raise BadRequest(f"{where!r} must be true or false.", param=where)
+
+
+def tags_of(options: ParleyOptions, headers: Mapping[bytes, bytes]) -> str:
+    """The tags of the body, or else of the header. Raises BadRequest."""
+    if options.tags:
+        return read_tags(list(options.tags), "parley.tags")
+    named = headers.get(TAGS_HEADER, b"").decode("latin-1").split(",")
+    return read_tags([name.strip() for name in named], None)
 
 
 def read_tags(tags: Any, param: str | None) -> str:
@@ -214,12 +223,6 @@ class GatewayRequest:
         if named is None:
             named = self.token.cache_seconds
         return self.chain.cache_seconds if named is None else named
-
-    @property
-    def may_be_stored_answer(self) -> bool:
-        """True if an answer for an equal request may be used, or if options are left
-        out: both are found by the canonical request."""
-        return bool(self.cache_seconds or self.parley_options.ignore_invalid_options)
 
     @property
     def cache_scope(self) -> CacheScope:

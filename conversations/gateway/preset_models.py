@@ -9,16 +9,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from conversations.context import LoadedSource, Reader, render
 from conversations.engine.loading import preset_limits
 from conversations.engine.loading.tool_rate_limit import limit_calls
+from conversations.gateway.forwarding.instructions import surround
 from conversations.models import AccessToken, Preset
 from llm import policy, router
 from llm.errors import BadRequest, ModelNotAvailable
 from llm.models import LanguageModel
 from llm.provider import Route
+from llm.wire.forwarding.forwarded_body import ForwardedBody
 from llm.wire.items import new_id
 from llm.wire.request import Request
 from tools.models import Tool as ToolRow
@@ -49,9 +52,16 @@ class PresetUse:
 
     def apply(self, request: Request) -> Request:
         """The request with the preset's instructions before its own, and its limit."""
-        texts = filter(None, [self.preset.instructions, request.instructions])
-        request = replace(request, instructions="\n\n".join(texts))
+        request = _with_instructions(request, before=self.preset.instructions)
+        body, most = request.forwarded, self.preset.max_tokens
+        if body is not None and most is not None:
+            request = replace(request, forwarded=self._limit_output(body, most))
         return preset_limits.limit_output(self.preset, request)
+
+    def _limit_output(self, body: ForwardedBody, most: int) -> ForwardedBody:
+        limit, convert = partial(preset_limits.limit_output, self.preset), body.convert
+        body = body.limit_output(most)
+        return replace(body, convert=lambda route: limit(convert(route)))
 
 
 def load(name: str, user: Any) -> tuple[PresetUse, LanguageModel]:
@@ -130,8 +140,18 @@ async def with_context(use: PresetUse, request: Request, token: AccessToken) -> 
         for each in rendered
         if not each.reason and each.text
     ]
-    texts = filter(None, [request.instructions, *blocks])
-    return replace(request, instructions="\n\n".join(texts))
+    return _with_instructions(request, after="\n\n".join(blocks))
+
+
+def _with_instructions(request: Request, before: str = "", after: str = "") -> Request:
+    """The request with the texts around its instructions, in all of its forms."""
+    if (body := request.forwarded) is None:
+        texts = filter(None, [before, request.instructions, after])
+        return replace(request, instructions="\n\n".join(texts))
+    fields = surround(body.api, body.fields, before, after)
+    add, convert = partial(_with_instructions, before=before, after=after), body.convert
+    forwarded = replace(body, fields=fields, convert=lambda route: add(convert(route)))
+    return replace(request, forwarded=forwarded)
 
 
 def _reader_of(token: AccessToken) -> Reader:

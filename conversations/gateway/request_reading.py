@@ -20,10 +20,11 @@ from conversations.gateway.forwarding import other_models
 from conversations.gateway.forwarding.body import forwarded_body
 from conversations.gateway.gateway_request import (
     NO_OPTIONS,
+    TAGS_HEADER,
     GatewayRequest,
     ParleyOptions,
-    read_tags,
     speaks_dialect,
+    tags_of,
 )
 from conversations.gateway.input_references import refuse_foreign
 from conversations.gateway.preset_models import PresetUse
@@ -144,17 +145,13 @@ async def read_request(
         alternatives = await _find_alternatives(body, token, chain, database)
         gateway_request = replace(gateway_request, alternatives=alternatives)
     forwarded: ForwardedBody | None = None
-    if (
-        may_forward
-        and chain.preset is None
-        and gateway_request.host_speaks_dialect
-        and not gateway_request.may_be_stored_answer
-    ):
+    # Which options are invalid is found in the canonical request.
+    ignores_options = gateway_request.parley_options.ignore_invalid_options
+    if may_forward and gateway_request.host_speaks_dialect and not ignores_options:
         gateway_request, forwarded, skipped = _find_forwarded(
             gateway_request, body, headers
         )
-        changes_answers = gateway_request.parley_options.changes_answers
-        if forwarded and not (names_own or changes_answers):
+        if forwarded and not (names_own or _is_written_anew(gateway_request)):
             return await _forward_whole(
                 gateway_request, body, forwarded, skipped, database
             )
@@ -196,8 +193,8 @@ def _start_request(
         request=_NO_REQUEST,
         request_id=request_id,
         client_request_id=headers.get(b"x-request-id", b"").decode("latin-1"),
-        tags=_tags(parley_options, headers)
-        if parley_options.tags or _TAGS_HEADER in headers
+        tags=tags_of(parley_options, headers)
+        if parley_options.tags or TAGS_HEADER in headers
         else "",
     )
 
@@ -267,6 +264,16 @@ def _check_body(
     return replace(gateway_request, chain=chain, route=chain.routes[0])
 
 
+def _is_written_anew(gateway_request: GatewayRequest) -> bool:
+    """Whether the client gets another answer than the host's bytes."""
+    if gateway_request.parley_options.changes_answers:
+        return True
+    if (use := gateway_request.chain.preset) is None:
+        return False
+    # An answer of Responses repeats the instructions, which are the preset's too.
+    return gateway_request.dialect.is_open_responses or bool(_preset_tools(use, ()))
+
+
 async def _forward_whole(
     gateway_request: GatewayRequest,
     body: Mapping[str, Any],
@@ -284,6 +291,8 @@ async def _forward_whole(
         issuer=gateway_request.route.issuer,
         forwarded=forwarded,
     )
+    if (use := gateway_request.chain.preset) is not None:
+        request = use.apply(request)
     return replace(gateway_request, request=request, skipped_tools=skipped)
 
 
@@ -319,7 +328,6 @@ async def _read_for_tool_loop(
     }
     if chain.preset is not None:
         own_tools = _preset_tools(chain.preset, client_names) | own_tools
-        request = chain.preset.apply(request)
     definitions = [tool.definition for tool in own_tools.values()]
     request = _with_tools(request, [*request.tools, *definitions])
     if forwarded is not None:
@@ -330,6 +338,8 @@ async def _read_for_tool_loop(
             forwarded, fields=fields, own_tools=definitions, wants_frames=False
         )
         request = replace(request, forwarded=forwarded)
+    if chain.preset is not None:
+        request = chain.preset.apply(request)
     return replace(
         gateway_request,
         body=model_body if forwarded is None else gateway_request.body,
@@ -448,17 +458,6 @@ def _preset_tools(
         for name, tool in preset.tools.items()
         if name not in client_names and not always_needs_approval(tool)
     }
-
-
-_TAGS_HEADER = b"x-parley-tags"
-
-
-def _tags(options: ParleyOptions, headers: Mapping[bytes, bytes]) -> str:
-    """The tags of the body, or else of the header. Raises BadRequest."""
-    if options.tags:
-        return read_tags(list(options.tags), "parley.tags")
-    named = headers.get(_TAGS_HEADER, b"").decode("latin-1").split(",")
-    return read_tags([name.strip() for name in named], None)
 
 
 def _join_text_parts(item: Item) -> Item:

@@ -52,7 +52,7 @@ def address(request: Request, primary: Route, route: Route) -> Request:
         return RequestBuilder(route).retarget(request, primary)
     if not forwards(body.api, body.fields, route):
         return convert(body, route)
-    addressed = replace(body, defaults=default_options(route))
+    addressed = replace(body, defaults=default_options(route, body.fields))
     return replace(request, model=route.model, issuer=route.issuer, forwarded=addressed)
 
 
@@ -65,11 +65,12 @@ def convert(body: ForwardedBody, route: Route) -> Request:
     return replace(request, tools=tools, items=[*request.items, *body.answered])
 
 
-def default_options(route: Route) -> dict[str, Any]:
-    """The options that staff have set for the model, its limit of output included."""
+def default_options(route: Route, fields: Mapping[str, Any]) -> dict[str, Any]:
+    """The options that staff have set for the model, its limit of output included, as
+    a body with these fields needs them."""
     if not route.defaults and route.max_output_tokens is None:
         return {}
-    return RequestBuilder(route).all_defaults()
+    return RequestBuilder(route).defaults_beside(_reasoning_of(fields))
 
 
 def _is_beyond_limits(fields: Mapping[str, Any], route: Route) -> bool:
@@ -82,13 +83,28 @@ def _is_beyond_limits(fields: Mapping[str, Any], route: Route) -> bool:
         return True
     if efforts is None:
         return False
+    return any(effort not in efforts for effort in _efforts(fields))
+
+
+def _efforts(fields: Mapping[str, Any]) -> list[Any]:
+    """How much the body wants to be thought, in the words of its API."""
     asked = (
         {"effort": fields.get("reasoning_effort")},
         fields.get("reasoning"),
         fields.get("output_config"),
     )
     found = [each.get("effort") for each in asked if isinstance(each, dict)]
-    return any(effort is not None and effort not in efforts for effort in found)
+    return [effort for effort in found if effort is not None]
+
+
+def _reasoning_of(fields: Mapping[str, Any]) -> dict[str, Any] | None:
+    """What the body says of reasoning; None if it says nothing."""
+    if efforts := _efforts(fields):
+        return {"effort": efforts[0]}
+    thinking = fields.get("thinking")
+    if not isinstance(thinking, dict):
+        return None
+    return {"effort": "none" if thinking.get("type") == "disabled" else "medium"}
 
 
 def _is_emulated(fields: Mapping[str, Any], can: Capabilities) -> bool:

@@ -19,9 +19,11 @@ from django.db import DatabaseError
 from django.utils import timezone
 
 from llm.adaptation.adapt import merge_usage
+from llm.adaptation.forwarding import convert
 from llm.cache.request_digest import digest_of, is_cacheable
 from llm.cache.stored_deltas import from_json, to_json
 from llm.concurrency.database_thread import run_in_database_thread
+from llm.errors import BadRequest
 from llm.generation.result import cost_of
 from llm.http.client import CacheUse, ProviderCall, Stream
 from llm.models import CachedAnswer
@@ -70,7 +72,7 @@ def with_cache(stream: Stream, route: Route, scope: CacheScope) -> Stream:
         request: Request, call: ProviderCall
     ) -> AsyncGenerator[list[Delta], None]:
         digest = None
-        if is_cacheable(request, scope.safe_functions):
+        if _may_store(request, route, scope):
             found = await _find(request, route, scope)
             if isinstance(found, CachedAnswer):
                 for deltas in _replay(found, route, call):
@@ -91,6 +93,15 @@ def with_cache(stream: Stream, route: Route, scope: CacheScope) -> Stream:
             await _store(digest, collected, call, route, scope)
 
     return answer
+
+
+def _may_store(request: Request, route: Route, scope: CacheScope) -> bool:
+    if request.forwarded is not None:
+        try:
+            request = convert(request.forwarded, route)
+        except BadRequest:  # of content that only its host understands
+            return False
+    return is_cacheable(request, scope.safe_functions)
 
 
 async def _find(
@@ -171,11 +182,11 @@ def _write(
     scope: CacheScope,
 ) -> None:
     without_proofs = [each for each in deltas if not isinstance(each, ProofDelta)]
-    stored = {"deltas": to_json(without_proofs), "degraded": list(call.degraded)}
     try:
-        answer = orjson.dumps(stored)
-    except TypeError:
-        return  # a number that JSON cannot express
+        deltas_json = to_json(without_proofs)
+        answer = orjson.dumps({"deltas": deltas_json, "degraded": list(call.degraded)})
+    except (TypeError, UnicodeDecodeError):
+        return  # a number that JSON cannot express, or bytes that are no text
     if len(answer) > MAX_ANSWER:
         return
     now = timezone.now()

@@ -10,6 +10,7 @@ import orjson
 
 from llm.generation.request_builder import OPTIONS
 from llm.provider import Route
+from llm.wire.forwarding.forwarded_body import ForwardedBody
 from llm.wire.items import Item
 from llm.wire.request import Request
 
@@ -58,11 +59,26 @@ def digest_of(
         "tools": request.tools,
         "options": {name: getattr(request, name) for name in _OPTIONS},
     }
+    if (body := request.forwarded) is not None:
+        described["forwarded"] = _description_of(body)
     try:
         encoded = orjson.dumps(described, option=orjson.OPT_SORT_KEYS)
     except TypeError:
         return None
     return sha256(encoded).hexdigest()
+
+
+def _description_of(body: ForwardedBody) -> dict[str, Any]:
+    """The client's JSON but for the name of the model, which may be an alias."""
+    ignored = _WITHOUT_EFFECT | {"model"}
+    return {
+        "api": body.api,
+        "fields": {n: v for n, v in body.fields.items() if n not in ignored},
+        "headers": dict(body.headers),
+        "defaults": dict(body.defaults),
+        "tools": body.own_tools,
+        "frames": [body.wants_frames, body.hides_usage],
+    }
 
 
 def _is_safe(tool: dict[str, Any], safe_functions: Collection[str]) -> bool:

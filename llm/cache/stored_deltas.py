@@ -11,6 +11,7 @@ from llm.wire.deltas import (
     CloseDelta,
     Delta,
     FinishDelta,
+    FrameDelta,
     ItemDelta,
     Key,
     ProofDelta,
@@ -27,6 +28,7 @@ _KINDS: dict[str, type[Delta]] = {
     "annotation": AnnotationDelta,
     "close": CloseDelta,
     "finish": FinishDelta,
+    "frame": FrameDelta,
     "item": ItemDelta,
     "proof": ProofDelta,
     "reasoning": ReasoningDelta,
@@ -36,12 +38,16 @@ _KINDS: dict[str, type[Delta]] = {
     "tool_call": ToolCallDelta,
     "usage": UsageDelta,
 }
+#: What an answer in its host's own bytes needs besides: the rest is in the bytes.
+_BESIDE_FRAMES = (FinishDelta, StartDelta, UsageDelta)
 _NAMES = {kind: name for name, kind in _KINDS.items()}
 
 
 def to_json(deltas: Sequence[Delta]) -> list[dict[str, Any]]:
     """JSON objects for `from_json`. Pieces of one text are joined, and the keys of the
-    provider's blocks become numbers."""
+    provider's blocks become numbers. Raises UnicodeDecodeError."""
+    if any(type(delta) is FrameDelta for delta in deltas):
+        deltas = _join_frames(deltas)
     numbers: dict[Key, int] = {}
     objects = []
     for delta in merge(list(deltas)):
@@ -49,9 +55,24 @@ def to_json(deltas: Sequence[Delta]) -> list[dict[str, Any]]:
         fields.pop("apart", None)  # a stored answer is not billed again
         if "key" in fields:
             fields["key"] = numbers.setdefault(fields["key"], len(numbers))
+        if isinstance(delta, FrameDelta):
+            fields["data"] = delta.data.decode()
         objects.append({"delta": _NAMES[type(delta)], "fields": fields})
     return objects
 
 
 def from_json(objects: Sequence[dict[str, Any]]) -> list[Delta]:
-    return [_KINDS[each["delta"]](**each["fields"]) for each in objects]
+    return [_delta_of(_KINDS[each["delta"]], each["fields"]) for each in objects]
+
+
+def _delta_of(kind: type[Delta], fields: dict[str, Any]) -> Delta:
+    if kind is FrameDelta:
+        return FrameDelta(fields["data"].encode(), fields["has_content"])
+    return kind(**fields)
+
+
+def _join_frames(deltas: Sequence[Delta]) -> list[Delta]:
+    """All bytes first, because the first delta tells which form the answer has."""
+    whole = b"".join(delta.data for delta in deltas if isinstance(delta, FrameDelta))
+    rest = [delta for delta in deltas if isinstance(delta, _BESIDE_FRAMES)]
+    return [FrameDelta(whole, has_content=True), *rest]

@@ -105,6 +105,10 @@ class RequestBuilder:
             return defaults
         return {n: v for n, v in defaults.items() if n not in SAMPLING_OPTIONS}
 
+    def defaults_beside(self, reasoning: Any) -> dict[str, Any]:
+        """`all_defaults` for a request that asks for `reasoning`, if for any."""
+        return self._drop_refused(self.all_defaults(), reasoning)
+
     def all_defaults(self) -> dict[str, Any]:
         """The default options with the limit of output tokens."""
         defaults, limit = self.defaults, self.route.max_output_tokens

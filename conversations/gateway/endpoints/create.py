@@ -36,6 +36,11 @@ async def answer(context: RequestContext) -> None:
         context.exchange.id,
         may_forward=True,
     )
+    if (use := gateway_request.chain.preset) is not None:
+        request = await preset_models.with_context(
+            use, gateway_request.request, context.token
+        )
+        gateway_request = replace(gateway_request, request=request)
     forwarded = gateway_request.request.forwarded
     if forwarded is not None and forwarded.wants_frames:
         await _forward(context, gateway_request)
@@ -45,11 +50,6 @@ async def answer(context: RequestContext) -> None:
     if isinstance(context.body.get("input"), list):
         check_outputs(gateway_request.request.items)
         body_size = math.inf
-    if (use := gateway_request.chain.preset) is not None:
-        request = await preset_models.with_context(
-            use, gateway_request.request, context.token
-        )
-        gateway_request = replace(gateway_request, request=request)
     gateway_request = await token_access.apply_limits(
         gateway_request, database, body_size=body_size
     )

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from conversations.gateway.dialects import Dialect
-from llm.adaptation.forwarding import forwards
+from llm.adaptation.forwarding import default_options, forwards
 from llm.errors import BadRequest
 from llm.provider import Route
 from llm.wire.forwarding.forwarded_body import ForwardedBody
@@ -42,6 +42,7 @@ def forwarded_body(
         fields=body,
         headers=_headers(dialect, body, headers),
         convert=convert,
+        defaults=default_options(route, body),
         hides_usage=dialect.name == "chat" and streams and not _wants_usage(body),
     )
 

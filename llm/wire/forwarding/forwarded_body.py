@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from llm.wire.items import Item
@@ -43,3 +43,16 @@ class ForwardedBody:
             entries = (entry for entry in fallbacks if isinstance(entry, dict))
             found += [entry.get("max_tokens") for entry in entries]
         return max((n for n in found if isinstance(n, int) and n > 0), default=None)
+
+    def limit_output(self, most: int) -> ForwardedBody:
+        """The body with `most` in the place of larger numbers of tokens."""
+        larger = {
+            name: most
+            for name in OUTPUT_LIMITS
+            if isinstance(number := self.fields.get(name), int) and number > most
+        }
+        fields = {**self.fields, **larger} if larger else self.fields
+        default = self.defaults.get("max_output_tokens")
+        limit = most if default is None else min(default, most)
+        defaults = {**self.defaults, "max_output_tokens": limit}
+        return replace(self, fields=fields, defaults=defaults)
