@@ -27,6 +27,6 @@ ENV PARLEY_DATA=/var/lib/parley PARLEY_READ_DOTENV=false HOST=0.0.0.0 PORT=8000 
 EXPOSE 8000
 STOPSIGNAL SIGTERM
 # The first start makes the tables. A worker asks with `worker` as argument.
-HEALTHCHECK --interval=10s --timeout=10s --start-period=120s \
+HEALTHCHECK --interval=10s --timeout=10s --start-period=600s \
     CMD ["python", "deploy/healthy.py"]
 CMD ["python", "manage.py", "serve"]

@@ -25,8 +25,16 @@ def main(role: str) -> int:
 
 
 def _ask(port: int) -> int:
-    """The status of the answer; Raises OSError without one."""
-    server = HTTPConnection("127.0.0.1", port, timeout=5)
+    """The status of the answer. Raises OSError if the process listens neither at
+    127.0.0.1 nor at ::1, or does not answer."""
+    try:
+        return _ask_at("127.0.0.1", port)
+    except ConnectionRefusedError:  # it may listen on IPv6 alone
+        return _ask_at("::1", port)
+
+
+def _ask_at(address: str, port: int) -> int:
+    server = HTTPConnection(address, port, timeout=4)
     server.request("GET", "/healthz")
     return server.getresponse().status
 

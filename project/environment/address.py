@@ -46,7 +46,7 @@ class Address:
             family, *_, name = socket.getaddrinfo(
                 self.host, self.port, type=socket.SOCK_STREAM
             )[0]
-            return socket.create_server(name[:2], family=family, backlog=1024)
+            return _create_server((str(name[0]), int(name[1])), family)
         except OSError as exc:
             raise ConfigurationError(*self._problem(exc, variable)) from exc
 
@@ -73,9 +73,7 @@ class Address:
     ) -> socket.socket:
         """Like `listen`, where other sockets of this user may listen too."""
         try:
-            return socket.create_server(
-                name, family=family, backlog=1024, reuse_port=True
-            )
+            return _create_server(name, family, reuse_port=True)
         except OSError as exc:  # another server was faster
             raise ConfigurationError(*self._problem(exc, variable)) from exc
 
@@ -94,6 +92,21 @@ class Address:
                     f"cannot listen on {self.host!r} ({exc.strerror});"
                     " use 127.0.0.1, or 0.0.0.0 for every interface."
                 )
+
+
+def _create_server(
+    name: tuple[str, int], family: int, *, reuse_port: bool = False
+) -> socket.socket:
+    # Every interface means both families: health checks and proxies of the machine use
+    # 127.0.0.1 also where its other clients use IPv6.
+    both = name[0] == "::" and socket.has_dualstack_ipv6()
+    return socket.create_server(
+        name,
+        family=family,
+        backlog=1024,
+        reuse_port=reuse_port,
+        dualstack_ipv6=both,
+    )
 
 
 def _main_address() -> list[str]:

@@ -48,6 +48,17 @@ def test_listening_accepts(host: str):
         socket.create_connection(listening.getsockname()[:2]).close()
 
 
+@pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="no IPv6 here")
+@pytest.mark.parametrize("client", ["127.0.0.1", "::1"])
+def test_every_interface_is_those_of_both_families(client: str):
+    every = Address("::", 0)
+    with every.listen() as listening:
+        socket.create_connection((client, listening.getsockname()[1])).close()
+    [beside] = every.listen_for_all(1, "GATEWAY_PORT")
+    with beside:
+        socket.create_connection((client, beside.getsockname()[1])).close()
+
+
 def test_a_port_in_use_is_the_ports_fault():
     with Address("127.0.0.1", 0).listen() as listening:
         port = listening.getsockname()[1]

@@ -5,9 +5,12 @@ from __future__ import annotations
 import fnmatch
 import os
 import re
+import socket
 import subprocess
 import sys
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -143,6 +146,32 @@ def test_a_container_is_healthy_by_whatever_name_browsers_know_it(tmp_path: Path
         assert _is_healthy(server.port)
     finally:
         server.stop()
+
+
+def test_containers_and_pods_have_the_same_time_to_migrate():
+    compose = OURS["worker"]["healthcheck"]["start_period"]
+    image = re.findall(r"--start-period=(\d+s)", IMAGE)
+    probe = re.findall(
+        r"failureThreshold: (\d+)",
+        (BASE / "deploy" / "kubernetes" / "worker.yaml").read_text(),
+    )
+    assert {compose, *image} == {f"{5 * int(probe[0])}s"}  # asked every five seconds
+
+
+@pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="no IPv6 here")
+def test_a_container_that_listens_on_ipv6_alone_is_healthy():
+    class Answer(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+
+    class Server(HTTPServer):
+        address_family = socket.AF_INET6
+
+    with Server(("::1", 0), Answer) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        assert _is_healthy(server.server_address[1])
+        server.shutdown()
 
 
 def test_a_container_whose_server_does_not_respond_is_unhealthy():

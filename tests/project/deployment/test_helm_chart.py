@@ -197,6 +197,10 @@ def test_files_in_a_bucket_need_no_claim(helm: str):
         ("settings.METRICS_NETWORKS=10.0.0.0/8", "METRICS_NETWORKS"),
         ("ingress.enabled=true,ingress.host=other.example.org", "ALLOWED_HOSTS"),
         ("settings.ALLOWED_HOSTS=null", "/settings"),
+        ("settings.HOST=127.0.0.1", "/settings/HOST"),
+        ("settings.SECRET_KEY=abc", "SECRET_KEY"),  # the secret's
+        ("settings.OPENAI_API_KEY=abc", "OPENAI_API_KEY"),
+        ("ingress.enabled=true,settings.BEHIND_HTTPS=null", "BEHIND_HTTPS"),
         ("secret.name=", "/secret/name"),
         ("sevre.replicas=3", "sevre"),
     ],

@@ -56,6 +56,11 @@ def test_a_stop_waits_for_longer_than_the_drain(name: str):
     assert float(found[1]) > float(env.names["DRAIN_GRACE"])
 
 
+@pytest.mark.parametrize("name", SERVERS)
+def test_a_stop_leaves_the_programs_of_running_calls_to_the_server(name: str):
+    assert "\nKillMode=mixed\n" in (UNITS / name).read_text()
+
+
 @pytest.mark.parametrize("name", SERVICES)
 def test_units_set_only_variables_that_are_read(name: str):
     text = (UNITS / name).read_text()
