@@ -24,7 +24,8 @@ MAX_VALUES = 250_000
 _PIECE = 64 * 1024
 _LEAST, _MOST = -(2**63), 2**64 - 1  # the range of integers that orjson writes
 _MAX_DIGITS = 20  # of such an integer, sign included
-_LONG_NUMBER = re.compile(rb"[0-9]{19}")  # digits of which 64 bits may not hold all
+_LONG_NUMBER = re.compile(rb"[0-9]{19}")  # may be more than 64 bits
+_LONG_NUMBER_IN_TEXT = re.compile(r"[0-9]{19,}")
 _NO_BACKSLASH = re.compile(rb"[^\\]")
 
 
@@ -53,8 +54,26 @@ def loads_exact(body: bytes) -> Any:
         return value
     try:
         return json.loads(body)
-    except (RecursionError, ValueError):  # it has thousands of digits, for example
+    except RecursionError:  # orjson reads deeper
         return value
+
+
+def find_long_integer(text: str) -> str:
+    """The first integer of valid JSON that is beyond 64 bits, so that orjson rounds it;
+    "" if there is none."""
+    if (number := _LONG_NUMBER_IN_TEXT.search(text)) is None:
+        return ""
+    found: list[str] = []
+
+    def note(digits: str) -> None:
+        if not isinstance(_integer(digits), int):
+            found.append(digits)
+
+    try:
+        json.loads(text, parse_int=note)
+    except RecursionError:
+        return number[0]
+    return found[0] if found else ""
 
 
 def loads_lenient(text: str) -> Any:

@@ -19,6 +19,7 @@ from typing import Any
 import orjson
 
 from llm.errors import LLMError
+from llm.wire import bounded_json
 from llm.wire.delta_item_stream import UNKNOWN_START, DeltaItemStream
 from llm.wire.deltas import (
     Key,
@@ -354,4 +355,10 @@ def arguments_of(call: Item) -> dict[str, Any]:
         raise ValueError(f"the arguments are not valid JSON: {exc}.") from exc
     if not isinstance(arguments, dict):
         raise ValueError("the arguments must be a JSON object.")
+    # A person would approve, and a tool receive, another number than the model wrote.
+    if digits := bounded_json.find_long_integer(call["arguments"]):
+        raise ValueError(
+            f"the integer {digits[:40]} is beyond 64 bits and would be rounded;"
+            " write it as text where the parameter takes text."
+        )
     return dict(sanitize_json(arguments))

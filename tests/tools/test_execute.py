@@ -129,6 +129,23 @@ async def test_unparsable_arguments_are_reported_as_such():
     assert event.output.startswith("Error: the arguments are not valid JSON:")
 
 
+async def test_an_integer_that_would_be_rounded_is_refused():
+    ran = []
+
+    @tool
+    async def transfer(amount: int) -> None:
+        ran.append(amount)
+
+    seen = await outcome(transfer, amount=10**20 + 1)
+    assert seen.error == (
+        "the integer 100000000000000000001 is beyond 64 bits and would be rounded;"
+        " write it as text where the parameter takes text."
+    )
+    assert ran == []
+    assert (await outcome(transfer, amount=2**63 - 1)).state == "completed"
+    assert ran == [2**63 - 1]
+
+
 async def test_a_call_without_any_tools_gets_an_error():
     (event,) = await happenings([call("echo")])
     assert event.output == (

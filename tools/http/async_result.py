@@ -17,12 +17,11 @@ from email.utils import parsedate_to_datetime
 from typing import Any
 from urllib.parse import quote, urljoin, urlsplit
 
-import orjson
-
 from tools.errors import AddressRefused, ToolError
 from tools.http.exchange import FetchedResponse, OutgoingRequest
 from tools.http.request_template import ACCEPT, ParameterLocation
 from tools.http.result import parse_json, resolve_pointer
+from tools.json_schema import long_integers
 
 ACCEPTED = 202
 CALLBACK_LOCATIONS = ("header", "query", "body")
@@ -136,4 +135,4 @@ def _seconds(text: str, now: datetime) -> float | None:
 
 
 def _text(value: Any) -> str:
-    return value if isinstance(value, str) else orjson.dumps(value).decode()
+    return value if isinstance(value, str) else long_integers.dump(value).decode()

@@ -122,7 +122,7 @@ def _read_by_type(fetched: FetchedResponse, secrets: Collection[str]) -> Any:
     text = _text(fetched, secrets)
     if fetched.content_type.endswith(("/json", "+json")):
         try:
-            return bounded_json.loads(text.encode(errors="replace"))
+            return bounded_json.loads_exact(text.encode(errors="replace"))
         except orjson.JSONDecodeError:
             return text  # the content type is wrong, but the text may be useful
     return text
@@ -185,7 +185,7 @@ def _json(text: str) -> Any:
 def parse_json(body: bytes) -> Any:
     """Raises ToolError."""
     try:
-        return bounded_json.loads(body)
+        return bounded_json.loads_exact(body)
     except bounded_json.TooManyValues as exc:
         raise ToolError(f"the server's JSON is too large: {exc.msg}.") from exc
     except orjson.JSONDecodeError as exc:

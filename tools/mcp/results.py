@@ -16,6 +16,7 @@ import orjson
 
 from llm.wire import bounded_json
 from tools.errors import ToolError
+from tools.json_schema import long_integers
 
 Part = dict[str, Any]
 
@@ -97,7 +98,7 @@ def _extra_structured_parts(value: Any, parts: list[Part]) -> list[Part]:
         pairs = zip(texts, unwrapped, strict=True)
         if all(text == value or _is_json_of(text, value) for text, value in pairs):
             return []  # one text for each
-    return [_text(orjson.dumps(value).decode())]
+    return [_text(long_integers.dump(value).decode())]
 
 
 def _unwrap(value: Any) -> Any:
@@ -110,7 +111,7 @@ def _unwrap(value: Any) -> Any:
 
 def _is_json_of(text: str, *values: Any) -> bool:
     try:
-        return bounded_json.loads(text.encode(errors="replace")) in values
+        return bounded_json.loads_exact(text.encode(errors="replace")) in values
     except orjson.JSONDecodeError:
         return False
 

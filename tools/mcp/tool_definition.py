@@ -14,6 +14,7 @@ from typing import Any
 import orjson
 
 from tools.json_schema.arguments import why_invalid
+from tools.json_schema.long_integers import as_floats
 from tools.runtime_tool import Replay
 
 LONGEST_NAME = 64  # characters that every provider accepts
@@ -33,12 +34,16 @@ class ToolDefinition:
 
     @classmethod
     def from_dict(cls, stored: Mapping[str, Any]) -> ToolDefinition:
-        """The inverse of `as_dict`. Raises KeyError."""
+        """The inverse of `as_dict`. Raises KeyError.
+
+        Integers beyond 64 bits become floats, as no request could be written with them
+        otherwise; PostgreSQL stores large floats as such integers.
+        """
         return cls(
             name=stored["name"],
             description=stored["description"],
-            parameters=stored["parameters"],
-            annotations=stored["annotations"],
+            parameters=as_floats(stored["parameters"]),
+            annotations=as_floats(stored["annotations"]),
             title=stored["title"],
         )
 

@@ -196,6 +196,7 @@ def fetched(body: bytes = b"", content_type: str = "", status: int = 200, **fiel
     [
         (b'{"a": 1}', "application/json", {"a": 1}),
         (b"[1]", "application/problem+json", [1]),
+        (b"[123456789012345678901]", "application/json", [123456789012345678901]),
         (b"not json", "application/json", "not json"),
         (b'{"a": 1}', "text/plain", '{"a": 1}'),
         (b"<p>hi</p>", "text/html", "<p>hi</p>"),

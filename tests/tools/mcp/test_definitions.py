@@ -36,6 +36,16 @@ def test_a_stored_definition_is_read_unchanged():
     assert ToolDefinition.from_dict(definition.as_dict).digest == definition.digest
 
 
+def test_large_integers_are_floats_also_as_postgresql_returns_them():
+    stored = ToolDefinition(name="x").as_dict
+    listed = [
+        ToolDefinition.from_dict({**stored, "parameters": {"maximum": maximum}})
+        for maximum in (2**64, float(2**64), int(float(2**64)))
+    ]
+    assert len({each.digest for each in listed}) == 1
+    assert '"maximum": 1.8446744073709552e+19' in listed[0].readable
+
+
 @pytest.mark.parametrize(
     ("annotations", "replay"),
     [

@@ -34,6 +34,16 @@ def test_structured_content_is_included_once():
     assert read_result(structuredContent=None) == "null"
 
 
+def test_large_integers_stay_exact():
+    """Amounts in wei, 128-bit ids: the call took effect, so it must not fail."""
+    value = {"wei": 2**70}
+    written = f'{{"wei":{2**70}}}'
+    assert read_result(structuredContent=value) == written
+    assert read_result(text(written), structuredContent=value) == written
+    other = written.replace("1", "2", 1)
+    assert read_result(text(other), structuredContent=value) == f"{other}\n\n{written}"
+
+
 @pytest.mark.parametrize(
     ("texts", "result"),
     [

@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 from typing import Any
 
+import orjson
 import pytest
 from django.contrib.admin.models import LogEntry
 from django.contrib.auth.models import Permission, User
@@ -69,6 +70,19 @@ def decide(client: Client, button: str, *keys: str) -> str:
 def refusal_of(server: McpServer) -> str:
     pin: McpTool = server.tools.get(remote_name="pay")
     return pin.difference
+
+
+def test_a_schema_with_a_large_integer_is_reviewed_as_others(reviewer: Client):
+    row = a_server()
+    listed = {**PAY.as_dict, "parameters": {"type": "object", "maxProperties": 2**64}}
+    McpServer.objects.filter(pk=row.pk).update(listing=[listed])
+    assert reviewer.get(LIST).status_code == 200
+    assert "maxProperties" in reviewer.get(REVIEW).text
+    decide(reviewer, "_approve", key("pay"))
+    row.refresh_from_db()
+    assert refusal_of(row) == ""
+    [tool] = Tool.objects.filter(kind=Tool.Kind.MCP)
+    assert orjson.dumps(tool.build_tool().definition)  # a request can be written
 
 
 def test_the_queue_shows_what_differs_and_quotes_the_servers_words(
