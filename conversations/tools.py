@@ -7,6 +7,7 @@ presets that name them, and the others are disabled.
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterator
 from functools import partial
 from itertools import islice
 from typing import Annotated, Any
@@ -19,6 +20,7 @@ from conversations.access.stored_turn_visibility import without_chats
 from conversations.models import Conversation, Item, Turn, memory
 from conversations.models.memory import MAX_COUNT, MAX_TEXT, Memory, TooManyMemories
 from conversations.models.preset import Preset
+from conversations.search.index_queries import CHUNK
 from conversations.search.matching import Query, fold
 from conversations.search.memories import find_memories
 from conversations.search.message_search import Match, MessageSearch, Unindexed
@@ -161,15 +163,14 @@ def _find_conversations(
 ) -> list[dict[str, Any]]:
     """Conversations that match: first those with all words, then the others; of each
     up to `MAX_EXCERPTS` messages with the most words."""
-    matches_by_conversation = _find_matches(user_id, query, limit + 1)
-    rows = others.in_bulk(list(matches_by_conversation))
-    visible = {
-        pk: matches_by_conversation[pk] for pk in matches_by_conversation if pk in rows
-    }
+    visible = _find_matches(others, user_id, query, limit)
+    rows = others.in_bulk(list(visible))
     pks = [match.item for matches in visible.values() for match in matches]
     items = Item.objects.in_bulk(pks)
     found = []
-    for pk, matches in list(visible.items())[:limit]:
+    for pk, matches in visible.items():
+        if pk not in rows:
+            continue  # it was erased since it was found
         payloads = [items[m.item].payload for m in matches if m.item in items]
         messages = [(p["role"], searchable_text(p)) for p in payloads]
         scored = [
@@ -180,25 +181,42 @@ def _find_conversations(
     return found
 
 
-def _find_matches(user_id: int, query: Query, count: int) -> dict[str, list[Match]]:
-    """Matching messages by conversation: first those that have all words."""
+def _find_matches(
+    others: Any, user_id: int, query: Query, limit: int
+) -> dict[str, list[Match]]:
+    """Matching messages by conversation, of at most `limit` of the others: first those
+    that have all words."""
     matches_by_conversation: dict[str, list[Match]] = {}
     unindexed = Unindexed.of(user_id)
     for needs_all in (True, False):
         search = MessageSearch(user_id, query, unindexed, needs_all)
-        for match in islice(search, MAX_MATCHES):
+        for match in islice(_only_of(others, search), MAX_MATCHES):
             if (
                 match.conversation not in matches_by_conversation
-                and len(matches_by_conversation) == count
+                and len(matches_by_conversation) == limit
             ):
                 break
             matches = matches_by_conversation.setdefault(match.conversation, [])
             if match not in matches and len(matches) < MAX_CONVERSATION_MATCHES:
                 matches.append(match)
-        for pk in search.titles():
-            if len(matches_by_conversation) < count:
+        titles = search.titles()
+        theirs = _ids_of(others, titles)
+        for pk in titles:
+            if pk in theirs and len(matches_by_conversation) < limit:
                 matches_by_conversation.setdefault(pk, [])
     return matches_by_conversation
+
+
+def _only_of(others: Any, search: MessageSearch) -> Iterator[Match]:
+    """The matches in conversations that the caller may see."""
+    found = iter(search)
+    while chunk := list(islice(found, CHUNK)):
+        theirs = _ids_of(others, {match.conversation for match in chunk})
+        yield from (match for match in chunk if match.conversation in theirs)
+
+
+def _ids_of(others: Any, pks: Collection[str]) -> set[str]:
+    return set(others.filter(pk__in=pks).order_by().values_list("pk", flat=True))
 
 
 def _conversation_result(

@@ -29,9 +29,18 @@ class SearchDocument(models.Model):
         settings.AUTH_USER_MODEL, models.CASCADE, related_name="+", db_index=False
     )
 
+    tokens_version = models.SmallIntegerField(
+        null=True, help_text="TOKENS_VERSION of its tokens; null for the first."
+    )
+
     class Meta:
         indexes = [
-            models.Index(fields=["owner", "item"], name="conversations_search_owner")
+            models.Index(fields=["owner", "item"], name="conversations_search_owner"),
+            models.Index(
+                fields=["owner", "item"],
+                condition=models.Q(tokens_version=None),
+                name="conversations_search_outdated",
+            ),
         ]
 
     def __str__(self) -> str:

@@ -13,16 +13,20 @@ from conversations.models import Conversation, ConversationQuerySet, ToolCall, T
 from llm.models import LanguageModel
 
 ARCHIVED = ("no", "yes", "only")  # "yes": archived conversations too
+#: No message is older; midnight of the year 1 is no time in UTC east of Greenwich.
+_FIRST = date(1970, 1, 1)
 API = ("yes", "no", "only")  # conversations that responses of the gateway opened
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchFilters:
-    """What conversations must have to be found. Empty values are no condition.
+    """What conversations must have to be found. Empty values are no condition, nor is
+    "yes" of `archived` and `api`.
 
     `model` and `tool` are names that any turn of the conversation has used. The dates,
     inclusive and in the server's time zone, are those of the message that was found,
-    and of the last activity where only the title matches.
+    and of the last activity where only the title matches. `since` before 1970 is no
+    condition.
     """
 
     model: str = ""
@@ -35,6 +39,7 @@ class SearchFilters:
     api: str = "yes"
 
     def __bool__(self) -> bool:
+        """Whether there is a condition."""
         return self != SearchFilters()
 
     def limit(self, rows: ConversationQuerySet) -> ConversationQuerySet:
@@ -70,7 +75,7 @@ class SearchFilters:
 
     def _dates(self, column: str) -> Q:
         condition = Q()
-        if self.since:
+        if self.since and self.since >= _FIRST:
             condition &= Q(**{f"{column}__gte": _begin(self.since)})
         if self.until and self.until < date.max:
             condition &= Q(**{f"{column}__lt": _begin(self.until + timedelta(days=1))})

@@ -5,6 +5,10 @@ SQLite's FTS5 and PostgreSQL's GIN over a tsvector store the tokens that
 indexes turns after they end (`index_pending`). Until then `Turn.is_indexed` is false
 and a search reads their messages directly, so it also finds the newest ones.
 
+Where a version makes other tokens of a text (`TOKENS_VERSION`), the job writes the
+documents of earlier versions anew. A search uses them until then, and reports that it
+may miss messages.
+
 Sources: https://www.sqlite.org/fts5.html,
 https://www.postgresql.org/docs/15/textsearch-features.html
 """
@@ -18,13 +22,14 @@ from django.db import connection, transaction
 from django.db.models import Exists, F, OuterRef
 
 from conversations.models import Conversation, Item, SearchDocument, Turn
-from conversations.search.matching import tokens_of
+from conversations.search.matching import TOKENS_VERSION, tokens_of
 from conversations.search.postgresql import lexemes_of
 from conversations.search.stored_messages import (
     HAS_NEW_TITLE,
     OVERFULL_TOKEN,
     OWNER_TOKEN,
     STORED_TEXT,
+    find_outdated,
     text_of_stored,
 )
 
@@ -44,6 +49,8 @@ def index_pending() -> Iterator[Mapping[str, int]]:
         yield {"turns": count}
     while connection.vendor == "postgresql" and (count := _convert_batch()):
         yield {"converted documents": count}
+    while count := _renew_batch():
+        yield {"renewed turns": count}
 
 
 @transaction.atomic
@@ -68,20 +75,41 @@ def _index_batch() -> int:
     newest = rows.select_related("conversation").order_by("-created_at", "-pk")
     turns, documents = _documents_of(list(newest[:BATCH_TURNS]))
     with transaction.atomic():
-        unchanged = {turn.pk for turn in _lock_unchanged(turns)}
-        documents = [each for each in documents if each.turn in unchanged]
-        SearchDocument.objects.filter(turn__in=unchanged).delete()
-        write_documents(documents)
+        unchanged = _replace(turns, documents, is_indexed=False)
         Turn.objects.filter(pk__in=unchanged).update(is_indexed=True)
-        _save_indexed_titles(turns, {each.turn for each in documents})
+        indexed = {each.turn for each in documents if each.turn in unchanged}
+        _save_indexed_titles(turns, indexed)
     return len(unchanged)
 
 
-def _lock_unchanged(turns: Sequence[Turn]) -> list[Turn]:
+def _renew_batch() -> int:
+    """Write the documents of turns anew whose tokens are of an earlier version, and
+    return the number of these turns."""
+    newest = (
+        find_outdated().order_by("-owner_id", "-item_id").values_list("turn", flat=True)
+    )
+    rows = Turn.objects.filter(pk__in=list(newest[:BATCH_TURNS]))
+    turns, documents = _documents_of(list(rows.select_related("conversation")))
+    with transaction.atomic():
+        return len(_replace(turns, documents, is_indexed=True))
+
+
+def _replace(
+    turns: Sequence[Turn], documents: Sequence[Document], *, is_indexed: bool
+) -> set[str]:
+    """Write the documents of those turns that did not change since they were read, and
+    return the ids of these."""
+    unchanged = {turn.pk for turn in _lock_unchanged(turns, is_indexed)}
+    SearchDocument.objects.filter(turn__in=unchanged).delete()
+    write_documents([each for each in documents if each.turn in unchanged])
+    return unchanged
+
+
+def _lock_unchanged(turns: Sequence[Turn], is_indexed: bool) -> list[Turn]:
     """Lock and return the turns that did not change since they were read, and that no
     other process is indexing now."""
     rows = Turn.objects.not_deleted().filter(
-        pk__in=[turn.pk for turn in turns], is_indexed=False
+        pk__in=[turn.pk for turn in turns], is_indexed=is_indexed
     )
     if connection.features.has_select_for_update_skip_locked:
         rows = rows.select_for_update(skip_locked=True, of=("self",))
@@ -155,6 +183,7 @@ def _write_sqlite(documents: Sequence[Document]) -> None:
             turn_id=each.turn,
             conversation_id=each.conversation,
             owner_id=each.owner,
+            tokens_version=TOKENS_VERSION,
         )
         for each in documents
     )
@@ -176,14 +205,15 @@ def _write_postgresql(documents: Sequence[Document]) -> None:
             each.conversation,
             each.owner,
             lexemes_of(each.owner, each.item, each.tokens),
+            TOKENS_VERSION,
         )
         for each in documents
     ]
     with connection.cursor() as cursor:
         cursor.executemany(
             "INSERT INTO conversations_searchdocument"
-            " (item_id, turn_id, conversation_id, owner_id, entries)"
-            " VALUES (%s, %s, %s, %s, array_to_tsvector(%s::text[]))",
+            " (item_id, turn_id, conversation_id, owner_id, entries, tokens_version)"
+            " VALUES (%s, %s, %s, %s, array_to_tsvector(%s::text[]), %s)",
             rows,
         )
 

@@ -2,9 +2,10 @@
 
 A text is folded for case and accents and cut into words. In scripts that write no
 spaces between words (Chinese, Japanese, Korean, Thai, ...) a query matches anywhere;
-elsewhere it matches the beginning of a word. An index stores the *tokens* of a text,
-and a query's *terms* are prefixes of tokens: every text that a query matches has a
-token for each term.
+elsewhere it matches the beginning of a word, or what follows a `_` in it, because
+Markdown writes `_emphasis_` and programs `snake_case`. An index stores the *tokens* of
+a text, and a query's *terms* are prefixes of tokens: every text that a query matches
+has a token for each term.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ T = TypeVar("T")
 LONGEST_TOKEN = 60  # characters; longer words are indexed by their beginning
 PORTION = 50_000  # characters, or more up to the next space, that are folded at once
 GRAM = 3  # characters of a token in scripts without spaces
+#: Stored with a document; `conversations.search.index` writes those of another anew.
+TOKENS_VERSION = 2
 
 # Thai, Lao, Tibetan, Myanmar, Khmer, kana, Bopomofo, Hangul and Han.
 _UNSPACED = (
@@ -33,8 +36,12 @@ _INDIC = "\u0900-\u0963\u0966-\u0dff"
 _WORD = re.compile(rf"[{_UNSPACED}]+|(?:[^\W{_UNSPACED}]|[{_INDIC}])+")
 _IS_UNSPACED = re.compile(rf"[{_UNSPACED}]")
 _IS_SPACED = re.compile(rf"[^\W{_UNSPACED}]|[{_INDIC}]")  # a letter of a spaced script
+_PART = re.compile(r"(?<![^_])[^_]")  # where a word, or what follows its `_`, begins
 _SPACE = re.compile(r"\s")  # never inside a word
 _RUN = re.compile(r"\S+|\s+")
+#: Half-width katakana: a voiced one is two characters, and a usual one is one.
+_HALF_WIDTH = re.compile("[\uff66-\uff9f]+")
+_VOICING = "\uff9e\uff9f"  # the second of the two; no combining marks to Unicode
 #: Accents, and the vowel points of Hebrew and Arabic, which most texts leave out.
 _DIACRITICS = re.compile("[\u0300-\u036f\u0591-\u05c7\u0610-\u061a\u064b-\u065f\u0670]")
 #: Letters with a stroke and ligatures, which Unicode does not decompose.
@@ -57,7 +64,13 @@ _FOLD_TABLE = _FoldTable()
 
 def fold(text: str) -> str:
     """The text without differences of case, accents and compatibility forms."""
-    return unicodedata.normalize("NFC", text).translate(_FOLD_TABLE)
+    if not text.isascii():
+        text = unicodedata.normalize("NFC", _HALF_WIDTH.sub(_widen, text))
+    return text.translate(_FOLD_TABLE)
+
+
+def _widen(katakana: re.Match[str]) -> str:
+    return unicodedata.normalize("NFKC", katakana[0])
 
 
 def words_of(text: str) -> list[str]:
@@ -72,8 +85,15 @@ def tokens_of(text: str) -> set[str]:
         if _IS_UNSPACED.match(word):
             tokens.update(word[at : at + GRAM] for at in range(len(word)))
         else:
-            tokens.add(word[:LONGEST_TOKEN])
+            tokens.update(word[at : at + LONGEST_TOKEN] for at in _parts_of(word))
     return tokens
+
+
+def _parts_of(word: str) -> Sequence[int]:
+    """Offsets in the word of a spaced script where a query can match."""
+    if "_" not in word:
+        return (0,)
+    return [part.start() for part in _PART.finditer(word)]
 
 
 def _words_of_portions(text: str) -> Iterator[str]:
@@ -97,7 +117,8 @@ class Query:
 
     @classmethod
     def of(cls, text: str) -> Query:
-        return cls(list(dict.fromkeys(words_of(text))))
+        words = [word.strip("_") for word in words_of(text)]
+        return cls(list(dict.fromkeys(filter(None, words))))
 
     def __bool__(self) -> bool:
         return bool(self.words)
@@ -129,15 +150,17 @@ class Query:
             return first
 
         def length_after_folding(last: int) -> int:
-            return len(text[: last + 1].translate(_FOLD_TABLE))
+            return len(fold(text[: last + 1]))
 
         return bisect_right(range(len(text)), first, key=length_after_folding)
 
     def match_spans(self, text: str) -> list[tuple[int, int]]:
         """Start and end of matches in the original text, in order, not overlapping."""
-        folded, origins = _fold_with_origins(text)
+        folded, starts, ends = _fold_with_origins(text)
         found = sorted(
-            (at, at + len(word)) for word in self.words for at in _starts(word, folded)
+            (starts[at], ends[at + len(word) - 1])
+            for word in self.words
+            for at in _starts(word, folded)
         )
         apart: list[tuple[int, int]] = []
         for start, end in found:
@@ -145,15 +168,17 @@ class Query:
                 apart[-1] = (apart[-1][0], max(end, apart[-1][1]))
             else:
                 apart.append((start, end))
-        return [(origins[start], origins[end - 1] + 1) for start, end in apart]
+        return apart
 
 
 def _starts(word: str, folded: str) -> Iterator[int]:
-    """Offsets of the word: anywhere in an unspaced script, else at starts of words."""
-    is_unspaced = _IS_UNSPACED.match(word)
+    """Offsets of the word: anywhere in an unspaced script, else at starts of words and
+    after each `_`."""
+    is_anywhere = _IS_UNSPACED.match(word)
     at = folded.find(word)
     while at >= 0:
-        if is_unspaced or at == 0 or not _IS_SPACED.match(folded[at - 1]):
+        before = folded[at - 1] if at else "_"
+        if is_anywhere or before == "_" or not _IS_SPACED.match(before):
             yield at
         at = folded.find(word, at + 1)
 
@@ -173,36 +198,41 @@ def _terms_of(word: str) -> list[str]:
     return list(dict.fromkeys(word[at : at + GRAM] for at in range(last)))
 
 
-def _fold_with_origins(text: str) -> tuple[str, Sequence[int]]:
-    """The folded text, and the offset in `text` of each of its characters."""
+def _fold_with_origins(text: str) -> tuple[str, Sequence[int], Sequence[int]]:
+    """The folded text, and where in `text` each of its characters begins and ends."""
     folded = fold(text)
     if len(folded) == len(text):
-        return folded, range(len(text))
+        return folded, range(len(text)), range(1, len(text) + 1)
     pieces: list[str] = []
-    origins: list[int] = []
+    starts: list[int] = []
+    ends: list[int] = []
     for run_match in _RUN.finditer(text):
         run, (start, end) = fold(run_match[0]), run_match.span()
         if len(run) == end - start:
             pieces.append(run)
-            origins += range(start, end)
+            starts += range(start, end)
+            ends += range(start + 1, end + 1)
             continue
-        for piece, at in _characters(text, start, end):
+        for piece, begin, after in _characters(text, start, end):
             pieces.append(piece)
-            origins += [at[0]] * (len(piece) - 1) + [at[1]] * bool(piece)
-    return "".join(pieces), origins
+            starts += [begin] * len(piece)
+            ends += [after] * len(piece)
+    return "".join(pieces), starts, ends
 
 
-def _characters(
-    text: str, start: int, end: int
-) -> Iterator[tuple[str, tuple[int, int]]]:
-    """Each folded character with its accents, and its first and last offset."""
+def _characters(text: str, start: int, end: int) -> Iterator[tuple[str, int, int]]:
+    """Each folded character with its accents, and where it begins and ends."""
     at = start
     while at < end:
         after = at + 1
-        while after < end and unicodedata.combining(text[after]):
+        while after < end and _is_mark(text[after]):
             after += 1
-        yield fold(text[at:after]), (at, after - 1)
+        yield fold(text[at:after]), at, after
         at = after
+
+
+def _is_mark(character: str) -> bool:
+    return character in _VOICING or bool(unicodedata.combining(character))
 
 
 def rank(query: str, rows: Iterable[T], text: Callable[[T], str]) -> list[T]:

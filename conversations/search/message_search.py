@@ -14,6 +14,7 @@ from conversations.search.index_queries import CHUNK, search_index
 from conversations.search.matching import Query, fold
 from conversations.search.stored_messages import (
     HAS_NEW_TITLE,
+    find_outdated,
     text_of_row,
     with_stored,
 )
@@ -107,7 +108,7 @@ class Unindexed:
 
     user_id: int
     turns: frozenset[str]
-    is_complete: bool  # false if a limit on directly read messages was reached
+    is_complete: bool  # false if messages may be missed until they are indexed
 
     @classmethod
     def of(cls, user_id: int) -> Unindexed:
@@ -124,9 +125,10 @@ class Unindexed:
         rows = Turn.objects.filter(is_theirs, is_indexed=False, deleted_at=None)
         newest = rows.order_by("-created_at").values_list("pk", flat=True)
         turns = list(newest[: MAX_UNINDEXED + 1])
-        return cls(
-            user_id, frozenset(turns[:MAX_UNINDEXED]), len(turns) <= MAX_UNINDEXED
+        is_complete = len(turns) <= MAX_UNINDEXED and not (
+            find_outdated().filter(owner=user_id).exists()
         )
+        return cls(user_id, frozenset(turns[:MAX_UNINDEXED]), is_complete)
 
     def items(self) -> Iterator[Item]:
         """Their messages, newest first, up to MAX_UNINDEXED_TEXT characters."""

@@ -70,13 +70,16 @@ def find_conversations(
     first those with matching messages, latest match first, then those where only the
     title matches.
 
-    A query without words has no results, except with `filters`: then all conversations
-    that pass them are found, last activity first.
+    An empty query has no results, except with `filters`: then all conversations that
+    pass them are found, last activity first. A query of signs alone (an emoji, `++`)
+    never has: who looks for it and deletes what is found must not lose everything.
     """
     wanted = Query.of(query[:MAX_QUERY])
     start, size = min(start, MAX_START), size or PAGE
+    if filters and not query.strip():
+        return _browse(user, filters, start, size)
     if not wanted:
-        return _browse(user, filters, start, size) if filters else SearchResults()
+        return SearchResults()
     search = MessageSearch.of(user.pk, wanted)
     found = _find_matches(search)
     if filters:
@@ -137,6 +140,8 @@ def _build_results(matches: Sequence[_Match], query: Query) -> list[SearchResult
     items = Item.objects.in_bulk([match.item for match in matches if match.item])
     results = []
     for match in matches:
+        if match.conversation not in titles:
+            continue  # it was erased since it was found
         title = _normalize(titles[match.conversation].title)
         item = items.get(match.item or 0)
         if item is None or query.matches(fold(title)):

@@ -1,4 +1,4 @@
-"""Searchable text of stored messages, and what the index knows of their titles."""
+"""Searchable text of stored messages, and which of them the index has outdated."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from django.db.models import F, Q, QuerySet, TextField
 from django.db.models.functions import Cast
 
-from conversations.models import Item
+from conversations.models import Item, SearchDocument
 from conversations.models.item import CONTINUES
 from llm.wire.items import Item as ItemPayload
 from llm.wire.items import text_of
@@ -55,3 +55,10 @@ def text_of_stored(stored: str) -> str:
 def with_stored(rows: QuerySet[Item]) -> QuerySet[Item]:
     rows = rows.select_related("turn__conversation")
     return rows.defer("payload").annotate(stored=STORED_TEXT)
+
+
+def find_outdated() -> QuerySet[SearchDocument]:
+    """Documents with tokens of an earlier version. Those of turns that are not indexed
+    are none: a search reads these, and the index takes them when they have ended."""
+    rows = SearchDocument.objects.filter(tokens_version=None)
+    return rows.filter(turn__is_indexed=True, turn__deleted_at=None)

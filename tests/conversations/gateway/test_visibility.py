@@ -117,6 +117,21 @@ def test_get_history_shows_no_chats_to_a_program(user: User):
     assert titles(may_read_chats=False) == {"A program's"}
 
 
+def test_get_history_finds_a_program_s_conversation_behind_newer_chats(
+    user: User, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("conversations.tools.CHUNK", 2)
+    own = Conversation.objects.create(owner=user, title="A program's")
+    completed_turn(own, "needle", gateway=True)
+    for number in range(6):
+        chat = Conversation.objects.create(owner=user, title=f"needle {number}")
+        completed_turn(chat, "needle", gateway=False)
+    for limit in (1, 5):
+        context = Context(user_id=user.pk, may_read_chats=False)
+        found = get_history(context, "needle", limit=limit)
+        assert [each["title"] for each in found] == ["A program's"]
+
+
 @pytest.mark.parametrize(
     ("options", "may"),
     [

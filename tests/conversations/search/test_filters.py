@@ -90,6 +90,22 @@ def test_filters_alone_list_conversations_newest_first(find: Any, ada: Any):
     assert find("", folder=folder.pk) == ["Second", "First"]
 
 
+@pytest.mark.parametrize("query", ["🗑️", "++", "→", "???", "__"])
+def test_a_query_of_signs_alone_finds_nothing(find: Any, ada: Any, query: str):
+    a_talk(ada, f"Keep {query}")
+    assert find(query, archived="no") == []
+    assert find(" ", archived="no") == [f"Keep {query}"]
+
+
+@pytest.mark.parametrize("zone", ["Pacific/Kiritimati", "America/Los_Angeles"])
+def test_a_half_typed_year_is_no_error(find: Any, ada: Any, settings: Any, zone: str):
+    settings.TIME_ZONE = zone
+    a_talk(ada, "Talk")
+    for day in (date.min, date.max - timedelta(days=1)):
+        assert find("tea", since=date.min, until=day) == ["Talk"] * (day.year > 1)
+        assert find("", since=date.min, until=day) == ["Talk"] * (day.year > 1)
+
+
 def test_nobody_finds_what_others_wrote(find: Any):
     eve = a_user("eve")
     folder = Folder.objects.create(owner=eve, name="Hers")

@@ -23,7 +23,21 @@ from tests.conversations.scene import a_user
 pytestmark = pytest.mark.django_db
 
 WORDS = [
-    *("a", "an", "and", "ant", "Anton", "the", "then", "python", "Zymurgy", "x_1"),
+    *(
+        "a",
+        "an",
+        "and",
+        "ant",
+        "Anton",
+        "the",
+        "then",
+        "python",
+        "Zymurgy",
+        "x_1",
+        "__init__",
+        "_x_1_",
+    ),
+    *("ﾃﾞｰﾀ", "データ"),
     *("café", "cafés", "Łódź", "straße", "naïve", "ΣΊΣΥΦΟΣ", "Москва", "100", "1000"),
     *(
         "東京都の天気",
@@ -46,7 +60,7 @@ def ada() -> Any:
 
 
 def a_conversation(owner: Any, title: str, *texts: str) -> Conversation:
-    row = Conversation.objects.create(owner=owner, title=title)
+    row = Conversation.objects.create(owner=owner, title=title[:200])
     for text in texts:
         a_turn(row, user_message(text))
     return row
@@ -289,6 +303,29 @@ def test_documents_of_earlier_versions_are_found_before_and_after_their_conversi
             "SELECT count(tokens), count(entries) FROM conversations_searchdocument"
         )
         assert cursor.fetchone() == (0, SearchDocument.objects.count())
+
+
+def test_documents_with_tokens_of_an_earlier_version_are_written_anew(ada: Any):
+    old = [a_conversation(ada, "", f"an _emphasis_ and needle {n}") for n in range(3)]
+    waiting = a_turn(old[0], user_message("needle"))
+    index()
+    with connection.cursor() as cursor:
+        cursor.execute("UPDATE conversations_searchdocument SET tokens_version = NULL")
+        if connection.vendor == "sqlite":
+            cursor.execute(
+                "UPDATE conversations_search SET tokens = replace(tokens, 'emph', '_')"
+            )
+    Turn.objects.filter(pk=waiting.pk).update(
+        is_indexed=False, status=Turn.Status.WAITING
+    )
+    pks = [row.pk for row in reversed(old)]
+    assert found(ada, "needle") == [old[0].pk, *pks[:2]]
+    assert not find_conversations(ada, "emphasis").is_complete
+    steps = list(index_pending())
+    assert steps == [{"renewed turns": 3}]
+    assert find_conversations(ada, "emphasis").is_complete
+    assert found(ada, "emphasis") == pks
+    assert list(index_pending()) == []
 
 
 @pytest.mark.slow

@@ -41,14 +41,42 @@ def test_a_result_with_more_of_the_words_comes_first(query, found):
         ("foo_bar-baz", ["foo_bar", "baz"]),
         ("東京tower", ["東京", "tower"]),
         ("हिन्दी", ["हिन्दी"]),
+        ("ﾃﾞｰﾀ", ["データ"]),
+        ("ﾃﾞｰﾀ ガ", words_of("データ ｶﾞ")),
     ],
 )
 def test_words_are_folded_for_case_accents_and_forms(text, words):
     assert words_of(text) == words
 
 
+@pytest.mark.parametrize(
+    ("query", "text", "marked"),
+    [
+        ("emphasis", "an _emphasis_", ["emphasis"]),
+        ("_emphasis_", "an emphasis", ["emphasis"]),
+        ("init", "def __init__(self)", ["init"]),
+        ("__init__", "init", ["init"]),
+        ("name case_n", "snake_case_name", ["case_name"]),
+        ("ame", "snake_case_name", []),
+        ("データ", "売上ﾃﾞｰﾀ。", ["ﾃﾞｰﾀ"]),
+        ("ﾃﾞｰﾀ", "売上データ。", ["データ"]),
+        ("キ ロ", "5㌔", ["㌔"]),
+    ],
+)
+def test_parts_of_words_and_half_width_katakana_are_found(query, text, marked):
+    wanted = Query.of(query)
+    spans = wanted.match_spans(text)
+    assert [text[start:end] for start, end in spans] == marked
+    assert wanted.matches(fold(text)) == bool(marked)
+    tokens = tokens_of(text)
+    terms = [term for terms in wanted.terms for term in terms]
+    assert bool(marked) == all(
+        any(token.startswith(term) for token in tokens) for term in terms
+    )
+
+
 letters = st.text(
-    st.sampled_from('abcXYZ019éÜßжя_ -"\\\nİﬁ東京都のแล้ว한국…½'), max_size=30
+    st.sampled_from('abcXYZ019éÜßжя_ -"\\\nİﬁ東京都のแล้ว한국…½ﾃﾞﾀｶ㌔'), max_size=30
 )
 
 

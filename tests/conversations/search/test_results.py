@@ -190,3 +190,19 @@ def test_a_link_to_a_place_leads_there(find: Any, web: Client, ada: Any):
     page = web.get(page_of(talk), {"q": "needle", "at": found.turn_id})
     assert f'id="turn-{found.turn_id}"' in page.content.decode()
     assert urlsplit(page.request["PATH_INFO"]).path == page_of(talk)
+
+
+def test_a_conversation_that_is_erased_meanwhile_is_left_out(
+    find: Any, ada: Any, monkeypatch: pytest.MonkeyPatch
+):
+    a_talk(ada, "Stays", "needle")
+    gone = a_talk(ada, "Goes", "needle")
+    build = finding._build_results
+
+    def erase_first(*args: Any) -> Any:
+        gone.turns.all().delete()
+        gone.delete()
+        return build(*args)
+
+    monkeypatch.setattr(finding, "_build_results", erase_first)
+    assert titles(find(ada, "needle")) == ["Stays"]
