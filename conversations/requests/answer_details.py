@@ -20,6 +20,9 @@ _COLUMNS = (
     "cache_write_tokens",
     "output_tokens",
     "reasoning_tokens",
+    "service_tier",
+    "web_searches",
+    "file_searches",
     "cost",
     "is_estimated",
     "degraded",
@@ -37,6 +40,9 @@ class AnswerDetails:
     cache_write_tokens: int | None
     output_tokens: int | None
     reasoning_tokens: int | None
+    service_tiers: Sequence[str]  # without the usual one
+    web_searches: int | None
+    file_searches: int | None
     is_estimated: bool  # tokens and cost, of one call or more
     cost: Decimal | None
     is_cost_complete: bool
@@ -65,6 +71,9 @@ def _sum_up(turn: Turn, calls: Sequence[ModelCall]) -> AnswerDetails:
         cache_write_tokens=_total(call.cache_write_tokens for call in calls),
         output_tokens=_total(call.output_tokens for call in calls),
         reasoning_tokens=_total(call.reasoning_tokens for call in calls),
+        service_tiers=_distinct(c.service_tier for c in calls if c.service_tier),
+        web_searches=_total(call.web_searches for call in calls),
+        file_searches=_total(call.file_searches for call in calls),
         is_estimated=any(call.is_estimated for call in calls),
         cost=sum(costs, Decimal(0)) if costs and is_shown else None,
         is_cost_complete=is_shown and len(costs) == len(calls),

@@ -161,6 +161,9 @@ def _model_call(call: ModelCall) -> TimelineEntry:
         (_("of which cached"), call.cached_tokens),
         (_("output tokens"), call.output_tokens),
         (_("of which reasoning"), call.reasoning_tokens),
+        (_("service tier"), call.service_tier),
+        (_("web searches"), call.web_searches or None),
+        (_("file searches"), call.file_searches or None),
     ]
     facts = [
         (_("step"), call.step + 1),

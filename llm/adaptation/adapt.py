@@ -35,6 +35,8 @@ _USAGE_TOKENS = (
     "cache_write_tokens",
     "cache_write_1h_tokens",
     "reasoning_tokens",
+    "web_searches",
+    "file_searches",
     "cost",
 )
 _TEXT_PARTS = frozenset({"input_text", "output_text"})
@@ -351,7 +353,10 @@ def add_usage(usage: UsageDelta, more: UsageDelta) -> UsageDelta:
         raw=more.raw,
         apart=[*(usage.apart or ()), *(more.apart or ())] or None,
         has_other_prices=usage.has_other_prices or more.has_other_prices,
+        tier=more.tier or usage.tier,
     )
+    if usage.tier != more.tier and None not in (usage.input_tokens, more.input_tokens):
+        total.has_other_prices = True  # the sum has no price of one tier
     for name in _USAGE_TOKENS:
         known = [
             value

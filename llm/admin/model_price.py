@@ -8,6 +8,7 @@ from typing import Any
 
 from django import forms
 from django.contrib import admin
+from django.db.models import JSONField
 from django.forms.models import BaseInlineFormSet
 from django.http import HttpRequest
 from django.utils import timezone
@@ -15,8 +16,9 @@ from django.utils.formats import date_format
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
+from llm.forms.fields import JSONObjectField
 from llm.models import LanguageModel, ModelPrice
-from llm.pricing.cost import listed_prices, prices_at
+from llm.pricing.cost import TIERS, listed_prices, prices_at
 
 #: Between opening the page and saving it.
 GRACE = timedelta(minutes=10)
@@ -54,18 +56,28 @@ class ModelPriceInline(admin.TabularInline):
     model = ModelPrice
     form = ModelPriceForm
     formset = ModelPriceFormSet
+    formfield_overrides = {
+        JSONField: {
+            "form_class": JSONObjectField,
+            "widget": forms.Textarea({"rows": 1, "cols": 20, "spellcheck": "false"}),
+        }
+    }
     fields = [
         "valid_from",
         "input",
         "cached_input",
         "cache_write",
         "output",
+        "web_search",
+        "file_search",
+        "tiers",
         "added_by",
     ]
     readonly_fields = ["added_by"]
     extra = 0
     verbose_name_plural = gettext_lazy(
-        "Prices with a date, in USD per million tokens; all empty: the bundled list"
+        "Prices with a date, in USD per million tokens and per 1,000 searches; all"
+        " empty: the bundled list"
     )
 
 
@@ -110,7 +122,20 @@ def _join(prices: Mapping[str, Any]) -> str:
     named = [
         f"{labels[name]} {float(prices[name]):g}" for name in labels if name in prices
     ]
-    return _("USD per million tokens: %(prices)s") % {"prices": ", ".join(named)}
+    text = _("USD per million tokens: %(prices)s") % {"prices": ", ".join(named)}
+    labels = {"web_search": _("web searches"), "file_search": _("file searches")}
+    named = [
+        f"{labels[name]} {float(prices[name]):g}" for name in labels if name in prices
+    ]
+    if named:
+        shown = {"prices": ", ".join(named)}
+        text += "; " + _("per 1,000 searches: %(prices)s") % shown
+    if tiers := prices.get(TIERS):
+        factors = ", ".join(
+            f"{tier} × {float(tiers[tier]):g}" for tier in sorted(tiers)
+        )
+        text += "; " + _("service tiers: %(factors)s") % {"factors": factors}
+    return text
 
 
 def _parse(moment: str) -> datetime:

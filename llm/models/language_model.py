@@ -149,7 +149,8 @@ class LanguageModel(models.Model):
         help_text=_(
             "USD per million tokens, if the price list is wrong or has no price, for"
             ' example {"input": 2, "cached_input": 0.5, "output": 8}. Used until the'
-            " first price with a date is valid."
+            ' first price with a date is valid. Optional: "web_search", "file_search"'
+            ' (USD per 1,000), and factors of service tiers: "tiers": {"flex": 0.5}.'
         ),
     )
     #: The rows of `ModelPrice`, oldest first, so that calls need no query for them.

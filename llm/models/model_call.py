@@ -18,9 +18,8 @@ from llm.db.statements import CompiledInsert
 from llm.http.recording import Recording, unpack
 from llm.models.api_key import ApiKey
 from llm.models.language_model import LanguageModel
-from llm.pricing.answering_model import cost_at, cost_of_choice
+from llm.pricing.answering_model import cost_of_answer
 from llm.pricing.caller import MAX_NAME, UNKNOWN_CALLER, Caller
-from llm.pricing.cost import is_guess
 from llm.pricing.usage_estimate import estimate_usage, include_apart
 from llm.provider import Route
 from llm.telemetry.call_metrics import count_call
@@ -221,6 +220,20 @@ class ModelCall(models.Model):
     )
     output_tokens = models.PositiveIntegerField(null=True)
     reasoning_tokens = models.PositiveIntegerField(null=True)
+    service_tier = models.CharField(
+        _("service tier"),
+        max_length=40,
+        blank=True,
+        default="",
+        db_default="",
+        help_text=_("Of the answer, if it has other prices than the usual ones."),
+    )
+    web_searches = models.PositiveIntegerField(
+        _("web searches"), null=True, help_text=_("Billed by the host, one by one.")
+    )
+    file_searches = models.PositiveIntegerField(
+        _("file searches"), null=True, help_text=_("Billed by the host, one by one.")
+    )
     is_estimated = models.BooleanField(
         _("tokens estimated"),
         default=False,
@@ -351,12 +364,12 @@ class ModelCall(models.Model):
         start = start or StartDelta()
         usage = usage or UsageDelta()
         usage, is_estimated = usage_with_estimates(call, usage, finish)
-        cost, is_guessed = _cost(route, start, usage, choices)
+        cost, is_guessed = cost_of_answer(usage, start, route, choices)
         error, cache = call.error, call.cache
         is_cached = cache is not None and cache.is_hit
         row = cls(
             **_fields_of_caller(caller),
-            **_token_counts(include_apart(usage) if usage.apart else usage),
+            **_counts(include_apart(usage) if usage.apart else usage),
             attempt=attempt,
             purpose=call.purpose,
             model_id=route.model_id,
@@ -443,7 +456,7 @@ def _fields_of_caller(caller: Caller) -> dict[str, Any]:
     }
 
 
-def _token_counts(usage: UsageDelta) -> dict[str, int | None]:
+def _counts(usage: UsageDelta) -> dict[str, Any]:
     return {
         "input_tokens": _count(usage.input_tokens),
         "cached_tokens": _count(usage.cached_tokens),
@@ -451,22 +464,10 @@ def _token_counts(usage: UsageDelta) -> dict[str, int | None]:
         "cache_write_1h_tokens": _count(usage.cache_write_1h_tokens),
         "output_tokens": _count(usage.output_tokens),
         "reasoning_tokens": _count(usage.reasoning_tokens),
+        "service_tier": usage.tier or "",
+        "web_searches": _count(usage.web_searches),
+        "file_searches": _count(usage.file_searches),
     }
-
-
-def _cost(
-    route: Route, start: StartDelta, usage: UsageDelta, choices: Sequence[Route]
-) -> tuple[Decimal | None, bool]:
-    """The cost, and whether it is a guess."""
-    if choices:
-        cost, is_guessed = cost_of_choice(usage, start, choices)
-    else:
-        cost, is_guessed = cost_at(route, start, usage), False
-    if usage.apart or usage.has_other_prices:
-        host = route.endpoint.provider
-        base_url = route.endpoint.base_url or host.base_url
-        is_guessed |= is_guess(usage, kind=host.name, base_url=base_url)
-    return cost, is_guessed
 
 
 def usage_with_estimates(
@@ -501,7 +502,7 @@ def _started_at(call: ProviderCall) -> datetime | None:
 
 
 def _count(tokens: int | None) -> int | None:
-    """A token count within the range of the column; None if negative or unknown."""
+    """A count within the range of the column; None if negative or unknown."""
     if tokens is None or tokens < 0:
         return None
     return min(tokens, 2**31 - 1)

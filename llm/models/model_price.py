@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from datetime import datetime
-from decimal import Decimal
 from typing import Any
 
 from django.conf import settings
@@ -13,13 +12,18 @@ from django.db import models, transaction
 from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
+from llm.forms.validators import validate_object
 from llm.models.language_model import LanguageModel
-from llm.pricing.cost import PRICE_NAMES
+from llm.pricing.cost import PRICE_NAMES, SEARCH_PRICE_NAMES, TIERS, tier_problems
+
+#: The columns of prices.
+COLUMNS = (*PRICE_NAMES, *SEARCH_PRICE_NAMES)
 
 
-def _usd(label: Any) -> models.DecimalField[Any, Any]:
+def _usd(label: Any, help_text: Any = "") -> models.DecimalField[Any, Any]:
     return models.DecimalField(
         label,
+        help_text=help_text,
         max_digits=12,
         decimal_places=6,
         null=True,
@@ -29,8 +33,8 @@ def _usd(label: Any) -> models.DecimalField[Any, Any]:
 
 
 class ModelPrice(models.Model):
-    """USD per million tokens from `valid_from` on; without values the bundled list
-    counts again.
+    """USD per million tokens and per 1,000 searches from `valid_from` on; without
+    values the bundled list counts again.
 
     A price in effect is history: it can be followed by another one, but not changed.
     """
@@ -47,6 +51,19 @@ class ModelPrice(models.Model):
     cached_input = _usd(_("cached input"))
     cache_write = _usd(_("cache write"))
     output = _usd(_("output"))
+    web_search = _usd(_("web searches"), _("USD per 1,000 searches of the host."))
+    file_search = _usd(_("file searches"), _("USD per 1,000 searches of the host."))
+    tiers = models.JSONField(
+        _("service tiers"),
+        default=dict,
+        db_default=models.Value({}, models.JSONField()),
+        blank=True,
+        validators=[validate_object],
+        help_text=_(
+            "What tokens cost in other service tiers, as factors of these prices, for"
+            ' example {"flex": 0.5, "priority": 2}.'
+        ),
+    )
     added_by = models.ForeignKey(
         settings.AUTH_USER_MODEL,
         models.SET_NULL,
@@ -90,17 +107,18 @@ class ModelPrice(models.Model):
         return self.pk is not None and self.valid_from <= timezone.now()
 
     @property
-    def values(self) -> dict[str, float]:
+    def values(self) -> dict[str, Any]:
         """The prices by name; {} for the bundled list."""
-        named = ((name, getattr(self, name)) for name in PRICE_NAMES)
-        return {name: float(price) for name, price in named if price is not None}
+        named = ((name, getattr(self, name)) for name in COLUMNS)
+        found: dict[str, Any] = {
+            n: float(price) for n, price in named if price is not None
+        }
+        return found | ({TIERS: self.tiers} if self.tiers else {})
 
     def clean(self) -> None:
-        values: dict[str, Decimal] = {
-            name: price
-            for name in PRICE_NAMES
-            if (price := getattr(self, name)) is not None
-        }
+        if self.tiers and (wrong := tier_problems(self.tiers)):
+            raise ValidationError({TIERS: wrong})
+        values = self.values
         if values and not {"input", "output"} <= values.keys():
             raise ValidationError(
                 _(

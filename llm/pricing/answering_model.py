@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from typing import Any
 
-from llm.pricing.cost import cost, prices_at
+from llm.pricing.cost import cost, is_guess, prices_at
 from llm.provider import Route
 from llm.wire.deltas import StartDelta, UsageDelta
 
@@ -52,6 +52,26 @@ def cost_at(route: Route, start: StartDelta, usage: UsageDelta) -> Decimal | Non
     return _cost(route, (start.model, route.model), usage, prices)
 
 
+def cost_of_answer(
+    usage: UsageDelta, start: StartDelta, route: Route, choices: Sequence[Route]
+) -> tuple[Decimal | None, bool]:
+    """The cost of a call, and whether it is a guess. `choices` as of `cost_of_choice`,
+    if there are any."""
+    if choices:
+        return cost_of_choice(usage, start, choices)
+    # Usual calls have nothing to look up.
+    may_guess = usage.apart or usage.has_other_prices or usage.tier
+    if may_guess or usage.web_searches or usage.file_searches:
+        return cost_at(route, start, usage), is_guess_at(route, start, usage)
+    return cost_at(route, start, usage), False
+
+
+def is_guess_at(route: Route, start: StartDelta, usage: UsageDelta) -> bool:
+    """Whether `cost_at` lacks a price."""
+    prices = prices_at(route.prices, route.price_schedule)
+    return _is_guess(route, (start.model, route.model), usage, prices)
+
+
 def cost_of_choice(
     usage: UsageDelta, start: StartDelta, choices: Sequence[Route]
 ) -> tuple[Decimal | None, bool]:
@@ -59,14 +79,30 @@ def cost_of_choice(
     and whether it is a guess. If the price of the model is unknown, the guess is the
     price of the dearest choice."""
     if answered := find_model(start.model, choices):
-        return cost_at(answered, start, usage), False
+        return cost_at(answered, start, usage), is_guess_at(answered, start, usage)
     if start.model or usage.cost is not None:
         listed = _cost(choices[0], (start.model,), usage, None)
         if listed is not None:
-            return listed, False
+            return listed, _is_guess(choices[0], (start.model,), usage, None)
     costs = [cost_at(each, start, usage) for each in choices]
     known = [each for each in costs if each is not None]
     return (max(known) if len(known) == len(costs) else None), True
+
+
+def _is_guess(
+    route: Route,
+    models: Sequence[str],
+    usage: UsageDelta,
+    prices: Mapping[str, Any] | None,
+) -> bool:
+    host = route.endpoint.provider
+    return is_guess(
+        usage,
+        kind=host.name,
+        base_url=route.endpoint.base_url or host.base_url,
+        models=models,
+        prices=prices,
+    )
 
 
 def _cost(

@@ -75,6 +75,8 @@ _COUNTS = (
     "cache_write_tokens",
     "cache_write_1h_tokens",
     "reasoning_tokens",
+    "web_searches",
+    "file_searches",
 )
 
 

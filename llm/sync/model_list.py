@@ -37,7 +37,14 @@ from llm.http import client
 from llm.http.connection_problems import SILENT
 from llm.http.request import url_of_path
 from llm.models import ApiKey, LanguageModel, ModelPrice, Provider
-from llm.pricing.cost import PRICE_NAMES, has_conditions, listed_prices, prices_at
+from llm.pricing.cost import (
+    PRICE_NAMES,
+    SEARCH_PRICE_NAMES,
+    TIERS,
+    has_conditions,
+    listed_prices,
+    prices_at,
+)
 from llm.pricing.price_list import HOUR_FACTOR
 from llm.provider import Endpoint
 from llm.sync.staff_instructions import instruct
@@ -101,8 +108,8 @@ class ModelChange:
         if self.prices_after and self.ends_conditions:
             lines.append(
                 _(
-                    "bundled prices of long prompts, of requests or of times of day"
-                    " count no longer"
+                    "bundled prices of long prompts, of requests, of service tiers or"
+                    " of times of day count no longer"
                 )
             )
         if self.retires_at or self.ends_retirement:
@@ -367,19 +374,24 @@ def _new_prices(
     stated = prices_at(row.prices, row.price_schedule)
     provider = row.provider
     known = stated or listed_prices(provider.kind, provider.address, row.name)
-    before = {name: _round_price(price) for name, price in known.items()}
+    before = {n: _round_price(price) for n, price in known.items() if n != TIERS}
     named = {name: _round_price(price) for name, price in info.prices.items()}
     if all(before.get(name) == price for name, price in named.items()):
         return before, {}
     after = before | named
-    return before, {name: after[name] for name in PRICE_NAMES if name in after}
+    names = (*PRICE_NAMES, *SEARCH_PRICE_NAMES)
+    return before, {name: after[name] for name in names if name in after}
 
 
 def _store_prices(row: LanguageModel, prices: Mapping[str, Decimal], user: Any) -> None:
     if prices:
-        now = timezone.now()
         ModelPrice.objects.create(
-            model=row, valid_from=now, added_by=user, is_listed=True, **prices
+            model=row,
+            valid_from=timezone.now(),
+            added_by=user,
+            is_listed=True,
+            tiers=prices_at(row.prices, row.price_schedule).get(TIERS, {}),
+            **prices,
         )
 
 

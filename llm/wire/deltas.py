@@ -143,9 +143,11 @@ class UsageDelta:
     raw: dict[str, Any] | None = None
     #: Requests that the host made besides and bills too; no count above has them.
     apart: Sequence[ApartUsage] | None = None
-    #: Whether other prices apply than the usual ones for tokens: those of a service
-    #: tier or a region, or for each search.
+    #: Whether the host bills something that is not counted here: a region, a tool.
     has_other_prices: bool | None = None
+    tier: str | None = None  # of service, if it is not the usual one (`name_tier`)
+    web_searches: int | None = None  # of the host, which have a price each
+    file_searches: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,7 +244,10 @@ def _has_valid_arguments(delta: Any) -> bool:
 
 def _has_valid_counts(delta: Any) -> bool:
     counts = [getattr(delta, name) for name in _COUNTS]
-    return all(count is None or isinstance(count, int | float) for count in counts)
+    has_numbers = all(
+        count is None or isinstance(count, int | float) for count in counts
+    )
+    return has_numbers and isinstance(delta.tier, str | None)
 
 
 def sanitize(delta: Delta) -> None:
@@ -264,7 +269,9 @@ _WHOLE: dict[type, tuple[str, ...]] = {
     ProofDelta: ("raw",),
     FinishDelta: ("raw",),
 }
-_COUNTS = [name for name in UsageDelta.__slots__ if name not in ("apart", "raw")]
+_COUNTS = [
+    name for name in UsageDelta.__slots__ if name not in ("apart", "raw", "tier")
+]
 _CHECKS: dict[type, Callable[[Any], bool]] = {
     TextDelta: _has_valid_text,
     ReasoningDelta: _has_valid_text,

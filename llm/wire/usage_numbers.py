@@ -4,6 +4,8 @@ Pure."""
 from __future__ import annotations
 
 import math
+import re
+from collections.abc import Mapping
 from typing import Any
 
 #: The largest integer that every reader of JSON reads exactly. Sums of a few such
@@ -25,9 +27,19 @@ _USUAL_TIERS = frozenset(
 )
 
 
-def is_other_tier(tier: Any) -> bool:
-    """Whether an answer of this service tier has other prices than the usual ones."""
-    return isinstance(tier, str) and tier.lower() not in _USUAL_TIERS
+#: How Vertex names the tiers of Gemini.
+_ALIASES = {"on_demand_flex": "flex", "on_demand_priority": "priority"}
+#: OpenAI's name of a request for the tier that its answers call `priority`.
+OPENAI_ALIASES = {"fast": "priority"}
+_TIER = re.compile(r"[a-z0-9_.-]{1,40}")
+
+
+def name_tier(tier: Any, aliases: Mapping[str, str] = _ALIASES) -> str | None:
+    """The service tier of an answer, if it has other prices than the usual ones; None
+    if it has those."""
+    if not isinstance(tier, str) or (name := tier.lower()) in _USUAL_TIERS:
+        return None
+    return aliases.get(name, name) if _TIER.fullmatch(name) else "other"
 
 
 def count(usage: Any, name: str) -> int | None:

@@ -14,7 +14,8 @@ from typing import Any
 from django.core.exceptions import ValidationError
 
 from llm.models import LanguageModel, ModelPrice
-from llm.pricing.cost import PRICE_NAMES
+from llm.models.model_price import COLUMNS
+from llm.pricing.cost import TIERS
 from project.config_file.findings import Findings
 from project.config_file.tables import WrongValue, convert_value
 
@@ -43,7 +44,7 @@ def _load_price(
     path: str, table: Mapping[str, Any], model: LanguageModel, findings: Findings
 ) -> Iterator[str]:
     """Yields problems."""
-    known = (_FROM, *PRICE_NAMES)
+    known = (_FROM, *COLUMNS, TIERS)
     values: dict[str, Any] = {}
     for name, value in table.items():
         if name not in known:
@@ -68,8 +69,10 @@ def _store(
     row = ModelPrice.objects.filter(model=model, valid_from=begins).first()
     is_new = row is None
     row = row or ModelPrice(model=model, valid_from=begins)
-    before = {name: _exact(getattr(row, name)) for name in PRICE_NAMES}
-    after = {name: _exact(values.get(name)) for name in PRICE_NAMES}
+    before: dict[str, Any] = {name: _exact(getattr(row, name)) for name in COLUMNS}
+    before[TIERS] = row.tiers
+    after: dict[str, Any] = {name: _exact(values.get(name)) for name in COLUMNS}
+    after[TIERS] = values.get(TIERS) or {}
     if before == after and not is_new:
         return
     if not is_new and row.is_in_effect:

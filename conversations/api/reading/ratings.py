@@ -63,6 +63,16 @@ class DetailsSerializer(serializers.Serializer[Any]):
     cache_write_tokens = serializers.IntegerField(allow_null=True)
     output_tokens = serializers.IntegerField(allow_null=True)
     reasoning_tokens = serializers.IntegerField(allow_null=True)
+    service_tiers = serializers.ListField(
+        child=serializers.CharField(),
+        help_text="Those of its calls that have other prices than the usual ones.",
+    )
+    web_searches = serializers.IntegerField(
+        allow_null=True, help_text="Of the providers; each has a price."
+    )
+    file_searches = serializers.IntegerField(
+        allow_null=True, help_text="Of the providers; each has a price."
+    )
     is_estimated = serializers.BooleanField(
         help_text="Whether tokens and cost of a call are estimated: its host reported"
         " none, or was cut off."

@@ -19,13 +19,16 @@ from genai_prices.data import providers
 
 from llm.pricing.price_list import DATA
 
-#: Our names by theirs. Other prices have units that `ModelCall` does not record.
+#: Our names by theirs. Other prices have units that `UsageDelta` does not count.
 NAMES = {
     "input_mtok": "input",
     "cache_read_mtok": "cached_input",
     "cache_write_mtok": "cache_write",
+    "cache_write_1h_mtok": "cache_write_1h",
     "output_mtok": "output",
     "requests_kcount": "request",
+    "web_searches_kcount": "web_search",
+    "storage_searches_kcount": "file_search",
 }
 
 
@@ -42,7 +45,7 @@ def render_price_list() -> bytes:
     lines: list[Any] = [{"source": f"genai-prices {version('genai-prices')}"}]
     for provider in providers:
         lines.append(_host(provider))
-        lines += ([_match(m.match), list(_tariffs(m.prices))] for m in provider.models)
+        lines += map(_model, provider.models)
     return b"".join(orjson.dumps(line) + b"\n" for line in lines)
 
 
@@ -51,6 +54,12 @@ def _host(provider: listed.Provider) -> dict[str, Any]:
     if others := provider.fallback_model_providers:
         head |= {"others": [p.id for o in others for p in providers if p.id == o]}
     return head
+
+
+def _model(model: listed.ModelInfo) -> list[Any]:
+    line = [_match(model.match), list(_tariffs(model.prices))]
+    variants = list(_variants(model.price_variants or ()))
+    return [*line, variants] if variants else line
 
 
 def _match(clause: Any) -> Any:
@@ -80,6 +89,13 @@ def _tariffs(
         return
     for each in prices:
         yield {**_when(each.constraint), "prices": _prices(each.prices)}
+
+
+def _variants(variants: Sequence[listed.PriceVariant]) -> Iterator[dict[str, Any]]:
+    """Those that change a price which we read."""
+    for each in variants:
+        if prices := _prices(each.prices):
+            yield {"when": each.when, **_when(each.constraint), "prices": prices}
 
 
 def _when(constraint: Any) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from decimal import Decimal
 
 import pytest
@@ -89,12 +90,23 @@ def test_what_a_host_counts_apart_is_in_the_row(route: Route):
     assert not row.is_estimated
 
 
-def test_a_row_at_other_prices_than_the_usual_is_marked(route: Route):
+def test_tier_and_searches_are_recorded_and_marked_without_their_price(route: Route):
     counts = {"input_tokens": 100, "output_tokens": 1}
-    usage = usage_of({**counts, "server_tool_use": {"web_search_requests": 1}})
-    row = ModelCall.objects.record(ProviderCall(), route, usage=usage, finish=STOP)
+    searched = {"server_tool_use": {"web_search_requests": 2}}
+    usage = usage_of({**counts, **searched, "service_tier": "priority"})
+    record = ModelCall.objects.record
+    row = record(ProviderCall(), route, usage=usage, finish=STOP)
+    row.refresh_from_db()
+    assert (row.service_tier, row.web_searches) == ("priority", 2)
+    assert row.file_searches is None
     assert row.is_estimated
     assert row.cost == Decimal("0.000208")
+    known = replace(
+        route, prices={**route.prices, "web_search": 5, "tiers": {"priority": 2}}
+    )
+    row = record(ProviderCall(), known, usage=usage, finish=STOP)
+    assert not row.is_estimated
+    assert row.cost == Decimal("0.010416")
 
 
 @pytest.mark.parametrize(

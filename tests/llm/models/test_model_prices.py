@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from django.contrib.auth.models import Permission, User
+from django.core.exceptions import ValidationError
 from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
@@ -90,6 +91,34 @@ def test_a_price_without_values_returns_to_the_bundled_list(model):
     assert call(model) == bundled
 
 
+def test_searches_and_tiers_have_prices_from_their_day_on(model):
+    priced(model, 3, -2)
+    more: dict[str, Any] = {"web_search": 10, "tiers": {"flex": 0.5}}
+    row = ModelPrice(model=model, valid_from=hours(-1), input=4, output=4, **more)
+    row.full_clean()
+    row.save()
+    route = router.route_of(LanguageModel.objects.get())
+    usage = UsageDelta(1_000_000, 0, tier="flex", web_searches=100)
+    made = ModelCall.of(ProviderCall(), route, usage=usage, finish=FinishDelta("stop"))
+    assert (made.cost, made.is_estimated) == (3, False)
+    first = prices_at(route.prices, route.price_schedule, hours(-1.5))
+    assert first == {"input": 3, "output": 3}
+
+
+@pytest.mark.parametrize(
+    ("values", "problem"),
+    [
+        ({"tiers": {"flex": 0.5}}, "Enter the prices of input and output"),
+        ({"web_search": 1}, "Enter the prices of input and output"),
+        ({"input": 1, "output": 1, "tiers": [1]}, "must be factors by tier"),
+        ({"input": 1, "output": 1, "tiers": {"flex": -1}}, "must be a factor of"),
+    ],
+)
+def test_wrong_prices_of_tiers_are_refused(model, values: dict[str, Any], problem: str):
+    with pytest.raises(ValidationError, match=problem):
+        ModelPrice(model=model, **values).full_clean()
+
+
 def test_a_deleted_future_price_never_begins(model):
     priced(model, 9, +1).delete()
     assert LanguageModel.objects.get().price_schedule == []
@@ -148,6 +177,30 @@ def test_a_price_is_entered_for_now_or_later_and_names_who_did(admin_client, mod
     assert "input 2.5, output 10 (set by staff, since " in shown
 
 
+def test_prices_of_searches_and_tiers_are_entered_and_shown(admin_client, model):
+    later = at(hours(24)) | {"input": 1, "output": 2, "tiers": "{}"}
+    now = {"input": "2.5", "output": "10", "web_search": 5, "tiers": '{"flex": 0.5}'}
+    assert admin_client.post(page(model), form(model, now, later)).status_code == 302
+    new, old = ModelPrice.objects.all()
+    assert old.values == {
+        "input": 2.5,
+        "output": 10,
+        "web_search": 5,
+        "tiers": {"flex": 0.5},
+    }
+    assert new.values == {"input": 1, "output": 2}
+    shown = admin_client.get(page(model)).text
+    assert "output 10; per 1,000 searches: web searches 5; " in shown
+    assert "service tiers: flex × 0.5 (set by staff, since " in shown
+    # Saving the page again changes nothing.
+    rows = [
+        {"id": row.pk, "input": row.input, "output": row.output} for row in (new, old)
+    ]
+    rows[0] |= at(new.valid_from) | {"tiers": "{}"}
+    admin_client.post(page(model), form(model, *rows))
+    assert [row.values for row in ModelPrice.objects.all()] == [new.values, old.values]
+
+
 def test_the_page_says_where_the_price_comes_from(admin_client, model):
     assert "(bundled price list)" in admin_client.get(page(model)).text
     LanguageModel.objects.update(prices={"input": 1, "output": 1})
@@ -164,6 +217,8 @@ def test_the_page_says_where_the_price_comes_from(admin_client, model):
         ({"input": -1, "output": 1}, "greater than or equal to 0"),
         ({"input": "1e9", "output": 1}, "digits before the decimal point"),
         ({"input": "NaN", "output": 1}, "Enter a number"),
+        ({"input": 1, "output": 1, "tiers": '{"flex": "x"}'}, "must be a factor of"),
+        ({"input": 1, "output": 1, "tiers": "[1]"}, "object"),
         ({"valid_from_0": "x", "input": 1, "output": 1}, "Enter a valid date"),
     ],
 )

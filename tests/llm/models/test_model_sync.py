@@ -451,6 +451,22 @@ def test_a_price_of_one_hour_cache_writes_ends_where_the_page_says(
     assert row.dated_prices.get().values == {"input": 1.5, "output": 6}
 
 
+def test_prices_of_searches_and_tiers_stay_when_the_list_has_another_of_tokens(
+    admin_client, provider: Provider, listed
+):
+    more = {"web_search": 7, "tiers": {"flex": 0.5}}
+    row = provider.models.create(
+        name=PRICED["id"], prices={"input": 2, "output": 6, **more}
+    )
+    listed(PRICED)
+    page = sync(admin_client, provider).content.decode()
+    assert "price of input: 2 → 1.5 USD per million tokens" in page
+    assert "search" not in page.partition("price of input")[2][:200]
+    sync(admin_client, provider, changed=[PRICED["id"]], _apply="1")
+    assert row.dated_prices.get().values == {"input": 1.5, "output": 6, **more}
+    assert not model_list.compare(provider)
+
+
 def test_a_new_model_is_added_with_its_price_and_window(
     admin_client, provider: Provider, listed
 ):

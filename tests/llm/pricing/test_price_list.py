@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import random
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from functools import cache
@@ -13,22 +14,40 @@ import pytest
 from genai_prices import Usage
 from genai_prices.data import providers
 from genai_prices.data_snapshot import get_snapshot
+from genai_prices.types import calc_unit_price
 
 from llm.management.commands.price_list import render_price_list
 from llm.pricing import price_list
-from llm.pricing.price_list import DATA, cost, matches, tariffs_of
+from llm.pricing.price_list import (
+    DATA,
+    HOUR_FACTOR,
+    MILLION,
+    cost,
+    find_listing,
+    matches,
+)
 
-#: Of input, cached input, writing to the cache, output.
-TOKENS = [
-    (1, 0, 0, 1),
-    (1_000, 0, 0, 100),
-    (900, 90, 10, 77),
-    (128_001, 0, 0, 8_000),
-    (0, 200_001, 3, 1),
-    (100_000, 100_000, 100_000, 1),
-    (0, 0, 0, 0),
-    (2_000_000, 0, 0, 3),
+NAMES = (
+    "input",
+    "cached_input",
+    "cache_write",
+    "cache_write_1h",
+    "output",
+    "web_search",
+    "file_search",
+)
+USED = [
+    (1, 0, 0, 0, 1, 0, 0),
+    (900, 90, 10, 0, 77, 0, 0),
+    (128_001, 0, 0, 0, 8_000, 3, 0),
+    (0, 200_001, 3, 40_000, 1, 0, 2),
+    (100_000, 100_000, 90_000, 10_000, 1, 1, 1),
+    (0, 0, 0, 0, 0, 0, 0),
 ]
+RANDOM_USES = 3  # for each model, time and kind of request
+USUAL: Mapping[str, str] = {}
+#: What the package knows no prices for.
+UNLISTED = {"service_tier": "slow", "speed": "slow", "processing": "slow"}
 
 
 #: A list of hundreds of models takes half a minute.
@@ -60,7 +79,8 @@ def names_in(clause: Any) -> Iterator[str]:
 
 def times_of(model: Any) -> Iterator[datetime]:
     yield datetime(2026, 11, 21, 12, tzinfo=UTC)
-    for each in model.prices if isinstance(model.prices, list) else ():
+    conditional = model.prices if isinstance(model.prices, list) else []
+    for each in (*conditional, *(model.price_variants or ())):
         if day := getattr(each.constraint, "start_date", None):
             begun = datetime(day.year, day.month, day.day, tzinfo=UTC)
             yield from (begun, begun - timedelta(microseconds=1))
@@ -71,21 +91,57 @@ def times_of(model: Any) -> Iterator[datetime]:
                 yield from (then, then - timedelta(microseconds=1))
 
 
-def expected(model: Any, host: Any, tokens: tuple[int, ...], now: datetime) -> Decimal:
-    plain, cached, written_, output = tokens
+def requests_of(model: Any) -> Iterator[Mapping[str, str]]:
+    """Each kind of request that the package prices apart, and all as one tier."""
+    yield USUAL
+    if model.price_variants:
+        yield UNLISTED
+        for variant in model.price_variants:
+            yield variant.when
+            yield dict.fromkeys(UNLISTED, next(iter(variant.when.values())))
+
+
+def uses_of(model: Any) -> Iterator[tuple[int, ...]]:
+    yield from USED
+    chance = random.Random(model.id)
+    for _ in range(RANDOM_USES):
+        tokens = [chance.randrange(10 ** chance.randrange(1, 7)) for _ in range(5)]
+        yield (*tokens, chance.randrange(9), chance.randrange(9))
+
+
+def expected(
+    model: Any,
+    host: Any,
+    used: tuple[int, ...],
+    now: datetime,
+    request: Mapping[str, str] = USUAL,
+) -> Decimal:
+    plain, cached, written, hourly, output, searches, file_searches = used
+    whole = plain + cached + written + hourly
+    prices = model.get_prices(now, request)
     usage = Usage(
-        input_tokens=plain + cached + written_,
+        input_tokens=whole,
         cache_read_tokens=cached,
-        cache_write_tokens=written_,
+        cache_write_tokens=written,
         output_tokens=output,
+        web_searches=searches,
+        storage_searches=file_searches,
     )
-    priced = model.calc_price(usage, host, genai_request_timestamp=now)
-    return Decimal(priced.total_price)
+    more = Decimal(0)
+    if prices.cache_write_1h_mtok is not None:
+        usage.cache_write_1h_tokens = hourly
+        usage.cache_write_tokens = written + hourly
+    elif hourly:  # Anthropic's rule, which the package does not know
+        more = calc_unit_price(prices.input_mtok, hourly, whole, MILLION)
+        more *= HOUR_FACTOR - 1
+    priced = model.calc_price(
+        usage, host, genai_request_timestamp=now, price_context=request
+    )
+    return Decimal(priced.total_price) + more
 
 
-def by_name(tokens: tuple[int, ...]) -> dict[str, int]:
-    names = ("input", "cached_input", "cache_write", "output")
-    return dict(zip(names, tokens, strict=True))
+def by_name(used: tuple[int, ...]) -> dict[str, int]:
+    return dict(zip(NAMES, used, strict=True))
 
 
 def test_it_is_the_list_of_the_installed_package():
@@ -97,28 +153,30 @@ def test_it_is_the_list_of_the_installed_package():
 @each_host
 def test_every_model_has_the_price_of_the_package(host: Any):
     listed = map(orjson.loads, price_list.load_hosts()[host.id].models)
-    for model, (_, prices) in zip(host.models, listed, strict=True):
-        read = [price_list.Tariff.read(each) for each in prices]
+    for model, (_, *prices) in zip(host.models, listed, strict=True):
+        listing = price_list.Listing.read(*prices)
         for now in times_of(model):
-            last = next((t for t in reversed(read) if t.applies(now)), read[0])
-            for tokens in TOKENS:
-                ours = last.cost(by_name(tokens))
-                assert ours == expected(model, host, tokens, now), (model.id, now)
+            for request in requests_of(model):
+                tariff = listing.at(now, request)
+                for used in uses_of(model):
+                    ours = tariff.cost(by_name(used))
+                    theirs = expected(model, host, used, now, request)
+                    assert ours == theirs, (model.id, now, request, used)
 
 
 @each_host
 def test_every_name_leads_to_the_same_model_as_in_the_package(host: Any):
-    now, tokens = datetime(2026, 11, 21, 12, tzinfo=UTC), (900, 90, 10, 77)
+    now, used = datetime(2026, 11, 21, 12, tzinfo=UTC), (900, 90, 10, 0, 77, 1, 1)
     names = {name for model in host.models for name in names_in(model.match)}
     names |= {"", "no-such-model", "GPT-4.1-MINI", "openai/gpt-4.1-mini"}
     for name in sorted(names):
-        ours = cost(by_name(tokens), host.id, "", name, now)
+        ours = cost(by_name(used), host.id, "", name, now)
         try:
             _, model = get_snapshot().find_provider_model(name, None, host.id, None)
         except LookupError:
             assert ours is None, name
         else:
-            assert ours == expected(model, host, tokens, now), name
+            assert ours == expected(model, host, used, now), name
 
 
 @pytest.mark.parametrize(
@@ -139,9 +197,9 @@ def test_hosts_are_known_by_their_address(url: str):
         try:
             get_snapshot().find_provider_model(name, None, None, url)
         except LookupError:
-            assert tariffs_of("", url, name) == ()
+            assert find_listing("", url, name) is None
         else:
-            assert tariffs_of("", url, name)
+            assert find_listing("", url, name)
 
 
 def test_a_condition_that_is_not_known_is_no_silent_no():

@@ -37,6 +37,9 @@ base_url = "https://rack.test/v1"
     input = 0.000001
     cached_input = 0
     output = 4
+    web_search = 10
+    file_search = 2.5
+    tiers = {flex = 0.5, priority = 2}
 """
 MODELS = "providers[Rack 3].models"
 
@@ -53,7 +56,14 @@ def test_prices_and_retirement_come_from_the_file_and_go_back_into_it():
     schedule = [entry["prices"] for entry in new.price_schedule]
     assert schedule == [
         {"input": 1.5, "output": 6.0},
-        {"input": 0.000001, "cached_input": 0.0, "output": 4.0},
+        {
+            "input": 0.000001,
+            "cached_input": 0.0,
+            "output": 4.0,
+            "web_search": 10.0,
+            "file_search": 2.5,
+            "tiers": {"flex": 0.5, "priority": 2},
+        },
     ]
     assert made().changes == []
     dumped = tomli_w.dumps(dump())
@@ -108,6 +118,8 @@ def test_a_model_is_brought_back_by_a_file_without_its_retirement():
         ("2024-01-01T00:00:00Z", "7", "valid_from: write a date and time."),
         ("    valid_from = 2024-01-01T00:00:00Z", "", "valid_from: write the date"),
         ("output = 6", "", "Enter the prices of input and output"),
+        ("flex = 0.5", "flex = 101", "'tiers': 'flex' must be a factor of the prices"),
+        ("flex = 0.5", "default = 1", "'tiers': 'default' is not a tier with prices"),
         ("output = 6", "output = -6", "greater than or equal to 0"),
         ("output = 6", "cheap = 6", "unknown field 'cheap'"),
         ('"Rack 3/qwen-9"', '"Rack 3/none"', "there is no model 'Rack 3/none'."),

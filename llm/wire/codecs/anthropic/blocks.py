@@ -14,10 +14,11 @@ import orjson
 from llm.wire.bounded_json import loads_lenient
 from llm.wire.deltas import ApartUsage, TextDelta, UsageDelta
 from llm.wire.sanitize import sanitize_text
-from llm.wire.usage_numbers import amount, count, is_other_tier
+from llm.wire.usage_numbers import amount, count, name_tier
 
 #: Types of `iterations` that the counts beside them leave out.
 _APART = ("compaction", "advisor_message")
+_SHARED = ("service_tier", "speed")
 _USUAL_REGIONS = (None, "", "global", "not_available")
 
 
@@ -74,28 +75,34 @@ def usage_of(usage: dict[str, Any]) -> UsageDelta:
         reasoning_tokens=count(usage.get("output_tokens_details"), "thinking_tokens"),
         cost=amount(usage, "cost"),  # OpenRouter's
         raw=usage,
-        apart=_apart(usage["iterations"]) if usage.get("iterations") else None,
-        has_other_prices=_has_other_prices(usage) or None,
+        apart=_apart(usage) if usage.get("iterations") else None,
+        has_other_prices=usage.get("inference_geo") not in _USUAL_REGIONS or None,
+        tier=_tier(usage),
+        web_searches=count(usage.get("server_tool_use"), "web_search_requests"),
     )
 
 
-def _apart(iterations: Any) -> Sequence[ApartUsage] | None:
+def _apart(usage: dict[str, Any]) -> Sequence[ApartUsage] | None:
     """What the counts of an answer leave out: the work of compaction, and of the model
-    that the tool `advisor` asks."""
-    if not isinstance(iterations, list):
+    that the tool `advisor` asks. It is done at the speed and in the tier of the
+    answer."""
+    if not isinstance(usage["iterations"], list):
         return None
+    shared = {name: usage.get(name) for name in _SHARED}
     return [
-        ApartUsage(usage_of({**entry, "iterations": None}), str(entry.get("model", "")))
-        for entry in iterations
+        ApartUsage(
+            usage_of({**shared, **entry, "iterations": None}),
+            str(entry.get("model", "")),
+        )
+        for entry in usage["iterations"]
         if isinstance(entry, dict) and entry.get("type") in _APART
     ] or None
 
 
-def _has_other_prices(usage: dict[str, Any]) -> bool:
-    """Whether the answer was faster or slower, was computed in one region only, or
-    needed searches, which have a price of their own."""
-    if is_other_tier(usage.get("service_tier")) or usage.get("speed") == "fast":
-        return True
-    if usage.get("inference_geo") not in _USUAL_REGIONS:
-        return True
-    return bool(count(usage.get("server_tool_use"), "web_search_requests"))
+def _tier(usage: dict[str, Any]) -> str | None:
+    """The fast mode too has prices of its own; together with another tier none that are
+    known."""
+    tier = name_tier(usage.get("service_tier"))
+    if usage.get("speed") != "fast":
+        return tier
+    return f"fast-{tier}" if tier else "fast"

@@ -29,6 +29,7 @@ from llm.wire.codecs.gemini.hosted_results import (
     citations,
     image_of,
     recitations,
+    uses_maps,
 )
 from llm.wire.codecs.gemini.original_parts import Part, Parts
 from llm.wire.codecs.gemini.tool_calls import (
@@ -54,7 +55,7 @@ from llm.wire.deltas import (
     too_many_items,
 )
 from llm.wire.sse import ServerSentEvent
-from llm.wire.usage_numbers import count, is_other_tier
+from llm.wire.usage_numbers import count, name_tier
 
 #: The model tried to call a tool but wrote an invalid call: there is nothing to run.
 _UNREADABLE = frozenset(
@@ -83,6 +84,8 @@ _FILTERED = frozenset(
         "SPII",
     }
 )
+#: Models whose searches cost as much for many queries as for one.
+_BILLED_BY_PROMPT = ("gemini-1", "gemini-2")
 #: Prefix of the reason why the prompt itself was refused; such an answer has no
 #: finishReason.
 PROMPT_BLOCKED = "promptFeedback."
@@ -103,6 +106,7 @@ class GeminiDecoder:
         "_message",
         "_parts",
         "_receipts",
+        "_searched",
         "_start",
         "_streamed",
         "_urls",
@@ -118,6 +122,7 @@ class GeminiDecoder:
         self._streamed: StreamedCall | None = None
         self._calls = 0
         self._receipts = Receipts()
+        self._searched: set[str] = set()  # queries of earlier portions
         self._start = StartDelta()
         self._usage: dict[str, Any] | None = None
         self._usage_sent = False
@@ -153,6 +158,7 @@ class GeminiDecoder:
     def continue_answer(self) -> None:
         """Tell the decoder that the next bytes continue this answer."""
         self._finish, self._usage, self._usage_sent = None, None, False
+        self._searched |= self._queries
 
     def close(self) -> Iterator[Delta]:
         if self.continuation:
@@ -350,14 +356,30 @@ class GeminiDecoder:
         """The latest usage and the finish reason."""
         if self._usage:
             usage = usage_of(self._usage)
-            if self._grounding.get("webSearchQueries"):
-                usage.has_other_prices = True
+            if self._grounding or self._receipts.queries:
+                self._count_searches(usage)
             yield usage
         if self._finish:
             reason = str(self._finish["finishReason"])
             yield FinishDelta(self._finish_reason(reason), reason)
         elif self._block:
             yield FinishDelta("content_filter", PROMPT_BLOCKED + self._block)
+
+    @property
+    def _queries(self) -> set[str]:
+        found = self._grounding.get("webSearchQueries") or self._receipts.queries
+        return {query for query in found if query}
+
+    def _count_searches(self, usage: UsageDelta) -> None:
+        """Google bills a grounded prompt up to Gemini 2.5, and later each query.
+
+        Source: https://ai.google.dev/gemini-api/docs/pricing
+        """
+        count = len(self._queries - self._searched)
+        if self._start.model.startswith(_BILLED_BY_PROMPT):
+            count = min(count, 1)
+        usage.web_searches = count or None
+        usage.has_other_prices = uses_maps(self._grounding) or None
 
     def _finish_reason(self, reason: str) -> FinishReason:
         if reason in _CUT:
@@ -391,9 +413,7 @@ def usage_of(usage: dict[str, Any]) -> UsageDelta:
         cached_tokens=count(usage, "cachedContentTokenCount") or 0,
         reasoning_tokens=thoughts,
         raw=usage,
-        has_other_prices=is_other_tier(usage.get("serviceTier"))
-        or is_other_tier(usage.get("trafficType"))
-        or None,
+        tier=name_tier(usage.get("serviceTier")) or name_tier(usage.get("trafficType")),
     )
 
 

@@ -21,18 +21,20 @@ _CONTINUATION = bytes(range(0x80, 0xC0))  # bytes of UTF-8 that begin no charact
 class Receipts:
     """Receipts of the tools that ran in one answer; each waits for its result."""
 
-    __slots__ = ("_files", "_item_types", "_open")
+    __slots__ = ("_files", "_item_types", "_open", "queries")
 
     def __init__(self) -> None:
         self._files: list[tuple[int, Item]] = []  # file searches that wait for the end
         self._open: list[tuple[int, str, Item]] = []  # key, the tool's own id, item
         self._item_types: set[str] = set()  # types of the items
+        self.queries: list[str] = []  # of searches of the web that an item reports
 
     def begin(self, key: int, part: Part) -> Item:
         code = part.get("executableCode")
         item = _code(code) if code is not None else _tool(part["toolCall"] or {})
         id = (code or part.get("toolCall") or {}).get("id") or ""
         self._open.append((key, id, item))
+        self.queries += (item.get("action") or {}).get("queries") or ()
         self._item_types.add(item["type"])
         return item
 
@@ -192,6 +194,10 @@ def _outcome(result: dict[str, Any], part: Part) -> Item:
     if result.get("outcome") not in (None, "OUTCOME_OK", "OUTCOME_UNSPECIFIED"):
         outcome["status"] = "failed"
     return outcome
+
+
+def uses_maps(grounding: dict[str, Any]) -> bool:
+    return any(chunk.get("maps") for chunk in _chunks(grounding))
 
 
 def _chunks(grounding: dict[str, Any]) -> list[dict[str, Any]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from llm.wire.deltas import UsageDelta
-from llm.wire.usage_numbers import amount, count, is_other_tier
+from llm.wire.usage_numbers import OPENAI_ALIASES, amount, count, name_tier
 
 
 def usage_of(usage: dict[str, Any], tier: Any = None) -> UsageDelta:
@@ -43,7 +43,16 @@ def usage_of(usage: dict[str, Any], tier: Any = None) -> UsageDelta:
         reasoning_tokens=reasoned,
         cost=_cost(usage),
         raw=usage,
-        has_other_prices=is_other_tier(tier) or None,
+        has_other_prices=_has_other_prices(usage) or None,
+        tier=name_tier(tier, OPENAI_ALIASES),
+        web_searches=count(usage, "num_search_queries"),  # Perplexity
+    )
+
+
+def _has_other_prices(usage: dict[str, Any]) -> bool:
+    """Whether xAI read sources or ran tools for it, and bills them."""
+    return bool(count(usage, "num_sources_used")) or bool(
+        count(usage, "num_server_side_tools_used")
     )
 
 

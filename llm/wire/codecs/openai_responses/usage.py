@@ -6,19 +6,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from llm.wire.deltas import UsageDelta
-from llm.wire.usage_numbers import amount, count, is_other_tier
+from llm.wire.usage_numbers import OPENAI_ALIASES, amount, count, name_tier
 
 _USD_PER_TICK = 1e-10  # xAI bills in ticks
-
-
-#: Tools of the host that have a price for each use.
+#: Tools of the host that have a price which depends on more than their uses.
 _PRICED_TOOLS = frozenset(
-    {
-        "code_interpreter_call",
-        "file_search_call",
-        "image_generation_call",
-        "web_search_call",
-    }
+    {"code_interpreter_call", "image_generation_call", "x_search_call"}
 )
 
 
@@ -33,6 +26,7 @@ def usage_of(usage: dict[str, Any], response: Mapping[str, Any]) -> UsageDelta:
     total = count(usage, "total_tokens")
     if output is not None and total is not None:  # some tokens are only in the total
         output = max(output, total - (prompt or 0))
+    used = _tools_of(response)
     return UsageDelta(
         input_tokens=prompt,
         output_tokens=output,
@@ -41,12 +35,25 @@ def usage_of(usage: dict[str, Any], response: Mapping[str, Any]) -> UsageDelta:
         reasoning_tokens=count(written, "reasoning_tokens"),
         cost=cost,
         raw=usage,
-        has_other_prices=_has_other_prices(response) or None,
+        has_other_prices=not _PRICED_TOOLS.isdisjoint(used) or None,
+        tier=name_tier(response.get("service_tier"), OPENAI_ALIASES),
+        web_searches=used.count("web_search_call") or None,
+        file_searches=used.count("file_search_call") or None,
     )
 
 
-def _has_other_prices(response: Mapping[str, Any]) -> bool:
-    if is_other_tier(response.get("service_tier")):
-        return True
-    items = [item for item in response.get("output") or () if isinstance(item, dict)]
-    return any(str(item.get("type")) in _PRICED_TOOLS for item in items)
+def _tools_of(response: Mapping[str, Any]) -> list[str]:
+    """Types of the items, without the tool calls that OpenAI does not bill: those that
+    did not complete, and a web search's visits to a page.
+
+    Source: https://developers.openai.com/api/docs/pricing
+    """
+    found = []
+    for item in response.get("output") or ():
+        if not isinstance(item, dict):
+            continue
+        action = item.get("action")
+        visits = isinstance(action, dict) and action.get("type", "search") != "search"
+        if not visits and item.get("status", "completed") == "completed":
+            found.append(str(item.get("type")))
+    return found
