@@ -122,6 +122,8 @@ class GatewayRequest:
     route: Route  # the first of the chain
     host_speaks_dialect: bool  # the model's host speaks the client's own API
     request: Request
+    #: Whether a host of the client's API gets the fields that Parley does not know.
+    keeps_fields: bool = True
     own_tools: Mapping[str, RuntimeTool] = field(default_factory=dict)
     #: Models that the hosts of the chain may call instead (`models`), if they have
     #: rows. None: they may not choose.
@@ -204,12 +206,20 @@ class GatewayRequest:
             or each.startswith(REFUSED_PROOFS)
         ]
         lost: Sequence[str] = self.lost_options
-        if not self.host_speaks_dialect:
+        if not (self.host_speaks_dialect and self.keeps_fields):
             found = find_losses(self.dialect.name, self.body)
+            if self.host_speaks_dialect:
+                found = [name for name in found if self._is_lost_to_its_api(name)]
             lost = short_names(list(dict.fromkeys([*lost, *found])))
         elif self.request.forwarded and has_seals(self.dialect.name, self.body):
             lost = [*lost, self.dialect.proof_field]
         return list(dict.fromkeys([*self.skipped_tools, *lost, *options]))
+
+    def _is_lost_to_its_api(self, name: str) -> bool:
+        """Whether a host of the client's API does not get the field either, from a
+        request that is written anew: it gets proofs, tools and unknown options."""
+        is_inside = name.startswith(("cache_control", "messages."))
+        return is_inside and name != self.dialect.proof_field
 
     @property
     def cache_seconds(self) -> int:

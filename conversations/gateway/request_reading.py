@@ -157,6 +157,9 @@ async def read_request(
             )
     if forwarded is None:
         gateway_request = _check_body(gateway_request, body, headers, named)
+        # Responses that are stored, or come over a WebSocket, have them in `extra`.
+        keeps_fields = dialect.is_open_responses
+        gateway_request = replace(gateway_request, keeps_fields=keeps_fields)
     return await _read_for_tool_loop(gateway_request, body, forwarded, database)
 
 

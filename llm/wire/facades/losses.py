@@ -11,6 +11,11 @@ from typing import Any
 
 from llm.wire.facades import chat_request, messages_request
 from llm.wire.facades.chat_proofs import signature_of
+from llm.wire.facades.unread_fields import (
+    unread_in_chat,
+    unread_in_messages,
+    unread_in_responses,
+)
 from llm.wire.forwarding.sealed_text import is_sealed
 
 MAX_NAMES = 30  # that are reported
@@ -21,7 +26,8 @@ _PROOFS = "reasoning.encrypted_content"  # which the server makes itself
 
 def find_losses(api: str, body: Mapping[str, Any]) -> list[str]:
     """The names, each once; `api` is "chat", "messages" or "responses"."""
-    return list(dict.fromkeys(_FINDERS[api](body)))
+    find, find_unread = _FINDERS[api]
+    return list(dict.fromkeys([*find(body), *find_unread(body)]))
 
 
 def short_names(names: Iterator[str] | list[str]) -> list[str]:
@@ -103,4 +109,8 @@ def _objects(value: Any) -> Iterator[Mapping[str, Any]]:
             yield each
 
 
-_FINDERS = {"chat": _in_chat, "messages": _in_messages, "responses": _in_responses}
+_FINDERS = {
+    "chat": (_in_chat, unread_in_chat),
+    "messages": (_in_messages, unread_in_messages),
+    "responses": (_in_responses, unread_in_responses),
+}

@@ -155,19 +155,52 @@ def _user_items(blocks: Sequence[Block]) -> Iterator[Item]:
     for block in blocks:
         if block["type"] == "tool_result":
             yield function_call_output(block["tool_use_id"], _output(block))
-    parts = [input_part(block) for block in blocks if block["type"] != "tool_result"]
+    parts = [
+        part
+        for block in blocks
+        if block["type"] != "tool_result"
+        for part in _input_parts(block)
+    ]
     if parts:
         yield {**message("user", ""), "content": parts}
 
 
 def _output(result: Block) -> list[dict[str, Any]]:
-    parts = [input_part(block) for block in _blocks(result.get("content"))]
+    blocks = _blocks(result.get("content"))
+    parts = [part for block in blocks for part in _input_parts(block)]
     first = parts[0] if parts else {}
     text = first.get("text", "")
     if result.get("is_error") and not text.startswith(("Error:", "ERROR:")):
         others = parts[1:] if "text" in first else parts
         parts = [{"type": "input_text", "text": f"Error: {text}"}, *others]
     return parts
+
+
+def _input_parts(block: Block) -> Iterator[dict[str, Any]]:
+    """Raises BadRequest."""
+    match block:
+        case {"type": "search_result"}:
+            yield _text_part(_heading(block, block.get("source")))
+            yield from map(input_part, _blocks(block.get("content")))
+        case {"type": "document", "source": {"type": "content", "content": content}}:
+            if title := _heading(block, None):
+                yield _text_part(title)
+            yield from map(input_part, _blocks(content))
+        case {"type": "tool_reference"}:
+            yield _text_part(str(block["tool_name"]))
+        case {"type": "container_upload"}:  # only its host has the file
+            return
+        case _:
+            yield input_part(block)
+
+
+def _heading(block: Block, address: Any) -> str:
+    title = block.get("title") or address or ""
+    return f"[{title}]({address})" if address else title
+
+
+def _text_part(text: str) -> dict[str, Any]:
+    return {"type": "input_text", "text": text}
 
 
 def input_part(block: Mapping[str, Any]) -> dict[str, Any]:

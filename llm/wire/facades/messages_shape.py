@@ -41,6 +41,10 @@ _source = by_type(
         "url": record({"url": nonempty}, ["url"]),
     }
 )
+_passages = array(by_type({"text": text_part}))
+_content = by_type(
+    {"text": text_part, "image": record({"source": _source}, ["source"])}
+)
 _document_source = by_type(
     {
         "base64": record(
@@ -48,6 +52,9 @@ _document_source = by_type(
         ),
         "url": record({"url": nonempty}, ["url"]),
         "text": record({"data": string}, ["data"]),
+        "content": record(
+            {"content": either(str=string, list=array(_content))}, ["content"]
+        ),
     }
 )
 _input_blocks: dict[str, Check] = {
@@ -61,6 +68,12 @@ _input_blocks: dict[str, Check] = {
         },
         ["source"],
     ),
+    "search_result": record(
+        {"source": string, "title": string, "content": _passages},
+        ["source", "content"],
+    ),
+    "container_upload": record({"file_id": string}),
+    "tool_reference": record({"tool_name": nonempty}, ["tool_name"]),
 }
 _result = record(
     {

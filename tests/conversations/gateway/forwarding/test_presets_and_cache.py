@@ -286,3 +286,21 @@ async def test_an_explained_answer_comes_from_the_cache_too(client: Client):
     assert plain.headers["x-parley-cache"] == "miss"
     assert [a.headers["x-parley-cache"] for a in explained] == ["miss", "hit"]
     assert host.received[1].body["news"] == 1
+
+
+async def test_what_is_written_anew_names_what_its_own_host_does_not_get(
+    client: Client,
+):
+    body = {
+        **BODIES["messages"],
+        "tools": [{"name": "look", "input_schema": {"type": "object"}, "news": 1}],
+        "parley": {"ignore_invalid_options": True},
+    }
+    with Host(lambda received: canned_reply("messages", received)) as host:
+        model = await _add(host, "messages")
+        answer = await client.post(PATHS["messages"], {**body, "model": model})
+    assert answer.status == 200, answer.body
+    named = answer.headers["x-parley-degraded"].split(", ")
+    assert {"cache_control", "messages.citations", "messages.context"} <= {*named}
+    assert "tools.news" not in named
+    assert host.received[0].body["tools"][0]["news"] == 1
