@@ -14,8 +14,8 @@ Comprehensions and generator expressions are parts of the function that contains
 lambdas are functions. A coroutine or generator that continues is entered again.
 
 A warm server has read its keys less than `MAX_AGE` ago; here they are never read again,
-as a slow machine would do so for each request. The watchdog's timer, which belongs to
-no request and fires fifty times a second, does not fire either.
+as a slow machine would do so for each request. The timers of the watchdog and of the
+lag meter, which belong to no request and fire many times a second, do not fire either.
 """
 
 from __future__ import annotations
@@ -104,11 +104,12 @@ def main() -> None:
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "project.settings")
     django.setup(set_prefix=False)
     from conversations import engine
+    from conversations.engine.process import status_report
     from llm.keys import pool
     from project.server import lifespan, watchdog
 
     pool.MAX_AGE = math.inf
-    watchdog.INTERVAL = 3600.0
+    watchdog.INTERVAL = status_report.LAG_INTERVAL = 3600.0
     counting = Counting(Path(os.environ["CALLS_FILE"]), engine.submit.__code__)
     start = lifespan.start
 

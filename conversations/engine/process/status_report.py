@@ -21,7 +21,7 @@ from llm.http import connections
 
 REPORT_INTERVAL = 5.0  # seconds
 FORGOTTEN_AFTER = timedelta(minutes=10)
-_LAG_INTERVAL = 0.1  # seconds between two measurements
+LAG_INTERVAL = 0.1  # seconds between two measurements
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +53,7 @@ class LagMeter:
         self._timer.cancel()
 
     def _set_timer(self) -> None:
-        self._due = self._loop.time() + _LAG_INTERVAL
+        self._due = self._loop.time() + LAG_INTERVAL
         self._timer = self._loop.call_at(self._due, self._measure)
 
     def _measure(self) -> None:

@@ -80,7 +80,8 @@ class ResponsesInput:
         self._elsewhere = {
             item.get("id")
             for item in request.items
-            if "provider_data" in item or has_unknown_id(item)
+            if "provider_data" in item
+            or (item.get("type") in _BY_ID and has_unknown_id(item))
         }
         self._ids_are_valid = True  # ids are still valid
         items = _drop_unanswered_actions(request.items)
