@@ -204,6 +204,9 @@ class Dispatcher:
             if run is not None:
                 await run.main()
                 next_turns = run.state.next_turns
+                if run.state.calls_made or run.writes.abandoned:
+                    lost = run.writes.record_lost_calls(self._tasks.pause)
+                    self._tasks.create(lost, name="lost calls")
                 self._begin_title(run)
         except UNREACHABLE as exc:
             logger.warning(

@@ -452,6 +452,13 @@ def _write_calls(claim: Claim, progress: TurnProgress) -> None:
         delivered.update(delivered_in=claim.turn_id)
 
 
+def record_calls(claim: Claim, made: Sequence[FinishedModelCall]) -> None:
+    """Record provider calls, even if another run has claimed the turn since."""
+    with transaction.atomic():
+        progress = TurnProgress(calls_made=made)
+        prepare_write(claim, progress, changes_turn=False).write()
+
+
 def postpone(claim: Claim) -> None:
     """Let the sweep claim the turn again after the lease. It does not count as a claim:
     this one has called nothing."""

@@ -59,8 +59,7 @@ class EngineTasks:
         while True:
             # Jitter, so that many processes do not query at the same moment.
             pause = seconds * random.uniform(0.9, 1.1)
-            with suppress(TimeoutError):
-                await asyncio.wait_for(self._stopped.wait(), pause)
+            if not await self.pause(pause):
                 return
             try:
                 await act()
@@ -68,6 +67,13 @@ class EngineTasks:
                 # The database may be available again at the next beat; a lease outlasts
                 # several.
                 self._log_failure(act, exc)
+
+    async def pause(self, seconds: float) -> bool:
+        """Wait for so long; False as soon as the periodic work ends."""
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._stopped.wait(), seconds)
+            return False
+        return True
 
     def _log_failure(self, act: Callable[..., object], exc: Exception) -> None:
         name = act.__name__

@@ -246,20 +246,27 @@ class RunRecord:
     async def finish(self, ending: list[Event]) -> None:
         """Store the end of the turn. Raises StaleEpoch and NotEnded."""
         state, response = self.state, ending[-1]["response"]
-        state.next_turns = await self.database.write(
-            turn_store.finish,
-            state.claim,
-            Ending(
-                status=_status(response),
-                response=response,
-                error=error_to_store(ending),
-                last_sequence=ending[-1]["sequence_number"],
-                called=any(i["type"] == "function_call" for i in response["output"]),
-                progress=state.take_progress(),
-                abandoned=state.abandoned,
-                preset_version=state.preset_version,
-            ),
-        )
+        progress = state.take_progress(outcomes=state.unwritten)
+        try:
+            state.next_turns = await self.database.write(
+                turn_store.finish,
+                state.claim,
+                Ending(
+                    status=_status(response),
+                    response=response,
+                    error=error_to_store(ending),
+                    last_sequence=ending[-1]["sequence_number"],
+                    called=any(
+                        item["type"] == "function_call" for item in response["output"]
+                    ),
+                    progress=progress,
+                    abandoned=state.abandoned,
+                    preset_version=state.preset_version,
+                ),
+            )
+        except Exception:
+            state.give_back(progress)
+            raise
         state.ended_as = _status(response)
         count_turn(
             state.ended_as,
@@ -273,9 +280,13 @@ class RunRecord:
     ) -> None:
         """Let another run continue at once, with these uncommitted items."""
         made = self.state.take_calls_made()
-        await self.database.write(
-            turn_store.release, self.state.claim, partial, made, pending
-        )
+        try:
+            await self.database.write(
+                turn_store.release, self.state.claim, partial, made, pending
+            )
+        except Exception:
+            self.state.calls_made = made
+            raise
 
 
 def _status(response: Mapping[str, Any]) -> str:

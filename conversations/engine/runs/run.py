@@ -87,6 +87,7 @@ class Run:
         "record",
         "snapshots",
         "state",
+        "writes",
     )
 
     def __init__(
@@ -109,7 +110,7 @@ class Run:
         self._span: Span | None = None  # None without traces
         self._events = RunEvents(state, log)
         self._large_answer = LargeAnswer(large_answers or LargeAnswers())
-        writes = RunWrites(state, database)
+        self.writes = writes = RunWrites(state, database)
         self._clock = TurnClock(state, writes)
         self.questions = RunQuestions(state, database, self._events, self._clock)
         self.record = RunRecord(
@@ -351,6 +352,8 @@ class Run:
             state.in_loop = None
             self._clock.end()
         await _absorb_late_cancel()
+        if self.writes.abandoned is not None and state.stop != "fenced":
+            await self.writes.settle()
         if state.stop == "released":
             pending = state.pending_response()
             await self.record.release(state.uncommitted_items(), pending)

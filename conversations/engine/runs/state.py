@@ -70,6 +70,7 @@ class RunState:
         "stop",
         "tokens_left",
         "tools",
+        "unwritten",
         "writes",
     )
 
@@ -95,6 +96,8 @@ class RunState:
         #: Their proofs by item id, which their provider needs back with them.
         self.proofs: Mapping[str, ProviderData] = {}
         self.calls_made: Sequence[FinishedModelCall] = ()
+        #: Outcomes of calls whose write has failed.
+        self.unwritten: Sequence[CallOutcome] = ()
         self.call: ProviderCall | None = None  # the last one, until it is stored
         self.caller = UNKNOWN_CALLER
         self.call_after = 0  # items that were stored when it began
@@ -290,6 +293,14 @@ class RunState:
             usage=builder.usage,
             ended_output=builder.ended_output,
         )
+
+    def give_back(self, progress: TurnProgress | None) -> None:
+        """Count as not written what `take_progress` has returned. Calls that it was to
+        begin have not begun."""
+        if progress is not None:
+            self.committed -= len(progress.items)
+            self.calls_made = [*progress.calls_made, *self.calls_made]
+            self.unwritten = [*progress.outcomes, *self.unwritten]
 
     def by_tool_name(self, call: Item) -> Item:
         """The call under the name of its tool, which a model may write with a prefix:
