@@ -35,6 +35,7 @@ class ServerProcess:
 
     #: Fork it from a process that has imported the libraries; see `tests.forking`.
     is_forked = False
+    base = BASE  # the folder of its code
     command = "serve"
     options: tuple[str, ...] = ()  # of the command
     last_line = "Next: "  # how the last line of its start begins
@@ -79,7 +80,7 @@ class ServerProcess:
         return self.data.with_name(f"{self.data.name}.log")
 
     def arguments(self) -> list[str]:
-        return manage(self.command, *self.options)
+        return manage(self.command, *self.options, base=self.base)
 
     def start(self) -> ServerProcess:
         """Returns once connections are answered."""
@@ -100,7 +101,7 @@ class ServerProcess:
         with self.log_path.open("a") as log:
             return subprocess.Popen(
                 self.arguments(),
-                cwd=BASE,
+                cwd=self.base,
                 env=self.environment,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
@@ -131,8 +132,8 @@ class ServerProcess:
     def refused(self, *arguments: str, **environment: str) -> str:
         """Its output when it exits instead of serving."""
         done = subprocess.run(
-            manage(self.command, *arguments),
-            cwd=BASE,
+            manage(self.command, *arguments, base=self.base),
+            cwd=self.base,
             env={**self.environment, **environment},
             stdin=subprocess.DEVNULL,
             capture_output=True,
@@ -155,8 +156,8 @@ class ServerProcess:
             )
         else:
             done = subprocess.run(
-                manage(*arguments),
-                cwd=BASE,
+                manage(*arguments, base=self.base),
+                cwd=self.base,
                 env=self.environment,
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
@@ -259,12 +260,12 @@ class Deadline:
         self._timer.join()
 
 
-def manage(*arguments: str) -> list[str]:
+def manage(*arguments: str, base: Path = BASE) -> list[str]:
     return [
         sys.executable,
         "-W",
         "error::ResourceWarning",
-        str(BASE / "manage.py"),
+        str(base / "manage.py"),
         *arguments,
     ]
 

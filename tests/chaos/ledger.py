@@ -48,6 +48,9 @@ class Ledger:
         self.problems += prompt_problems(request, self.of(request.wish))
         self.recorded.append(request)
 
+    def forget(self, wish: Wish) -> None:
+        self.recorded = [each for each in self.recorded if each.wish.id != wish.id]
+
     async def note(self) -> None:
         """Wake the tasks that wait for a change of the ledger."""
         async with self._changed:

@@ -1,0 +1,1 @@
+"""An earlier version and this one side by side, as while processes are replaced."""
