@@ -3,6 +3,7 @@ from __future__ import annotations
 import enum
 import itertools
 import json
+from base64 import b64encode
 from dataclasses import dataclass
 from datetime import date
 from decimal import Decimal
@@ -186,3 +187,49 @@ def test_an_iterator_is_no_result(value):
     """It would be read on the event loop, maybe without end."""
     with pytest.raises(UnusableOutput, match="a tool returns a list instead"):
         measure(value)
+
+
+PNG = b64encode(b"\x89PNG\r\n\x1a\n...").decode()
+JPEG = b64encode(b"\xff\xd8\xff...").decode()
+
+
+def image_of(url):
+    [part] = output_of([{"type": "input_image", "image_url": url, "detail": "low"}])
+    return part
+
+
+@pytest.mark.parametrize(
+    ("url", "size"),
+    [
+        ("data:image/png;base64,", "0 bytes"),
+        ("data:image/png;base64,not base64!!", "11 characters"),
+        (f"data:image/png;base64,{PNG[:-1]}", "15 characters"),
+        (f"data:image/png;base64,{b64encode(b'<html>').decode()}", "6 bytes"),
+        (f"data:IMAGE/WEBP;base64,{b64encode(b'RIFF').decode()}", "4 bytes"),
+    ],
+)
+def test_an_image_that_no_provider_reads_is_described(url, size):
+    """It would be refused in each further turn of the conversation."""
+    text = f"[An image that cannot be read, {size}, not shown.]"
+    assert image_of(url) == {"type": "input_text", "text": text}
+
+
+@pytest.mark.parametrize(
+    ("url", "sent"),
+    [
+        (f"data:image/png;base64,{PNG}", f"data:image/png;base64,{PNG}"),
+        (f"data:image/png;base64,{JPEG}", f"data:image/jpeg;base64,{JPEG}"),
+        (
+            f"data:image/png;base64,{PNG[:8]}\n{PNG[8:]}\n",
+            f"data:image/png;base64,{PNG}",
+        ),
+        ("data:image/svg+xml,<svg/>", "data:image/svg+xml,<svg/>"),
+        ("https://example.com/a.png", "https://example.com/a.png"),
+    ],
+)
+def test_other_images_are_sent_with_the_type_that_they_have(url, sent):
+    assert image_of(url) == {
+        "type": "input_image",
+        "image_url": sent,
+        "detail": "low",
+    }

@@ -16,6 +16,7 @@ from pydantic_core import PydanticSerializationError, from_json, to_json
 from llm.concurrency.worker_thread import LARGE
 from llm.wire.sanitize import sanitize_json, sanitize_text
 from tools.errors import UnusableOutput
+from tools.execution.images import check_image
 
 MAX_TEXT = 50_000  # characters of one output; some 12,000 tokens
 _VALUE = 32  # bytes: what reading a value costs, as much as so much of a text
@@ -126,7 +127,9 @@ def _checked_parts(value: list[dict[str, Any]]) -> list[dict[str, Any]]:
         if not any(isinstance(part.get(name), str) for name in _CONTENT[part["type"]]):
             names = " or ".join(_CONTENT[part["type"]])
             raise UnusableOutput(f"part {number} of its result has no {names}.")
-    return parts
+    return [
+        check_image(part) if part["type"] == "input_image" else part for part in parts
+    ]
 
 
 def _cut(parts: list[dict[str, Any]]) -> list[dict[str, Any]]:

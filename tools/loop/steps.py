@@ -13,7 +13,7 @@ from typing import Any
 
 from llm.wire.items import Item, is_compaction
 
-REPEATS = 3  # identical rounds of calls after which a turn ends
+REPEATS = 3  # rounds of equal calls with equal outputs after which a turn ends
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,14 +140,24 @@ def rounds(items: Sequence[Item]) -> int:
 
 
 def goes_in_circles(items: Sequence[Item]) -> bool:
-    """Whether the last `REPEATS` rounds of calls are identical."""
-    rounds: list[list[tuple[str, str]]] = []
+    """Whether the last `REPEATS` rounds had the same calls with the same outputs, and
+    no message of a user came between them. A model that asks for a job's state until
+    it changes repeats its call, and learns something at last."""
+    outputs = {
+        item["call_id"]: item["output"]
+        for item in items
+        if item["type"] == "function_call_output"
+    }
+    rounds: list[list[tuple[str, str, Any]]] = []
     before = ""
     for item in items:
-        if item["type"] == "function_call":
+        if item.get("role") == "user":
+            rounds = []
+        elif item["type"] == "function_call":
             if before != "function_call":
                 rounds.append([])
-            rounds[-1].append((item["name"], item["arguments"]))
+            output = outputs.get(item["call_id"])
+            rounds[-1].append((item["name"], item["arguments"], output))
         before = item["type"]
     last = rounds[-REPEATS:]
     return len(last) == REPEATS and all(r == last[0] for r in last)

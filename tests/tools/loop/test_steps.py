@@ -87,6 +87,24 @@ def test_a_model_in_circles_is_stopped():
     assert next_step(items, ended_output=5, steps_left=9) == Generate()
 
 
+def test_a_model_that_waits_for_a_job_is_shown_its_result():
+    items = []
+    for number, text in enumerate(["pending", "pending", "done: 42"]):
+        items += [call(number), {**output(number), "output": text}]
+    assert next_step(items, ended_output=5, steps_left=9) == Generate()
+    items[-1] = {**items[-1], "output": "pending"}
+    step = next_step(items, ended_output=5, steps_left=9)
+    assert step == Finish("repeated_tool_calls")
+
+
+def test_a_message_between_lets_the_model_repeat_its_call():
+    items = []
+    for number in range(3):
+        items += [call(number), output(number)]
+    items.insert(4, USER)
+    assert next_step(items, ended_output=6, steps_left=9) == Generate()
+
+
 @pytest.mark.parametrize(
     ("output", "ended_output", "midway"),
     [
