@@ -22,6 +22,7 @@ from conversations.access.sign_in_attempts import remember_browser
 from conversations.audit.act import Act, Channel, acting
 from conversations.audit.watch import record_rest
 from conversations.models.user_settings import UserSettings
+from conversations.pages.unsent.views import give_back, give_back_before
 from project import health
 from project.monitoring.exposition import serve_metrics
 
@@ -135,14 +136,19 @@ def note_requests(
 
 
 class RequiredSteps(MiddlewareMixin):
-    """Block a session until its user has done a required step. Programs have none."""
+    """Block a session until its user has done a required step. Programs have none. A
+    form that comes without a session, or before the step, is given back."""
 
     def process_view(
         self, request: HttpRequest, view: object, args: object, kwargs: object
     ) -> HttpResponseBase | None:
-        if settings.SESSION_COOKIE_NAME not in request.COOKIES:
-            return None
-        return block_for_required_step(request)
+        step = None
+        if settings.SESSION_COOKIE_NAME in request.COOKIES:
+            step = block_for_required_step(request)
+        wants_page = "text/html" in request.headers.get("Accept", "")
+        if request.method != "POST" or not wants_page:  # scripts follow the redirect
+            return step
+        return give_back_before(request, step) if step else give_back(request)
 
 
 class UserLanguageMiddleware(LocaleMiddleware):

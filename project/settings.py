@@ -282,10 +282,10 @@ _COOKIE_PREFIX = "__Host-" if BEHIND_HTTPS else ""
 SESSION_COOKIE_NAME = f"{_COOKIE_PREFIX}sessionid"
 CSRF_COOKIE_NAME = f"{_COOKIE_PREFIX}csrftoken"
 BROWSER_COOKIE_NAME = f"{_COOKIE_PREFIX}parley_browser"  # see sign_in_attempts
+CSRF_FAILURE_VIEW = "conversations.pages.unsent.views.csrf_failure"
 MESSAGE_COOKIE_NAME = f"{_COOKIE_PREFIX}messages"
 MESSAGE_STORAGE = "project.server.flash_messages.MessageStorage"
-SESSION_COOKIE_HTTPONLY = True
-CSRF_COOKIE_HTTPONLY = True  # scripts read the token from the form instead
+SESSION_COOKIE_HTTPONLY = CSRF_COOKIE_HTTPONLY = True  # the form has the token
 SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = BEHIND_HTTPS
 _HSTS_SUBDOMAINS = env.flag("HSTS_SUBDOMAINS", True)
 if BEHIND_HTTPS:

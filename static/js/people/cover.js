@@ -1,5 +1,6 @@
 // Hides a page whose session has ended while a form in it has text that is not saved.
 
+const GIVEN_BACK = "form[data-unsent]"; // has what another page has not sent
 const NOTICE = "signed-out"; // id of the template with the notice
 
 const styles = new Map(); // of what is hidden, by element
@@ -9,6 +10,7 @@ let title = "";
 
 /** Notes whether the reader edits a form that is sent by its button. */
 export function watchForms() {
+  isEdited = document.querySelector(GIVEN_BACK) !== null;
   for (const type of ["input", "change"]) {
     document.addEventListener(type, ({ target }) => {
       // Not properties, which may be fields of these names in forms of the admin.
@@ -37,7 +39,9 @@ export function coverEdited() {
 
 /** After a sign-in in another tab: goes on if it was by the same user. */
 export async function renewPage(user) {
-  const response = await fetch(location.href).catch(() => null);
+  // The address of what was not sent may be one that shows no page.
+  const url = document.querySelector(GIVEN_BACK) ? "/" : location.href;
+  const response = await fetch(url).catch(() => null);
   if (!response?.ok) return;
   const page = new DOMParser().parseFromString(await response.text(), "text/html");
   if (userOf(page) !== user) return;

@@ -167,6 +167,56 @@ def test_text_that_is_not_saved_outlives_a_session(
     context.close()
 
 
+@pytest.mark.parametrize("has_script", [True, False])
+def test_what_is_sent_after_the_session_comes_back_and_is_sent_again(
+    browser: Any, start_server: StartServer, has_script: bool
+):
+    server = start_with_grace(start_server)
+    context = browser.new_context(base_url=server.url, java_script_enabled=has_script)
+    page = context.new_page()
+    sign_in(page, "admin")
+    page.goto("/settings/personal/")
+    box = page.get_by_role("textbox")
+    box.fill("Written for long")
+    context.clear_cookies(name="sessionid")
+    page.get_by_role("button", name="Save").click()
+    expect(page.get_by_role("heading", name="You are signed out")).to_be_visible()
+    expect(box).to_have_value("Written for long")
+    token = page.locator("main [name=csrfmiddlewaretoken]")
+    old = token.get_attribute("value") or ""
+    with context.expect_page() as opened:
+        page.get_by_role("link", name="Sign in").click()
+    sign_in(opened.value, "admin")
+    again = page.get_by_role("button", name="Send again")
+    if has_script:  # which gives the form the new token, before or after this
+        expect(token).not_to_have_value(old)
+    again.click()
+    if not has_script:
+        expect(page.get_by_text("You are signed in as admin.")).to_be_visible()
+        again.click()
+    expect(page.get_by_text("Saved.")).to_be_visible()
+    expect(box).to_have_value("Written for long")
+    context.close()
+
+
+def test_what_came_back_is_not_shown_to_the_next_user(
+    browser: Any, start_server: StartServer
+):
+    server = start_with_grace(start_server)
+    context = browser.new_context(base_url=server.url)
+    page = context.new_page()
+    sign_in(page, "admin")
+    page.goto("/settings/personal/")
+    page.get_by_role("textbox").fill("Secret plan")
+    context.clear_cookies(name="sessionid")
+    page.get_by_role("button", name="Save").click()
+    expect(page.get_by_role("heading", name="You are signed out")).to_be_visible()
+    sign_in(context.new_page(), "grace")
+    page.wait_for_url(server.url + "/settings/personal/")
+    page.wait_for_function("!document.body.textContent.includes('Secret plan')")
+    context.close()
+
+
 def test_the_draft_of_a_tab_that_crashes_is_found_and_a_copy_has_its_own(
     browser: Any, start_server: StartServer
 ):

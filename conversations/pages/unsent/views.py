@@ -1,0 +1,72 @@
+"""Pages that give back what a person wrote, where the server did not accept the form:
+its session has ended, its CSRF token is old, or a required step comes first.
+
+Nothing is stored. The page has what the request had, and is not stored by browsers.
+"""
+
+from __future__ import annotations
+
+from fnmatch import fnmatchcase
+from typing import Any
+
+from django.conf import settings
+from django.http import HttpRequest, HttpResponse, HttpResponseBase
+from django.shortcuts import render
+from django.utils.cache import add_never_cache_headers
+
+from conversations.pages.unsent.written import Written, written_in
+
+_PAGE = "conversations/unsent/page.html"
+
+
+def give_back(request: HttpRequest) -> HttpResponse | None:
+    """The page for a form of a person who is not signed in; None for other forms."""
+    written = written_in(request)
+    if written is None or request.user.is_authenticated:
+        return None
+    return _page(request, written, why="signed_out")
+
+
+def give_back_before(request: HttpRequest, step: HttpResponseBase) -> HttpResponseBase:
+    """`step` redirects to what its user has to do first; for a form that has something
+    to lose, the page with a link there."""
+    location = step.headers.get("Location")
+    written = written_in(request) if location else None
+    if location is None or written is None:
+        return step
+    return _page(request, written, why="step", step=location)
+
+
+def csrf_failure(request: HttpRequest, reason: str = "") -> HttpResponse:
+    """The CSRF check has refused the request; the setting CSRF_FAILURE_VIEW."""
+    is_own = _is_of_own_page(request)
+    written = written_in(request) if is_own is not False else None
+    if written is None:
+        response = render(request, "403_csrf.html", status=403)
+        add_never_cache_headers(response)
+        return response
+    # Without the proof that a page of this server sent it, it is not made ready to be
+    # sent: another site may have made the person's browser send it.
+    return _page(request, written, why="token", may_send=is_own is True)
+
+
+def _page(
+    request: HttpRequest, written: Written, *, may_send: bool = True, **context: Any
+) -> HttpResponse:
+    context |= {
+        "written": written,
+        "may_send": may_send and written.may_be_sent,
+        "action": request.get_full_path(),
+    }
+    response = render(request, _PAGE, context, status=403)
+    add_never_cache_headers(response)
+    return response
+
+
+def _is_of_own_page(request: HttpRequest) -> bool | None:
+    """Whether a page of this server sent the form; None if the browser does not say."""
+    origin = request.headers.get("Origin")
+    if origin is None:
+        return None
+    own = f"{request.scheme}://{request.get_host()}"
+    return any(fnmatchcase(origin, it) for it in (own, *settings.CSRF_TRUSTED_ORIGINS))
