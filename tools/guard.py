@@ -190,7 +190,7 @@ async def _send(
             headers={name.lower(): text for name, text in response.headers.items()},
             content_type=response.content_type.lower(),
             charset=response.charset or "",
-            body=await _body(response, limits.size),
+            body=await _body(response, limits.size) if limits.reads_body else b"",
         )
 
 

@@ -40,6 +40,7 @@ class Limits:
     connect: float = 10.0  # seconds for resolving the name and connecting
     total: float = 30.0  # seconds for the whole exchange, with redirects
     redirects: int = 5  # 0: a redirect is the answer
+    reads_body: bool = True  # False: the headers are the answer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,11 +19,13 @@ from conversations.access.webhooks.outbox import MAIL_OF_ENDPOINT
 from conversations.audit.act import Act, Channel, acting
 from conversations.models.webhooks.delivery import Delivery
 from conversations.models.webhooks.endpoint import WebhookEndpoint
-from conversations.models.webhooks.error_texts import UNWANTED
+from conversations.models.webhooks.error_texts import TOO_LATE, UNWANTED
 
 logger = logging.getLogger(__name__)
 
-LEASE = timedelta(seconds=60)  # longer than an attempt can take
+#: Longer than an attempt: a webhook takes 20 seconds at most, a mail `EMAIL_TIMEOUT`
+#: for each of some nine steps (connect, TLS, sign in, ... quit).
+LEASE = timedelta(seconds=120)
 FIRST_DELAY = timedelta(seconds=10)
 GROWTH = 3  # from one delay to the next
 LONGEST_DELAY = timedelta(hours=12)
@@ -58,12 +60,29 @@ def find_due(
 
 
 def claim(pk: int) -> Delivery | None:
-    """The delivery, for one process until its lease ends."""
+    """The delivery, for one process until its lease ends; None if another process has
+    it, or if the time in which it is tried is over."""
     changed = {"lease_until": timezone.now() + LEASE, "attempts": F("attempts") + 1}
     if not Delivery.objects.claimable().filter(pk=pk).update(**changed):
         return None
     rows = Delivery.objects.select_related("endpoint", "user")
-    return rows.filter(pk=pk).first()
+    row = rows.filter(pk=pk).first()
+    if row is not None and row.expires_at < timezone.now():
+        _give_up(row)
+        return None
+    return row
+
+
+def _give_up(delivery: Delivery) -> None:
+    """Without an attempt: the server, or the endpoint, was off for days, or a backup
+    was restored. Nobody wants a mail of an answer of weeks ago."""
+    changed: dict[str, Any] = {"lease_until": None, "attempts": F("attempts") - 1}
+    if delivery.endpoint_id is None:
+        changed["state"] = Delivery.State.SKIPPED
+    else:
+        error = delivery.last_error or TOO_LATE
+        changed |= {"state": Delivery.State.FAILED, "last_error": error}
+    _same_attempt(delivery).update(**changed)
 
 
 def give_back(delivery: Delivery) -> None:

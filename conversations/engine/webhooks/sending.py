@@ -20,8 +20,8 @@ from tools.errors import FetchError
 from tools.guard import fetch
 from tools.http.exchange import FetchedResponse, Limits, OutgoingRequest
 
-#: Answers are not read for their content.
-LIMITS = Limits(size=64 * 1024, connect=10, total=20, redirects=0)
+#: The status is the answer: a receiver may go on with any page after that.
+LIMITS = Limits(connect=10, total=20, redirects=0, reads_body=False)
 LONGEST_WAIT = timedelta(days=1)  # that a receiver may ask for
 
 

@@ -81,9 +81,9 @@ class Receiver:
                 if answer.waits_for is not None:
                     answer.waits_for.wait(PATIENCE)
                 self.send_response(answer.status)
-                for name, text in answer.headers.items():
+                length = {"content-length": str(len(answer.body))}
+                for name, text in {**length, **answer.headers}.items():
                     self.send_header(name, text)
-                self.send_header("content-length", str(len(answer.body)))
                 self.end_headers()
                 self.wfile.write(answer.body)
 

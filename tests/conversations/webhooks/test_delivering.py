@@ -13,6 +13,7 @@ from django.core import mail
 from django.core.mail import EmailMessage
 from django.utils import timezone
 
+from conversations.access.webhooks.outbox import MAIL_OF_ENDPOINT
 from conversations.audit.models import AuditEvent
 from conversations.engine.webhooks import delivery_store
 from conversations.models import Delivery, EventType, WebhookEndpoint
@@ -232,13 +233,38 @@ async def test_private_addresses_are_refused(make_endpoint, receiver, job):
     assert "127.0.0.1" not in row.last_error
 
 
-async def test_a_huge_answer_is_cut_off(make_endpoint, receiver, job):
+@pytest.mark.parametrize(
+    "answer",
+    [
+        Answer(body=b"x" * 10_000_000),
+        Answer(headers={"content-encoding": "gzip"}, body=b"no gzip"),
+        Answer(headers={"content-length": "5"}),  # and no body
+    ],
+    ids=["huge", "broken", "cut off"],
+)
+async def test_the_status_alone_decides(make_endpoint, receiver, job, answer):
     _, row = await prepared(make_endpoint)
-    receiver.answers = [Answer(body=b"x" * 10_000_000)]
+    receiver.answers = [answer]
     await job.run()
     row = await reload(row)
-    assert row.state == "pending"
-    assert "larger" in row.last_error
+    assert (row.state, row.last_status, row.last_error) == ("delivered", 200, "")
+
+
+async def test_what_was_not_sent_in_its_time_is_given_up(make_endpoint, receiver, job):
+    endpoint, row = await prepared(make_endpoint)
+    letter = await Delivery.objects.acreate(
+        user_id=endpoint.created_by_id, type=MAIL_OF_ENDPOINT, data={"name": "x"}
+    )
+    await Delivery.objects.aupdate(expires_at=timezone.now() - timedelta(days=7))
+    await job.run()
+    row, letter, endpoint = [await reload(each) for each in (row, letter, endpoint)]
+    assert not receiver.rest()
+    assert (row.state, row.attempts, letter.state) == ("failed", 0, "skipped")
+    assert "not sent" in row.last_error
+    assert endpoint.failures == 0
+    await sync_to_async(row.send_again)()
+    await job.run()
+    assert receiver.get().id == row.event_id
 
 
 async def test_a_receiver_that_is_down_is_tried_again(make_endpoint, job):
