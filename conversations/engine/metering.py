@@ -48,6 +48,7 @@ from llm.wire.deltas import (
     UsageDelta,
 )
 from llm.wire.request import Request
+from llm.wire.usage_numbers import OPENAI_ALIASES, name_tier
 
 logger = logging.getLogger(__name__)
 
@@ -160,7 +161,10 @@ class Meter:
         if not self._has_budget and not _limits_cost(limits):
             return 0
         tokens, answer = _longest(request)
-        costs = [highest_cost(tokens, answer, each) for each in choices]
+        costs = [
+            highest_cost(tokens, answer, each, _tier_of(request, each))
+            for each in choices
+        ]
         if None not in costs:
             return max(cost for cost in costs if cost is not None)
         unknown = choices[costs.index(None)]
@@ -325,7 +329,17 @@ def max_cost(request: Request, route: Route) -> int | None:
 
     Assumes the estimated prompt times a safety factor, and the longest answer allowed.
     """
-    return highest_cost(*_longest(request), route)
+    return highest_cost(*_longest(request), route, _tier_of(request, route))
+
+
+def _tier_of(request: Request, route: Route) -> str | None:
+    """The service tier with other prices that the request asks for."""
+    fields = request.forwarded.fields if request.forwarded else {}
+    if fields.get("speed") == "fast":  # Anthropic's mode, whose answers name no tier
+        return "fast"
+    asked = fields.get("service_tier") or request.service_tier
+    asked = asked or route.defaults.get("service_tier")
+    return name_tier(asked, OPENAI_ALIASES)
 
 
 def _longest(request: Request) -> tuple[int, int]:
@@ -334,12 +348,17 @@ def _longest(request: Request) -> tuple[int, int]:
     return PROMPT_SAFETY_FACTOR * estimate_prompt(request), answer
 
 
-def highest_cost(tokens: int, answer: int, route: Route) -> int | None:
-    """The cost of a prompt and an answer of so many tokens, cached or not."""
+def highest_cost(
+    tokens: int, answer: int, route: Route, tier: str | None = None
+) -> int | None:
+    """The cost of a prompt and an answer of so many tokens, cached or not, answered in
+    this tier or in the usual one."""
     plain = UsageDelta(tokens, answer)
     # Writing a prompt to the provider's cache costs more than not caching it.
-    cached = UsageDelta(tokens, answer, cache_write_tokens=tokens)
-    costs = [cost_of(ProviderCall(usage=usage), route) for usage in (plain, cached)]
+    usages = [plain, replace(plain, cache_write_tokens=tokens)]
+    if tier:
+        usages += [replace(each, tier=tier) for each in usages]
+    costs = [cost_of(ProviderCall(usage=usage), route) for usage in usages]
     known = [cost for cost in costs if cost is not None]
     return budget.nanos(max(known)) if known else None
 

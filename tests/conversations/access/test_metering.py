@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
+from dataclasses import replace
 from decimal import Decimal
 from types import SimpleNamespace
 from typing import Any
@@ -272,6 +273,26 @@ def test_the_most_a_call_may_cost_knows_that_writing_a_cache_costs_more():
     plain, cached = (max_cost(REQUEST, a_route(prices=p)) for p in (PRICES, dear))
     assert plain is not None
     assert cached == plain + 208 * 4000
+
+
+@pytest.mark.parametrize(
+    ("request_", "factor"),
+    [
+        (REQUEST, 1),
+        (replace(REQUEST, service_tier="default"), 1),
+        (replace(REQUEST, service_tier="priority"), 2),
+        (replace(REQUEST, service_tier="fast"), 2),  # OpenAI's other name
+        (replace(REQUEST, service_tier="flex"), 1),  # the answer may have another
+        (replace(REQUEST, service_tier="unpriced"), 1),
+    ],
+)
+def test_the_most_a_call_may_cost_is_that_of_its_tier(request_: Request, factor: int):
+    route = a_route(prices={**PRICES, "tiers": {"priority": 2, "flex": 0.5}})
+    usual = max_cost(REQUEST, route)
+    assert usual is not None
+    assert max_cost(request_, route) == usual * factor
+    by_default = replace(route, defaults={"service_tier": "priority"})
+    assert max_cost(REQUEST, by_default) == usual * 2
 
 
 # Tokens a minute

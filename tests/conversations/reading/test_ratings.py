@@ -234,6 +234,19 @@ def test_details_sum_the_calls_of_an_answer(web: Client, ada: Any, turn: Turn):
     assert "$0.012" in page
 
 
+def test_details_name_service_tiers_and_count_searches(
+    web: Client, ada: Any, turn: Turn
+):
+    a_call(turn, service_tier="flex", web_searches=2)
+    a_call(turn, service_tier="", web_searches=5, file_searches=1)
+    found = program(ada).get(rest(turn, "details")).json()
+    assert found["service_tiers"] == ["flex"]
+    assert (found["web_searches"], found["file_searches"]) == (7, 1)
+    page = read(shown(web, turn))
+    for shown_text in ("Service tier flex", "Searches of the web 7"):
+        assert shown_text in " ".join(page.split())
+
+
 def test_a_cost_that_is_partly_unknown_is_called_so(web: Client, turn: Turn):
     a_call(turn, cost=Decimal("0.01"))
     a_call(turn, cost=None)
