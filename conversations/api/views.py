@@ -67,6 +67,7 @@ from conversations.models.access_token import Scope
 from conversations.models.last_seen import with_unread
 from conversations.requests import schemas
 from conversations.requests.errors import InvalidInput
+from conversations.requests.queue_changes import stop_turn
 from conversations.requests.turn_request import TurnRequestSerializer
 from llm import router
 from llm.pricing.caller import cut_name
@@ -355,12 +356,12 @@ class CancelView(ApiView):
     serializer_class = TurnDetailSerializer
 
     @schema.describe(
-        request=None, responses={200: TurnDetailSerializer, **schema.errors(404)}
+        request=None, responses={200: TurnDetailSerializer, **schema.errors(404, 409)}
     )
     def post(self, request: Request, pk: str) -> Response:
         """Stop the turn in whatever phase; harmless where it is over."""
         writable = Turn.objects.writable_by(request.user)
-        engine.cancel(get_object_or_404(writable, pk=pk))
+        stop_turn(get_object_or_404(writable, pk=pk))
         return Response(self.get_serializer(_turns(request).get(pk=pk)).data)
 
 

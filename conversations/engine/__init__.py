@@ -189,11 +189,9 @@ async def read(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T
 def cancel(turn: Turn) -> None:
     """Stop the turn in any phase, and all turns and calls that its message has caused;
     does nothing for those that are over."""
-    from conversations.engine import claim_store, message_bounds
+    from conversations.engine import message_bounds
 
     stopped = message_bounds.halt(turn.pk)
-    for turn_id in stopped:
-        claim_store.request_cancel(turn_id)
     message_bounds.cancel_calls_of(turn.pk)
     if _engine is not None:
         _engine.loop.call_soon_threadsafe(_engine.cancel_all, stopped)

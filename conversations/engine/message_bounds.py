@@ -20,6 +20,7 @@ from django.conf import settings
 from django.db import transaction
 from django.db.models import Q, QuerySet, Sum
 
+from conversations.engine import claim_store
 from conversations.models import BranchChoice, Conversation, ToolCall, Tree, Turn
 from conversations.models.access_token import AccessToken
 from llm.models import ModelCall
@@ -89,17 +90,28 @@ def _cost(root: Turn) -> Decimal:
 
 
 def halt(turn_id: str) -> list[str]:
-    """Open no more turns for the message of this turn, because a person has stopped it.
-    Returns its unfinished turns.
+    """Stop the unfinished turns of this turn's message and open no more for it, because
+    a person has stopped it. Returns these turns.
 
     Outside of a transaction each statement sees all earlier commits: a turn that a
-    result opens at this moment is either seen here or not opened.
+    result opens at this moment is either seen here or not opened. Those that run are
+    stopped first: what counts as stopped must not go on should the process end here.
     """
     if (root_id := _root_of(turn_id)) is None:
         return []
+    running = _request_cancel(root_id)
     Turn.objects.filter(pk=root_id).update(halted_by=Turn.HaltedBy.PERSON)
+    return list(dict.fromkeys([*running, *_request_cancel(root_id)]))
+
+
+def _request_cancel(root_id: str) -> list[str]:
+    """Returns the unfinished turns of the message."""
     unfinished = Turn.objects.of_message(root_id).not_finished()
-    return list(unfinished.values_list("pk", flat=True))
+    found = dict(unfinished.values_list("pk", "cancel_requested"))
+    for turn_id, is_requested in found.items():
+        if not is_requested:
+            claim_store.request_cancel(turn_id)
+    return list(found)
 
 
 def cancel_calls_of(turn_id: str) -> None:

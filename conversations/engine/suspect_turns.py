@@ -43,8 +43,8 @@ class SuspectGate:
         """Close the gate for a suspect. False if another runs alone, or if it has to
         wait for other turns and has not waited long enough."""
         now = self._loop.time()
-        is_patient = now - self._found_at < PATIENCE
-        if self.suspect or (must_wait and is_patient):
+        has_patience_left = now - self._found_at < PATIENCE
+        if self.suspect or (must_wait and has_patience_left):
             return False
         self.suspect, self._alone_since = turn_id, now
         self._found_at = math.inf

@@ -55,6 +55,8 @@ from conversations.pages.transcript import (
 )
 from conversations.requests.branches import continue_turn as continue_turn_of
 from conversations.requests.dictation import may_dictate
+from conversations.requests.errors import AlreadySentConflict
+from conversations.requests.queue_changes import stop_turn
 from conversations.turns import queue
 from conversations.turns.attachments import UploadRefused
 from conversations.turns.tool_choices import choose_tools
@@ -178,7 +180,8 @@ def text(
 @require_POST
 def stop(request: HttpRequest, conversation_id: str, turn_id: str) -> HttpResponse:
     found = _writable_turn(request, conversation_id, turn_id)
-    engine.cancel(found)
+    with suppress(AlreadySentConflict):  # its text is in the answer that runs
+        stop_turn(found)
     return _return_to_turn(request, found)
 
 

@@ -117,6 +117,14 @@ def remove_message(turn: Turn) -> None:
     _after_commit(engine.announce_queue, turn.conversation_id)
 
 
+def stop_turn(turn: Turn) -> None:
+    """Stop the turn in whatever phase. Raises AlreadySentConflict for a message that a
+    running turn has taken: that turn can be stopped."""
+    if queue.has_joined(turn):
+        raise AlreadySentConflict
+    engine.cancel(turn)
+
+
 def move_message(turn: Turn, places: int) -> None:
     """Raises AlreadySentConflict."""
     try:

@@ -200,6 +200,11 @@ def absorb(turn_ids: Sequence[str], into: str) -> None:
         row.delete()
 
 
+def has_joined(turn: Turn) -> bool:
+    """Whether a running turn has taken the message, so that it is being sent."""
+    return turn.status == Turn.Status.QUEUED and turn.steering == Turn.Steering.TAKEN
+
+
 def has_steering(conversation_id: str) -> bool:
     return Turn.objects.steering(conversation_id).exists()
 

@@ -7,11 +7,14 @@ from typing import Any
 
 import pytest
 from asgiref.sync import sync_to_async
+from django.db import connection
 from django.test import Client
 from django.urls import reverse
 
+from conversations import engine
 from conversations.models import Conversation, ToolCall, Turn
 from llm.wire.deltas import FinishDelta, TextDelta
+from llm.wire.items import user_message
 from tests.conversations.both_deliveries.test_background import Slow, calling
 from tests.conversations.scene import (
     a_finished_turn,
@@ -150,6 +153,24 @@ def test_a_program_stops_all_that_a_message_caused(conversation):
         row.refresh_from_db()
     assert wake.cancel_requested
     assert (older.cancel_requested, call.cancel_requested) == (False, True)
+
+
+def test_a_turn_stops_even_if_the_process_ends_before_its_message_counts_as_stopped(
+    conversation,
+):
+    class Killed(BaseException):
+        pass
+
+    def kill(execute: Any, sql: str, *rest: Any) -> Any:
+        if sql.startswith("UPDATE") and "halted_by" in sql:
+            raise Killed
+        return execute(sql, *rest)
+
+    turn = conversation.open_turn([user_message("Dig")]).turn
+    with pytest.raises(Killed), connection.execute_wrapper(kill):
+        engine.cancel(turn)
+    turn.refresh_from_db()
+    assert (turn.cancel_requested, turn.halted_by) == (True, "")
 
 
 # WebSocket

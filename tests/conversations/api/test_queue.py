@@ -8,9 +8,11 @@ from typing import Any
 import pytest
 from asgiref.sync import sync_to_async
 from django.test import Client
+from django.urls import reverse
 
 from conversations.engine import claim_store
 from conversations.models import Conversation, Turn
+from conversations.turns import queue
 from llm.wire.deltas import FinishDelta, TextDelta
 from llm.wire.items import text_of
 from tests.conversations.scene import a_user, program, signed_in
@@ -127,6 +129,22 @@ def test_a_message_may_steer_or_interrupt_at_once_or_later(web, conversation, li
     assert patch(web, line[1], when="queue").json()["steering"] == ""
     send(web, conversation, "now", when="interrupt")
     assert texts(web, conversation) == ["now", "b", "c", "d"]
+    assert Turn.objects.get(pk=line[0]).cancel_requested
+
+
+def test_a_message_that_the_running_turn_has_taken_cannot_be_stopped_alone(
+    web, conversation, line
+):
+    """Its text is sent all the same; the running turn can be stopped."""
+    assert patch(web, line[1], when="steer").status_code == 200
+    queue.take(line[0], conversation.pk)
+    answer = post(web, f"/api/turns/{line[1]}/cancel/")
+    assert answer.status_code == 409
+    assert answer.json()["error"]["code"] == "already_sent"
+    page = reverse("stop", args=[conversation.pk, line[1]])
+    assert web.post(page).status_code == 302
+    assert not Turn.objects.get(pk=line[1]).cancel_requested
+    assert post(web, f"/api/turns/{line[0]}/cancel/").status_code == 200
     assert Turn.objects.get(pk=line[0]).cancel_requested
 
 

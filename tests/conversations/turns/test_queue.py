@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.django import TestCase
 
-from conversations.engine import claim_store
+from conversations.engine import claim_store, staff_actions
 from conversations.models import (
     BranchChoice,
     Conversation,
@@ -201,6 +201,17 @@ def test_taken_messages_cannot_be_changed_and_are_taken_again(conversation, runn
     assert texts(conversation) == ["d"]
     assert line_of(conversation) == ["first", "d"]
     assert queue.take(running.pk, conversation.pk) == []
+
+
+def test_a_retry_by_staff_leaves_a_waiting_message_to_its_sender(conversation, running):
+    waiting = say(conversation, "b")
+    assert staff_actions.retry(waiting.pk)
+    assert texts(conversation) == ["b"]
+    queue.change(waiting, [user_message("c")])
+    assert texts(conversation) == ["c"]
+    epoch = Turn.objects.get(pk=running.pk).epoch
+    assert staff_actions.retry(running.pk)
+    assert Turn.objects.get(pk=running.pk).epoch == epoch + 1
 
 
 def test_a_repeated_request_of_an_absorbed_message_finds_the_turn(
