@@ -274,6 +274,7 @@ STORAGES = {
 }
 CLAMD_ADDRESS = env.scanner("CLAMD_ADDRESS")  # of the virus scanner
 ISOLATED_HIDDEN_PATHS = [DATA, LOCATIONS.base / ".env"]  # from isolated tools
+ISOLATED_REQUIRE_SANDBOX = env.flag("ISOLATED_REQUIRE_SANDBOX", False)
 
 # Safety
 

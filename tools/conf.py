@@ -17,6 +17,8 @@ DEFAULTS: Mapping[str, Any] = {
     "PUBLIC_URL": "",
     #: Files and folders that isolated tools must not see.
     "ISOLATED_HIDDEN_PATHS": [],
+    #: Isolated tools fail where the system does not start their sandbox.
+    "ISOLATED_REQUIRE_SANDBOX": False,
 }
 
 settings = SettingsWithDefaults(DEFAULTS)

@@ -90,6 +90,16 @@ async def test_its_folder_is_removed_with_all_in_it(isolation):
     assert path not in os.listdir("/tmp")
 
 
+async def test_without_the_sandbox_it_fails_where_staff_demand_it(
+    monkeypatch, settings
+):
+    settings.ISOLATED_REQUIRE_SANDBOX = True
+    monkeypatch.setattr(sandbox, "is_available", lambda: False)
+    assert (await outcome(hostile.open_files, count=1)).error == (
+        "this system does not start the sandbox that it must run in; ask the staff."
+    )
+
+
 @needs_sandbox
 async def test_the_data_folder_is_hidden_and_the_code_read_only(settings, tmp_path):
     base = Path(__file__).parent

@@ -34,6 +34,7 @@ from llm.concurrency.worker_thread import run_off_loop
 from llm.http.addresses import Network
 from llm.wire import bounded_json
 from tools import errors
+from tools.conf import settings as tool_settings
 from tools.errors import ProcessEnded, ToolError
 from tools.python import sandbox
 from tools.python.child_process import LENGTH, Frame
@@ -117,6 +118,11 @@ class IsolatedCall:
             if context.ask is not None:
                 context = replace(context, ask=slot.released_while(context.ask))
             is_sandboxed = await asyncio.to_thread(sandbox.is_available)
+            if not is_sandboxed and tool_settings.ISOLATED_REQUIRE_SANDBOX:
+                raise ToolError(
+                    "this system does not start the sandbox that it must run in; ask"
+                    " the staff."
+                )
             folder = await asyncio.to_thread(tempfile.mkdtemp, prefix="parley-tool-")
             try:
                 return await self._run_in(folder, is_sandboxed, context, arguments)

@@ -9,19 +9,22 @@ that. Elsewhere, as in most containers, only the limits and the clean environmen
 
 from __future__ import annotations
 
+import logging
 import os
 import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
-from functools import cache
 from itertools import chain
 from pathlib import Path
 from shutil import which
+from threading import Lock
 
 from django.utils.translation import gettext_lazy as _
 
 from tools.conf import settings
+
+logger = logging.getLogger(__name__)
 
 SIZE = 64  # MiB of the temporary folder
 _PROGRAMS = ("unshare", "setpriv", "mount", "sh")
@@ -91,9 +94,44 @@ LIMITS_ONLY = _(
 )
 
 
-@cache
+class SandboxProbe:
+    """Tries the sandbox until it starts once.
+
+    A refusal is not remembered: a machine that is busy or out of memory refuses too,
+    and else isolated tools would have the network and the account's files for the life
+    of the process. Where there are no user namespaces, asking again takes some
+    milliseconds.
+    """
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._count = 0  # of the attempts that ended
+        self._starts: bool | None = None
+
+    def ask(self) -> bool:
+        if self._starts:
+            return True
+        before = self._count
+        with self._lock:
+            if self._count == before:  # else another thread has just asked
+                starts = _try_sandbox()
+                if starts and self._starts is False:
+                    logger.warning("isolated tools run in the sandbox from now on")
+                self._starts = starts
+                self._count += 1
+            return bool(self._starts)
+
+
+_probe = SandboxProbe()
+
+
 def is_available() -> bool:
-    """Whether this system starts the sandbox. Asks it once; takes some milliseconds."""
+    """Whether this system starts the sandbox. It takes up to _PROBE_TIMEOUT seconds, if
+    programs start slowly, until it has started once."""
+    return _probe.ask()
+
+
+def _try_sandbox() -> bool:
     if sys.platform != "linux" or not all(map(which, _PROGRAMS)):
         return False
     environment = {
@@ -110,7 +148,12 @@ def is_available() -> bool:
                 capture_output=True,
                 timeout=_PROBE_TIMEOUT,
             )
-    except (OSError, subprocess.TimeoutExpired):
+    except (OSError, subprocess.TimeoutExpired) as exc:
+        logger.warning(
+            "the sandbox of isolated tools could not be tried (%s): they run without it"
+            " until the next call tries again",
+            type(exc).__name__,
+        )
         return False
     return done.returncode == 0
 
