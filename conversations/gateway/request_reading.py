@@ -79,7 +79,6 @@ _SERVED = {
             "background",
             "conversation",
             "previous_response_id",
-            "prompt",
             "stream_options",
         }
     ),
@@ -258,7 +257,11 @@ def _check_body(
     """Check a body that is not forwarded. Raises BadRequest. The request has an older
     version of its model if the body wants one."""
     dialect = gateway_request.dialect
-    dialect.check(body, server_tools=server_tools)
+    checked = body
+    if dialect.is_open_responses and gateway_request.host_speaks_dialect:
+        # Its host has the prompts that it stores.
+        checked = {name: value for name, value in body.items() if name != "prompt"}
+    dialect.check(checked, server_tools=server_tools)
     if dialect.is_open_responses:
         refuse_foreign(body.get("input"))
     if not dialect.wants_older_version(body, headers):
