@@ -17,7 +17,7 @@ from django.utils.translation import gettext as _
 
 from conversations.models import Conversation, Turn
 from llm.models import ModelCall
-from llm.pricing.usage_counting import TOKENS
+from llm.pricing.usage_counting import SEARCHES, TOKENS
 from llm.pricing.usage_report import (
     Usage,
     UsageGroup,
@@ -33,7 +33,7 @@ MAX_CONVERSATIONS = 1_000
 _SUMS: Mapping[str, Any] = {
     "calls": Count("pk"),
     "failed": Count("pk", filter=Q(status=ModelCall.Status.FAILED)),
-    **{name: Sum(name) for name in (*TOKENS, "cost", "saved_cost")},
+    **{name: Sum(name) for name in (*TOKENS, *SEARCHES, "cost", "saved_cost")},
     "unpriced": Count("pk", filter=Q(cost__isnull=True)),
     "unmeasured": Count(
         "pk", filter=Q(input_tokens__isnull=True) & ~Q(status=ModelCall.Status.FAILED)

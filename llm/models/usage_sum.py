@@ -78,6 +78,8 @@ class UsageSum(models.Model):
     from_cache = models.PositiveBigIntegerField(
         default=0, help_text=_("Calls that a stored answer made unnecessary.")
     )
+    web_searches = models.PositiveBigIntegerField(default=0, db_default=0)
+    file_searches = models.PositiveBigIntegerField(default=0, db_default=0)
 
     class Meta:
         default_permissions = ()

@@ -34,6 +34,7 @@ TOKENS = (
     "output_tokens",
     "reasoning_tokens",
 )
+SEARCHES = ("web_searches", "file_searches")
 COUNTS = (
     "calls",
     "failed",
@@ -46,6 +47,7 @@ COUNTS = (
     "waited",
     "wait_ms",
     "from_cache",
+    *SEARCHES,
 )
 _Level = UsageSum.Level
 _KEY = (
@@ -82,6 +84,7 @@ _COLUMNS = (
     "purpose",
     "status",
     *TOKENS,
+    *SEARCHES,
     "cost",
     "saved_cost",
     "is_cached",
@@ -136,7 +139,7 @@ class _Sum:
         self.token_label = row["token_label"] or self.token_label
         counts = self.counts
         counts["calls"] += 1
-        for name in (*TOKENS, "cost", "saved_cost"):
+        for name in (*TOKENS, *SEARCHES, "cost", "saved_cost"):
             counts[name] += row[name] or 0
         counts["unpriced"] += row["cost"] is None
         has_failed = row["status"] == ModelCall.Status.FAILED

@@ -79,6 +79,8 @@ class Usage:
     waited: int = 0  # calls whose time to the first token is known
     wait_ms: int = 0  # the sum of these times
     from_cache: int = 0  # calls that a stored answer made unnecessary
+    web_searches: int = 0  # of hosts, which bill each
+    file_searches: int = 0
 
     def __add__(self, other: Usage) -> Usage:
         return Usage(*map(add, _all_counts(self), _all_counts(other)))

@@ -34,6 +34,8 @@ _COUNTS = (
     "unmeasured",
     "estimated",
     "from_cache",
+    "web_searches",
+    "file_searches",
 )
 _CSV = [(b"content-type", b"text/csv; charset=utf-8"), (b"cache-control", b"no-store")]
 

@@ -69,6 +69,8 @@ def sums_of(rows: Iterable[ModelCall]) -> Usage:
             row.input_tokens is None and row.status != "failed" for row in listed
         ),
         from_cache=sum(row.is_cached for row in listed),
+        web_searches=sum(row.web_searches or 0 for row in listed),
+        file_searches=sum(row.file_searches or 0 for row in listed),
         failed=sum(row.status == "failed" for row in listed),
         estimated=sum(row.is_estimated for row in listed),
         waited=len(waits),

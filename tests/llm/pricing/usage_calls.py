@@ -30,6 +30,8 @@ calls = st.fixed_dictionaries(
         "cache_write_1h_tokens": tokens,
         "output_tokens": tokens,
         "reasoning_tokens": tokens,
+        "web_searches": tokens,
+        "file_searches": tokens,
         "cost": money,
         "is_cached": st.booleans(),
         "is_estimated": st.booleans(),

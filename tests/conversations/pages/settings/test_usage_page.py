@@ -82,6 +82,17 @@ def test_what_was_cached_for_an_hour_is_shown_where_there_is_any():
     assert client.get(API).json()["total"]["cache_write_1h_tokens"] == 8001
 
 
+def test_the_file_and_the_api_count_searches_of_providers():
+    ada = a_user("ada")
+    save_calls({"user_id": ada.pk, "web_searches": 3}, {"user_id": ada.pk})
+    save_calls({"user_id": ada.pk, "web_searches": 4, "file_searches": 1})
+    client = signed_in(ada)
+    (row,) = rows_of(client.get(FILE))
+    assert (row["web_searches"], row["file_searches"]) == ("7", "1")
+    total = client.get(API).json()["total"]
+    assert (total["web_searches"], total["file_searches"]) == (7, 1)
+
+
 def test_the_page_draws_charts_without_styles_or_scripts():
     ada = a_user("ada")
     save_calls({"user_id": ada.pk})
