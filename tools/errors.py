@@ -10,6 +10,7 @@
         * FetchTimeout      the request took too long
         * AnswerTooLarge    the answer exceeds the tool's size limit
         * BrokenAnswer      the server did not send a complete HTTP answer
+            * ConnectionBroken  the connection ended before the answer did
 * InvalidTool               the code of a tool cannot be offered; raised at import
 * InvalidDocument           a description of an API cannot be imported
 """
@@ -76,6 +77,12 @@ class BrokenAnswer(FetchError):
     """The web server's answer cannot be read."""
 
     advice = "Check the address: its server does not send valid HTTP."
+
+
+class ConnectionBroken(BrokenAnswer):
+    """The web server ended the connection before its answer."""
+
+    advice = "Check that its server runs; one that restarts does this."
 
 
 class InvalidTool(TypeError):

@@ -37,6 +37,7 @@ from tools.errors import (
     AddressRefused,
     AnswerTooLarge,
     BrokenAnswer,
+    ConnectionBroken,
     FetchError,
     FetchTimeout,
     Unreachable,
@@ -288,6 +289,8 @@ def _without(headers: Mapping[str, str], name: str) -> dict[str, str]:
 
 # Errors
 
+_BROKEN_OFF = (aiohttp.ClientConnectionError, aiohttp.ClientPayloadError, OSError)
+
 
 @contextmanager
 def _convert_errors(limits: Limits) -> Iterator[None]:
@@ -310,7 +313,8 @@ def _convert_errors(limits: Limits) -> Iterator[None]:
     except socket.gaierror as exc:
         raise Unreachable("the web server's name cannot be resolved.") from exc
     except (aiohttp.ClientError, OSError) as exc:
-        raise BrokenAnswer(
+        kind = ConnectionBroken if isinstance(exc, _BROKEN_OFF) else BrokenAnswer
+        raise kind(
             f"the web server's answer cannot be read ({type(exc).__name__})."
         ) from exc
     except ValueError as exc:  # a header or a name that cannot be sent

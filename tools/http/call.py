@@ -11,7 +11,13 @@ from llm.concurrency.worker_thread import run_off_loop
 from llm.db.encrypted_field import SecretUnavailable
 from llm.db.revealable_secret import RevealableSecret, reveal_headers
 from llm.http.addresses import Network
-from tools.errors import FetchError, FetchTimeout, ToolError, Unreachable
+from tools.errors import (
+    ConnectionBroken,
+    FetchError,
+    FetchTimeout,
+    ToolError,
+    Unreachable,
+)
 from tools.http.async_result import (
     ACCEPTED,
     AsyncResultSpec,
@@ -67,7 +73,8 @@ class HttpCall:
             fetched = await self._fetch(
                 build_poll_request(job, home, headers, secret_headers)
             )
-        except (FetchTimeout, Unreachable):  # the next poll may succeed
+        # Its server may restart: the next poll may succeed.
+        except (FetchTimeout, Unreachable, ConnectionBroken):
             return Accepted(job, self.async_result.poll_after)
         if is_pending(fetched, self.async_result):
             return Accepted(job, seconds_to_next_poll(fetched, self.async_result))
@@ -93,12 +100,29 @@ class HttpCall:
     def _accept(
         self, fetched: FetchedResponse, async_result: AsyncResultSpec, may_post: bool
     ) -> Accepted:
-        if job := find_job_url(fetched, async_result):
+        """The server works on it: what it says about the job, even nothing, must not
+        make the model begin the work once more. Raises ToolError."""
+        try:
+            job = find_job_url(fetched, async_result)
+        except ToolError as exc:
+            if not may_post:
+                raise ToolError(
+                    "the server accepted the call, but where its result will be cannot"
+                    f" be read: {exc} What it began may still take effect."
+                ) from exc
+            logger.warning(
+                "tool %s: its answer names no job (%s); its result can only be posted",
+                self.name,
+                type(exc).__name__,
+            )
+            return Accepted()
+        if job:
             return Accepted(job, seconds_to_next_poll(fetched, async_result))
         if may_post:
             return Accepted()
         raise ToolError(
-            "the server accepted the call, but did not say where its result will be."
+            "the server accepted the call, but did not say where its result will be;"
+            " what it began may still take effect."
         )
 
     async def _fetch(self, request: OutgoingRequest) -> FetchedResponse:

@@ -307,7 +307,34 @@ async def test_an_accepted_answer_without_a_location_fails(conversation, say, ru
         await bake(server.url("/cakes"), async_answers=True)
         await submit_turn(conversation)
         row = await over()
-    assert "did not say where its result will be" in row.error
+    assert "did not say where its result will be; what it began may" in row.error
+
+
+@pytest.mark.slow
+async def test_a_server_that_restarts_at_a_poll_loses_no_job(
+    conversation, say, running
+):
+    say(CALLS, DONE)
+    async with serving([accepted("Location: /jobs/7"), b"", CAKE]) as server:
+        await bake(server.url("/cakes"), async_answers=True)
+        await submit_turn(conversation)
+        row = await over()
+    assert paths(server) == ["POST /cakes", "GET /jobs/7", "GET /jobs/7"]
+    assert row.state == "completed"
+
+
+async def test_an_accepted_answer_that_names_no_job_may_take_effect(
+    conversation, say, running
+):
+    say(CALLS, DONE)
+    async with serving(accepted(body=b"<p>ok</p>")) as server:
+        await bake(server.url("/cakes"), async_answers=True, job_pointer="/id")
+        await submit_turn(conversation)
+        row = await over()
+    assert row.error == (
+        "the server accepted the call, but where its result will be cannot be read: the"
+        " server's response is not JSON. What it began may still take effect."
+    )
 
 
 # Posted to us
@@ -339,6 +366,31 @@ async def test_the_result_may_be_posted_to_the_callback_address(
         row = await over()
     assert row.state == "completed"
     assert (await delivered_texts())[0].endswith("a plum cake")
+
+
+@pytest.mark.parametrize("body", [b"", b"<p>ok</p>", b"{}"])
+async def test_a_result_is_posted_though_the_answer_names_no_job(
+    conversation, say, running, settings, body
+):
+    settings.PUBLIC_URL = "https://parley.test"
+    say(CALLS, DONE)
+    async with serving(accepted(body=body)) as server:
+        await bake(
+            server.url("/cakes"),
+            async_answers=True,
+            job_pointer="/id",
+            callback_place="header:X-Callback",
+        )
+        await submit_turn(conversation)
+        await accepted_by_the_server()
+        found = re.search(r"X-Callback: https://parley\.test(\S+)", server.requests[0])
+        assert found
+        posted = await sync_to_async(Client().post)(
+            found[1], {"output": "a plum cake"}, content_type="application/json"
+        )
+        assert posted.status_code == 204
+        row = await over()
+    assert row.state == "completed"
 
 
 async def test_without_a_public_address_no_callback_is_sent(
