@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import random
 import re
 from collections.abc import (
     AsyncIterator,
@@ -48,6 +49,7 @@ _LINE_END = re.compile(r"\r\n|\r|\n")
 STREAM_TYPE = "text/event-stream; charset=utf-8"
 STREAM_CACHING = "no-cache, no-transform"
 HEARTBEAT = 15.0  # seconds
+_RECONNECT_AFTER = (1000, 5000)  # milliseconds
 _HEADER = b"x-parley-follow"  # from a view to `StreamMiddleware`, never sent
 _CREDENTIAL_INVALID = {
     "error": {
@@ -252,7 +254,8 @@ class _Stream:
             batches = engine.subscribe(self.turn_id, self.after)
         except engine.NotRunning:  # the server is shutting down
             await self._start(send, 200, STREAM_TYPE.encode())
-            await send({"type": "http.response.body", "body": _RECONNECT})
+            body = _reconnection_time() + _RECONNECT
+            await send({"type": "http.response.body", "body": body})
             return
         if is_over:
             # After 204 a browser's EventSource does not reconnect.
@@ -290,6 +293,12 @@ class _Stream:
         )
 
 
+def _reconnection_time() -> bytes:
+    """After how long an EventSource reconnects: each at another time, as a restart ends
+    the streams of all clients at once."""
+    return b"retry: %d\n" % random.randint(*_RECONNECT_AFTER)
+
+
 def _event_frame(entry: Entry) -> bytes:
     return entry.frame
 
@@ -325,7 +334,7 @@ async def _heartbeat(send: Send) -> AsyncIterator[None]:
             await asyncio.sleep(HEARTBEAT)
             await _send_body(send, sse.comment("heartbeat"))
 
-    await _send_body(send, sse.comment("heartbeat"))
+    await _send_body(send, _reconnection_time() + sse.comment("heartbeat"))
     beating = asyncio.ensure_future(beat())
     try:
         yield

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from contextvars import ContextVar
 from functools import partial
 from typing import Any
@@ -16,6 +17,7 @@ from conversations.http import sse
 from conversations.http.sse import StreamForm, StreamMiddleware, TurnStreamResponse
 
 BEAT = b": heartbeat\n\n"
+_RETRY = re.compile(rb"\Aretry: (\d+)\n")
 
 
 class Caller:
@@ -35,6 +37,11 @@ class Caller:
 
     @property
     def body(self) -> bytes:
+        """Without the time after which to reconnect."""
+        return _RETRY.sub(b"", self.whole)
+
+    @property
+    def whole(self) -> bytes:
         return b"".join(message.get("body", b"") for message in self.messages)
 
 
@@ -90,6 +97,25 @@ async def test_the_stream_ends_with_the_turn(log):
     assert caller.body == BEAT + b"".join(e.frame for e in log.entries)
     assert caller.messages[-1].get("more_body", False) is False
     assert asyncio.all_tasks() == before
+
+
+async def test_clients_reconnect_each_at_another_time(log, monkeypatch):
+    async def times() -> list[int]:
+        callers = [Caller() for _ in range(40)]
+        await asyncio.gather(*(served(caller) for caller in callers))
+        found = [_RETRY.match(caller.whole) for caller in callers]
+        return [int(match[1]) for match in found if match]
+
+    log.append(1, [event_of(0, "response.completed")])
+    running = await times()
+
+    def refuse(turn_id: str, after: Any) -> Any:
+        raise engine.NotRunning
+
+    monkeypatch.setattr(engine, "subscribe", refuse)
+    for milliseconds in (running, await times()):
+        assert len(milliseconds) == 40
+        assert 1000 <= min(milliseconds) < max(milliseconds) <= 5000
 
 
 @pytest.mark.parametrize("end", ["\n", "\r", "\r\n"])

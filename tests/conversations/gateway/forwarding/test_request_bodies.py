@@ -330,7 +330,7 @@ async def test_the_host_of_a_stored_response_gets_its_fields_too(
             if "computer_call_output" in json.dumps(sent):
                 got["input"] = [i for i in got["input"] if "the screen" not in str(i)]
             wanted = _published_of_stored(_of_xai(sent) if kind == "xai" else sent)
-            found = differences(wanted, dict(_effective(got)))
+            found = list(differences(wanted, dict(_effective(got))))
             if found := [each for each in found if not each.endswith(" added")]:
                 differing[f"{name} ({kind})"] = found
             count += 1
