@@ -453,10 +453,23 @@ def _write_calls(claim: Claim, progress: TurnProgress) -> None:
 
 
 def record_calls(claim: Claim, made: Sequence[FinishedModelCall]) -> None:
-    """Record provider calls, even if another run has claimed the turn since."""
+    """Record provider calls, even if another run has claimed the turn since. A write
+    whose answer was lost may have recorded them: those are left out."""
+    rows = ModelCall.objects.filter(turn_id=claim.turn_id)
     with transaction.atomic():
-        progress = TurnProgress(calls_made=made)
+        known = list(rows.only("step", "attempt", "latency", "started_at"))
+        new = [each for each in made if not _is_known(_call_row(claim, each), known)]
+        progress = TurnProgress(calls_made=new)
         prepare_write(claim, progress, changes_turn=False).write()
+
+
+def _is_known(row: ModelCall, known: Sequence[ModelCall]) -> bool:
+    """Each row of a call has another start, by what the clocks are then."""
+    return any(
+        (row.step, row.attempt, row.latency) == (each.step, each.attempt, each.latency)
+        and abs((row.began_at - each.began_at).total_seconds()) < 1
+        for each in known
+    )
 
 
 def postpone(claim: Claim) -> None:

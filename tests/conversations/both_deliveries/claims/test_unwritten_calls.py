@@ -123,6 +123,29 @@ async def test_the_calls_of_a_fenced_run_are_on_record(
     assert (call.turn_id, call.status) == (turn.pk, ModelCall.Status.CANCELLED)
 
 
+async def test_a_write_whose_answer_was_lost_counts_once(
+    conversation: Conversation, say: Any, monkeypatch: Any
+):
+    """The connection ends between the commit and the answer to it."""
+    say([TextDelta(0, "One."), UsageDelta(7, 5), FinishDelta("stop")])
+    finish, record = turn_store.finish, turn_store.record_calls
+    recorded = threading.Event()
+
+    def lose_answer(*arguments: Any) -> None:
+        finish(*arguments)
+        raise OperationalError("the connection was lost")
+
+    def record_calls(*arguments: Any) -> None:
+        record(*arguments)
+        recorded.set()
+
+    monkeypatch.setattr(turn_store, "finish", lose_answer)
+    monkeypatch.setattr(turn_store, "record_calls", record_calls)
+    await ask(conversation)
+    assert await asyncio.to_thread(recorded.wait, 30)
+    assert await ModelCall.objects.acount() == 1
+
+
 async def test_the_calls_before_a_refused_write_are_on_record(
     conversation: Conversation, say: Any, counter: Any, monkeypatch: Any
 ):
