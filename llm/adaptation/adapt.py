@@ -9,7 +9,7 @@ listed in `degraded`.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from llm import options
@@ -21,8 +21,8 @@ from llm.adaptation.structured import AnswerValidator, OutputFormat, without_for
 from llm.capabilities import Capabilities
 from llm.errors import BadResponse
 from llm.provider import Route
-from llm.wire.codec import BackgroundCodec
-from llm.wire.deltas import Delta, UsageDelta
+from llm.wire.codec import BackgroundCodec, RenamingCodec
+from llm.wire.deltas import Delta, ToolCallDelta, UsageDelta
 from llm.wire.prefix_cache import SplitItems
 from llm.wire.prompted_calls import CallFilter
 from llm.wire.prompted_tools import available_tool_names, with_prompted_tools
@@ -61,6 +61,7 @@ class Adaptation:
         "_refused",
         "_route",
         "_strict",
+        "_tool_names",
         "_validator",
         "degraded",
         "has_only_texts",
@@ -98,6 +99,7 @@ class Adaptation:
         self._output_format = None if forces_call else output_format
         self._buffered = buffered
         self._strict = strict
+        self._tool_names: Mapping[str, str] = {}  # by those that the model calls
         self.spent: UsageDelta | None = None  # usage of an answer that was discarded
         can = route.capabilities
         if request.forwarded is not None:  # the host itself reads and checks it
@@ -118,6 +120,8 @@ class Adaptation:
         )
         self.request = fitted.request
         self.degraded += fitted.dropped
+        if self.request.tools and isinstance(route.endpoint.codec, RenamingCodec):
+            self._tool_names = route.endpoint.codec.renamed_tools(self.request)
         approximated = options.find_approximations(route.endpoint.codec, self.request)
         self.degraded += approximated
         self.has_only_texts = _has_only_texts(self.request)  # and nothing to fetch
@@ -221,9 +225,13 @@ class Adaptation:
     @property
     def is_plain(self) -> bool:
         """Whether `feed` returns its input unchanged."""
-        return not (self._calls or self._validator or self._forced_call)
+        return not (
+            self._calls or self._validator or self._forced_call or self._tool_names
+        )
 
     def feed(self, deltas: list[Delta]) -> list[Delta]:
+        if self._tool_names:
+            deltas = [_restore_name(delta, self._tool_names) for delta in deltas]
         if self._calls:
             deltas = self._calls.feed(deltas)
         if self._validator:
@@ -329,6 +337,13 @@ def _has_only_texts(request: Request) -> bool:
             if part.get("annotations") and not is_own:
                 return False
     return True
+
+
+def _restore_name(delta: Delta, names: Mapping[str, str]) -> Delta:
+    """A call with the name that the request declares."""
+    if isinstance(delta, ToolCallDelta) and delta.name in names:
+        return replace(delta, name=names[delta.name])
+    return delta
 
 
 def _supports_format(request: Request, can: Capabilities) -> bool:

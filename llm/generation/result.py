@@ -14,7 +14,7 @@ from llm.pricing import cost as prices
 from llm.pricing.usage_estimate import include_apart
 from llm.provider import Route
 from llm.wire.deltas import StartDelta, UsageDelta
-from llm.wire.items import Item, call_ids_with_output, output_text
+from llm.wire.items import Item, call_ids, output_text
 
 
 class Metadata(TypedDict):
@@ -63,7 +63,7 @@ class Result:
     @property
     def calls(self) -> list[Item]:
         """The complete tool calls that have no output yet."""
-        answered = call_ids_with_output(self.items)
+        _, answered = call_ids(self.items)
         return [
             item
             for item in self.items
@@ -133,7 +133,7 @@ def metadata_of(
         "tool_ms": round(tool_seconds * 1000),
         "api_calls": len(calls),
         "tool_rounds": _count_rounds(response["output"]),
-        "tool_calls": len(call_ids_with_output(response["output"])),
+        "tool_calls": len(call_ids(response["output"])[1]),
         "response_id": response["id"],
         "response_status": response["status"],
         "provider_request_id": last.request_id or None,

@@ -101,6 +101,15 @@ class EnforcedFormatCodec(Protocol):
         ...
 
 
+@runtime_checkable
+class RenamingCodec(Protocol):
+    """A codec of a wire format that does not allow every name of a tool."""
+
+    def renamed_tools(self, request: Request) -> Mapping[str, str]:
+        """The names that are sent otherwise, by those that the model calls."""
+        ...
+
+
 class Codec(Protocol):
     @property
     def name(self) -> str: ...

@@ -33,6 +33,8 @@ ANY_KEY = "*"
 CITED_TEXT = "parley:cited_text"
 LONGEST_QUOTATION = 1000  # characters of a source that are stored with an annotation
 
+#: Types of calls of a client's tools.
+CALLS = frozenset({"custom_tool_call", "function_call"})
 #: Types of the items that answer a call.
 CALL_OUTPUTS = frozenset({"custom_tool_call_output", "function_call_output"})
 
@@ -163,13 +165,21 @@ def is_compaction(item: Item) -> bool:
     return item["type"] == "compaction" and isinstance(item.get(THROUGH), Mapping)
 
 
-def call_ids_with_output(items: Iterable[Item]) -> set[str]:
-    """The call ids that have an output.
+def call_ids(items: Iterable[Item]) -> tuple[set[str], set[str]]:
+    """The ids of calls, and those that have an output.
 
     A `custom_tool_call` without one was not meant for the client: xAI reports calls of
     its own tools so.
     """
-    return {item["call_id"] for item in items if item.get("type") in CALL_OUTPUTS}
+    called: set[str] = set()
+    answered: set[str] = set()
+    for item in items:
+        kind = item.get("type")
+        if kind in CALLS:
+            called.add(item["call_id"])
+        elif kind in CALL_OUTPUTS:
+            answered.add(item["call_id"])
+    return called, answered
 
 
 _STRICT_CALL_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")

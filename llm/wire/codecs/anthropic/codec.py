@@ -36,7 +36,7 @@ from llm.wire.codecs.anthropic.messages import (
 )
 from llm.wire.codecs.anthropic.models import Traits, traits_of
 from llm.wire.codecs.anthropic.schema import UNENFORCED, to_grammar_schema
-from llm.wire.codecs.anthropic.tools import Tools, convert_choice
+from llm.wire.codecs.anthropic.tools import Tools, convert_choice, renamed_tools
 from llm.wire.deltas import Delta
 from llm.wire.forwarding.codec import add_to_body, body_of
 from llm.wire.items import Item, proof_for
@@ -150,6 +150,9 @@ class AnthropicCodec:
     def degraded(self, request: Request) -> list[str]:
         """The options that are only approximated or cannot be expressed."""
         return sorted(set(_Body(request, self).degraded))
+
+    def renamed_tools(self, request: Request) -> Mapping[str, str]:
+        return renamed_tools(request.tools)
 
     def decoder(self) -> AnthropicDecoder:
         return AnthropicDecoder()

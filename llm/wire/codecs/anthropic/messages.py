@@ -23,10 +23,11 @@ from llm.wire.codecs.anthropic.content_parts import (
     plain_text,
     text_block,
 )
+from llm.wire.codecs.call_order import NOT_RUN, pair_calls
 from llm.wire.hosted_tools import RECEIPTS, compaction_message, screenshot_of
 from llm.wire.items import (
     Item,
-    call_ids_with_output,
+    call_ids,
     is_portable_call_id,
     proof_for,
     text_of,
@@ -40,17 +41,23 @@ CACHED = {"cache_control": {"type": "ephemeral"}}
 
 _THOUGHTS = frozenset({"thinking", "redacted_thinking"})
 _HOSTED_CALLS = frozenset({"server_tool_use", "mcp_tool_use"})
-_NO_NAME = re.compile(r"[^a-zA-Z0-9_-]")
 _MAX_NAME = 64  # characters
-_NOT_RUN = "Error: the call was not run."
+_NAME = re.compile(rf"[a-zA-Z0-9_-]{{1,{_MAX_NAME}}}")
+_NO_NAME = re.compile(r"[^a-zA-Z0-9_-]")
 _OPENING = "(The conversation begins.)"
 _GO_ON = "Go on."
 
 
 def wire_name(name: str) -> str:
-    """A tool's name in the characters that the API allows; also used for the
-    history."""
-    return _NO_NAME.sub("_", name)[:_MAX_NAME] or "_"
+    """A tool's name in the characters that the API allows, in the history as well.
+
+    A hash keeps names apart that are spelled alike then. `renamed_tools` in `tools` is
+    the way back.
+    """
+    if _NAME.fullmatch(name):
+        return name
+    digest = hashlib.sha256(name.encode(errors="replace")).hexdigest()[:8]
+    return f"{_NO_NAME.sub('_', name)[: _MAX_NAME - 9]}_{digest}"
 
 
 class MessagesInput:
@@ -73,8 +80,9 @@ class MessagesInput:
         self._unanswered: dict[str, Block] = {}  # the last assistant's calls, by id
         if request.instructions.strip():
             self.system.append(text_block(request.instructions))
-        self._answered = call_ids_with_output(request.items)
-        for item in request.items:
+        called, self._answered = call_ids(request.items)
+        items = request.items
+        for item in pair_calls(items, self._answered) if called else items:
             self._add(item)
         self._finish()
 
@@ -335,7 +343,7 @@ def _result(use: Block, blocks: list[Block]) -> Block:
 
 
 def _missing_result(use: Block) -> Block:
-    return _result(use, [text_block(_NOT_RUN)])
+    return _result(use, [text_block(NOT_RUN)])
 
 
 def _wrap_system(text: str) -> Block:

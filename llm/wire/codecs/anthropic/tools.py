@@ -128,6 +128,17 @@ class Tools:
         return toolset
 
 
+def renamed_tools(tools: Iterable[Tool]) -> dict[str, str]:
+    """The names of tools that the API does not allow, by those that it gets."""
+    named = [str(tool["name"]) for tool in tools if _is_renamable(tool)]
+    return {wire: name for name in named if (wire := wire_name(name)) != name}
+
+
+def _is_renamable(tool: Tool) -> bool:
+    kind = tool.get("type")
+    return kind == "function" or (kind == "custom" and "input_schema" not in tool)
+
+
 def convert_choice(
     choice: str | Mapping[str, Any] | None, tools: Sequence[Tool]
 ) -> tuple[dict[str, Any] | None, Sequence[Tool]]:

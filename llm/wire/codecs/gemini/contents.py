@@ -20,12 +20,13 @@ from urllib.parse import unquote_to_bytes
 import orjson
 
 from llm.errors import BadRequest
+from llm.wire.codecs.call_order import pair_calls
 from llm.wire.codecs.gemini import models
 from llm.wire.codecs.gemini.original_parts import Part
 from llm.wire.hosted_tools import RECEIPTS, compaction_message, screenshot_message
 from llm.wire.items import (
     Item,
-    call_ids_with_output,
+    call_ids,
     is_portable_call_id,
     proof_for,
     text_of,
@@ -90,8 +91,9 @@ class Contents:
         self._calls: dict[str, tuple[str, str, int]] = {}  # name, Gemini's id, position
         self._positions = itertools.count()
         self._outputs: list[tuple[int, Part, list[Part]]] = []
-        self._answered = call_ids_with_output(request.items)
-        for item in request.items:
+        called, self._answered = call_ids(request.items)
+        items = request.items
+        for item in pair_calls(items, self._answered) if called else items:
             self._item(item)
         self._finish()
 

@@ -24,11 +24,12 @@ from urllib.parse import unquote_to_bytes
 import orjson
 
 from llm.errors import BadRequest
+from llm.wire.codecs.call_order import pair_calls
 from llm.wire.codecs.feature_fallbacks import has_late_instructions
 from llm.wire.codecs.openai_chat.host_options import HostOptions
 from llm.wire.codecs.openai_chat.reasoning import TEXT_FIELDS, join_pieces
 from llm.wire.hosted_tools import RECEIPTS, compaction_message, screenshot_message
-from llm.wire.items import Item, call_ids_with_output, is_portable_call_id, proof_for
+from llm.wire.items import Item, call_ids, is_portable_call_id, proof_for
 from llm.wire.prefix_cache import (
     EncodedPrefix,
     encode_messages,
@@ -121,7 +122,10 @@ class _Writer:
         self._messages: list[Message] = []
         self._system: list[str] = []  # for hosts with one system message, in front
         self._assistant: _Assistant | None = None
-        self._answered = call_ids_with_output(request.items)
+        called, self._answered = call_ids(request.items)
+        self._items = request.items
+        if called:
+            self._items = pair_calls(request.items, self._answered)
         self._must_think = _must_think(request, codec)
         self._order: dict[str, int] = {}  # position of each call that is being answered
         self._outputs: list[Message] = []
@@ -130,7 +134,7 @@ class _Writer:
     def all(self) -> list[Message]:
         if self._request.instructions:
             self.system(self._request.instructions)
-        for item in self._request.items:
+        for item in self._items:
             self.item(item)
         return self.finish()
 

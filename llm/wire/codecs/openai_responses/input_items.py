@@ -13,19 +13,20 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from llm.wire.codecs.call_order import pair_calls
 from llm.wire.codecs.openai_responses.forwarding import has_own_id
 from llm.wire.hosted_tools import compaction_message, screenshot_message
 from llm.wire.items import (
+    CALLS,
     SUMMARY,
     Item,
-    call_ids_with_output,
+    call_ids,
     is_portable_call_id,
     proof_for,
     text_of,
 )
 from llm.wire.request import Request
 
-_CALLS = frozenset({"function_call", "custom_tool_call"})
 #: Receipts of hosted tools, which are refused without an id.
 _RECEIPTS = frozenset(
     {
@@ -74,17 +75,14 @@ class ResponsesInput:
         self._phases = phases
         self._reports_own_calls = reports_own_calls
         self._call_ids: dict[str, str] = {}  # canonical to the wire's
-        self._answered = call_ids_with_output(request.items)
+        called, self._answered = call_ids(request.items)
         #: Approval requests, our ids to the wire's.
         self._approval_ids: dict[str, str] = {}
-        self._elsewhere = {
-            item.get("id")
-            for item in request.items
-            if "provider_data" in item
-            or (item.get("type") in _BY_ID and has_unknown_id(item))
-        }
         self._ids_are_valid = True  # ids are still valid
-        items = _drop_unanswered_actions(request.items)
+        whole = request.items
+        if called:
+            whole = pair_calls(request.items, self._answered, moves=False)
+        items = _drop_unanswered_actions(whole)
         for index, item in enumerate(items):
             following = items[index + 1 : index + 2]
             self._add(item, following[0] if following else None)
@@ -123,9 +121,9 @@ class ResponsesInput:
         )
 
     def _replay(self, kind: str, item: Item, raw: dict[str, Any]) -> dict[str, Any]:
-        if not self._ids_are_valid and kind in {"message", *_CALLS}:
+        if not self._ids_are_valid and kind in {"message", *CALLS}:
             raw = {k: v for k, v in raw.items() if k not in ("id", "status")}
-        if kind not in _CALLS:
+        if kind not in CALLS:
             return raw
         call_id = raw["call_id"]
         if not call_id or call_id in self.used_call_ids:
@@ -194,7 +192,11 @@ class ResponsesInput:
     def _approve(self, item: Item) -> None:
         """Send an approval only to the provider that requested it."""
         request_id = item["approval_request_id"]
-        if request_id in self._elsewhere and request_id not in self._approval_ids:
+        if request_id not in self._approval_ids and any(
+            "provider_data" in each or has_unknown_id(each)
+            for each in self._request.items
+            if each.get("id") == request_id
+        ):
             return
         wire_id = self._approval_ids.get(request_id, request_id)
         self.items.append({**_bare(item), "approval_request_id": wire_id})

@@ -185,7 +185,7 @@ class TestCalls:
 
     def test_a_name_has_only_letters_that_are_taken(self):
         [use] = messages(HI, call(name="server.tool/x"))[1][1]
-        assert use["name"] == "server_tool_x"
+        assert use["name"] == "server_tool_x_d8a31773"
 
     @pytest.mark.parametrize("words", ["Error: lost", "ERROR: lost"])
     def test_a_failure_is_marked(self, words):

@@ -14,6 +14,7 @@ from llm.wire.codecs.anthropic.schema import (
 from llm.wire.codecs.anthropic.tools import Tools, convert_choice
 
 STRING, NULL = {"type": "string"}, {"type": "null"}
+NONE: dict = {"properties": {}}
 OBJECT = {"type": "object", "properties": {"at": STRING}, "required": ["at"]}
 LOOK = {"type": "function", "name": "look", "description": "L.", "parameters": OBJECT}
 WIKI = {
@@ -37,7 +38,7 @@ class TestTools:
             (LOOK, {"name": "look", "description": "L.", "input_schema": OBJECT}),
             (
                 {"type": "function", "name": "a.b", "parameters": None},
-                {"name": "a_b", "input_schema": {"type": "object", "properties": {}}},
+                {"name": "a_b_2e7336dc", "input_schema": {"type": "object", **NONE}},
             ),
             (
                 {**LOOK, "strict": True},

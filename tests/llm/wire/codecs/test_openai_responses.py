@@ -875,8 +875,9 @@ def test_the_phase_goes_only_where_it_is_known():
     ],
 )
 def test_an_item_after_missing_reasoning_loses_its_id(reasoning: Item):
-    sent = wire(reasoning, issued(CALL), issued(SEARCH), issued(MESSAGE))
-    assert [item["type"] for item in sent] == ["function_call", "message"]
+    sent = wire(reasoning, issued(CALL), issued(SEARCH), issued(MESSAGE), STEP[2])
+    kinds = [item["type"] for item in sent]
+    assert kinds == ["function_call", "message", "function_call_output"]
     assert not any("id" in item or "status" in item for item in sent)
 
 

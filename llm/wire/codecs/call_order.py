@@ -1,0 +1,105 @@
+"""Outputs of calls where every host takes them: behind the calls of their round. Pure.
+
+The Responses API lets a user speak between a call and its output, and models go on
+after some of their calls were answered. Others refuse a call whose output does not
+follow at once, and all of them a call without one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+
+from llm.wire.items import CALL_OUTPUTS, CALLS, Item
+
+#: The output of a call that has none.
+NOT_RUN = "Error: the call was not run."
+
+
+def pair_calls(
+    items: Sequence[Item], answered: Collection[str], *, moves: bool = True
+) -> Sequence[Item]:
+    """`items` with an output for each call of a function, right behind the calls of its
+    round; `items` itself if that is so. `answered` are the ids of calls with outputs.
+
+    Without `moves` only those are added that are missing.
+    """
+    waiting: set[str] = set()
+    is_over = False  # a call of this round was answered
+    for item in items:
+        kind = item.get("type", "message")
+        if kind in CALLS:
+            if waiting and is_over:
+                break
+            if kind == "function_call" or item["call_id"] in answered:
+                waiting.add(item["call_id"])
+            is_over = False
+        elif kind in CALL_OUTPUTS:
+            waiting.discard(item["call_id"])
+            is_over = True
+        elif waiting and (is_over or _ends_round(kind, item)):
+            break
+    else:
+        if not waiting:
+            return items
+    return list(_pair(items, _match(items), moves=moves))
+
+
+def _ends_round(kind: str, item: Item) -> bool:
+    if kind == "message":
+        return item.get("role") != "assistant"
+    return kind in CALL_OUTPUTS or kind == "computer_call_output"
+
+
+def _match(items: Sequence[Item]) -> dict[int, int]:
+    """Indexes of outputs, by those of their calls. Some hosts count their calls anew
+    with every answer: an output belongs to the last round that has its id."""
+    pairs: dict[int, int] = {}
+    waiting: dict[str, list[tuple[int, int]]] = {}  # round and index
+    number = 0
+    for index, item in enumerate(items):
+        kind = item.get("type", "message")
+        if kind in CALLS:
+            waiting.setdefault(item["call_id"], []).append((number, index))
+            continue
+        number += _ends_round(kind, item)
+        calls = waiting.get(item["call_id"]) if kind in CALL_OUTPUTS else None
+        if calls:
+            call = min(call for call in calls if call[0] == calls[-1][0])
+            calls.remove(call)
+            pairs[call[1]] = index
+    return pairs
+
+
+def _pair(
+    items: Sequence[Item], pairs: dict[int, int], *, moves: bool
+) -> Iterator[Item]:
+    moved = set(pairs.values()) if moves else ()
+    calls: list[int] = []
+    for index, item in enumerate(items):
+        kind = item.get("type", "message")
+        if _ends_round(kind, item):
+            yield from _outputs(items, calls, pairs, moves=moves)
+            calls = []
+        if index not in moved:
+            yield item
+        if kind in CALLS:
+            calls.append(index)
+    yield from _outputs(items, calls, pairs, moves=moves)
+
+
+def _outputs(
+    items: Sequence[Item], calls: Sequence[int], pairs: dict[int, int], *, moves: bool
+) -> Iterator[Item]:
+    """The outputs of a round. A custom call without one was not meant for the client:
+    xAI reports calls of its own tools so."""
+    for index in calls:
+        if (output := pairs.get(index)) is not None:
+            if moves:
+                yield items[output]
+        elif items[index]["type"] == "function_call":
+            call_id = items[index]["call_id"]
+            yield {
+                "type": "function_call_output",
+                "call_id": call_id,
+                "output": NOT_RUN,
+            }

@@ -1,0 +1,69 @@
+"""Tools whose names one API does not allow are called by their own."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from llm.adaptation.adapt import Adaptation
+from llm.wire.deltas import TextDelta, ToolCallDelta
+from llm.wire.items import function_call_output, user_message
+from llm.wire.request import Request
+from tests.llm.hosts import route_at
+
+CLAUDE = route_at("anthropic", model="claude-opus-5-5")
+LONG = "n" * 70
+
+
+def function(name: str) -> dict[str, Any]:
+    return {"type": "function", "name": name, "parameters": {"type": "object"}}
+
+
+def asking(*names: str, **more: Any) -> Request:
+    tools = [function(name) for name in names]
+    fields = {"items": [user_message("Hi")], "tools": tools, **more}
+    return Request(model=CLAUDE.model, **fields)
+
+
+def sent(request: Request) -> dict[str, Any]:
+    return CLAUDE.endpoint.codec.encode(Adaptation(request, CLAUDE).request)
+
+
+def test_a_call_has_the_name_that_the_request_declares():
+    names = ["server.look", "server/look", "server_look", LONG]
+    request = asking(*names)
+    wire_names = [tool["name"] for tool in sent(request)["tools"]]
+    assert len(set(wire_names)) == len(names)
+    assert all(len(name) <= 64 and "." not in name for name in wire_names)
+    adaptation = Adaptation(request, CLAUDE)
+    deltas = adaptation.feed(
+        [ToolCallDelta(n, f"c{n}", name) for n, name in enumerate(wire_names)]
+    )
+    assert [delta.name for delta in deltas] == names
+    assert not adaptation.is_plain
+
+
+def test_the_rest_of_an_answer_is_left_alone():
+    adaptation = Adaptation(asking("server.look"), CLAUDE)
+    deltas = [TextDelta(0, "Hi"), ToolCallDelta(1, arguments="{}")]
+    deltas.append(ToolCallDelta(2, "c", "look"))
+    assert adaptation.feed(deltas) == deltas
+
+
+@pytest.mark.parametrize("names", [(), ("look",)])
+def test_usual_names_cost_nothing(names: tuple[str, ...]):
+    assert Adaptation(asking(*names), CLAUDE).is_plain
+
+
+def test_a_name_is_the_same_in_history_choice_and_declaration():
+    call = {"type": "function_call", "call_id": "c1", "arguments": "{}"}
+    called = {**call, "name": "server.look"}
+    items = [user_message("Hi"), called, function_call_output("c1", "found")]
+    choice = {"type": "function", "name": "server.look"}
+    request = asking("server.look", items=items, tool_choice=choice)
+    body = CLAUDE.endpoint.codec.encode(replace(request, model="claude-opus-4-1"))
+    [tool] = body["tools"]
+    assert body["messages"][1]["content"][0]["name"] == tool["name"]
+    assert body["tool_choice"]["name"] == tool["name"]
