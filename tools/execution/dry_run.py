@@ -17,7 +17,7 @@ from tools.runtime_tool import Context, RuntimeTool
 
 MAX_LINES = 200  # of the log
 
-_log_lines: ContextVar[list[str] | None] = ContextVar("heard", default=None)
+_log_lines: ContextVar[list[str] | None] = ContextVar("log_lines", default=None)
 
 
 @dataclass(frozen=True, slots=True)
