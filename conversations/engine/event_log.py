@@ -380,7 +380,7 @@ def entries_after(
     """The first `limit` entries that a subscriber at `after` has not received.
 
     A subscriber that comes from an earlier epoch first gets a reset, which drops what
-    was not committed there.
+    it has received there and was not committed.
     """
     if after is None:
         return list(entries[:limit])
@@ -388,16 +388,24 @@ def entries_after(
     if after.epoch >= epoch:
         first = after.sequence + 1
         return list(entries[first : first + limit]) if after.epoch == epoch else []
-    fresh = [
-        e for e in entries if e.earlier_position is None or e.earlier_position > after
-    ]
+    fresh = [entry for entry in entries if not _is_known(entry, after)]
     if not fresh:
         return []  # the reset comes with the first new entry
-    known = [
-        e.event for e in entries if e.earlier_position and e.earlier_position <= after
-    ]
+    known = [entry.event for entry in entries if _is_known(entry, after)]
     seen = {event["output_index"] for event in known if "output_index" in event}
     return [reset_entry(entries[0].turn_id, after, len(seen)), *fresh[:limit]]
+
+
+def _is_known(entry: Entry, after: Position) -> bool:
+    """Whether a subscriber at `after`, in an earlier epoch, has received this event.
+
+    Each epoch begins with the same events of what the epochs before it have committed.
+    So a subscriber that was among these has received as many of them.
+    """
+    earlier = entry.earlier_position
+    if earlier is None or earlier.epoch >= after.epoch:
+        return earlier is not None and earlier <= after
+    return entry.sequence <= after.sequence
 
 
 def portions(entries: list[Entry]) -> Iterator[list[Entry]]:

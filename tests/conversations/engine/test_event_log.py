@@ -86,6 +86,46 @@ def test_a_follower_from_an_earlier_epoch_drops_what_was_not_committed():
     assert rest[-1].is_last
 
 
+def restored_log(builder, epoch):
+    """The log of a later epoch, which restores the items of `builder`'s answer, all of
+    them of epoch 1, and writes a last one."""
+    again = ResponseBuilder(id="resp_1", model="m")
+    items = builder.response()["output"]
+    earlier = {n: Position(1, at) for n, at in enumerate(builder.done_at)}
+    log = TurnLog("resp_1")
+    log.append(epoch, [*again.start(), *again.restore(items, None)], earlier)
+    log.append(epoch, [*again.feed([TextDelta(0, "New.")]), *again.complete()], {})
+    return log
+
+
+def received_texts(entries):
+    """By output index, as a client puts them together."""
+    texts = {}
+    for entry in entries:
+        event = entry.event
+        if event["type"] == "parley:step.reset":
+            texts = {n: t for n, t in texts.items() if n < event["output_index"]}
+        if event["type"] == "response.output_text.delta":
+            index = event["output_index"]
+            texts[index] = texts.get(index, "") + event["delta"]
+    return texts
+
+
+@pytest.mark.parametrize("in_first", [None, 0, 5, 9, 12])
+def test_a_subscriber_that_left_in_the_restored_items_misses_none(in_first):
+    """Restored in two epochs, of the first of which it has received any part."""
+    first, builder = log_of(items=("One.", "Two.", "Three."))
+    second, third = restored_log(builder, 2), restored_log(builder, 3)
+    before = [] if in_first is None else list(first.entries[: in_first + 1])
+    at_first = before[-1].log_position if before else None
+    joined = entries_after(second.entries, at_first)
+    for count in range(1, len(joined)):
+        received = [*before, *joined[:count]]
+        rest = entries_after(third.entries, received[-1].log_position)
+        texts = received_texts([*received, *rest])
+        assert texts == {0: "One.", 1: "Two.", 2: "Three.", 3: "New."}
+
+
 def test_a_superseded_run_can_append_nothing_more():
     log, _ = log_of(epoch=2)
     with pytest.raises(StaleEpoch):
