@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import math
 from collections.abc import AsyncGenerator, Callable, Mapping
@@ -32,6 +33,7 @@ logger = logging.getLogger(__name__)
 
 MAX_NEW = 1_000  # turns that wait for their first subscriber
 NEW_FOR = 5.0  # seconds
+READ_AGAIN = 1.0  # seconds until rows that could not be read are read again
 
 
 class Subscriptions:
@@ -119,6 +121,12 @@ class Subscriptions:
         found = await self._load(turn_id)
         if isinstance(found, FinishedTurn):
             return found
+        if not found:
+            # Nothing else would wake a subscriber to a turn that is over.
+            with suppress(TimeoutError):
+                async with asyncio.timeout(READ_AGAIN):
+                    await self._wait_for_change(log)
+            return None
         if found == Turn.Status.WAITING:
             await self._republish(turn_id)
         if _is_empty(log):
