@@ -18,6 +18,7 @@ from typing import Any
 import orjson
 from channels.exceptions import StopConsumer
 from channels.generic.websocket import AsyncWebsocketConsumer
+from django.utils import timezone
 
 from conversations import engine
 from conversations.access import overload
@@ -36,6 +37,7 @@ from conversations.gateway.errors import (
     unavailable_error,
 )
 from conversations.gateway.exchanges import sent_events
+from conversations.gateway.exchanges.request_logging import SocketLog
 from conversations.gateway.exchanges.sent_events import SentEvents
 from conversations.gateway.gateway_request import (
     GatewayRequest,
@@ -76,6 +78,7 @@ class ResponsesConsumer(AsyncWebsocketConsumer):
         ] = {}  # by response id: the whole history
         self._headers = dict(self.scope["headers"])
         self._recording: SentEvents | None = None  # of the request being answered
+        self._log: SocketLog | None = None  # of the same
         try:
             token = await resources().tokens.authenticate(self._headers)
             await self._admit_request(token)
@@ -157,6 +160,10 @@ class ResponsesConsumer(AsyncWebsocketConsumer):
                     continue
                 logger.exception("a response over a WebSocket failed")
                 await self._refuse(InternalServerError())
+            finally:
+                if (log := self._log) is not None:
+                    self._log = None
+                    log.write(resources().write_queue)
 
     async def _answer(self, message: str) -> None:
         if engine.is_draining():
@@ -164,8 +171,12 @@ class ResponsesConsumer(AsyncWebsocketConsumer):
         overload.check_room()
         # Checked with each request: a token can be revoked during the connection.
         token = await resources().tokens.authenticate(self._headers)
+        if token.logs_requests_until and token.logs_requests_until > timezone.now():
+            self._log = SocketLog(token, message, self._headers)
         await self._admit_request(token)
         body = await run_off_loop(len(message), _parse_message, message)
+        if self._log is not None:
+            self._log.model = str(body.get("model") or "")
         if (key := body.pop(sent_events.FIELD, None)) is None:
             await self._respond(body, token)
             return
@@ -264,18 +275,27 @@ class ResponsesConsumer(AsyncWebsocketConsumer):
     async def _send_events(self, events: list[Event]) -> None:
         for event in events:
             text = orjson.dumps(event)
+            if self._log is not None and not self._log.response_id:
+                self._log.response_id = str(event.get("response", {}).get("id", ""))
             if self._recording is None:
                 await self._send_text(text)
             else:
                 await self._recording.send(text, event["type"])
 
     async def _send_text(self, text: bytes) -> None:
+        if self._log is not None:
+            self._log.status = 200
+            self._log.note(text)
         await self.send(text_data=text.decode())
 
     async def _refuse(self, exc: LLMError) -> None:
         error: Mapping[str, Any] = RESPONSES.error(exc, "")["error"]
         event = {"type": "error", "status": exc.status, "error": error}
-        await self.send(text_data=orjson.dumps(event).decode())
+        text = orjson.dumps(event)
+        if self._log is not None:
+            self._log.status = exc.status
+            self._log.note(text)
+        await self.send(text_data=text.decode())
 
 
 def _parse_message(message: str) -> dict[str, Any]:
