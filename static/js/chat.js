@@ -13,6 +13,7 @@ import { $, fetched, newKey, announce, problemIn } from "./dom.js";
 import { renew } from "./library/renew.js";
 import { countElsewhere, notifyOf, showTitle, watchAbsence } from "./notify/notify.js";
 import { showEarlier, watchEarlier } from "./older-messages.js";
+import { isGone } from "./people/orphans.js";
 import { leaveEndedSession } from "./people/sign-out.js";
 import { Waiting, isTooOld } from "./people/waiting.js";
 import { Rounds } from "./polling/rounds.js";
@@ -145,6 +146,7 @@ function open() {
       onOpenQuestions: showAllDecided,
       onBranches: () => branch.sync().then(() => true, () => false),
       checkSession: () => leaveEndedSession($("#list").dataset.url),
+      onRemoved: leaveRemoved,
     },
   });
 }
@@ -178,6 +180,15 @@ function takeBack() {
   if (welcome) welcome.hidden = false;
 }
 
+/** What was written and not sent goes with what was sent and not acknowledged: the page of
+ *  a new chat gives it back. */
+function leaveRemoved() {
+  const text = composer.takeText();
+  if (text.trim()) outbox.add({ key: newKey(), text, parts: [], at: Date.now() });
+  if (outbox.messages.length) location.assign("/");
+  else location.reload();
+}
+
 /** Sends what was not acknowledged before a reload, or gives it back if it is too old. */
 function sendAgain(messages) {
   const { keyDays, old: why } = $("#people").dataset;
@@ -203,6 +214,7 @@ async function deliver(message) {
     if (!(error instanceof Refused)) throw error;
     article.remove();
     composer.giveBack(message, error.message);
+    isGone(conversation).then((gone) => gone && leaveRemoved());
   }
   outbox.remove(message.key);
   if (waits) queue.refresh();

@@ -43,6 +43,13 @@ export class Composer {
     this.#text.focus({ preventScroll: true });
   }
 
+  /** Takes what is written out of the box, and of the draft. */
+  takeText() {
+    const text = this.#text.value;
+    this.#clear();
+    return text;
+  }
+
   chooseModel() {
     $("#choose-model")?.click();
   }

@@ -16,7 +16,7 @@ import { TERMINAL } from "./turn-state.js";
 
 const ATTEMPTS = 2; // failed WebSockets before we check the session, and fall back
 const REFUSALS = 4; // failed WebSockets, once they worked, while other requests succeed
-const REMOVED = 4404; // close code; the conversation is no longer shared with the user
+const REMOVED = 4404; // close code; the conversation is gone, or no longer shared with the user
 const SIGNED_OUT = 4401; // close code; where a handshake is refused there is only 1006
 const BUSY = "server_busy"; // code of an error after which a message is sent again
 
@@ -28,7 +28,8 @@ export class Refused extends Error {}
  * onRenamed(conversationId), onQueue(), onBranches(), onDecided(questionId),
  * onOpenQuestions(questionIds), onGoesOn(turnId, words) of a turn that the server refuses
  * to stop, and checkSession(), a promise of whether the session has ended; the page is
- * then left or covered. `csrfToken()` is that of now: a sign-in in another tab changes it.
+ * then left or covered, and onRemoved(): the conversation is gone, or no longer shared with
+ * the user. `csrfToken()` is that of now: a sign-in in another tab changes it.
  * `changesURL` answers what others have changed. What shows a change may return a promise
  * of false where it did not succeed.
  */
@@ -114,6 +115,7 @@ class Connection {
       onDecided: listener.onDecided,
       onOpenQuestions: listener.onOpenQuestions,
       checkSession: listener.checkSession,
+      onRemoved: listener.onRemoved,
       onEvent: (turnId, event, position) => {
         if (TERMINAL.has(event.type) || !position) this.#stops.delete(turnId);
         if (TERMINAL.has(event.type)) this.#following.delete(turnId);
@@ -237,7 +239,7 @@ class SocketWay {
     this.#shared.onState(false);
     this.#failures += 1;
     if (code === REMOVED) {
-      location.reload(); // the draft stays in the browser
+      this.#shared.onRemoved();
       return;
     }
     if (code === SIGNED_OUT || this.#failures % ATTEMPTS === 0) {

@@ -7,7 +7,7 @@ const INTERVAL = 5000; // milliseconds between two attempts
 const find = (id) => document.getElementById(id);
 const user = lastUser();
 const conversation = /^\/chat\/([^/]+)\//.exec(location.pathname)?.[1] ?? "new";
-/** The page that sends what was kept here. */
+/** The page that sends what was kept here, unless its chat is gone. */
 const SENDER = conversation === "new" ? "/" : `/chat/${conversation}/`;
 const waiting = user && new Waiting(user, conversation);
 
@@ -46,7 +46,15 @@ function show() {
 async function look() {
   const answer = await fetch("/healthz", { cache: "no-store" }).catch(() => null);
   if (!answer?.ok || find("waiting-text").value) return; // do not take a text away
-  location.replace(waiting?.messages.length ? SENDER : location.pathname + location.search);
+  const next = location.pathname + location.search;
+  location.replace(waiting?.messages.length ? await findSender() : next);
+}
+
+/** A new chat's page gives back what was written for a chat that is gone. */
+async function findSender() {
+  if (conversation === "new") return SENDER;
+  const answer = await fetch(`${SENDER}queue/`).catch(() => null);
+  return answer?.status === 404 ? "/" : SENDER;
 }
 
 function newKey() {

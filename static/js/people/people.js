@@ -6,6 +6,7 @@ import { completeModels, completePrompts } from "./mentions.js";
 import { installApp } from "./install.js";
 import { offerModels } from "./model-picker.js";
 import { NewChatOutbox } from "./new-chat-outbox.js";
+import { giveBackOrphans } from "./orphans.js";
 import { listenForShortcuts } from "./shortcuts.js";
 
 const { dataset } = $("#people");
@@ -22,3 +23,4 @@ installApp(user);
 const { kept, sending, refused, old, newChat } = dataset;
 const keyDays = Number(dataset.keyDays);
 new NewChatOutbox(user, { kept, sending, refused, old, newChat }, { isNew, keyDays }).start();
+if (isNew) giveBackOrphans(user, box);

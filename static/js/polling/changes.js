@@ -18,7 +18,7 @@ export class Changes {
 
   /**
    * `shared` has onRenamed(conversationId), onBranches(), onQueue(), each with a promise
-   * of false where it did not succeed, onOpenQuestions(ids) and checkSession().
+   * of false where it did not succeed, onOpenQuestions(ids), onRemoved() and checkSession().
    * `onReached(isReached)` gets whether the server answered a look.
    */
   constructor({ url, conversation, shared, onReached }) {
@@ -41,7 +41,7 @@ export class Changes {
     const { status, rest, values } = await readChanges(url);
     if (rest) this.#rounds.rest(rest);
     onReached(values !== null || (status >= 400 && status < 500));
-    if (status === 404) location.reload(); // the draft stays in the browser
+    if (status === 404) shared.onRemoved();
     if ([401, 403].includes(status)) await shared.checkSession();
     if (values && (await this.#compare(values)) && isLast) this.#rounds.stop();
   }

@@ -200,3 +200,53 @@ def test_messages_of_a_chats_offline_page_outlive_two_crashes(
     assert "turns: 3" in server.manage("shell", "-v0", "-c", COUNT)
     assert page.evaluate(OUTBOXES) == []
     context.close()
+
+
+def delete_all_chats(server: ServerProcess) -> None:
+    code = "from conversations.models import Conversation as C;"
+    code += "[row.delete_softly() for row in C.objects.all()]"
+    server.manage("shell", "-v0", "-c", code)
+
+
+GONE = "This conversation no longer exists. Your message is still here"
+
+
+@pytest.mark.parametrize("sockets", ["", NO_SOCKETS])
+def test_what_is_sent_to_a_deleted_chat_comes_back_in_a_new_one(
+    browser: Any, start_server: StartServer, sockets: str
+):
+    server = start_server()
+    with signed_in(browser, server) as context:
+        if sockets:
+            context.add_init_script(sockets)
+        page = context.new_page()
+        page.goto("/")
+        send_message(page, "/echo one")
+        expect_end(page)
+        delete_all_chats(server)
+        message_box(page).fill("Written for long")
+        message_box(page).press("Enter")
+        page.wait_for_url(server.url + "/")
+        expect(message_box(page)).to_have_value("Written for long")
+        expect(page.locator("#composer-errors")).to_contain_text(GONE)
+        assert page.evaluate(OUTBOXES) == []
+
+
+def test_what_was_kept_offline_for_a_deleted_chat_comes_back_in_a_new_one(
+    browser: Any, start_server: StartServer
+):
+    server = start_server()
+    context, page = open_app(browser, server)
+    send_message(page, "/echo one")
+    expect_end(page)
+    context.set_offline(True)
+    page.reload()
+    message_box(page).fill("Written for long")
+    page.get_by_role("button", name="Send later").click()
+    delete_all_chats(server)
+    context.set_offline(False)
+    page.wait_for_url(server.url + "/")
+    expect(message_box(page)).to_have_value("Written for long")
+    expect(page.locator("#composer-errors")).to_contain_text(GONE)
+    assert page.evaluate(OUTBOXES) == []
+    context.close()
