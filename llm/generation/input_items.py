@@ -1,8 +1,8 @@
 """Input of library code as canonical items. Pure.
 
 In: text, messages, Responses items, and messages as other vendors' APIs have them. Out:
-items. What has no canonical form is refused, with its place: nothing is left out in
-silence.
+items. What has no canonical form is refused, with its place: nothing is left out here.
+What the model's host then does not take, `llm.adaptation.dropped_input` names.
 """
 
 from __future__ import annotations

@@ -191,18 +191,9 @@ def _location_fields(location: Mapping[str, Any]) -> dict[str, str]:
 
 def compaction_message(item: Item) -> Item | None:
     """The summary in another host's `compaction` as a user message, because it may
-    repeat what a web page or a tool has said. None if the item replaces nothing.
-
-    Raises BadRequest for one that only its host can read and that a client has sent:
-    the client may have dropped all that it replaces.
-    """
+    repeat what a web page or a tool has said. None if only its host can read it."""
     if text := item.get(SUMMARY):
         return message("user", f"Summary of the conversation so far:\n\n{text}")
-    if item.get("encrypted_content") and "provider_data" not in item:
-        raise BadRequest(
-            "This 'compaction' can only be read by the provider that made it.",
-            param="input",
-        )
     return None
 
 

@@ -7,12 +7,13 @@ Source: https://platform.claude.com/docs/en/api/messages
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 from urllib.parse import quote
 
 import orjson
 
+from llm.errors import BadRequest
 from llm.wire.codecs.anthropic.codec import AnthropicCodec
 from llm.wire.facades.messages_blocks import as_object
 from llm.wire.facades.proof_entries import OpenSeal, restore
@@ -98,6 +99,8 @@ def _items(
 ) -> Iterator[Item]:
     blocks = _blocks(turn["content"])
     if turn["role"] == "assistant":
+        if issuer is None:
+            _refuse_unreadable(blocks)
         sealed = sealed_texts(blocks)
         blocks = [
             _with_object_input(_without_our_citations(block))
@@ -113,6 +116,18 @@ def _items(
         yield message("system", "\n\n".join(block["text"] for block in blocks))
     else:
         yield from _user_items(blocks)
+
+
+def _refuse_unreadable(blocks: Iterable[Block]) -> None:
+    """Raise BadRequest for a summary that only its host can read: the client may have
+    dropped all that it replaces."""
+    for block in blocks:
+        is_hidden = block.get("encrypted_content") and not block.get("content")
+        if block["type"] == "compaction" and is_hidden:
+            raise BadRequest(
+                "This 'compaction' can only be read by the provider that made it.",
+                param="messages",
+            )
 
 
 def sealed_texts(blocks: Sequence[Block]) -> list[str]:

@@ -191,10 +191,24 @@ def test_the_summary_of_a_compaction_reaches_every_host(codec: Codec):
     assert b"ZW5j" not in text
 
 
-@pytest.mark.parametrize("codec", CODECS, ids=lambda codec: codec.name)
-def test_a_compaction_that_only_its_host_reads_is_refused(codec: Codec):
+def test_a_compaction_that_only_its_host_reads_is_refused():
+    """The client may have dropped all that it replaces."""
     with pytest.raises(BadRequest, match="only be read by the provider"):
-        codec.encode(compacted(encrypted_content="ZW5j"))
+        compacted(encrypted_content="ZW5j")
+
+
+@pytest.mark.parametrize("codec", CODECS, ids=lambda codec: codec.name)
+def test_a_stored_one_does_not_end_its_conversation(codec: Codec):
+    """All that it replaces is still there."""
+    fields = {"id": new_id("cmp"), "encrypted_content": "ZW5j"}
+    items = [
+        {"role": "user", "content": "We chose red."},
+        {"type": "compaction", **fields},
+        {"role": "user", "content": "go"},
+    ]
+    sent = orjson.dumps(codec.encode(Request(model="m", items=items)))
+    assert b"We chose red." in sent
+    assert b"ZW5j" not in sent
 
 
 @pytest.mark.parametrize("codec", CODECS, ids=lambda codec: codec.name)
