@@ -136,7 +136,11 @@ def log_head() -> None:
 
 def prune(days: int) -> Iterator[int]:
     """Remove events older than `days` days, oldest first; a signed checkpoint stands
-    for them. Yields the number of each batch."""
+    for them. Yields the number of each batch.
+
+    An event that is dated in the future was recorded while a clock was ahead: it is as
+    old as those beside it, or it would stop the removal until that day.
+    """
     before = timezone.now() - timedelta(days=days)
     while count := _prune_batch(before):
         yield count
@@ -146,11 +150,16 @@ def prune(days: int) -> Iterator[int]:
 def _prune_batch(before: datetime) -> int:
     _lock()
     linked = AuditEvent.objects.exclude(position=None).order_by("position")
-    expired = []
+    expired: list[AuditEvent] = []
+    ahead: list[AuditEvent] = []  # since the last one that has expired
     for event in linked[:BATCH]:
-        if event.at >= before:
+        if event.at < before:
+            expired += [*ahead, event]
+            ahead = []
+        elif event.at > timezone.now():
+            ahead.append(event)
+        else:
             break
-        expired.append(event)
     if not expired:
         return 0
     last, key = expired[-1], _keys()[0]
@@ -180,7 +189,6 @@ class Verification:
         self.linked = self.erased = 0
         self.unlinked = AuditEvent.objects.filter(position=None).count()
         self._keys = {_key_id(key): key for key in _keys()}
-        self._hashes: dict[int, str] = {}
         #: Users whose texts were erased, as events of erasure say.
         erasures = AuditEvent.objects.filter(action="person.erase")
         self._erased_users = set(erasures.values_list("subject", flat=True))

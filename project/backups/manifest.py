@@ -30,6 +30,7 @@ KEYS = "encryption_keys"
 SECRETS = (KEYS, "secret_key")
 DATABASES = {"sqlite": "parley.sqlite3", "postgresql": "parley.dump"}  # file by vendor
 
+_OURS = ("conversations", "llm", "project", "tools")  # packages
 _FORMAT = 1
 _LARGEST = 256 * 1024 * 1024  # bytes of a manifest: some million files
 _MARGIN = 64 * 1024 * 1024  # bytes that stay free on the disk
@@ -90,18 +91,30 @@ def describe(folder: Path) -> Manifest:
     paths = sorted(path for path in _walk(folder) if path.name != NAME)
     names = [path.relative_to(folder).as_posix() for path in paths]
     entries = [FileEntry(p.stat().st_size, _checksum(p)) for p in paths]
-    migrations = _applied_migrations() & known_migrations()
     return Manifest(
         connection.vendor,
-        frozenset(migrations),
+        frozenset(_applied_migrations()),
         dict(zip(names, entries, strict=True)),
     )
 
 
 def _applied_migrations() -> set[str]:
+    """Without those of apps that are not installed any more, and of libraries' earlier
+    versions; with those of a newer Parley, beside which this one may still run: a
+    restore by this version must refuse its tables."""
+    known = known_migrations()
+    ours = {
+        config.label
+        for config in apps.get_app_configs()
+        if config.name.partition(".")[0] in _OURS
+    }
     with connection.cursor() as cursor:
         cursor.execute("SELECT app, name FROM django_migrations")
-        return {f"{app}.{name}" for app, name in cursor.fetchall()}
+        return {
+            f"{app}.{name}"
+            for app, name in cursor.fetchall()
+            if app in ours or f"{app}.{name}" in known
+        }
 
 
 def known_migrations() -> set[str]:

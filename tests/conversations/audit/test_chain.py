@@ -212,6 +212,24 @@ def days_ago(event: AuditEvent, days: int) -> None:
     link_events()
 
 
+def test_an_event_that_is_dated_in_the_future_does_not_stop_retention():
+    events = record(5)
+    days_ago(events[3], 100)
+    without_triggers(
+        "UPDATE audit_auditevent SET at = %s, position = NULL WHERE id = %s OR id = %s",
+        timezone.now() + timedelta(days=365),
+        events[1].pk,
+        events[4].pk,
+    )
+    without_triggers("UPDATE audit_auditevent SET position = NULL")
+    link_events()
+
+    assert sum(prune(30)) == 4
+
+    assert [event.pk for event in AuditEvent.objects.all()] == [events[4].pk]
+    assert verify()[0] == 0
+
+
 def test_retention_leaves_a_signed_checkpoint():
     events = record(6)
     days_ago(events[3], 100)

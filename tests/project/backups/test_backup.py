@@ -9,9 +9,11 @@ from typing import Any
 
 import pytest
 from django.core.management import CommandError, call_command
+from django.db.migrations.recorder import MigrationRecorder
 from django.utils import timezone
 
 from conversations.models import Backup
+from project.backups.manifest import BadBackup, read_manifest, refuse_unknown
 from tests.conftest import StartServer
 from tests.serving import ServerProcess
 
@@ -87,6 +89,19 @@ def test_what_cannot_be_backed_up_is_not_noted(arguments: list[str], why: str):
     with pytest.raises(CommandError, match=why):
         call_command("backup", *arguments)
     assert not Backup.objects.exists()
+
+
+@pytest.mark.django_db
+def test_a_backup_notes_what_a_newer_version_has_migrated(tmp_path: Path):
+    for app in ("conversations", "removed_app"):
+        MigrationRecorder.Migration.objects.create(app=app, name="9999_of_tomorrow")
+    call_command("backup", tmp_path)
+    noted = read_manifest(made_in(tmp_path)).migrations
+    assert {name for name in noted if "9999" in name} == {
+        "conversations.9999_of_tomorrow"
+    }
+    with pytest.raises(BadBackup, match="which this version lacks"):
+        refuse_unknown(noted)
 
 
 @pytest.mark.django_db
