@@ -133,6 +133,13 @@ class S3FileStorage(S3Storage):
             folders, files = super().listdir(path)
         return folders, files
 
+    def total_size(self) -> int:
+        """Bytes of all files, by the listing: a request for each would take hours."""
+        folder = posixpath.normpath(posixpath.join("/", self.location)).strip("/")
+        with self._as_os_errors():
+            stored = self.bucket.objects.filter(Prefix=f"{folder}/" if folder else "")
+            return sum(int(each.size) for each in stored)
+
     def url(self, *_: Any, **__: Any) -> str:
         raise NotImplementedError("Files are read through views, which check rights.")
 

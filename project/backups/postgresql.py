@@ -12,7 +12,11 @@ from django.core.management.base import CommandError
 from django.db import DatabaseError, connection
 
 _SCHEMA = "public"
-_REPLACED = "parley_replaced"  # schema of the former tables while others are restored
+REPLACED = "parley_replaced"  # schema of the former tables while others are restored
+PUT_BACK = (
+    f"DROP SCHEMA {_SCHEMA} CASCADE",
+    f"ALTER SCHEMA {REPLACED} RENAME TO {_SCHEMA}",
+)
 
 
 def dump_to(path: Path) -> None:
@@ -37,6 +41,18 @@ def has_tables() -> bool:
         return bool(connection.introspection.table_names(cursor))
 
 
+def are_set_aside() -> bool:
+    """Whether `setting_tables_aside` goes on, or its process was killed."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT 1 FROM pg_namespace WHERE nspname = %s", [REPLACED])
+        return cursor.fetchone() is not None
+
+
+def put_back() -> None:
+    """What a killed process has set aside, in place of what came since."""
+    _execute(*PUT_BACK)
+
+
 def count_others() -> int:
     """Connections of other processes to this database."""
     with connection.cursor() as cursor:
@@ -49,21 +65,19 @@ def count_others() -> int:
 
 @contextmanager
 def setting_tables_aside() -> Iterator[None]:
-    """The tables that are there come back if the body fails, and else are dropped."""
+    """The tables that are there come back if the body fails, and else are dropped. If
+    the process is killed, they stay where they are (`are_set_aside`)."""
     _execute(
-        f"ALTER SCHEMA {_SCHEMA} RENAME TO {_REPLACED}",
+        f"ALTER SCHEMA {_SCHEMA} RENAME TO {REPLACED}",
         f"CREATE SCHEMA {_SCHEMA} AUTHORIZATION pg_database_owner",
         f"GRANT USAGE ON SCHEMA {_SCHEMA} TO PUBLIC",
     )
     try:
         yield
     except BaseException:
-        _execute(
-            f"DROP SCHEMA {_SCHEMA} CASCADE",
-            f"ALTER SCHEMA {_REPLACED} RENAME TO {_SCHEMA}",
-        )
+        put_back()
         raise
-    _execute(f"DROP SCHEMA {_REPLACED} CASCADE")
+    _execute(f"DROP SCHEMA {REPLACED} CASCADE")
 
 
 def _execute(*statements: str) -> None:

@@ -1,4 +1,5 @@
-"""Moves of files, all of which are undone if one fails."""
+"""Moves of files, all of which are undone if one fails; not if the process is killed
+(`project.backups.unfinished`)."""
 
 from __future__ import annotations
 

@@ -31,6 +31,12 @@ def list_names(folder: str = "") -> Iterator[str]:
             yield from list_names(str(PurePosixPath(folder, name)))
 
 
+def total_size() -> int:
+    """Bytes of the files in the bucket. Raises OSError."""
+    size: int = default_storage.total_size()  # type: ignore[attr-defined]
+    return size
+
+
 def download(names: Iterable[str], folder: Path) -> int:
     """Copy files into the folder, and return their number. Raises OSError.
 

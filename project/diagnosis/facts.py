@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from pathlib import Path
 
 from django.conf import settings
 from django.utils import timezone
 
 from conversations.models import Backup, ProcessStatus
 from conversations.staff.live_board import LOST_AFTER
+from conversations.turns.file_storage import are_local
+from project.backups import stored_files
+from project.backups.leftovers import PARTIAL, find_leftovers
 
 BACKUP_LASTS = timedelta(days=30)
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
@@ -28,6 +32,20 @@ def find_newest_backup() -> Backup | None:
 
 def is_recent(backup: Backup | None) -> bool:
     return backup is not None and backup.finished_at > timezone.now() - BACKUP_LASTS
+
+
+def find_leftovers_of_backups() -> list[Path]:
+    """Folders with copies of the database and the keys, from killed commands."""
+    folders = {settings.DATA, *([settings.MEDIA_ROOT] if are_local() else [])}
+    found = [
+        path
+        for folder in sorted(folders)
+        for path in find_leftovers(folder, f"{stored_files.RESTORING}*")
+    ]
+    newest = Backup.objects.exclude(folder="").order_by("-finished_at").first()
+    if newest is not None:
+        found += find_leftovers(Path(newest.folder).parent, f"parley-*{PARTIAL}")
+    return found
 
 
 def has_live_worker() -> bool:

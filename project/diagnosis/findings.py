@@ -25,6 +25,7 @@ from django.core.files.storage import default_storage
 from django.core.mail import get_connection
 from django.db import DatabaseError, connection
 from django.utils import timezone
+from django.utils.text import capfirst
 
 from conversations.engine.database import disk_space
 from conversations.turns.file_storage import FilesUnavailable
@@ -32,6 +33,7 @@ from llm.checks import check_secrets
 from llm.db.connection_parameters import connection_parameters
 from llm.http.outbound import is_listed
 from llm.models import ApiKey, Provider
+from project.backups.unfinished import describe_unfinished
 from project.diagnosis import facts
 from project.startup.preparation import has_pending_migrations
 from tools.python import sandbox
@@ -158,6 +160,8 @@ def _examine_database() -> Iterator[Diagnosis]:
         )
         return
     yield Diagnosis("database", "ok", f"{connection.display_name} can be used.")
+    unfinished = describe_unfinished()
+    yield _judge("restore", not unfinished, capfirst(unfinished), "")
     yield _judge(
         "migrations",
         not is_pending,
@@ -190,6 +194,14 @@ def _examine_rows() -> Iterator[Diagnosis]:
         facts.is_recent(facts.find_newest_backup()),
         f"None was made in the last {facts.BACKUP_LASTS.days} days.",
         f"Run {settings.LOCATIONS.command} backup each day.",
+        "warning",
+    )
+    left = ", ".join(map(str, facts.find_leftovers_of_backups()))
+    yield _judge(
+        "left over",
+        not left,
+        f"A killed backup or restore left copies of the database and keys: {left}.",
+        "Delete them, or run the command again, which does.",
         "warning",
     )
     yield _examine_keys()

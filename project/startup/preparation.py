@@ -14,6 +14,7 @@ from django.conf import settings
 from django.core.management import call_command
 from django.db import DatabaseError, connection
 
+from project.backups.unfinished import refuse_unfinished
 from project.environment.configuration_error import ConfigurationError
 from project.startup.data_folder import InUse, lock_folder
 from project.startup.first_start import Outcome, first_start
@@ -61,6 +62,7 @@ def prepare(load: Callable[[], None] = lambda: None) -> Outcome:
     It must not use the database.
     """
     _connect()
+    refuse_unfinished()
     if settings.REDIS_URL:
         _check_redis()
     with _in_child(migrate):

@@ -18,6 +18,7 @@ from django.utils import timezone
 
 from conversations.models import Backup, ProcessStatus
 from llm.models import ApiKey, Provider
+from project.backups.leftovers import delete_leftovers, using
 from project.diagnosis.facts import BACKUP_LASTS
 from project.diagnosis.findings import Diagnosis, diagnose, judge_clock
 from tests.scaled import REDIS, Database, need_servers
@@ -251,6 +252,29 @@ def test_an_old_backup_is_none():
     backup.finished_at = timezone.now() - BACKUP_LASTS
     backup.save()
     assert find("backup").state == "warning"
+
+
+@pytest.mark.django_db
+def test_what_killed_backups_and_restores_left_is_named(settings: Any, tmp_path: Path):
+    settings.DATA, settings.MEDIA_ROOT = tmp_path / "data", tmp_path / "data/media"
+    folders = {
+        name: tmp_path / name
+        for name in ("data/restoring-1", "data/restoring-2", "b/parley-1.partial")
+    }
+    for folder in folders.values():
+        folder.mkdir(parents=True)
+        os.utime(folder, (0, 0))
+    os.utime(folders["data/restoring-2"])  # it was begun just now
+    Backup.objects.create(folder=str(tmp_path / "b/parley-0"))
+    found = find("left over")
+    assert found.state == "warning"
+    assert str(folders["data/restoring-1"]) in found.text
+    assert str(folders["b/parley-1.partial"]) in found.text
+    assert "restoring-2" not in found.text
+    with using(folders["b/parley-1.partial"]):
+        assert "partial" not in find("left over").text
+    assert delete_leftovers(tmp_path / "b", "parley-*.partial")
+    assert not folders["b/parley-1.partial"].exists()
 
 
 @pytest.mark.django_db

@@ -17,10 +17,9 @@ from conversations.models import Backup
 from conversations.turns.file_storage import are_local
 from llm.db.command_errors import report_database_errors
 from project.backups import postgresql, stored_files
+from project.backups.leftovers import PARTIAL, delete_leftovers, using
 from project.backups.manifest import DATABASES, SECRETS, BadBackup, describe
 from project.startup.preparation import has_pending_migrations
-
-_PARTIAL = ".partial"  # suffix of a folder until the backup is complete
 
 
 class Command(BaseCommand):
@@ -62,12 +61,14 @@ def _back_up(folder: Path, without_secrets: bool) -> Path:
     if folder.is_relative_to(settings.MEDIA_ROOT):
         raise CommandError("The folder is inside that of the uploaded files.")
     try:
+        delete_leftovers(folder, f"parley-*{PARTIAL}")
         partial = _make_partial(folder)
         try:
-            _copy_database(partial)
-            _copy_files(partial, () if without_secrets else SECRETS)
-            describe(partial).write(partial, settings.ENCRYPTION_KEYS)
-            return partial.rename(partial.with_suffix(""))
+            with using(partial):
+                _copy_database(partial)
+                _copy_files(partial, () if without_secrets else SECRETS)
+                describe(partial).write(partial, settings.ENCRYPTION_KEYS)
+                return partial.rename(partial.with_suffix(""))
         except BaseException:
             shutil.rmtree(partial, ignore_errors=True)
             raise
@@ -82,7 +83,7 @@ def _make_partial(folder: Path) -> Path:
     number = 1
     while True:
         done = folder / (name if number == 1 else f"{name}-{number}")
-        partial = done.with_name(done.name + _PARTIAL)
+        partial = done.with_name(done.name + PARTIAL)
         with suppress(FileExistsError):
             partial.mkdir(mode=0o700)
             if not done.exists():

@@ -1,4 +1,5 @@
-"""Command `migrate`: Django's, without PostgreSQL's idle timeout."""
+"""Command `migrate`: Django's, without PostgreSQL's idle timeout, and never over a
+restore that was interrupted."""
 
 from __future__ import annotations
 
@@ -8,11 +9,16 @@ from django.core.management.commands import migrate
 from django.db import DatabaseError, connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 
+from project.backups.unfinished import refuse_unfinished
+
 
 class Command(migrate.Command):
-    """Django's `migrate` without PostgreSQL's idle timeout."""
+    """Django's `migrate` without PostgreSQL's idle timeout, and not over what an
+    interrupted restore has left."""
 
     def handle(self, *args: Any, **options: Any) -> None:
+        if not options["check_unapplied"]:
+            refuse_unfinished()
         connection = connections[options["database"]]
         if connection.vendor != "postgresql":
             super().handle(*args, **options)

@@ -23,6 +23,7 @@ from django.utils import timezone
 from conversations.turns.file_storage import are_local
 from llm.db.command_errors import report_database_errors
 from project.backups import postgresql, stored_files
+from project.backups.leftovers import delete_leftovers, using
 from project.backups.manifest import (
     DATABASES,
     KEYS,
@@ -36,6 +37,7 @@ from project.backups.manifest import (
     refuse_unknown,
 )
 from project.backups.reversible_moves import Moves, moving
+from project.backups.unfinished import describe_unfinished, marking
 from project.environment.configuration_error import ConfigurationError
 from project.startup.preparation import lock_data_folder
 
@@ -101,7 +103,10 @@ def _check(folder: Path) -> Manifest:
     manifest.check_seal(_find_keys(folder, manifest))
     refuse_unknown(manifest.migrations)
     for target, names in _split(manifest).items():
-        check_room(target, sum(manifest.files[name].size for name in names))
+        needed = sum(manifest.files[name].size for name in names)
+        if target == settings.DATA and not are_local():
+            needed += stored_files.total_size()  # they are copied there first
+        check_room(target, needed)
     return manifest
 
 
@@ -116,6 +121,8 @@ def _refuse_what_is_there(replace: bool) -> None:
     is_postgresql = connection.vendor == "postgresql"
     has_database = postgresql.has_tables() if is_postgresql else _has_sqlite()
     has_files = next(_names_of_files(), None) is not None
+    if not replace and (unfinished := describe_unfinished()):
+        raise CommandError(f"Not restored: {unfinished}")
     if not replace and (has_database or has_files):
         what = "a database" if has_database else "uploaded files"
         raise CommandError(
@@ -182,8 +189,7 @@ def _restore(folder: Path, manifest: Manifest) -> int:
     connection.close()
     with ExitStack() as stack:
         staged = {
-            target: Path(stack.enter_context(_staging(target)))
-            for target in _split(manifest)
+            target: stack.enter_context(_staging(target)) for target in _split(manifest)
         }
         for target, names in _split(manifest).items():
             files = {name: manifest.files[name] for name in names}
@@ -196,21 +202,33 @@ def _restore(folder: Path, manifest: Manifest) -> int:
         if not are_local():
             media = staged[_files_folder()] / "media"
             superseded = _fill_bucket(media, former / "media")
-        if manifest.vendor == "sqlite":
-            _exchange(staged, former)
-        else:
-            has_former = postgresql.has_tables()
-            with postgresql.setting_tables_aside() if has_former else nullcontext():
-                dump = staged[_files_folder()] / DATABASES["postgresql"]
-                postgresql.restore_from(dump)
-                _exchange(staged, former)
+        with marking():
+            _replace(staged, former, manifest)
         with suppress(OSError):  # it is not empty
             former.rmdir()
         return _delete(superseded)
 
 
-def _staging(folder: Path) -> tempfile.TemporaryDirectory[str]:
-    return tempfile.TemporaryDirectory(prefix=stored_files.RESTORING, dir=folder)
+@contextmanager
+def _staging(folder: Path) -> Iterator[Path]:
+    delete_leftovers(folder, f"{stored_files.RESTORING}*")
+    prefix = stored_files.RESTORING
+    with tempfile.TemporaryDirectory(prefix=prefix, dir=folder) as name:
+        staged = Path(name)
+        with using(staged):
+            yield staged
+
+
+def _replace(staged: Mapping[Path, Path], former: Path, manifest: Manifest) -> None:
+    if manifest.vendor == "sqlite":
+        _exchange(staged, former)
+        return
+    if postgresql.are_set_aside():  # by a restore that was killed
+        postgresql.put_back()
+    has_former = postgresql.has_tables()
+    with postgresql.setting_tables_aside() if has_former else nullcontext():
+        postgresql.restore_from(staged[_files_folder()] / DATABASES["postgresql"])
+        _exchange(staged, former)
 
 
 def _check_sqlite(path: Path) -> None:
@@ -222,7 +240,8 @@ def _check_sqlite(path: Path) -> None:
 
 def _exchange(staged: Mapping[Path, Path], former: Path) -> None:
     """Move what is there to `former`, and what is staged to where that was, the
-    database and the secrets last; or change nothing and raise OSError."""
+    database and the secrets last; or change nothing and raise OSError. A killed process
+    leaves both in part, and the mark of `marking`."""
     here = staged[settings.DATA]
     with moving() as moves:
         if are_local():

@@ -370,6 +370,27 @@ def test_a_restore_that_the_bucket_stops_replaces_nothing(
     assert bucket.files() == {"attachments/a": b"one"}
 
 
+def test_a_restore_without_room_for_the_bucket_s_files_is_refused(
+    stopped: ServerProcess, bucket: Bucket, tmp_path: Path
+):
+    bucket.put("attachments/a", b"one")
+    assert run(stopped, "backup", str(tmp_path / "backups")).returncode == 0
+    (made,) = (tmp_path / "backups").iterdir()
+    code = f"""
+from conversations.turns.s3_storage import S3FileStorage
+from django.core.files.storage import default_storage
+from django.core.management import call_command
+assert default_storage.total_size() == 3
+S3FileStorage.total_size = lambda self: 10**15
+call_command("restore", {str(made)!r}, "--replace")
+"""
+    done = run(stopped, "shell", "-c", code)
+    assert done.returncode != 0
+    assert f"the disk of {stopped.data} needs" in done.stderr
+    assert bucket.files() == {"attachments/a": b"one"}
+    assert not [*stopped.data.glob("replaced-*")]
+
+
 def test_a_restore_says_what_the_bucket_did_not_delete(
     stopped: ServerProcess, bucket: Bucket, tmp_path: Path
 ):

@@ -203,6 +203,34 @@ def test_a_dump_that_fails_leaves_the_tables_that_were_there(
     here.manage("verify_audit")
 
 
+SET_ASIDE = """
+import os
+from project.backups import postgresql
+with postgresql.setting_tables_aside():
+    os._exit(9)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.scaled
+def test_a_restore_that_is_killed_is_no_empty_server_on_postgresql(
+    databases: tuple[Database, Database], tmp_path: Path
+):
+    full, _ = databases
+    here = Pair(tmp_path / "here", full).web
+    made = back_up(here, tmp_path / "backups")
+    assert run(here, "shell", "-c", SET_ASIDE).returncode == 9
+    for command in (("migrate",), ("serve",), ("restore", str(made))):
+        done = run(here, *command)
+        assert done.returncode == 1
+        assert "RENAME TO public" in done.stderr
+    assert "restore was interrupted" in run(here, "doctor").stdout
+    done = run(here, "restore", "--replace", str(made))
+    assert done.returncode == 0, done.stderr
+    here.manage("verify_audit")
+    assert "interrupted" not in run(here, "doctor").stdout
+
+
 SEAL = """
 import sys
 from pathlib import Path
@@ -363,6 +391,30 @@ def test_what_is_there_is_refused_and_with_replace_set_aside(
     assert (former / "media" / "later.txt").read_text() == "later"
     with closing(sqlite3.connect(former / "parley.sqlite3")) as database:
         assert database.execute("SELECT COUNT(*) FROM conversations_backup").fetchone()
+
+
+KILLED = """
+import os
+from django.core.management import call_command
+from project.management.commands import restore
+restore._exchange_files = lambda *_: os._exit(9)
+call_command("restore", {!r}, "--replace")
+"""
+
+
+@pytest.mark.slow
+def test_a_restore_that_is_killed_is_refused_until_it_is_repeated(
+    stopped: ServerProcess, tmp_path: Path
+):
+    made = back_up(stopped, tmp_path / "backups")
+    assert run(stopped, "shell", "-c", KILLED.format(str(made))).returncode == 9
+    for command in (("migrate",), ("serve",), ("restore", str(made))):
+        done = run(stopped, *command)
+        assert done.returncode == 1
+        assert "a restore was interrupted" in done.stderr
+    done = run(stopped, "restore", "--replace", str(made))
+    assert done.returncode == 0, done.stderr
+    assert run(stopped, "migrate").returncode == 0
 
 
 @pytest.mark.slow

@@ -1,0 +1,64 @@
+"""A restore whose process was killed: what it leaves, which nobody may take for the
+server, and how it goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from django.conf import settings
+from django.db import connection
+
+from project.backups import postgresql
+from project.environment.configuration_error import ConfigurationError
+from project.startup.data_folder import create_private
+
+_MARK = "restore-unfinished"  # file in the data folder
+
+
+@contextmanager
+def marking() -> Iterator[None]:
+    """Mark that the body exchanges what is there. It does so or undoes it, unless the
+    process is killed; then the mark stays."""
+    create_private(_mark())
+    try:
+        yield
+    finally:
+        _mark().unlink(missing_ok=True)
+
+
+def describe_unfinished() -> str:
+    """What is wrong and what to do; "" if no restore was interrupted."""
+    if connection.vendor == "postgresql" and postgresql.are_set_aside():
+        return (
+            "a restore was interrupted: the tables of before are in the schema"
+            f" {postgresql.REPLACED}. Run `restore --replace` again, or put them back"
+            f" by: {'; '.join(postgresql.PUT_BACK)};"
+        )
+    if _mark().exists():
+        return (
+            "a restore was interrupted, and what is there is of two servers. Run"
+            " `restore --replace` again; what was there before is in folders"
+            f" replaced-… Delete {_mark()} to start nevertheless."
+        )
+    return ""
+
+
+def refuse_unfinished() -> None:
+    """Raises ConfigurationError where a start would take a server that is restored in
+    part, or an empty database, for its own.
+
+    Where PostgreSQL has tables and others are set aside, the restore was over but for
+    dropping those, or a server was begun since: `doctor` tells of them.
+    """
+    is_postgresql = connection.vendor == "postgresql"
+    is_started = is_postgresql and not _mark().exists() and postgresql.has_tables()
+    if not is_started and (text := describe_unfinished()):
+        variable = "DATABASE_URL" if is_postgresql else "PARLEY_DATA"
+        raise ConfigurationError(variable, text)
+
+
+def _mark() -> Path:
+    path: Path = settings.DATA / _MARK
+    return path
