@@ -7,7 +7,7 @@ and context stand before the request's, and its limits apply.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -24,6 +24,7 @@ from llm.provider import Route
 from llm.wire.forwarding.forwarded_body import ForwardedBody
 from llm.wire.items import new_id
 from llm.wire.request import Request
+from tools.execution.without_approval import always_needs_approval, without_approval
 from tools.models import Tool as ToolRow
 from tools.registry import RuntimeTool
 
@@ -49,6 +50,15 @@ class PresetUse:
     preset: Preset
     tools: Mapping[str, RuntimeTool] = field(default_factory=dict)
     sources: Sequence[LoadedSource] = ()
+
+    def tools_beside(self, client_names: Collection[Any]) -> dict[str, RuntimeTool]:
+        """Without those that always need a person's approval, and those that the client
+        declares itself."""
+        return {
+            name: without_approval(tool)
+            for name, tool in self.tools.items()
+            if name not in client_names and not always_needs_approval(tool)
+        }
 
     def apply(self, request: Request) -> Request:
         """The request with the preset's instructions before its own, and its limit."""

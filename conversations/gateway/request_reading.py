@@ -50,10 +50,6 @@ from llm.wire.facades.request_conversion import portable
 from llm.wire.forwarding.forwarded_body import ForwardedBody
 from llm.wire.items import Item
 from llm.wire.request import Request
-from tools.execution.without_approval import (
-    always_needs_approval,
-    without_approval,
-)
 from tools.hosted.declared_kinds import (
     DECLARING_FIELDS,
     kinds_of_body,
@@ -64,7 +60,6 @@ from tools.hosted.unreported_content import (
     may_search_by_name,
 )
 from tools.loop.untrusted_content import has_untrusted_content
-from tools.runtime_tool import RuntimeTool
 
 _ANY = AllExcept()
 _NO_REQUEST = Request(model="", items=())
@@ -150,7 +145,11 @@ async def read_request(
         gateway_request, forwarded, skipped = _find_forwarded(
             gateway_request, body, headers
         )
-        if forwarded and not (names_own or _is_written_anew(gateway_request)):
+        use = gateway_request.chain.preset
+        is_written_anew = names_own or gateway_request.parley_options.changes_answers
+        if use is not None and _changes_answers(use, dialect):
+            is_written_anew = True
+        if forwarded and not is_written_anew:
             return await _forward_whole(
                 gateway_request, body, forwarded, skipped, database
             )
@@ -270,14 +269,10 @@ def _check_body(
     return replace(gateway_request, chain=chain, route=chain.routes[0])
 
 
-def _is_written_anew(gateway_request: GatewayRequest) -> bool:
-    """Whether the client gets another answer than the host's bytes."""
-    if gateway_request.parley_options.changes_answers:
-        return True
-    if (use := gateway_request.chain.preset) is None:
-        return False
+def _changes_answers(use: PresetUse, dialect: Dialect) -> bool:
+    """Whether the client of a preset gets another answer than the host's bytes."""
     # An answer of Responses repeats the instructions, which are the preset's too.
-    return gateway_request.dialect.is_open_responses or bool(_preset_tools(use, ()))
+    return dialect.is_open_responses or bool(use.tools_beside(()))
 
 
 async def _forward_whole(
@@ -333,7 +328,7 @@ async def _read_for_tool_loop(
         name: tool for name, tool in tools.own.items() if name not in client_names
     }
     if chain.preset is not None:
-        own_tools = _preset_tools(chain.preset, client_names) | own_tools
+        own_tools = chain.preset.tools_beside(client_names) | own_tools
     definitions = [tool.definition for tool in own_tools.values()]
     request = _with_tools(request, [*request.tools, *definitions])
     if forwarded is not None:
@@ -452,18 +447,6 @@ def _parse(
         name: value for name, value in chosen.items() if value not in UNSET_VALUES
     }
     return RequestBuilder(route).build(request, {**chosen, "extra": extra}), lost
-
-
-def _preset_tools(
-    preset: PresetUse, client_names: Collection[Any]
-) -> dict[str, RuntimeTool]:
-    """Without those that always need a person's approval, and those that the client
-    declares itself."""
-    return {
-        name: without_approval(tool)
-        for name, tool in preset.tools.items()
-        if name not in client_names and not always_needs_approval(tool)
-    }
 
 
 def _join_text_parts(item: Item) -> Item:

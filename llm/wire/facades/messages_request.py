@@ -194,6 +194,8 @@ def _output(result: Block) -> list[dict[str, Any]]:
 def _input_parts(block: Block) -> Iterator[dict[str, Any]]:
     """Raises BadRequest."""
     match block:
+        case {"type": "text", "text": text}:
+            yield {"type": "input_text", "text": text}
         case {"type": "search_result"}:
             yield _text_part(_heading(block, block.get("source")))
             yield from map(input_part, _blocks(block.get("content")))
