@@ -156,7 +156,8 @@ class DeltaItemStream(ItemStream):
 
     def _proof(self, delta: ProofDelta) -> None:
         if (opened := self._open.get(delta.key)) is None:
-            # OpenRouter sends the reasoning's proof after the message that follows it.
+            # OpenRouter sends a rest of the reasoning's proof after the message that
+            # follows it; the decoder emits the complete proof again.
             if (id := self._closed.get(delta.key)) is not None:
                 self.proofs[id] = delta.raw
                 return

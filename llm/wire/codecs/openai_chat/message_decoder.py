@@ -22,6 +22,7 @@ from llm.wire.codecs.openai_chat.reasoning import (
     ReasoningBlocks,
     ThinkTags,
     blocks_of,
+    join_late,
     text_in,
     thought_of,
 )
@@ -44,6 +45,7 @@ TEXT, REASONING = "text", "reasoning"
 _PIECED = {*BLOCK_FIELDS, "content"}
 #: An address that can stand in Markdown.
 _ADDRESS = re.compile(r"https?://[^\s<>]{1,4000}")
+_IMAGE = re.compile(r"data:image/([a-z0-9.+-]{1,40})", re.IGNORECASE)
 
 
 class MessageDecoder:
@@ -52,7 +54,9 @@ class MessageDecoder:
     __slots__ = (
         "_annotations",
         "_echo",
+        "_images",
         "_raw",
+        "_sent",
         "_tags",
         "_thought",
         "calls",
@@ -69,6 +73,8 @@ class MessageDecoder:
         self._echo = echo
         self._tags = ThinkTags() if think_tags else None
         self._raw: dict[str, Any] = {}  # fields of the next proof
+        self._sent: dict[str, Any] = {}  # the latest reasoning's proof so far
+        self._images: set[int] | None = None  # hashes of their addresses
         self._thought: list[str] | None = None
         self._annotations: list[dict[str, Any]] | None = None  # before the text
 
@@ -147,7 +153,7 @@ class MessageDecoder:
         if text:
             self.in_text = False
             if self._thought is None:
-                self._thought = []
+                self._thought, self._sent = [], {}
             self._thought.append(text)
             yield ReasoningDelta(REASONING, text, kind)
 
@@ -182,7 +188,8 @@ class MessageDecoder:
             self._raw["extra_content"] = extra
 
     def _emit_proof(self) -> Iterator[Delta]:
-        """Emit the collected proof before another item begins."""
+        """Emit the collected proof before another item begins. It has all fields of
+        its reasoning, because hosts send some of them after the text."""
         if not self._raw and not (self._echo and self._thought):
             return
         raw, self._raw = self._raw, {}
@@ -196,7 +203,8 @@ class MessageDecoder:
         if "reasoning_opaque" in raw and thought:
             raw["reasoning_text"] = thought
         if raw:
-            yield ProofDelta(REASONING, raw)
+            self._sent = _join_proofs(self._sent, raw)
+            yield ProofDelta(REASONING, self._sent)
 
     # Annotations and pictures
 
@@ -222,14 +230,24 @@ class MessageDecoder:
                 yield AnnotationDelta(TEXT, source_citation(fields, str(url)))
 
     def _image(self, image: Any) -> Iterator[Delta]:
+        """A picture at an address goes into the text, any other is an item, which its
+        host gets back as it came."""
         url = ((image or {}).get("image_url") or {}).get("url") or ""
         if _ADDRESS.fullmatch(url):
             yield from self._emit_text(f"![image](<{url}>)")
         if not url.startswith("data:"):
             return
+        self._images = set() if self._images is None else self._images
+        if (key := hash(url)) in self._images:  # a host's last chunk repeats them
+            return
+        self._images.add(key)
         self.in_text = False
-        item = {"type": "image_generation_call", "result": url.partition(",")[2]}
-        yield ItemDelta(("image", url[-32:]), {**item, "status": "completed"}, True)
+        head, _, data = url.partition(",")
+        kind = _IMAGE.match(head)
+        form = {"output_format": kind[1]} if kind else {}
+        item = {"type": "image_generation_call", "result": data, **form}
+        yield ItemDelta(("image", key), {**item, "status": "completed"}, True)
+        yield ProofDelta(("image", key), {"images": [image]})
 
     def _emit_receipt(self, entry: Any) -> Iterator[Delta]:
         if isinstance(entry, dict):
@@ -251,3 +269,11 @@ class MessageDecoder:
         """The single call of the API before tools; Snowflake sends an empty one."""
         if function.get("name") or function.get("arguments"):
             yield from self._call({"index": "legacy", "function": function})
+
+
+def _join_proofs(sent: dict[str, Any], raw: dict[str, Any]) -> dict[str, Any]:
+    """The fields of a proof with those that came after it was emitted."""
+    joined = {**sent, **raw}
+    for name in sent.keys() & raw.keys() & _PIECED:
+        joined[name] = join_late([*sent[name]], raw[name])
+    return joined

@@ -89,7 +89,9 @@ class _Assistant:
 
     def prove(self, raw: Mapping[str, Any]) -> None:
         for name, value in raw.items():
-            if isinstance(value, list):
+            if name == "images":
+                self.proofs[name] = [*self.proofs.get(name, ()), *value]
+            elif isinstance(value, list):
                 self.proofs[name] = join_pieces([*self.proofs.get(name, []), *value])
             elif name in TEXT_FIELDS and name in self.proofs:
                 self.proofs[name] += value
@@ -97,9 +99,10 @@ class _Assistant:
                 self.proofs[name] = value
 
     def message(self) -> Message | None:
-        if not self.texts and not self.calls:
+        pictures = "images" in self.proofs
+        if not self.texts and not self.calls and not pictures:
             return None  # reasoning without an answer
-        content: Any = "\n\n".join(self.texts) or None
+        content: Any = "\n\n".join(self.texts) or ("" if pictures else None)
         if not self.proofs and not self.calls:  # the usual case
             return {"role": "assistant", "content": content}
         message: Message = {"role": "assistant", "content": content}
@@ -142,7 +145,7 @@ class _Writer:
         match item.get("type", "message"):
             case "message":
                 self._message(item)
-            case "reasoning":
+            case "reasoning" | "image_generation_call":
                 if raw := self._proof(item):
                     self._turn().prove(raw)
             case "custom_tool_call" if item["call_id"] not in self._answered:

@@ -62,6 +62,14 @@ def join_pieces(pieces: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     return blocks.whole()
 
 
+def join_late(
+    blocks: list[dict[str, Any]], late: Iterable[dict[str, Any]]
+) -> list[dict[str, Any]]:
+    """Complete blocks with pieces that came after the text, or came again."""
+    known = {block.get("data") for block in blocks} - {None}
+    return join_pieces([*blocks, *(b for b in late if b.get("data") not in known)])
+
+
 class ReasoningBlocks:
     """Joins pieces of reasoning blocks into the complete blocks that the host wants
     back.

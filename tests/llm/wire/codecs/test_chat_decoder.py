@@ -200,6 +200,41 @@ class TestReasoning:
         assert output_texts(builder) == [("message", "ab"), ("reasoning", "")]
         assert [*builder.proofs.values()] == [{"reasoning_details": [encrypted]}]
 
+    @pytest.mark.parametrize(
+        ("late", "expected"),
+        [
+            ([{"index": 0, "signature": "sig"}], [{"signature": "sig"}]),
+            (
+                [{"type": "reasoning.encrypted", "data": "xyz", "index": 1}],
+                [{}, {"type": "reasoning.encrypted", "data": "xyz", "index": 1}],
+            ),
+        ],
+    )
+    def test_a_proof_after_the_text_completes_the_one_before(self, late, expected):
+        first = {"type": "reasoning.text", "text": "abc", "index": 0}
+        late = [{"type": "reasoning.text", **block} for block in late]
+        builder = read(
+            chunk({"reasoning": "abc", "reasoning_details": [first]}),
+            chunk({"content": "hi"}),
+            chunk({"content": "", "reasoning_details": late}),
+            chunk({"content": "!"}),
+        )
+        assert output_texts(builder) == [("reasoning", "abc"), ("message", "hi!")]
+        whole = [{**first, **expected[0]}, *expected[1:]]
+        assert [*builder.proofs.values()] == [{"reasoning_details": whole}]
+
+    def test_each_of_two_thoughts_has_its_own_proof(self):
+        def thought(text):
+            block = {"type": "reasoning.text", "text": text, "index": 0}
+            return chunk({"reasoning_details": [block]})
+
+        text = chunk({"content": "hi"})
+        builder = read(thought("a"), text, thought("b"), text)
+        assert [p["reasoning_details"][0]["text"] for p in builder.proofs.values()] == [
+            "a",
+            "b",
+        ]
+
     def test_opaque_reasoning_goes_back_with_its_words(self):
         builder = read(
             chunk({"reasoning_text": "Hm."}),
@@ -464,6 +499,15 @@ class TestToolCalls:
         image = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAA"}}
         [item] = answered({"content": "", "images": [image]}).output
         assert (item["type"], item["result"]) == ("image_generation_call", "AAA")
+        assert item["output_format"] == "png"
+
+    def test_an_image_that_a_host_repeats_is_one_item(self):
+        def image(data):
+            url = {"url": f"data:image/png;base64,{data}"}
+            return chunk({"images": [{"type": "image_url", "image_url": url}]})
+
+        builder = read(image("AAA"), image("BBB"), image("AAA"))
+        assert [item["result"] for item in builder.output] == ["AAA", "BBB"]
 
 
 class TestAnnotations:

@@ -44,6 +44,24 @@ class TestMessages:
             {"role": "user", "content": "Hi"},
         ]
 
+    @pytest.mark.parametrize("text", ["Here:", ""])
+    def test_its_host_gets_the_pictures_back_that_it_has_drawn(self, text):
+        images = [
+            {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{data}"}}
+            for data in ("AAA", "BBB")
+        ]
+        builder = answered({"content": text, "images": images})
+        items = [
+            {**item, "provider_data": {"issuer": ISSUER, "raw": raw}}
+            if (raw := builder.proofs.get(item["id"]))
+            else item
+            for item in builder.output
+        ]
+        assert messages(*items, user_message("bluer")) == [
+            {"role": "assistant", "content": text, "images": images},
+            {"role": "user", "content": "bluer"},
+        ]
+
     def test_consecutive_assistant_items_become_one_message(self):
         assert messages(
             message("assistant", "Let me see."),
