@@ -1,4 +1,5 @@
-"""Many requests of one user at once, by every entry point, under a limit of use."""
+"""Many requests of one user at once under a limit of use: over REST by session and by
+token, Chat Completions and Responses. Forms, WebSockets and Messages take no part."""
 
 from __future__ import annotations
 
@@ -54,7 +55,7 @@ class Limited:
                     await asyncio.sleep(0)
 
     async def ask(self, count: int) -> list[int]:
-        """The statuses of `count` requests at once, a third by each entry point; 0 for
+        """The statuses of `count` requests at once, a quarter by each entry point; 0 for
         one that lost its server."""
         async with httpx.AsyncClient(timeout=PATIENCE, verify=NO_TLS) as http:
             asking = [self._ask(http, n) for n in range(count)]
