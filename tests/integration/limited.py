@@ -55,7 +55,7 @@ class Limited:
                     await asyncio.sleep(0)
 
     async def ask(self, count: int) -> list[int]:
-        """The statuses of `count` requests at once, a quarter by each entry point; 0 for
+        """The statuses of `count` requests at once, a quarter by each way; 0 for
         one that lost its server."""
         async with httpx.AsyncClient(timeout=PATIENCE, verify=NO_TLS) as http:
             asking = [self._ask(http, n) for n in range(count)]
