@@ -55,7 +55,7 @@ class RunWrites:
         progress, self._abandoned_progress = self._abandoned_progress, None
         if writing is not None:
             await asyncio.wait([writing])
-            if isinstance(writing.exception(), _LOST):
+            if not writing.cancelled() and isinstance(writing.exception(), _LOST):
                 self.state.give_back(progress)
 
     async def record_lost_calls(
