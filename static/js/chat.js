@@ -9,11 +9,12 @@ import { Refused, connect } from "./connection.js";
 import { refreshContext } from "./context.js";
 import { copyOnClick } from "./copy.js";
 import { openInDialog } from "./dialog.js";
-import { $, fetched, newKey, announce, problemIn } from "./dom.js";
+import { $, SignedOut, fetched, newKey, announce, problemIn } from "./dom.js";
 import { renew } from "./library/renew.js";
 import { countElsewhere, notifyOf, showTitle, watchAbsence } from "./notify/notify.js";
 import { showEarlier, watchEarlier } from "./older-messages.js";
 import { isGone } from "./people/orphans.js";
+import { posted } from "./people/posting.js";
 import { leaveEndedSession } from "./people/sign-out.js";
 import { Waiting, isTooOld } from "./people/waiting.js";
 import { Rounds } from "./polling/rounds.js";
@@ -81,6 +82,7 @@ function start() {
   copyOnClick();
   addPartsOnClick();
   openInDialog(savedInPlace);
+  document.addEventListener("submit", keepInPlace);
   if (isLive) editInPlace(showEdited);
   answerOnSubmit();
   chooseTools(tools);
@@ -399,6 +401,21 @@ async function savedInPlace() {
   if (isLive) await renamed(conversation);
   if (document.activeElement === document.body) $("#list").focus({ preventScroll: true });
   announce(gettext("Saved."));
+}
+
+/** Pins or archives without leaving the page, which may have a text, files and choices. */
+async function keepInPlace(event) {
+  const { target: form, submitter } = event;
+  if (form.id !== "keep-form") return;
+  event.preventDefault();
+  submitter.closest("details").open = false;
+  try {
+    const { isSaved } = await posted(submitter.formAction, new FormData(form, submitter));
+    if (isSaved && (await refreshList())) announce(gettext("Saved."));
+    else location.reload(); // which says what is wrong
+  } catch (error) {
+    if (!(error instanceof SignedOut)) composer.complain(gettext("This could not be sent. Try again."));
+  }
 }
 
 let refreshes = 0;

@@ -4,6 +4,7 @@ import { $, notice } from "./dom.js";
 import { draftOf } from "./drafts.js";
 import { Files } from "./files.js";
 import { hasArrived } from "./people/arrival.js";
+import { choicesOf, restoreChoices } from "./people/new-chat-choices.js";
 import { SENT } from "./people/sign-out.js";
 import { local, session } from "./stored.js";
 
@@ -25,8 +26,11 @@ export class Composer {
     this.#files = new Files({ conversation, url: uploads, complain });
     forgetArrived();
     this.#draft = draftOf(document.body.dataset.user, conversation);
-    this.#text.value ||= this.#draft.read();
+    if (!this.#text.value) this.#restore(this.#draft.read());
     this.#findLost();
+    document.addEventListener("change", ({ target }) => {
+      if (target.form === this.#form) this.#changed();
+    });
     this.#text.addEventListener("input", () => this.#changed());
     this.#text.addEventListener("keydown", (event) => this.#key(event));
     this.#model?.addEventListener("change", () => this.showDemo());
@@ -120,7 +124,7 @@ export class Composer {
 
   #changed() {
     this.#grow();
-    this.#draft.store(this.#text.value);
+    this.#draft.store(this.#text.value, choicesOf(this.#form));
   }
 
   #clear() {
@@ -131,7 +135,19 @@ export class Composer {
   /** The person may have typed meanwhile. */
   async #findLost() {
     const text = this.#text.value ? "" : await this.#draft.readLost();
+    if (text && !this.#text.value) this.#restoreChoices();
     if (text) this.#prepend(text);
+  }
+
+  #restore(text) {
+    this.#text.value = text;
+    if (text) this.#restoreChoices();
+  }
+
+  /** Existing chats have none, and drafts of earlier versions. */
+  #restoreChoices() {
+    const { choices } = this.#draft;
+    if (choices) restoreChoices(this.#form, choices);
   }
 
   #prepend(text) {

@@ -12,8 +12,9 @@ import { local, session } from "./stored.js";
 const LIFE = 30 * 24 * 3600_000; // milliseconds of a new chat's draft
 const QUIET = 3600_000; // milliseconds without a change in a tab that is open
 
-/** `{name, read(), readLost(), store(text)}`; `name` is that of what the browser stores,
- *  and `readLost()` a promise of a text that is found later than the page opens. */
+/** `{name, read(), readLost(), store(text, choices), choices}`; `name` is that of what the
+ *  browser stores, `readLost()` a promise of a text that is found later than the page opens,
+ *  and `choices` those of a new chat that were stored with the text which was read. */
 export function draftOf(user, conversation) {
   const prefix = `parley:draft:${user}:`;
   return conversation ? new Draft(prefix + conversation) : new NewDraft(`${prefix}new`);
@@ -41,6 +42,7 @@ class NewDraft {
   #base;
   #before; // the name of this tab's last draft, which a copy of the tab knows, too
   #found;
+  #choices; // as last stored
 
   constructor(base) {
     this.#base = base;
@@ -50,13 +52,17 @@ class NewDraft {
     const isFree = ({ isLeft, name }) => isLeft || (!navigator.locks && name === this.#before);
     this.#found = this.#choose(draftsOf(base).filter(isFree));
     if (this.#found?.isLeft) local.remove(this.#found.name); // else a copy may show it
-    this.store(this.read());
+    this.store(this.read(), this.choices);
     navigator.locks?.request(this.name, () => new Promise(() => {})).catch(() => {});
     addEventListener("pagehide", () => this.#leave());
   }
 
   read() {
     return this.#found?.text ?? "";
+  }
+
+  get choices() {
+    return this.#found?.choices;
   }
 
   /** Two tabs that a browser restores do not take the same one. */
@@ -74,6 +80,7 @@ class NewDraft {
     const open = new Set(held.map(({ name }) => name));
     const lost = this.#choose(draftsOf(this.#base).filter(({ name }) => !open.has(name)));
     if (lost) local.remove(lost.name);
+    this.#found = lost;
     return lost?.text ?? "";
   }
 
@@ -82,13 +89,14 @@ class NewDraft {
     return this.#before ? drafts.find(({ name }) => name === this.#before) : newest(drafts);
   }
 
-  store(text, isLeft = false) {
-    local.set(this.name, text && JSON.stringify({ text, at: Date.now(), isLeft }));
+  store(text, choices = this.#choices, isLeft = false) {
+    this.#choices = choices;
+    local.set(this.name, text && JSON.stringify({ text, choices, at: Date.now(), isLeft }));
   }
 
   #leave() {
     const { text } = parsed(local.get(this.name)) ?? {};
-    if (text) this.store(text, true);
+    if (text) this.store(text, this.#choices, true);
   }
 }
 
@@ -111,8 +119,8 @@ const isQuiet = (age) => !navigator.locks && age > QUIET;
 
 function parsed(stored) {
   try {
-    const { text, at, isLeft } = JSON.parse(stored);
-    return { text: String(text), at: Number(at), isLeft: Boolean(isLeft) };
+    const { text, at, isLeft, choices } = JSON.parse(stored);
+    return { text: String(text), at: Number(at), isLeft: Boolean(isLeft), choices };
   } catch {
     return null;
   }

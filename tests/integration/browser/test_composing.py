@@ -147,3 +147,35 @@ def test_a_slash_without_saved_prompts_leads_to_their_page(open_page: Open):
     box.press("Backspace")
     option.click()
     expect(page.get_by_role("heading", name="Saved prompts", level=1)).to_be_visible()
+
+
+def test_a_new_chat_is_still_temporary_after_a_change_of_another_and_a_reload(
+    open_page: Open,
+):
+    page = open_page()
+    box = page.get_by_label("Message", exact=True)
+    box.fill("/echo about quinces")
+    box.press("Enter")
+    page.wait_for_url("**/chat/*/**")
+    page.goto("/")
+    temporary = page.get_by_label("Temporary chat")
+    temporary.check()
+    box.fill("Private")
+    page.locator("#file").set_input_files(
+        [{"name": "plan.txt", "mimeType": "text/plain", "buffer": b"hush"}]
+    )
+    row = page.locator(".row", has_text="quinces").first
+    row.locator("summary").click()
+    row.get_by_role("button", name="Pin", exact=True).click()
+    expect(page.get_by_role("heading", name="Pinned")).to_be_visible()
+    expect(temporary).to_be_checked()
+    expect(page.locator("#attached")).to_contain_text("plan.txt")
+    page.locator(".new-options summary").click()
+    page.get_by_label("Effort of thinking").select_option("high")
+    page.reload()
+    expect(box).to_have_value("Private")
+    expect(temporary).to_be_checked()
+    expect(page.get_by_label("Effort of thinking")).to_have_value("high")
+    box.fill("")
+    page.reload()
+    expect(temporary).not_to_be_checked()

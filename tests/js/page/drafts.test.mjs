@@ -173,3 +173,16 @@ test("the draft of a conversation is that of all its tabs", () => {
   open(storage(), { conversation: "7" }).draft.store("Text");
   assert.equal(open(storage(), { conversation: "7" }).draft.read(), "Text");
 });
+
+test("what a new chat is to be comes back with its text, also in another tab", () => {
+  const tab = storage();
+  const { draft, leave } = open(tab);
+  draft.store("Private", { temporary: "on" });
+  draft.store("Private still", { temporary: "on" });
+  leave();
+  const again = open(tab);
+  assert.deepEqual(again.draft.choices, { temporary: "on" });
+  again.leave(); // unchanged
+  const other = open(storage());
+  assert.deepEqual([other.draft.read(), other.draft.choices], ["Private still", { temporary: "on" }]);
+});
