@@ -120,7 +120,7 @@ def _examine_modes() -> Diagnosis:
     secrets = [settings.DATA / name for name in ("encryption_keys", "secret_key")]
     paths = [*secrets, settings.LOCATIONS.base / ".env"]
     # Else it is a volume of the cluster, for the files of which alone we answer.
-    is_own = settings.DATA.stat().st_uid == os.geteuid()
+    is_own = settings.DATA.exists() and settings.DATA.stat().st_uid == os.geteuid()
     stored = [*secrets, settings.DATA / "parley.sqlite3"]
     if is_own or any(path.exists() for path in stored):
         paths.append(settings.DATA)
@@ -138,7 +138,8 @@ def _is_open_to_others(path: Path) -> bool:
 
 
 def _examine_disk() -> Diagnosis:
-    usage = shutil.disk_usage(settings.DATA)
+    folders = (settings.DATA, *settings.DATA.parents)
+    usage = shutil.disk_usage(next(each for each in folders if each.exists()))
     advice = f"Make room on the disk of {settings.DATA}."
     if usage.free < disk_space.ROOM:
         return Diagnosis("disk", "error", "It is full: nothing can be saved.", advice)

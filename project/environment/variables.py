@@ -24,6 +24,7 @@ from llm.keys.token_credentials import compact_key
 from project.environment import scaled
 from project.environment.configuration_error import ConfigurationError
 from project.environment.key_command import read_keys
+from project.environment.purpose import purpose
 from project.startup.data_folder import create_private, make_private
 
 _KEY_PATTERN = re.compile(r"[\x21-\x7e]+")
@@ -287,17 +288,20 @@ class Environment:
                     name, f"{exc}; write postgres://user:password@host/name."
                 ) from exc
         path = self._sqlite_path(name)
+        is_absent = not purpose.creates and self._could_be_made(path)
         try:
             # SQLite creates its -wal and -shm files with the mode of this file.
-            create_private(path)
-            make_private(path)
+            if not is_absent:
+                create_private(path)
+                make_private(path)
         except OSError as exc:
             raise ConfigurationError(
                 name, f"cannot open {path} ({exc.strerror}); name another file."
             ) from exc
         return {
             "ENGINE": "django.db.backends.sqlite3",
-            "NAME": str(path),
+            # In memory there are no tables, as in a new file.
+            "NAME": ":memory:" if is_absent else str(path),
             # The server's threads are permanent, and a new connection takes 2 ms.
             "CONN_MAX_AGE": None,
             "OPTIONS": {
@@ -310,6 +314,10 @@ class Environment:
             },
             "TEST": {"NAME": str(self.data / "test.sqlite3")},
         }
+
+    def _could_be_made(self, path: Path) -> bool:
+        is_usual = path.parent == self.data
+        return not path.exists() and (is_usual or path.parent.is_dir())
 
     def _sqlite_path(self, name: str) -> Path:
         if not (url := self.text(name, "")):
@@ -356,6 +364,8 @@ class Environment:
 
     def _create_data_folder(self, base: Path) -> Path:
         path = Path(self.text("PARLEY_DATA", str(base / "data"))).expanduser().resolve()
+        if not purpose.creates and not path.exists():
+            return path
         try:
             path.mkdir(mode=0o700, parents=True, exist_ok=True)
             if not any(path.iterdir()):  # it was created for Parley
@@ -400,6 +410,13 @@ class Environment:
     def _load_secret(self, name: str, make: Callable[[], str]) -> str:
         """Read a secret from its file of mode 0600, which the first start creates."""
         path = self.data / name
+        if not purpose.creates and not path.exists():
+            if purpose.needs_secrets:
+                raise ConfigurationError(
+                    "PARLEY_DATA",
+                    f"{path} is missing; name the data folder of the server.",
+                )
+            return make()
         try:
             create_private(path, make)
             make_private(path)  # a restored backup may be readable by all
