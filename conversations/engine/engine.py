@@ -74,7 +74,7 @@ class Engine:
         self.subscribe = self.subscriptions.subscribe
         self.is_at_end = self.subscriptions.is_at_end
         self._fair_turns = FairTurns()
-        self._schedule = Schedule(database)
+        self._schedule = Schedule(self.tasks, database)
         self.replays = Replays(self.tasks, database)
         self.evaluations = Evaluations(self.tasks, database)
         self.deliveries = Deliveries(self.tasks, database)

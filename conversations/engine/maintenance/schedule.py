@@ -8,16 +8,19 @@ next interval: no job is urgent, and each also does what an earlier run has miss
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 
 from django.conf import settings
 from django.db import connection
 
 from conversations.engine.database.executor import Database
+from conversations.engine.process.engine_tasks import EngineTasks
 from tools.execute import format_trace
 
 logger = logging.getLogger(__name__)
@@ -184,20 +187,38 @@ JOBS = (
 
 
 class Schedule:
-    def __init__(self, database: Database, jobs: Sequence[Job] = JOBS) -> None:
+    """A job that runs for hours, the first deletion of old rows for example, holds no
+    other one back, except that slow ones run one after another."""
+
+    def __init__(
+        self, tasks: EngineTasks, database: Database, jobs: Sequence[Job] = JOBS
+    ) -> None:
+        self._tasks = tasks
         self._database = database
         self._jobs = jobs
         self._claimed: dict[str, int] = {}  # the last interval claimed by any process
+        self._running: set[str] = set()
+        self._slow = asyncio.Lock()  # each takes one of the two reading threads
 
     async def run_due(self) -> None:
+        """Begin the jobs that are due. Their tasks end with the engine's sweep."""
         for job in self._jobs:
             interval = int(time.time() // job.seconds)
-            if not job.is_on() or self._claimed.get(job.name) == interval:
+            is_done = self._claimed.get(job.name) == interval
+            if is_done or job.name in self._running or not job.is_on():
                 continue
             is_ours = await self._database.write(claim, job.name, interval)
             self._claimed[job.name] = interval
             if is_ours:
+                self._running.add(job.name)
+                self._tasks.create(self._run_alone(job), name="sweep")
+
+    async def _run_alone(self, job: Job) -> None:
+        try:
+            async with self._slow if job.is_slow else nullcontext():
                 await self._run(job)
+        finally:
+            self._running.discard(job.name)
 
     async def _run(self, job: Job) -> None:
         done: Counter[str] = Counter()

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
+import threading
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 
 import pytest
@@ -13,6 +15,7 @@ from django.conf import settings as configured
 from conversations.engine.database.executor import Database
 from conversations.engine.maintenance import schedule
 from conversations.engine.maintenance.schedule import DAY, JOBS, Job, Schedule, claim
+from conversations.engine.process.engine_tasks import EngineTasks
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -32,6 +35,19 @@ def clock(monkeypatch):
     return now
 
 
+class Process:
+    """One that runs jobs."""
+
+    def __init__(self, database: Database, jobs=JOBS) -> None:
+        self.tasks = EngineTasks()
+        self.schedule = Schedule(self.tasks, database, jobs)
+
+    async def run_due(self) -> None:
+        """To the end of the jobs."""
+        await self.schedule.run_due()
+        await asyncio.gather(*self.tasks.with_names("sweep"))
+
+
 class Counting:
     """A job of three steps that counts its runs."""
 
@@ -49,7 +65,7 @@ class Counting:
 @pytest.mark.parametrize("is_slow", [True, False])
 async def test_a_job_is_run_once_an_interval(database, clock, caplog, is_slow):
     counting = Counting(is_slow=is_slow)
-    mine = Schedule(database, [counting.job])
+    mine = Process(database, [counting.job])
     with caplog.at_level(logging.INFO, schedule.__name__):
         await mine.run_due()
         await mine.run_due()
@@ -65,7 +81,7 @@ async def test_a_job_is_run_once_an_interval(database, clock, caplog, is_slow):
 async def test_of_several_processes_one_runs_a_job(database, clock):
     counting = Counting()
     for _ in range(3):
-        await Schedule(database, [counting.job]).run_due()
+        await Process(database, [counting.job]).run_due()
     # Embedded there is but one process, which may have been started again.
     assert counting.runs == (1 if configured.IS_SCALED else 3)
 
@@ -86,7 +102,7 @@ async def test_a_job_that_fails_stops_no_other(database, clock, caplog):
 
     counting = Counting()
     jobs = [Job(name="fail", seconds=DAY, steps=failing), counting.job]
-    await Schedule(database, jobs).run_due()
+    await Process(database, jobs).run_due()
     assert counting.runs == 1
     assert "fail failed" in caplog.text
     assert secret not in caplog.text
@@ -94,19 +110,52 @@ async def test_a_job_that_fails_stops_no_other(database, clock, caplog):
 
 async def test_a_job_that_is_switched_off_is_not_run(database, clock):
     counting = Counting(is_on=lambda: False)
-    await Schedule(database, [counting.job]).run_due()
+    await Process(database, [counting.job]).run_due()
     assert counting.runs == 0
 
 
 async def test_the_real_jobs_run(database, clock, caplog, settings):
     settings.SYNC_MODELS = True  # no provider is configured
     with caplog.at_level(logging.INFO, schedule.__name__):
-        await Schedule(database).run_due()
+        await Process(database).run_due()
     messages = [
         record.getMessage()
         for record in caplog.records
         if record.name == schedule.__name__
     ]
-    assert messages == [
+    assert sorted(messages) == sorted(
         f"{job.name}: nothing to do" for job in JOBS if not job.is_frequent
-    ]
+    )
+
+
+async def test_a_job_that_takes_long_holds_no_other_back(database, clock):
+    """Nor is it begun again before it has ended, though it is due."""
+    begun, end = asyncio.Event(), threading.Event()
+    loop = asyncio.get_running_loop()
+
+    def stay() -> Iterator[dict[str, int]]:
+        loop.call_soon_threadsafe(begun.set)
+        assert end.wait(30)
+        yield {"rows": 1}
+
+    counting = Counting()
+    long = Counting(is_slow=True)
+    long.job = Job(name=long.job.name, seconds=DAY, steps=stay, is_slow=True)
+    process = Process(database, [long.job, counting.job])
+    await process.schedule.run_due()
+    await begun.wait()
+    await _wait_until(lambda: len(process.tasks.with_names("sweep")) == 1)
+    assert counting.runs == 1
+    begun.clear()
+    clock[0] += DAY
+    await process.schedule.run_due()
+    await _wait_until(lambda: len(process.tasks.with_names("sweep")) == 1)
+    assert counting.runs == 2
+    assert not begun.is_set()
+    end.set()
+    await asyncio.gather(*process.tasks.with_names("sweep"))
+
+
+async def _wait_until(is_so: Callable[[], bool]) -> None:
+    while not is_so():
+        await asyncio.sleep(0)
