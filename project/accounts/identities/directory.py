@@ -10,7 +10,7 @@ import logging
 import socket
 import ssl
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Any, Protocol
@@ -121,12 +121,14 @@ def _may_bind(provider: DirectoryRow, dn: str, password: str) -> bool:
 @contextmanager
 def _connect(provider: DirectoryRow, dn: str, password: str) -> Iterator[Any]:
     """An open connection to a checked address, encrypted if the row says so, that is
-    not bound yet. Raises AddressRefused."""
+    not bound yet. Raises AddressRefused, DirectoryUnavailable."""
     from ldap3 import Connection
+    from ldap3.core.exceptions import LDAPException
 
     url = urlsplit(provider.issuer)
+    server = _server(url, allow_private=provider.allow_private_network)
     connection = Connection(
-        _server(url, allow_private=provider.allow_private_network),
+        server,
         user=dn or None,
         password=password or None,
         receive_timeout=TIMEOUT,
@@ -139,13 +141,20 @@ def _connect(provider: DirectoryRow, dn: str, password: str) -> Iterator[Any]:
         if is_upgraded and not connection.start_tls():
             raise DirectoryUnavailable("it does not encrypt")
         yield connection
+    except LDAPException as exc:
+        if why := server.tls.refusal:
+            raise DirectoryUnavailable(f"its certificate is refused: {why}") from exc
+        raise
     finally:
-        connection.unbind()
+        # After a failure the socket may be closed, and the failure is what counts.
+        with suppress(LDAPException, OSError):
+            connection.unbind()
 
 
 def _server(url: SplitResult, *, allow_private: bool) -> Any:
     """Has only the addresses that were checked: ldap3 would resolve the name once more,
-    perhaps to another one. Certificates are compared with the name."""
+    perhaps to another one. Certificates are compared with the name by Python itself,
+    because ldap3 compares no addresses, and tells the server no name (SNI)."""
     from ldap3 import Server, Tls
 
     host = url.hostname or ""
@@ -168,11 +177,25 @@ def _server(url: SplitResult, *, allow_private: bool) -> Any:
             # Whether one answers, and since when, is not known.
             return [[*each, None, None] for each in found]
 
+    class CheckedTls(Tls):
+        refusal = ""  # why the last certificate was refused
+
+        def wrap_socket(self, connection: Any, do_handshake: bool = False) -> None:
+            try:
+                connection.socket = ssl.create_default_context().wrap_socket(
+                    connection.socket,
+                    do_handshake_on_connect=do_handshake,
+                    server_hostname=host,
+                )
+            except ssl.SSLCertVerificationError as exc:
+                self.refusal = exc.verify_message.rstrip(".")
+                raise
+
     return CheckedServer(
         host,
         port=port,
         use_ssl=url.scheme == "ldaps",
-        tls=Tls(validate=ssl.CERT_REQUIRED),
+        tls=CheckedTls(),
         connect_timeout=TIMEOUT,
         get_info=None,
     )

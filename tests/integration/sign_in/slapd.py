@@ -11,6 +11,7 @@ from pathlib import Path
 
 import ldap3
 
+from tests.integration.sign_in.authority import ServerFiles
 from tests.programs import need_program
 from tests.serving import PATIENCE, free_port
 
@@ -25,6 +26,7 @@ modulepath /usr/lib/ldap
 moduleload back_mdb
 moduleload memberof
 pidfile {folder}/slapd.pid
+{tls}
 database mdb
 suffix "{base}"
 rootdn "{reader}"
@@ -37,9 +39,11 @@ access to * by dn.exact="{reader}" read by anonymous auth by * none
 
 
 class Directory:
-    def __init__(self, folder: Path) -> None:
-        self.port = free_port()
-        self._folder = folder
+    """With `files`, `port` speaks StartTLS, and `tls_port` TLS from the start."""
+
+    def __init__(self, folder: Path, files: ServerFiles | None = None) -> None:
+        self.port, self.tls_port = free_port(), free_port()
+        self._folder, self._files = folder, files
 
     @property
     def url(self) -> str:
@@ -56,9 +60,13 @@ class Directory:
                 base=BASE,
                 reader=READER,
                 password=READER_PASSWORD,
+                tls=self._tls_settings(),
             )
         )
-        command = [program, "-h", self.url, "-f", str(config), "-d", "0"]
+        urls = self.url
+        if self._files:
+            urls += f" ldaps://127.0.0.1:{self.tls_port}"
+        command = [program, "-h", urls, "-f", str(config), "-d", "0"]
         process = subprocess.Popen(
             command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
         )
@@ -69,6 +77,12 @@ class Directory:
         finally:
             process.kill()
             process.wait()
+
+    def _tls_settings(self) -> str:
+        if self._files is None:
+            return ""
+        certificate, key = self._files
+        return f"TLSCertificateFile {certificate}\nTLSCertificateKeyFile {key}"
 
     def _wait(self) -> None:
         until = time.monotonic() + PATIENCE
