@@ -96,7 +96,8 @@ async def find_alternatives(
 ) -> Sequence[Route]:
     """The models of those that a body names besides `model` that have rows, from which
     a host chooses if `model` fails: of each provider of the chain, without keys. Raises
-    ModelNotAvailable if the token or its user may not use one of them."""
+    ModelNotAvailable if the token or its user may not use one of them, and
+    ModelNotInPreset."""
     names = [name for _, name in named]
     providers = {route.provider_id for route in chain.routes}
     refused, found = await database.read(
@@ -107,6 +108,8 @@ async def find_alternatives(
             f"There is no model {names[refused][:64]!r}; choose another one.",
             param=named[refused][0],
         )
+    if chain.preset is not None:
+        chain.preset.check_alternatives(names, found)
     return found
 
 

@@ -50,6 +50,18 @@ class PresetUse:
     preset: Preset
     tools: Mapping[str, RuntimeTool] = field(default_factory=dict)
     sources: Sequence[LoadedSource] = ()
+    allowed_models: Collection[int] = ()  # ids; none: all
+
+    def check_alternatives(
+        self, names: Collection[str], found: Sequence[Route]
+    ) -> None:
+        """Check models that a body names besides `model`; `found` are those with rows.
+        Raises ModelNotInPreset."""
+        if not self.allowed_models:
+            return
+        allowed = {r.model for r in found if r.model_id in self.allowed_models}
+        if any(allowed.isdisjoint((n, n.partition(":")[0])) for n in names):
+            raise preset_limits.ModelNotInPreset
 
     def tools_beside(self, client_names: Collection[Any]) -> dict[str, RuntimeTool]:
         """Without those that always need a person's approval, and those that the client
@@ -86,6 +98,7 @@ def load(name: str, user: Any) -> tuple[PresetUse, LanguageModel]:
         preset=preset,
         tools=_load_tools(preset, user),
         sources=[each for each in preset.context_sources(user) if not each.on_demand],
+        allowed_models=preset.allowed_model_ids(),
     )
     return use, preset.language_model or router.find_model(None, user=user)
 

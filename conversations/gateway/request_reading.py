@@ -215,6 +215,8 @@ async def _find_alternatives(
         return None
     found = await model_resolution.find_alternatives(named, token, chain, database)
     limits = [each.max_output_tokens for each in (*chain.routes, *found)]
+    if chain.preset is not None:
+        limits.append(chain.preset.preset.max_tokens)
     known = [limit for limit in limits if limit is not None]
     highest = other_models.highest_output_limit(body)
     if known and highest is not None:

@@ -304,3 +304,38 @@ async def test_what_is_written_anew_names_what_its_own_host_does_not_get(
     assert {"cache_control", "messages.citations", "messages.context"} <= {*named}
     assert "tools.news" not in named
     assert host.received[0].body["tools"][0]["news"] == 1
+
+
+# Models that a body names besides
+
+
+@pytest.mark.parametrize("name", ["other", "other:free", "unknown"])
+async def test_a_body_reaches_no_model_that_its_preset_does_not_allow(
+    name: str, client: Client
+):
+    with Host(lambda received: canned_reply("chat", received)) as host:
+        model = await _add(host, "chat")
+        await add_model("openai", CODECS["chat"], host.url, "other")
+        await add_model("openai", CODECS["chat"], host.url, "friend")
+        preset = await _add_preset(model)
+        row = await Preset.objects.aget()
+        friends = LanguageModel.objects.filter(name__in=["new-model", "friend"])
+        await row.allowed_models.aset([each async for each in friends])
+        body = {"messages": _HI, "model": preset}
+        refused = await client.post(PATHS["chat"], {**body, "models": ["friend", name]})
+        assert not host.received
+        taken = await client.post(PATHS["chat"], {**body, "models": ["friend"]})
+    assert refused.status == 403
+    assert b"E_MODEL_NOT_IN_PRESET" in refused.body
+    assert taken.status == 200, taken.body
+    assert host.received[0].body["models"] == ["friend"]
+
+
+async def test_a_fallback_may_not_write_more_than_the_preset_allows(client: Client):
+    with Host(lambda received: canned_reply("messages", received)) as host:
+        preset = await _add_preset(await _add(host, "messages"), max_tokens=50)
+        body = {**BODIES["messages"], "model": preset}
+        fallback = {"model": "claude-haiku-4-5", "max_tokens": 60}
+        answer = await client.post(PATHS["messages"], {**body, "fallbacks": [fallback]})
+    assert answer.status == 400
+    assert not host.received
