@@ -31,7 +31,10 @@ export class Composer {
     document.addEventListener("change", ({ target }) => {
       if (target.form === this.#form) this.#changed();
     });
-    this.#text.addEventListener("input", () => this.#changed());
+    this.#text.addEventListener("input", () => {
+      this.#files.stopWaiting(); // half a change is not sent
+      this.#changed();
+    });
     this.#text.addEventListener("keydown", (event) => this.#key(event));
     this.#model?.addEventListener("change", () => this.showDemo());
     this.#form.addEventListener("submit", (event) => this.#submit(event, onSend));

@@ -10,6 +10,7 @@ import { gettext, interpolate, ngettext, shortNumber } from "./texts.js";
 const STORED = `parley:files:${document.body.dataset.user}:`; // by user, as drafts
 const THUMBNAIL = 96; // pixels
 const LONG_TEXT = 8_000; // characters of a pasted text that becomes a file
+const STALLED = 60_000; // milliseconds without progress after which an upload has failed
 
 const UNITS = [
   [1e9, gettext("%(size)s GB")],
@@ -30,6 +31,7 @@ export class Files {
   #list = $("#attached");
   #form = $("#composer");
   #input = $("#file");
+  #note = $("#waits-for-files");
   #url;
   #stored;
   #complain;
@@ -46,6 +48,7 @@ export class Files {
     const noteShift = ({ shiftKey }) => (this.#isPlainPaste = shiftKey);
     for (const key of ["keydown", "keyup"]) this.#form.addEventListener(key, noteShift);
     this.#form.addEventListener("paste", (event) => this.#pasted(event));
+    slot(this.#note, "cancel").addEventListener("click", () => this.#cancel());
     this.#dropping();
     if (url) this.#restore();
   }
@@ -58,8 +61,16 @@ export class Files {
     return this.#entries.some((entry) => entry.request);
   }
 
+  /** Says that the message waits, until `act` is called or somebody changes the message. */
   whenReady(act) {
     this.#waiting = act;
+    this.#note.hidden = false;
+    announce(slot(this.#note, "words").textContent);
+  }
+
+  stopWaiting() {
+    this.#waiting = null;
+    this.#note.hidden = true;
   }
 
   /** Returns the parts of the message and removes its files from the list. */
@@ -91,8 +102,12 @@ export class Files {
       const request = new XMLHttpRequest();
       request.open("POST", this.#form.action);
       request.responseType = "document";
-      request.upload.onprogress = (event) => entries.forEach((e) => progress(e, event));
       const lost = gettext("The files could not be sent. Try again.");
+      const watch = watchProgress(request, () => reject(new Error(lost)));
+      request.upload.onprogress = (event) => {
+        watch();
+        entries.forEach((entry) => progress(entry, event));
+      };
       request.onerror = () => reject(new Error(lost));
       request.onload = () => {
         entries.forEach(({ item }) => (slot(item, "progress").hidden = true));
@@ -104,6 +119,7 @@ export class Files {
   }
 
   add(files) {
+    this.stopWaiting(); // the message is another one now
     for (const file of files) {
       const problem = this.#problem(file);
       if (problem) this.#complain(problem);
@@ -145,11 +161,20 @@ export class Files {
     request.open("POST", this.#url);
     request.setRequestHeader("X-CSRFToken", $("[name=csrfmiddlewaretoken]").value);
     request.responseType = "json";
-    request.upload.onprogress = (event) => progress(entry, event);
-    request.onload = () => this.#uploaded(entry, request);
     const lost = gettext("“%(name)s” could not be sent. Try again.");
+    const watch = watchProgress(request, () => this.#failed(entry, lost));
+    request.upload.onprogress = (event) => {
+      watch();
+      progress(entry, event);
+    };
+    request.onload = () => this.#uploaded(entry, request);
     request.onerror = () => this.#failed(entry, lost);
     request.send(data);
+  }
+
+  #cancel() {
+    this.stopWaiting();
+    $("#text").focus();
   }
 
   #uploaded(entry, { status, response }) {
@@ -167,13 +192,14 @@ export class Files {
   #failed(entry, problem) {
     const { name } = entry.file;
     entry.request = null;
-    this.#waiting = null; // the message is not sent without it
+    this.stopWaiting(); // the message is not sent without it
     this.#drop(entry);
     const isNamed = problem.includes("%(name)s") || problem.includes("“");
     this.#complain(isNamed ? interpolate(problem, { name }) : `“${name}” ${problem}`);
   }
 
   #remove(entry) {
+    this.stopWaiting(); // the message is another one now
     entry.request?.abort();
     entry.request = null;
     if (entry.known) {
@@ -196,7 +222,7 @@ export class Files {
     this.#store();
     if (this.isBusy || !this.#waiting) return;
     const act = this.#waiting;
-    this.#waiting = null;
+    this.stopWaiting();
     act();
   }
 
@@ -259,6 +285,21 @@ export class Files {
 function partOf({ id, name, content_type }) {
   if (content_type.startsWith("image/")) return { type: "input_image", file_id: id };
   return { type: "input_file", file_id: id, filename: name };
+}
+
+/** Ends a request that hangs; what it returns is called with each progress. */
+function watchProgress(request, onStalled) {
+  let timer = 0;
+  const watch = () => {
+    clearTimeout(timer);
+    timer = setTimeout(() => {
+      request.abort();
+      onStalled();
+    }, STALLED);
+  };
+  request.onloadend = () => clearTimeout(timer);
+  watch();
+  return watch;
 }
 
 function progress({ item }, { loaded, total }) {

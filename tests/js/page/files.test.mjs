@@ -1,16 +1,22 @@
 // A message that waits for its files.
 import assert from "node:assert/strict";
-import test from "node:test";
+import test, { mock } from "node:test";
 
 import { Element, addTemplate, openPage, slotted } from "./page.mjs";
 
+mock.timers.enable({ apis: ["setTimeout"] }); // of uploads that hang
 const { body } = openPage();
 body.dataset.user = "1";
+const note = slotted("p", { id: "waits-for-files" }, "words", "cancel");
+note.hidden = true;
 body.append(
   new Element("form", { id: "composer", "data-max-size": "1000", "data-max-count": "5" }),
   new Element("ul", { id: "attached" }),
   new Element("input", { id: "file" }),
   new Element("input", { name: "csrfmiddlewaretoken" }),
+  new Element("p", { id: "announcer" }),
+  new Element("textarea", { id: "text" }),
+  note,
 );
 addTemplate("file", slotted("li", {}, "name", "size", "remove", "picture", "progress"));
 globalThis.addEventListener = () => {};
@@ -20,6 +26,10 @@ globalThis.XMLHttpRequest = class {
   upload = {};
   open() {}
   setRequestHeader() {}
+  abort() {
+    this.isAborted = true;
+    this.onloadend();
+  }
   send() {
     requests.push(this);
   }
@@ -38,10 +48,70 @@ test("a message is not sent without the file that failed", () => {
   two.onload();
   assert.equal(sent, 0);
   assert.deepEqual(complaints, ["“one.txt” could not be sent. Try again."]);
-  files.whenReady(() => (sent += 1));
   files.add([new File(["one"], "one.txt")]);
+  files.whenReady(() => (sent += 1));
   const [, , again] = requests;
   Object.assign(again, { status: 201, response: { data: [{ id: "1", name: "one.txt", content_type: "text/plain" }] } });
   again.onload();
   assert.equal(sent, 1);
+});
+
+/** A message that waits for one file: its request, and how often it was sent. */
+function waiting() {
+  document.querySelector("#attached").replaceChildren();
+  const complaints = [];
+  const files = new Files({ conversation: "1", url: "/up/", complain: (why) => complaints.push(why) });
+  files.add([new File(["big"], "big.txt")]);
+  const seen = { files, complaints, request: requests.at(-1), sent: 0 };
+  files.whenReady(() => (seen.sent += 1));
+  return seen;
+}
+
+const press = (name) => document.body.querySelector(`[data-slot="${name}"]`).dispatchEvent(new Event("click"));
+
+function arrive(request) {
+  Object.assign(request, { status: 201, response: { data: [{ id: "3", name: "big.txt", content_type: "text/plain" }] } });
+  request.onload();
+}
+
+test("the page says that a message waits for its files, until it is sent", () => {
+  const seen = waiting();
+  assert.equal(note.hidden, false);
+  arrive(seen.request);
+  assert.equal(note.hidden, true);
+  assert.equal(seen.sent, 1);
+});
+
+test("a message whose file is removed meanwhile is not sent", () => {
+  const seen = waiting();
+  press("remove");
+  assert.equal(seen.sent, 0);
+  assert.equal(note.hidden, true);
+});
+
+test("a message that is changed or cancelled meanwhile is not sent", () => {
+  const changed = waiting();
+  changed.files.stopWaiting(); // which the message box calls
+  arrive(changed.request);
+  const cancelled = waiting();
+  press("cancel");
+  arrive(cancelled.request);
+  const grown = waiting();
+  grown.files.add([new File(["more"], "more.txt")]);
+  arrive(grown.request);
+  assert.deepEqual([changed.sent, cancelled.sent, grown.sent], [0, 0, 0]);
+  assert.equal(note.hidden, true);
+});
+
+test("an upload that hangs fails, one that goes on does not", () => {
+  const seen = waiting();
+  mock.timers.tick(50_000);
+  seen.request.upload.onprogress({ loaded: 1, total: 3 });
+  mock.timers.tick(50_000);
+  assert.equal(seen.files.isBusy, true);
+  mock.timers.tick(10_000);
+  assert.equal(seen.request.isAborted, true);
+  assert.equal(seen.files.isBusy, false);
+  assert.deepEqual(seen.complaints, ["“big.txt” could not be sent. Try again."]);
+  assert.equal(seen.sent, 0);
 });
