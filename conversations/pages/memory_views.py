@@ -19,6 +19,7 @@ from conversations.models.memory import (
     forget,
     undo,
 )
+from conversations.pages.notices.saved import say_saved
 
 
 @login_required
@@ -42,6 +43,7 @@ def change_memory(request: HttpRequest, pk: int) -> HttpResponse:
         change(user_id, pk, text)
     except UnusableText:
         return _page(request, refused=pk, unsaved=text)
+    say_saved(request)
     return redirect("memories")
 
 

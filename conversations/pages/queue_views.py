@@ -10,6 +10,7 @@ from django.conf import settings
 from django.contrib.auth.decorators import login_required
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
+from django.urls import reverse
 from django.utils.translation import gettext_lazy as _
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_GET, require_POST
@@ -88,7 +89,7 @@ def change_waiting(
     except TooFast as exc:
         page = _refused_page(request, turn, text_for_reader(exc))
         return mark_refused(page, exc)
-    return redirect("conversation", conversation_id)
+    return redirect(f"{reverse('conversation', args=[conversation_id])}#end")
 
 
 def _refused_page(request: HttpRequest, turn: Turn, problem: Any) -> HttpResponse:

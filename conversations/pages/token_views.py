@@ -22,6 +22,7 @@ from conversations.forms.token_forms import (
     unrevoked_tokens,
 )
 from conversations.models.access_token import Scope
+from conversations.pages.notices.saved import say_saved
 
 LOG_ROWS = 200  # of the page; the API has all
 
@@ -57,6 +58,7 @@ def token_settings(request: HttpRequest, pk: int) -> HttpResponse:
     form = TokenSettingsForm(request.POST or None, instance=token)
     if request.method == "POST" and form.is_valid():
         form.save()
+        say_saved(request)
         return redirect("token-settings", pk=pk)
     rows = token.logged_requests.fresh().defer("request_body", "response_body")
     context = {"form": form, "token": token, "requests": rows[:LOG_ROWS]}

@@ -43,6 +43,7 @@ from conversations.pages.forms.message_form import SUGGESTIONS, MessageForm
 from conversations.pages.forms.retry_form import RetryForm
 from conversations.pages.forms.title_form import TitleForm
 from conversations.pages.item_views import read_gauge
+from conversations.pages.notices.saved import say_saved
 from conversations.pages.queue_views import queue_context
 from conversations.pages.refusals import mark_refused
 from conversations.pages.settings.limit_views import tightest_limits
@@ -220,7 +221,7 @@ def set_tools(request: HttpRequest, conversation_id: str) -> HttpResponse:
     choose_tools(request.user, row, request.POST.getlist("tool"))
     if _has_unsent(request):
         return _unsent_page(request, row)
-    return redirect("conversation", row.pk)
+    return redirect(_end_of(row.pk))
 
 
 @login_required
@@ -247,7 +248,12 @@ def cancel_call(
     engine.cancel_call(call)
     if _has_unsent(request):
         return _unsent_page(request, call.turn.conversation)
-    return redirect("conversation", conversation_id)
+    return redirect(_end_of(conversation_id))
+
+
+def _end_of(conversation_id: str) -> str:
+    """Where the box is, which an act beside it has left."""
+    return f"{reverse('conversation', args=[conversation_id])}#end"
 
 
 @login_required
@@ -263,6 +269,7 @@ def rename(request: HttpRequest, conversation_id: str) -> HttpResponse:
     back = reverse("conversation", args=[current]) if is_open else reverse("chat")
     if form.is_valid():
         engine.announce_rename(form.save())
+        say_saved(request)
         return redirect(back)
     context = {"conversation": row, "title": title, "form": form, "back": back}
     return render(request, "conversations/rename.html", context)

@@ -11,6 +11,7 @@ from django.views.decorators.http import require_http_methods, require_POST
 
 from conversations.models import Folder
 from conversations.pages.library.forms import FolderFileForm, FolderForm
+from conversations.pages.notices.saved import say_saved
 
 
 @login_required
@@ -39,6 +40,7 @@ def folder(request: HttpRequest, folder_id: int) -> HttpResponse:
     row = _folder(request, folder_id)
     form = FolderForm(request.POST or None, instance=row, user=request.user)
     if form.is_valid() and form.save_once():
+        say_saved(request)
         return redirect("folder", row.pk)
     return _page(request, folder_id, form, FolderFileForm())
 
@@ -49,6 +51,7 @@ def add_file(request: HttpRequest, folder_id: int) -> HttpResponse:
     row = _folder(request, folder_id)
     form = FolderFileForm(request.POST, request.FILES)
     if form.is_valid() and form.add_to(row):
+        say_saved(request)
         return redirect("folder", row.pk)
     return _page(request, folder_id, FolderForm(instance=row, user=request.user), form)
 

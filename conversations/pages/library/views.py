@@ -22,6 +22,7 @@ from conversations.models.keyboard_shortcuts import LIBRARY_ACTIONS
 from conversations.pages.forms.chat_options_form import ChatOptionsForm
 from conversations.pages.library.forms import FilterForm, OrganiseForm
 from conversations.pages.library.transfer_views import export_of
+from conversations.pages.notices.saved import say_saved
 from conversations.requests.branches import restore_conversations
 from conversations.requests.bulk import MAX_IDS, BulkSerializer, find_tags
 from conversations.search.filters import SearchFilters
@@ -190,6 +191,7 @@ def organise(request: HttpRequest, conversation_id: str) -> HttpResponse:
             with transaction.atomic():
                 form.save()
                 row.tags.set(tags)
+            say_saved(request)
             return redirect(back)
     context = {"conversation": row, "form": form, "back": back}
     return render(request, "conversations/library/organise.html", context)
@@ -207,6 +209,7 @@ def options(request: HttpRequest, conversation_id: str) -> HttpResponse:
     back = _open_page(request, request.GET.get("current", row.pk))
     if form.is_valid():
         form.save()
+        say_saved(request)
         return redirect(back)
     context = {"conversation": row, "form": form, "back": back}
     return render(request, "conversations/library/options.html", context)

@@ -12,6 +12,7 @@ from django.views.decorators.http import require_http_methods, require_POST
 
 from conversations.forms.settings_forms import SavedPromptForm, VariablesForm
 from conversations.models.saved_prompt import SavedPrompt, fill
+from conversations.pages.notices.saved import say_saved
 from conversations.pages.views import show_new_chat
 
 
@@ -23,6 +24,7 @@ def prompts(request: HttpRequest) -> HttpResponse:
     new = SavedPrompt(owner_id=request.user.pk)
     form = SavedPromptForm(request.POST or None, instance=new)
     if form.is_bound and form.is_valid() and form.save_once():
+        say_saved(request)
         return redirect("prompts")
     rows = SavedPrompt.objects.available_to(request.user)
     return _render(request, "prompts.html", form, rows=rows)
@@ -36,6 +38,7 @@ def prompt(request: HttpRequest, pk: int) -> HttpResponse:
     row = get_object_or_404(SavedPrompt.objects.of(request.user), pk=pk)
     form = SavedPromptForm(request.POST or None, instance=row)
     if form.is_bound and form.is_valid() and form.save_once():
+        say_saved(request)
         return redirect("prompts")
     return _render(request, "prompt.html", form, prompt=row)
 
