@@ -14,6 +14,7 @@ from conversations.engine.loading.approvals import question_payload
 from conversations.engine.question_store import NewQuestion
 from conversations.engine.runs.record import RunEvents, TurnClock
 from conversations.engine.runs.state import RunState
+from conversations.engine.runs.writes import RunWrites
 from conversations.models import Question
 from llm.db.outages import UNREACHABLE
 from tools.registry import Context, FormAnswer
@@ -27,6 +28,7 @@ class RunQuestions:
 
     state: RunState
     database: Database
+    writes: RunWrites
     events: RunEvents
     clock: TurnClock
     #: By question; None if there was no question yet.
@@ -40,13 +42,11 @@ class RunQuestions:
         new_question = NewQuestion(
             kind=Question.Kind.FORM, message=message, schema=schema
         )
-        question = await self.database.write(
-            question_store.ask, self.state.claim, context.call_id, new_question
-        )
+        question = await self._store(context.call_id, new_question)
         try:
             answer = await self._show(question, context.call_id)
         except BaseException:
-            self.database.write(question_store.withdraw, question.pk)
+            self._withdraw(question)
             if (
                 self.state.stop is None
             ):  # the call no longer waits, but the turn goes on
@@ -58,6 +58,28 @@ class RunQuestions:
             return FormAnswer("accept", answer.answer or {})
         is_declined = answer.state == Question.State.DECLINED
         return FormAnswer("decline" if is_declined else "cancel")
+
+    async def _store(self, call_id: str, new_question: NewQuestion) -> Question:
+        """Raises StaleEpoch."""
+        writing = asyncio.ensure_future(
+            self.database.write(
+                question_store.ask, self.state.claim, call_id, new_question
+            )
+        )
+        try:
+            return await asyncio.shield(writing)
+        except asyncio.CancelledError:  # the write continues, but nobody will wait
+            writing.add_done_callback(self._withdraw_unseen)
+            raise
+
+    def _withdraw_unseen(self, writing: asyncio.Future[Question]) -> None:
+        """Close the question of a call that was given up while it was stored. If that
+        failed, there is none."""
+        if not writing.cancelled() and writing.exception() is None:
+            self._withdraw(writing.result())
+
+    def _withdraw(self, question: Question) -> None:
+        self.writes.write_later(question_store.withdraw, question.pk)
 
     async def _show(self, question: Question, call_id: str) -> Question:
         """Returns it as it was decided."""

@@ -112,7 +112,9 @@ class Run:
         self._large_answer = LargeAnswer(large_answers or LargeAnswers())
         self.writes = writes = RunWrites(state, database)
         self._clock = TurnClock(state, writes)
-        self.questions = RunQuestions(state, database, self._events, self._clock)
+        self.questions = RunQuestions(
+            state, database, writes, self._events, self._clock
+        )
         self.record = RunRecord(
             state,
             database,

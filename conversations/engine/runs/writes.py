@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from conversations.engine import turn_store
-from conversations.engine.database.executor import Database
+from conversations.engine.database.executor import Database, DatabaseClosed
 from conversations.engine.event_log import StaleEpoch
 from conversations.engine.runs.state import RunState
 from conversations.engine.turn_store import TurnProgress
@@ -79,8 +80,10 @@ class RunWrites:
                 seconds *= 2
 
     def write_later(self, function: Callable[..., object], *args: Any) -> None:
-        """Not awaited: a fenced run finds out with its next write."""
-        self.database.write(function, *args).add_done_callback(_log_error)
+        """Not awaited: a fenced run finds out with its next write. Does nothing at the
+        end of a drain, when the run that continues the turn does it."""
+        with suppress(DatabaseClosed):
+            self.database.write(function, *args).add_done_callback(_log_error)
 
     def _end_write(self, writing: asyncio.Future[Any]) -> None:
         self.state.writes -= 1
@@ -91,10 +94,8 @@ def _progress_in(arguments: tuple[Any, ...]) -> TurnProgress | None:
 
 
 def _log_error(writing: asyncio.Future[Any]) -> None:
-    """Log the error of a write after a stop. A later write meets the same fence; of
-    other failures `settle` learns."""
+    """Log the error of a write that nobody awaits. A later write meets the same fence;
+    of other failures after a stop `settle` learns."""
     exc = None if writing.cancelled() else writing.exception()
     if exc and not isinstance(exc, StaleEpoch):
-        logger.error(
-            "a write failed after the turn was stopped: %s", type(exc).__name__
-        )
+        logger.error("a write that nobody awaits failed: %s", type(exc).__name__)

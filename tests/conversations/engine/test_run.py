@@ -1,13 +1,15 @@
-"""A run between its claim and its first word."""
+"""Parts of a run: its first word, its snapshots, its writes."""
 
 from __future__ import annotations
 
 import pytest
 
 from conversations.engine.claim_store import Claim
+from conversations.engine.database.executor import Database
 from conversations.engine.runs import snapshots as taking
 from conversations.engine.runs.snapshots import Snapshots
 from conversations.engine.runs.state import RunState
+from conversations.engine.runs.writes import RunWrites
 from llm.wire.deltas import TextDelta
 
 
@@ -84,3 +86,14 @@ def test_a_snapshot_that_would_delay_other_leases_is_skipped(growing_run, clock)
     say(1)
     clock[0] += 60
     assert snapshots.take() is None
+
+
+@pytest.mark.django_db(transaction=True)
+async def test_a_write_that_nobody_awaits_is_left_out_after_a_drain():
+    """Its error would replace the cancellation of the tool that gives a form up."""
+    database, written = Database(), list[str]()
+    writes = RunWrites(RunState(Claim("resp_1", "conv_1", epoch=1)), database)
+    writes.write_later(written.append, "before")
+    await database.close()
+    writes.write_later(written.append, "after")
+    assert written == ["before"]

@@ -4,6 +4,7 @@ rows in the embedded delivery."""
 from __future__ import annotations
 
 import asyncio
+import threading
 from datetime import timedelta
 
 import pytest
@@ -389,6 +390,33 @@ async def test_a_form_that_its_tool_no_longer_waits_for_is_closed(
     question = await Question.objects.aget()
     assert (closed["id"], closed["state"]) == (question.pk, "cancelled")
     await ended(turn)
+    assert await outputs(turn) == ["gone on"]
+
+
+async def test_a_form_that_is_given_up_while_it_is_stored_is_closed(
+    conversation, say, offer, running, monkeypatch
+):
+    ask, may_store, is_storing = question_store.ask, threading.Event(), asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def ask_slowly(*args):
+        loop.call_soon_threadsafe(is_storing.set)
+        may_store.wait(60)
+        return ask(*args)
+
+    async def choose(context):
+        asking = asyncio.create_task(context.asking("Which?", {"type": "object"}))
+        await is_storing.wait()
+        asking.cancel()
+        await asyncio.wait([asking])
+        may_store.set()
+        await until(Question.objects.filter(state="cancelled").aexists)
+        return "gone on"
+
+    monkeypatch.setattr(question_store, "ask", ask_slowly)
+    say(calling(), ANSWER)
+    offer(result=choose)
+    turn = await ended(await submit_turn(conversation))
     assert await outputs(turn) == ["gone on"]
 
 
