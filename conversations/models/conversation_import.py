@@ -52,6 +52,18 @@ class ConversationImport(models.Model):
         editable=False,
         help_text=_("Steps that are done; an interrupted import goes on behind them."),
     )
+    epoch = models.PositiveIntegerField(
+        default=0,
+        db_default=0,
+        editable=False,
+        help_text=_("Number of its readings; only the latest one writes."),
+    )
+    fruitless = models.PositiveIntegerField(
+        default=0,
+        db_default=0,
+        editable=False,
+        help_text=_("Readings since the last one that finished a step."),
+    )
     imported = models.PositiveIntegerField(default=0)
     repeated = models.PositiveIntegerField(
         default=0, help_text=_("Conversations that an earlier import has brought.")

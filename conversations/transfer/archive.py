@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import errno
+import shutil
 import struct
 import tempfile
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import IO
 
 from django.conf import settings
@@ -20,7 +23,15 @@ from conversations.turns.file_kinds import format_size
 MAX_ENTRIES = 20_000  # files in an archive
 MAX_DIRECTORY = 8 * 1024 * 1024  # bytes of an archive's list of files
 _ARCHIVE_START = b"PK\x03\x04"  # of its first file
-UNPACKED_FACTOR = 20  # times the largest upload may an archive have when unpacked
+#: An archive may have so many times its own size when it is unpacked, but at least so
+#: many bytes, and never more than so many times `IMPORT_MAX_SIZE`. Exports are a fifth
+#: to a tenth of their size when they are packed.
+UNPACKED_FACTOR = 50
+UNPACKED_LEAST = 200_000_000
+UNPACKED_MOST = 20
+#: Free bytes that unpacking leaves in the folder of temporary files, or a quarter of a
+#: small one: uploads and bodies of requests of other people need it too.
+RESERVE = 500_000_000
 #: Python unpacks the other methods into memory without a limit.
 _METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 #: What `zipfile` raises for an archive that is damaged or encrypted.
@@ -37,15 +48,25 @@ PIECE = 1024 * 1024  # bytes that are unpacked at once
 #: Files of these archives that hold something else.
 _OTHER_FILES = {
     "account.json",
-    "user.json",
-    "users.json",
-    "projects.json",
+    "conversation_asset_file_names.json",
+    "export_manifest.json",
+    "group_chats.json",
+    "library_files.json",
     "memories.json",
     "message_feedback.json",
     "model_comparisons.json",
+    "projects.json",
     "shared_conversations.json",
     "tool_messages.json",
+    "user.json",
+    "user_settings.json",
+    "users.json",
 }
+_MAC_FOLDER = "__MACOSX/"  # the Finder's, with a file of attributes for each other file
+
+
+class DamagedEntry(NotReadable):
+    """A file of the archive cannot be unpacked; the others may."""
 
 
 def is_archive(file: IO[bytes]) -> bool:
@@ -59,20 +80,26 @@ def is_archive(file: IO[bytes]) -> bool:
 
 def read_entries(
     file: IO[bytes], note_progress: Callable[[], None]
-) -> Iterator[tuple[str, IO[bytes]]]:
-    """Each file with its name; it is closed when the next one is wanted.
+) -> Iterator[tuple[str, IO[bytes] | DamagedEntry]]:
+    """Each file with its name, or why it cannot be unpacked; it is closed when the next
+    one is wanted.
 
-    Calls `note_progress` while it unpacks. Raises NotReadable.
+    Calls `note_progress` while it unpacks. Raises NotReadable where the rest of the
+    archive cannot be read either.
     """
     with _open(file) as archive:
         entries = [each for each in archive.infolist() if _is_wanted(each)]
         if len(entries) > MAX_ENTRIES:
             raise _too_many_files()
-        left = settings.IMPORT_MAX_SIZE * UNPACKED_FACTOR
+        room = _Room(file.seek(0, 2))
         for entry in entries:
             with tempfile.TemporaryFile() as unpacked:
-                left -= _unpack(archive, entry, unpacked, left, note_progress)
-                yield entry.filename, unpacked
+                try:
+                    _unpack(archive, entry, unpacked, room, note_progress)
+                except DamagedEntry as exc:
+                    yield entry.filename, exc
+                else:
+                    yield entry.filename, unpacked
 
 
 def _open(file: IO[bytes]) -> zipfile.ZipFile:
@@ -86,27 +113,24 @@ def _unpack(
     archive: zipfile.ZipFile,
     entry: zipfile.ZipInfo,
     to: IO[bytes],
-    left: int,
+    room: _Room,
     note_progress: Callable[[], None],
-) -> int:
-    """Write the entry to `to` and return its size. Raises NotReadable where it has
-    more than `left` bytes, whatever the archive says."""
+) -> None:
+    """Write the entry to `to`. Raises NotReadable where it is too large, whatever the
+    archive says of its size."""
     if entry.compress_type not in _METHODS:
-        raise NotReadable(
+        raise DamagedEntry(
             _(
                 "The archive is compressed in an unusual way; unpack it and upload"
                 " the JSON, or pack it again as an ordinary ZIP."
             )
         )
-    size = 0
-    for piece in _pieces(archive, entry):
-        size += len(piece)
-        if size > left:
-            raise _too_large_unpacked()
-        to.write(piece)
-        note_progress()
-    to.flush()
-    return size
+    with explaining_full_disk():
+        for piece in _pieces(archive, entry):
+            room.take(len(piece))
+            to.write(piece)
+            note_progress()
+        to.flush()
 
 
 def _pieces(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> Iterator[bytes]:
@@ -116,6 +140,47 @@ def _pieces(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> Iterator[bytes]
                 yield piece
     except _DAMAGED as exc:
         raise _damaged() from exc
+
+
+class _Room:
+    """What an archive of this size may still write to the disk."""
+
+    def __init__(self, size: int) -> None:
+        most = settings.IMPORT_MAX_SIZE * UNPACKED_MOST
+        self._limit = min(most, max(UNPACKED_LEAST, size * UNPACKED_FACTOR))
+        self._left = self._limit
+
+    def take(self, size: int) -> None:
+        """Before so many bytes are written. Raises NotReadable."""
+        self._left -= size
+        if self._left < 0:
+            words = _(
+                "The archive is too large when it is unpacked; the limit is %(limit)s."
+            )
+            raise NotReadable(words % {"limit": format_size(self._limit)})
+        folder = shutil.disk_usage(tempfile.gettempdir())
+        if folder.free - size < min(RESERVE, folder.total // 4):
+            raise _no_room()
+
+
+@contextmanager
+def explaining_full_disk() -> Iterator[None]:
+    """Raises NotReadable where the disk is full."""
+    try:
+        yield
+    except OSError as exc:
+        if exc.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise _no_room() from exc
+        raise
+
+
+def _no_room() -> NotReadable:
+    return NotReadable(
+        _(
+            "The server has no room for the unpacked file now. Try again later, or"
+            " import it in parts."
+        )
+    )
 
 
 class _BoundedReads:
@@ -139,20 +204,16 @@ def _too_many_files() -> NotReadable:
     )
 
 
-def _too_large_unpacked() -> NotReadable:
-    words = _("The archive is too large when it is unpacked; the limit is %(limit)s.")
-    limit = settings.IMPORT_MAX_SIZE * UNPACKED_FACTOR
-    return NotReadable(words % {"limit": format_size(limit)})
-
-
 def _is_wanted(entry: zipfile.ZipInfo) -> bool:
     base = entry.filename.rpartition("/")[2].lower()
+    if entry.filename.startswith(_MAC_FOLDER) or base.startswith("._"):
+        return False
     if f"/{FOLDER_FILES}" in f"/{entry.filename}":  # also where it was packed again
         return False
     return base.endswith(".json") and base not in _OTHER_FILES
 
 
-def _damaged() -> NotReadable:
-    return NotReadable(
+def _damaged() -> DamagedEntry:
+    return DamagedEntry(
         _("The archive is damaged or encrypted; unpack it and upload the JSON.")
     )

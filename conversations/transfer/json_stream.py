@@ -3,7 +3,9 @@
 In: a file that holds objects or arrays of objects, mostly one; JSON Lines and files put
 together have several. Out: the bytes of each object. The file is mapped into memory and
 searched for brackets outside of strings, so only one object is ever parsed at once.
-Raises NotReadable, after all whole objects before the fault.
+Bytes between two values that are no JSON are passed over, and reported as a value that
+cannot be read. Raises NotReadable where the file ends within a value, after all whole
+objects before it.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from uuid import uuid4
 import orjson
 from django.utils.translation import gettext as _
 
+from conversations.turns.file_kinds import format_size
 from llm.wire.bounded_json import check_values, loads_lenient
 
 MAX_VALUE = 64 * 1024 * 1024  # bytes of one conversation, without attached files
@@ -32,10 +35,17 @@ _UTF16 = re.compile(
     rb"\xff\xfe(?:[ \t\r\n]\0)*+[\[{]\0|\xfe\xff(?:\0[ \t\r\n])*+\0[\[{]"
 )
 _BEGIN = re.compile(rb"(?:\xef\xbb\xbf)?[ \t\r\n]*+")
+#: What may stand between two values beside white space, in files put together and in
+#: JSON Lines: commas and values that are no conversation.
+_BETWEEN = re.compile(
+    rb"""[,\0]|(?:null|true|false|-?[0-9][0-9.eE+-]*+|"(?:[^"\\\r\n]++|\\.)*+")"""
+    rb"(?=[,\s\0]|\Z)"
+)
 #: Where Parley's own format has the contents of files: in `attachments[].data`.
 _FILE_DEPTH = 3
 _IS_DATA = re.compile(rb'"data"[ \t\r\n]*:[ \t\r\n]*\Z')
 _QUOTE, _OBJECT, _ARRAY = b'"{['
+_BRACKETS = (b"{", b"[")
 
 
 class NotReadable(Exception):
@@ -107,22 +117,49 @@ def read_values(
     with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
         if _UTF16.match(data, 0, PIECE):
             raise NotReadable(_("The file is no readable JSON: save it in UTF-8."))
-        at = _next_value(data, 0)
-        if at is None:
+        at = _pass_space(data, 0)
+        if data[at : at + 1] not in _BRACKETS:
             raise NoJSON(_("The file is no JSON: it begins neither with { nor [."))
-        while at is not None:
-            level = 1 if data[at] == _ARRAY else 0
-            end = yield from _objects(data, at, level, on_progress)
-            at = _next_value(data, end)
+        while at < len(data):
+            if data[at : at + 1] in _BRACKETS:
+                level = 1 if data[at] == _ARRAY else 0
+                end = yield from _objects(data, at, level, on_progress)
+            else:
+                end = _pass_line(data, at, on_progress)
+                yield _no_json(end - at)
+            at = _pass_between(data, end, on_progress)
 
 
-def _next_value(data: mmap.mmap, at: int) -> int | None:
-    """Where the next object or array begins; None if none follows."""
+def _pass_space(data: mmap.mmap, at: int) -> int:
+    """Where white space and a byte order mark end."""
     while begin := _BEGIN.match(data, at, at + PIECE):
         if begin.end() == at:
             break
         at = begin.end()
-    return at if data[at : at + 1] in (b"{", b"[") else None
+    return at
+
+
+def _pass_between(data: mmap.mmap, at: int, on_progress: Callable[[], None]) -> int:
+    """Where the next object or array begins, or something that is no JSON."""
+    while between := _BETWEEN.match(data, at := _pass_space(data, at), at + PIECE):
+        on_progress()
+        at = between.end()
+    return at
+
+
+def _pass_line(data: mmap.mmap, at: int, on_progress: Callable[[], None]) -> int:
+    """Where the next line begins that may be JSON; else the end of the file."""
+    while (line := data.find(b"\n", at)) >= 0:
+        on_progress()
+        at = _pass_space(data, line)
+        if data[at : at + 1] in _BRACKETS:
+            return at
+    return len(data)
+
+
+def _no_json(size: int) -> Value:
+    words = _("The file has %(size)s here that are no JSON; they were passed over.")
+    return Value(problem=words % {"size": format_size(size)})
 
 
 def _objects(

@@ -15,10 +15,10 @@ from typing import Any, NamedTuple
 import orjson
 from django.conf import settings
 from django.db import connection, models
-from django.db.models.functions import Now
 from django.utils import timezone
 
 from conversations.engine.process.fair_turns import ClaimableTurn
+from llm.db.clock import tell_time
 from llm.db.statements import (
     Statement,
     adapt_value,
@@ -50,9 +50,7 @@ class Moment:
     @property
     def expression(self) -> Any:
         """The time as an expression for Django's queries."""
-        if connection.vendor == "postgresql":
-            return Now() + timedelta(seconds=self.seconds)
-        return timezone.now() + timedelta(seconds=self.seconds)
+        return tell_time(self.seconds)
 
 
 LAPSED = Moment(-1.0)  # the end of a released lease

@@ -25,7 +25,12 @@ from conversations.access.account_deletion import close_account
 from conversations.models import Conversation, ConversationImport, Item, Tag, Turn
 from conversations.search.index import index_pending
 from conversations.search.results import find_conversations
-from conversations.transfer import archive, imports, json_stream
+from conversations.transfer import (
+    archive,
+    import_run,
+    imports,
+    json_stream,
+)
 from conversations.transfer.imports import ImportRefused, accept, run_import
 from tests.conversations.page_scene import (
     ada,
@@ -38,30 +43,10 @@ from tests.conversations.page_scene import (
 )
 from tests.conversations.scene import a_model, a_user, signed_in
 
+from .import_scene import SAMPLES, imported, sample, zipped
+
 __all__ = ["ada", "conversation", "model", "submitted", "web"]
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("scripted_host")]
-
-SAMPLES = Path(__file__).parent / "samples"
-
-
-def imported(owner: Any, data: bytes | str, name: str = "export.json") -> Any:
-    content = data.encode() if isinstance(data, str) else data
-    row = accept(owner, ContentFile(content, name=name))
-    assert run_import(row.pk)
-    row.refresh_from_db()
-    return row
-
-
-def sample(name: str) -> bytes:
-    return (SAMPLES / f"{name}.json").read_bytes()
-
-
-def zipped(**files: bytes) -> bytes:
-    stream = io.BytesIO()
-    with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, data in files.items():
-            archive.writestr(name.replace("__", "/") + ".json", data)
-    return stream.getvalue()
 
 
 @pytest.mark.parametrize("path", sorted(SAMPLES.glob("*.json")), ids=lambda p: p.stem)
@@ -254,7 +239,7 @@ def test_a_long_way_without_a_conversation_counts_as_progress(
     ada: Any, monkeypatch: pytest.MonkeyPatch, kind: str
 ):
     """Otherwise another process would take the import over."""
-    monkeypatch.setattr(imports, "SAVE_INTERVAL", 0.0)
+    monkeypatch.setattr(import_run, "SAVE_INTERVAL", 0.0)
     data = {
         "unpacking": zipped(conversations=b" " * 5 * archive.PIECE + b"[]"),
         "no object": b"[" + b"[]," * 500_000 + b"[]]",
@@ -275,7 +260,7 @@ def test_a_long_way_without_a_conversation_counts_as_progress(
 def test_nothing_more_is_unpacked_after_too_many_conversations(
     ada: Any, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(imports, "MAX_CONVERSATIONS", 1)
+    monkeypatch.setattr(import_run, "MAX_CONVERSATIONS", 1)
     mine = sample("chatgpt_old")
     broken = b"[{}, not JSON"
     row = imported(ada, zipped(a=mine, b=broken, c=broken))
@@ -396,13 +381,13 @@ def test_an_interrupted_import_is_taken_up_once_and_repeats_nothing(
     ada: Any, monkeypatch: pytest.MonkeyPatch
 ):
     row = accept(ada, ContentFile(sample("chatgpt"), name="a.json"))
-    real = imports.write_source
+    real = import_run.write_source
 
     def crash(*args: Any) -> None:
         real(*args)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(imports, "write_source", crash)
+    monkeypatch.setattr(import_run, "write_source", crash)
     with pytest.raises(KeyboardInterrupt):
         run_import(row.pk)
     monkeypatch.undo()
@@ -474,15 +459,15 @@ def test_an_interrupted_import_knows_what_an_earlier_reading_recognised(
 ):
     values = [{"title": "T", "mapping": {}, "id": 7}, {"title": "U"}]
     row = accept(ada, ContentFile(json.dumps(values).encode(), name="a.json"))
-    real = imports.label_of
+    real = import_run.label_of
 
     def crash_on_second(value: Any) -> str:
         if value["title"] == "U":
             raise KeyboardInterrupt
         return real(value)
 
-    monkeypatch.setattr(imports, "SAVE_INTERVAL", 0)
-    monkeypatch.setattr(imports, "label_of", crash_on_second)
+    monkeypatch.setattr(import_run, "SAVE_INTERVAL", 0)
+    monkeypatch.setattr(import_run, "label_of", crash_on_second)
     with pytest.raises(KeyboardInterrupt):
         run_import(row.pk)
     monkeypatch.undo()
@@ -504,7 +489,7 @@ def test_an_import_that_is_killed_at_each_conversation_counts_each_once(
     )
     later = zipped(e=json.dumps(many[1:]).encode())
     row = accept(ada, ContentFile(archive, name="a.zip"))
-    real = imports.write_source
+    real = import_run.write_source
 
     def crash(*args: Any) -> None:
         if is_written:
@@ -512,12 +497,12 @@ def test_an_import_that_is_killed_at_each_conversation_counts_each_once(
         raise KeyboardInterrupt
 
     def crash_on_second(*args: Any) -> None:
-        monkeypatch.setattr(imports, "write_source", crash)
+        monkeypatch.setattr(import_run, "write_source", crash)
         real(*args)
 
     is_over = False
     while not is_over:
-        monkeypatch.setattr(imports, "write_source", crash_on_second)
+        monkeypatch.setattr(import_run, "write_source", crash_on_second)
         try:
             is_over = run_import(row.pk)
         except KeyboardInterrupt:
@@ -527,7 +512,7 @@ def test_an_import_that_is_killed_at_each_conversation_counts_each_once(
     assert (row.state, row.imported, row.repeated) == ("completed", 4, 0)
     titles = ["a.json", "Nothing said", "Rivers of Paris", "d.json"]
     assert sorted(each["title"] for each in row.reasons) == sorted(titles)
-    assert row.skipped == 3
+    assert row.skipped == 1
     monkeypatch.undo()
     again = imported(ada, later, "b.zip")
     assert (again.imported, again.repeated) == (3, 1)
@@ -537,13 +522,13 @@ def test_an_import_whose_user_is_deleted_meanwhile_ends(
     ada: Any, monkeypatch: pytest.MonkeyPatch, caplog: Any
 ):
     row = accept(ada, ContentFile(sample("chatgpt"), name="a.json"))
-    real = imports.write_source
+    real = import_run.write_source
 
     def write_after_deletion(*args: Any) -> None:
         real(*args)
         ConversationImport.objects.all().delete()
 
-    monkeypatch.setattr(imports, "write_source", write_after_deletion)
+    monkeypatch.setattr(import_run, "write_source", write_after_deletion)
     assert run_import(row.pk)
     assert not ConversationImport.objects.exists()
     assert "failed" not in caplog.text
@@ -553,13 +538,13 @@ def test_an_import_writes_nothing_more_once_its_account_is_closed(
     ada: Any, monkeypatch: pytest.MonkeyPatch
 ):
     row = accept(ada, ContentFile(sample("chatgpt"), name="a.json"))
-    real = imports.write_source
+    real = import_run.write_source
 
     def write_and_close(*args: Any) -> None:
         real(*args)
         close_account(ada)
 
-    monkeypatch.setattr(imports, "write_source", write_and_close)
+    monkeypatch.setattr(import_run, "write_source", write_and_close)
     assert run_import(row.pk)
     row.refresh_from_db()
     assert (row.state, row.imported, row.file.name) == ("failed", 1, "")
@@ -582,13 +567,32 @@ def german(text: str) -> str:
 
 
 @pytest.mark.parametrize("fault", [RuntimeError, zlib.error])
-def test_an_internal_error_is_told_without_details(
+def test_an_internal_error_skips_its_conversation_and_is_told_without_details(
     ada: Any, fault: type[Exception], monkeypatch: pytest.MonkeyPatch, caplog: Any
 ):
-    def fail(*_: Any) -> None:
-        raise fault("quotes the conversation")
+    real = import_run.write_source
 
-    monkeypatch.setattr(imports, "write_source", fail)
+    def fail_once(names: Any, source: Any, *args: Any) -> None:
+        if source.title == "Rivers of Paris":
+            raise fault("quotes the conversation")
+        real(names, source, *args)
+
+    monkeypatch.setattr(import_run, "write_source", fail_once)
+    row = imported(ada, sample("chatgpt"))
+    assert (row.state, row.imported, row.skipped) == ("completed", 1, 2)
+    assert row.reasons[0]["title"] == "Rivers of Paris"
+    assert "Internal error" in row.reasons[0]["reason"]
+    assert "quotes" not in json.dumps(row.reasons) + caplog.text
+    assert fault.__name__ in caplog.text
+
+
+def test_an_import_that_can_read_nothing_fails_without_details(
+    ada: Any, monkeypatch: pytest.MonkeyPatch, caplog: Any
+):
+    def fail(*_: Any) -> None:
+        raise RuntimeError("quotes the conversation")
+
+    monkeypatch.setattr(import_run, "read_values", fail)
     row = imported(ada, sample("chatgpt"))
     assert row.state == "failed"
     assert "Internal error" in row.error
@@ -654,7 +658,7 @@ def test_a_conversation_that_another_import_writes_meanwhile_is_a_repetition(
     imported(ada, sample("claude"))
     count = Conversation.objects.of(ada).count()
     answers = iter([False])  # not yet
-    monkeypatch.setattr(imports, "is_present", lambda *key: next(answers, True))
+    monkeypatch.setattr(import_run, "is_present", lambda *key: next(answers, True))
     row = imported(ada, sample("claude"))
     assert (row.state, row.repeated) == ("completed", count)
     assert Conversation.objects.of(ada).count() == count
