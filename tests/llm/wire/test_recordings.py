@@ -110,7 +110,8 @@ def argued(recording: dict[str, Any], difference: str) -> bool:
         return False
     answer = orjson.loads(body_of(recording))
     message = (answer.get("choices") or [{}])[0].get("message") or {}
-    return isinstance(message.get("content"), dict)
+    spoken = (message.get("audio") or {}).get("transcript")
+    return isinstance(message.get("content"), dict) or bool(spoken)
 
 
 def failures(

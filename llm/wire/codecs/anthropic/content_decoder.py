@@ -25,6 +25,7 @@ from llm.wire.codecs.anthropic.hosted_results import (
     finish_receipt,
     receipt_without_call,
     tool_list_item,
+    upload_item,
 )
 from llm.wire.deltas import (
     AnnotationDelta,
@@ -141,6 +142,8 @@ class ContentDecoder:
                 yield from self._end_hosted_call(block)
             case "mcp_tool_listing":
                 yield from self._emit_item(block, tool_list_item(raw))
+            case "container_upload":
+                yield from self._emit_item(block, upload_item(raw))
             case "compaction":
                 yield from self._emit_item(block, compaction_item(raw))
             case "fallback":  # another model continues from here

@@ -172,10 +172,16 @@ class AnthropicDecoder:
         # error. Otherwise the call was cut off.
         is_complete = bool(self._stop) and self._reason() in NATURAL_ENDS
         yield from self._content.close(are_calls_complete=is_complete)
-        if self._stop == "refusal" and not self._content.has_text:
-            yield RefusalDelta(_REFUSAL, self._details.get("explanation") or _REFUSED)
-            yield CloseDelta(_REFUSAL)
+        if self._stop == "refusal":
+            yield from self._refuse()
         yield FinishDelta(self._reason(), self._stop)
+
+    def _refuse(self) -> Iterator[Delta]:
+        """Explain a refusal, also after text: the text ends in the middle."""
+        reason = self._details.get("explanation")
+        if reason or not self._content.has_text:
+            yield RefusalDelta(_REFUSAL, reason or _REFUSED)
+            yield CloseDelta(_REFUSAL)
 
     def _reason(self) -> FinishReason:
         return _FINISH.get(self._stop or "", "stop")

@@ -39,7 +39,7 @@ def finish_receipt(item: Item, result: Block) -> Item:
     """The receipt with the call's result."""
     content = result.get("content")
     failure = _failure(result)
-    status = {"status": "failed"} if failure else {}
+    status = {"status": "failed"} if failure or _has_failed(content) else {}
     match item["type"]:
         case "web_search_call":
             return {**item, "action": _add_sources(item["action"], content), **status}
@@ -77,6 +77,12 @@ def tool_list_item(block: Block) -> Item:
         "server_label": block.get("mcp_server_name") or "",
         "tools": tools,
     }
+
+
+def upload_item(block: Block) -> Item:
+    """The receipt of a file in the container of programs."""
+    logs = [{"type": "logs", "logs": _file_note(str(block.get("file_id") or ""))}]
+    return {**_code(""), "outputs": logs}
 
 
 def compaction_item(block: Block) -> Item:
@@ -168,7 +174,24 @@ def _program_output(content: Any) -> str:
     if not isinstance(content, dict):
         return ""
     printed = [content.get(name) for name in ("stdout", "stderr", "content")]
-    return "".join(text for text in printed if isinstance(text, str))
+    texts = [text for text in printed if isinstance(text, str)]
+    return "".join([*texts, *map(_file_note, _files(content.get("content")))])
+
+
+def _files(content: Any) -> list[str]:
+    """Ids of the files that a program has written."""
+    written = content if isinstance(content, list) else ()
+    ids = [file.get("file_id") for file in written if isinstance(file, dict)]
+    return [id for id in ids if isinstance(id, str)]
+
+
+def _file_note(id: str) -> str:
+    return f"[file {id}]\n"
+
+
+def _has_failed(content: Any) -> bool:
+    """Whether a program ended with an error."""
+    return isinstance(content, dict) and bool(content.get("return_code"))
 
 
 def _failure(result: Block) -> str:

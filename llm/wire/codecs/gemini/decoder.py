@@ -28,6 +28,7 @@ from llm.wire.codecs.gemini.hosted_results import (
     Receipts,
     citations,
     image_of,
+    media_of,
     recitations,
     uses_maps,
 )
@@ -38,6 +39,7 @@ from llm.wire.codecs.gemini.tool_calls import (
     call_name,
     json_text,
 )
+from llm.wire.codecs.unshown_media import media_note
 from llm.wire.deltas import (
     MAX_ITEMS,
     AnnotationDelta,
@@ -109,6 +111,7 @@ class GeminiDecoder:
         "_searched",
         "_start",
         "_streamed",
+        "_unshown",
         "_urls",
         "_usage",
         "_usage_sent",
@@ -121,6 +124,7 @@ class GeminiDecoder:
         self._parts = Parts()  # the parts of that item
         self._streamed: StreamedCall | None = None
         self._calls = 0
+        self._unshown: dict[str, int] = {}  # characters of media, by their type
         self._receipts = Receipts()
         self._searched: set[str] = set()  # queries of earlier portions
         self._start = StartDelta()
@@ -166,6 +170,7 @@ class GeminiDecoder:
             return
         if self._streamed:
             yield from self._end_streamed(complete=False)
+        yield from self._emit_notes()
         yield from self._emit_sources()
         yield from self._emit_proof()
         yield from self._search_receipts()
@@ -226,6 +231,10 @@ class GeminiDecoder:
         # An image among the thoughts is a draft, not part of the answer.
         if not part.get("thought") and (image := image_of(part)):
             return self._emit_item(part, ItemDelta(self._key + 1, image, done=True))
+        if not part.get("thought") and (media := media_of(part)):
+            kind, size = media
+            self._unshown[kind] = self._unshown.get(kind, 0) + size
+            return ()  # it would be sent back with every later message
         return self._attach(part) if part else ()
 
     # Items
@@ -335,8 +344,20 @@ class GeminiDecoder:
 
     # The end
 
+    def _emit_notes(self) -> Iterator[Delta]:
+        """Name sound and video, which come in many parts, once for each type."""
+        if not self._unshown:
+            return
+        notes = "\n\n".join(media_note(kind, n) for kind, n in self._unshown.items())
+        if self._kind == "text":
+            notes = "\n\n" + notes
+        else:
+            yield from self._begin("text")
+        yield TextDelta(self._key, notes)
+
     def _emit_sources(self) -> Iterator[Delta]:
-        """Emit the sources of the last message; earlier messages are closed already."""
+        """Emit the sources of the last message; earlier messages are closed already,
+        and the receipt of the search has theirs."""
         if self._kind != "text":
             return
         text = self._parts.text()
@@ -348,7 +369,9 @@ class GeminiDecoder:
     def _search_receipts(self) -> Iterator[Delta]:
         for key, item in self._receipts.of_file_searches(self._grounding):
             yield ItemDelta(key, item, done=True)
-        found = self._receipts.of_searches(self._grounding, self._urls)
+        found = self._receipts.of_searches(
+            self._grounding, self._urls, is_cited=self._kind == "text"
+        )
         for number, item in enumerate(found):
             yield ItemDelta(("search", number), item, done=True)
 

@@ -64,13 +64,16 @@ class Receipts:
             yield "files", {**_file_search([]), "results": results}
 
     def of_searches(
-        self, grounding: dict[str, Any], urls: dict[str, Any]
+        self, grounding: dict[str, Any], urls: dict[str, Any], *, is_cited: bool
     ) -> Iterator[Item]:
-        """Searches and fetched pages that only the metadata reports."""
+        """Searches and fetched pages that only the metadata reports. `is_cited`: a text
+        has the sources."""
         if "web_search_call" in self._item_types:
             return
-        if queries := grounding.get("webSearchQueries"):
-            yield _search(queries, [_link(chunk) for chunk in _chunks(grounding)])
+        queries = grounding.get("webSearchQueries") or []
+        links = [_link(chunk) for chunk in _chunks(grounding) if not _is_file(chunk)]
+        if queries or (not is_cited and any(url for url, _ in links)):
+            yield _search(queries, links)
         for page in urls.get("urlMetadata") or ():
             fetched = page.get("urlRetrievalStatus", _FETCHED) == _FETCHED
             yield {
@@ -116,6 +119,16 @@ def image_of(part: Part) -> Item | None:
         "result": data["data"],
         "output_format": form,
     }
+
+
+def media_of(part: Part) -> tuple[str, int] | None:
+    """Type and size of sound, video or a file that the model created. A size of 0 is
+    not known."""
+    inline, stored = part.get("inlineData"), part.get("fileData")
+    media = inline if isinstance(inline, dict) else stored
+    if not isinstance(media, dict) or not media.get("mimeType"):
+        return None
+    return str(media["mimeType"]), len(media.get("data") or "")
 
 
 def _code(code: dict[str, Any]) -> Item:

@@ -1,14 +1,15 @@
-"""Receipts of Groq's own tools as canonical items.
+"""Receipts of hosts' own tools as canonical items.
 
-In: an entry of `executed_tools`, which a stream sends twice: when the tool begins, and
-with its output. Out: an item that any client can read. It is never sent back.
+In: an entry of Groq's `executed_tools`, which a stream sends twice: when the tool
+begins, and with its output; or the sources that a host names. Out: an item that any
+client can read. It is never sent back.
 
 Source: https://console.groq.com/docs/compound/built-in-tools
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import orjson
@@ -46,6 +47,15 @@ def receipt_of(entry: Mapping[str, Any]) -> tuple[Item, bool]:
         "output": output,
         "error": None,
     }, whole
+
+
+def search_receipt(found: Iterable[Mapping[str, Any]]) -> Item:
+    """The receipt of a search of which only the results are known."""
+    sources = [
+        {"type": "url", "url": hit["url"], "title": hit.get("title") or ""}
+        for hit in found
+    ]
+    return _web_search_call({"type": "search", "query": "", "sources": sources})
 
 
 def _web_search_call(action: dict[str, Any]) -> Item:

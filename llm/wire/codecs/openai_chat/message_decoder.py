@@ -8,13 +8,14 @@ collected in `_raw` and emitted as one proof when the reasoning is over.
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Literal
 
 import orjson
 
 from llm.wire.codecs.openai_chat.citations import citation_of, source_citation
-from llm.wire.codecs.openai_chat.hosted_results import receipt_of
+from llm.wire.codecs.openai_chat.hosted_results import receipt_of, search_receipt
 from llm.wire.codecs.openai_chat.reasoning import (
     BLOCK_FIELDS,
     OPAQUE_FIELDS,
@@ -27,6 +28,7 @@ from llm.wire.codecs.openai_chat.reasoning import (
     thought_of,
 )
 from llm.wire.codecs.openai_chat.tool_calls import ToolCallAssembler
+from llm.wire.codecs.unshown_media import media_note
 from llm.wire.deltas import (
     AnnotationDelta,
     Delta,
@@ -57,6 +59,7 @@ class MessageDecoder:
         "_images",
         "_raw",
         "_sent",
+        "_sound",
         "_tags",
         "_thought",
         "calls",
@@ -75,6 +78,7 @@ class MessageDecoder:
         self._raw: dict[str, Any] = {}  # fields of the next proof
         self._sent: dict[str, Any] = {}  # the latest reasoning's proof so far
         self._images: set[int] | None = None  # hashes of their addresses
+        self._sound = 0  # characters of it, while it has no transcript
         self._thought: list[str] | None = None
         self._annotations: list[dict[str, Any]] | None = None  # before the text
 
@@ -96,12 +100,16 @@ class MessageDecoder:
             yield from self._legacy(legacy)
         for image in message.get("images") or ():
             yield from self._image(image)
+        if isinstance(audio := message.get("audio"), dict):
+            yield from self._audio(audio)
         if annotations := message.get("annotations"):
             yield from self._annotate(annotations)
 
     def close(self) -> Iterator[Delta]:
         if self._tags is not None:
             yield from self._split_tags(self._tags.close())
+        if self._sound > 0:
+            yield from self._emit_text(media_note("audio", self._sound))
         yield from self._emit_sources()
         yield from self._emit_proof()
 
@@ -221,13 +229,21 @@ class MessageDecoder:
                 self._annotations.append(citation)
 
     def _emit_sources(self) -> Iterator[Delta]:
-        """Sources of Perplexity and xAI, which apply to the answer as a whole."""
-        if not self.in_text:
-            return
-        for source in self.sources:
-            fields = source if isinstance(source, dict) else {"url": source}
-            if url := fields.get("url"):
-                yield AnnotationDelta(TEXT, source_citation(fields, str(url)))
+        """Sources of Perplexity and xAI, which apply to the answer as a whole. Where
+        something follows the text, its item has ended, and a receipt has them."""
+        found = [fields for each in self.sources if (fields := _source(each))]
+        if self.in_text:
+            for fields in found:
+                yield AnnotationDelta(TEXT, source_citation(fields, fields["url"]))
+        elif found := [*(self._annotations or ()), *found]:
+            yield ItemDelta("sources", search_receipt(found), done=True)
+
+    def _audio(self, audio: dict[str, Any]) -> Iterator[Delta]:
+        """What the model says; its sound is only for clients of this same API."""
+        if text := text_in(audio.get("transcript")):
+            self._sound = -sys.maxsize
+            yield from self._emit_text(text)
+        self._sound += len(audio.get("data") or "")
 
     def _image(self, image: Any) -> Iterator[Delta]:
         """A picture at an address goes into the text, any other is an item, which its
@@ -269,6 +285,12 @@ class MessageDecoder:
         """The single call of the API before tools; Snowflake sends an empty one."""
         if function.get("name") or function.get("arguments"):
             yield from self._call({"index": "legacy", "function": function})
+
+
+def _source(source: Any) -> dict[str, Any]:
+    """The fields of a source; {} if it has no address."""
+    fields = source if isinstance(source, dict) else {"url": source}
+    return {**fields, "url": str(fields["url"])} if fields.get("url") else {}
 
 
 def _join_proofs(sent: dict[str, Any], raw: dict[str, Any]) -> dict[str, Any]:

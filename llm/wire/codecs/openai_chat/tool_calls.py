@@ -1,9 +1,9 @@
 """Assembly of the tool calls in a Chat Completions answer.
 
 In: the entries of `tool_calls`, complete or in pieces. Out: their deltas. Hosts differ:
-the index may be missing, the same for all calls or begin at 1; the id may be empty,
-repeated, a number or part of every piece; the arguments may be complete, an object,
-null, or cut off.
+the index may be missing, in all pieces or in the first, the same for all calls or begin
+at 1; the id may be empty, repeated, a number or part of every piece; the arguments may
+be complete, an object, null, sent again at the end, or cut off.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class ToolCallAssembler:
         candidates = [
             call
             for call in self._calls
-            if piece.index is None or call.index == piece.index
+            if piece.index is None or call.index in (piece.index, None)
         ]
         if not candidates:
             return None
@@ -86,8 +86,8 @@ class ToolCallAssembler:
                 return call
         last = candidates[-1]
         # Cerebras and Mistral give every call the index 0 and its own id.
-        new = piece.index is None or (last.id and piece.name)
-        return None if new else last
+        another = last.id and (piece.name or last.index is None)
+        return None if another or piece.index is None else last
 
 
 class _Piece:
@@ -141,6 +141,11 @@ class _Call:
 
     def add(self, piece: _Piece) -> Iterator[Delta]:
         first = not self.is_announced
+        if self.index is None:
+            self.index = piece.index
+        again = piece.arguments and len(piece.arguments) == self._length
+        if again and self._is_repeated(piece):
+            return
         self.id = self.id or piece.id
         self.name = self.name or piece.name  # some hosts repeat it, none splits it
         self.custom = self.custom or piece.custom
@@ -159,6 +164,12 @@ class _Call:
         if self.is_announced and self.raw:
             yield ProofDelta(self.key, self.raw)
             self.raw = {}
+
+    def _is_repeated(self, piece: _Piece) -> bool:
+        """Whether the host sends the complete arguments again, in its last chunk."""
+        whole = "".join(self.arguments)
+        is_object = whole.startswith("{") and not self.custom
+        return is_object and whole == piece.arguments and self.is_whole()
 
     def is_whole(self) -> bool:
         """Whether the arguments can be run: they are JSON, or empty."""

@@ -141,7 +141,8 @@ class ResponsesDecoder:
     def _on_annotation(self, data: dict[str, Any]) -> list[Delta]:
         item = self._items.get_or_add(data)
         item.annotations += 1
-        return [AnnotationDelta(item.key, citation_of(data["annotation"]))]
+        start = item.length_before(data.get("content_index") or 0)
+        return [AnnotationDelta(item.key, citation_of(data["annotation"], start))]
 
     def _summary(self, data: dict[str, Any]) -> list[Delta]:
         part = data.get("summary_index", 0)

@@ -23,25 +23,59 @@ from llm.wire.deltas import (
 )
 from llm.wire.items import CITED_TEXT, Item, add_quotation
 
+_TEXTS = ("output_text", "text")
+_POSITIONS = ("start_index", "end_index")
+
 
 def message_rest(item: OutputItem, fields: dict[str, Any]) -> list[Delta]:
     parts = fields.get("content") or []
     if isinstance(parts, str):
         parts = [{"type": "output_text", "text": parts}]
-    texts = [part for part in parts if part.get("type") in ("output_text", "text")]
+    if not item.received and not item.annotations:
+        return _whole_message(item, parts)
+    texts = [part for part in parts if part.get("type") in _TEXTS]
     text = item.missing("text", "".join(part.get("text") or "" for part in texts))
     refusal = item.missing(
         "refusal", "".join(part.get("refusal") or "" for part in parts)
     )
     deltas: list[Delta] = []
-    if text or not item.received:  # an empty message is still a message
+    if text:
         deltas.append(TextDelta(item.key, text, item.phase))
     if refusal:
         deltas.append(RefusalDelta(item.key, refusal))
-    notes = [note for part in texts for note in part.get("annotations") or []]
-    for note in notes[item.annotations :]:
-        deltas.append(AnnotationDelta(item.key, citation_of(note)))
-    return deltas
+    notes: list[Delta] = []
+    start = 0
+    for part in texts:
+        notes += _citations(item, part, start)
+        start += len(part.get("text") or "")
+    return deltas + notes[item.annotations :]
+
+
+def _whole_message(item: OutputItem, parts: list[dict[str, Any]]) -> list[Delta]:
+    """A message that was not streamed, with its parts in their order. Texts between
+    refusals become one."""
+    deltas: list[Delta] = []
+    start = 0
+    for part in parts:
+        if part.get("type") in _TEXTS:
+            text = part.get("text") or ""
+            deltas.append(TextDelta(item.key, text, item.phase))
+            deltas += _citations(item, part, start)
+            start += len(text)
+        elif refusal := part.get("refusal"):
+            # Only a text names the phase.
+            opening = [] if deltas else [TextDelta(item.key, "", item.phase)]
+            deltas += [*opening, RefusalDelta(item.key, refusal)]
+            start = 0
+    # An empty message is still a message.
+    return deltas or [TextDelta(item.key, "", item.phase)]
+
+
+def _citations(item: OutputItem, part: dict[str, Any], start: int) -> list[Delta]:
+    return [
+        AnnotationDelta(item.key, citation_of(note, start))
+        for note in part.get("annotations") or []
+    ]
 
 
 def reasoning_rest(item: OutputItem, fields: dict[str, Any]) -> list[Delta]:
@@ -86,11 +120,15 @@ def correct_arguments(item: OutputItem, fields: Mapping[str, Any]) -> str | None
         return whole
 
 
-def citation_of(annotation: Any) -> Any:
-    """Fill in the positions that the standard requires and xAI omits for some pages.
+def citation_of(annotation: Any, start: int = 0) -> Any:
+    """Fill in the positions that the standard requires and xAI omits for some pages,
+    and count them from `start`, where the annotation's part begins.
     A quotation of another Parley is checked as those of other hosts are."""
     if not isinstance(annotation, dict):
         return annotation
+    if start:
+        spans = {n: v for n in _POSITIONS if isinstance(v := annotation.get(n), int)}
+        annotation = {**annotation, **{n: v + start for n, v in spans.items()}}
     if CITED_TEXT in annotation:
         words = annotation[CITED_TEXT]
         annotation = {k: v for k, v in annotation.items() if k != CITED_TEXT}

@@ -49,6 +49,18 @@ class OutputItem:
         is_call = self.type == "function_call" and theirs and self.call_id
         return not is_call or theirs == self.call_id
 
+    def length_before(self, part: int) -> int:
+        """Characters of the earlier parts of a message, which becomes one text."""
+        if not part:
+            return 0
+        earlier = (
+            pieces
+            for (kind, n), pieces in self.received.items()
+            if kind == "text"
+            if n < part
+        )
+        return sum(len(piece) for pieces in earlier for piece in pieces)
+
     def missing(self, kind: str, whole: str, part: int | None = None) -> str:
         """The rest of `whole` after the deltas of this kind (and part)."""
         if part is None:

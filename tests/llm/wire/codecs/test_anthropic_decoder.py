@@ -141,6 +141,7 @@ def test_items_come_in_the_order_of_their_blocks():
         "reasoning",
         "message",
         "web_search_call",
+        "code_interpreter_call",  # a file of its container
         "compaction",
         "mcp_list_tools",
         "function_call",
@@ -369,6 +370,22 @@ class TestHostedTools:
                 },
             ),
             (
+                "code_execution",
+                {"code": "plot()"},
+                {
+                    "type": "code_execution_result",
+                    "stdout": "1\n",
+                    "stderr": "",
+                    "return_code": 1,
+                    "content": [{"type": "code_execution_output", "file_id": "file_1"}],
+                },
+                {
+                    "type": "code_interpreter_call",
+                    "outputs": [{"type": "logs", "logs": "1\n[file file_1]\n"}],
+                    "status": "failed",
+                },
+            ),
+            (
                 "bash_code_execution",
                 {"command": "ls"},
                 {"type": "bash_code_execution_tool_result_error", "error_code": "late"},
@@ -412,6 +429,13 @@ class TestHostedTools:
         assert {key: item[key] for key in expected} == expected
         assert expected.get("status", "completed") == item["status"]
         assert content(builder) == [called, block]
+
+    def test_a_file_of_the_container_is_a_receipt(self):
+        block = {"type": "container_upload", "file_id": "file_9"}
+        builder = read(*streamed(block))
+        [item] = builder.output
+        assert item["outputs"] == [{"type": "logs", "logs": "[file file_9]\n"}]
+        assert content(builder) == [block]
 
     @pytest.mark.parametrize("failed", [False, True])
     def test_an_mcp_server_is_named(self, failed):
@@ -546,6 +570,13 @@ class TestEnding:
         [item] = answered(reason="refusal").output
         [part] = item["content"]
         assert part["refusal"] == "The model declined to answer this request."
+
+    def test_a_refusal_amid_the_words_is_explained_behind_them(self):
+        details = {"type": "refusal", "category": "cyber", "explanation": "No."}
+        builder = read(*streamed(TEXT), reason="refusal", stop_details=details)
+        *_, item = builder.output
+        assert types(builder) == ["message", "message"]
+        assert item["content"] == [{"type": "refusal", "refusal": "No."}]
 
     def test_a_refusal_after_words_adds_none(self):
         [item] = read(*streamed(TEXT), reason="refusal").output

@@ -337,6 +337,29 @@ class TestToolCalls:
                 id="id and name in every piece",
             ),
             pytest.param(
+                [call(None, "a", "f", ""), call(0, None, None, '{"x":1}')],
+                ['f({"x":1})'],
+                id="the index comes late",
+            ),
+            pytest.param(
+                [
+                    call(None, "a", "f", "{}"),
+                    call(0, "b", None, ""),
+                    call(0, None, "g", "{}"),
+                ],
+                ["f({})", "g({})"],
+                id="the index comes with the second call",
+            ),
+            pytest.param(
+                [
+                    call(0, "a", "f", '{"x"'),
+                    call(0, None, None, ":1}"),
+                    call(0, "a", "f", '{"x":1}'),
+                ],
+                ['f({"x":1})'],
+                id="the whole call again",
+            ),
+            pytest.param(
                 [call(0, "a", "f", '{"x":'), call(0, "", "", "1}")],
                 ['f({"x":1})'],
                 id="empty id and name later",
@@ -501,6 +524,17 @@ class TestToolCalls:
         assert (item["type"], item["result"]) == ("image_generation_call", "AAA")
         assert item["output_format"] == "png"
 
+    def test_what_is_said_is_text_and_sound_without_words_is_named(self):
+        def sound(**fields):
+            return chunk({"audio": {"id": "a", **fields}})
+
+        data = "A" * 40_000
+        spoken = read(sound(transcript="Hel"), sound(data=data), sound(transcript="lo"))
+        assert output_texts(spoken) == [("message", "Hello")]
+        assert output_texts(answered({"audio": {"data": data}})) == [
+            ("message", "[audio, 30 kB: cannot be shown here]")
+        ]
+
     def test_an_image_that_a_host_repeats_is_one_item(self):
         def image(data):
             url = {"url": f"data:image/png;base64,{data}"}
@@ -545,6 +579,24 @@ class TestAnnotations:
         nested = {"type": "url_citation", "url_citation": self.CITATION}
         builder = read(chunk({"annotations": [nested]}), chunk({"content": "a"}))
         assert len(builder.output[0]["content"][0]["annotations"]) == 1
+
+    @pytest.mark.parametrize("where", ["annotations", "citations"])
+    def test_sources_after_a_call_are_a_receipt(self, where):
+        nested = {"type": "url_citation", "url_citation": self.CITATION}
+        last = (
+            chunk({"annotations": [nested]})
+            if where == "annotations"
+            else chunk({}, citations=["https://a.example"])
+        )
+        builder = read(chunk({"content": "a"}), chunk(call(0, "a", "f", "{}")), last)
+        *_, receipt = builder.output
+        assert [item["type"] for item in builder.output] == [
+            "message",
+            "function_call",
+            "web_search_call",
+        ]
+        [source] = receipt["action"]["sources"]
+        assert source["url"] == "https://a.example"
 
     def test_sources_of_the_whole_answer_are_decoded_once(self):
         sources = {"citations": ["https://a.example", "https://b.example"]}

@@ -155,6 +155,17 @@ class TestProofs:
         assert output_texts(builder) == [("message", "ab")]
         assert proof(builder) == [text("a"), strange, text("b")]
 
+    def test_sound_and_video_are_named_and_never_sent_back(self):
+        sound = {"inlineData": {"mimeType": "audio/L16", "data": "A" * 20_000}}
+        video = {"fileData": {"mimeType": "video/mp4", "fileUri": "https://a.test"}}
+        note = "[audio/L16, 30 kB: cannot be shown here]"
+        builder = read(chunk(sound), chunk(sound))
+        assert output_texts(builder) == [("message", note)]
+        assert builder.proofs == {}
+        builder = read(chunk(text("Listen:"), video))
+        note = "[video/mp4: cannot be shown here]"
+        assert output_texts(builder) == [("message", f"Listen:\n\n{note}")]
+
     def test_signatures_are_never_put_together(self):
         builder = read(chunk(text("a", **SIGNED), text("b", **SIGNED)))
         assert proof(builder) == [text("a", **SIGNED), text("b", **SIGNED)]
@@ -373,6 +384,16 @@ class TestSources:
     def test_words_that_are_nowhere_are_no_source(self):
         builder = read(chunk(text("Hello."), groundingMetadata=self.GROUNDED))
         assert builder.output[0]["content"][0]["annotations"] == []
+
+    def test_sources_of_an_answer_that_ends_with_a_call_are_in_a_receipt(self):
+        page = {"web": {"uri": "https://a.test/", "title": "A"}}
+        call = {"functionCall": {"name": "f", "args": {}}}
+        builder = read(
+            chunk(text("a")), chunk(call, groundingMetadata={"groundingChunks": [page]})
+        )
+        assert builder.output[-1]["action"]["sources"] == [
+            {"type": "url", "url": "https://a.test/", "title": "A"}
+        ]
 
     def test_pages_that_were_read_leave_receipts(self):
         read_pages = {

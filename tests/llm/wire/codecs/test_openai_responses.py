@@ -255,6 +255,37 @@ def test_annotations_are_decoded_once():
     ]
 
 
+@pytest.mark.parametrize("streams", [False, True])
+def test_citations_of_a_second_part_point_at_its_words(streams):
+    note = {"type": "url_citation", "url": "a", "start_index": 0, "end_index": 6}
+    content = [
+        {"type": "output_text", "text": "First. ", "annotations": []},
+        {"type": "output_text", "text": "Second", "annotations": [note]},
+    ]
+    item = {**MESSAGE, "content": content}
+    at = {"output_index": 0, "content_index": 1}
+    streamed = [
+        text(0, "First. "),
+        {"type": "response.output_text.delta", **at, "delta": "Second"},
+        {"type": "response.output_text.annotation.added", **at, "annotation": note},
+    ]
+    events = [added(0, item), *(streamed if streams else ()), done(0, item)]
+    [message] = built(decoded_deltas(START, *events, end())).output
+    [part] = message["content"]
+    [cited] = part["annotations"]
+    assert part["text"][cited["start_index"] : cited["end_index"]] == "Second"
+
+
+def test_parts_that_were_not_streamed_stay_in_their_order():
+    content = [{"type": "refusal", "refusal": "no"}, *MESSAGE["content"]]
+    item = {**MESSAGE, "content": content}
+    [message] = built(
+        decoded_deltas(START, added(0, item), done(0, item), end())
+    ).output
+    types = [part["type"] for part in message["content"]]
+    assert (types, message["phase"]) == (["refusal", "output_text"], "final_answer")
+
+
 @pytest.mark.parametrize("kind", ["url_citation", "file_citation"])
 @pytest.mark.parametrize(
     ("words", "stored"), [(5, None), ({"a": 1}, None), ("x" * 5000, "x" * 1000)]

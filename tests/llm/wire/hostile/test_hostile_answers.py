@@ -91,7 +91,6 @@ ITEMS: dict[str, tuple[Codec, Make]] = {
     ),
     "Anthropic": (ANTHROPIC, lambda n: [e for i in range(n) for e in text_block(i)]),
     "Chat, pictures": (CHAT, lambda n: [chunk(images=list(map(image, range(n))))]),
-    "Chat, the same picture": (CHAT, lambda n: [chunk(images=[image(1)] * n)]),
     "Chat, text and reasoning": (
         CHAT,
         lambda n: [
