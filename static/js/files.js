@@ -34,6 +34,7 @@ export class Files {
   #note = $("#waits-for-files");
   #url;
   #stored;
+  #seen = new Set(); // ids of the files that this tab has had
   #complain;
   #waiting = null; // what to do when all are there
   #pastes = 0; // texts that became files
@@ -231,12 +232,19 @@ export class Files {
   #store() {
     if (!this.#url) return;
     const known = this.#entries.map((entry) => entry.known).filter(Boolean);
-    local.set(this.#stored, known.length ? JSON.stringify(known) : "");
+    for (const { id } of known) this.#seen.add(id);
+    // Another tab of the chat may have files of its own.
+    const all = [...this.#readStored().filter(({ id }) => !this.#seen.has(id)), ...known];
+    local.set(this.#stored, all.length ? JSON.stringify(all) : "");
+  }
+
+  #readStored() {
+    return JSON.parse(local.get(this.#stored) ?? "[]");
   }
 
   #restore() {
-    const stored = JSON.parse(local.get(this.#stored) ?? "[]");
-    for (const known of stored) this.#show({ known });
+    for (const known of this.#readStored()) this.#show({ known });
+    this.#store();
     this.#list.hidden = this.isEmpty;
   }
 

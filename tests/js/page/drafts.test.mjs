@@ -169,9 +169,34 @@ test("the draft of an earlier version, which all tabs shared, is found", () => {
   assert.equal(localStorage.getItem("parley:draft:1:new"), null);
 });
 
-test("the draft of a conversation is that of all its tabs", () => {
-  open(storage(), { conversation: "7" }).draft.store("Text");
-  assert.equal(open(storage(), { conversation: "7" }).draft.read(), "Text");
+const inChat = (tab) => open(tab, { conversation: "7" });
+
+test("what is sent in one tab of a chat leaves the draft of another alone", () => {
+  const tabs = [storage(), storage()];
+  const pages = tabs.map(inChat);
+  pages.forEach(({ draft }, number) => draft.store(`Text ${number}`));
+  pages[1].draft.store(""); // it is sent
+  pages.forEach(({ leave }) => leave());
+  assert.deepEqual(tabs.map((tab) => inChat(tab).draft.read()), ["Text 0", ""]);
+});
+
+test("what a tab has left in a chat is found by the next tab there, at any age", (t) => {
+  t.mock.timers.enable({ apis: ["Date"], now: 1_000_000 });
+  const tab = storage();
+  inChat(tab).leave(); // it has been there before
+  const { draft, leave } = inChat(storage());
+  draft.store("Left");
+  leave();
+  t.mock.timers.tick(100 * 24 * 3600_000);
+  assert.equal(open(storage(), { conversation: "8" }).draft.read(), "");
+  assert.equal(open(storage()).draft.read(), ""); // a new chat
+  assert.equal(inChat(tab).draft.read(), "Left");
+});
+
+test("the draft of a chat that an earlier version stored is found", () => {
+  localStorage.setItem("parley:draft:1:7", "Before");
+  assert.equal(inChat(storage()).draft.read(), "Before");
+  assert.equal(localStorage.getItem("parley:draft:1:7"), null);
 });
 
 test("what a new chat is to be comes back with its text, also in another tab", () => {

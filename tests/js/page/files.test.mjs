@@ -20,7 +20,12 @@ body.append(
 );
 addTemplate("file", slotted("li", {}, "name", "size", "remove", "picture", "progress"));
 globalThis.addEventListener = () => {};
-globalThis.localStorage = { getItem: () => null, setItem() {}, removeItem() {} };
+const stored = new Map();
+globalThis.localStorage = {
+  getItem: (name) => stored.get(name) ?? null,
+  setItem: (name, text) => stored.set(name, text),
+  removeItem: (name) => stored.delete(name),
+};
 const requests = [];
 globalThis.XMLHttpRequest = class {
   upload = {};
@@ -59,6 +64,7 @@ test("a message is not sent without the file that failed", () => {
 /** A message that waits for one file: its request, and how often it was sent. */
 function waiting() {
   document.querySelector("#attached").replaceChildren();
+  stored.clear();
   const complaints = [];
   const files = new Files({ conversation: "1", url: "/up/", complain: (why) => complaints.push(why) });
   files.add([new File(["big"], "big.txt")]);
@@ -114,4 +120,18 @@ test("an upload that hangs fails, one that goes on does not", () => {
   assert.equal(seen.files.isBusy, false);
   assert.deepEqual(seen.complaints, ["“big.txt” could not be sent. Try again."]);
   assert.equal(seen.sent, 0);
+});
+
+test("files of another tab of the chat stay stored when this one sends", () => {
+  const tabs = [1, 2].map(() => new Files({ conversation: "2", url: "/up/", complain() {} }));
+  for (const [number, files] of tabs.entries()) {
+    files.add([new File(["text"], "some.txt")]);
+    const data = [{ id: `f${number}`, name: "some.txt", content_type: "text/plain" }];
+    Object.assign(requests.at(-1), { status: 201, response: { data } });
+    requests.at(-1).onload();
+  }
+  tabs[1].take();
+  const again = new Files({ conversation: "2", url: "/up/", complain() {} });
+  assert.deepEqual(again.take().map(({ file_id: id }) => id), ["f0"]);
+  assert.equal(stored.has("parley:files:1:2"), false);
 });
