@@ -3,9 +3,13 @@
 // Another tab may look at another branch. A turn is added here only if it continues the
 // branch shown here; other changes show in the counters of versions.
 
-import { announce, fetched } from "../dom.js";
+import { SignedOut, announce, fetched } from "../dom.js";
 import { replaceEarlier } from "../older-messages.js";
 import { UNFINISHED } from "../turn-state.js";
+
+const FIRST_PAUSE = 3000; // milliseconds after a request that failed; the next is longer
+const LONGEST_PAUSE = 60_000;
+const GONE = [403, 404]; // what no other request changes
 
 export class Branch {
   #page;
@@ -29,8 +33,20 @@ export class Branch {
     return (chosen ?? turns[turns.length - 1])?.dataset.turn;
   }
 
-  /** Adds a turn of another tab or program, if it belongs to this branch. */
+  /** Adds a turn of another tab or program, if it belongs to this branch. Tries until the
+   *  server has answered: nobody tells of the turn again. */
   async add(turnId) {
+    for (let pause = FIRST_PAUSE; ; pause = Math.min(2 * pause, LONGEST_PAUSE)) {
+      try {
+        return await this.#fetch(turnId);
+      } catch (error) {
+        if (error instanceof SignedOut || GONE.includes(error.status)) return;
+      }
+      await new Promise((resolve) => setTimeout(resolve, pause));
+    }
+  }
+
+  async #fetch(turnId) {
     if (this.#turns.has(turnId)) return;
     const article = await fetched(`${this.#page}turns/${turnId}/`, ".turn");
     if (this.#turns.has(turnId)) return;
