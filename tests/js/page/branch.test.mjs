@@ -4,7 +4,7 @@ import test, { mock } from "node:test";
 
 import { Element, openPage } from "./page.mjs";
 
-mock.timers.enable({ apis: ["setTimeout"] });
+mock.timers.enable({ apis: ["setTimeout"] }); // between two requests
 const { body } = openPage();
 const answers = [];
 globalThis.fetch = async (url) => {
@@ -17,6 +17,9 @@ globalThis.DOMParser = class {
     article.className = "turn";
     return new Element("body", {}, article);
   }
+};
+globalThis.IntersectionObserver = class {
+  observe() {}
 };
 const { Branch } = await import("../../../static/js/branches/branch.js");
 
