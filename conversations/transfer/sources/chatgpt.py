@@ -2,7 +2,7 @@
 
 In: an object with `mapping`, a tree of nodes by id, and `current_node`. Out: the
 messages of user and assistant. System messages, tools' messages and reasoning are left
-out, and pictures, which the JSON only names.
+out, and pictures and files, which the JSON only names.
 
 Sources: https://help.openai.com/en/articles/7260999 (how it is exported),
 https://portable-ai-memory.org/providers/openai,
@@ -29,6 +29,7 @@ from conversations.transfer.source import (
     time,
     title,
 )
+from conversations.transfer.sources.chatgpt_citations import replace_marks
 
 PROGRAM = "chatgpt"
 _TEXTS = ("text", "multimodal_text", "code")
@@ -98,19 +99,39 @@ def _message(
     if kind not in _TEXTS or fields.get("recipient", "all") not in ("all", None):
         left_out["calls of tools and reasoning"] += 1
         return None
-    words = _text(content, left_out)
+    metadata = mapping(fields.get("metadata"))
+    words = _text(content)
+    if role == "assistant":
+        words = replace_marks(words, metadata.get("content_references"))
+    files = _other_files(content, metadata)
+    pictures = [part for part in objects(content.get("parts")) if _is_picture(part)]
+    left_out["pictures and files"] += len(files) + len(pictures)
+    # A message of files alone would be missing, and the answers to it follow another.
+    words = words or join_texts(f"[{each}]" for each in files if each)
     return (role, words, fields) if words else None
 
 
-def _text(content: dict[str, Any], left_out: Counter[str]) -> str:
+def _text(content: dict[str, Any]) -> str:
     parts = content.get("parts")
     if not isinstance(parts, list):
         return text(content.get("text"))
-    left_out["pictures and files"] += len(
-        [part for part in objects(parts) if "asset_pointer" in part]
-    )
     texts = [part if isinstance(part, str) else _spoken(part) for part in parts]
     return text(join_texts(texts))
+
+
+def _is_picture(part: dict[str, Any]) -> bool:
+    return "asset_pointer" in part
+
+
+def _other_files(content: dict[str, Any], metadata: dict[str, Any]) -> list[str]:
+    """Names of the files that were attached, without the pictures among the parts."""
+    pointers = [
+        text(each.get("asset_pointer")) for each in objects(content.get("parts"))
+    ]
+    shown = {pointer.rpartition("/")[2] for pointer in pointers}
+    attached = objects(metadata.get("attachments"))
+    others = [each for each in attached if text(each.get("id"), 200) not in shown]
+    return [title(each.get("name")) for each in others]
 
 
 def _spoken(part: Any) -> str:

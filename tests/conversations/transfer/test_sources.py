@@ -82,6 +82,79 @@ def test_chatgpt_without_an_answer_or_without_messages():
     assert words(turns(chatgpt, "chatgpt_old")) == [(None, ["What is 2+2?", "4"])]
 
 
+def answered(text: str, references: Any = None) -> str:
+    """What is read of an answer with this text. The shape of `content_references` is
+    that of https://github.com/Laumss/loominary/issues/17."""
+    value = sample("chatgpt_old")[0]
+    message = value["mapping"]["y"]["message"]
+    message["content"]["parts"] = [text]
+    message["metadata"]["content_references"] = references
+    return to_turns(chatgpt.read(value))[-1].messages[-1].text
+
+
+CITED = "\ue200cite\ue202turn0search1\ue202turn0news3\ue201"
+ENTITY = '\ue200entity\ue202["people", "Ada Lovelace", 0]\ue201'
+
+
+@pytest.mark.parametrize(
+    ("text", "references", "expected"),
+    [
+        (
+            f"It rains. {CITED} Often.",
+            [{"matched_text": CITED, "alt": "([Met](https://a.example))"}],
+            "It rains. ([Met](https://a.example)) Often.",
+        ),
+        (
+            f"It rains {CITED}.",
+            [
+                {"matched_text": " ", "alt": ""},  # the footnote of all sources
+                {
+                    "matched_text": CITED,
+                    "alt": None,
+                    "items": [{"title": "A [b]", "url": "https://a.example"}, 7],
+                },
+            ],
+            "It rains ([A b](https://a.example)).",
+        ),
+        (f"It rains {CITED}.", None, "It rains."),
+        (
+            f"{ENTITY} wrote{CITED} it.",
+            [7, {"matched_text": 7}],
+            "Ada Lovelace wrote it.",
+        ),
+        ("A\ue203bold\ue204 word \ue200navlist\ue202{\ue201", {}, "Abold word"),
+        (
+            "\ue200entity\ue202[7]\ue201Said【11†source】 so【3:0†a.pdf】.",
+            [],
+            "Said so.",
+        ),
+        ("【note】【2024年】 stays", [], "【note】【2024年】 stays"),
+    ],
+)
+def test_chatgpt_s_marks_of_citations_become_links_or_vanish(
+    text: str, references: Any, expected: str
+):
+    assert answered(text, references) == expected
+
+
+def test_chatgpt_counts_attached_files_once_and_names_those_of_an_empty_message():
+    """`metadata.attachments` is in no published description that we found: its `id`,
+    `name` and `mime_type` are as the programs that read exports use them. The reader
+    needs none of them."""
+    value = sample("chatgpt")[0]
+    asked, pictured = (value["mapping"][id]["message"] for id in ("u2", "u2b"))
+    asked["content"]["parts"] = [""]
+    asked["metadata"]["attachments"] = [
+        {"id": "file-1", "name": "report.pdf", "mime_type": "application/pdf"},
+        {"id": 7, "name": None},
+        "no object",
+    ]
+    pictured["metadata"]["attachments"] = [{"id": "file-abc", "name": "photo.png"}]
+    found = chatgpt.read(value)
+    assert found.left_out["pictures and files"] == 3
+    assert (0, ["[report.pdf]", "You are welcome."]) in words(to_turns(found))
+
+
 def test_messages_in_a_circle_are_told_not_followed():
     value = sample("chatgpt_old")[0]
     value["mapping"]["x"]["parent"] = "y"
