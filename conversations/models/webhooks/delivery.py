@@ -18,6 +18,7 @@ from django.utils.translation import gettext_lazy as _
 from conversations.models.conversation import Conversation
 from conversations.models.limits.usage_limit import LimitPeriod, period_name
 from conversations.models.webhooks.endpoint import WebhookEndpoint
+from llm.db.clock import tell_time
 from llm.wire.items import new_id
 
 LIFETIME = timedelta(days=3)  # in which a delivery is tried again
@@ -35,11 +36,10 @@ def expiry() -> datetime:
 class DeliveryQuerySet(models.QuerySet["Delivery"]):
     def claimable(self) -> DeliveryQuerySet:
         """Those whose time has come and that no process sends now."""
-        now = timezone.now()
         return self.filter(
-            Q(lease_until=None) | Q(lease_until__lt=now),
+            Q(lease_until=None) | Q(lease_until__lt=tell_time()),
             state=Delivery.State.PENDING,
-            next_attempt_at__lte=now,
+            next_attempt_at__lte=timezone.now(),
         )
 
     def due(self) -> DeliveryQuerySet:

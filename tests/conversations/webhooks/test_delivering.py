@@ -11,6 +11,7 @@ import pytest
 from asgiref.sync import sync_to_async
 from django.core import mail
 from django.core.mail import EmailMessage
+from django.db import connection
 from django.utils import timezone
 
 from conversations.access.webhooks.outbox import MAIL_OF_ENDPOINT
@@ -288,6 +289,22 @@ async def test_what_a_lost_process_was_sending_is_sent_after_its_lease(
     await Delivery.objects.aupdate(lease_until=past)
     await job.run()
     assert receiver.get().id == row.event_id
+
+
+def test_a_machine_with_another_clock_sends_nothing_twice(make_endpoint, monkeypatch):
+    if connection.vendor != "postgresql":
+        pytest.skip("with SQLite there is one process")
+    row = queue(make_endpoint()[0], next_attempt_at=timezone.now() - timedelta(hours=1))
+    now, wrong = timezone.now(), timedelta(minutes=10)
+    with monkeypatch.context() as patched:
+        patched.setattr(timezone, "now", lambda: now - wrong)
+        assert delivery_store.claim(row.pk), "by the machine that is behind"
+    with monkeypatch.context() as patched:
+        patched.setattr(timezone, "now", lambda: now + wrong)
+        assert delivery_store.claim(row.pk) is None
+        assert not delivery_store.find_due(9, without=[], busy=[])
+    seconds = (Delivery.objects.get().lease_until - now).total_seconds()
+    assert abs(seconds - delivery_store.LEASE.total_seconds()) < 60
 
 
 async def test_what_is_sent_while_a_process_drains_is_sent_by_another(
