@@ -5,12 +5,12 @@ blank line separates messages between which Parley's own tools ran, and parts of
 reasoning. The first chunk waits for the first output that the client can see, so that
 an error before it can still become an HTTP status.
 
-Content that this API does not have is left out. With `receipts` it is sent in an
-extension field, `parley`: in a chunk a canonical or `parley:` event, in a complete
-answer the items (`{"output": [...]}`). Calls that are held back are announced in the
-same field. With `sealing` the proofs of a host of another API are in
-`reasoning_details`, which clients return; `proofs` are those of a host of this same
-API (`ResponseBuilder.proofs`), which are sent as they are until a call is hidden.
+`images` has drawn pictures. What this API does not have is left out; with `receipts`
+both are in an extension field, `parley`: in a chunk a canonical or `parley:` event, in
+a complete answer the items (`{"output": [...]}`). Calls that are held back are
+announced in the same field. With `sealing` the proofs of a host of another API are in
+`reasoning_details`, which clients return; `proofs` are those of a host of this same API
+(`ResponseBuilder.proofs`), which are sent as they are until a call is hidden.
 
 Source: https://platform.openai.com/docs/api-reference/chat/streaming
 """
@@ -35,6 +35,7 @@ from llm.wire.facades.client_visibility import (
     Audience,
     Ending,
     ending,
+    picture_of,
     thought_of,
 )
 from llm.wire.facades.errors import openai_error_of
@@ -117,7 +118,7 @@ class ChatWriter:
         self._length = 0  # characters of text sent
         self._part_at = 0  # offset of the current part in the text
         self._gap = False  # tools ran after the last text
-        self._cited = 0  # annotations sent
+        self._cited = self._pictures = 0  # annotations and pictures sent
         self._thought_at: tuple[Any, ...] | None = None  # the latest part
         self._calls: dict[int, _Call] = {}  # by output_index
         self._items: dict[int, Item] = {}  # the finished ones of them
@@ -226,6 +227,9 @@ class ChatWriter:
                 self._lengthen(call, item.get("input") or "", "input")
         elif self._receipts and not self._audience.kind(item):
             self._extension(event)
+        elif image := _image(item):
+            self._write({"images": [{"index": self._pictures, **image}]})
+            self._pictures += 1
         if self._proofs:
             self._write_proof(item, call)
         if self._sealing is not None and call is not None and not self._buffer:
@@ -372,6 +376,8 @@ def chat_completion_of(
     own = {**(response.get("parley") or {})}
     if receipts:
         own["output"] = message.hidden
+    elif images := [image for item in message.hidden if (image := _image(item))]:
+        fields["images"] = images
     return {**answer, "parley": own} if own else answer
 
 
@@ -467,6 +473,14 @@ def _entry(item: Item) -> dict[str, Any]:
 
 def _is_whole(item: Item | None) -> bool:
     return item is not None and item.get("status") == "completed"
+
+
+def _image(item: Item) -> dict[str, Any] | None:
+    """A drawn picture in the field that OpenRouter has for it."""
+    if (picture := picture_of(item)) is None:
+        return None
+    url = f"data:{picture[0]};base64,{picture[1]}"
+    return {"type": "image_url", "image_url": {"url": url}}
 
 
 def _part_number(event: Event) -> Any:

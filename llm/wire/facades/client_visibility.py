@@ -17,6 +17,7 @@ Ending = Literal["stop", "tool_calls", "length", "content_filter", "paused"]
 
 #: Event that announces a call whose arguments are held back.
 ANNOUNCED = "parley:tool_call.announced"
+PICTURE = "image_generation_call"
 _EMPTY = frozenset({"", "n", "nu", "nul", "null"})
 
 
@@ -99,3 +100,11 @@ def thought_of(item: Item) -> str:
     """The text of a reasoning item, with blank lines between its parts."""
     texts = [part.get("text") or "" for part in parts_of(item)]
     return "\n\n".join(text for text in texts if text)
+
+
+def picture_of(item: Item) -> tuple[str, str] | None:
+    """Media type and base64 of a picture that the model has drawn, else None."""
+    data = item.get("result")
+    if item["type"] != PICTURE or not isinstance(data, str) or not data:
+        return None
+    return f"image/{item.get('output_format') or 'png'}", data

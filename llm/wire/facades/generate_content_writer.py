@@ -23,7 +23,13 @@ from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from typing import Any
 
 from llm.wire.facades.chat_writer import announcement
-from llm.wire.facades.client_visibility import Audience, Ending, ending, thought_of
+from llm.wire.facades.client_visibility import (
+    Audience,
+    Ending,
+    ending,
+    picture_of,
+    thought_of,
+)
 from llm.wire.facades.errors import google_error_of
 from llm.wire.facades.messages_blocks import input_of, is_whole
 from llm.wire.facades.sse_frames import data_frame
@@ -336,10 +342,10 @@ def signed_parts(item: Item, proofs: Proofs) -> list[Part]:
     """Gemini's parts of `item` without the text that was sent already.
 
     Signatures of texts are sent in an empty text. Items that are no message, reasoning
-    or call have all their parts.
+    or call have all their parts, and a picture of another host becomes one.
     """
     if item["type"] not in ("message", "reasoning"):
-        return list(_own_parts(item, proofs))
+        return list(_own_parts(item, proofs)) or _picture_parts(item)
     parts: list[Part] = []
     for part in _own_parts(item, proofs):
         if "text" not in part:
@@ -347,6 +353,13 @@ def signed_parts(item: Item, proofs: Proofs) -> list[Part]:
         elif part.get("thoughtSignature"):
             parts.append({**part, "text": ""})
     return parts
+
+
+def _picture_parts(item: Item) -> list[Part]:
+    """A picture that another API's model has drawn."""
+    if (picture := picture_of(item)) is None:
+        return []
+    return [{"inlineData": {"mimeType": picture[0], "data": picture[1]}}]
 
 
 def _own_parts(item: Item, proofs: Proofs) -> Sequence[Part]:

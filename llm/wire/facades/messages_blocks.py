@@ -10,7 +10,8 @@ from typing import Any
 
 import orjson
 
-from llm.wire.facades.client_visibility import Arguments, Ending
+from llm.wire.codecs.unshown_media import media_note
+from llm.wire.facades.client_visibility import Arguments, Ending, picture_of
 from llm.wire.facades.sse_frames import dumps
 from llm.wire.items import CITED_TEXT, Item
 
@@ -167,3 +168,22 @@ def citations_of(
                 "cited_text": annotation.get(CITED_TEXT) or text[start or 0 : end or 0],
                 "encrypted_index": "",
             }
+
+
+def picture_blocks(output: Iterable[Item]) -> list[Block]:
+    """Notes that pictures were drawn, which no block of this API can show."""
+    notes = [media_note(p[0], len(p[1])) for item in output if (p := picture_of(item))]
+    return [{"type": "text", "text": note} for note in notes]
+
+
+def text_blocks(item: Item) -> Iterator[Block]:
+    """The parts of a message, refusals included."""
+    for part in item["content"]:
+        if text := part.get("text") or part.get("refusal"):
+            block = {"type": "text", "text": text}
+            cited = list(citations_of(part.get("annotations") or (), text))
+            yield {**block, "citations": cited} if cited else block
+
+
+def is_refusal(item: Item) -> bool:
+    return any(part.get("refusal") for part in item["content"])

@@ -16,17 +16,17 @@ With `sealing` the proofs of a host of another API are in the signatures of thin
 that the client is shown, and the rest in `redacted_thinking` at the end of answers with
 calls. Others end with their text, as simple clients expect, unless `sealing.at_end`.
 
-Content that this API does not have is left out. With `receipts` it is sent in the field
-`parley` of a `ping`, which clients skip: a canonical or `parley:` event. Calls that are
-held back are announced in the same field. In a complete answer the field `parley` has
-the items, `{"output": [...]}`.
+An answer of pictures names them. Other content that this API does not have is left out.
+With `receipts` it is sent in the field `parley` of a `ping`, which clients skip: a
+canonical or `parley:` event. Calls that are held back are announced in the same field.
+In a complete answer the field `parley` has the items, `{"output": [...]}`.
 
 Source: https://platform.claude.com/docs/en/build-with-claude/streaming
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from typing import Any
 
 import orjson
@@ -48,11 +48,14 @@ from llm.wire.facades.messages_blocks import (
     empty_message,
     free_text,
     input_of,
+    is_refusal,
     is_whole,
     json_text,
     own_blocks,
+    picture_blocks,
     sealed_block,
     stop_of,
+    text_blocks,
     tool_use,
     usage_of,
 )
@@ -337,12 +340,13 @@ class MessagesWriter:
         self._start()
         calls = [*self._calls, *self._buffered_calls]
         why = ending(response, len(calls), sum(map(is_whole, calls)))
-        for call in filter(
-            is_whole, self._buffered_calls if why == "tool_calls" else ()
-        ):
+        released = self._buffered_calls if why == "tool_calls" else ()
+        for call in filter(is_whole, released):
             self._open(tool_use(call, {}))
             self._input(arguments_of(call))
             self._close()
+        if not self._index:
+            self._whole_blocks(picture_blocks(response["output"]))
         self._seal_rest(response["output"], why)
         self._out += (
             {
@@ -390,7 +394,6 @@ class MessagesWriter:
         self._out.append({"type": "ping", "parley": event})
 
     def _proof_blocks(self, item_id: str) -> list[Block]:
-        """The proof of an item, as blocks of this API."""
         return own_blocks(self._proofs, item_id)
 
 
@@ -414,6 +417,7 @@ def message_of(
     content = _Content(audience, proofs, sealing)
     for at, item in enumerate(response["output"]):
         content.add(at, item)
+    content.blocks += () if content.blocks else picture_blocks(response["output"])
     why = ending(response, len(content.calls), sum(map(is_whole, content.calls)))
     if why == "tool_calls" or (sealing and sealing.at_end):
         content.seal_rest(response["output"])
@@ -437,7 +441,10 @@ class _Content:
     """The blocks of a complete answer; those of this same API are unchanged."""
 
     def __init__(
-        self, audience: Audience, proofs: Proofs | None, sealing: Sealing | None
+        self,
+        audience: Audience,
+        proofs: Proofs | None,
+        sealing: Sealing | None,
     ) -> None:
         self.blocks: list[Block] = []
         self.calls: list[Item] = []
@@ -453,7 +460,8 @@ class _Content:
         own = own_blocks(self._proofs, item["id"]) if self._sends_proofs else []
         match self._audience.kind(item):
             case "message":
-                self.blocks += own or self._texts(item)
+                self.refused |= not own and is_refusal(item)
+                self.blocks += own or text_blocks(item)
             case "reasoning":
                 if text := thought_of(item):
                     signature = "" if own else self._seal_item(at, item)
@@ -487,11 +495,3 @@ class _Content:
             self.blocks += own
         else:
             self.hidden.append(item)
-
-    def _texts(self, item: Item) -> Iterator[Block]:
-        for part in item["content"]:
-            self.refused |= bool(part.get("refusal"))
-            if text := part.get("text") or part.get("refusal"):
-                block = {"type": "text", "text": text}
-                cited = list(citations_of(part.get("annotations") or (), text))
-                yield {**block, "citations": cited} if cited else block

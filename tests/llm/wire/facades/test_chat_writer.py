@@ -232,6 +232,22 @@ def test_tools_that_run_here_leave_no_more_than_a_blank_line():
     assert finish(answer, server_tools=[OURS]) == "stop"
 
 
+def test_a_drawn_picture_is_an_image_of_the_message():
+    drawn = {"type": "image_generation_call", "result": "AAA", "output_format": "webp"}
+    answer = Answer()
+    for n in range(2):
+        answer.say(ItemDelta(n, {**drawn, "result": f"A{n}"}, done=True))
+    answer.end()
+    images = [
+        {"type": "image_url", "image_url": {"url": f"data:image/webp;base64,A{n}"}}
+        for n in range(2)
+    ]
+    sent = [image for delta in deltas(answer) for image in delta.get("images", ())]
+    assert sent == [{"index": n, **image} for n, image in enumerate(images)]
+    message = chat_completion_of(answer.response)["choices"][0]["message"]
+    assert message["images"] == images
+
+
 def test_receipts_show_what_was_left_out():
     answer = Answer().say(*call("a", name=OURS)).round(("call_a", "42")).end()
     sent_chunks = chunks(answer, server_tools=[OURS], receipts=True)

@@ -328,6 +328,18 @@ def test_buffered_calls_are_announced_and_follow_at_the_end():
     assert stop(cut, buffer_tool_calls=True) == "max_tokens"
 
 
+@pytest.mark.parametrize("text", ["", "Look."])
+def test_an_answer_of_nothing_but_a_picture_names_it(text):
+    drawn = {"type": "image_generation_call", "result": "A" * 40_000}
+    answer = Answer().say(ItemDelta("h", drawn, done=True))
+    if text:
+        answer.say(TextDelta("t", text))
+    shown = text or "[image/png, 30 kB: cannot be shown here]"
+    blocks = [{"type": "text", "text": shown}]
+    assert assembled(events(answer.end())) == blocks
+    assert message_of(answer.response)["content"] == blocks
+
+
 def test_receipts_come_in_pings():
     hosted = ItemDelta("h", {"type": "web_search_call", "action": {}}, done=True)
     answer = Answer().say(hosted).say(*call("a", name=OURS)).round(("call_a", "42"))
