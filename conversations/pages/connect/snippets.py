@@ -107,14 +107,31 @@ console.log(message.content[0].text);
         title="OpenAI, Go",
         language="go",
         text="""
-client := openai.NewClient(
-	option.WithBaseURL("%V1%/"),
-	option.WithAPIKey("%TOKEN%"),
+package main
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/openai/openai-go/v3"
+	"github.com/openai/openai-go/v3/option"
 )
-answer, err := client.Chat.Completions.New(ctx, openai.ChatCompletionNewParams{
-	Model:    "%MODEL%",
-	Messages: []openai.ChatCompletionMessageParamUnion{openai.UserMessage("Hello")},
-})
+
+func main() {
+	client := openai.NewClient(
+		option.WithBaseURL("%V1%/"),
+		option.WithAPIKey("%TOKEN%"),
+	)
+	request := openai.ChatCompletionNewParams{
+		Model:    "%MODEL%",
+		Messages: []openai.ChatCompletionMessageParamUnion{openai.UserMessage("Hello")},
+	}
+	answer, err := client.Chat.Completions.New(context.Background(), request)
+	if err != nil {
+		panic(err)
+	}
+	fmt.Println(answer.Choices[0].Message.Content)
+}
 """,
     ),
     Snippet(
@@ -122,12 +139,22 @@ answer, err := client.Chat.Completions.New(ctx, openai.ChatCompletionNewParams{
         title="OpenAI, Java",
         language="java",
         text="""
-OpenAIClient client = OpenAIOkHttpClient.builder()
-    .baseUrl("%V1%")
-    .apiKey("%TOKEN%")
-    .build();
-client.chat().completions().create(
-    ChatCompletionCreateParams.builder().model("%MODEL%").addUserMessage("Hello").build());
+import com.openai.client.OpenAIClient;
+import com.openai.client.okhttp.OpenAIOkHttpClient;
+import com.openai.models.chat.completions.ChatCompletionCreateParams;
+
+public class Hello {
+    public static void main(String[] args) {
+        OpenAIClient client = OpenAIOkHttpClient.builder()
+            .baseUrl("%V1%")
+            .apiKey("%TOKEN%")
+            .build();
+        var params = ChatCompletionCreateParams.builder()
+            .model("%MODEL%").addUserMessage("Hello").build();
+        var answer = client.chat().completions().create(params);
+        System.out.println(answer.choices().get(0).message().content().orElse(""));
+    }
+}
 """,
     ),
     Snippet(
@@ -135,6 +162,10 @@ client.chat().completions().create(
         title="OpenAI, .NET",
         language="csharp",
         text="""
+using System.ClientModel;
+using OpenAI;
+using OpenAI.Chat;
+
 var options = new OpenAIClientOptions { Endpoint = new Uri("%V1%") };
 var client = new ChatClient("%MODEL%", new ApiKeyCredential("%TOKEN%"), options);
 Console.WriteLine((await client.CompleteChatAsync("Hello")).Value.Content[0].Text);

@@ -1,7 +1,4 @@
-"""Generators read the document without a warning, and their clients work.
-
-They are installed by `install.sh`, whose folder API_CLIENT_TOOLS names.
-"""
+"""Generators read the document without a warning, and their clients work."""
 
 from __future__ import annotations
 
@@ -10,24 +7,30 @@ import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
+import httpx
 import pytest
 from django.core.management import call_command
 
+from tests.integration.generated_clients.tools import find_client_tools
 from tests.serving import ServerProcess
 
-pytestmark = [pytest.mark.server, pytest.mark.slow]
+#: The tools may have to be installed first, which takes a minute or two.
+pytestmark = [pytest.mark.server, pytest.mark.slow, pytest.mark.timeout(900)]
 
 HERE = Path(__file__).parent
 #: What openapi-generator writes for every document, the smallest one too.
 OF_EVERY_DOCUMENT = "Failed to get the schema name: null"
 PATIENCE = 240  # seconds
+BROKEN_BY_OPEN_RESPONSES = (
+    "no-illogical-composition-keywords",
+    "no-invalid-schema-examples",
+    "no-unused-components",
+)
 
 
 @pytest.fixture(scope="module")
 def tools() -> Path:
-    if not (folder := os.environ.get("API_CLIENT_TOOLS")):
-        pytest.skip("API_CLIENT_TOOLS names no folder that install.sh has filled")
-    return Path(folder)
+    return find_client_tools()
 
 
 @pytest.fixture(scope="module")
@@ -141,3 +144,36 @@ def test_redocly_reports_nothing(tools: Path, document: Path, tmp_path: Path):
     )
     assert "Your API description is valid" in output
     assert warnings_of(output) == []
+
+
+@pytest.fixture
+def gateway_document(shared_server: ServerProcess, tmp_path: Path) -> Path:
+    response = httpx.get(f"{shared_server.url}/api/schema/gateway/?format=json")
+    path = tmp_path / "gateway.json"
+    path.write_text(response.text, encoding="utf-8")
+    return path
+
+
+def test_redocly_reports_nothing_of_the_gateway(
+    tools: Path, gateway_document: Path, tmp_path: Path
+):
+    """Beyond what it finds in the schemas of Open Responses, which are as published."""
+    program = tools / "node_modules/.bin/redocly"
+    rules = [f"--skip-rule={rule}" for rule in BROKEN_BY_OPEN_RESPONSES]
+    output = run(
+        *(program, "lint", *rules, gateway_document),
+        folder=tmp_path,
+        REDOCLY_TELEMETRY="off",
+    )
+    assert "Your API description is valid" in output
+    assert warnings_of(output) == []
+
+
+def test_the_types_of_the_gateway_compile(
+    tools: Path, gateway_document: Path, tmp_path: Path
+):
+    program = tools / "node_modules/.bin/openapi-typescript"
+    output = run(program, gateway_document, "-o", "schema.d.ts", folder=tmp_path)
+    assert warnings_of(output.replace("npm warn", "")) == []
+    compiler = tools / "node_modules/.bin/tsc"
+    run(compiler, "--noEmit", "--strict", "schema.d.ts", folder=tmp_path)
