@@ -94,8 +94,9 @@ def _check_unfinished(user: Any) -> None:
 
 def start(row: ConversationImport) -> None:
     """Read the file on a thread, once the row is committed and a thread is free. If
-    this process ends before, `resume_imports` of any process takes it up."""
-    transaction.on_commit(partial(_threads.add, row.pk))
+    this process ends before or can start no thread, `resume_imports` of any process
+    takes it up."""
+    transaction.on_commit(partial(_threads.add, row.pk), robust=True)
 
 
 def _run_on_thread(pk: int) -> None:

@@ -161,9 +161,19 @@ def test_a_process_reads_few_imports_at_once():
     assert len(most) == 10
 
 
-def test_an_import_waits_where_the_process_has_no_thread(
-    monkeypatch: pytest.MonkeyPatch,
+def test_an_import_for_which_there_is_no_thread_is_accepted_and_resumed(
+    ada: Any, monkeypatch: pytest.MonkeyPatch
 ):
+    row = accept(ada, ContentFile(sample("chatgpt"), name="a.json"))
+    with monkeypatch.context() as patched:
+        patched.setattr(import_threads, "Thread", Mock(side_effect=RuntimeError))
+        imports.start(row)
+    long_ago = timezone.now() - timedelta(minutes=5)
+    ConversationImport.objects.update(created_at=long_ago)
+    assert imports.resume_imports() == 1
+
+
+def test_a_thread_that_could_not_start_does_not_count(monkeypatch: pytest.MonkeyPatch):
     done: list[int] = []
     threads = BoundedThreads(1, done.append, "import")
     with monkeypatch.context() as patched:
