@@ -13,7 +13,7 @@ import logging
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from decimal import Decimal
 from functools import partial
 from typing import Any, ClassVar
@@ -28,6 +28,7 @@ from conversations.engine.process.cancellable_work import (
     run_cancellable,
 )
 from conversations.engine.process.engine_tasks import EngineTasks
+from llm.db.clock import tell_time
 from llm.errors import LLMError
 from tools.execute import format_trace
 
@@ -35,7 +36,7 @@ logger = logging.getLogger(__name__)
 
 INTERVAL = 3.0  # seconds between two looks for a batch
 ROW_TIMEOUT = 240.0  # seconds
-LEASE = timedelta(seconds=ROW_TIMEOUT + 60)
+LEASE = ROW_TIMEOUT + 60  # seconds
 MAX_ATTEMPTS = 3  # of a row, in processes that were lost
 MAX_ERROR = 500  # characters
 _FAULT = "Internal error; the log has the details."
@@ -64,10 +65,13 @@ class BatchStore(ABC):
 
     def claim(self, batch_id: int) -> datetime | None:
         """The end of the lease, for one process."""
-        state = self.batch_model.State.RUNNING
-        until = timezone.now() + LEASE
+        running = self.batch_model.State.RUNNING
         claimed = self._due().filter(pk=batch_id)
-        return until if claimed.update(state=state, lease_until=until) else None
+        if not claimed.update(state=running, lease_until=tell_time(LEASE)):
+            return None
+        rows = self.batch_model.objects.filter(pk=batch_id, state=running)
+        until: datetime | None = rows.values_list("lease_until", flat=True).first()
+        return until
 
     def release_all(self) -> None:
         """Release all batches. Called at the start of the only process: the process
@@ -76,7 +80,7 @@ class BatchStore(ABC):
         running.update(lease_until=None)
 
     def _due(self) -> QuerySet[Any]:
-        is_free = Q(lease_until=None) | Q(lease_until__lt=timezone.now())
+        is_free = Q(lease_until=None) | Q(lease_until__lt=tell_time())
         unfinished = self.batch_model.UNFINISHED
         found: QuerySet[Any] = self.batch_model.objects.filter(
             is_free, state__in=unfinished
@@ -99,9 +103,9 @@ class BatchStore(ABC):
         row = pending.order_by(*self.order).first()
         left = self.budget_left(batch)
         if row and not batch.cancel_requested and (left is None or left > 0):
-            batch.lease_until = timezone.now() + LEASE
-            if not found.update(lease_until=batch.lease_until):
+            if not found.update(lease_until=tell_time(LEASE)):
                 return None  # claimed meanwhile
+            batch.refresh_from_db(fields=["lease_until"])
             setattr(row, self.batch_field, batch)
             row.attempts += 1
             row.save(update_fields=["attempts"])

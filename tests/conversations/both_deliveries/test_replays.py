@@ -13,6 +13,7 @@ import httpx
 import pytest
 import respx
 from asgiref.sync import sync_to_async
+from django.db import connection
 from django.utils import timezone
 
 from conversations import engine
@@ -427,6 +428,26 @@ async def test_a_turn_that_ends_its_process_is_given_up_and_the_rest_goes_on(
     assert (first.state, second.state) == ("failed", "completed")
     assert "its process was lost 3 times" in first.error
     assert change.state == Replay.State.DONE
+
+
+async def test_a_machine_whose_clock_is_ahead_takes_over_no_replay(
+    chat, host, tools, running, monkeypatch
+):
+    if connection.vendor != "postgresql":
+        pytest.skip("with SQLite there is one process")
+    store, call = replaying.store, sync_to_async
+    turn, _ = await answer(chat, text="Hi")
+    change = await Replay.objects.acreate(name="try")
+    await change.turns.acreate(turn=turn)
+    lease = await call(store.claim)(change.pk)
+    now = timezone.now() + timedelta(hours=1)
+    with monkeypatch.context() as patched:
+        patched.setattr(timezone, "now", lambda: now)
+        assert await call(store.find_due)() is None
+        assert await call(store.claim)(change.pk) is None
+        row = await call(store.next_row)(change.pk, lease)
+    assert store.lease_of(row) < now
+    assert await call(store.next_row)(change.pk, store.lease_of(row)) is not None
 
 
 async def test_a_process_that_stood_still_leaves_a_replay_to_its_successor(
