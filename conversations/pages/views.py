@@ -6,6 +6,7 @@ Everything works with links and forms alone; static/js adds live updates.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any
 
@@ -181,8 +182,14 @@ def text(
 @require_POST
 def stop(request: HttpRequest, conversation_id: str, turn_id: str) -> HttpResponse:
     found = _writable_turn(request, conversation_id, turn_id)
-    with suppress(AlreadySentConflict):  # its text is in the answer that runs
-        stop_turn(found)
+    stopped: Iterable[Turn] = [found]
+    if "beside" in request.GET and found.comparison:
+        turns = Turn.objects.writable_by(request.user).not_finished()
+        same = {"conversation_id": conversation_id, "comparison": found.comparison}
+        stopped = turns.select_related(*_TURN_PARTS).filter(**same)
+    for turn in stopped:
+        with suppress(AlreadySentConflict):  # its text is in the answer that runs
+            stop_turn(turn)
     return _return_to_turn(request, found)
 
 

@@ -82,6 +82,15 @@ export class RunningTurns {
     return [...articles].find((a) => this.#turns.has(a.dataset.turn))?.dataset.turn;
   }
 
+  /** Ids of the oldest running turn and of those that run beside it, to be compared. */
+  get runningTogether() {
+    const { running } = this;
+    const beside = document.getElementById(`turn-${running}`)?.closest(".comparison");
+    if (!beside) return running ? [running] : [];
+    const ids = [...beside.querySelectorAll(".turn[data-turn]")].map(({ dataset }) => dataset.turn);
+    return ids.filter((id) => this.#turns.has(id));
+  }
+
   /** Shows a message before the server has acknowledged it; hidden if it `waits`. */
   begin(text, parts = [], waits = false) {
     const article = cloned("turn");

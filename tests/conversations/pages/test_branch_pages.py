@@ -11,6 +11,7 @@ from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
 
+from conversations import engine
 from conversations.engine.maintenance.retention import clean_up
 from conversations.models import (
     Attachment,
@@ -387,6 +388,25 @@ def test_models_answer_side_by_side_until_one_is_chosen(ada, talk):
     html = page(ada, talk)
     assert shown(html) == [root.pk, two.pk, newest(talk).pk]
     assert "2/3" in html
+
+
+def test_stop_in_the_message_box_stops_all_answers_that_are_compared(
+    ada, talk, monkeypatch
+):
+    stopped: list[str] = []
+    monkeypatch.setattr(engine, "cancel", lambda turn: stopped.append(turn.pk))
+    a_finished_turn(talk)
+    names = [a_model(name).public_name for name in ("m-2", "m-3")]
+    url = reverse("conversation", args=[talk.pk])
+    ada.post(url, {"text": "Which?", "compare": names, "key": "k"})
+    turns = list(talk.turns.exclude(comparison=""))
+    box = re.search(r'id="stop".*?formaction="([^"]+)"', page(ada, talk), re.S)
+    assert box
+    ada.post(box[1])
+    assert sorted(stopped) == sorted(turn.pk for turn in turns)
+    stopped.clear()
+    post(ada, "stop", turns[1])  # the button of one column
+    assert stopped == [turns[1].pk]
 
 
 def test_more_models_than_can_be_compared_are_refused(ada, talk):

@@ -149,3 +149,26 @@ for (const [status, requests] of [[404, 1], [403, 1], [500, 4]]) {
     assert.equal(fetched.mock.callCount(), requests);
   });
 }
+
+/** A turn as the server renders it. */
+function serverTurn(id, status) {
+  const article = slotted("article", { class: "turn", id, "data-turn": id.slice(5), "data-status": status }, ...SLOTS);
+  article.querySelector('[data-slot="progress"]').className = "progress";
+  return article;
+}
+
+test("what is stopped together are the answers that are compared and run", () => {
+  const columns = [["c1", "completed"], ["c2", "in_progress"], ["c3", "queued"]];
+  const compared = columns.map(([id, status]) => serverTurn(`turn-${id}`, status));
+  const transcript = new Element("main", {}, new Element("section", { class: "comparison" }, ...compared));
+  body.append(transcript);
+  const turns = new RunningTurns({ page: "/chat/1/", transcript });
+  assert.deepEqual(turns.runningTogether, []);
+  turns.adopt();
+  assert.deepEqual(turns.runningTogether, ["c2", "c3"]);
+  const alone = new Element("main", {}, serverTurn("turn-a1", "in_progress"), serverTurn("turn-a2", "queued"));
+  body.append(alone);
+  const others = new RunningTurns({ page: "/chat/1/", transcript: alone });
+  others.adopt();
+  assert.deepEqual(others.runningTogether, ["a1"]);
+});
