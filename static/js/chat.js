@@ -9,12 +9,12 @@ import { Refused, connect } from "./connection.js";
 import { refreshContext } from "./context.js";
 import { copyOnClick } from "./copy.js";
 import { openInDialog } from "./dialog.js";
-import { $, SignedOut, fetched, newKey, announce, problemIn } from "./dom.js";
+import { $, SignedOut, SignedOut, fetched, newKey, announce, problemIn } from "./dom.js";
 import { renew } from "./library/renew.js";
 import { countElsewhere, notifyOf, showTitle, watchAbsence } from "./notify/notify.js";
 import { showEarlier, watchEarlier } from "./older-messages.js";
 import { isGone } from "./people/orphans.js";
-import { posted } from "./people/posting.js";
+import { adviceFor, posted } from "./people/posting.js";
 import { leaveEndedSession } from "./people/sign-out.js";
 import { Waiting, isTooOld } from "./people/waiting.js";
 import { Rounds } from "./polling/rounds.js";
@@ -265,7 +265,8 @@ function onClick(event) {
 const ACTIONS = {
   stop: (button) => {
     if (!isLive) return false;
-    stop(button.closest(".turn")?.dataset.turn ?? turns.running);
+    const { turn } = button.closest(".turn")?.dataset ?? {};
+    stop(turn ? [turn] : turns.runningTogether);
   },
   "cancel-call": (button) => {
     if (!isLive) return false;
@@ -286,10 +287,12 @@ const ACTIONS = {
   },
 };
 
-function stop(turnId) {
-  if (!turnId || document.body.matches(".is-viewer")) return;
-  connection.stop(turnId);
-  turns.stopping(turnId);
+function stop(turnIds) {
+  if (document.body.matches(".is-viewer")) return;
+  for (const turnId of turnIds) {
+    connection.stop(turnId);
+    turns.stopping(turnId);
+  }
 }
 
 /** The server has refused to stop it. */
@@ -328,18 +331,28 @@ function goOn(button) {
   openTurn(button, body, gettext("The message could not be continued. Try again."));
 }
 
+/** The server has the turn: it is not to be sent again if only its page fails. */
+async function showOpened() {
+  try {
+    await branch.showChosen();
+  } catch (error) {
+    if (!(error instanceof SignedOut)) location.reload();
+    return;
+  }
+  toEnd();
+  refreshBackground();
+}
+
 /** Posts the button's form; the server answers with the page that has the new turn. */
 async function openTurn(button, body, complaint) {
   button.disabled = true;
   try {
     const options = { method: "POST", body, redirect: "manual" };
     const response = await fetch(button.formAction, options);
-    if (response.type !== "opaqueredirect") throw new Refused(await problemIn(response));
-    await branch.showChosen();
-    toEnd();
-    refreshBackground();
-  } catch (error) {
-    composer.complain((error instanceof Refused && error.message) || complaint);
+    if (response.type === "opaqueredirect") await showOpened();
+    else composer.complain((await problemIn(response)) || adviceFor(response.status, complaint));
+  } catch {
+    composer.complain(adviceFor());
   }
   button.disabled = false;
 }
@@ -347,7 +360,7 @@ async function openTurn(button, body, complaint) {
 function onKey(event) {
   if (event.key !== "Escape" || event.isComposing || event.defaultPrevented) return;
   if (closeInnermost()) return;
-  if (isLive && !event.target.matches("#search")) stop(turns.running);
+  if (isLive && !event.target.matches("#search")) stop(turns.runningTogether);
 }
 
 // Other parts of the page
@@ -414,7 +427,7 @@ async function keepInPlace(event) {
     if (isSaved && (await refreshList())) announce(gettext("Saved."));
     else location.reload(); // which says what is wrong
   } catch (error) {
-    if (!(error instanceof SignedOut)) composer.complain(gettext("This could not be sent. Try again."));
+    if (!(error instanceof SignedOut)) composer.complain(adviceFor());
   }
 }
 

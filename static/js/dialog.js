@@ -1,8 +1,10 @@
 // Opens pages that are a small form (rename, delete) as a dialog, with the page's own form.
 
 import { closeByBackdrop } from "./backdrop.js";
-import { $, fetched, openInstead } from "./dom.js";
-import { posted, sayNotSent } from "./people/posting.js";
+import { $, fetched, focusOn, openInstead } from "./dom.js";
+import { adviceFor, posted, sayNotSent } from "./people/posting.js";
+
+const TITLE = "input[type=text]";
 
 /** `onSaved` is called when a form that stays in its page was saved. */
 export function openInDialog(onSaved) {
@@ -36,8 +38,9 @@ async function open(dialog, link) {
     const form = await fetched(link.href, "main form");
     $("#sidebar").hidePopover?.();
     dialog.setAttribute("aria-label", form.querySelector("h1").textContent);
+    dialog.replaceChildren(form); // before it opens, so that it focuses one of these controls
     dialog.showModal();
-    show(dialog, form);
+    form.querySelector(TITLE)?.select();
   } catch (error) {
     openInstead(link.href, error);
   }
@@ -49,7 +52,7 @@ async function save(dialog, form, onSaved) {
   button.disabled = true;
   try {
     const { isSaved, response } = await posted(form.getAttribute("action"), new FormData(form));
-    if (!isSaved) return show(dialog, await formIn(response));
+    if (!isSaved) return await showProblems(dialog, form, response);
   } catch {
     return sayNotSent(form);
   }
@@ -66,14 +69,18 @@ function focusAgain({ dataset }) {
   links.find(({ pathname }) => pathname === dataset.row)?.focus();
 }
 
-async function formIn(response) {
+/** Shows the form as the server has refused it, and focuses what is wrong in it. */
+async function showProblems(dialog, form, response) {
   const page = new DOMParser().parseFromString(await response.text(), "text/html");
-  return document.adoptNode(page.querySelector("main form"));
-}
-
-function show(dialog, form) {
-  dialog.replaceChildren(form);
-  form.querySelector("input[type=text]")?.select();
+  const refused = page.querySelector("main form[data-in-place]");
+  if (!refused) return sayNotSent(form, adviceFor(response.status));
+  const fresh = document.adoptNode(refused);
+  dialog.replaceChildren(fresh);
+  const problem = fresh.querySelector(".field-error, .notice.is-error");
+  problem?.setAttribute("role", "alert");
+  const field = problem?.closest(".field")?.querySelector("input, select, textarea");
+  if (field) field.focus();
+  else focusOn(problem ?? fresh);
 }
 
 function isPlain(event) {

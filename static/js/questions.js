@@ -4,7 +4,7 @@
 // answer is the card's own form, sent without leaving the page.
 
 import { focusOn, isSignIn, leave } from "./dom.js";
-import { sayNotSent } from "./people/posting.js";
+import { adviceFor, sayNotSent } from "./people/posting.js";
 import { gettext, interpolate } from "./texts.js";
 
 const SCRIPT = { "X-Requested-With": "fetch" };
@@ -144,7 +144,7 @@ async function send(form, submitter) {
     const response = await fetch(url, { method: "POST", body, headers: SCRIPT });
     if (isSignIn(response)) leave();
     const fresh = await cardIn(response);
-    if (!fresh) throw new Error(`no card, but status ${response.status}`);
+    if (!fresh) return sayNotSent(form, adviceFor(response.status));
     // The turn's own event may have put a fresh card here already.
     const shown = card.isConnected ? card : sameCard(card);
     shown?.replaceWith(fresh);

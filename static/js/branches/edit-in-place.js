@@ -2,7 +2,7 @@
 
 import { $, checkSession, fetched, openInstead } from "../dom.js";
 import { replaceText } from "../people/completions.js";
-import { sayNotSent } from "../people/posting.js";
+import { adviceFor, sayNotSent } from "../people/posting.js";
 
 const LINK = ".turn-edit";
 const FORM = "form.edit-message";
@@ -95,7 +95,9 @@ async function save(message, form, { back, onSaved }) {
       await onSaved().catch(() => location.reload()); // the server has the new version
     } else {
       const page = new DOMParser().parseFromString(await response.text(), "text/html");
-      show(message, document.adoptNode($(`main ${FORM}`, page)), { back, onSaved });
+      const fresh = page.querySelector(`main ${FORM}`);
+      if (!fresh) return sayNotSent(form, adviceFor(response.status));
+      show(message, document.adoptNode(fresh), { back, onSaved });
     }
   } catch {
     sayNotSent(form);

@@ -23,8 +23,17 @@ export function postedInTime(url, body) {
   return posted(url, body, AbortSignal.timeout(ANSWERED_IN));
 }
 
+/** What a reader does about an answer with this status; without one the network failed.
+ *  `refused` is said of other refusals of the server. */
+export function adviceFor(status = 0, refused = undefined) {
+  if (status === 404) return gettext("This is gone, or no longer shared with you. Load the page again.");
+  if (status === 403) return gettext("The server has refused this. Load the page again.");
+  const isRefused = status >= 400 && status < 500 && status !== 429;
+  return (isRefused && refused) || gettext("This could not be sent. Try again.");
+}
+
 /** The form stays as it is, with a notice: it can be sent again. */
-export function sayNotSent(form, why = gettext("This could not be sent. Try again.")) {
+export function sayNotSent(form, why = adviceFor()) {
   form.querySelector(".notice.is-error")?.remove();
   form.prepend(notice(why));
   // A hidden one is disabled so that Enter presses nothing.

@@ -1,7 +1,7 @@
 // Stores a rating without leaving the page, with the form's own address.
 
 import { $, announce } from "../dom.js";
-import { posted, sayNotSent } from "../people/posting.js";
+import { adviceFor, posted, sayNotSent } from "../people/posting.js";
 
 export function rateInPlace() {
   document.addEventListener("submit", async (event) => {
@@ -22,11 +22,11 @@ export function rateInPlace() {
   });
 }
 
-/** What the refused page says is wrong; undefined where it is another page. */
+/** What the refused page says is wrong; where it is another page, what to do. */
 async function problemsOf(response) {
   const page = new DOMParser().parseFromString(await response.text(), "text/html");
   const found = [...page.querySelectorAll(".field-error")];
-  return found.map(({ textContent }) => textContent.trim()).join(" ") || undefined;
+  return found.map(({ textContent }) => textContent.trim()).join(" ") || adviceFor(response.status);
 }
 
 /** The buttons' next values, as the server would render them. */

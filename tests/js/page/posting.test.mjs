@@ -10,7 +10,9 @@ const left = [];
 globalThis.location = { pathname: "/chat/1/", search: "", assign: (url) => left.push(url) };
 globalThis.addEventListener = () => {};
 globalThis.DOMParser = class {
-  parseFromString = () => ({ body: new Element("body"), querySelector: () => null });
+  parseFromString = () => ({
+    body: new Element("body"), querySelector: () => null, querySelectorAll: () => [],
+  });
 };
 const announcer = new Element("p", { id: "announcer" });
 body.append(announcer, new Element("div", { id: "reading", "data-rated": "Rated" }));
@@ -92,6 +94,50 @@ for (const [name, place] of PLACES) {
     assert.deepEqual([left.splice(0), closed, saved, announcer.textContent], [["/chat/1/"], 0, 0, ""]);
   });
 }
+
+for (const [name, place] of PLACES) {
+  for (const [status, words] of [[404, /gone/], [403, /refused/], [500, /could not be sent/]]) {
+    test(`a ${name} answered by another page with ${status} says what to do`, async () => {
+      const form = formOf(name);
+      answer({ type: "basic", status, text: async () => "" }, SIGNED_IN);
+      await submit(place, form);
+      assert.match(form.textContent, words);
+      assert.ok(!form.children.at(-1).disabled);
+    });
+  }
+}
+
+test("a dialog's form that was refused has the focus where something is wrong", async () => {
+  const before = globalThis.DOMParser;
+  const field = new Element("input");
+  const problem = new Element("p", { class: "field-error" }, "Too long");
+  const fresh = new Element("form", {}, new Element("div", { class: "field" }, field, problem));
+  globalThis.DOMParser = class {
+    parseFromString = () => ({ querySelector: () => fresh });
+  };
+  answer({ type: "basic", status: 400, text: async () => "" }, SIGNED_IN);
+  await submit(dialog, formOf("sheet"));
+  globalThis.DOMParser = before;
+  assert.equal(document.activeElement, field);
+  assert.equal(problem.getAttribute("role"), "alert");
+  assert.equal(fresh.parentElement, dialog);
+});
+
+test("the contents of a dialog are there before it opens", async () => {
+  const form = new Element("form", {}, new Element("h1", {}, "Delete?"));
+  const before = globalThis.DOMParser;
+  globalThis.DOMParser = class {
+    parseFromString = () => ({ querySelector: () => form });
+  };
+  const link = Object.assign(new Element("a", { "data-dialog": "" }), { href: "/chat/1/delete/" });
+  body.append(link, new Element("div", { id: "sidebar" }));
+  const opened = [];
+  dialog.showModal = () => opened.push(dialog.children[0]);
+  answer(null, { ok: true, redirected: false, url: link.href, text: async () => "" });
+  await happens(document, "click", { target: link });
+  globalThis.DOMParser = before;
+  assert.deepEqual(opened, [form]);
+});
 
 test("a form that was saved leaves the dialog", async () => {
   answer(REDIRECTED, SIGNED_IN);
