@@ -5,21 +5,16 @@ Source: https://platform.claude.com/docs/en/api/messages
 
 from __future__ import annotations
 
-import base64
-import binascii
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
-from urllib.parse import unquote_to_bytes
 
 from llm.errors import BadRequest
+from llm.wire.codecs.file_data import PDF, is_data_url, read_file
 
 Part = Mapping[str, Any]
 Block = dict[str, Any]
 
 _IMAGES = frozenset({"image/jpeg", "image/png", "image/gif", "image/webp"})
-_TEXT = re.compile(r"text/|application/(json|xml|yaml|toml|x-|javascript)")
-_PDF = "application/pdf"
 
 
 def text_block(text: str) -> Block:
@@ -64,13 +59,13 @@ def _image(part: Part) -> Block:
         url = url.get("url")
     if not url:
         raise _cannot_send("an image by its file id; send the image itself")
-    if not url.startswith("data:"):
+    if not is_data_url(url):
         return {"type": "image", "source": {"type": "url", "url": url}}
-    kind, data = _data(url)
-    kind = "image/jpeg" if kind == "image/jpg" else kind
+    image = read_file(url)
+    kind = image.media_type.replace("image/jpg", "image/jpeg")
     if kind not in _IMAGES:
         raise _cannot_send(f"an image of the type {kind!r}; use PNG or JPEG")
-    source = {"type": "base64", "media_type": kind, "data": data}
+    source = {"type": "base64", "media_type": kind, "data": image.encoded}
     return {"type": "image", "source": source}
 
 
@@ -86,32 +81,18 @@ def _source(part: Part) -> dict[str, Any]:
         return {"type": "url", "url": url}
     if not (data := part.get("file_data")):
         raise _cannot_send("a file by its id; send the file itself")
-    if not data.startswith("data:"):
-        data = f"data:{_PDF};base64,{data}"
-    kind, encoded = _data(data)
-    if kind == _PDF:
-        return {"type": "base64", "media_type": _PDF, "data": encoded}
-    if not _TEXT.match(kind):
+    file = read_file(data, part.get("filename") or "")
+    if file.media_type == PDF:
+        return {"type": "base64", "media_type": PDF, "data": file.encoded}
+    if not file.is_text:
         raise _cannot_send(f"{_file_label(part)}; send a PDF or its text")
-    try:
-        text = base64.b64decode(encoded, validate=True).decode()
-    except (binascii.Error, UnicodeDecodeError) as exc:
-        problem = f"{_file_label(part)}, which is not valid text"
-        raise _cannot_send(problem) from exc
+    if (text := file.text()) is None:
+        raise _cannot_send(f"{_file_label(part)}, which is not valid text")
     return {"type": "text", "media_type": "text/plain", "data": text}
 
 
 def _file_label(part: Part) -> str:
     return f"the file {part['filename']!r}" if part.get("filename") else "this file"
-
-
-def _data(url: str) -> tuple[str, str]:
-    """The media type of a data URL, and its content in base64."""
-    head, _, data = url.removeprefix("data:").partition(",")
-    kind, *parameters = head.split(";")
-    if "base64" not in parameters:
-        data = base64.b64encode(unquote_to_bytes(data)).decode()
-    return kind.lower() or "text/plain", data
 
 
 def _cannot_send(what: str) -> BadRequest:

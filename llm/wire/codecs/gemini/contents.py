@@ -15,12 +15,12 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
-from urllib.parse import unquote_to_bytes
 
 import orjson
 
 from llm.errors import BadRequest
 from llm.wire.codecs.call_order import pair_calls
+from llm.wire.codecs.file_data import FileData, is_data_url, media_type_of, read_file
 from llm.wire.codecs.gemini import models
 from llm.wire.codecs.gemini.original_parts import Part
 from llm.wire.hosted_tools import RECEIPTS, compaction_message, screenshot_message
@@ -51,30 +51,6 @@ _IN_OUTPUTS = frozenset(
     {"application/pdf", "image/jpeg", "image/png", "image/webp", "text/plain"}
 )
 _ERROR = "Error: "  # begins the output of a tool that failed
-_SUFFIXES = {
-    "aac": "audio/aac",
-    "csv": "text/csv",
-    "flac": "audio/flac",
-    "gif": "image/gif",
-    "heic": "image/heic",
-    "heif": "image/heif",
-    "htm": "text/html",
-    "html": "text/html",
-    "jpeg": "image/jpeg",
-    "jpg": "image/jpeg",
-    "json": "text/plain",
-    "md": "text/markdown",
-    "mov": "video/mov",
-    "mp3": "audio/mp3",
-    "mp4": "video/mp4",
-    "ogg": "audio/ogg",
-    "pdf": "application/pdf",
-    "png": "image/png",
-    "txt": "text/plain",
-    "wav": "audio/wav",
-    "webm": "video/webm",
-    "webp": "image/webp",
-}
 
 
 class Contents:
@@ -321,35 +297,36 @@ def _image(part: Part) -> Part:
 
 def _file(part: Part) -> Part:
     name, data = part.get("filename") or "", part.get("file_data") or ""
-    if data and not data.startswith("data:"):
-        return _inline(_media_type(name, "application/pdf"), data)
-    address = data or part.get("file_url") or part.get("file_id") or ""
+    if data:
+        return _inline_file(read_file(data, name))
+    address = part.get("file_url") or part.get("file_id") or ""
     return _media(address, name, "application/pdf", "a file by its id")
 
 
 def _media(address: str, name: str, usual: str, what: str) -> Part:
     """Inline data from a data URL, or a file that Gemini fetches: its own, gs:// or
     https."""
-    if found := _DATA_URL.match(address):
-        data = address[found.end() :]
-        if not found[2].lower().endswith(";base64"):
-            data = base64.b64encode(unquote_to_bytes(data)).decode()
-        return _inline(found[1] or _media_type(name, "text/plain"), data)
+    if is_data_url(address):
+        return _inline_file(read_file(address, name))
     if not address.startswith(("https://", "http://", "gs://")):
         raise _cannot_send(f"{what}; send it along")
     path = address.partition("?")[0]
-    kind = _media_type(name or path, usual)
+    kind = media_type_of(name or path, usual)
     return {"fileData": {"mimeType": kind, "fileUri": address}}
+
+
+def _inline_file(file: FileData) -> Part:
+    """Gemini reads texts as UTF-8."""
+    data = file.encoded
+    if file.is_text and (text := file.text()) is not None:
+        data = base64.b64encode(text.encode(errors="replace")).decode()
+    return _inline(file.media_type, data)
 
 
 def _inline(media_type: str, data: str) -> Part:
     if _TEXT.match(media_type):
         media_type = "text/plain"
     return {"inlineData": {"mimeType": media_type, "data": data}}
-
-
-def _media_type(name: str, usual: str) -> str:
-    return _SUFFIXES.get(name.rpartition(".")[2].lower(), usual)
 
 
 def _cannot_send(what: str) -> BadRequest:

@@ -10,22 +10,19 @@ Source: https://platform.openai.com/docs/api-reference/chat/create
 
 from __future__ import annotations
 
-import base64
-import binascii
 import hashlib
 import json
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
-from urllib.parse import unquote_to_bytes
 
 import orjson
 
 from llm.errors import BadRequest
 from llm.wire.codecs.call_order import pair_calls
 from llm.wire.codecs.feature_fallbacks import has_late_instructions
+from llm.wire.codecs.file_data import FileData, is_data_url, read_file
 from llm.wire.codecs.openai_chat.host_options import HostOptions
 from llm.wire.codecs.openai_chat.reasoning import TEXT_FIELDS, join_pieces
 from llm.wire.hosted_tools import RECEIPTS, compaction_message, screenshot_message
@@ -43,7 +40,6 @@ Part = dict[str, Any]
 
 _MAX_CALL_ID = 40  # characters, OpenAI's limit here; on Responses it is 64
 _MEDIA = ("input_image", "input_file", "input_audio")
-_TEXT_FILE = re.compile(r"text/|application/(json|xml|yaml|toml|x-|javascript)")
 
 
 def messages(request: Request, codec: HostOptions) -> list[Message]:
@@ -305,7 +301,7 @@ class _Writer:
             url = url.get("url")
         if not url:
             raise _cannot_send("an image by its file id; send the image itself")
-        if not self._codec.image_urls and not url.startswith("data:"):
+        if not self._codec.image_urls and not is_data_url(url):
             raise _cannot_send("an image by its address; send the image itself")
         image = {"url": url}
         if (detail := part.get("detail")) and detail != "auto":
@@ -316,9 +312,13 @@ class _Writer:
         name, data = part.get("filename") or "file", part.get("file_data") or ""
         if self._codec.files and part.get("file_id"):
             return {"type": "file", "file": {"file_id": part["file_id"]}}
-        if (text := _text_file(data)) is not None:  # text, which every host can read
+        file = read_file(data, name)
+        # Every host can read text.
+        if data and (text := _text_file(file)) is not None:
             return {"type": "text", "text": f"{name}:\n\n{text}"}
         if self._codec.files and data:
+            if not is_data_url(data):
+                data = f"data:{file.media_type};base64,{data}"
             return {"type": "file", "file": {"filename": name, "file_data": data}}
         raise _cannot_send(f"the file {name!r}; send its text")
 
@@ -357,17 +357,9 @@ def _is_object(text: str) -> bool:
         return False
 
 
-def _text_file(data_url: str) -> str | None:
-    """The text in a data URL of a text type; None for anything else."""
-    head, comma, data = data_url.partition(",")
-    if not comma or not _TEXT_FILE.match(head.removeprefix("data:")):
-        return None
-    try:
-        if head.endswith(";base64"):
-            return base64.b64decode(data, validate=True).decode()
-        return unquote_to_bytes(data).decode()
-    except (binascii.Error, UnicodeDecodeError):
-        return None
+def _text_file(file: FileData) -> str | None:
+    """The text in a file of a text type; None for anything else."""
+    return file.text() if file.is_text else None
 
 
 def _cannot_send(what: str) -> BadRequest:

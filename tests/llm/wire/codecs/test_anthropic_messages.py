@@ -358,7 +358,7 @@ class TestParts:
             {"type": "input_image", "image_url": "data:image/tiff;base64,AAAA"},
             {"type": "input_file", "file_id": "file-1"},
             {"type": "input_file", "file_data": "data:application/zip;base64,AAAA"},
-            {"type": "input_file", "file_data": "data:text/plain;base64,/w=="},
+            {"type": "input_file", "file_data": "data:text/plain;base64,AP8="},
             {"type": "input_audio", "input_audio": {}},
         ],
     )

@@ -1,0 +1,114 @@
+"""Files in a request: their media type and content, however a client writes them.
+
+In: `file_data` of a part, a data URL or mere base64, and the file's name. The name's
+suffix decides where the client declares no type or `application/octet-stream`, which
+browsers declare for source code.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import codecs
+import re
+from dataclasses import dataclass
+from urllib.parse import unquote_to_bytes
+
+PDF = "application/pdf"
+_UNKNOWN = ("", "application/octet-stream")
+_TEXT = re.compile(r"text/|application/(json|xml|yaml|toml|x-|javascript)")
+#: Python has other codecs too, and some of them take quadratic time.
+_CHARSET = re.compile(
+    r"(iso-?8859-?\d{1,2}|latin-?1|(windows-|cp)125\d|utf-?(8|16|32)([bl]e)?"
+    r"|(us-)?ascii|shift[-_]jis|euc-(jp|kr)|gb(2312|k|18030)|big5|koi8-[ru])",
+    re.IGNORECASE,
+)
+_BYTE_ORDER_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+_SUFFIXES = {
+    "aac": "audio/aac",
+    "csv": "text/csv",
+    "flac": "audio/flac",
+    "gif": "image/gif",
+    "heic": "image/heic",
+    "heif": "image/heif",
+    "htm": "text/html",
+    "html": "text/html",
+    "jpeg": "image/jpeg",
+    "jpg": "image/jpeg",
+    "md": "text/markdown",
+    "mov": "video/mov",
+    "mp3": "audio/mp3",
+    "mp4": "video/mp4",
+    "ogg": "audio/ogg",
+    "pdf": PDF,
+    "png": "image/png",
+    "wav": "audio/wav",
+    "webm": "video/webm",
+    "webp": "image/webp",
+} | dict.fromkeys(
+    (
+        *("bat", "c", "cfg", "conf", "cpp", "cs", "css", "go", "h", "hpp", "ini"),
+        *("java", "js", "json", "jsonl", "jsx", "kt", "log", "lua", "php", "pl", "py"),
+        *("r", "rb", "rs", "rst", "sh", "sql", "srt", "swift", "tex", "toml", "ts"),
+        *("tsv", "tsx", "txt", "vtt", "xml", "yaml", "yml"),
+    ),
+    "text/plain",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class FileData:
+    media_type: str
+    encoded: str  # base64
+    charset: str = ""
+
+    @property
+    def is_text(self) -> bool:
+        return _TEXT.match(self.media_type) is not None
+
+    def text(self) -> str | None:
+        """The content as text; None if it is none."""
+        try:
+            data = base64.b64decode(self.encoded, validate=True)
+        except (binascii.Error, ValueError):
+            return None
+        return _decode(data, self.charset)
+
+
+def is_data_url(address: str) -> bool:
+    return address[:5].lower() == "data:"
+
+
+def read_file(data: str, name: str = "") -> FileData:
+    """The file in `data`, which is a data URL or base64."""
+    if not is_data_url(data):
+        return FileData(media_type_of(name, PDF), data)
+    head, _, content = data[5:].partition(",")
+    kind, *parameters = (part.strip() for part in head.split(";"))
+    if not any(part.lower() == "base64" for part in parameters):
+        content = base64.b64encode(unquote_to_bytes(content)).decode()
+    if (kind := kind.lower()) in _UNKNOWN:
+        kind = media_type_of(name, kind or "text/plain")
+    named = (part.partition("=") for part in parameters)
+    charset = next((v.strip('"') for n, _, v in named if n.lower() == "charset"), "")
+    return FileData(kind, content, charset)
+
+
+def media_type_of(name: str, usual: str) -> str:
+    """The type that a name's suffix stands for; `usual` if it has none that is
+    known."""
+    _, dot, suffix = name.rpartition(".")
+    return _SUFFIXES.get(suffix.lower(), usual) if dot else usual
+
+
+def _decode(data: bytes, charset: str) -> str | None:
+    for name in (charset, "utf-8"):
+        if _CHARSET.fullmatch(name):
+            try:
+                return data.decode(name)
+            except (UnicodeError, LookupError):
+                pass
+    if data.startswith(_BYTE_ORDER_MARKS):
+        return data.decode("utf-16", errors="replace")
+    # Spreadsheets and old editors write the encoding of their system.
+    return None if b"\0" in data else data.decode("cp1252", errors="replace")

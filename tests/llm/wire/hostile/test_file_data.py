@@ -1,0 +1,78 @@
+from __future__ import annotations
+
+import base64
+from typing import Any
+
+import pytest
+
+from llm.providers.gemini import PROVIDER as GEMINI
+from llm.wire.codec import Codec
+from llm.wire.codecs.anthropic.codec import AnthropicCodec
+from llm.wire.codecs.file_data import FileData, read_file
+from llm.wire.codecs.openai_chat.codec import OpenAIChatCodec
+from llm.wire.request import Request
+
+TEXT = "Grüße"
+GEMINI_CODEC = next(iter(GEMINI.codecs.values()))
+
+
+def encoded(charset: str, text: str = TEXT) -> str:
+    return base64.b64encode(text.encode(charset)).decode()
+
+
+def sent(codec: Codec, **part: Any) -> dict[str, Any]:
+    content = [{"type": "input_file", **part}]
+    item = {"type": "message", "role": "user", "content": content}
+    return codec.encode(Request(model="m", items=[item]))
+
+
+@pytest.mark.parametrize(
+    ("data", "name"),
+    [
+        (f"data:text/plain;base64,{encoded('utf-8')}", ""),
+        (f"DATA:text/csv;charset=iso-8859-1;base64,{encoded('latin-1')}", "a.csv"),
+        (f"data:text/csv;base64,{encoded('cp1252')}", "a.csv"),
+        (f"data:text/plain;base64,{encoded('utf-16')}", "a.txt"),
+        (f"data:text/plain;charset=big-nonsense;base64,{encoded('utf-8')}", "a.txt"),
+        (f"data:application/octet-stream;base64,{encoded('utf-8')}", "a.py"),
+        (encoded("utf-8"), "a.txt"),
+        ("data:text/plain,Gr%C3%BC%C3%9Fe", ""),
+    ],
+)
+def test_every_host_gets_the_text_of_a_text_file(data, name):
+    part = {"file_data": data, "filename": name}
+    [message] = sent(OpenAIChatCodec(), **part)["messages"]
+    assert message["content"] == f"{name or 'file'}:\n\n{TEXT}"
+    [message] = sent(AnthropicCodec(), **part)["messages"]
+    assert message["content"][0]["source"] == {
+        "type": "text",
+        "media_type": "text/plain",
+        "data": TEXT,
+    }
+    [content] = sent(GEMINI_CODEC, **part)["contents"]
+    inline = content["parts"][0]["inlineData"]
+    assert inline["mimeType"].startswith("text/")
+    assert base64.b64decode(inline["data"]).decode() == TEXT
+
+
+def test_a_host_of_files_gets_base64_as_a_data_url():
+    part = {"file_data": "JVBERi0=", "filename": "a.pdf"}
+    [message] = sent(OpenAIChatCodec(files=True), **part)["messages"]
+    assert message["content"][0]["file"] == {
+        "filename": "a.pdf",
+        "file_data": "data:application/pdf;base64,JVBERi0=",
+    }
+
+
+@pytest.mark.parametrize(
+    "data", [b"\0\xff", b"\x89PNG\r\n\x1a\n\0"], ids=["NUL", "an image"]
+)
+def test_what_is_no_text_has_none(data: bytes):
+    assert FileData("text/plain", base64.b64encode(data).decode()).text() is None
+    assert FileData("text/plain", "%").text() is None
+
+
+@pytest.mark.parametrize("charset", ["punycode", "idna", "rot13", "unicode_escape"])
+def test_codecs_that_are_no_charset_are_not_used(charset):
+    url = f"data:text/plain;charset={charset};base64,{encoded('utf-8', 'a-b')}"
+    assert read_file(url).text() == "a-b"
