@@ -39,7 +39,7 @@ _STATUS = CompiledRows(
 
 
 def replay_or_status(turn_id: str) -> FinishedTurn | str:
-    """The status of a turn that is not over, by one query. Raises TurnDeleted."""
+    """The turn if it is over, else its status, by one query. Raises TurnDeleted."""
     found = _STATUS.rows(turn_id)
     status = str(found[0][0]) if found else ""
     return status if status in Turn.UNFINISHED else replay(turn_id) or status

@@ -483,16 +483,21 @@ def release(
     partial: Sequence[ItemPayload],
     made: Sequence[FinishedModelCall],
     pending: ProviderResponse | None = None,
+    seconds_left: float | None = None,
 ) -> None:
-    """Let another run continue at once."""
-    with write_transaction(partial):
+    """Let another run continue at once. `seconds_left` until the turn's deadline, which
+    is paused until then, as it may take hours; None if it is not known."""
+    changed: dict[str, Any] = {
+        "lease_until": LAPSED.expression,
+        "partial": list(partial) or None,
+        "provider_response": pending.to_dict() if pending else None,
         # A release during a deploy is not a crash, so it does not count as a claim.
-        if turn_query(claim).update(
-            lease_until=LAPSED.expression,
-            partial=list(partial) or None,
-            provider_response=pending.to_dict() if pending else None,
-            claims=F("claims") - 1,
-        ):
+        "claims": F("claims") - 1,
+    }
+    if seconds_left is not None:
+        changed |= {"deadline_at": None, "seconds_left": seconds_left}
+    with write_transaction(partial):
+        if turn_query(claim).update(**changed):
             turn_queue.enqueue(claim.turn_id)
         progress = TurnProgress(calls_made=made)
         prepare_write(claim, progress, changes_turn=False).write()

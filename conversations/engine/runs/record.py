@@ -82,6 +82,14 @@ class TurnClock:
     def end(self) -> None:
         deadline_timer().remove(self)
 
+    @property
+    def seconds_left(self) -> float:
+        """Until the deadline; 0 once it has passed."""
+        if self._open_forms:
+            return self._seconds_left
+        left = self.until - asyncio.get_running_loop().time()
+        return 0.0 if math.isinf(left) else left
+
     def on_timer(self) -> None:
         """The deadline has passed."""
         self.until = math.inf
@@ -171,7 +179,7 @@ class RunRecord:
         ]
         progress = state.take_progress()
         state.is_suspending = True
-        left = self.clock.until - asyncio.get_running_loop().time()
+        left = self.clock.seconds_left
         found = await self.writes.write(
             question_store.suspend, state.claim, progress, new_questions, left
         )
@@ -276,13 +284,16 @@ class RunRecord:
         )
 
     async def release(
-        self, partial: Sequence[Item], pending: ProviderResponse | None
+        self,
+        partial: Sequence[Item],
+        pending: ProviderResponse | None,
+        seconds_left: float,
     ) -> None:
         """Let another run continue at once, with these uncommitted items."""
-        made = self.state.take_calls_made()
+        claim, made = self.state.claim, self.state.take_calls_made()
         try:
             await self.database.write(
-                turn_store.release, self.state.claim, partial, made, pending
+                turn_store.release, claim, partial, made, pending, seconds_left
             )
         except Exception:
             self.state.calls_made = made

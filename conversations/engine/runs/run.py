@@ -181,7 +181,9 @@ class Run:
             )
         self.record.has_new_results = work.has_new_results
         if state.stop == "released":  # before the run has done anything
-            await self.record.release(work.task.partial, work.pending)
+            await self.record.release(
+                work.task.partial, work.pending, self._seconds_left
+            )
         if state.stop in ("released", "fenced"):
             return None
         if work.meter:
@@ -357,8 +359,8 @@ class Run:
         if self.writes.abandoned is not None and state.stop != "fenced":
             await self.writes.settle()
         if state.stop == "released":
-            pending = state.pending_response()
-            await self.record.release(state.uncommitted_items(), pending)
+            pending, left = state.pending_response(), self._clock.seconds_left
+            await self.record.release(state.uncommitted_items(), pending, left)
         elif state.stop != "fenced" and ending:  # otherwise the turn waits for a person
             await self._finish(ending)
 

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import timedelta
 from typing import Any
 
 from django.db import models
-from django.utils import timezone
 
+from conversations.engine.database.sql import Moment
 from conversations.engine.event_log import Position
 from conversations.engine.loading.approvals import question_payload
 from conversations.models import Item, Question, Turn
 from llm.wire.items import Item as ItemPayload
 
-LATE = timedelta(seconds=1)  # time that the log has, after the rows, to publish the end
+LATE = 1.0  # seconds that the log has, after the rows, to publish the end
 _RUNNING = (Turn.Status.RUNNING, Turn.Status.WAITING)
 
 
@@ -76,7 +75,11 @@ def load_turns(
 def _find_over(turn_ids: Collection[str]) -> list[str]:
     rows = Turn.objects.filter(pk__in=turn_ids)
     unfinished = models.Q(status__in=Turn.UNFINISHED)
-    ended_just_now = models.Q(finished_at__gte=timezone.now() - LATE)
+    # Not what ended in the future: the clock of the process that ran it is ahead, and
+    # its end would be waited for until then.
+    ended_just_now = models.Q(
+        finished_at__range=(Moment(-LATE).expression, Moment(LATE).expression)
+    )
     going_on = rows.filter(unfinished | ended_just_now).values_list("pk", flat=True)
     return list(set(turn_ids).difference(going_on))
 

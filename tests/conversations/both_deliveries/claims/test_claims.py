@@ -165,6 +165,31 @@ def test_the_deadline_is_paused_while_a_turn_waits_for_a_person(conversation, se
     assert left == pytest.approx(70, abs=5)
 
 
+def test_the_deadline_is_paused_while_no_process_runs(conversation):
+    """A server may be down for hours between a drain and its next start."""
+    turn = opened(conversation)
+    turn_store.release(claimed(turn), [], [], None, 70.0)
+    turn.refresh_from_db()
+    assert (turn.deadline_at, turn.seconds_left) == (None, 70.0)
+    assert claimed(turn).seconds_left == 70.0
+    turn.refresh_from_db()
+    assert turn.deadline_at is not None
+
+
+async def test_a_turn_that_a_drain_stops_notes_what_is_left_of_its_time(
+    conversation, say, running, settings
+):
+    say([TextDelta(0, "Half"), HANG])
+    turn = await submit_turn(conversation)
+    while not await Turn.objects.filter(pk=turn.pk, status="in_progress").aexists():
+        await asyncio.sleep(0)
+    settings.DRAIN_GRACE = 0
+    await engine.drain()
+    await turn.arefresh_from_db()
+    assert turn.deadline_at is None
+    assert 0 < turn.seconds_left <= settings.TURN_DEADLINE
+
+
 async def test_a_turn_that_waits_notes_what_is_left_of_its_time(
     conversation,
     say,

@@ -14,9 +14,14 @@ from django.utils import timezone
 
 from conversations.engine import background_store, claim_store, lease_store, turn_store
 from conversations.engine.claim_store import Claim
+from conversations.engine.event_log import Position
 from conversations.engine.lease_store import Snapshot
+from conversations.engine.replays.replaying import Replays
+from conversations.engine.shared_log.turns_from_rows import load_turns
 from conversations.engine.turn_store import TurnProgress
-from conversations.models import Conversation, ToolCall, Turn
+from conversations.engine.webhooks import delivery_store
+from conversations.models import Conversation, Replay, ToolCall, Turn
+from conversations.models.webhooks.delivery import Delivery
 from llm.wire.items import user_message
 
 pytestmark = [
@@ -138,3 +143,44 @@ def test_the_same_of_calls_in_the_background(skew: int):
         background_store.release([mine])
     assert background_store.find_due(10) == [call.pk]
     assert background_store.claim(call.pk) is not None
+
+
+@each_skew
+def test_the_same_of_replays(skew: int):
+    batch, store = Replay.objects.create(name="try"), Replays.store
+    with a_clock_off_by(skew):
+        lease = store.claim(batch.pk)
+    assert lease is not None
+    assert store.find_due() is None
+    with a_clock_off_by(skew):
+        assert store.find_due() is None
+        assert store.claim(batch.pk) is None
+    Replay.objects.update(lease_until=Now() - timedelta(seconds=1))
+    with a_clock_off_by(skew):
+        assert store.find_due() == batch.pk
+
+
+@pytest.mark.parametrize("skew", [30, 300])
+def test_the_same_of_webhooks_and_mails(skew: int):
+    row = Delivery.objects.create(type="turn.completed")
+    Delivery.objects.update(next_attempt_at=Now() - timedelta(hours=1))
+    with a_clock_off_by(-skew):
+        assert delivery_store.claim(row.pk) is not None
+    for clock in (skew, -skew):
+        with a_clock_off_by(clock):
+            assert delivery_store.claim(row.pk) is None
+
+
+@each_skew
+def test_every_process_sees_that_a_turn_is_over(skew: int):
+    """Some moments after its end, in which its last events may still come."""
+    turn, known = opened(), Position(1, 4)
+    Turn.objects.filter(pk=turn.pk).update(status="completed", finished_at=Now())
+    with a_clock_off_by(skew):
+        assert load_turns({turn.pk: known}).over == []
+    Turn.objects.update(finished_at=Now() - timedelta(seconds=2))
+    with a_clock_off_by(skew):
+        assert load_turns({turn.pk: known}).over == [turn.pk]
+    with a_clock_off_by(abs(skew)):
+        Turn.objects.update(finished_at=timezone.now())
+    assert load_turns({turn.pk: known}).over == [turn.pk]
