@@ -4,6 +4,7 @@
     * InvalidArguments      the arguments do not fit the tool's parameters
     * UnusableOutput        what the tool returned cannot be shown to a model
     * ProcessEnded          the process of an isolated tool ended without a result
+    * NoFreeThread          the call of a plain function has not begun
     * FetchError            nothing was fetched from the web; `advice` is for staff
         * AddressRefused    this tool may not connect to the address
         * Unreachable       no server answers at the address
@@ -40,6 +41,11 @@ class UnusableOutput(ToolError):
 
 class ProcessEnded(ToolError):
     """The tool's process ended without a result."""
+
+
+class NoFreeThread(ToolError):
+    """The call has not begun: all threads for tools are in use, by tools that hang.
+    Tell the staff."""
 
 
 class FetchError(ToolError):

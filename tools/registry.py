@@ -22,6 +22,7 @@ from django.apps import apps
 from llm.http.addresses import Network, parse_network
 from tools import builtin
 from tools.errors import InvalidTool
+from tools.execution.call_metrics import show_threads
 from tools.guard import fetch
 from tools.json_schema.function_schema import Signature, signature_of
 from tools.python.function_marks import (
@@ -66,6 +67,7 @@ __all__ = [
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 _threads = ToolThreadPool(MAX_THREADS)
+show_threads(abandoned=lambda: _threads.abandoned, waiting=lambda: _threads.waiting)
 
 
 @overload
@@ -145,6 +147,7 @@ class _PythonCall:
             partial(self.function, **values),
             self.name,
             on_abandoned=partial(context.abandoned, context.call_id),
+            pause_timer=context.pause_timer,
         )
 
     def _with_networks(self, context: Context) -> Context:

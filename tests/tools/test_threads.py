@@ -3,11 +3,14 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import threading
+from contextlib import contextmanager
 from functools import partial
 
 import pytest
 
-from tools.python.thread_pool import ToolThreadPool
+from tools.errors import NoFreeThread
+from tools.python.thread_pool import MAX_THREADS, ToolThreadPool
+from tools.registry import Context, tool_of
 
 who = contextvars.ContextVar("who", default="nobody")
 
@@ -18,6 +21,13 @@ def gate():
     gate = threading.Event()
     yield gate
     gate.set()
+
+
+@contextmanager
+def noting(pauses):
+    pauses.append("on")
+    yield
+    pauses.append("off")
 
 
 async def abandon(threads, function):
@@ -116,6 +126,60 @@ async def test_the_abandoned_are_limited_too_until_they_end(gate):
     gate.set()
     assert await waiting == 3
     assert await asyncio.gather(*(threads.run(lambda: 4) for _ in range(9))) == [4] * 9
+
+
+async def test_a_call_that_waits_for_a_thread_uses_none_of_its_time(gate):
+    threads, pauses = ToolThreadPool(1), []
+    first = asyncio.create_task(threads.run(gate.wait))
+    await asyncio.sleep(0)
+    second = asyncio.create_task(
+        threads.run(lambda: 3, pause_timer=partial(noting, pauses))
+    )
+    await asyncio.sleep(0)
+    assert (pauses, threads.waiting) == (["on"], 1)
+    gate.set()
+    assert await second == 3
+    assert (pauses, threads.waiting) == (["on", "off"], 0)
+    await first
+
+
+async def test_the_time_of_a_tool_stands_still_while_it_waits_for_a_thread(gate):
+    def hang() -> None:
+        gate.wait()
+
+    hanging, pauses = tool_of(hang).call, []
+    running = [asyncio.create_task(hanging(Context(), {})) for _ in range(MAX_THREADS)]
+    await asyncio.sleep(0)
+    context = Context(pause_timer=partial(noting, pauses))
+    waiting = asyncio.create_task(hanging(context, {}))
+    while not pauses:
+        await asyncio.sleep(0)
+    gate.set()
+    await asyncio.gather(waiting, *running)
+    assert pauses == ["on", "off"]
+
+
+async def test_a_call_that_finds_no_thread_for_long_is_given_up_unbegun(gate, caplog):
+    threads, ran = ToolThreadPool(1, longest_wait=0.0), []
+    first = asyncio.create_task(threads.run(gate.wait))
+    await asyncio.sleep(0)
+    with pytest.raises(NoFreeThread, match="has not begun"):
+        await threads.run(partial(ran.append, 2), "ping")
+    assert "ping was given up" in caplog.text
+    gate.set()
+    await first
+    await threads.run(partial(ran.append, 3))
+    assert ran == [3]
+
+
+async def test_the_abandoned_are_counted_while_they_hang(gate):
+    threads = ToolThreadPool(2)
+    assert threads.abandoned == 0
+    await abandon(threads, gate.wait)
+    assert threads.abandoned == 1
+    gate.set()
+    while threads.abandoned:
+        await asyncio.sleep(0)
 
 
 async def test_a_system_without_threads_left_is_an_error_and_no_loss(monkeypatch):

@@ -1,10 +1,10 @@
-"""Metrics of tool calls, counted when a call ends."""
+"""Metrics of tool calls, counted when a call ends, and of their threads."""
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Callable, Container
 
-from prometheus_client import Counter, Histogram
+from prometheus_client import Counter, Gauge, Histogram
 
 from llm.telemetry.registry import OTHER, REGISTRY, BoundedNames
 
@@ -25,6 +25,18 @@ _duration = Histogram(
     buckets=_SECONDS,
     registry=REGISTRY,
 )
+_threads = Gauge(
+    "parley_tool_threads",
+    "Threads of tools that hang and were given up, and calls that wait for a thread.",
+    ("state",),
+    registry=REGISTRY,
+)
+
+
+def show_threads(**states: Callable[[], int]) -> None:
+    """Read these at each scrape."""
+    for state, read in states.items():
+        _threads.labels(state).set_function(read)
 
 
 def count_tool_call(

@@ -92,7 +92,9 @@ class HttpCall:
             return None
         if not context.callback_url:
             logger.warning(
-                "tool %s: there is no callback URL; set PUBLIC_URL", self.name
+                "tool %s: its call has no callback URL: PUBLIC_URL is not set, or the"
+                " tool is set to wait for the result",
+                self.name,
             )
             return None
         return self.async_result.callback_location, context.callback_url

@@ -157,13 +157,14 @@ async def _write_messages(
 
 
 async def _end(process: Process, grace: float) -> None:
-    """End the program and its child processes, in the order that MCP requires."""
+    """End the program and its child processes, in the order that MCP requires. Those
+    of a program that has ended, such as a launcher, may still run."""
     assert process.stdin
     with suppress(*_PIPE_CLOSED):
         await process.stdin.aclose()
-    if not await _has_ended(process, grace):
-        await _end_group(process.pid)
-        await _has_ended(process, END_GRACE)
+    await _has_ended(process, grace)
+    await _end_group(process.pid)
+    await _has_ended(process, END_GRACE)
 
 
 async def _end_group(group: int) -> None:

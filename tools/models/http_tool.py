@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, cast
 
 from django.core.exceptions import ValidationError
@@ -200,11 +200,23 @@ class HttpTool(SecretHeaders, AsyncAnswers):
         found = (
             *find_problems(self.request_template, self.parameters, self.secret_names),
             *self.find_async_problems(self.request_template),
+            *self._find_waiting_problems(),
         )
         for name, text in found:
             wrong.setdefault(name, []).append(text)
         if wrong:
             raise ValidationError(wrong)
+
+    def _find_waiting_problems(self) -> Iterator[tuple[str, str]]:
+        """Only a call in the background has a callback URL: a result that is posted
+        while the model waits would find no call that takes it."""
+        tool = getattr(self, "tool", None)
+        if self.async_answers and self.callback_place and tool and tool.blocking:
+            yield (
+                "callback_place",
+                "A tool that waits for the result receives none at a callback URL:"
+                " choose another setting of Blocking, or leave this empty.",
+            )
 
     @property
     def request_template(self) -> RequestTemplate:

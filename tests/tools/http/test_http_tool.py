@@ -562,6 +562,21 @@ def test_an_invalid_definition_is_not_saved(db, field, value):
     assert set(caught.value.message_dict) == {field}
 
 
+@pytest.mark.parametrize("waits", [True, False, None])
+def test_a_tool_that_waits_has_no_callback_url(db, waits):
+    """Only calls in the background have one."""
+    tool = Tool.objects.create(name="things", kind=Tool.Kind.HTTP, blocking=waits)
+    http = HttpTool(tool=tool, url=f"{HOST}/things", async_answers=True)
+    http.full_clean()
+    http.callback_place = "header:X-Callback-URL"
+    if not waits:
+        http.full_clean()
+        return
+    with pytest.raises(ValidationError) as caught:
+        http.full_clean()
+    assert set(caught.value.message_dict) == {"callback_place"}
+
+
 def test_an_empty_schema_is_an_object(db):
     http = HttpTool(url=f"{HOST}/things", headers=[], places=None)
     http.full_clean(exclude=["tool"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import os
 import sys
 from collections.abc import AsyncGenerator
@@ -148,3 +149,31 @@ def answer(number):
     async with asyncio.timeout(30):
         while is_there(process):  # until the killed program's parent has waited for it
             await asyncio.sleep(0)
+
+
+async def test_what_a_program_leaves_behind_is_ended_too(tmp_path: Path):
+    """As launchers do, which end with their input."""
+    lock = tmp_path / "lock"
+    answer = f"""
+import fcntl, subprocess
+lock = open({str(lock)!r}, "w")
+fcntl.flock(lock, fcntl.LOCK_EX)
+child = subprocess.Popen(["sleep", "1000"], pass_fds=[lock.fileno()])
+def answer(number):
+    say(number, "there")
+"""
+    async with talking(tmp_path, answer) as session:
+        assert await session.call("t", {}, Context()) == "there"
+        assert not is_free(lock)
+    async with asyncio.timeout(30):
+        while not is_free(lock):
+            await asyncio.sleep(0)
+
+
+def is_free(path: Path) -> bool:
+    with path.open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True
