@@ -86,7 +86,7 @@ def find_conversations(
         found = _find_filtered(search, filters, user)
     matches = list(islice(found, start, start + size + 1))
     return SearchResults(
-        _build_results(matches[:size], wanted),
+        build_results(matches[:size], wanted),
         len(matches) > size,
         search.unindexed.is_complete,
     )
@@ -135,7 +135,7 @@ def _find_filtered(
     yield from (_Match(pk) for pk in titles if pk in passing)
 
 
-def _build_results(matches: Sequence[_Match], query: Query) -> list[SearchResult]:
+def build_results(matches: Sequence[_Match], query: Query) -> list[SearchResult]:
     titles = Conversation.objects.in_bulk([match.conversation for match in matches])
     items = Item.objects.in_bulk([match.item for match in matches if match.item])
     results = []

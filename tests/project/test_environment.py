@@ -65,6 +65,7 @@ WRONG = [
     ("ENCRYPTION_KEYS_COMMAND", "echo short", "a key is not 32 url-safe base64 bytes."),
     ("ENCRYPTION_KEYS_COMMAND", "echo 'half", "is no command, or prints no text."),
     ("HSTS_SUBDOMAINS", "some", "'some' is neither true nor false."),
+    ("ISOLATED_REQUIRE_SANDBOX", "some", "'some' is neither true nor false."),
     ("GROQ_API_KEY", "gsk with spaces", "a key cannot contain spaces or non-ASCII"),
     ("GROQ_API_BASE", "groq.example/v1", "'groq.example/v1' is not a URL; write"),
     ("GROQ_API_BASE", "http://me:pw@h/v1", "leave out user and password."),

@@ -197,12 +197,12 @@ def test_a_conversation_that_is_erased_meanwhile_is_left_out(
 ):
     a_talk(ada, "Stays", "needle")
     gone = a_talk(ada, "Goes", "needle")
-    build = finding._build_results
+    build = finding.build_results
 
     def erase_first(*args: Any) -> Any:
         gone.turns.all().delete()
         gone.delete()
         return build(*args)
 
-    monkeypatch.setattr(finding, "_build_results", erase_first)
+    monkeypatch.setattr(finding, "build_results", erase_first)
     assert titles(find(ada, "needle")) == ["Stays"]
