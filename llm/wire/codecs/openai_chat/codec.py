@@ -98,7 +98,11 @@ class OpenAIChatCodec(HostOptions):
         return sorted({names.get(name, name) for name in lost})
 
     def decoder(self) -> ChatDecoder:
-        return ChatDecoder(echo=self.reasoning_echo, think_tags=self.think_tags)
+        return ChatDecoder(
+            echo=self.reasoning_echo,
+            think_tags=self.think_tags,
+            think_begun=self.think_begun,
+        )
 
     def decode(self, body: bytes) -> list[Delta]:
         return list(self.decoder().answer(parse_object(body)))

@@ -69,7 +69,9 @@ class ChatDecoder:
     """Decodes one answer. `echo` names the field in which plain reasoning is sent back.
 
     With `think_tags`, an answer that begins with "<think>" is read as reasoning up to
-    "</think>": servers without a reasoning parser send such text unchanged.
+    "</think>": servers without a reasoning parser send such text unchanged. With
+    `think_begun` it need not begin so, because the template has put the tag into the
+    prompt.
     """
 
     __slots__ = (
@@ -82,8 +84,12 @@ class ChatDecoder:
         "_start",
     )
 
-    def __init__(self, *, echo: str = "", think_tags: bool = False) -> None:
-        self._message = MessageDecoder(echo=echo, think_tags=think_tags)
+    def __init__(
+        self, *, echo: str = "", think_tags: bool = False, think_begun: bool = False
+    ) -> None:
+        self._message = MessageDecoder(
+            echo=echo, think_tags=think_tags, think_begun=think_begun
+        )
         self._start: StartDelta | None = StartDelta()  # None: both known
         self._finish: str | None = None
         self._native: str | None = None  # the upstream's own finish reason

@@ -61,6 +61,7 @@ class HostOptions:
     #: unknown ones; None for a host that takes or ignores any.
     reasoning_fields: frozenset[str] | None = None
     think_tags: bool = False  # reasoning arrives as "<think>…</think>" in the text
+    think_begun: bool = False  # such a text may lack the first tag
 
     system_role: str = "system"
     merge_system: bool = False  # one system message, in front (strict templates)

@@ -51,7 +51,7 @@ _IMAGE = re.compile(r"data:image/([a-z0-9.+-]{1,40})", re.IGNORECASE)
 
 
 class MessageDecoder:
-    """Decodes one message. For `echo` and `think_tags` see `decoder.ChatDecoder`."""
+    """Decodes one message. For the options see `decoder.ChatDecoder`."""
 
     __slots__ = (
         "_annotations",
@@ -68,13 +68,13 @@ class MessageDecoder:
         "sources",
     )
 
-    def __init__(self, *, echo: str, think_tags: bool) -> None:
+    def __init__(self, *, echo: str, think_tags: bool, think_begun: bool) -> None:
         self.in_text = False  # the last delta was text
         self.is_plain = not think_tags  # text is emitted as it is
         self.calls: ToolCallAssembler | None = None  # None without calls
         self.sources: Sequence[Any] = ()  # of the answer as a whole
         self._echo = echo
-        self._tags = ThinkTags() if think_tags else None
+        self._tags = ThinkTags(begun=think_begun) if think_tags else None
         self._raw: dict[str, Any] = {}  # fields of the next proof
         self._sent: dict[str, Any] = {}  # the latest reasoning's proof so far
         self._images: set[int] | None = None  # hashes of their addresses

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -40,6 +41,7 @@ Part = dict[str, Any]
 
 _MAX_CALL_ID = 40  # characters, OpenAI's limit here; on Responses it is 64
 _MEDIA = ("input_image", "input_file", "input_audio")
+_BASE64 = re.compile(r"[A-Za-z0-9+/]{4}")
 
 
 def messages(request: Request, codec: HostOptions) -> list[Message]:
@@ -269,9 +271,10 @@ class _Writer:
     def _text(self, content: str | Sequence[Part]) -> str:
         if isinstance(content, str):
             return content
-        return (
-            _plain(content[0]) if len(content) == 1 else "".join(map(_plain, content))
-        )
+        if len(content) == 1:
+            return _plain(content[0])
+        gap = "\n\n" if any(part.get("refusal") for part in content) else ""
+        return gap.join(filter(None, map(_plain, content)))
 
     def _content(self, content: str | Sequence[Part]) -> str | list[Part]:
         """A string if there is only text, because some hosts take nothing else."""
@@ -317,7 +320,7 @@ class _Writer:
         if data and (text := _text_file(file)) is not None:
             return {"type": "text", "text": f"{name}:\n\n{text}"}
         if self._codec.files and data:
-            if not is_data_url(data):
+            if _BASE64.match(data) and not is_data_url(data):
                 data = f"data:{file.media_type};base64,{data}"
             return {"type": "file", "file": {"filename": name, "file_data": data}}
         raise _cannot_send(f"the file {name!r}; send its text")

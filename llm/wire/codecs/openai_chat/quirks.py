@@ -54,6 +54,10 @@ QUIRKS: Mapping[str, Quirk] = {
         "reasoning arrives in the text, between <think> tags",
         lambda on: {"think_tags": on},
     ),
+    "think_begun": Quirk(
+        "the text begins with reasoning, up to </think>; the prompt has <think>",
+        lambda on: {"think_begun": on} | ({"think_tags": True} if on else {}),
+    ),
 }
 
 

@@ -139,11 +139,12 @@ def _join(values: list[Any]) -> Any:
 
 class ThinkTags:
     """Splits "<think>…</think>" off the beginning of an answer that arrives in
-    pieces."""
+    pieces. With `begun` the prompt has the first tag, so the answer may lack it."""
 
-    __slots__ = ("_pending", "_state")
+    __slots__ = ("_begun", "_pending", "_state")
 
-    def __init__(self) -> None:
+    def __init__(self, *, begun: bool = False) -> None:
+        self._begun = begun
         self._pending = ""
         self._state: Literal["before", "inside", "gap", "after"] = "before"
 
@@ -156,8 +157,9 @@ class ThinkTags:
             if is_start and "<think>".startswith(head):
                 self._pending = text
                 return
-            self._state = "inside" if head.startswith("<think>") else "after"
-            text = head.removeprefix("<think>") if self._state == "inside" else text
+            is_inside = self._begun or head.startswith("<think>")
+            self._state = "inside" if is_inside else "after"
+            text = head.removeprefix("<think>") if is_inside else text
         if self._state == "inside":
             thought, closing, text = text.partition("</think>")
             if not closing:
@@ -173,7 +175,10 @@ class ThinkTags:
 
     def close(self) -> Iterator[tuple[bool, str]]:
         pending, self._pending = self._pending, ""
-        yield self._state == "inside", pending
+        is_thought = self._state == "inside" or (
+            self._begun and self._state == "before" and bool(pending)
+        )
+        yield is_thought, pending
 
 
 _Place = tuple[str, str]  # type and index of a block

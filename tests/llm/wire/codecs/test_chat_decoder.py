@@ -282,6 +282,22 @@ class TestReasoning:
         )
         assert output_texts(read(*chunks)) == [("message", text)]
 
+    @pytest.mark.parametrize(
+        ("text", "expected"),
+        [
+            ("Hm.\n</think>\n\nYes.", [("reasoning", "Hm.\n"), ("message", "Yes.")]),
+            ("<think>Hm.</think>Yes.", [("reasoning", "Hm."), ("message", "Yes.")]),
+            ("for ever", [("reasoning", "for ever")]),
+            ("<thi", [("reasoning", "<thi")]),
+        ],
+    )
+    @pytest.mark.parametrize("size", [1, 3, 100])
+    def test_the_first_think_tag_may_be_in_the_prompt(self, text, expected, size):
+        codec = OpenAIChatCodec(think_tags=True, think_begun=True)
+        pieces = [text[n : n + size] for n in range(0, len(text), size)]
+        chunks = [chunk({"content": piece}) for piece in pieces]
+        assert output_texts(read(*chunks, codec=codec)) == expected
+
 
 class TestToolCalls:
     @pytest.mark.parametrize(

@@ -62,6 +62,12 @@ class TestMessages:
             {"role": "user", "content": "bluer"},
         ]
 
+    def test_a_refusal_is_apart_from_the_text_after_it(self):
+        answer = message("assistant", "B")
+        refusal = {"type": "refusal", "refusal": "no"}
+        [sent] = messages({**answer, "content": [refusal, *answer["content"]]})
+        assert sent["content"] == "no\n\nB"
+
     def test_consecutive_assistant_items_become_one_message(self):
         assert messages(
             message("assistant", "Let me see."),

@@ -83,12 +83,21 @@ def forwarded(body: dict[str, Any], **quirks: bool) -> dict[str, Any] | None:
     return dict(codec.forward(Request(model="m", items=(), forwarded=sent)))
 
 
-@pytest.mark.parametrize("name", [name for name in QUIRKS if name != "think_tags"])
+@pytest.mark.parametrize("name", [name for name in QUIRKS if "think" not in name])
 def test_a_switch_changes_parleys_own_requests(name: str):
     items = {"image_urls": [IMAGE], "files": [PDF]}.get(name, OWN.items)
     request = replace(OWN, items=items)
     on, off = (encoded(codec_with(**{name: is_on}), request) for is_on in (True, False))
     assert on != off
+
+
+def test_an_answer_may_lack_the_tag_that_the_prompt_has():
+    said = {"message": {"content": "Hm.\n</think>Yes."}, "finish_reason": "stop"}
+    answer = json.dumps({"choices": [said]}).encode()
+    on, off = (codec_with(think_begun=is_on).decode(answer) for is_on in (True, False))
+    texts = [type(delta).__name__ for delta in on if hasattr(delta, "text")]
+    assert texts == ["ReasoningDelta", "TextDelta"]
+    assert [d.text for d in off if hasattr(d, "text")] == ["Hm.\n</think>Yes."]
 
 
 def test_think_tags_change_how_an_answer_is_read():
