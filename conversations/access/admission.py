@@ -64,6 +64,12 @@ def check_model(token: AccessToken, model_id: int | None, name: str) -> None:
         )
 
 
+def check_tool(token: AccessToken, name: str) -> None:
+    """Raises Forbidden where the token may not use the tool."""
+    if not token.may_use_tool(name):
+        raise Forbidden(f"This access token may not use the tool {name!r}.")
+
+
 # Limits
 
 

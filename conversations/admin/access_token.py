@@ -28,6 +28,7 @@ _IDENTITY_FIELDS = ["user", "label", "expires_at"]
 _LIMIT_FIELDS = [
     "scopes",
     "allowed_models",
+    "allowed_tools",
     "networks",
     "requests_per_minute",
     "tokens_per_minute",

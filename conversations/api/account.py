@@ -54,10 +54,14 @@ class TokenSerializer(serializers.ModelSerializer[Any]):
         help_text="Those that it may call; empty for all."
     )
 
+    tools = serializers.SerializerMethodField(
+        help_text="Tools of this server that it may use; empty for all."
+    )
+
     class Meta:
         model = AccessToken
         fields = [
-            *("id", "label", "prefix", "scopes", "models", "networks"),
+            *("id", "label", "prefix", "scopes", "models", "tools", "networks"),
             *("requests_per_minute", "tokens_per_minute", "budget", "budget_period"),
             *("stores_responses", "allowed_origins", "logs_requests_until"),
             *("expires_at", "last_used_at", "created_at"),
@@ -69,6 +73,9 @@ class TokenSerializer(serializers.ModelSerializer[Any]):
 
     def get_allowed_origins(self, row: AccessToken) -> list[str]:
         return row.allowed_origins.split()
+
+    def get_tools(self, row: AccessToken) -> list[str]:
+        return sorted(row.tool_names)
 
     def get_models(self, row: AccessToken) -> list[str]:
         return [model.public_name for model in row.allowed_models.all()]
@@ -92,6 +99,7 @@ class NewTokenSerializer(StrictSerializer):
     label = TextField(max_length=100)  # type: ignore[assignment]
     scopes = serializers.ListField(child=TextField(), required=False)
     models = serializers.ListField(child=TextField(), required=False)
+    tools = serializers.ListField(child=TextField(), required=False)
     networks = serializers.ListField(child=TextField(), required=False)
     requests_per_minute = serializers.IntegerField(required=False, allow_null=True)
     tokens_per_minute = serializers.IntegerField(required=False, allow_null=True)
@@ -138,7 +146,7 @@ class TokensView(BrowserView):
         )
         new.is_valid(raise_exception=True)
         form = TokenForm(_form_data(new.validated_data), user=request.user)
-        _check(form, renamed={"allowed_models": "models"})
+        _check(form, renamed={"allowed_models": "models", "allowed_tools": "tools"})
         row, token = form.issue()
         issued = {**TokenSerializer(row).data, "token": token}
         return Response(issued, status=201)
@@ -253,16 +261,20 @@ class LoggedRequestView(RequestLogView):
         return Response(LogEntryContentSerializer(found).data)
 
 
+_ROWS = ("models", "tools")  # which the form names differently
+
+
 def _form_data(values: Mapping[str, Any]) -> dict[str, Any]:
     """What the page's form would send; fields that were left out have its defaults."""
     fields: Mapping[str, Any] = TokenForm.base_fields
     defaults = {name: field.initial for name, field in fields.items()}
     data = {name: each() if callable(each) else each for name, each in defaults.items()}
-    data |= {name: value for name, value in values.items() if name != "models"}
+    data |= {name: value for name, value in values.items() if name not in _ROWS}
     data["stores_responses"] = values.get("stores_responses", True)
     data["allowed_origins"] = "\n".join(values.get("allowed_origins", ()))
     data["budget_period"] = data["budget_period"] or AccessToken.Period.TOTAL
     data["allowed_models"] = [model.pk for model in values.get("models", ())]
+    data["allowed_tools"] = values.get("tools", ())
     return data
 
 

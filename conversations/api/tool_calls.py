@@ -16,7 +16,9 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from conversations import engine
+from conversations.access import admission
 from conversations.api import schema
+from conversations.api.authentication import token_of
 from conversations.api.filters import limit_by
 from conversations.api.pagination import OldestFirst, PageSerializer, list_rows
 from conversations.api.views import ApiView
@@ -201,11 +203,16 @@ class AnswerView(ApiView):
     @schema.describe(
         summary="Answer a question",
         request=AnswerSerializer,
-        responses={200: QuestionSerializer, **schema.errors(404, 409, *schema.BODY)},
+        responses={
+            200: QuestionSerializer,
+            **schema.errors(403, 404, 409, *schema.BODY),
+        },
     )
     def post(self, request: Request, pk: str) -> Response:
         """Agree or not; who is first decides."""
         question = get_object_or_404(_questions(request), pk=pk)
+        if (token := token_of(request)) is not None:
+            admission.check_tool(token, question.tool_call.name)
         serializer = AnswerSerializer(data=request.data)
         serializer.is_valid(raise_exception=True)
         answer_question(question, request.user, **serializer.validated_data)

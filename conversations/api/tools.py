@@ -16,7 +16,7 @@ from conversations.api.pagination import PageSerializer, list_rows
 from conversations.api.views import ApiView
 from conversations.input.checks import InputError, either
 from conversations.models import ToolCall
-from conversations.models.access_token import Scope
+from conversations.models.access_token import AccessToken, Scope
 from conversations.requests.errors import InvalidInput
 from conversations.staff.tool_statistics import (
     PERIODS,
@@ -105,7 +105,7 @@ class ToolsView(ApiView):
     def get(self, request: Request) -> Response:
         """The tools that this user may use; those without parameters are run by the
         model's provider."""
-        tools = _tools(request.user)
+        tools = _tools(request.user, token_of(request))
         if (period := request.query_params.get("statistics")) is not None:
             done = _statistics(request, period)
             for tool in tools:
@@ -117,8 +117,10 @@ class ToolsView(ApiView):
         return list_rows(request, shown, searched=names, filtered=["kind"])
 
 
-def _tools(user: Any) -> list[dict[str, Any]]:
+def _tools(user: Any, token: AccessToken | None) -> list[dict[str, Any]]:
     offer = Tool.objects.load_for(user)
+    if token is not None:
+        offer = offer.limited_to(token.tool_names)
     rows = Tool.objects.filter(name__in=[*offer.tools, *offer.hosted])
     entries = []
     for row in rows.order_by("name").only("name", "label", "kind"):

@@ -149,6 +149,8 @@ def load(call_claim: CallClaim) -> CallWork:
     row = rows.get(pk=call_claim.pk)
     turn, conversation = row.turn, row.turn.conversation
     tools = ToolRow.objects.available(turn.actor)
+    if (token := turn.access_token) is not None and token.allowed_tools:
+        tools = {name: each for name, each in tools.items() if token.may_use_tool(name)}
     tool = tools.get(row.name)
     if tool and not turn.may_wait_for_people:
         # A row is no proof of an approval: staff may demand one since it was written.

@@ -24,6 +24,7 @@ from conversations.models.access_token import (
 from conversations.models.ledger import dollars
 from llm import router
 from llm.models import LanguageModel
+from tools.models import Tool
 
 _SEPARATORS = re.compile(r"[\s,;]+")
 _LIMITS = [
@@ -82,6 +83,21 @@ class NetworksField(forms.CharField):
         return bool((initial or []) != self.to_python(data))
 
 
+class ToolNamesField(forms.MultipleChoiceField):
+    """Names of tools, which the row has as one text."""
+
+    widget = forms.CheckboxSelectMultiple
+
+    def prepare_value(self, value: Any) -> Any:
+        return value.split() if isinstance(value, str) else value
+
+    def clean(self, value: Any) -> Any:
+        return " ".join(sorted(super().clean(value)))
+
+    def has_changed(self, initial: Any, data: Any) -> bool:
+        return super().has_changed(self.prepare_value(initial), data)
+
+
 _ORIGINS = forms.Textarea(attrs={"rows": 2, "spellcheck": "false"})
 
 
@@ -101,10 +117,27 @@ class LimitsForm(forms.ModelForm):
             " address."
         ),
     )
+    allowed_tools = ToolNamesField(
+        required=False,
+        label=_("Tools"),
+        help_text=_(
+            "Tools of this server that the token may use; if none is chosen, all tools"
+            " of its user."
+        ),
+    )
 
     class Meta:
         model = AccessToken
-        fields = ["scopes", "networks", *_LIMITS]
+        fields = ["scopes", "allowed_tools", "networks", *_LIMITS]
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        tools: Any = self.fields.get("allowed_tools")
+        if tools is not None:  # it is missing for staff who only look
+            # With the names of tools that are gone: without them a list that has no
+            # others would be saved as an empty one, which allows all tools.
+            names = {*Tool.objects.values_list("name", flat=True)}
+            tools.choices = [(n, n) for n in sorted(names | self.instance.tool_names)]
 
 
 class TokenForm(LimitsForm):
@@ -124,6 +157,7 @@ class TokenForm(LimitsForm):
             "label",
             "scopes",
             "allowed_models",
+            "allowed_tools",
             "networks",
             *_LIMITS,
             *_GATEWAY,
@@ -151,6 +185,9 @@ class TokenForm(LimitsForm):
         models: Any = self.fields["allowed_models"]
         models.queryset = router.available(user)
         models.label_from_instance = _name
+        tools: Any = self.fields["allowed_tools"]
+        rows = Tool.objects.rows_for(user)
+        tools.choices = [(row.name, row.label or row.name) for row in rows]
 
     @property
     def main_fields(self) -> Sequence[forms.BoundField]:
@@ -159,7 +196,7 @@ class TokenForm(LimitsForm):
     @property
     def limit_fields(self) -> Sequence[forms.BoundField]:
         """Fields in a collapsed section of the page, as few tokens need them."""
-        names = ("allowed_models", "networks", *_LIMITS, *_GATEWAY)
+        names = ("allowed_models", "allowed_tools", "networks", *_LIMITS, *_GATEWAY)
         return [self[name] for name in names]
 
     @property

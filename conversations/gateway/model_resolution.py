@@ -234,11 +234,14 @@ def use_older_version(chain: ModelChain) -> ModelChain:
 
 
 async def own_tools(token: AccessToken, database: Database) -> dict[str, RuntimeTool]:
-    """The server tools that may run during a request of the token's user, by name.
+    """The server tools that may run during a request of the token, by name.
 
     All are made blocking, because no call can continue after the request.
     """
-    return await _tools.get(token.user_id, database)
+    found = await _tools.get(token.user_id, database)
+    if token.tool_names:
+        found = {name: tool for name, tool in found.items() if token.may_use_tool(name)}
+    return found
 
 
 async def declarable_kinds(token: AccessToken, database: Database) -> Collection[str]:

@@ -63,13 +63,17 @@ class PresetUse:
         if any(allowed.isdisjoint((n, n.partition(":")[0])) for n in names):
             raise preset_limits.ModelNotInPreset
 
-    def tools_beside(self, client_names: Collection[Any]) -> dict[str, RuntimeTool]:
-        """Without those that always need a person's approval, and those that the client
-        declares itself."""
+    def tools_beside(
+        self, client_names: Collection[Any], token: AccessToken
+    ) -> dict[str, RuntimeTool]:
+        """Without those that always need a person's approval, that the client declares
+        itself, and that the token may not use."""
         return {
             name: without_approval(tool)
             for name, tool in self.tools.items()
-            if name not in client_names and not always_needs_approval(tool)
+            if name not in client_names
+            and token.may_use_tool(name)
+            and not always_needs_approval(tool)
         }
 
     def apply(self, request: Request) -> Request:

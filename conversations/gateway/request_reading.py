@@ -147,7 +147,7 @@ async def read_request(
         )
         use = gateway_request.chain.preset
         is_written_anew = names_own or gateway_request.parley_options.changes_answers
-        if use is not None and _changes_answers(use, dialect):
+        if use is not None and _changes_answers(use, dialect, token):
             is_written_anew = True
         if forwarded and not is_written_anew:
             return await _forward_whole(
@@ -271,10 +271,10 @@ def _check_body(
     return replace(gateway_request, chain=chain, route=chain.routes[0])
 
 
-def _changes_answers(use: PresetUse, dialect: Dialect) -> bool:
+def _changes_answers(use: PresetUse, dialect: Dialect, token: AccessToken) -> bool:
     """Whether the client of a preset gets another answer than the host's bytes."""
     # An answer of Responses repeats the instructions, which are the preset's too.
-    return dialect.is_open_responses or bool(use.tools_beside(()))
+    return dialect.is_open_responses or bool(use.tools_beside((), token))
 
 
 async def _forward_whole(
@@ -330,7 +330,7 @@ async def _read_for_tool_loop(
         name: tool for name, tool in tools.own.items() if name not in client_names
     }
     if chain.preset is not None:
-        own_tools = chain.preset.tools_beside(client_names) | own_tools
+        own_tools = chain.preset.tools_beside(client_names, token) | own_tools
     definitions = [tool.definition for tool in own_tools.values()]
     request = _with_tools(request, [*request.tools, *definitions])
     if forwarded is not None:

@@ -23,6 +23,7 @@ from conversations.audit.watch import merged
 from llm.db.statements import CompiledQuery, CompiledRows
 from llm.models import LanguageModel
 from llm.wire.facades.common_shape import MAX_CACHE_SECONDS
+from tools.runtime_tool import NAME
 
 LOG_DURATION = timedelta(hours=24)  # of a request log, and of its rows
 USE_INTERVAL = timedelta(minutes=1)  # between two writes of `last_used_at`
@@ -86,6 +87,16 @@ def validate_origins(value: str) -> None:
             )
 
 
+def validate_tool_names(value: str) -> None:
+    for each in value.split():
+        if not NAME.match(each):
+            raise ValidationError(
+                _("%(name)s is no name of a tool."),
+                code="no_tool",
+                params={"name": each[:100]},
+            )
+
+
 class AccessTokenQuerySet(models.QuerySet["AccessToken"]):
     def find(self, token: str) -> AccessToken | None:
         """The live token with this text, with its user."""
@@ -130,6 +141,18 @@ class AccessToken(models.Model):
         related_name="+",
         help_text=_(
             "Models that the token may use; if none is chosen, all models of its user."
+        ),
+    )
+    #: Names, not rows: if a list of rows lost its last one, it would allow all tools.
+    allowed_tools = models.TextField(
+        _("tools"),
+        blank=True,
+        default="",
+        db_default="",
+        validators=[validate_tool_names],
+        help_text=_(
+            "Tools of this server that the token may use; if none is chosen, all tools"
+            " of its user."
         ),
     )
     networks = models.JSONField(
@@ -302,6 +325,14 @@ class AccessToken(models.Model):
 
     def may_use_model(self, model_id: int | None) -> bool:
         return not self.model_ids or model_id in self.model_ids
+
+    @property
+    def tool_names(self) -> frozenset[str]:
+        """Names of our tools that it may use; empty for all."""
+        return frozenset(self.allowed_tools.split())
+
+    def may_use_tool(self, name: str) -> bool:
+        return not self.tool_names or name in self.tool_names
 
     # Budget
 

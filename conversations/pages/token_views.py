@@ -98,5 +98,6 @@ def _row(token: Any) -> dict[str, Any]:
         "token": token,
         "scopes": [labels.get(name, name) for name in token.scopes],
         "models": [model.public_name for model in token.allowed_models.all()],
+        "tools": sorted(token.tool_names),
         "spent": describe_spending(token),
     }

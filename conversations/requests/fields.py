@@ -151,8 +151,14 @@ class OptionsField(_CheckedField):
 
     def _check_tools(self, names: list[str], where: str) -> None:
         """Refuse unknown names: a misspelled one would leave a tool enabled."""
-        found = Tool.objects.visible_to(self.context["user"]).filter(name__in=names)
-        if unknown := set(names) - set(found.values_list("name", flat=True)):
+        rows = Tool.objects.visible_to(self.context["user"]).filter(name__in=names)
+        found, token = (
+            set(rows.values_list("name", flat=True)),
+            self.context.get("token"),
+        )
+        if token is not None:
+            found = {name for name in found if token.may_use_tool(name)}
+        if unknown := set(names) - found:
             raise InputError(
                 where,
                 f"no tool is named {short_repr(min(unknown))}.",

@@ -60,6 +60,16 @@ class PermittedTools:
                 offer.tools[row.name] = tool
         return offer
 
+    def limited_to(self, names: Collection[str]) -> PermittedTools:
+        """Those of these names; of all names if there are none."""
+        if not names:
+            return self
+        return replace(
+            self,
+            tools={name: each for name, each in self.tools.items() if name in names},
+            hosted={name: each for name, each in self.hosted.items() if name in names},
+        )
+
     def is_allowed(self, name: str, by_preset: Collection[str] | None) -> bool:
         """Whether a conversation may use it whose preset names these tools; None if it
         has no preset, or one that names none."""

@@ -127,10 +127,15 @@ def _select_supported(
 
 
 def permitted_tools(turn: Turn) -> PermittedTools:
-    user = turn.actor
+    """Those of the turn's user that its access token permits now."""
+    user, token = turn.actor, turn.access_token
     if user.is_superuser:
-        return PermittedTools.from_rows(_TOOLS_OF_SUPERUSERS.all_shared())
-    return PermittedTools.from_rows(_TOOLS_OF_USER.all_shared(user.pk))
+        found = PermittedTools.from_rows(_TOOLS_OF_SUPERUSERS.all_shared())
+    else:
+        found = PermittedTools.from_rows(_TOOLS_OF_USER.all_shared(user.pk))
+    if token is not None and token.allowed_tools:
+        found = found.limited_to(token.tool_names)
+    return found
 
 
 def filter_tools(available: AvailableTools, choice: Any) -> Mapping[str, RuntimeTool]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from argparse import ArgumentParser, ArgumentTypeError
+from collections.abc import Iterable
 from datetime import timedelta
 from decimal import Decimal, InvalidOperation
 from typing import Any
@@ -20,6 +21,7 @@ from conversations.models.access_token import Scope, usual_scopes
 from llm import router
 from llm.errors import LLMError
 from llm.models import LanguageModel
+from tools.models import Tool
 
 
 class Command(BaseCommand):
@@ -45,6 +47,12 @@ class Command(BaseCommand):
             action="append",
             default=[],
             help="a model that the token may use, may be repeated; default: all",
+        )
+        add(
+            "--tool",
+            action="append",
+            default=[],
+            help="a tool that the token may use, may be repeated; default: all",
         )
         add(
             "--network",
@@ -98,8 +106,10 @@ class Command(BaseCommand):
         """Raises CommandError."""
         models = [_resolve_model(name, owner) for name in options["model"]]
         days = options["days"]
+        _check_tools(options["tool"], owner)
         limits = {
             "scopes": options["scope"] or usual_scopes(),
+            "allowed_tools": " ".join(sorted(options["tool"])),
             "networks": options["network"],
             "requests_per_minute": options["requests_per_minute"],
             "tokens_per_minute": options["tokens_per_minute"],
@@ -134,6 +144,13 @@ def _resolve_model(name: str, owner: User) -> LanguageModel:
         raise CommandError(str(exc)) from exc
     assert model_id is not None, "a resolved name has a row"
     return LanguageModel.objects.get(pk=model_id)
+
+
+def _check_tools(names: Iterable[str], owner: User) -> None:
+    """Raises CommandError."""
+    known = {row.name for row in Tool.objects.rows_for(owner)}
+    if unknown := set(names) - known:
+        raise CommandError(f"There is no tool {min(unknown)!r} for {owner}.")
 
 
 def _explain(exc: DatabaseError) -> str:
