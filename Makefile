@@ -29,7 +29,7 @@ BOTH := $(addprefix tests/conversations/,both_deliveries transfer search/test_fi
 	$(filter-out %/test_open_connections.py,$(wildcard tests/conversations/sharing/test_*.py))
 
 # Run once more over PostgreSQL without Redis.
-ALONE := tests/conversations/both_deliveries tests/conversations/access/test_rate_limits.py tests/project/test_migrate.py
+ALONE := tests/conversations/both_deliveries tests/conversations/access/test_rate_limits.py tests/project/test_migrate.py tests/project/test_downgrade.py
 
 COMPILE := pip compile $(UV_FLAGS) --universal --generate-hashes --no-emit-index-url --no-annotate --no-header --python-version 3.11 pyproject.toml
 
