@@ -303,11 +303,13 @@ function restoreFocus(focused, article) {
 
 const messagesOf = (article) => [...article.querySelectorAll(".asked:not(.is-note)")];
 
-/** Copies open details, an open editor and the focus from the old element. */
+/** Copies open details, an open editor or comment and the focus from the old element. */
 function keepState(from, to) {
   const messages = messagesOf(from);
   const edited = messages.findIndex((message) => message.matches(".is-edited"));
   if (edited >= 0) messagesOf(to)[edited]?.replaceWith(messages[edited]);
+  const rating = from.querySelector(".rating-comment[open]")?.closest(".rating");
+  if (rating) to.querySelector(".rating")?.replaceWith(rating); // it may have text to be saved
   const focused = document.activeElement.closest("summary")?.parentElement;
   for (const old of from.querySelectorAll("details[data-key]")) {
     const fresh = to.querySelector(`details[data-key="${old.dataset.key}"]`);

@@ -172,3 +172,27 @@ test("what is stopped together are the answers that are compared and run", () =>
   others.adopt();
   assert.deepEqual(others.runningTogether, ["a1"]);
 });
+
+test("a comment that is being written stays when a background call has ended", async () => {
+  const ratingOf = (comment) => {
+    const text = Object.assign(new Element("textarea"), { value: comment });
+    const details = new Element("details", { class: "rating-comment" }, text);
+    return new Element("form", { class: "rating" }, details);
+  };
+  const article = serverTurn("turn-b1", "completed");
+  article.append(new Element("details", { class: "called", "data-background": "" }), ratingOf("Half a"));
+  article.querySelector(".rating-comment").setAttribute("open", "");
+  const transcript = new Element("main", {}, article);
+  body.append(transcript);
+  const turns = new RunningTurns({ page: "/chat/1/", transcript, onChange() {} });
+  const fresh = serverTurn("turn-b1", "completed");
+  fresh.append(new Element("p", { class: "done" }), ratingOf(""));
+  globalThis.fetch = async (url) => ({ ok: true, status: 200, redirected: false, url, text: async () => "" });
+  globalThis.DOMParser = class {
+    parseFromString = () => ({ querySelector: () => fresh });
+  };
+  turns.renew(new Map());
+  await new Promise(setImmediate);
+  assert.notEqual(article.querySelector(".done"), null);
+  assert.deepEqual(article.querySelectorAll("textarea").map(({ value }) => value), ["Half a"]);
+});
