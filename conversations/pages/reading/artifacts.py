@@ -1,8 +1,9 @@
 """Artifacts: blocks of HTML, SVG or Markdown in answers that can be shown as documents.
 
 An artifact is named by its turn, the place of its message in the turn's output, and its
-number within the message. Earlier and later artifacts of the conversation with the same
-kind and title are its versions.
+number within the message. Earlier and later artifacts of its branch with the same kind
+and title are its versions: not those of other branches, or of answers to be compared
+with its own. An artifact without a title has none.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from django.db.models import Q
 from django.utils.text import slugify
 from django.utils.translation import gettext as _
 
-from conversations.models import Item, Turn
+from conversations.models import Item, Tree, Turn
 from conversations.pages.reading.link_marks import Fence
 from llm.wire.items import text_of
 
@@ -94,10 +95,15 @@ def find_artifact(turn: Turn, item: int, number: int) -> Artifact | None:
 
 def versions_of(turn: Turn, artifact: Artifact) -> Sequence[Artifact]:
     """All versions in the order of the conversation, `artifact` among them."""
+    if not artifact.title:
+        return [
+            replace(artifact, version=1)
+        ]  # nothing says which others are its versions
+    tree = Tree.of(turn.conversation_id)
+    branch = {*tree.lineage(turn.pk), *tree.descendants(turn.pk)}
     rows = Item.objects.filter(
         Q(payload__icontains="```") | Q(payload__icontains="~~~"),
-        turn__conversation_id=turn.conversation_id,
-        turn__deleted_at=None,
+        turn_id__in=branch,
         origin=Item.Origin.OUTPUT,
         type="message",
     )

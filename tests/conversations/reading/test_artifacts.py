@@ -145,6 +145,32 @@ def test_versions_are_the_blocks_of_the_same_title_and_language(
     assert url("artifact", later[1], 0) not in html
 
 
+def test_untitled_blocks_are_no_versions_of_each_other(
+    web: Client, conversation: Conversation
+):
+    said = message("assistant", a_document("one", "") + a_document("two", ""))
+    turn = a_turn(conversation, "completed", said)
+    html = web.get(url("artifact", turn, 0)).content.decode()
+    assert url("artifact", turn, 0, 1) not in html
+
+
+def test_versions_are_those_of_one_branch(web: Client, conversation: Conversation):
+    def answer(words: str, parent: Turn | None) -> Turn:
+        said = message("assistant", a_document(words))
+        turn = a_turn(conversation, "completed", said)
+        Turn.objects.filter(pk=turn.pk).update(parent=parent)
+        return turn
+
+    first = answer("one", None)
+    one, other = (answer(words, first) for words in ("two", "another"))
+    last = answer("three", one)
+    for shown_turn, absent in ((one, other), (other, one)):
+        html = web.get(url("artifact", shown_turn, 0)).content.decode()
+        assert url("artifact", first, 0) in html
+        assert url("artifact", absent, 0) not in html
+        assert (url("artifact", last, 0) in html) == (shown_turn == one)
+
+
 def test_a_deleted_message_is_no_version(
     web: Client, conversation: Conversation, turn: Turn
 ):
