@@ -65,11 +65,17 @@ def delete_file(request: HttpRequest, folder_id: int, file_id: int) -> HttpRespo
 
 
 @login_required
-@require_POST
+@never_cache
+@require_http_methods(["GET", "HEAD", "POST"])
 def delete_folder(request: HttpRequest, folder_id: int) -> HttpResponse:
-    """Delete the folder; its conversations stay, without a folder."""
-    _folder(request, folder_id).delete()
-    return redirect("folders")
+    """Delete the folder; its conversations stay, without a folder. Asks first, because
+    the files are gone for good."""
+    row = _folder(request, folder_id)
+    if request.method == "POST":
+        row.delete()
+        return redirect("folders")
+    context = {"folder": row, "count": row.files.count()}
+    return render(request, "conversations/library/delete_folder.html", context)
 
 
 def _folder(request: HttpRequest, folder_id: int) -> Folder:

@@ -1,5 +1,7 @@
 // The settings pages: record keys by pressing them, ask for notifications.
 
+import { notice } from "../dom.js";
+import { gettext } from "../texts.js";
 import { nameOf } from "./shortcuts.js";
 
 const MODIFIERS = ["Control", "Shift", "Alt", "Meta", "AltGraph"];
@@ -17,7 +19,26 @@ function record(field, event) {
   field.value = isErased ? "" : nameOf(event);
 }
 
+const notified = document.querySelector("[name=notify_browser]");
+if (notified?.checked) sayWhyNot(notified);
 // The browser lets a page ask only when something is clicked.
-document.querySelector("[name=notify_browser]")?.addEventListener("change", (event) => {
-  if (event.target.checked) globalThis.Notification?.requestPermission();
+notified?.addEventListener("change", async () => {
+  if (notified.checked) await globalThis.Notification?.requestPermission();
+  if (notified.checked && sayWhyNot(notified)) notified.checked = false;
 });
+
+/** Says beside the field why this browser shows no notification. Whether there is a reason. */
+function sayWhyNot(field) {
+  const place = field.parentElement;
+  place.querySelector(".notice")?.remove();
+  const why = reason();
+  if (why) place.append(notice(why, ""));
+  return why !== "";
+}
+
+function reason() {
+  const { permission } = globalThis.Notification ?? {}; // absent where a site has no https
+  if (!permission) return gettext("This browser shows no notifications of this site: it has none, or needs https for them.");
+  if (permission === "granted") return "";
+  return gettext("This browser does not show notifications of this site. Allow them in its settings first.");
+}

@@ -9,6 +9,7 @@ const LIST_KEYS = ["Ctrl+/", "Meta+/"];
 
 export function listenForShortcuts(dataset, acts = ACTS) {
   const keys = JSON.parse(dataset.shortcuts);
+  if (!Object.keys(keys).length) return; // they are switched off
   const actions = new Map(Object.entries(keys).map(([name, key]) => [key, name]));
   actions.delete(""); // of actions without a key
   for (const key of LIST_KEYS) if (!actions.has(key)) actions.set(key, "help");

@@ -10,7 +10,7 @@ from django.urls import reverse
 from django.utils import timezone
 
 from conversations.access.participation import invite
-from conversations.models import Conversation, Folder, Tag, Turn
+from conversations.models import Conversation, Folder, FolderFile, Tag, Turn
 from conversations.pages import sidebar as pages_sidebar
 from conversations.pages.library import views
 from conversations.pages.sidebar import sidebar
@@ -274,7 +274,15 @@ def test_a_folder_is_made_changed_and_deleted(web: Client, ada: Any):
     assert answer.headers["Location"] == reverse("folder", args=[folder.pk])
     assert "already" in read(web.post(reverse("folders"), {"name": "Work"}))
     row = Conversation.objects.create(owner=ada, folder=folder)
-    web.post(reverse("delete-folder", args=[folder.pk]))
+    for name in ("a.md", "b.md"):
+        FolderFile.objects.create(folder=folder, name=name, text="A", size=1)
+    url = reverse("delete-folder", args=[folder.pk])
+    page = web.get(reverse("folder", args=[folder.pk])).content.decode()
+    assert f'href="{url}"' in page
+    assert f'action="{url}"' not in page
+    assert "its 2 files are deleted for good" in read(web.get(url))
+    assert Folder.objects.exists()
+    web.post(url)
     row.refresh_from_db()
     assert row.folder is None
     assert row.deleted_at is None

@@ -152,7 +152,8 @@ def _kept(user: User) -> dict[str, str]:
         at = timezone.now() - timedelta(hours=hours)
         Conversation.objects.filter(pk=row.pk).update(updated_at=at)
         hours += 16
-    return {"folder": f"/folders/{folder.pk}/"}
+    pages = {"folder": f"/folders/{folder.pk}/"}
+    return pages | {"delete-folder": f"/folders/{folder.pk}/delete/"}
 
 
 _OTHER_TITLES = [
