@@ -77,6 +77,8 @@ class OpenAIChatCodec(HostOptions):
         }
         lost = [name for name, value in requested.items() if value]
         lost = [name for name in lost if name not in self.options]
+        if request.top_logprobs:  # no item shows them
+            lost.append("top_logprobs")
         if self.efforts.get(effort or "", effort) != effort:
             lost.append("reasoning.effort")
         if request.tools and not self.takes_tool_choice and is_forced(choice):

@@ -176,8 +176,7 @@ class OpenAIResponsesCodec:
             "tool_choice": not self.takes_tool_choice
             and bool(request.tools)
             and is_forced(request.tool_choice),
-            "top_logprobs": bool(request.top_logprobs)
-            and "top_logprobs" not in self.options,
+            "top_logprobs": bool(request.top_logprobs),  # no item shows them
         }
         return [name for name, is_lost in lost.items() if is_lost]
 

@@ -7,6 +7,7 @@ from llm.errors import (
 )
 from llm.wire.codecs.openai_chat.codec import OpenAIChatCodec
 from llm.wire.codecs.openai_chat.host_options import OPENAI_OPTIONS
+from llm.wire.codecs.openai_responses.codec import OpenAIResponsesCodec
 from llm.wire.items import user_message
 from llm.wire.request import Request
 from tests.llm.chat import (
@@ -215,3 +216,9 @@ class TestTools:
             encode(user_message("Hi"), tools=[{"type": "web_search"}])
         with pytest.raises(BadRequest, match="name a tool of the type 'web_search'"):
             encode(user_message("Hi"), tools=[TOOL], tool_choice={"type": "web_search"})
+
+
+@pytest.mark.parametrize("codec", [OpenAIChatCodec(), OpenAIResponsesCodec()])
+def test_probabilities_of_tokens_are_named_because_no_item_shows_them(codec):
+    request = Request(model="m", items=[user_message("Hi")], top_logprobs=2)
+    assert codec.degraded(request) == ["top_logprobs"]
