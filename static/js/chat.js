@@ -9,7 +9,7 @@ import { Refused, connect } from "./connection.js";
 import { refreshContext } from "./context.js";
 import { copyOnClick } from "./copy.js";
 import { openInDialog } from "./dialog.js";
-import { $, SignedOut, SignedOut, fetched, newKey, announce, problemIn } from "./dom.js";
+import { $, SignedOut, fetched, newKey, announce, problemIn } from "./dom.js";
 import { renew } from "./library/renew.js";
 import { countElsewhere, notifyOf, showTitle, watchAbsence } from "./notify/notify.js";
 import { showEarlier, watchEarlier } from "./older-messages.js";
