@@ -5,6 +5,7 @@
 // servers listen, which the button's title says; the button is hidden elsewhere.
 
 import { $, notice } from "../dom.js";
+import { locale } from "../locale.js";
 import { replaceText } from "../people/completions.js";
 import { canRecord, record } from "./recording.js";
 
@@ -48,7 +49,7 @@ function showError(text) {
 function begin(box, onEnd, onError) {
   const recognition = new Recognition();
   recognition.continuous = true;
-  recognition.lang = navigator.language;
+  recognition.lang = locale; // of the page, which is that of the writer's settings
   let last = ""; // of what was inserted
   recognition.onresult = ({ results, resultIndex }) => {
     const fresh = [...results].slice(resultIndex).filter(({ isFinal }) => isFinal);

@@ -13,10 +13,17 @@ export const canRecord = () =>
 
 export function record(button, onWords) {
   let recorder = null;
+  let sentTexts = 0; // what was said before one of them was sent is not of the next message
+  $("#composer").addEventListener("submit", () => {
+    if (!$("#text").value.trim()) return; // nothing is sent
+    sentTexts += 1;
+    recorder?.stop();
+  }, { capture: true }); // before the box is emptied
   button.addEventListener("click", async () => {
     if (button.getAttribute("aria-busy") === "true") return;
     if (recorder) return recorder.stop();
     show(button, { isBusy: true });
+    const before = sentTexts;
     recorder = await listen(button).catch(() => null);
     if (!recorder) return complain(button, button.dataset.failed);
     $("#composer-errors").replaceChildren();
@@ -25,21 +32,33 @@ export function record(button, onWords) {
     recorder.addEventListener("stop", async () => {
       const data = new Blob(recorder.pieces, { type: recorder.mimeType });
       recorder = null;
-      await writeDown(button, data, onWords);
+      if (before !== sentTexts) return show(button, {});
+      await writeDown(button, data, (words) => before === sentTexts && onWords(words));
     });
+    if (before !== sentTexts) recorder.stop(); // it was sent while the browser asked
   });
 }
 
 async function listen(button) {
   const stream = await navigator.mediaDevices.getUserMedia({ audio: true });
+  const giveBack = () => stream.getTracks().forEach((track) => track.stop());
+  try {
+    return begin(stream, giveBack, button.dataset.seconds);
+  } catch (error) {
+    giveBack();
+    throw error;
+  }
+}
+
+function begin(stream, giveBack, seconds) {
   const mimeType = KINDS.find((kind) => MediaRecorder.isTypeSupported(kind));
   const recorder = new MediaRecorder(stream, { mimeType });
   recorder.pieces = [];
   recorder.addEventListener("dataavailable", ({ data }) => recorder.pieces.push(data));
-  const limit = setTimeout(() => recorder.stop(), button.dataset.seconds * 1000);
+  const limit = setTimeout(() => recorder.stop(), seconds * 1000);
   recorder.addEventListener("stop", () => {
     clearTimeout(limit);
-    for (const track of stream.getTracks()) track.stop();
+    giveBack();
   });
   recorder.start();
   return recorder;
