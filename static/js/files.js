@@ -3,7 +3,7 @@
 // In a conversation each file is uploaded at once, and the message refers to its id. The
 // first message of a new conversation sends its files in the form that creates it.
 
-import { $, announce, cloned, icon, slot } from "./dom.js";
+import { $, announce, cloned, icon, isSignIn, slot } from "./dom.js";
 import { local } from "./stored.js";
 import { gettext, interpolate, ngettext, shortNumber } from "./texts.js";
 
@@ -112,7 +112,8 @@ export class Files {
       request.onerror = () => reject(new Error(lost));
       request.onload = () => {
         entries.forEach(({ item }) => (slot(item, "progress").hidden = true));
-        if (request.status < 400) resolve(request.responseURL);
+        if (isRefusedSession(request)) reject(new Error(gettext("You are signed out. Sign in in another tab, then send again: your message and its files are still here.")));
+        else if (request.status < 400) resolve(request.responseURL);
         else reject(new Error(problemOf(request.responseXML)));
       };
       request.send(data);
@@ -341,6 +342,12 @@ function tooMany(count) {
     count,
   );
   return interpolate(words, { count });
+}
+
+/** The sign-in, or the page that gives back what was written, would lose the files. */
+function isRefusedSession({ responseURL, responseXML }) {
+  const isUnsent = Boolean(responseXML?.querySelector("form[data-unsent]"));
+  return isUnsent || isSignIn({ redirected: true, url: responseURL });
 }
 
 function problemOf(page) {

@@ -135,3 +135,22 @@ test("files of another tab of the chat stay stored when this one sends", () => {
   assert.deepEqual(again.take().map(({ file_id: id }) => id), ["f0"]);
   assert.equal(stored.has("parley:files:1:2"), false);
 });
+
+const post = async (answer) => {
+  globalThis.FormData = class {
+    append() {}
+    delete() {}
+  };
+  const sending = new Files({ conversation: "", url: undefined, complain() {} }).post();
+  Object.assign(requests.at(-1), answer);
+  requests.at(-1).onload();
+  return sending.catch(({ message }) => message);
+};
+
+test("files of a new chat stay in its page when the session has ended", async () => {
+  const signIn = { status: 200, responseURL: "http://chat.example/login/?next=/", responseXML: null };
+  const unsent = { status: 403, responseURL: "http://chat.example/", responseXML: { querySelector: () => ({}) } };
+  for (const answer of [signIn, unsent]) assert.match(await post(answer), /its files are still here/);
+  const url = "http://chat.example/chat/9/";
+  assert.equal(await post({ status: 200, responseURL: url, responseXML: null }), url);
+});
