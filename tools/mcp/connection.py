@@ -71,6 +71,8 @@ async def connect(
         cache=None,  # `Session` caches the listing
     )
     async with client:
+        if health.startup_output is not None:
+            health.startup_output.end()
         yield client
 
 

@@ -11,7 +11,7 @@ from asgiref.sync import async_to_sync
 from llm.concurrency.thread_lending import lend_thread
 from tools.errors import ToolError
 from tools.mcp.client import temporary_session
-from tools.mcp.row_access import describe_failure
+from tools.mcp.row_access import record_failure
 from tools.mcp.server_spec import ServerSpec
 from tools.mcp.tool_definition import ToolDefinition
 
@@ -34,7 +34,7 @@ def check_connection(row: McpServer, user: Any = None) -> str:
     except LookupError:
         row.record_error(_GONE)
     except ToolError as exc:
-        row.record_error(describe_failure(exc))
+        record_failure(row, exc)
     else:
         row.record_listing(found, about, seconds)
     return row.error

@@ -28,6 +28,8 @@ class McpConnectFailed(McpError):
     """The connection to the tool's server failed."""
 
     advice = "Check the address, and that the server runs."
+    #: What its program wrote to stderr, for staff; no part of the message.
+    startup_output = ""
 
 
 class SignInFailed(McpConnectFailed):

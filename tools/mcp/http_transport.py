@@ -29,12 +29,14 @@ from tools.errors import (
     BrokenAnswer,
     FetchError,
     FetchTimeout,
+    ToolError,
     Unreachable,
 )
 from tools.guard import Resolve, check_url, lookup, resolve_name, ssl_context
 from tools.http.exchange import Limits
 from tools.mcp.errors import McpConnectFailed, McpError
 from tools.mcp.server_spec import ServerSpec
+from tools.mcp.startup_output import StartupOutput
 
 #: Bytes of one answer, event or line. The SDK parses each at once on the event loop.
 MAX_MESSAGE = 8 * 1024 * 1024
@@ -54,6 +56,14 @@ class Health:
         self.sign_in_failure: McpError | None = None
         #: Set if an answer was cut off; the SDK only reports that it ended early.
         self.too_large: AnswerTooLarge | None = None
+        #: Of a program, until the session is open.
+        self.startup_output: StartupOutput | None = None
+
+    def explain(self, failure: ToolError) -> ToolError:
+        """A failure to connect, with what the program wrote."""
+        if isinstance(failure, McpConnectFailed) and self.startup_output is not None:
+            failure.startup_output = self.startup_output.text
+        return failure
 
     @property
     def is_doubtful(self) -> bool:

@@ -20,7 +20,13 @@ from llm.concurrency.database_thread import run_in_database_thread
 from llm.db.bound_secrets import Binding
 from llm.db.encrypted_field import OriginChanged, Secret, SecretUnavailable
 from tools.errors import FetchError, ToolError
-from tools.mcp.errors import McpError, SignInFailed, SignInNeeded, ToolNotApproved
+from tools.mcp.errors import (
+    McpConnectFailed,
+    McpError,
+    SignInFailed,
+    SignInNeeded,
+    ToolNotApproved,
+)
 from tools.mcp.server_spec import ServerSpec
 from tools.mcp.tool_definition import ToolDefinition
 
@@ -45,7 +51,7 @@ class ServerRow(Protocol):
         self, found: Sequence[ToolDefinition], about: Mapping[str, str]
     ) -> None: ...
 
-    def record_error(self, error: str) -> None: ...
+    def record_error(self, error: str, startup_output: str = "") -> None: ...
 
     def record_failed_call(self, tool: str, text: str) -> None: ...
 
@@ -193,7 +199,7 @@ class RowNotice:
     async def report_failure(self, failure: ToolError) -> None:
         if self.by_user and isinstance(failure, SignInFailed):
             return  # it concerns one user
-        await self._update_row(lambda row: row.record_error(describe_failure(failure)))
+        await self._update_row(lambda row: record_failure(row, failure))
 
     async def report_failed_call(self, tool: str, failure: ToolError) -> None:
         text = str(type(failure)())  # without the server's words
@@ -289,6 +295,12 @@ def describe_failure(failure: ToolError) -> str:
     text = str(failure)
     advice = failure.advice if isinstance(failure, FetchError | McpError) else ""
     return f"{text[:1].upper()}{text[1:]} {advice}".strip()
+
+
+def record_failure(row: ServerRow, failure: ToolError) -> None:
+    """Why no session could be opened."""
+    output = failure.startup_output if isinstance(failure, McpConnectFailed) else ""
+    row.record_error(describe_failure(failure), output)
 
 
 async def _run_in_thread(act: Callable[[], Result]) -> Result:

@@ -427,7 +427,7 @@ class Session:
         if opened := self._current_connection():
             opened.failure = to_connection_lost(failure)
             return None
-        failure = health.sign_in_failure or failure
+        failure = health.explain(health.sign_in_failure or failure)
         self._failures, self._connect_failure = self._failures + 1, failure
         doublings = min(self._failures - 1, 20)  # 2**1024 is no float
         pause = min(FIRST_PAUSE * 2**doublings, LONGEST_PAUSE)

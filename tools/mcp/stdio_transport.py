@@ -30,6 +30,7 @@ from tools.mcp.http_transport import (
     too_large,
 )
 from tools.mcp.server_spec import Program
+from tools.mcp.startup_output import StartupOutput
 
 FLUSH_GRACE = 0.5  # seconds for pending messages, in and out
 END_GRACE = 2.0  # seconds that the program has after stdin's end, and after SIGTERM
@@ -45,13 +46,15 @@ Outgoing = MemoryObjectReceiveStream[SessionMessage]
 async def connect_stdio(program: Program, health: Health) -> AsyncGenerator[Any, None]:
     """Run the program; yield the SDK's two message streams. Raises OSError."""
     process = await _start(program)
+    health.startup_output = output = StartupOutput(program)
     # No await before the tasks start: a cancellation would leave the program running.
     incoming, read = anyio.create_memory_object_stream[SessionMessage | Exception](0)
     write, outgoing = anyio.create_memory_object_stream[SessionMessage](0)
-    write_done, read_done = anyio.Event(), anyio.Event()
+    write_done, read_done, errors_done = anyio.Event(), anyio.Event(), anyio.Event()
     async with anyio.create_task_group() as group:
         group.start_soon(_read_messages, process, incoming, health, read_done)
         group.start_soon(_write_messages, process, outgoing, incoming, write_done)
+        group.start_soon(_read_errors, process, output, errors_done)
         try:
             yield read, write
         finally:
@@ -63,19 +66,29 @@ async def connect_stdio(program: Program, health: Health) -> AsyncGenerator[Any,
                 await _end(process, 0 if health.too_large else END_GRACE)
                 with anyio.move_on_after(FLUSH_GRACE):
                     await read_done.wait()  # another program may hold the pipe
+                    await errors_done.wait()
             group.cancel_scope.cancel()
 
 
 async def _start(program: Program) -> Process:
-    # The program's stderr is discarded, because it may quote user data.
-    with open(os.devnull, "w") as nowhere:  # noqa: ASYNC230  (/dev/null never blocks)
-        return await anyio.open_process(
-            [program.command, *program.arguments],
-            env=get_default_environment() | dict(program.environment),
-            stderr=nowhere,
-            cwd=program.folder,
-            start_new_session=True,  # its own process group, to kill all of it
-        )
+    return await anyio.open_process(
+        [program.command, *program.arguments],
+        env=get_default_environment() | dict(program.environment),
+        cwd=program.folder,
+        start_new_session=True,  # its own process group, to kill all of it
+    )
+
+
+async def _read_errors(
+    process: Process, output: StartupOutput, errors_done: anyio.Event
+) -> None:
+    """Read stderr to its end: a program would block on a full pipe."""
+    assert process.stderr
+    with suppress(anyio.EndOfStream, *_PIPE_CLOSED):
+        while True:
+            await anyio.lowlevel.checkpoint()
+            output.add(await process.stderr.receive(_CHUNK_SIZE))
+    errors_done.set()
 
 
 async def _read_messages(

@@ -26,6 +26,10 @@ class ToolListing(models.Model):
     listed_at = models.DateTimeField(null=True, editable=False)
     about = models.JSONField(default=dict, editable=False)
     error = models.TextField(blank=True, editable=False)
+    #: What its program wrote before the error; "" for other servers.
+    startup_output = models.TextField(
+        blank=True, default="", db_default="", editable=False
+    )
 
     if TYPE_CHECKING:  # of the model that inherits it
         name: models.CharField[str, str]
@@ -54,8 +58,11 @@ class ToolListing(models.Model):
         if was_listed and before != self.listing:
             names = _changed_names(before, self.listing)
             self._record_event(McpEvent.Kind.CHANGED, names)
-        self.about, self.listed_at, self.error = dict(about), timezone.now(), ""
-        self.save(update_fields=["listing", "about", "listed_at", "error"])
+        self.about, self.listed_at = dict(about), timezone.now()
+        self.error = self.startup_output = ""
+        self.save(
+            update_fields=["listing", "about", "listed_at", "error", "startup_output"]
+        )
         self._update_differences()
 
     @transaction.atomic
@@ -71,7 +78,7 @@ class ToolListing(models.Model):
             logger.warning("MCP server %s lists different tools than before", self.name)
             self._store_listing(found, about)
         elif self.error:
-            self._store_error("")
+            self._store_error("", "")
 
     @transaction.atomic
     def add_to_listing(
@@ -87,18 +94,18 @@ class ToolListing(models.Model):
             logger.warning("MCP server %s lists different tools than before", self.name)
             self._store_listing(listing, about)
 
-    def record_error(self, error: str) -> None:
+    def record_error(self, error: str, startup_output: str = "") -> None:
         """Why no session could be opened."""
         self._record_event(McpEvent.Kind.NOT_CONNECTED, error)
-        if self.error != error:
-            self._store_error(error)
+        if (self.error, self.startup_output) != (error, startup_output):
+            self._store_error(error, startup_output)
 
     def record_failed_call(self, tool: str, text: str) -> None:
         self._record_event(McpEvent.Kind.CALL_FAILED, text, tool=tool)
 
-    def _store_error(self, error: str) -> None:
-        self.error = error
-        self.save(update_fields=["error"])
+    def _store_error(self, error: str, startup_output: str) -> None:
+        self.error, self.startup_output = error, startup_output
+        self.save(update_fields=["error", "startup_output"])
 
     def _record_event(
         self, kind: str, text: str, *, tool: str = "", seconds: float | None = None
