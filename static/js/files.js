@@ -11,6 +11,7 @@ const STORED = `parley:files:${document.body.dataset.user}:`; // by user, as dra
 const THUMBNAIL = 96; // pixels
 const LONG_TEXT = 8_000; // characters of a pasted text that becomes a file
 const STALLED = 60_000; // milliseconds without progress after which an upload has failed
+const UNANSWERED = 600_000; // after the last byte: the server may scan and copy the files
 
 const UNITS = [
   [1e9, gettext("%(size)s GB")],
@@ -299,13 +300,15 @@ function partOf({ id, name, content_type }) {
 /** Ends a request that hangs; what it returns is called with each progress. */
 function watchProgress(request, onStalled) {
   let timer = 0;
-  const watch = () => {
-    clearTimeout(timer);
-    timer = setTimeout(() => {
-      request.abort();
-      onStalled();
-    }, STALLED);
+  const fail = () => {
+    request.abort();
+    onStalled();
   };
+  const watch = (patience = STALLED) => {
+    clearTimeout(timer);
+    timer = setTimeout(fail, patience);
+  };
+  request.upload.onload = () => watch(UNANSWERED);
   request.onloadend = () => clearTimeout(timer);
   watch();
   return watch;

@@ -122,6 +122,24 @@ test("an upload that hangs fails, one that goes on does not", () => {
   assert.equal(seen.sent, 0);
 });
 
+test("an upload whose last byte has left has time until the server has stored it", () => {
+  const seen = waiting();
+  seen.request.upload.onprogress({ loaded: 3, total: 3 });
+  seen.request.upload.onload();
+  mock.timers.tick(61_000);
+  assert.deepEqual([seen.request.isAborted, seen.files.isBusy], [undefined, true]);
+  arrive(seen.request);
+  assert.equal(seen.sent, 1);
+});
+
+test("an upload that the server never answers fails too", () => {
+  const seen = waiting();
+  seen.request.upload.onload();
+  mock.timers.tick(600_000);
+  assert.equal(seen.request.isAborted, true);
+  assert.equal(seen.complaints.length, 1);
+});
+
 test("files of another tab of the chat stay stored when this one sends", () => {
   const tabs = [1, 2].map(() => new Files({ conversation: "2", url: "/up/", complain() {} }));
   for (const [number, files] of tabs.entries()) {
