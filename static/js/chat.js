@@ -110,6 +110,7 @@ function goOnLive() {
   if (!isLive) return;
   for (const turnId of turns.adopt()) connection.follow(turnId);
   queue.start();
+  for (const text of outbox.takeUnsent()) composer.giveBack({ text });
   sendAgain(outbox.messages);
   changed();
 }
@@ -182,11 +183,11 @@ function takeBack() {
   if (welcome) welcome.hidden = false;
 }
 
-/** What was written and not sent goes with what was sent and not acknowledged: the page of
- *  a new chat gives it back. */
+/** The page of a new chat gives back what was written here; this chat's page does if the
+ *  chat is there again. Nobody has sent it, so no page does. */
 function leaveRemoved() {
   const text = composer.takeText();
-  if (text.trim()) outbox.add({ key: newKey(), text, parts: [], at: Date.now() });
+  if (text.trim()) outbox.addUnsent(newKey(), text);
   if (outbox.messages.length) location.assign("/");
   else location.reload();
 }

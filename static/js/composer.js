@@ -61,11 +61,11 @@ export class Composer {
     $("#choose-model")?.click();
   }
 
-  /** Restores a refused message before the text that was typed since. */
-  giveBack({ text, parts }, why) {
+  /** Restores a message before the text that was typed since; says why, if it was refused. */
+  giveBack({ text, parts }, why = "") {
     this.#files.giveBack(parts ?? []);
     this.#prepend(text);
-    this.complain(why);
+    if (why) this.complain(why);
   }
 
   complain(why) {

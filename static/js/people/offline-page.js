@@ -33,7 +33,8 @@ function keep(event) {
 }
 
 function show() {
-  const rows = waiting.messages.map(({ text }) => {
+  const kept = waiting.messages.filter(({ isUnsent }) => !isUnsent);
+  const rows = kept.map(({ text }) => {
     const row = document.createElement("li");
     row.dir = "auto";
     row.textContent = text.slice(0, 200);

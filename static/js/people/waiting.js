@@ -45,6 +45,19 @@ export class Waiting {
     this.#store(this.messages.filter((message) => message.key !== key));
   }
 
+  /** Stores a text that nobody has sent. It waits for a page that gives it back. */
+  addUnsent(key, text) {
+    return this.add({ key, text, parts: [], at: Date.now(), isUnsent: true });
+  }
+
+  /** Removes the texts that nobody has sent, and returns them. */
+  takeUnsent() {
+    const found = this.messages;
+    const texts = found.filter(({ isUnsent }) => isUnsent).map(({ text }) => text);
+    if (texts.length) this.#store(found.filter(({ isUnsent }) => !isUnsent));
+    return texts;
+  }
+
   #store(messages) {
     try {
       if (messages.length) localStorage.setItem(this.#name, JSON.stringify(messages));

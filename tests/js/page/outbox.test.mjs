@@ -47,6 +47,7 @@ body.append(
 );
 const { NewChatOutbox } = await import("../../../static/js/people/new-chat-outbox.js");
 const { Composer } = await import("../../../static/js/composer.js");
+const { giveBackOrphans } = await import("../../../static/js/people/orphans.js");
 const { Waiting, isTooOld } = await import("../../../static/js/people/waiting.js");
 
 const WORDS = { kept: "Kept", sending: "Sending", refused: "Refused", old: "Too old", newChat: "New chat" };
@@ -220,6 +221,32 @@ test("a message that an earlier version stored without a time counts from now on
   assert.equal(isTooOld(found()[0], 7), false);
   t.mock.timers.tick(8 * DAY);
   assert.equal(isTooOld(found()[0], 7), true);
+});
+
+test("what was typed in a chat that is gone is given back, and never sent", async () => {
+  const outbox = () => new Waiting("1", "7");
+  outbox().add({ key: "k1", text: "Sent", at: 1 });
+  outbox().addUnsent("k2", "Half a");
+  // The chat is there again.
+  assert.deepEqual([outbox().takeUnsent(), outbox().takeUnsent()], [["Half a"], []]);
+  assert.deepEqual(outbox().messages.map(({ text: each }) => each), ["Sent"]);
+  const page = new Composer({ conversation: "7", onSend: () => false, onRefused() {} });
+  page.giveBack({ text: "Half a" });
+  assert.deepEqual([text.value, shown()], ["Half a", ""]); // nothing was refused
+  text.value = "";
+});
+
+test("the page of a new chat gives it back once the server says that the chat is gone", async (t) => {
+  const { fetch } = globalThis;
+  t.after(() => (globalThis.fetch = fetch));
+  new Waiting("1", "7").addUnsent("k2", "Half a");
+  for (const [status, expected] of [[503, ""], [404, "Half a"]]) {
+    globalThis.fetch = async () => ({ status });
+    await giveBackOrphans("1", text);
+    assert.equal(text.value, expected);
+  }
+  assert.deepEqual(new Waiting("1", "7").messages, []);
+  text.value = "";
 });
 
 test("the page of another chat leaves it to that of a new chat, and says so", async () => {
