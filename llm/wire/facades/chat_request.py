@@ -10,6 +10,7 @@ from typing import Any
 
 from llm.wire.codecs.gemini.tool_calls import signed_call
 from llm.wire.codecs.openai_chat.codec import OpenAIChatCodec
+from llm.wire.codecs.openai_chat.decoder import ChatDecoder
 from llm.wire.codecs.openai_chat.forwarding import without_sealed_signatures
 from llm.wire.facades.chat_proofs import (
     known_fields,
@@ -123,9 +124,11 @@ def _items(
                 without_sealed_signatures({**chat_message}), codec.reasoning_fields
             )
             choice = {"message": known, "finish_reason": _finish(chat_message)}
-            items = assistant_items(
-                codec.decoder().answer({"choices": [choice]}), issuer
+            # A client's text need not begin with reasoning, as an answer may.
+            decoder = ChatDecoder(
+                echo=codec.reasoning_echo, think_tags=codec.think_tags
             )
+            items = assistant_items(decoder.answer({"choices": [choice]}), issuer)
             if open_seal is not None and chat_message.get("reasoning_details"):
                 items = restore(items, map(open_seal, sealed_texts(chat_message)))
             yield from _with_signatures(items, chat_message, open_seal, gemini)

@@ -18,7 +18,7 @@ from typing import Any, NotRequired, Protocol, TypedDict
 
 import orjson
 
-from llm.wire.facades.client_visibility import Audience
+from llm.wire.facades.client_visibility import PICTURE, Audience
 from llm.wire.items import Issuer, Item, new_id, text_of
 
 _CALLS = frozenset({"function_call", "custom_tool_call"})
@@ -213,7 +213,9 @@ def restore(
     order = {answer: number for number, (answer, *_) in reversed([*enumerate(found)])}
     found.sort(key=lambda each: (order[each[0]], each[1]))
     entries = [entry for *_, entry in found]
-    shown = _split_text([i for i in items if i["type"] != "reasoning"], entries)
+    sealed = {entry["type"] for entry in entries if entry["raw"] is not None}
+    apart = {"reasoning", PICTURE} & {"reasoning", *sealed}
+    shown = _split_text([i for i in items if i["type"] not in apart], entries)
     left = dict(enumerate(shown))
     numbers: defaultdict[tuple[str, str], deque[int]] = defaultdict(deque)
     for number, item in left.items():

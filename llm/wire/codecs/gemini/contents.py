@@ -43,7 +43,6 @@ NO_SIGNATURE = "c2tpcF90aG91Z2h0X3NpZ25hdHVyZV92YWxpZGF0b3I="
 _OPENING: Part = {"text": "…"}
 #: Types of items that this API does not have.
 _LEFT_OUT = RECEIPTS | {"reasoning"}
-_DATA_URL = re.compile(r"data:([^;,]*)((?:;[^,]*)?),", re.IGNORECASE)
 #: Text types that Gemini does not know, and that are sent as text/plain.
 _TEXT = re.compile(r"application/(x-)?(json|xml|yaml|toml|javascript|sh)\b")
 #: Media types allowed inside a function's output; other media follow after it.
@@ -297,16 +296,16 @@ def _image(part: Part) -> Part:
 
 def _file(part: Part) -> Part:
     name, data = part.get("filename") or "", part.get("file_data") or ""
-    if data:
+    if data and not is_data_url(data):
         return _inline_file(read_file(data, name))
-    address = part.get("file_url") or part.get("file_id") or ""
+    address = data or part.get("file_url") or part.get("file_id") or ""
     return _media(address, name, "application/pdf", "a file by its id")
 
 
 def _media(address: str, name: str, usual: str, what: str) -> Part:
     """Inline data from a data URL, or a file that Gemini fetches: its own, gs:// or
     https."""
-    if is_data_url(address):
+    if is_data_url(address) and "," in address:
         return _inline_file(read_file(address, name))
     if not address.startswith(("https://", "http://", "gs://")):
         raise _cannot_send(f"{what}; send it along")

@@ -92,6 +92,8 @@ class MessageDecoder:
         if refusal := message.get("refusal"):
             yield from self._begin_text()
             yield RefusalDelta(TEXT, refusal)
+        if annotations := message.get("annotations"):
+            yield from self._annotate(annotations)
         if extra := message.get("extra_content"):
             yield from self._opaque(extra)
         for entry in message.get("tool_calls") or ():
@@ -102,8 +104,6 @@ class MessageDecoder:
             yield from self._image(image)
         if isinstance(audio := message.get("audio"), dict):
             yield from self._audio(audio)
-        if annotations := message.get("annotations"):
-            yield from self._annotate(annotations)
 
     def close(self) -> Iterator[Delta]:
         if self._tags is not None:

@@ -596,6 +596,12 @@ class TestAnnotations:
         builder = read(chunk({"annotations": [nested]}), chunk({"content": "a"}))
         assert len(builder.output[0]["content"][0]["annotations"]) == 1
 
+    def test_citations_beside_a_call_are_those_of_the_text(self):
+        nested = {"type": "url_citation", "url_citation": self.CITATION}
+        message = {"content": "a", "annotations": [nested], **call(0, "a", "f", "{}")}
+        said, _ = answered(message, "tool_calls").output
+        assert len(said["content"][0]["annotations"]) == 1
+
     @pytest.mark.parametrize("where", ["annotations", "citations"])
     def test_sources_after_a_call_are_a_receipt(self, where):
         nested = {"type": "url_citation", "url_citation": self.CITATION}

@@ -259,3 +259,10 @@ def test_an_approval_is_left_out_with_its_request():
     items = [{"role": "user", "content": "?"}, asked, {**given, "approve": True}]
     sent = OpenAIResponsesCodec().encode(Request(model="m", items=items))["input"]
     assert [item["type"] for item in sent] == ["message"]
+
+
+def test_a_clients_text_does_not_begin_inside_of_reasoning():
+    codec = OpenAIChatCodec(think_tags=True, think_begun=True)
+    body = {"model": "m", "messages": [{"role": "assistant", "content": "Yes."}]}
+    [item] = chat_request.request_of(body, codec).items
+    assert item["type"] == "message"

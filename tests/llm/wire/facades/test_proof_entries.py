@@ -156,3 +156,12 @@ def test_a_hosts_own_item_without_a_proof_is_left_out():
     sealed: Sealed = {"answer": "resp_1", "issuer": ISSUER, "entries": entries}
     items = restore([], [sealed])
     assert [item["type"] for item in items] == ["reasoning"]
+
+
+def test_a_picture_comes_back_once_where_the_client_returns_it_too():
+    drawn = {"type": "image_generation_call", "id": "ig_1", "result": "AAA"}
+    returned = [said("Hi", "msg_9"), {**drawn, "id": "ig_9"}]
+    items = restore(returned, [seal([said("Hi"), drawn])])
+    assert [item["type"] for item in items] == ["message", drawn["type"]]
+    assert proven(items) == ["msg_1", "ig_1"]
+    assert restore(returned, [seal([said("Hi")])])[1] == returned[1]
