@@ -20,12 +20,17 @@ _MARK = "restore-unfinished"  # file in the data folder
 @contextmanager
 def marking() -> Iterator[None]:
     """Mark that the body exchanges what is there. It does so or undoes it, unless the
-    process is killed; then the mark stays."""
+    process is killed; then the mark stays until a body succeeds: one that fails brings
+    back what the killed one had left."""
+    was_marked = _mark().exists()
     create_private(_mark())
     try:
         yield
-    finally:
-        _mark().unlink(missing_ok=True)
+    except BaseException:
+        if not was_marked:
+            _mark().unlink(missing_ok=True)
+        raise
+    _mark().unlink(missing_ok=True)
 
 
 def describe_unfinished() -> str:

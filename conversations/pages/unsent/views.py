@@ -68,5 +68,8 @@ def _is_of_own_page(request: HttpRequest) -> bool | None:
     origin = request.headers.get("Origin")
     if origin is None:
         return None
-    own = f"{request.scheme}://{request.get_host()}"
-    return any(fnmatchcase(origin, it) for it in (own, *settings.CSRF_TRUSTED_ORIGINS))
+    trusted = settings.CSRF_TRUSTED_ORIGINS
+    if origin in (f"{request.scheme}://{request.get_host()}", *trusted):
+        return True
+    # The brackets of an IPv6 address would be a set of characters in a pattern.
+    return any(fnmatchcase(origin, each) for each in trusted if "[" not in each)

@@ -10,12 +10,14 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 from unittest.mock import Mock
 
 import psycopg
 import pytest
 
 from project.backups.reversible_moves import moving
+from project.backups.unfinished import describe_unfinished, marking
 from tests.integration.clients import Program
 from tests.programs import need_program
 from tests.scaled import REDIS, Database, WorkerProcess, migrated
@@ -472,6 +474,29 @@ def test_a_move_that_fails_brings_back_all_that_were_made(tmp_path: Path):
     for name in ("new_a", "new_b", "a", "b"):
         assert (tmp_path / name).read_text() == name
     assert list(former.iterdir()) == []
+
+
+def _restore_and_fail() -> None:
+    with pytest.raises(OSError, match="full"), marking():
+        raise OSError(errno.ENOSPC, "the disk is full")
+
+
+@pytest.mark.django_db
+def test_a_restore_that_fails_after_a_killed_one_leaves_its_mark(
+    tmp_path: Path, settings: Any
+):
+    """Its own moves are undone, and what is there is mixed as before."""
+    settings.DATA = tmp_path
+    _restore_and_fail()
+    assert [*tmp_path.iterdir()] == []
+    with marking():  # what a killed process leaves
+        (mark,) = tmp_path.iterdir()
+    mark.touch()
+    _restore_and_fail()
+    assert "of two servers" in describe_unfinished()
+    with marking():
+        pass
+    assert describe_unfinished() == ""
 
 
 def test_a_folder_that_is_moved_in_part_is_not_in_the_way_of_the_undo(

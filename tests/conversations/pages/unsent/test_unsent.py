@@ -120,6 +120,26 @@ def test_an_old_token_gives_the_text_back(
     assert "no-store" in answer["Cache-Control"]
 
 
+@pytest.mark.parametrize(
+    ("origin", "trusted"),
+    [
+        ("http://[::1]:8000", []),
+        ("https://[2001:db8::1]", ["https://[2001:db8::1]"]),
+        ("https://chat.example.org", ["https://*.example.org"]),
+    ],
+)
+def test_an_address_in_brackets_is_no_pattern(
+    old: Client, settings: Any, origin: str, trusted: list[str]
+):
+    settings.ALLOWED_HOSTS = ["[::1]"]
+    settings.CSRF_TRUSTED_ORIGINS = trusted
+    headers = {**BROWSER, "Host": "[::1]:8000", "Origin": origin}
+    answer = old.post("/", {"text": TEXT}, headers=headers)
+    assert answer.status_code == 403
+    assert texts(answer) == [TEXT]
+    assert "data-unsent" in answer.content.decode()
+
+
 def fields_of(answer: Any) -> dict[str, str]:
     """What the page's form sends, unchanged."""
     page = answer.content.decode().partition("<form")[2].partition("</form>")[0]
