@@ -23,9 +23,9 @@ export class Composer {
   constructor({ conversation, uploads, onSend, onRefused }) {
     this.#onRefused = onRefused;
     const complain = (why) => this.complain(why);
-    this.#files = new Files({ conversation, url: uploads, complain });
     forgetArrived();
     this.#draft = draftOf(document.body.dataset.user, conversation);
+    this.#files = new Files({ conversation, url: uploads, draft: this.#draft, complain });
     if (!this.#text.value) this.#restore(this.#draft.read());
     this.#findLost();
     document.addEventListener("change", ({ target }) => {
@@ -137,7 +137,9 @@ export class Composer {
 
   /** The person may have typed meanwhile. */
   async #findLost() {
-    const text = this.#text.value ? "" : await this.#draft.readLost();
+    if (this.#text.value || !this.#files.isEmpty) return;
+    const text = await this.#draft.readLost();
+    this.#files.restore(this.#draft.files);
     if (text && !this.#text.value) this.#restoreChoices();
     if (text) this.#prepend(text);
   }

@@ -1,11 +1,12 @@
-// Texts that are not sent yet, by their author and conversation.
+// Texts and uploaded files that are not sent yet, by their author and conversation.
 //
 // Each page has a draft of its own, which its tab finds again after a reload: two tabs of a
 // chat do not overwrite each other's. One that a tab has left without sending is found by
 // the next tab with a new chat, or with the same chat, also if the tab ended without a sign,
 // as by a crash: an open page has a lock with the name of its draft. Browsers have locks on
-// https only; without them a draft that nobody has changed for an hour counts as left, and
-// a copy of a tab begins with the tab's text.
+// https only; without them a draft that nobody has changed for an hour counts as left, a
+// copy of a tab begins with the tab's draft, and a tab that is new to a chat with a copy of
+// the last text there: its own tab may have crashed.
 
 import { newKey } from "./dom.js";
 import { local, session } from "./stored.js";
@@ -13,9 +14,10 @@ import { local, session } from "./stored.js";
 const LIFE = 30 * 24 * 3600_000; // milliseconds of a new chat's draft
 const QUIET = 3600_000; // milliseconds without a change in a tab that is open
 
-/** `{name, read(), readLost(), store(text, choices), choices}`; `name` is that of what the
- *  browser stores, `readLost()` a promise of a text that is found later than the page opens,
- *  and `choices` those of a new chat that were stored with the text which was read. */
+/** `{name, read(), readLost(), store(text, choices), storeFiles(files), choices, files}`;
+ *  `name` is that of what the browser stores, `readLost()` a promise of a text that is found
+ *  later than the page opens, `choices` those of a new chat, and `files` those of a chat,
+ *  that were stored with the text which was read. */
 export function draftOf(user, conversation) {
   const prefix = `parley:draft:${user}:`;
   return new Draft(prefix + (conversation || "new"), !conversation);
@@ -26,7 +28,9 @@ class Draft {
   #isNew;
   #before; // the name of this tab's last draft, which a copy of the tab knows, too
   #found;
-  #choices; // as last stored
+  #text = ""; // as last stored, as are the others
+  #choices;
+  #files = [];
 
   constructor(base, isNew) {
     this.#base = base;
@@ -34,12 +38,27 @@ class Draft {
     this.#before = session.get(base);
     this.name = `${base}:${newKey()}`;
     session.set(base, this.name);
-    const isFree = ({ isLeft, name }) => isLeft || (!navigator.locks && name === this.#before);
-    this.#found = this.#choose(this.#stored().filter(isFree));
+    this.#found = this.#choose(this.#stored().filter((draft) => this.#isFree(draft)));
     if (this.#found?.isLeft) local.remove(this.#found.name); // else a copy may show it
-    this.store(this.read(), this.choices);
+    if (this.#isMine) this.#begin();
     navigator.locks?.request(this.name, () => new Promise(() => {})).catch(() => {});
     addEventListener("pagehide", () => this.#leave());
+  }
+
+  /** A chat's page that is new to its tab may show what a crash has left. */
+  #isFree({ isLeft, name }) {
+    if (isLeft || navigator.locks) return isLeft;
+    return name === this.#before || !(this.#isNew || this.#before);
+  }
+
+  /** Whether what was found is not the draft of a tab that may be open. */
+  get #isMine() {
+    return this.#found?.isLeft || this.#found?.name === this.#before;
+  }
+
+  #begin() {
+    this.#files = this.files;
+    this.store(this.read(), this.choices);
   }
 
   read() {
@@ -48,6 +67,11 @@ class Draft {
 
   get choices() {
     return this.#found?.choices;
+  }
+
+  /** A file belongs to one message: of another tab's draft only the text is copied. */
+  get files() {
+    return (this.#isMine && this.#found?.files) || [];
   }
 
   /** Two tabs that a browser restores do not take the same one. */
@@ -65,7 +89,7 @@ class Draft {
     const open = new Set(held.map(({ name }) => name));
     const lost = this.#choose(this.#stored().filter(({ name }) => !open.has(name)));
     if (lost) local.remove(lost.name);
-    this.#found = lost;
+    this.#found = lost && { ...lost, isLeft: true }; // by its crash
     return lost?.text ?? "";
   }
 
@@ -79,15 +103,26 @@ class Draft {
     return own ?? (this.#isNew && this.#before ? undefined : newest(drafts));
   }
 
-  store(text, choices = this.#choices, isLeft = false) {
+  store(text, choices = this.#choices) {
+    this.#text = text;
     this.#choices = this.#isNew ? choices : undefined;
-    const draft = { text, choices: this.#choices, at: Date.now(), isLeft };
-    local.set(this.name, text && JSON.stringify(draft));
+    this.#write();
   }
 
+  storeFiles(files) {
+    this.#files = files;
+    this.#write();
+  }
+
+  #write(isLeft = false) {
+    const [text, files] = [this.#text, this.#files];
+    const draft = { text, files, choices: this.#choices, at: Date.now(), isLeft };
+    local.set(this.name, text || files.length ? JSON.stringify(draft) : "");
+  }
+
+  /** Not where a sign-out has deleted it meanwhile. */
   #leave() {
-    const { text } = parsed(local.get(this.name)) ?? {};
-    if (text) this.store(text, this.#choices, true);
+    if (local.get(this.name)) this.#write(true);
   }
 }
 
@@ -110,8 +145,8 @@ const isQuiet = (age) => !navigator.locks && age > QUIET;
 
 function parsed(stored) {
   try {
-    const { text, at, isLeft, choices } = JSON.parse(stored);
-    return { text: String(text), at: Number(at), isLeft: Boolean(isLeft), choices };
+    const { text, files, at, isLeft, choices } = JSON.parse(stored);
+    return { text: String(text), files, at: Number(at), isLeft: Boolean(isLeft), choices };
   } catch {
     return null;
   }

@@ -7,7 +7,7 @@ import { $, announce, cloned, icon, isSignIn, slot } from "./dom.js";
 import { local } from "./stored.js";
 import { gettext, interpolate, ngettext, shortNumber } from "./texts.js";
 
-const STORED = `parley:files:${document.body.dataset.user}:`; // by user, as drafts
+const OLDER = `parley:files:${document.body.dataset.user}:`; // one list for all tabs of a chat
 const THUMBNAIL = 96; // pixels
 const LONG_TEXT = 8_000; // characters of a pasted text that becomes a file
 const STALLED = 60_000; // milliseconds without progress after which an upload has failed
@@ -34,17 +34,16 @@ export class Files {
   #input = $("#file");
   #note = $("#waits-for-files");
   #url;
-  #stored;
-  #seen = new Set(); // ids of the files that this tab has had
+  #draft;
   #complain;
   #waiting = null; // what to do when all are there
   #pastes = 0; // texts that became files
   #isPlainPaste = false; // Shift is held: the browsers' key for pasting as plain text
 
-  /** `url` receives uploads; without it the form sends the files. */
-  constructor({ conversation, url, complain }) {
+  /** `url` receives uploads, which `draft` stores; without it the form sends the files. */
+  constructor({ conversation, url, draft, complain }) {
     this.#url = url;
-    this.#stored = STORED + conversation;
+    this.#draft = draft;
     this.#complain = complain;
     this.#input.addEventListener("change", () => this.#picked());
     const noteShift = ({ shiftKey }) => (this.#isPlainPaste = shiftKey);
@@ -52,7 +51,7 @@ export class Files {
     this.#form.addEventListener("paste", (event) => this.#pasted(event));
     slot(this.#note, "cancel").addEventListener("click", () => this.#cancel());
     this.#dropping();
-    if (url) this.#restore();
+    this.restore([...takeOlder(conversation), ...draft.files]);
   }
 
   get isEmpty() {
@@ -229,25 +228,18 @@ export class Files {
     act();
   }
 
-  // Uploaded files survive a reload, as the draft does.
+  // Uploaded files survive a reload with the draft.
 
   #store() {
     if (!this.#url) return;
-    const known = this.#entries.map((entry) => entry.known).filter(Boolean);
-    for (const { id } of known) this.#seen.add(id);
-    // Another tab of the chat may have files of its own.
-    const all = [...this.#readStored().filter(({ id }) => !this.#seen.has(id)), ...known];
-    local.set(this.#stored, all.length ? JSON.stringify(all) : "");
+    this.#draft.storeFiles(this.#entries.map((entry) => entry.known).filter(Boolean));
   }
 
-  #readStored() {
-    return JSON.parse(local.get(this.#stored) ?? "[]");
-  }
-
-  #restore() {
-    for (const known of this.#readStored()) this.#show({ known });
-    this.#store();
-    this.#list.hidden = this.isEmpty;
+  /** Shows files that were uploaded earlier. */
+  restore(files) {
+    if (!this.#url) return;
+    for (const known of files) this.#show({ known });
+    this.#changed();
   }
 
   // Choosing, pasting and dropping files
@@ -290,6 +282,13 @@ export class Files {
       this.add(event.dataTransfer.files);
     });
   }
+}
+
+/** What an earlier version has stored for all tabs of the chat is this tab's now. */
+function takeOlder(conversation) {
+  const found = local.get(OLDER + conversation);
+  local.remove(OLDER + conversation);
+  return JSON.parse(found ?? "[]");
 }
 
 function partOf({ id, name, content_type }) {

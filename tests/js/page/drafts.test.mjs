@@ -211,3 +211,47 @@ test("what a new chat is to be comes back with its text, also in another tab", (
   const other = open(storage());
   assert.deepEqual([other.draft.read(), other.draft.choices], ["Private still", { temporary: "on" }]);
 });
+
+const FILE = { id: "f1", name: "report.pdf", content_type: "application/pdf", size: 9 };
+
+test("another tab of a chat has not the files of one that is open", async (t) => {
+  const { crash } = locksOf(t);
+  const { draft, leave } = inChat(storage());
+  draft.storeFiles([FILE]);
+  const other = inChat(storage()).draft;
+  assert.deepEqual([other.files, await other.readLost(), other.files], [[], "", []]);
+  leave();
+  crash(draft);
+  const [next, last] = [inChat(storage()).draft, inChat(storage()).draft];
+  assert.deepEqual([next.files, last.files], [[FILE], []]);
+  crash(next);
+  const found = inChat(storage()).draft;
+  await found.readLost();
+  assert.deepEqual(found.files, [FILE]);
+});
+
+test("files and text of a draft come back after a reload, until they are sent", () => {
+  const tab = storage();
+  const { draft, leave } = inChat(tab);
+  draft.storeFiles([FILE]);
+  draft.store("Text");
+  leave();
+  const again = inChat(tab);
+  assert.deepEqual([again.draft.read(), again.draft.files], ["Text", [FILE]]);
+  again.draft.storeFiles([]);
+  again.draft.store("");
+  again.leave();
+  assert.deepEqual(Object.keys(localStorage), []);
+});
+
+test("a tab without locks shows at once what a crash has left in a chat, as a copy", (t) => {
+  t.mock.timers.enable({ apis: ["Date"], now: 1_000_000 });
+  const { draft } = inChat(storage());
+  draft.storeFiles([FILE]);
+  draft.store("Long letter");
+  t.mock.timers.tick(60_000);
+  const copy = inChat(storage());
+  assert.deepEqual([copy.draft.read(), copy.draft.files], ["Long letter", []]);
+  copy.leave(); // unchanged
+  assert.deepEqual(Object.keys(localStorage), [draft.name]);
+});

@@ -43,7 +43,7 @@ const { Files } = await import("../../../static/js/files.js");
 
 test("a message is not sent without the file that failed", () => {
   const complaints = [];
-  const files = new Files({ conversation: "1", url: "/up/", complain: (why) => complaints.push(why) });
+  const files = new Files({ conversation: "1", url: "/up/", draft: draftWith([]), complain: (why) => complaints.push(why) });
   files.add([new File(["one"], "one.txt"), new File(["two"], "two.txt")]);
   let sent = 0;
   files.whenReady(() => (sent += 1));
@@ -61,12 +61,22 @@ test("a message is not sent without the file that failed", () => {
   assert.equal(sent, 1);
 });
 
+/** The draft of a tab, which stores its files. */
+function draftWith(files) {
+  return {
+    files,
+    storeFiles(now) {
+      this.files = now;
+    },
+  };
+}
+
 /** A message that waits for one file: its request, and how often it was sent. */
 function waiting() {
   document.querySelector("#attached").replaceChildren();
   stored.clear();
   const complaints = [];
-  const files = new Files({ conversation: "1", url: "/up/", complain: (why) => complaints.push(why) });
+  const files = new Files({ conversation: "1", url: "/up/", draft: draftWith([]), complain: (why) => complaints.push(why) });
   files.add([new File(["big"], "big.txt")]);
   const seen = { files, complaints, request: requests.at(-1), sent: 0 };
   files.whenReady(() => (seen.sent += 1));
@@ -140,35 +150,21 @@ test("an upload that the server never answers fails too", () => {
   assert.equal(seen.complaints.length, 1);
 });
 
-test("files of another tab of the chat stay stored when this one sends", () => {
-  const tabs = [1, 2].map(() => new Files({ conversation: "2", url: "/up/", complain() {} }));
-  for (const [number, files] of tabs.entries()) {
-    files.add([new File(["text"], "some.txt")]);
-    const data = [{ id: `f${number}`, name: "some.txt", content_type: "text/plain" }];
-    Object.assign(requests.at(-1), { status: 201, response: { data } });
-    requests.at(-1).onload();
-  }
-  tabs[1].take();
-  const again = new Files({ conversation: "2", url: "/up/", complain() {} });
-  assert.deepEqual(again.take().map(({ file_id: id }) => id), ["f0"]);
-  assert.equal(stored.has("parley:files:1:2"), false);
+test("uploaded files are stored in the tab's draft, and come back from it", () => {
+  const draft = draftWith([]);
+  const files = new Files({ conversation: "2", url: "/up/", draft, complain() {} });
+  files.add([new File(["text"], "big.txt")]);
+  arrive(requests.at(-1));
+  assert.deepEqual(draft.files.map(({ id }) => id), ["3"]);
+  const again = new Files({ conversation: "2", url: "/up/", draft: draftWith(draft.files), complain() {} });
+  assert.deepEqual(again.take().map(({ file_id: id }) => id), ["3"]);
+  files.take();
+  assert.deepEqual(draft.files, []);
 });
 
-const post = async (answer) => {
-  globalThis.FormData = class {
-    append() {}
-    delete() {}
-  };
-  const sending = new Files({ conversation: "", url: undefined, complain() {} }).post();
-  Object.assign(requests.at(-1), answer);
-  requests.at(-1).onload();
-  return sending.catch(({ message }) => message);
-};
-
-test("files of a new chat stay in its page when the session has ended", async () => {
-  const signIn = { status: 200, responseURL: "http://chat.example/login/?next=/", responseXML: null };
-  const unsent = { status: 403, responseURL: "http://chat.example/", responseXML: { querySelector: () => ({}) } };
-  for (const answer of [signIn, unsent]) assert.match(await post(answer), /its files are still here/);
-  const url = "http://chat.example/chat/9/";
-  assert.equal(await post({ status: 200, responseURL: url, responseXML: null }), url);
+test("files that an earlier version stored for all tabs are the first tab's", () => {
+  stored.set("parley:files:1:2", JSON.stringify([{ id: "f0", name: "a.txt", content_type: "text/plain" }]));
+  const tabs = [1, 2].map(() => new Files({ conversation: "2", url: "/up/", draft: draftWith([]), complain() {} }));
+  assert.deepEqual(tabs.map((files) => files.take().length), [1, 0]);
+  assert.equal(stored.has("parley:files:1:2"), false);
 });
