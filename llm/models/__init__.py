@@ -5,7 +5,8 @@ from __future__ import annotations
 from llm.models.api_key import ApiKey, OwnKey
 from llm.models.cached_answer import CachedAnswer
 from llm.models.language_model import LanguageModel, LanguageModelQuerySet
-from llm.models.model_call import ModelCall, ModelExchange
+from llm.models.model_call import ModelCall
+from llm.models.model_exchange import ModelExchange
 from llm.models.model_pool import ModelPool, PoolMember
 from llm.models.model_price import ModelPrice
 from llm.models.model_probe import ModelProbe

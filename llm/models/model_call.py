@@ -15,9 +15,10 @@ from django.utils.translation import gettext_lazy as _
 
 from llm.db.encrypted_field import scrub
 from llm.db.statements import CompiledInsert
-from llm.http.recording import Recording, unpack
+from llm.http.recording import Recording
 from llm.models.api_key import ApiKey
 from llm.models.language_model import LanguageModel
+from llm.models.model_exchange import ModelExchange
 from llm.pricing.answering_model import cost_of_answer
 from llm.pricing.caller import MAX_NAME, UNKNOWN_CALLER, Caller
 from llm.pricing.usage_estimate import estimate_usage, include_apart
@@ -66,7 +67,7 @@ class ModelCallQuerySet(models.QuerySet["ModelCall"]):
     def record_row(self, row: ModelCall) -> None:
         _write(row)
         if row.recording is not None:
-            ModelExchange.store([row])
+            ModelExchange.store([(row.pk, row.recording)])
         self._note_key(row)
         count_call(row)
 
@@ -79,7 +80,7 @@ class ModelCallQuerySet(models.QuerySet["ModelCall"]):
         if is_repeated:
             rows = self._unwritten(rows)
         ModelCall.objects.using(self.db).bulk_create(rows)
-        if recorded := [row for row in rows if row.recording is not None]:
+        if recorded := [(row.pk, row.recording) for row in rows if row.recording]:
             ModelExchange.store(recorded)
         # One write per key and error is enough.
         last_by_key = {(row.key_id, row.key_error): row for row in rows}
@@ -401,37 +402,6 @@ class ModelCall(models.Model):
 
 
 _write = CompiledInsert(ModelCall)
-
-
-class ModelExchange(models.Model):
-    """What was sent to a provider and what it answered, without keys."""
-
-    call = models.OneToOneField(
-        ModelCall, models.CASCADE, primary_key=True, related_name="exchange"
-    )
-    content = models.BinaryField()  # as `Recording.pack` makes it
-    created_at = models.DateTimeField(auto_now_add=True, db_index=True)
-
-    class Meta:
-        default_permissions = ["view"]
-        verbose_name = _("request and response")
-        verbose_name_plural = _("requests and responses")
-
-    def __str__(self) -> str:
-        return str(self.pk)
-
-    @staticmethod
-    def store(calls: Sequence[ModelCall]) -> None:
-        """One statement, for calls that have a recording."""
-        rows = [
-            ModelExchange(call_id=row.pk, content=row.recording.pack())
-            for row in calls
-            if row.recording is not None
-        ]
-        ModelExchange.objects.bulk_create(rows)
-
-    def read(self) -> dict[str, Any]:
-        return unpack(bytes(self.content))
 
 
 def _status(call: ProviderCall, finish: FinishDelta | None, cancelled: bool) -> str:
