@@ -59,6 +59,7 @@ _CONFIGURATION: dict[type[models.Model], tuple[str, ...]] = {
     HttpTool: ("secret_id",),
     McpServer: (
         *("secret_id", "is_missing", "listing", "listed_at", "about", "error"),
+        "startup_output",
         *("sign_in", "signed_in_until", "sign_in_renews", "renewing_until"),
         "created_at",
     ),

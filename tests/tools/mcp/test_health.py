@@ -12,6 +12,7 @@ from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
 
+from conversations.audit.models import AuditEvent
 from tests.tools.mcp.servers import Running, running
 from tools.errors import ToolError
 from tools.mcp.admin_health import health_of
@@ -172,3 +173,11 @@ def test_a_call_that_was_loaded_before_the_server_was_switched_off_is_refused():
     McpServer.objects.update(enabled=False, signed_in_at=timezone.now())
     with pytest.raises(ToolNotApproved, match="no longer allow"):
         async_to_sync(loaded.call)(Context(), {})
+
+
+def test_what_a_program_wrote_is_not_in_the_audit_log():
+    row = a_server()
+    before = AuditEvent.objects.count()
+    row.record_error("It does not start.", SECRET)
+    assert McpServer.objects.get().startup_output == SECRET
+    assert AuditEvent.objects.count() == before
