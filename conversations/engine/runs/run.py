@@ -401,10 +401,12 @@ class Run:
 
     async def _fail_safely(self) -> None:
         builder = self.state.builder
+        if builder.ended:  # and this end could not be stored
+            return
         try:
             if self.state.began_at is None:
                 await self._end_unloaded(ServerFault())
-            elif not builder.ended:
+            else:
                 await self._finish(builder.fail(ServerFault()))
         except Exception as exc:
             # A sweep takes the turn up again after the lease has expired.

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import logging
+from types import SimpleNamespace
+
 import pytest
 
+from conversations.engine import turn_store
 from conversations.engine.claim_store import Claim
 from conversations.engine.database.executor import Database
 from conversations.engine.runs import snapshots as taking
+from conversations.engine.runs.run import Run
 from conversations.engine.runs.snapshots import Snapshots
 from conversations.engine.runs.state import RunState
 from conversations.engine.runs.writes import RunWrites
+from llm.errors import ModelNotAvailable
 from llm.wire.deltas import TextDelta
 
 
@@ -97,3 +103,28 @@ async def test_a_write_that_nobody_awaits_is_left_out_after_a_drain():
     await database.close()
     writes.write_later(written.append, "after")
     assert written == ["before"]
+
+
+@pytest.mark.django_db(transaction=True)
+async def test_a_response_whose_end_cannot_be_stored_is_ended_once(monkeypatch, caplog):
+    """Of a turn that cannot be loaded: a second start would reach its readers, and a
+    second end is an error of its own in the log."""
+    published = list[str]()
+
+    def append(epoch, events, earlier_positions=None):
+        published.extend(event["type"] for event in events)
+
+    async def load():
+        raise ModelNotAvailable("gone")
+
+    def finish(*_):
+        raise ValueError("a fault of ours")
+
+    monkeypatch.setattr(turn_store, "finish", finish)
+    log = SimpleNamespace(append=append)
+    run = Run(Claim("resp_1", "conv_1", epoch=1), log, Database(), load())
+    with caplog.at_level(logging.ERROR, "conversations.engine.runs.run"):
+        await run.main()
+    assert published == ["response.created", "response.in_progress"]
+    (line,) = caplog.records
+    assert "ValueError" in line.getMessage()
