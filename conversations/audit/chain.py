@@ -141,25 +141,27 @@ def prune(days: int) -> Iterator[int]:
     An event that is dated in the future was recorded while a clock was ahead: it is as
     old as those beside it, or it would stop the removal until that day.
     """
-    before = timezone.now() - timedelta(days=days)
-    while count := _prune_batch(before):
+    until = _find_last_expired(timezone.now() - timedelta(days=days))
+    while count := _prune_batch(until):
         yield count
 
 
+def _find_last_expired(before: datetime) -> int:
+    """The position of the last event before the first recent one; 0 if none has
+    expired."""
+    linked = AuditEvent.objects.exclude(position=None)
+    recent = linked.filter(at__range=(before, timezone.now())).order_by("position")
+    expired = linked.filter(at__lt=before).order_by("-position")
+    if (first := recent.values_list("position", flat=True).first()) is not None:
+        expired = expired.filter(position__lt=first)
+    return expired.values_list("position", flat=True).first() or 0
+
+
 @transaction.atomic
-def _prune_batch(before: datetime) -> int:
+def _prune_batch(until: int) -> int:
     _lock()
-    linked = AuditEvent.objects.exclude(position=None).order_by("position")
-    expired: list[AuditEvent] = []
-    ahead: list[AuditEvent] = []  # since the last one that has expired
-    for event in linked[:BATCH]:
-        if event.at < before:
-            expired += [*ahead, event]
-            ahead = []
-        elif event.at > timezone.now():
-            ahead.append(event)
-        else:
-            break
+    linked = AuditEvent.objects.filter(position__lte=until)
+    expired = list(linked.order_by("position")[:BATCH])
     if not expired:
         return 0
     last, key = expired[-1], _keys()[0]

@@ -15,7 +15,7 @@ from django.core.management import CommandError, call_command
 from django.db import DatabaseError, connection, connections, transaction
 from django.utils import timezone
 
-from conversations.audit import triggers
+from conversations.audit import chain, triggers
 from conversations.audit.act import Act, acting
 from conversations.audit.chain import FIRST, fingerprint, link_events, log_head, prune
 from conversations.audit.models import (
@@ -227,6 +227,26 @@ def test_an_event_that_is_dated_in_the_future_does_not_stop_retention():
     assert sum(prune(30)) == 4
 
     assert [event.pk for event in AuditEvent.objects.all()] == [events[4].pk]
+    assert verify()[0] == 0
+
+
+def test_more_events_of_a_fast_clock_than_a_batch_do_not_stop_retention(monkeypatch):
+    monkeypatch.setattr(chain, "BATCH", 3)
+    events = record(9)
+    days_ago(events[7], 100)
+    without_triggers(
+        "UPDATE audit_auditevent SET at = %s, position = NULL WHERE id <= %s",
+        timezone.now() + timedelta(days=365),
+        events[6].pk,
+    )
+    without_triggers("UPDATE audit_auditevent SET position = NULL")
+    link_events()
+
+    batches = list(prune(30))
+
+    assert sum(batches) == 8
+    assert max(batches) == 3
+    assert [event.pk for event in AuditEvent.objects.all()] == [events[8].pk]
     assert verify()[0] == 0
 
 
