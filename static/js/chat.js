@@ -237,8 +237,11 @@ async function catchUp() {
 async function foreign(turnId) {
   if (turns.has(turnId)) return;
   hideWelcome();
-  await branch.add(turnId);
-  queue.refresh();
+  try {
+    await branch.add(turnId, () => queue.refresh()); // which does not wait for that
+  } finally {
+    queue.refresh();
+  }
 }
 
 /** The messages that wait, in order, are those of the list above the box. */

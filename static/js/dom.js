@@ -44,16 +44,20 @@ export function notice(text, kind = "is-error") {
 /** The session has ended: the page is being left, or is covered. */
 export class SignedOut extends Error {}
 
-/** Fetches a page of this server and returns an element of it. Throws if that fails. */
+const unanswered = (error) => Promise.reject(Object.assign(error, { status: 0 }));
+
+/** Fetches a page of this server and returns an element of it. Throws if that fails, with
+ *  the answer's `status`: 0 without an answer. */
 export async function fetched(url, selector) {
-  const response = await fetch(url, { headers: { Accept: "text/html" } });
+  const response = await fetch(url, { headers: { Accept: "text/html" } }).catch(unanswered);
   const { ok, status } = response;
   if (!ok) throw Object.assign(new Error(`${url} answered ${status}`), { status });
   if (isSignIn(response)) {
     leave();
     throw new SignedOut();
   }
-  const page = new DOMParser().parseFromString(await response.text(), "text/html");
+  const text = await response.text().catch(unanswered);
+  const page = new DOMParser().parseFromString(text, "text/html");
   return document.adoptNode(selector ? page.querySelector(selector) : page.body);
 }
 

@@ -9,7 +9,9 @@ import { UNFINISHED } from "../turn-state.js";
 
 const FIRST_PAUSE = 3000; // milliseconds after a request that failed; the next is longer
 const LONGEST_PAUSE = 60_000;
-const GONE = [403, 404]; // what no other request changes
+
+/** Whether another request may have another answer. */
+const mayPass = ({ status }) => status === 0 || status === 429 || status >= 500;
 
 export class Branch {
   #page;
@@ -34,14 +36,18 @@ export class Branch {
   }
 
   /** Adds a turn of another tab or program, if it belongs to this branch. Tries until the
-   *  server has answered: nobody tells of the turn again. */
-  async add(turnId) {
+   *  server has answered: nobody tells of the turn again. `onDelay` is called before each
+   *  pause. */
+  async add(turnId, onDelay = () => {}) {
     for (let pause = FIRST_PAUSE; ; pause = Math.min(2 * pause, LONGEST_PAUSE)) {
       try {
         return await this.#fetch(turnId);
       } catch (error) {
-        if (error instanceof SignedOut || GONE.includes(error.status)) return;
+        if (error instanceof SignedOut) return;
+        if (!mayPass(error) && error.status) return; // it is gone, or refused
+        if (!mayPass(error)) throw error; // a fault of this page
       }
+      onDelay();
       await new Promise((resolve) => setTimeout(resolve, pause));
     }
   }

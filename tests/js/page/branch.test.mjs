@@ -7,8 +7,11 @@ import { Element, openPage } from "./page.mjs";
 mock.timers.enable({ apis: ["setTimeout"] }); // between two requests
 const { body } = openPage();
 const answers = [];
+const requests = [];
 globalThis.fetch = async (url) => {
   const status = answers.shift() ?? 200;
+  requests.push(url);
+  if (status === 0) throw new TypeError("no network");
   return { ok: status === 200, status, redirected: false, url, text: async () => "" };
 };
 globalThis.DOMParser = class {
@@ -42,9 +45,37 @@ async function told(...statuses) {
 
 test("its request is sent again until the server answers", async () => {
   assert.deepEqual(await told(503, 429), ["t2"]);
+  assert.deepEqual(await told(0, 500), ["t2"]);
 });
 
 test("a turn that is gone is not asked for again", async () => {
   assert.deepEqual(await told(404), []);
   assert.deepEqual(answers, []);
+});
+
+test("what else follows the server hears at once that a turn's page fails", async () => {
+  answers.splice(0, answers.length, ...Array(10).fill(500));
+  const turns = { has: () => false };
+  let delays = 0;
+  new Branch({ page: "/chat/1/", transcript: new Element("main"), turns }).add("t2", () => (delays += 1));
+  await new Promise(setImmediate);
+  assert.equal(delays, 1);
+  answers.splice(0, answers.length, 404);
+  mock.timers.tick(3000); // ends it
+  await new Promise(setImmediate);
+});
+
+test("a fault of the page is reported, and no request is sent again for it", async () => {
+  answers.splice(0);
+  requests.splice(0);
+  const fault = new TypeError("of the page");
+  const turns = {
+    has: () => false,
+    addForeign: () => {
+      throw fault;
+    },
+  };
+  const branch = new Branch({ page: "/chat/1/", transcript: new Element("main"), turns });
+  await assert.rejects(branch.add("t2"), fault);
+  assert.equal(requests.length, 1);
 });
