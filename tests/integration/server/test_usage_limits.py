@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from decimal import Decimal
 
 import pytest
 
@@ -31,3 +32,30 @@ async def test_a_crash_admits_nothing_more(server: ServerProcess):
     cut = admitted(await asking)
     server.start()
     assert before + cut + admitted(await limited.ask(40)) <= 10
+
+
+#: Of both prompt and answer of the demo model, so that a cost is a number of tokens.
+PRICES = """
+from llm.models import LanguageModel
+LanguageModel.objects.update(prices={"input": 100, "output": 100})
+"""
+
+
+@pytest.mark.parametrize(
+    ("measure", "amount"), [("tokens", 5_000), ("cost", Decimal(10))]
+)
+async def test_calls_at_once_take_no_more_than_the_limit(
+    server: ServerProcess, measure: str, amount: Decimal
+):
+    """What each may take is reserved before it calls the model, and settled after."""
+    server.manage("shell", "-v0", "-c", PRICES)
+    server.restart()
+    limited = Limited([server])
+    await limited.set_limit(**{measure: amount})
+    statuses: list[int] = []
+    while 429 not in statuses:
+        statuses += await limited.ask(70)
+        await limited.wait_for_turns()
+        assert await limited.used(measure) <= amount
+    assert admitted(statuses) > 0
+    assert await limited.used(measure) > 0
