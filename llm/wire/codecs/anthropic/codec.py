@@ -28,7 +28,11 @@ from llm.wire.body_parser import parse_object
 from llm.wire.classify_errors import classify
 from llm.wire.codecs.anthropic.content_parts import text_block
 from llm.wire.codecs.anthropic.decoder import AnthropicDecoder
-from llm.wire.codecs.anthropic.forwarding import fit_body
+from llm.wire.codecs.anthropic.forwarding import (
+    MIN_BUDGET,
+    fit_body,
+    fit_default_thinking,
+)
 from llm.wire.codecs.anthropic.messages import (
     CACHED,
     MessagesInput,
@@ -55,7 +59,6 @@ VERSION_WITH_SAMPLING = "2023-06-01"
 
 #: A longer answer must be streamed, or the connection times out before it arrives.
 MAX_UNSTREAMED = 21_333  # tokens
-MIN_BUDGET = 1024  # tokens
 _BUDGETS = {"minimal": MIN_BUDGET, "low": 2048, "medium": 8192}  # every other effort:
 _LARGEST_BUDGET = 16_384
 _TIERS = {"auto": "auto", "priority": "auto"}  # others use the standard tier
@@ -145,7 +148,11 @@ class AnthropicCodec:
         """The client's own body."""
         unmarked = replace(self, caches=False)
         body = add_to_body(body_of(request), request, unmarked, "messages")
-        return fit_body(body)
+        body = fit_body(body)
+        if request.forwarded is None or "thinking" in request.forwarded.fields:
+            return body
+        allowance = traits_of(request.model).forced_tools
+        return fit_default_thinking(body, can_force=allowance == "always")
 
     def degraded(self, request: Request) -> list[str]:
         """The options that are only approximated or cannot be expressed."""

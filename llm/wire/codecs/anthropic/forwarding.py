@@ -16,6 +16,7 @@ from llm.wire.forwarding.codec import change_objects
 from llm.wire.forwarding.sealed_text import is_sealed
 from llm.wire.items import is_portable_call_id
 
+MIN_BUDGET = 1024  # tokens
 _THOUGHTS = ("redacted_thinking", "thinking")
 
 
@@ -25,6 +26,49 @@ def fit_body(body: dict[str, Any]) -> dict[str, Any]:
     if "messages" in body:
         body["messages"] = change_objects(body["messages"], _fit_message)
     return body
+
+
+def fit_default_thinking(body: dict[str, Any], *, can_force: bool) -> dict[str, Any]:
+    """Change the `thinking` that staff have set, in place, to what Anthropic takes
+    beside the client's own fields; without any, the model does not think.
+
+    `can_force`: whether the model can think and be forced to call a tool.
+    """
+    thinking = body.get("thinking")
+    if not isinstance(thinking, dict) or thinking.get("type") == "disabled":
+        return body
+    budget = thinking.get("budget_tokens")
+    if _samples(body) or (budget and not _can_begin_by_thinking(body, can_force)):
+        del body["thinking"]
+    elif budget:
+        most = body["max_tokens"] - MIN_BUDGET
+        if most < MIN_BUDGET:
+            del body["thinking"]
+        else:
+            body["thinking"] = {**thinking, "budget_tokens": min(budget, most)}
+    return body
+
+
+def _samples(body: Mapping[str, Any]) -> bool:
+    others = (body.get("top_p"), body.get("top_k"))
+    return body.get("temperature") not in (None, 1) or others != (None, None)
+
+
+def _can_begin_by_thinking(body: Mapping[str, Any], can_force: bool) -> bool:
+    if not isinstance(body.get("max_tokens"), int):
+        return False
+    choice = body.get("tool_choice")
+    kind = choice.get("type") if isinstance(choice, dict) else None
+    if kind in ("any", "tool") and not can_force:
+        return False
+    begun: list[dict[str, Any]] = []  # what the model has said in this turn
+    messages = body.get("messages")
+    for message in messages if isinstance(messages, list) else ():
+        if _is_question(message):
+            begun = []
+        elif isinstance(message, dict) and message.get("role") == "assistant":
+            begun = begun or _blocks(message)
+    return not begun or begun[0].get("type") in _THOUGHTS
 
 
 def has_lost_thinking(body: Any) -> bool:
