@@ -7,6 +7,7 @@ follow at once, and all of them a call without one.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Collection, Iterator, Sequence
 
 from llm.wire.items import CALL_OUTPUTS, CALLS, Item
@@ -54,19 +55,22 @@ def _match(items: Sequence[Item]) -> dict[int, int]:
     """Indexes of outputs, by those of their calls. Some hosts count their calls anew
     with every answer: an output belongs to the last round that has its id."""
     pairs: dict[int, int] = {}
-    waiting: dict[str, list[tuple[int, int]]] = {}  # round and index
+    waiting: dict[str, list[tuple[int, deque[int]]]] = {}  # calls by their rounds
     number = 0
     for index, item in enumerate(items):
         kind = item.get("type", "message")
         if kind in CALLS:
-            waiting.setdefault(item["call_id"], []).append((number, index))
+            rounds = waiting.setdefault(item["call_id"], [])
+            if not rounds or rounds[-1][0] != number:
+                rounds.append((number, deque()))
+            rounds[-1][1].append(index)
             continue
         number += _ends_round(kind, item)
-        calls = waiting.get(item["call_id"]) if kind in CALL_OUTPUTS else None
-        if calls:
-            call = min(call for call in calls if call[0] == calls[-1][0])
-            calls.remove(call)
-            pairs[call[1]] = index
+        if kind in CALL_OUTPUTS and (rounds := waiting.get(item["call_id"], [])):
+            calls = rounds[-1][1]
+            pairs[calls.popleft()] = index
+            if not calls:
+                rounds.pop()
     return pairs
 
 

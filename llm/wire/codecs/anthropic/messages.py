@@ -77,6 +77,7 @@ class MessagesInput:
         self._notes: list[str] = []  # system messages that wait for the end of the turn
         self._uses: dict[str, Block] = {}  # tool_use blocks by our call id
         self._taken: set[str] = set()  # call ids that the messages use
+        self._repeats: dict[str, int] = {}  # next numbers of ids that are taken
         self._unanswered: dict[str, Block] = {}  # the last assistant's calls, by id
         if request.instructions.strip():
             self.system.append(text_block(request.instructions))
@@ -197,10 +198,12 @@ class MessagesInput:
     def _free_id(self, id: str) -> str:
         """`id`, or a new one if it is invalid or in use: some hosts restart their
         numbering with every answer."""
-        wanted, count = id, 0
+        wanted, count = id, self._repeats.get(id, 0)
         while id in self._taken or not is_portable_call_id(id):
             digest = hashlib.sha256(f"{wanted} {count}".encode(errors="replace"))
             id, count = f"toolu_{digest.hexdigest()[:24]}", count + 1
+        if count:
+            self._repeats[wanted] = count
         return id
 
     def _output(self, item: Item, content: str | list[dict[str, Any]]) -> None:

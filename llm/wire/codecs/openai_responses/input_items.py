@@ -69,6 +69,7 @@ class ResponsesInput:
         self.items: list[dict[str, Any]] = []
         self.has_encrypted_reasoning = False  # the items contain encrypted reasoning
         self.used_call_ids: set[str] = set()  # call ids that the items use
+        self._repeats: dict[str, int] = {}  # next numbers of ids that are in use
         self.is_cut = False  # a call without an output was left out
         self._request = request
         self._developer_role = developer_role
@@ -146,9 +147,11 @@ class ResponsesInput:
     def _free_id(self, call_id: str) -> str:
         """A valid call id that is not in use: some hosts restart their numbering with
         every answer."""
-        id, count = _portable(call_id), 0
+        id, count = _portable(call_id), self._repeats.get(call_id, 0)
         while id in self.used_call_ids:
             id, count = _portable(f"{call_id} {count}"), count + 1
+        if count:
+            self._repeats[call_id] = count
         return id
 
     def _rebuild(self, kind: str, item: Item) -> None:
