@@ -15,6 +15,7 @@ export class Composer {
   #draft;
   #files;
   #onRefused;
+  #chosen = new Set(); // names of the fields that the person has changed
 
   /**
    * `onSend(text, takeParts, when)` returns false if the browser shall submit the form;
@@ -31,6 +32,8 @@ export class Composer {
     document.addEventListener("change", ({ target }) => {
       if (target.form === this.#form) this.#changed();
     });
+    const note = ({ target }) => target.form === this.#form && this.#chosen.add(target.name);
+    for (const type of ["change", "input"]) document.addEventListener(type, note);
     this.#text.addEventListener("input", () => {
       this.#files.stopWaiting(); // half a change is not sent
       this.#changed();
@@ -152,7 +155,7 @@ export class Composer {
   /** Existing chats have none, and drafts of earlier versions. */
   #restoreChoices() {
     const { choices } = this.#draft;
-    if (choices) restoreChoices(this.#form, choices);
+    if (choices) restoreChoices(this.#form, choices, this.#chosen);
   }
 
   #prepend(text) {
