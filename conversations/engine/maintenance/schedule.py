@@ -13,7 +13,6 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass
 
 from django.conf import settings
@@ -188,7 +187,7 @@ JOBS = (
 
 class Schedule:
     """A job that runs for hours, the first deletion of old rows for example, holds no
-    other one back, except that slow ones run one after another."""
+    other one back: of slow ones, one step runs at a time."""
 
     def __init__(
         self, tasks: EngineTasks, database: Database, jobs: Sequence[Job] = JOBS
@@ -198,7 +197,9 @@ class Schedule:
         self._jobs = jobs
         self._claimed: dict[str, int] = {}  # the last interval claimed by any process
         self._running: set[str] = set()
-        self._slow = asyncio.Lock()  # each takes one of the two reading threads
+        #: Of a step. Each takes one of the two reading threads, and those that wait
+        #: get it in order, so that no job waits for another to end.
+        self._slow = asyncio.Lock()
 
     async def run_due(self) -> None:
         """Begin the jobs that are due. Their tasks end with the engine's sweep."""
@@ -215,25 +216,32 @@ class Schedule:
 
     async def _run_alone(self, job: Job) -> None:
         try:
-            async with self._slow if job.is_slow else nullcontext():
-                await self._run(job)
+            await self._run(job)
         finally:
             self._running.discard(job.name)
 
     async def _run(self, job: Job) -> None:
         done: Counter[str] = Counter()
-        # A slow step would block the one writing thread for the writes of turns.
-        do = self._database.read if job.is_slow else self._database.write
         steps = iter(job.steps())
         try:
             # Turns can write between two steps.
-            while (step := await do(_next, steps)) is not None:
+            while (step := await self._step(job, steps)) is not None:
                 done.update(step)
         except Exception as exc:
             logger.error("%s failed: %s", job.name, format_trace(exc))
         summary = ", ".join(f"{name}: {count}" for name, count in sorted(done.items()))
         if not job.is_frequent:
             logger.info("%s: %s", job.name, summary or "nothing to do")
+
+    async def _step(
+        self, job: Job, steps: Iterator[Mapping[str, int]]
+    ) -> Mapping[str, int] | None:
+        """What the next step has done; None if there is no more."""
+        if not job.is_slow:
+            return await self._database.write(_next, steps)
+        # It would block the one writing thread for the writes of turns.
+        async with self._slow:
+            return await self._database.read(_next, steps)
 
 
 def _next(steps: Iterator[Mapping[str, int]]) -> Mapping[str, int] | None:

@@ -156,6 +156,32 @@ async def test_a_job_that_takes_long_holds_no_other_back(database, clock):
     await asyncio.gather(*process.tasks.with_names("sweep"))
 
 
+async def test_slow_jobs_take_turns_by_step(database, clock):
+    """The first deletion from a bucket takes hours, and messages are to be found."""
+    steps, may_end = list[str](), threading.Event()
+
+    def delete() -> Iterator[dict[str, int]]:
+        for _ in range(3):
+            steps.append("delete")
+            assert may_end.wait(30)
+            yield {"files": 1}
+
+    def index() -> Iterator[dict[str, int]]:
+        steps.append("index")
+        yield {"turns": 1}
+
+    names = (f"{uuid.uuid4()}" for _ in range(2))
+    jobs = [
+        Job(name=next(names), seconds=DAY, steps=work, is_slow=True)
+        for work in (delete, index)
+    ]
+    process = Process(database, jobs)
+    await process.schedule.run_due()
+    may_end.set()
+    await asyncio.gather(*process.tasks.with_names("sweep"))
+    assert steps == ["delete", "index", "delete", "delete"]
+
+
 async def _wait_until(is_so: Callable[[], bool]) -> None:
     while not is_so():
         await asyncio.sleep(0)
