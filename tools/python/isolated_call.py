@@ -117,7 +117,8 @@ class IsolatedCall:
         async with _Slot(context) as slot:
             if context.ask is not None:
                 context = replace(context, ask=slot.released_while(context.ask))
-            is_sandboxed = await asyncio.to_thread(sandbox.is_available)
+            with context.pause_timer():  # an attempt may take most of its time
+                is_sandboxed = await asyncio.to_thread(sandbox.is_available)
             if not is_sandboxed and tool_settings.ISOLATED_REQUIRE_SANDBOX:
                 raise ToolError(
                     "this system does not start the sandbox that it must run in; ask"

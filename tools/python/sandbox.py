@@ -14,7 +14,8 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from itertools import chain
 from pathlib import Path
 from shutil import which
@@ -82,6 +83,8 @@ cd "$folder"
 exec {" ".join(_DROP_RIGHTS)} "$@"
 """
 _PROBE_TIMEOUT = 20  # seconds
+REFUSAL_COUNTS = 30  # seconds
+_LONGEST_REFUSAL = 500  # characters of it in the log
 
 IN_FORCE = _(
     "sandbox: no network, no other processes, no database; data folder, temporary"
@@ -97,29 +100,40 @@ LIMITS_ONLY = _(
 class SandboxProbe:
     """Tries the sandbox until it starts once.
 
-    A refusal is not remembered: a machine that is busy or out of memory refuses too,
-    and else isolated tools would have the network and the account's files for the life
-    of the process. Where there are no user namespaces, asking again takes some
-    milliseconds.
+    A refusal counts for a while only: a machine that is busy or out of memory refuses
+    too, and else isolated tools would have the network and the account's files for the
+    life of the process. It does count for a while, as an attempt may take until
+    `_PROBE_TIMEOUT`, which each call and each page of staff would wait for.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
         self._lock = Lock()
-        self._count = 0  # of the attempts that ended
-        self._starts: bool | None = None
+        self._starts = False
+        self._refused_at: float | None = None
 
     def ask(self) -> bool:
-        if self._starts:
-            return True
-        before = self._count
+        if self._starts or self._is_refused():
+            return self._starts
         with self._lock:
-            if self._count == before:  # else another thread has just asked
-                starts = _try_sandbox()
-                if starts and self._starts is False:
-                    logger.warning("isolated tools run in the sandbox from now on")
-                self._starts = starts
-                self._count += 1
-            return bool(self._starts)
+            # Another thread may have tried while this one waited for the lock.
+            if not self._starts and not self._is_refused():
+                self._try()
+            return self._starts
+
+    def _is_refused(self) -> bool:
+        at = self._refused_at
+        return at is not None and self._clock() - at < REFUSAL_COUNTS
+
+    def _try(self) -> None:
+        refusal = _try_sandbox()
+        is_first = self._refused_at is None
+        if refusal and is_first:
+            logger.warning("the sandbox of isolated tools does not start: %s", refusal)
+        elif not refusal and not is_first:
+            logger.warning("isolated tools run in the sandbox from now on")
+        self._starts = not refusal
+        self._refused_at = self._clock() if refusal else None
 
 
 _probe = SandboxProbe()
@@ -127,13 +141,17 @@ _probe = SandboxProbe()
 
 def is_available() -> bool:
     """Whether this system starts the sandbox. It takes up to _PROBE_TIMEOUT seconds, if
-    programs start slowly, until it has started once."""
+    programs start slowly, until it has started once; a refusal counts for
+    REFUSAL_COUNTS seconds."""
     return _probe.ask()
 
 
-def _try_sandbox() -> bool:
-    if sys.platform != "linux" or not all(map(which, _PROGRAMS)):
-        return False
+def _try_sandbox() -> str:
+    """Why it does not start; empty if it does."""
+    if sys.platform != "linux":
+        return f"{sys.platform} has no user namespaces"
+    if missing := [each for each in _PROGRAMS if not which(each)]:
+        return f"there is no {', '.join(missing)}"
     environment = {
         "PATH": os.environ.get("PATH", os.defpath),
         "PYTHONPATH": code_path(),
@@ -149,13 +167,11 @@ def _try_sandbox() -> bool:
                 timeout=_PROBE_TIMEOUT,
             )
     except (OSError, subprocess.TimeoutExpired) as exc:
-        logger.warning(
-            "the sandbox of isolated tools could not be tried (%s): they run without it"
-            " until the next call tries again",
-            type(exc).__name__,
-        )
-        return False
-    return done.returncode == 0
+        return type(exc).__name__
+    if done.returncode == 0:
+        return ""
+    text = done.stderr.decode(errors="replace").strip()[-_LONGEST_REFUSAL:]
+    return f"exit status {done.returncode}, {text!r}"
 
 
 def describe() -> str:

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from tools.errors import ToolError
 from tools.python import sandbox
-from tools.python.sandbox import SandboxProbe
+from tools.python.isolated_call import IsolatedCall
+from tools.python.sandbox import REFUSAL_COUNTS, SandboxProbe
+from tools.runtime_tool import Context
 
-REFUSED = SimpleNamespace(returncode=1)
+REFUSED = SimpleNamespace(returncode=1, stderr=b"unshare: fork failed\n")
 STARTED = SimpleNamespace(returncode=0)
 
 
@@ -39,15 +44,68 @@ def attempts(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 def test_a_failure_to_start_it_is_not_for_the_life_of_the_process(
     attempts, failure, caplog
 ):
-    probe = SandboxProbe()
+    now = [0.0]
+    probe = SandboxProbe(lambda: now[0])
     attempts += [failure, STARTED]
     assert not probe.ask()
+    now[0] = REFUSAL_COUNTS
     assert probe.ask()
     assert "run in the sandbox from now on" in caplog.text
     assert probe.ask()  # without a further attempt
 
 
-def test_an_attempt_that_says_nothing_is_logged(attempts, caplog):
-    attempts += [subprocess.TimeoutExpired("unshare", 20)]
+def test_a_refusal_counts_for_a_while(attempts):
+    now = [0.0]
+    probe = SandboxProbe(lambda: now[0])
+    attempts += [REFUSED, STARTED]
+    assert not probe.ask()
+    now[0] = REFUSAL_COUNTS - 1
+    assert not probe.ask()
+    assert attempts == [STARTED]
+
+
+@pytest.mark.parametrize(
+    ("failure", "text"),
+    [
+        (subprocess.TimeoutExpired("unshare", 20), "TimeoutExpired"),
+        (REFUSED, "exit status 1, 'unshare: fork failed'"),
+    ],
+    ids=["timeout", "refused"],
+)
+def test_the_first_refusal_is_logged_with_its_cause(attempts, failure, text, caplog):
+    now = [0.0]
+    probe = SandboxProbe(lambda: now[0])
+    attempts += [failure, failure]
+    assert not probe.ask()
+    now[0] = REFUSAL_COUNTS
+    assert not probe.ask()
+    assert [each.message for each in caplog.records] == [
+        f"the sandbox of isolated tools does not start: {text}"
+    ]
+
+
+def test_a_missing_program_is_named(attempts, monkeypatch, caplog):
+    monkeypatch.setattr(sandbox, "which", lambda program: program != "setpriv")
     assert not SandboxProbe().ask()
-    assert "could not be tried (TimeoutExpired)" in caplog.text
+    assert "there is no setpriv" in caplog.text
+
+
+async def test_the_time_of_a_call_stands_still_during_an_attempt(monkeypatch, settings):
+    is_paused, found = False, []
+
+    @contextmanager
+    def pause() -> Iterator[None]:
+        nonlocal is_paused
+        is_paused = True
+        yield
+        is_paused = False
+
+    def refuse() -> bool:
+        found.append(is_paused)
+        return False
+
+    settings.ISOLATED_REQUIRE_SANDBOX = True
+    monkeypatch.setattr(sandbox, "is_available", refuse)
+    with pytest.raises(ToolError):
+        await IsolatedCall("module", "name")(Context(pause_timer=pause), {})
+    assert found == [True]
