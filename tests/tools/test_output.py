@@ -189,8 +189,17 @@ def test_an_iterator_is_no_result(value):
         measure(value)
 
 
-PNG = b64encode(b"\x89PNG\r\n\x1a\n...").decode()
-JPEG = b64encode(b"\xff\xd8\xff...").decode()
+def base64_of(content: bytes) -> str:
+    return b64encode(content).decode()
+
+
+WHOLE = {
+    "png": b"\x89PNG\r\n\x1a\n......IEND....",
+    "jpeg": b"\xff\xd8\xff............\xff\xd9",
+    "gif": b"GIF89a..........;",
+    "webp": b"RIFF\x08\0\0\0WEBPVP8 ",
+}
+PNG, JPEG = base64_of(WHOLE["png"]), base64_of(WHOLE["jpeg"])
 
 
 def image_of(url):
@@ -203,9 +212,21 @@ def image_of(url):
     [
         ("data:image/png;base64,", "0 bytes"),
         ("data:image/png;base64,not base64!!", "11 characters"),
-        (f"data:image/png;base64,{PNG[:-1]}", "15 characters"),
-        (f"data:image/png;base64,{b64encode(b'<html>').decode()}", "6 bytes"),
-        (f"data:IMAGE/WEBP;base64,{b64encode(b'RIFF').decode()}", "4 bytes"),
+        (f"data:image/png;base64,{PNG[:-1]}", "31 characters"),
+        (f"data:image/png;base64,{base64_of(b'<html>')}", "6 bytes"),
+        (f"data:IMAGE/WEBP;base64,{base64_of(b'RIFF')}", "4 bytes"),
+        (f"data:image/svg+xml;base64,{base64_of(b'<svg/>')}", "6 bytes"),
+        (f"data:image/bmp;base64,{base64_of(b'BM....')}", "6 bytes"),
+        (f"data:image/heic;base64,{base64_of(b'....ftypheic')}", "12 bytes"),
+        (f"data:;base64,{base64_of(b'<html>')}", "6 bytes"),
+        (f"data:image/png;charset=utf8;base64,{base64_of(b'text')}", "4 bytes"),
+        ("data:image/png,xx", "17 characters"),
+        ("data:image/svg+xml,<svg/>", "25 characters"),
+        ("not a url", "9 characters"),
+        *(
+            (f"data:image/{kind};base64,{base64_of(content[:12])}", "12 bytes")
+            for kind, content in WHOLE.items()
+        ),
     ],
 )
 def test_an_image_that_no_provider_reads_is_described(url, size):
@@ -223,8 +244,13 @@ def test_an_image_that_no_provider_reads_is_described(url, size):
             f"data:image/png;base64,{PNG[:8]}\n{PNG[8:]}\n",
             f"data:image/png;base64,{PNG}",
         ),
-        ("data:image/svg+xml,<svg/>", "data:image/svg+xml,<svg/>"),
+        (f"data:;charset=utf8;base64,{PNG}", f"data:image/png;base64,{PNG}"),
+        *(
+            [f"data:image/{kind};base64,{base64_of(content)}"] * 2
+            for kind, content in WHOLE.items()
+        ),
         ("https://example.com/a.png", "https://example.com/a.png"),
+        ("HTTP://example.com/a.png", "HTTP://example.com/a.png"),
     ],
 )
 def test_other_images_are_sent_with_the_type_that_they_have(url, sent):
