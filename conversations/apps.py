@@ -22,6 +22,7 @@ class ConversationsConfig(AppConfig):
         from conversations.access.audited_rows import watch_rows
         from conversations.access.sessions import end_temporary_chats, forget_session
         from conversations.checks import check_context_sources
+        from conversations.models import access_token
         from conversations.models.webhooks import endpoint
         from conversations.turns.attachments import delete_file, delete_folder_file
 
@@ -32,6 +33,10 @@ class ConversationsConfig(AppConfig):
         user_logged_out.connect(forget_session)
         for model, receiver in legal_holds.RECEIVERS.items():
             pre_delete.connect(receiver, sender=model)
+        pre_delete.connect(access_token.note_limited_tokens, sender="llm.LanguageModel")
+        post_delete.connect(
+            access_token.revoke_unlimited_tokens, sender="llm.LanguageModel"
+        )
         pre_delete.connect(endpoint.remove_user, sender=settings.AUTH_USER_MODEL)
         pre_delete.connect(endpoint.remove_group, sender="auth.Group")
         pre_delete.connect(end_temporary_chats, sender="conversations.SignedInSession")

@@ -384,3 +384,17 @@ _MODEL_IDS = CompiledRows(
     ).values_list("languagemodel_id"),
     -1,
 )
+
+
+def note_limited_tokens(sender: Any, instance: LanguageModel, **_: Any) -> None:
+    """A receiver of `pre_delete`: the tokens whose list of models names this one."""
+    listed = AccessToken.objects.filter(allowed_models=instance)
+    instance.limited_tokens = list(listed)  # type: ignore[attr-defined]
+
+
+def revoke_unlimited_tokens(sender: Any, instance: LanguageModel, **_: Any) -> None:
+    """A receiver of `post_delete`: a token whose list has become empty would be allowed
+    all models of its user."""
+    for token in getattr(instance, "limited_tokens", ()):
+        if not token.allowed_models.exists():
+            token.revoke()

@@ -10,6 +10,7 @@ from django.utils import timezone
 
 from conversations.forms.token_forms import TokenSettingsForm
 from conversations.models import AccessToken
+from llm.models import LanguageModel, Provider
 from tests.conversations.scene import a_user, program
 
 pytestmark = pytest.mark.django_db
@@ -132,3 +133,34 @@ def test_a_change_of_its_name_brings_no_token_back(ada: User):
     row.refresh_from_db()
     assert (row.label, row.scopes) == ("other", ["chat"])
     assert row.revoked_at is not None
+
+
+def test_a_token_whose_models_are_all_deleted_is_revoked(ada: User):
+    """An empty list would allow all models of its user."""
+    provider = Provider.objects.create(name="Stays", kind="demo")
+    first, second = (
+        LanguageModel.objects.create(provider=provider, name=name)
+        for name in ("one", "two")
+    )
+    limited, _ = AccessToken.issue(ada, "limited", allowed_models=[first, second])
+    other, _ = AccessToken.issue(ada, "for all")
+    first.delete()
+    limited.refresh_from_db()
+    assert limited.revoked_at is None
+    second.delete()
+    for token in (limited, other):
+        token.refresh_from_db()
+    assert limited.revoked_at is not None
+    assert other.revoked_at is None
+
+
+def test_a_token_is_revoked_with_the_provider_of_its_models(ada: User):
+    provider = Provider.objects.create(name="Gone", kind="demo")
+    models = [
+        LanguageModel.objects.create(provider=provider, name=name)
+        for name in ("one", "two")
+    ]
+    limited, _ = AccessToken.issue(ada, "limited", allowed_models=models)
+    provider.delete()
+    limited.refresh_from_db()
+    assert limited.revoked_at is not None

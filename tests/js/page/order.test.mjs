@@ -207,6 +207,7 @@ for (const [answers, clicks, pressed] of [
       return answer;
     };
     for (const at of clicks) found[at].dispatchEvent(new Event("click"));
+    while (left.length) await settle();
     for (let rounds = 0; rounds < 5; rounds += 1) await settle();
     globalThis.fetch = fetch;
     assert.deepEqual(found.map(isPressed), pressed);
