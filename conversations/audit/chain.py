@@ -138,8 +138,8 @@ def prune(days: int) -> Iterator[int]:
     """Remove events older than `days` days, oldest first; a signed checkpoint stands
     for them. Yields the number of each batch.
 
-    An event that is dated in the future was recorded while a clock was ahead: it is as
-    old as those beside it, or it would stop the removal until that day.
+    An event dated in the future was recorded while a clock was ahead. It expires with
+    its neighbours; otherwise it would stop the removal until that date.
     """
     until = _find_last_expired(timezone.now() - timedelta(days=days))
     while count := _prune_batch(until):

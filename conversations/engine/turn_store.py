@@ -464,7 +464,7 @@ def record_calls(claim: Claim, made: Sequence[FinishedModelCall]) -> None:
 
 
 def _is_known(row: ModelCall, known: Sequence[ModelCall]) -> bool:
-    """Each row of a call has another start, by what the clocks are then."""
+    """Within a second: the start of each row is computed anew from the clocks."""
     return any(
         (row.step, row.attempt, row.latency) == (each.step, each.attempt, each.latency)
         and abs((row.began_at - each.began_at).total_seconds()) < 1

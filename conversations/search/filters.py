@@ -13,7 +13,7 @@ from conversations.models import Conversation, ConversationQuerySet, ToolCall, T
 from llm.models import LanguageModel
 
 ARCHIVED = ("no", "yes", "only")  # "yes": archived conversations too
-#: No message is older; midnight of the year 1 is no time in UTC east of Greenwich.
+#: No message is older. East of Greenwich the start of year 1 has no UTC time.
 _FIRST = date(1970, 1, 1)
 API = ("yes", "no", "only")  # conversations that responses of the gateway opened
 

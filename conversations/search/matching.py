@@ -36,7 +36,7 @@ _INDIC = "\u0900-\u0963\u0966-\u0dff"
 _WORD = re.compile(rf"[{_UNSPACED}]+|(?:[^\W{_UNSPACED}]|[{_INDIC}])+")
 _IS_UNSPACED = re.compile(rf"[{_UNSPACED}]")
 _IS_SPACED = re.compile(rf"[^\W{_UNSPACED}]|[{_INDIC}]")  # a letter of a spaced script
-_PART = re.compile(r"(?<![^_])[^_]")  # where a word, or what follows its `_`, begins
+_PART = re.compile(r"(?<![^_])[^_]")  # start of a word, or of the text after `_`
 _SPACE = re.compile(r"\s")  # never inside a word
 _RUN = re.compile(r"\S+|\s+")
 #: Half-width katakana: a voiced one is two characters, and a usual one is one.

@@ -71,8 +71,8 @@ def find_conversations(
     title matches.
 
     An empty query has no results, except with `filters`: then all conversations that
-    pass them are found, last activity first. A query of signs alone (an emoji, `++`)
-    never has: who looks for it and deletes what is found must not lose everything.
+    pass them are found, last activity first. A query of punctuation or
+    emoji alone finds nothing: to delete its results would else delete everything.
     """
     wanted = Query.of(query[:MAX_QUERY])
     start, size = min(start, MAX_START), size or PAGE

@@ -58,7 +58,8 @@ def with_stored(rows: QuerySet[Item]) -> QuerySet[Item]:
 
 
 def find_outdated() -> QuerySet[SearchDocument]:
-    """Documents with tokens of an earlier version. Those of turns that are not indexed
-    are none: a search reads these, and the index takes them when they have ended."""
+    """Documents with tokens of an earlier version. Turns that are not indexed are
+    excluded: a search reads their messages directly, and the index takes them when
+    they have ended."""
     rows = SearchDocument.objects.filter(tokens_version=None)
     return rows.filter(turn__is_indexed=True, turn__deleted_at=None)

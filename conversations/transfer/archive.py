@@ -24,8 +24,7 @@ MAX_ENTRIES = 20_000  # files in an archive
 MAX_DIRECTORY = 8 * 1024 * 1024  # bytes of an archive's list of files
 _ARCHIVE_START = b"PK\x03\x04"  # of its first file
 #: An archive may have so many times its own size when it is unpacked, but at least so
-#: many bytes, and never more than so many times `IMPORT_MAX_SIZE`. Exports are a fifth
-#: to a tenth of their size when they are packed.
+#: many bytes, and never more than so many times `IMPORT_MAX_SIZE`.
 UNPACKED_FACTOR = 50
 UNPACKED_LEAST = 200_000_000
 UNPACKED_MOST = 20

@@ -98,7 +98,7 @@ class ImportRun:
         self._step = 0
         self._passed = row.position  # steps of an earlier reading
         self._saved_reasons = len(row.reasons)
-        #: Whether a conversation was, in this reading or an earlier one.
+        #: Whether a conversation was recognised, in this reading or an earlier one.
         self._is_recognised = bool(row.format or row.imported or row.repeated)
         self._damage: NotReadable | None = None  # of a file of the archive
         self._faults: set[type[Exception]] = set()  # that are in the log
@@ -216,7 +216,7 @@ class ImportRun:
 
     def _skip_value(self, label: str, reason: str, is_strange: bool) -> None:
         """Once it is known that its file has conversations. Archives have files of
-        something else, whose values are none that were skipped."""
+        something else, whose values do not count as skipped."""
         if self._doubtful is None:
             self._skip(label, reason)
         else:
@@ -286,7 +286,7 @@ class ImportRun:
                 key,
                 note_progress=self._renew_sometimes,
             )
-        elif texts:  # in another format something else was cut out
+        elif texts:  # only Parley's format may have long texts
             raise Unreadable(describe_limit())
         else:
             reader = next((each for each in _SOURCES if each.recognises(value)), None)

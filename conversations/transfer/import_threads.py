@@ -58,9 +58,9 @@ class BoundedThreads:
 def call_beside(
     function: Callable[[], T], meanwhile: Callable[[], None], interval: float
 ) -> T:
-    """What the function returns on a thread of its own. `meanwhile` is called on this
-    one each so many seconds until then; where it raises, the other thread ends by
-    itself."""
+    """What the function returns on a thread of its own. `meanwhile` runs
+    here every `interval` seconds until then; where it raises, the other thread ends
+    by itself."""
     result: Future[T] = Future()
 
     def call() -> None:

@@ -170,7 +170,8 @@ def _read_to_end(row: ConversationImport) -> None:
     run = ImportRun(row)
     try:
         if row.fruitless > MAX_FRUITLESS:
-            logger.error("import %s was given up after %s", row.pk, MAX_FRUITLESS)
+            text = "import %s was given up after %s readings without progress"
+            logger.error(text, row.pk, MAX_FRUITLESS)
             run.end(ConversationImport.State.FAILED, _internal_error())
             return
         run.read()

@@ -158,7 +158,7 @@ def _pass_line(data: mmap.mmap, at: int, on_progress: Callable[[], None]) -> int
 
 
 def _no_json(size: int) -> Value:
-    words = _("The file has %(size)s here that are no JSON; they were passed over.")
+    words = _("%(size)s at this place are not JSON and were skipped.")
     return Value(problem=words % {"size": format_size(size)})
 
 

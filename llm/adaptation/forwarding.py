@@ -87,7 +87,7 @@ def _is_beyond_limits(fields: Mapping[str, Any], route: Route) -> bool:
 
 
 def _efforts(fields: Mapping[str, Any]) -> list[Any]:
-    """How much the body wants to be thought, in the words of its API."""
+    """The reasoning effort that the body asks for, in the words of its API."""
     asked = (
         {"effort": fields.get("reasoning_effort")},
         fields.get("reasoning"),

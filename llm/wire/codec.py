@@ -106,7 +106,7 @@ class RenamingCodec(Protocol):
     """A codec of a wire format that does not allow every name of a tool."""
 
     def renamed_tools(self, request: Request) -> Mapping[str, str]:
-        """The names that are sent otherwise, by those that the model calls."""
+        """Map the names sent to the host to the declared ones, where they differ."""
         ...
 
 

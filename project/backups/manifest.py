@@ -30,7 +30,7 @@ KEYS = "encryption_keys"
 SECRETS = (KEYS, "secret_key")
 DATABASES = {"sqlite": "parley.sqlite3", "postgresql": "parley.dump"}  # file by vendor
 
-_OURS = ("conversations", "llm", "project", "tools")  # packages
+_PACKAGES = ("conversations", "llm", "project", "tools")
 _FORMAT = 1
 _LARGEST = 256 * 1024 * 1024  # bytes of a manifest: some million files
 _MARGIN = 64 * 1024 * 1024  # bytes that stay free on the disk
@@ -106,7 +106,7 @@ def _applied_migrations() -> set[str]:
     ours = {
         config.label
         for config in apps.get_app_configs()
-        if config.name.partition(".")[0] in _OURS
+        if config.name.partition(".")[0] in _PACKAGES
     }
     with connection.cursor() as cursor:
         cursor.execute("SELECT app, name FROM django_migrations")

@@ -49,7 +49,7 @@ def are_set_aside() -> bool:
 
 
 def put_back() -> None:
-    """What a killed process has set aside, in place of what came since."""
+    """Replace the current tables with those that a killed process set aside."""
     _execute(*PUT_BACK)
 
 

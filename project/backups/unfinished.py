@@ -19,9 +19,9 @@ _MARK = "restore-unfinished"  # file in the data folder
 
 @contextmanager
 def marking() -> Iterator[None]:
-    """Mark that the body exchanges what is there. It does so or undoes it, unless the
-    process is killed; then the mark stays until a body succeeds: one that fails brings
-    back what the killed one had left."""
+    """Write a mark file while the body replaces files and database. If the process is
+    killed, the mark stays until a body succeeds: one that fails brings back what the
+    killed one had left."""
     was_marked = _mark().exists()
     create_private(_mark())
     try:
@@ -37,14 +37,14 @@ def describe_unfinished() -> str:
     """What is wrong and what to do; "" if no restore was interrupted."""
     if connection.vendor == "postgresql" and postgresql.are_set_aside():
         return (
-            "a restore was interrupted: the tables of before are in the schema"
+            "a restore was interrupted: the former tables are in the schema"
             f" {postgresql.REPLACED}. Run `restore --replace` again, or put them back"
             f" by: {'; '.join(postgresql.PUT_BACK)};"
         )
     if _mark().exists():
         return (
-            "a restore was interrupted, and what is there is of two servers. Run"
-            " `restore --replace` again; what was there before is in folders"
+            "a restore was interrupted, and the data folder has files of two servers."
+            " Run `restore --replace` again; the former files are in folders"
             f" replaced-… Delete {_mark()} to start nevertheless."
         )
     return ""
@@ -54,8 +54,8 @@ def refuse_unfinished() -> None:
     """Raises ConfigurationError where a start would take a server that is restored in
     part, or an empty database, for its own.
 
-    Where PostgreSQL has tables and others are set aside, the restore was over but for
-    dropping those, or a server was begun since: `doctor` tells of them.
+    If PostgreSQL has tables while others are set aside, the restore had finished but
+    for dropping those, or a new server was begun: it starts, and `doctor` reports it.
     """
     is_postgresql = connection.vendor == "postgresql"
     is_started = is_postgresql and not _mark().exists() and postgresql.has_tables()

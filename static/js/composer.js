@@ -152,7 +152,7 @@ export class Composer {
     if (text) this.#restoreChoices();
   }
 
-  /** Existing chats have none, and drafts of earlier versions. */
+  /** Existing chats and drafts of earlier versions have no choices. */
   #restoreChoices() {
     const { choices } = this.#draft;
     if (choices) restoreChoices(this.#form, choices, this.#chosen);

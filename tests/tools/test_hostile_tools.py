@@ -96,7 +96,7 @@ async def test_without_the_sandbox_it_fails_where_staff_demand_it(
     settings.ISOLATED_REQUIRE_SANDBOX = True
     monkeypatch.setattr(sandbox, "is_available", lambda: False)
     assert (await outcome(hostile.open_files, count=1)).error == (
-        "this system does not start the sandbox that it must run in; ask the staff."
+        "ISOLATED_REQUIRE_SANDBOX is on and the sandbox does not start; ask the staff."
     )
 
 

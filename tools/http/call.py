@@ -109,8 +109,8 @@ class HttpCall:
         except ToolError as exc:
             if not may_post:
                 raise ToolError(
-                    "the server accepted the call, but where its result will be cannot"
-                    f" be read: {exc} What it began may still take effect."
+                    "the server accepted the call, but the address of its result is"
+                    f" invalid: {exc} The work may still take effect."
                 ) from exc
             logger.warning(
                 "tool %s: its answer names no job (%s); its result can only be posted",

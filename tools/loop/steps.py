@@ -142,7 +142,7 @@ def rounds(items: Sequence[Item]) -> int:
 def goes_in_circles(items: Sequence[Item]) -> bool:
     """Whether the last `REPEATS` rounds had the same calls with the same outputs, and
     no message of a user came between them. A model that asks for a job's state until
-    it changes repeats its call, and learns something at last."""
+    it changes repeats its call, and finally gets another output."""
     outputs = {
         item["call_id"]: item["output"]
         for item in items

@@ -121,8 +121,8 @@ class IsolatedCall:
                 is_sandboxed = await asyncio.to_thread(sandbox.is_available)
             if not is_sandboxed and tool_settings.ISOLATED_REQUIRE_SANDBOX:
                 raise ToolError(
-                    "this system does not start the sandbox that it must run in; ask"
-                    " the staff."
+                    "ISOLATED_REQUIRE_SANDBOX is on and the sandbox does not start;"
+                    " ask the staff."
                 )
             folder = await asyncio.to_thread(tempfile.mkdtemp, prefix="parley-tool-")
             try:
@@ -326,8 +326,8 @@ async def _forward_question(process: Process, context: Context, frame: Frame) ->
 
 def _kill(process: Process) -> None:
     """Kill the process group. A child that ended by itself may have been reaped; its
-    group id then belongs to what it started and left, or to nobody for a while: the
-    system gives new ids in order."""
+    group id then belongs to what it started and left, or to nobody: Linux reuses
+    a process id only after it has counted through the others."""
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
 

@@ -27,9 +27,9 @@ def sweep_expired() -> int:
 
 @transaction.atomic
 def _close_expired(lease: LimitLease) -> int:
-    # Before the lease, as where its process enlarges it: see `_lock_balance`.
+    # The balance first, in the order of `_lock_balance`, to avoid a deadlock.
     LimitBalance.objects.select_for_update().filter(pk=lease.balance_id).first()
-    # A lease that was renewed meanwhile is another row version.
+    # A renewed lease has another `expires_at`.
     rows = LimitLease.objects.filter(pk=lease.pk, expires_at=lease.expires_at)
     current = rows.select_for_update().first()
     if current is None or not rows.delete()[0]:

@@ -65,13 +65,13 @@ class DetailsSerializer(serializers.Serializer[Any]):
     reasoning_tokens = serializers.IntegerField(allow_null=True)
     service_tiers = serializers.ListField(
         child=serializers.CharField(),
-        help_text="Those of its calls that have other prices than the usual ones.",
+        help_text="Tiers that the answers name; the standard tier is left out.",
     )
     web_searches = serializers.IntegerField(
-        allow_null=True, help_text="Of the providers; each has a price."
+        allow_null=True, help_text="Searches that the providers billed."
     )
     file_searches = serializers.IntegerField(
-        allow_null=True, help_text="Of the providers; each has a price."
+        allow_null=True, help_text="Searches that the providers billed."
     )
     is_estimated = serializers.BooleanField(
         help_text="Whether tokens and cost of a call are estimated: its host reported"

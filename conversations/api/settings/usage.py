@@ -64,8 +64,12 @@ class UsageSerializer(serializers.Serializer[Any]):
         help_text="Calls whose tokens are estimated, as their host reported none."
     )
     from_cache = serializers.IntegerField(help_text="Calls that a stored answer saved.")
-    web_searches = serializers.IntegerField(help_text="Of providers, which bill each.")
-    file_searches = serializers.IntegerField(help_text="Of providers, which bill each.")
+    web_searches = serializers.IntegerField(
+        help_text="Searches that the providers billed."
+    )
+    file_searches = serializers.IntegerField(
+        help_text="Searches that the providers billed."
+    )
 
     def _money(self, amount: Any) -> str | None:
         return f"{amount:.12f}" if self.context.get("costs") else None

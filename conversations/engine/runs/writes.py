@@ -95,7 +95,7 @@ def _progress_in(arguments: tuple[Any, ...]) -> TurnProgress | None:
 
 def _log_error(writing: asyncio.Future[Any]) -> None:
     """Log the error of a write that nobody awaits. A later write meets the same fence;
-    of other failures after a stop `settle` learns."""
+    `settle` handles other failures after a stop."""
     exc = None if writing.cancelled() else writing.exception()
     if exc and not isinstance(exc, StaleEpoch):
         logger.error("a write that nobody awaits failed: %s", type(exc).__name__)

@@ -14,7 +14,7 @@ UNREADABLE_SECRET = gettext_noop("Its secret cannot be decrypted; make a new one
 FAULT = gettext_noop("Internal error; the log has the details.")
 MAIL_REFUSED = gettext_noop("The mail server refused it (%(error)s).")
 UNWANTED = gettext_noop("The receiver wants no more events (410 Gone).")
-TOO_LATE = gettext_noop("It was not sent in the time in which it is tried.")
+TOO_LATE = gettext_noop("It was not sent within three days.")
 FOR_NOBODY = gettext_noop("The last user or group that it was for was deleted.")
 _ERRORS = WordedTexts(
     (

@@ -8,6 +8,6 @@ from django.utils.translation import gettext as _
 
 
 def say_saved(request: HttpRequest) -> None:
-    """Scripts say it themselves, and would leave it to a page that comes much later."""
+    """Only for pages: scripts show it themselves, and it would appear much later."""
     if "text/html" in request.headers.get("Accept", ""):
         messages.success(request, _("Saved."))

@@ -40,9 +40,9 @@ _WRITTEN = {
     "settings-personal": ("custom_instructions",),
     "settings-shortcuts": (),
 }
-#: Forms whose choices are worth sending again without a word.
+#: Forms whose choices are worth sending again without any text.
 _CHOICES = {"settings", "settings-personal", "settings-shortcuts"}
-#: Forms that are not sent again from another page, which does not show what for.
+#: Forms that are not sent again from another page, as it does not show the question.
 _DECISIONS = {"question"}
 _LABELS = {
     "text": _("Text"),

@@ -19,7 +19,8 @@ from genai_prices.data import providers
 
 from llm.pricing.price_list import DATA
 
-#: Our names by theirs. Other prices have units that `UsageDelta` does not count.
+#: Parley's name of a price by genai-prices' name. Other prices have units that
+#: `UsageDelta` does not count.
 NAMES = {
     "input_mtok": "input",
     "cache_read_mtok": "cached_input",

@@ -36,8 +36,8 @@ export class Branch {
   }
 
   /** Adds a turn of another tab or program, if it belongs to this branch. Tries until the
-   *  server has answered: nobody tells of the turn again. `onDelay` is called before each
-   *  pause. */
+   *  server has answered: no further event announces the turn. `onDelay` is called before
+   *  each pause. */
   async add(turnId, onDelay = () => {}) {
     for (let pause = FIRST_PAUSE; ; pause = Math.min(2 * pause, LONGEST_PAUSE)) {
       try {

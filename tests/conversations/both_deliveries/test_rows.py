@@ -154,7 +154,7 @@ def test_no_lease_waits_for_a_turn_that_is_being_written():
 @needs_postgres
 @pytest.mark.django_db(transaction=True)
 def test_a_transaction_that_stood_still_is_a_connection_that_broke():
-    """And no fault of ours, for which a turn would fail."""
+    """And no unexpected error, for which a turn would fail."""
     theirs = connection.copy()
     try:
         with theirs.cursor() as cursor:

@@ -130,3 +130,13 @@ def test_a_worker_listens_where_its_health_check_asks(monkeypatch: pytest.Monkey
 
 def test_the_server_has_the_health_check_of_the_image():
     assert "healthcheck" not in SERVICES["web"]
+
+
+def test_the_first_start_has_ten_minutes_for_its_migrations():
+    checks = [
+        each["healthcheck"] for each in SERVICES.values() if "healthcheck" in each
+    ]
+    periods = [each["start_period"] for each in checks if "start_period" in each]
+    assert "--start-period=600s" in (BASE / "Dockerfile").read_text()
+    assert periods
+    assert set(periods) == {"600s"}

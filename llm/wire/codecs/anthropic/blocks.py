@@ -100,8 +100,8 @@ def _apart(usage: dict[str, Any]) -> Sequence[ApartUsage] | None:
 
 
 def _tier(usage: dict[str, Any]) -> str | None:
-    """The fast mode too has prices of its own; together with another tier none that are
-    known."""
+    """The fast mode too has prices of its own; combined with another tier it has no
+    known price."""
     tier = name_tier(usage.get("service_tier"))
     if usage.get("speed") != "fast":
         return tier

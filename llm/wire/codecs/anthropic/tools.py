@@ -129,7 +129,7 @@ class Tools:
 
 
 def renamed_tools(tools: Iterable[Tool]) -> dict[str, str]:
-    """The names of tools that the API does not allow, by those that it gets."""
+    """Map names sent to Anthropic to the declared ones, which it does not allow."""
     named = [str(tool["name"]) for tool in tools if _is_renamable(tool)]
     return {wire: name for name in named if (wire := wire_name(name)) != name}
 

@@ -130,7 +130,7 @@ async def events_until(turn, *types):
 
 
 @pytest.mark.parametrize(
-    "error", [ModelNotAvailable("gone"), KeyError("a fault of ours")], ids=type
+    "error", [ModelNotAvailable("gone"), KeyError("unexpected")], ids=type
 )
 async def test_what_people_have_read_stays(conversation, cancelled, monkeypatch, error):
     turn = await crash_in_text(conversation)

@@ -332,8 +332,8 @@ async def test_an_accepted_answer_that_names_no_job_may_take_effect(
         await submit_turn(conversation)
         row = await over()
     assert row.error == (
-        "the server accepted the call, but where its result will be cannot be read: the"
-        " server's response is not JSON. What it began may still take effect."
+        "the server accepted the call, but the address of its result is invalid: the"
+        " server's response is not JSON. The work may still take effect."
     )
 
 
