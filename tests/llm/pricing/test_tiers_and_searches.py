@@ -311,6 +311,13 @@ def searched(*queries: str, **more: Any) -> dict[str, Any]:
         (gemini(searched("a", "", "b", "a")), None, 2, None, None),
         # By prompt.
         (gemini(searched("a", "b"), model="gemini-2.5-pro"), None, 1, None, None),
+        (
+            gemini(searched("a", "b"), model="models/gemini-2.5-pro"),
+            None,
+            1,
+            None,
+            None,
+        ),
         (gemini(searched("")), None, None, None, None),
         (
             gemini({"groundingChunks": [{"maps": {"uri": "x"}}]}),

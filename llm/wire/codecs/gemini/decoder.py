@@ -399,7 +399,8 @@ class GeminiDecoder:
         Source: https://ai.google.dev/gemini-api/docs/pricing
         """
         count = len(self._queries - self._searched)
-        if self._start.model.startswith(_BILLED_BY_PROMPT):
+        name = self._start.model.rpartition("/")[2]  # some begin with "models/"
+        if name.startswith(_BILLED_BY_PROMPT):
             count = min(count, 1)
         usage.web_searches = count or None
         usage.has_other_prices = uses_maps(self._grounding) or None
