@@ -57,6 +57,7 @@ class MessageDecoder:
         "_annotations",
         "_echo",
         "_images",
+        "_is_written",
         "_raw",
         "_sent",
         "_sound",
@@ -78,6 +79,7 @@ class MessageDecoder:
         self._raw: dict[str, Any] = {}  # fields of the next proof
         self._sent: dict[str, Any] = {}  # the latest reasoning's proof so far
         self._images: set[int] | None = None  # hashes of their addresses
+        self._is_written = False  # the content has had text
         self._sound = 0  # characters of it, while it has no transcript
         self._thought: list[str] | None = None
         self._annotations: list[dict[str, Any]] | None = None  # before the text
@@ -89,6 +91,7 @@ class MessageDecoder:
             yield from self._emit_receipt(entry)
         if content := message.get("content"):
             yield from self._content(content, message.get("extra_content"))
+            self._is_written |= self.in_text
         if refusal := message.get("refusal"):
             yield from self._begin_text()
             yield RefusalDelta(TEXT, refusal)
@@ -239,10 +242,12 @@ class MessageDecoder:
             yield ItemDelta("sources", search_receipt(found), done=True)
 
     def _audio(self, audio: dict[str, Any]) -> Iterator[Delta]:
-        """What the model says; its sound is only for clients of this same API."""
+        """What the model says, unless its content has it too; the sound is only for
+        clients of this same API."""
         if text := text_in(audio.get("transcript")):
             self._sound = -sys.maxsize
-            yield from self._emit_text(text)
+            if not self._is_written:
+                yield from self._emit_text(text)
         self._sound += len(audio.get("data") or "")
 
     def _image(self, image: Any) -> Iterator[Delta]:

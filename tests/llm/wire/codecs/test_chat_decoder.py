@@ -551,6 +551,14 @@ class TestToolCalls:
             ("message", "[audio, 30 kB: cannot be shown here]")
         ]
 
+    def test_what_is_said_and_written_is_one_text(self):
+        def both(text):
+            return {"content": text, "audio": {"data": "A" * 9, "transcript": text}}
+
+        said = [("message", "Hello")]
+        assert output_texts(answered(both("Hello"))) == said
+        assert output_texts(read(chunk(both("Hel")), chunk(both("lo")))) == said
+
     def test_an_image_that_a_host_repeats_is_one_item(self):
         def image(data):
             url = {"url": f"data:image/png;base64,{data}"}
