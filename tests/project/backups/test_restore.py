@@ -195,6 +195,7 @@ def test_a_dump_that_fails_leaves_the_tables_that_were_there(
 ):
     full, _ = databases
     here = Pair(tmp_path / "here", full).web
+    here.manage("migrate")  # creates the keys, which a backup must find
     made = back_up(here, tmp_path / "backups")
     broken = made / "parley.dump"
     broken.write_bytes(broken.read_bytes()[: broken.stat().st_size // 2])
@@ -220,6 +221,7 @@ def test_a_restore_that_is_killed_is_no_empty_server_on_postgresql(
 ):
     full, _ = databases
     here = Pair(tmp_path / "here", full).web
+    here.manage("migrate")  # creates the keys, which a backup must find
     made = back_up(here, tmp_path / "backups")
     assert run(here, "shell", "-c", SET_ASIDE).returncode == 9
     for command in (("migrate",), ("serve",), ("restore", str(made))):
