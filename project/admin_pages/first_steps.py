@@ -372,7 +372,9 @@ def _sandbox(request: HttpRequest) -> Step:
     names = ", ".join(list_isolated_tools())
     is_available = sandbox.is_available()
     state = _("%(names)s: in a sandbox without network.")
-    if not is_available:
+    if not is_available and settings.ISOLATED_REQUIRE_SANDBOX:
+        state = _("%(names)s: each call fails, as there is no sandbox.")
+    elif not is_available:
         state = _("%(names)s: limited, but the network and all files are within reach.")
     return Step(
         "sandbox",

@@ -110,7 +110,10 @@ def _examine_machine() -> Iterator[Diagnosis]:
     yield _judge(
         "sandbox",
         sandbox.is_available(),
-        "Isolated tools run without a sandbox: this system has none for them.",
+        "Calls of isolated tools fail: this system does not start the sandbox that"
+        " ISOLATED_REQUIRE_SANDBOX demands."
+        if settings.ISOLATED_REQUIRE_SANDBOX
+        else "Isolated tools run without a sandbox: this system has none for them.",
         "See “A process of its own” in docs/tools.md.",
         "warning",
     )

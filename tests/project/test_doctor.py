@@ -348,3 +348,12 @@ def test_the_mail_server_is_tried(settings: Any, mail_port: int, password: str):
 def test_a_system_without_sandbox_is_found(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("tools.python.sandbox.is_available", lambda: False)
     assert find("sandbox").state == "warning"
+
+
+@pytest.mark.django_db
+def test_a_sandbox_that_is_demanded_and_missing_stops_calls(
+    monkeypatch: pytest.MonkeyPatch, settings: Any
+):
+    settings.ISOLATED_REQUIRE_SANDBOX = True
+    monkeypatch.setattr("tools.python.sandbox.is_available", lambda: False)
+    assert find("sandbox").text.startswith("Calls of isolated tools fail")

@@ -95,6 +95,10 @@ LIMITS_ONLY = _(
     " system offers no user namespaces, so the network and the files of this account"
     " are within reach"
 )
+NO_CALLS = _(
+    "all calls fail: this system does not start the sandbox, and"
+    " ISOLATED_REQUIRE_SANDBOX demands it"
+)
 
 
 class SandboxProbe:
@@ -176,7 +180,9 @@ def _try_sandbox() -> str:
 
 def describe() -> str:
     """In words for staff and for the log."""
-    return str(IN_FORCE if is_available() else LIMITS_ONLY)
+    if is_available():
+        return str(IN_FORCE)
+    return str(NO_CALLS if settings.ISOLATED_REQUIRE_SANDBOX else LIMITS_ONLY)
 
 
 def wrap(command: Sequence[str], folder: str) -> list[str]:

@@ -71,6 +71,19 @@ def test_isolated_tools_appear_with_what_isolates_them(ada: User, monkeypatch: A
     assert "greet" in found.state
 
 
+def test_tools_without_the_sandbox_that_is_demanded_are_no_longer_within_reach(
+    ada: User, monkeypatch: Any, settings: Any
+):
+    settings.ISOLATED_REQUIRE_SANDBOX = True
+    monkeypatch.setattr(sandbox, "is_available", lambda: False)
+    monkeypatch.setattr(
+        "project.admin_pages.first_steps.list_isolated_tools", lambda: ["greet"]
+    )
+    assert step("sandbox", ada).state == (
+        "greet: each call fails, as there is no sandbox."
+    )
+
+
 def _request(user: User) -> Any:
     request = RequestFactory().get("/admin/")
     request.user = user

@@ -109,3 +109,11 @@ async def test_the_time_of_a_call_stands_still_during_an_attempt(monkeypatch, se
     with pytest.raises(ToolError):
         await IsolatedCall("module", "name")(Context(pause_timer=pause), {})
     assert found == [True]
+
+
+@pytest.mark.parametrize("is_demanded", [True, False])
+def test_staff_read_what_a_missing_sandbox_means(monkeypatch, settings, is_demanded):
+    settings.ISOLATED_REQUIRE_SANDBOX = is_demanded
+    monkeypatch.setattr(sandbox, "is_available", lambda: False)
+    assert ("all calls fail" in sandbox.describe()) is is_demanded
+    assert ("within reach" in sandbox.describe()) is not is_demanded
