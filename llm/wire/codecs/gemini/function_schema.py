@@ -65,6 +65,9 @@ class _NotInSubset(Exception):
 def arguments_of(parameters: Mapping[str, Any]) -> dict[str, Any]:
     """The field that declares the arguments; {} if the schema names none.
 
+    A bare `additionalProperties: true` names none: it is what JSON Schema assumes
+    where nothing is written.
+
     Raises BadRequest if the schema is too large.
     """
     if not parameters.keys() - _NAMELESS:
@@ -87,7 +90,15 @@ def _with_patterns(parameters: Mapping[str, Any]) -> Mapping[str, Any]:
     patterns = parameters.get("patternProperties")
     if not isinstance(patterns, Mapping) or not patterns:
         return parameters
-    return {**parameters, "additionalProperties": _any_of(list(patterns.values()))}
+    allowed = [*patterns.values(), parameters.get("additionalProperties")]
+    schemas = [each for each in map(_as_schema, allowed) if isinstance(each, dict)]
+    if not schemas:
+        return parameters
+    return {**parameters, "additionalProperties": _any_of(schemas)}
+
+
+def _as_schema(value: Any) -> Any:
+    return {} if value is True else value
 
 
 def _unite(schema: Schema) -> Schema:

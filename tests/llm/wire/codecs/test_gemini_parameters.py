@@ -148,6 +148,24 @@ def test_a_map_is_declared_with_the_schema_of_its_values(schema):
     assert ("patternProperties" in schema) == ("^x-" in str(declared))
 
 
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"type": "object", "additionalProperties": {}},
+        {"type": "object", "patternProperties": {"^a": True}},
+    ],
+)
+def test_a_map_of_anything_is_declared(schema):
+    assert arguments_of(schema)["parametersJsonSchema"]["additionalProperties"] == {}
+
+
+def test_patterns_join_the_schema_of_other_names():
+    number = {"type": "integer"}
+    schema = {"patternProperties": {"^a": STRING}, "additionalProperties": number}
+    declared = arguments_of(schema)["parametersJsonSchema"]
+    assert declared["additionalProperties"] == {"anyOf": [STRING, number]}
+
+
 def test_references_are_written_out():
     schema = taking({"$ref": "#/$defs/Place"}, **{"$defs": {"Place": taking(STRING)}})
     assert arguments_of(schema) == {"parameters": taking(taking(STRING))}
