@@ -22,7 +22,8 @@ def pair_calls(
     """`items` with an output for each call of a function, right behind the calls of its
     round; `items` itself if that is so. `answered` are the ids of calls with outputs.
 
-    Without `moves` only those are added that are missing.
+    Without `moves` only those are added that are missing, and moved that come before
+    their calls.
     """
     waiting: set[str] = set()
     is_over = False  # a call of this round was answered
@@ -53,8 +54,11 @@ def _ends_round(kind: str, item: Item) -> bool:
 
 def _match(items: Sequence[Item]) -> dict[int, int]:
     """Indexes of outputs, by those of their calls. Some hosts count their calls anew
-    with every answer: an output belongs to the last round that has its id."""
+    with every answer: an output belongs to the last round that has its id. One that
+    comes before its call, in the same turn, counts if there is no later one."""
     pairs: dict[int, int] = {}
+    early: dict[str, deque[int]] = {}  # outputs of this turn without calls so far
+    too_early: dict[int, int] = {}  # such outputs by their calls
     waiting: dict[str, list[tuple[int, deque[int]]]] = {}  # calls by their rounds
     number = 0
     for index, item in enumerate(items):
@@ -64,20 +68,27 @@ def _match(items: Sequence[Item]) -> dict[int, int]:
             if not rounds or rounds[-1][0] != number:
                 rounds.append((number, deque()))
             rounds[-1][1].append(index)
+            if outputs := early.get(item["call_id"]):
+                too_early[index] = outputs.popleft()
             continue
         number += _ends_round(kind, item)
-        if kind in CALL_OUTPUTS and (rounds := waiting.get(item["call_id"], [])):
+        if kind not in CALL_OUTPUTS:
+            if _ends_round(kind, item):
+                early = {}
+        elif rounds := waiting.get(item["call_id"], []):
             calls = rounds[-1][1]
             pairs[calls.popleft()] = index
             if not calls:
                 rounds.pop()
-    return pairs
+        else:
+            early.setdefault(item["call_id"], deque()).append(index)
+    return too_early | pairs
 
 
 def _pair(
     items: Sequence[Item], pairs: dict[int, int], *, moves: bool
 ) -> Iterator[Item]:
-    moved = set(pairs.values()) if moves else ()
+    moved = {output for call, output in pairs.items() if moves or output < call}
     calls: list[int] = []
     for index, item in enumerate(items):
         kind = item.get("type", "message")
@@ -98,7 +109,7 @@ def _outputs(
     xAI reports calls of its own tools so."""
     for index in calls:
         if (output := pairs.get(index)) is not None:
-            if moves:
+            if moves or output < index:
                 yield items[output]
         elif items[index]["type"] == "function_call":
             call_id = items[index]["call_id"]

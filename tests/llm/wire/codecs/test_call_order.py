@@ -70,6 +70,10 @@ CASES = {
         [call("a"), HURRY, output("a"), MID, call("a"), BRIEF, output("a")],
         "a> a HURRY MID a> a BRIEF",
     ),
+    "an output comes before its call": (
+        [output("a"), call("a"), call("b"), HURRY, output("b")],
+        "a> b> a b HURRY",
+    ),
     "the first call with an id has no output": (
         [call("a"), HURRY, call("a"), output("a")],
         "a> a? HURRY a> a",
@@ -104,6 +108,24 @@ def test_outputs_follow_the_calls_of_their_round(case: str):
 
 def test_the_output_of_a_custom_call_is_moved_too():
     assert paired([CUSTOM, HURRY, CUSTOM_OUTPUT]) == [CUSTOM, CUSTOM_OUTPUT, HURRY]
+
+
+@pytest.mark.parametrize(
+    ("items", "expected"),
+    [
+        ([output("a"), call("a"), HURRY, output("a")], "a a> a HURRY"),
+        ([output("a"), HURRY, call("a")], "a HURRY a> a?"),  # of an earlier turn
+    ],
+)
+def test_an_earlier_output_is_taken_only_where_it_must_be_the_calls(
+    items: list[Item], expected: str
+):
+    assert shown(paired(items)) == expected
+
+
+def test_the_responses_api_gets_an_early_output_behind_its_call():
+    items = [output("a"), call("a"), HURRY]
+    assert shown(paired(items, moves=False)) == "a> a HURRY"
 
 
 def test_outputs_of_one_id_go_to_the_last_round_first():
