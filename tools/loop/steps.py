@@ -12,8 +12,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from llm.wire.items import Item, is_compaction
+from tools.loop.late_results import CALL_ID_KEY
 
 REPEATS = 3  # rounds of equal calls with equal outputs after which a turn ends
+EQUAL_CALLS = 20  # rounds of equal calls after which it ends whatever their outputs
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,26 +143,64 @@ def rounds(items: Sequence[Item]) -> int:
 
 def goes_in_circles(items: Sequence[Item]) -> bool:
     """Whether the last `REPEATS` rounds had the same calls with the same outputs, and
-    no message of a user came between them. A model that asks for a job's state until
-    it changes repeats its call, and finally gets another output."""
+    no user message came between them; or the last `EQUAL_CALLS` had the same calls.
+
+    A model that asks for a job's state until it changes repeats its call, and learns
+    something at last. But an output with a time or a number of its own differs each
+    time, and teaches nothing; so does the result of a background call.
+    """
+    if len(items) < 2 * REPEATS:  # a round has a call and its output at least
+        return False
     outputs = {
         item["call_id"]: item["output"]
         for item in items
         if item["type"] == "function_call_output"
     }
-    rounds: list[list[tuple[str, str, Any]]] = []
+    since_message = _rounds_of_calls(items, is_border=_is_user_message)
+    last = [
+        [(*_name_and_arguments(call), outputs.get(call["call_id"])) for call in calls]
+        for calls in since_message[-REPEATS:]
+    ]
+    if _are_equal(last, REPEATS):
+        return True
+    since_person = _rounds_of_calls(items, is_border=_is_of_person)
+    return _are_equal(
+        [list(map(_name_and_arguments, each)) for each in since_person[-EQUAL_CALLS:]],
+        EQUAL_CALLS,
+    )
+
+
+def _rounds_of_calls(
+    items: Sequence[Item], is_border: Callable[[Item], bool]
+) -> list[list[Item]]:
+    """The calls of each round after the last border."""
+    rounds: list[list[Item]] = []
     before = ""
     for item in items:
-        if item.get("role") == "user":
+        if is_border(item):
             rounds = []
         elif item["type"] == "function_call":
             if before != "function_call":
                 rounds.append([])
-            output = outputs.get(item["call_id"])
-            rounds[-1].append((item["name"], item["arguments"], output))
+            rounds[-1].append(item)
         before = item["type"]
-    last = rounds[-REPEATS:]
-    return len(last) == REPEATS and all(r == last[0] for r in last)
+    return rounds
+
+
+def _are_equal(rounds: Sequence[Any], count: int) -> bool:
+    return len(rounds) == count and all(each == rounds[0] for each in rounds)
+
+
+def _name_and_arguments(call: Item) -> tuple[str, str]:
+    return call["name"], call["arguments"]
+
+
+def _is_user_message(item: Item) -> bool:
+    return item.get("role") == "user"
+
+
+def _is_of_person(item: Item) -> bool:
+    return _is_user_message(item) and CALL_ID_KEY not in item
 
 
 def _asks_the_model(item: Item) -> bool:

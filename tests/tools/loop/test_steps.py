@@ -3,7 +3,9 @@ from __future__ import annotations
 import pytest
 
 from llm.wire.items import function_call_output, message, user_message
+from tools.loop.late_results import result_message
 from tools.loop.steps import (
+    EQUAL_CALLS,
     AwaitClient,
     CallTools,
     Finish,
@@ -103,6 +105,24 @@ def test_a_message_between_lets_the_model_repeat_its_call():
         items += [call(number), output(number)]
     items.insert(4, USER)
     assert next_step(items, ended_output=6, steps_left=9) == Generate()
+
+
+@pytest.mark.parametrize("in_background", [False, True])
+def test_equal_calls_end_at_last_whatever_their_outputs(in_background):
+    items, rounds = [], 0
+    while next_step(items, ended_output=-1, steps_left=9) == Generate():
+        rounds += 1
+        assert rounds < 50
+        text = f"failed at {rounds}"
+        items += [call(rounds), {**output(rounds), "output": text}]
+        if in_background:
+            items.append(result_message(f"call_{rounds}", "weather", text))
+    assert next_step(items, ended_output=-1, steps_left=9) == (
+        Finish("repeated_tool_calls")
+    )
+    assert rounds == EQUAL_CALLS
+    items.append(USER)
+    assert next_step(items, ended_output=-1, steps_left=9) == Generate()
 
 
 @pytest.mark.parametrize(
