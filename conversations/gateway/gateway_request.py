@@ -135,6 +135,10 @@ class GatewayRequest:
     request_id: str = ""  # given by Parley
     client_request_id: str = ""
     tags: str = ""
+    #: What `find_losses` has found in the body, once it has looked: in it is one list.
+    _found_losses: list[list[str]] = field(
+        default_factory=list, init=False, repr=False, compare=False
+    )
 
     def choices(self, route: Route) -> Sequence[Route]:
         """The models from which the client lets the host of `route` choose; () if it
@@ -207,7 +211,9 @@ class GatewayRequest:
         ]
         lost: Sequence[str] = self.lost_options
         if not (self.host_speaks_dialect and self.keeps_fields):
-            found = find_losses(self.dialect.name, self.body)
+            if not self._found_losses:  # a long body takes milliseconds
+                self._found_losses.append(find_losses(self.dialect.name, self.body))
+            (found,) = self._found_losses
             if self.host_speaks_dialect:
                 found = [name for name in found if self._is_lost_to_its_api(name)]
             lost = short_names(list(dict.fromkeys([*lost, *found])))
