@@ -10,9 +10,9 @@ SERVERS = ("serve", "worker", "runserver")  # they act for people, or by themsel
 
 def main() -> None:
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "project.settings")
-    from project.environment.purpose import purpose
+    from project.environment.data_folder_policy import policy
 
-    purpose.set_by(sys.argv[1:])
+    policy.apply_command(sys.argv[1:])
     from django.conf import settings
     from django.core.management import execute_from_command_line
 

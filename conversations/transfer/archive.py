@@ -27,7 +27,7 @@ _ARCHIVE_START = b"PK\x03\x04"  # of its first file
 #: many bytes, and never more than so many times `IMPORT_MAX_SIZE`.
 UNPACKED_FACTOR = 50
 UNPACKED_LEAST = 200_000_000
-UNPACKED_MOST = 20
+UNPACKED_MAX_FACTOR = 20
 #: Free bytes that unpacking leaves in the folder of temporary files, or a quarter of a
 #: small one: uploads and bodies of requests of other people need it too.
 RESERVE = 500_000_000
@@ -145,7 +145,7 @@ class _Room:
     """What an archive of this size may still write to the disk."""
 
     def __init__(self, size: int) -> None:
-        most = settings.IMPORT_MAX_SIZE * UNPACKED_MOST
+        most = settings.IMPORT_MAX_SIZE * UNPACKED_MAX_FACTOR
         self._limit = min(most, max(UNPACKED_LEAST, size * UNPACKED_FACTOR))
         self._left = self._limit
 

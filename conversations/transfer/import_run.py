@@ -52,7 +52,7 @@ from conversations.transfer.source import Unreadable
 from conversations.transfer.sources import chatgpt, claude, librechat, open_webui
 from conversations.turns.file_deletion import delete_later
 from conversations.turns.file_storage import FilesUnavailable, are_local
-from llm.db.clock import tell_time
+from llm.db.clock import database_now
 
 logger = logging.getLogger(__name__)
 
@@ -69,7 +69,7 @@ class TooManyConversations(NotReadable):
     """The rest of the file, and the other files of its archive, are not read."""
 
 
-class Strange(Unreadable):
+class UnknownFormat(Unreadable):
     """A value of something else than a conversation, as far as we know."""
 
 
@@ -214,13 +214,13 @@ class ImportRun:
             self._row.skipped += is_counted
             self._note(name, reason)
 
-    def _skip_value(self, label: str, reason: str, is_strange: bool) -> None:
+    def _skip_value(self, label: str, reason: str, is_unknown: bool) -> None:
         """Once it is known that its file has conversations. Archives have files of
         something else, whose values do not count as skipped."""
         if self._doubtful is None:
             self._skip(label, reason)
         else:
-            self._doubtful.append((label, reason, is_strange))
+            self._doubtful.append((label, reason, is_unknown))
 
     def _recognise(self) -> None:
         """The file has conversations, so its other values were skipped."""
@@ -232,10 +232,10 @@ class ImportRun:
     def _settle(self, name: str) -> None:
         """At the end of a file: nothing in it was recognised."""
         doubtful, self._doubtful = self._doubtful or [], None
-        for label, reason, is_strange in doubtful:
-            if not is_strange:
+        for label, reason, is_unknown in doubtful:
+            if not is_unknown:
                 self._skip(label, reason)
-        if any(is_strange for _label, _reason, is_strange in doubtful):
+        if any(is_unknown for _label, _reason, is_unknown in doubtful):
             self._note(name, _("It has no conversations."))
 
     def _is_new_step(self) -> bool:
@@ -259,16 +259,16 @@ class ImportRun:
             parsed = value.parse()
             label = label_of(parsed) or label
             self._import(parsed, value.texts, label)
-        except Strange as exc:
-            self._skip_value(label, str(exc), is_strange=True)
+        except UnknownFormat as exc:
+            self._skip_value(label, str(exc), is_unknown=True)
         except (NotReadable, Unreadable, UploadRefused) as exc:
-            self._skip_value(label, str(exc), is_strange=False)
+            self._skip_value(label, str(exc), is_unknown=False)
         except (OwnerGone, LeaseLost, *PASSING):
             raise
         except Exception as exc:  # the others do not wait for this one
             self._log_fault(exc)
             words = _("Internal error; tell the staff the number of this import.")
-            self._skip_value(label, words, is_strange=False)
+            self._skip_value(label, words, is_unknown=False)
         self._save_sometimes()
 
     def _import(
@@ -291,7 +291,7 @@ class ImportRun:
         else:
             reader = next((each for each in _SOURCES if each.recognises(value)), None)
             if reader is None:
-                raise Strange(_("It is in no format that we read."))
+                raise UnknownFormat(_("It is in no format that we read."))
             self._note_program(reader.PROGRAM)
             source = reader.read(value)
             key = f"{source.program}:{source.id}"
@@ -374,7 +374,7 @@ class ImportRun:
 
     def _renew(self) -> None:
         self._saved_at = time.monotonic()
-        self._write(seen_at=tell_time())
+        self._write(seen_at=database_now())
 
     def _write(self, **changed: Any) -> None:
         """Raises LeaseLost."""
@@ -386,7 +386,7 @@ class ImportRun:
         self._saved_at = time.monotonic()
         step = self._step if not self._doubtful else self._begin
         changed = {
-            "seen_at": tell_time(),
+            "seen_at": database_now(),
             "position": max(step, self._passed),
             "imported": row.imported,
             "repeated": row.repeated,

@@ -38,7 +38,7 @@ from conversations.transfer.json_stream import NotReadable
 from conversations.turns.attachments import discard, store
 from conversations.turns.file_kinds import TEXT, clean_name, format_size
 from conversations.turns.file_storage import FilesUnavailable
-from llm.db.clock import tell_time
+from llm.db.clock import database_now
 
 logger = logging.getLogger(__name__)
 
@@ -142,7 +142,7 @@ def resume_imports() -> int:
 
 
 def _unattended() -> Any:
-    before = tell_time(-STALE)
+    before = database_now(-STALE)
     waits = Q(seen_at=None, created_at__lt=before) | Q(seen_at__lt=before)
     return ConversationImport.objects.unfinished().filter(waits)
 
@@ -150,11 +150,11 @@ def _unattended() -> Any:
 def run_import(pk: int) -> bool:
     """Read the whole file. False if another process reads it, or has read it."""
     free = Q(state=ConversationImport.State.QUEUED, seen_at=None)
-    free |= Q(seen_at__lt=tell_time(-STALE))
+    free |= Q(seen_at__lt=database_now(-STALE))
     rows = ConversationImport.objects.unfinished().filter(free, pk=pk)
     claimed = rows.update(
         state=ConversationImport.State.RUNNING,
-        seen_at=tell_time(),
+        seen_at=database_now(),
         epoch=F("epoch") + 1,
         fruitless=F("fruitless") + 1,
     )

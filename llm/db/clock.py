@@ -11,10 +11,10 @@ from django.db.models.functions import Now
 from django.utils import timezone
 
 
-def tell_time(seconds: float = 0.0) -> Any:
-    """The time so many seconds from now, as a value of Django's queries. With SQLite
+def database_now(offset: float = 0.0) -> Any:
+    """The time `offset` seconds from now, as a value of Django's queries. With SQLite
     there is one process, whose clock is used."""
-    time_off = timedelta(seconds=seconds)
+    time_off = timedelta(seconds=offset)
     if connection.vendor == "postgresql":
         return Now() + time_off
     return timezone.now() + time_off

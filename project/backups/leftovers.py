@@ -15,7 +15,7 @@ _AGE = 24 * 3600  # seconds, after which a folder that nobody has locked is left
 
 
 @contextmanager
-def using(folder: Path) -> Iterator[None]:
+def protect_folder(folder: Path) -> Iterator[None]:
     """Lock the folder, by a lock of the kernel that ends with the process."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:

@@ -1,5 +1,5 @@
 """Moves of files, all of which are undone if one fails; not if the process is killed
-(`project.backups.unfinished`)."""
+(`project.backups.interrupted_restore`)."""
 
 from __future__ import annotations
 

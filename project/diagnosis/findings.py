@@ -33,7 +33,7 @@ from llm.checks import check_secrets
 from llm.db.connection_parameters import connection_parameters
 from llm.http.outbound import is_listed
 from llm.models import ApiKey, Provider
-from project.backups.unfinished import describe_unfinished
+from project.backups.interrupted_restore import describe_unfinished
 from project.diagnosis import facts
 from project.startup.preparation import has_pending_migrations
 from tools.python import sandbox

@@ -23,8 +23,8 @@ from cryptography.fernet import Fernet
 from llm.keys.token_credentials import compact_key
 from project.environment import scaled
 from project.environment.configuration_error import ConfigurationError
+from project.environment.data_folder_policy import policy
 from project.environment.key_command import read_keys
-from project.environment.purpose import purpose
 from project.startup.data_folder import create_private, make_private
 
 _KEY_PATTERN = re.compile(r"[\x21-\x7e]+")
@@ -288,7 +288,7 @@ class Environment:
                     name, f"{exc}; write postgres://user:password@host/name."
                 ) from exc
         path = self._sqlite_path(name)
-        is_absent = not purpose.creates and self._could_be_made(path)
+        is_absent = not policy.may_create and self._could_be_made(path)
         try:
             # SQLite creates its -wal and -shm files with the mode of this file.
             if not is_absent:
@@ -364,7 +364,7 @@ class Environment:
 
     def _create_data_folder(self, base: Path) -> Path:
         path = Path(self.text("PARLEY_DATA", str(base / "data"))).expanduser().resolve()
-        if not purpose.creates and not path.exists():
+        if not policy.may_create and not path.exists():
             return path
         try:
             path.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -410,8 +410,8 @@ class Environment:
     def _load_secret(self, name: str, make: Callable[[], str]) -> str:
         """Read a secret from its file of mode 0600, which the first start creates."""
         path = self.data / name
-        if not purpose.creates and not path.exists():
-            if purpose.needs_secrets:
+        if not policy.may_create and not path.exists():
+            if policy.needs_secrets:
                 raise ConfigurationError(
                     "PARLEY_DATA",
                     f"{path} is missing; name the data folder of the server.",

@@ -14,7 +14,7 @@ from django.conf import settings
 from django.core.management import call_command
 from django.db import DatabaseError, connection
 
-from project.backups.unfinished import refuse_unfinished
+from project.backups.interrupted_restore import refuse_unfinished
 from project.environment.configuration_error import ConfigurationError
 from project.startup.data_folder import InUse, lock_folder
 from project.startup.first_start import Outcome, first_start

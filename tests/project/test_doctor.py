@@ -18,7 +18,7 @@ from django.utils import timezone
 
 from conversations.models import Backup, ProcessStatus
 from llm.models import ApiKey, Provider
-from project.backups.leftovers import delete_leftovers, using
+from project.backups.leftovers import delete_leftovers, protect_folder
 from project.diagnosis.facts import BACKUP_LASTS
 from project.diagnosis.findings import Diagnosis, diagnose, judge_clock
 from tests.scaled import REDIS, Database, need_servers
@@ -271,7 +271,7 @@ def test_what_killed_backups_and_restores_left_is_named(settings: Any, tmp_path:
     assert str(folders["data/restoring-1"]) in found.text
     assert str(folders["b/parley-1.partial"]) in found.text
     assert "restoring-2" not in found.text
-    with using(folders["b/parley-1.partial"]):
+    with protect_folder(folders["b/parley-1.partial"]):
         assert "partial" not in find("left over").text
     assert delete_leftovers(tmp_path / "b", "parley-*.partial")
     assert not folders["b/parley-1.partial"].exists()

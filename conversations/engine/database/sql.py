@@ -18,7 +18,7 @@ from django.db import connection, models
 from django.utils import timezone
 
 from conversations.engine.process.fair_turns import ClaimableTurn
-from llm.db.clock import tell_time
+from llm.db.clock import database_now
 from llm.db.statements import (
     Statement,
     adapt_value,
@@ -50,7 +50,7 @@ class Moment:
     @property
     def expression(self) -> Any:
         """The time as an expression for Django's queries."""
-        return tell_time(self.seconds)
+        return database_now(self.seconds)
 
 
 LAPSED = Moment(-1.0)  # the end of a released lease

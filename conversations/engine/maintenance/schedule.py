@@ -212,9 +212,9 @@ class Schedule:
             self._claimed[job.name] = interval
             if is_ours:
                 self._running.add(job.name)
-                self._tasks.create(self._run_alone(job), name="sweep")
+                self._tasks.create(self._run_tracked(job), name="sweep")
 
-    async def _run_alone(self, job: Job) -> None:
+    async def _run_tracked(self, job: Job) -> None:
         try:
             await self._run(job)
         finally:

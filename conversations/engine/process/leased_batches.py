@@ -28,7 +28,7 @@ from conversations.engine.process.cancellable_work import (
     run_cancellable,
 )
 from conversations.engine.process.engine_tasks import EngineTasks
-from llm.db.clock import tell_time
+from llm.db.clock import database_now
 from llm.errors import LLMError
 from tools.execute import format_trace
 
@@ -67,7 +67,7 @@ class BatchStore(ABC):
         """The end of the lease, for one process."""
         running = self.batch_model.State.RUNNING
         claimed = self._due().filter(pk=batch_id)
-        if not claimed.update(state=running, lease_until=tell_time(LEASE)):
+        if not claimed.update(state=running, lease_until=database_now(LEASE)):
             return None
         rows = self.batch_model.objects.filter(pk=batch_id, state=running)
         until: datetime | None = rows.values_list("lease_until", flat=True).first()
@@ -80,7 +80,7 @@ class BatchStore(ABC):
         running.update(lease_until=None)
 
     def _due(self) -> QuerySet[Any]:
-        is_free = Q(lease_until=None) | Q(lease_until__lt=tell_time())
+        is_free = Q(lease_until=None) | Q(lease_until__lt=database_now())
         unfinished = self.batch_model.UNFINISHED
         found: QuerySet[Any] = self.batch_model.objects.filter(
             is_free, state__in=unfinished
@@ -103,7 +103,7 @@ class BatchStore(ABC):
         row = pending.order_by(*self.order).first()
         left = self.budget_left(batch)
         if row and not batch.cancel_requested and (left is None or left > 0):
-            if not found.update(lease_until=tell_time(LEASE)):
+            if not found.update(lease_until=database_now(LEASE)):
                 return None  # claimed meanwhile
             batch.refresh_from_db(fields=["lease_until"])
             setattr(row, self.batch_field, batch)

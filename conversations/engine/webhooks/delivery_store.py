@@ -20,7 +20,7 @@ from conversations.audit.act import Act, Channel, acting
 from conversations.models.webhooks.delivery import Delivery
 from conversations.models.webhooks.endpoint import WebhookEndpoint
 from conversations.models.webhooks.error_texts import TOO_LATE, UNWANTED
-from llm.db.clock import tell_time
+from llm.db.clock import database_now
 
 logger = logging.getLogger(__name__)
 
@@ -63,7 +63,7 @@ def find_due(
 def claim(pk: int) -> Delivery | None:
     """The delivery, for one process until its lease ends; None if another process has
     it, or if the time in which it is tried is over."""
-    until = tell_time(LEASE.total_seconds())
+    until = database_now(LEASE.total_seconds())
     changed = {"lease_until": until, "attempts": F("attempts") + 1}
     if not Delivery.objects.claimable().filter(pk=pk).update(**changed):
         return None

@@ -18,7 +18,7 @@ from django.utils.translation import gettext_lazy as _
 from conversations.models.conversation import Conversation
 from conversations.models.limits.usage_limit import LimitPeriod, period_name
 from conversations.models.webhooks.endpoint import WebhookEndpoint
-from llm.db.clock import tell_time
+from llm.db.clock import database_now
 from llm.wire.items import new_id
 
 LIFETIME = timedelta(days=3)  # in which a delivery is tried again
@@ -37,7 +37,7 @@ class DeliveryQuerySet(models.QuerySet["Delivery"]):
     def claimable(self) -> DeliveryQuerySet:
         """Those whose time has come and that no process sends now."""
         return self.filter(
-            Q(lease_until=None) | Q(lease_until__lt=tell_time()),
+            Q(lease_until=None) | Q(lease_until__lt=database_now()),
             state=Delivery.State.PENDING,
             next_attempt_at__lte=timezone.now(),
         )

@@ -14,48 +14,48 @@ from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import render
 from django.utils.cache import add_never_cache_headers
 
-from conversations.pages.unsent.written import Written, written_in
+from conversations.pages.unsent.form_texts import RefusedForm, read_form
 
 _PAGE = "conversations/unsent/page.html"
 
 
 def give_back(request: HttpRequest) -> HttpResponse | None:
     """The page for a form of a person who is not signed in; None for other forms."""
-    written = written_in(request)
-    if written is None or request.user.is_authenticated:
+    form = read_form(request)
+    if form is None or request.user.is_authenticated:
         return None
-    return _page(request, written, why="signed_out")
+    return _page(request, form, why="signed_out")
 
 
 def give_back_before(request: HttpRequest, step: HttpResponseBase) -> HttpResponseBase:
     """`step` redirects to what its user has to do first; for a form that has something
     to lose, the page with a link there."""
     location = step.headers.get("Location")
-    written = written_in(request) if location else None
-    if location is None or written is None:
+    form = read_form(request) if location else None
+    if location is None or form is None:
         return step
-    return _page(request, written, why="step", step=location)
+    return _page(request, form, why="step", step=location)
 
 
 def csrf_failure(request: HttpRequest, reason: str = "") -> HttpResponse:
     """The CSRF check has refused the request; the setting CSRF_FAILURE_VIEW."""
     is_own = _is_of_own_page(request)
-    written = written_in(request) if is_own is not False else None
-    if written is None:
+    form = read_form(request) if is_own is not False else None
+    if form is None:
         response = render(request, "403_csrf.html", status=403)
         add_never_cache_headers(response)
         return response
     # Without the proof that a page of this server sent it, it is not made ready to be
     # sent: another site may have made the person's browser send it.
-    return _page(request, written, why="token", may_send=is_own is True)
+    return _page(request, form, why="token", may_send=is_own is True)
 
 
 def _page(
-    request: HttpRequest, written: Written, *, may_send: bool = True, **context: Any
+    request: HttpRequest, form: RefusedForm, *, may_send: bool = True, **context: Any
 ) -> HttpResponse:
     context |= {
-        "written": written,
-        "may_send": may_send and written.may_be_sent,
+        "refused_form": form,
+        "may_send": may_send and form.may_be_sent,
         "action": request.get_full_path(),
     }
     response = render(request, _PAGE, context, status=403)

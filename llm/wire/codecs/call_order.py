@@ -26,19 +26,19 @@ def pair_calls(
     their calls.
     """
     waiting: set[str] = set()
-    is_over = False  # a call of this round was answered
+    has_output = False  # a call of this round was answered
     for item in items:
         kind = item.get("type", "message")
         if kind in CALLS:
-            if waiting and is_over:
+            if waiting and has_output:
                 break
             if kind == "function_call" or item["call_id"] in answered:
                 waiting.add(item["call_id"])
-            is_over = False
+            has_output = False
         elif kind in CALL_OUTPUTS:
             waiting.discard(item["call_id"])
-            is_over = True
-        elif waiting and (is_over or _ends_round(kind, item)):
+            has_output = True
+        elif waiting and (has_output or _ends_round(kind, item)):
             break
     else:
         if not waiting:

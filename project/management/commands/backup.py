@@ -17,7 +17,7 @@ from conversations.models import Backup
 from conversations.turns.file_storage import are_local
 from llm.db.command_errors import report_database_errors
 from project.backups import postgresql, stored_files
-from project.backups.leftovers import PARTIAL, delete_leftovers, using
+from project.backups.leftovers import PARTIAL, delete_leftovers, protect_folder
 from project.backups.manifest import DATABASES, SECRETS, BadBackup, describe
 from project.startup.preparation import has_pending_migrations
 
@@ -64,7 +64,7 @@ def _back_up(folder: Path, without_secrets: bool) -> Path:
         delete_leftovers(folder, f"parley-*{PARTIAL}")
         partial = _make_partial(folder)
         try:
-            with using(partial):
+            with protect_folder(partial):
                 _copy_database(partial)
                 _copy_files(partial, () if without_secrets else SECRETS)
                 describe(partial).write(partial, settings.ENCRYPTION_KEYS)

@@ -9,7 +9,7 @@ from django.core.management.commands import migrate
 from django.db import DatabaseError, connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 
-from project.backups.unfinished import refuse_unfinished
+from project.backups.interrupted_restore import refuse_unfinished
 
 
 class Command(migrate.Command):

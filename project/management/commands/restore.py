@@ -23,7 +23,8 @@ from django.utils import timezone
 from conversations.turns.file_storage import are_local
 from llm.db.command_errors import report_database_errors
 from project.backups import postgresql, stored_files
-from project.backups.leftovers import delete_leftovers, using
+from project.backups.interrupted_restore import describe_unfinished, marking
+from project.backups.leftovers import delete_leftovers, protect_folder
 from project.backups.manifest import (
     DATABASES,
     KEYS,
@@ -37,7 +38,6 @@ from project.backups.manifest import (
     refuse_unknown,
 )
 from project.backups.reversible_moves import Moves, moving
-from project.backups.unfinished import describe_unfinished, marking
 from project.environment.configuration_error import ConfigurationError
 from project.startup.preparation import lock_data_folder
 
@@ -215,7 +215,7 @@ def _staging(folder: Path) -> Iterator[Path]:
     prefix = stored_files.RESTORING
     with tempfile.TemporaryDirectory(prefix=prefix, dir=folder) as name:
         staged = Path(name)
-        with using(staged):
+        with protect_folder(staged):
             yield staged
 
 

@@ -266,7 +266,7 @@ ACTS: Mapping[Act, tuple[int, int]] = {
 }
 
 
-def acts(dice: random.Random, turns: int) -> list[Act]:
+def build_acts(dice: random.Random, turns: int) -> list[Act]:
     """So many turns, in random order; each act at least once."""
     weights = Counter({act: often for act, (often, _) in ACTS.items()})
     chosen, left = [*ACTS], turns - sum(made for _, made in ACTS.values())

@@ -23,9 +23,9 @@ from .conversing import (
     ACTS,
     Act,
     Scene,
-    acts,
     ask_at_length,
     begin_response,
+    build_acts,
     decide,
     finish_response,
     wait_for_approval,
@@ -131,7 +131,7 @@ class Upgrade:
                 room.release()
 
         async with asyncio.TaskGroup() as group:
-            for act in acts(self._scene.dice, turns):
+            for act in build_acts(self._scene.dice, turns):
                 await room.acquire()
                 self._number += 1
                 group.create_task(one(act, f"n{self._number}x"))

@@ -16,8 +16,8 @@ from unittest.mock import Mock
 import psycopg
 import pytest
 
+from project.backups.interrupted_restore import describe_unfinished, marking
 from project.backups.reversible_moves import moving
-from project.backups.unfinished import describe_unfinished, marking
 from tests.integration.clients import Program
 from tests.programs import need_program
 from tests.scaled import REDIS, Database, WorkerProcess, migrated

@@ -10,21 +10,24 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-_LOOKING = frozenset({"", "-h", "--help", "--version", "doctor", "help", "version"})
-_COPYING = frozenset({"backup"})
+_READ_ONLY_COMMANDS = frozenset(
+    {"", "-h", "--help", "--version", "doctor", "help", "version"}
+)
+_COPYING_COMMANDS = frozenset({"backup"})
 
 
 @dataclass(slots=True)
-class Purpose:
-    creates: bool = True
+class DataFolderPolicy:
+    may_create: bool = True
     needs_secrets: bool = False  # those that are there, and no others for this time
 
-    def set_by(self, arguments: Sequence[str]) -> None:
+    def apply_command(self, arguments: Sequence[str]) -> None:
         """`arguments`: the command and its own, before the settings are read."""
         command = next(iter(arguments), "")
-        looks = command in _LOOKING or not {"-h", "--help"}.isdisjoint(arguments)
-        self.needs_secrets = command in _COPYING and not looks
-        self.creates = not looks and not self.needs_secrets
+        has_help = not {"-h", "--help"}.isdisjoint(arguments)
+        looks = command in _READ_ONLY_COMMANDS or has_help
+        self.needs_secrets = command in _COPYING_COMMANDS and not looks
+        self.may_create = not looks and not self.needs_secrets
 
 
-purpose = Purpose()
+policy = DataFolderPolicy()

@@ -14,7 +14,7 @@ from django.http import HttpRequest
 from django.utils.translation import gettext_lazy as _
 
 #: Patterns of the fields in which people write, by the URL name of the form.
-_WRITTEN = {
+_TEXT_FIELDS = {
     "chat": ("text", "instructions"),
     # Buttons beside the message box send what is in it, too.
     **dict.fromkeys(
@@ -78,7 +78,7 @@ class WrittenText:
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class RefusedForm:
     """A form's fields: texts are shown, the rest goes with them if it is sent again."""
 
     texts: list[WrittenText]
@@ -88,19 +88,19 @@ class Written:
     may_be_sent: bool
 
 
-def written_in(request: HttpRequest) -> Written | None:
+def read_form(request: HttpRequest) -> RefusedForm | None:
     """What the form of this request has; None if it is another form, or is empty."""
     match = request.resolver_match
     name = match.url_name if match and not match.namespaces else None
-    if request.method != "POST" or name not in _WRITTEN:
+    if request.method != "POST" or name not in _TEXT_FIELDS:
         return None
-    texts, rest = _split(request, _WRITTEN[name])
+    texts, rest = _split(request, _TEXT_FIELDS[name])
     files = [file for _name, some in request.FILES.lists() for file in some]
     file_names = [file.name or "" for file in files]
     if not (texts or file_names or name in _CHOICES):
         return None
     is_cut = _size(texts) + _size(rest) > _longest()
-    return Written(
+    return RefusedForm(
         texts=_cut(texts) if is_cut else texts,
         rest=[(field.name, field.text) for field in rest],
         file_names=file_names,
