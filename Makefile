@@ -54,9 +54,9 @@ test-fast: .venv/dev.stamp  # at most 90 seconds: no browser, no server processe
 costs: .venv/dev.stamp  # measure the tests again that `make test` and `make test-fast` may choose
 	$(UNITS) $(QUICK) 2 --write-costs -m "smoke or not slow"
 
-test-nightly: .venv/dev.stamp  # properties with 400 examples instead of 30, and axe on every page
+test-nightly: .venv/dev.stamp  # properties with 400 examples instead of 30, axe on every page, chats without WebSockets
 	$(UNITS) --hypothesis-profile=nightly
-	$(PYTEST) tests/integration/accessibility -m nightly
+	$(PYTEST) -n 4 --dist loadfile tests/integration -m nightly
 
 scaled: .venv/run.stamp
 	@exec deploy/scaled.sh

@@ -12,7 +12,7 @@ import pytest
 from playwright.sync_api import Browser, Locator, Page, expect
 
 from tests.integration.browser.test_chat import (
-    NO_SOCKETS,
+    STREAM,
     browser,
     expect_end,
     send_message,
@@ -91,7 +91,7 @@ def card_of(page: Page, name: str) -> Locator:
     return cards.filter(has=page.locator(f".called-name:text-is('{name}')")).first
 
 
-@pytest.mark.parametrize("script", ["", NO_SOCKETS], ids=["socket", "stream"])
+@pytest.mark.parametrize("script", [pytest.param("", id="socket"), STREAM])
 def test_cards_of_finished_turns_show_how_their_calls_end(
     browser: Browser, server: ServerProcess, script: str
 ):

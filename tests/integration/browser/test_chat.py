@@ -39,6 +39,9 @@ window.WebSocket = class {
   close() {}
 };
 """
+#: Of tests in both ways: test_blocked_sockets.py has the pages without sockets, so CI
+#: leaves these out.
+STREAM = pytest.param(NO_SOCKETS, id="stream", marks=pytest.mark.nightly)
 #: Records forbidden states of a message, even if they appear only for a moment.
 WATCH = """
 window.forbidden = [];

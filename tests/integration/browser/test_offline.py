@@ -18,6 +18,7 @@ from tests.conftest import StartServer
 from tests.integration.browser.people.test_account import sign_in, sign_out
 from tests.integration.browser.test_chat import (
     NO_SOCKETS,
+    STREAM,
     browser,
     expect_end,
     send_message,
@@ -151,7 +152,7 @@ class Crash:
         self._server.kill()
 
 
-@pytest.mark.parametrize("script", ["", NO_SOCKETS], ids=["socket", "stream"])
+@pytest.mark.parametrize("script", [pytest.param("", id="socket"), STREAM])
 def test_a_message_whose_receipt_dies_with_the_server_is_sent_once(
     browser: Any, start_server: StartServer, script: str
 ):

@@ -42,7 +42,7 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
             cluster.end()
 
 
-async def test_two_thousand_numbers_are_read_by_all_through_crashes(
+async def test_a_long_answer_is_read_by_all_through_crashes(
     cluster: Cluster, chromium: str, record_property: Report
 ):
     port = free_port()

@@ -27,8 +27,13 @@ def old(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize(
     ("redis", "turns"),
-    [(REDIS, TURNS), (None, TURNS // 4)],
-    ids=["redis", "postgresql alone"],
+    [
+        pytest.param(REDIS, TURNS, id="redis"),
+        # Minutes for the same law; test_postgresql_alone.py has the delivery itself.
+        pytest.param(
+            None, TURNS // 4, id="postgresql alone", marks=pytest.mark.nightly
+        ),
+    ],
 )
 async def test_turns_go_on_while_a_version_replaces_another(
     tmp_path: Path, old: Path, redis: str | None, turns: int

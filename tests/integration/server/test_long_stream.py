@@ -26,7 +26,7 @@ pytestmark = [
 ]
 
 
-async def test_two_thousand_numbers_are_read_by_all_through_a_crash(
+async def test_a_long_answer_is_read_by_all_through_a_crash(
     start_server: Callable[..., ServerProcess],
     chromium: str,
     record_property: Report,

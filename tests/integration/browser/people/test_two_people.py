@@ -13,6 +13,7 @@ from playwright.sync_api import Browser, Page, Route, expect
 from tests.conftest import StartServer
 from tests.integration.browser.test_chat import (
     NO_SOCKETS,
+    STREAM,
     answer,
     browser,
     chat_address,
@@ -108,7 +109,7 @@ def run_long(page: Page) -> None:
     expect(last(page).locator(".said")).to_contain_text("-2")
 
 
-@pytest.mark.parametrize("script", ["0", NO_SOCKETS], ids=["socket", "stream"])
+@pytest.mark.parametrize("script", [pytest.param("0", id="socket"), STREAM])
 def test_two_people_queue_behind_one_answer(scene: Scene, script: str):
     owner, bob = scene.owner, scene.open("bob", script)
     run_long(owner)
@@ -165,7 +166,7 @@ def test_a_message_steers_a_turn_that_waits_and_the_others_see_it(scene: Scene):
     assert [each["role"] for each in sent][-1] == "user"
 
 
-@pytest.mark.parametrize("script", ["0", NO_SOCKETS], ids=["socket", "stream"])
+@pytest.mark.parametrize("script", [pytest.param("0", id="socket"), STREAM])
 def test_an_approver_decides_and_others_see_it(scene: Scene, script: str):
     owner, carol = scene.owner, scene.open("carol", script)
     bob = scene.open("bob", script)
