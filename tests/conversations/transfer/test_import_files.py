@@ -149,4 +149,4 @@ def test_a_bad_line_between_conversations_is_named_by_the_report(ada: Any):
     chats = json.loads(sample("claude_old")) + json.loads(sample("chatgpt_old"))
     row = imported(ada, "\n# note\n".join(json.dumps(each) for each in chats))
     assert (row.state, row.imported, row.skipped) == ("completed", 2, 1)
-    assert "no JSON" in row.reasons[0]["reason"]
+    assert "not JSON" in row.reasons[0]["reason"]
