@@ -26,6 +26,9 @@ QUIRK_TEXTS = (
     gettext_noop("strict may be sent with a tool"),
     gettext_noop("references in schemas are expanded"),
     gettext_noop("reasoning arrives in the text, between <think> tags"),
+    gettext_noop(
+        "the text begins with reasoning, up to </think>; the prompt has <think>"
+    ),
 )
 _CHOICES = [("", _("as usual")), ("on", _("yes")), ("off", _("no"))]
 

@@ -54,6 +54,7 @@ def test_a_claim_looks_at_no_turns_but_those_that_it_follows():
 def test_a_search_looks_at_no_turns_and_titles_that_are_indexed():
     with CaptureQueriesContext(connection) as captured:
         Unindexed.of(1).titles()
-    turns, titles = (plan(each["sql"]) for each in captured.captured_queries)
+    turns, outdated, titles = (plan(each["sql"]) for each in captured.captured_queries)
     assert "conversations_turn_unindexed" in turns
+    assert "conversations_search_outdated" in outdated
     assert "conversations_title_unindexed" in titles

@@ -16,6 +16,7 @@ from django.contrib.admin.models import LogEntry
 from django.contrib.auth.models import Group, Permission, User
 from django.urls import reverse
 
+from llm.probing.image import RED_SQUARE
 from tests.tools.servers import Answer, ok, serving
 from tools.models import HttpTool, Tool
 from tools.models import tool as models
@@ -231,7 +232,7 @@ def greet(name: str, context: Context) -> str:
 @tool
 async def paint() -> list[dict]:
     """Paint."""
-    picture = {"type": "input_image", "image_url": "data:image/png;base64,AAAA"}
+    picture = {"type": "input_image", "image_url": RED_SQUARE}
     return [{"type": "input_text", "text": "<b>art</b>"}, picture]
 
 
@@ -308,7 +309,7 @@ def test_a_picture_is_shown_and_markup_is_not_believed(admin_client, code):
     row = Tool.objects.get(name="paint")
     data = {"username": "admin", "arguments": "{}"}
     text = admin_client.post(page(row, "dry_run"), data).content.decode()
-    assert '<img src="data:image/png;base64,AAAA"' in text
+    assert f'<img src="{RED_SQUARE}"' in text
     assert "&lt;b&gt;art&lt;/b&gt;" in text
 
 

@@ -271,7 +271,7 @@ def test_it_is_cancelled_by_its_button(
     row = in_background(a_turn(conversation, Turn.Status.COMPLETED, CALL))
     url = reverse("cancel-call", args=[conversation.pk, row.pk])
     assert url in web.get(page_of(conversation)).content.decode()
-    assert web.post(url).headers["Location"] == page_of(conversation)
+    assert web.post(url).headers["Location"] == f"{page_of(conversation)}#end"
     assert cancelled == [row.pk]
     assert signed_in(a_user("eve")).post(url).status_code == 404
     other = Conversation.objects.create(owner=conversation.owner)
