@@ -283,7 +283,8 @@ async def test_a_turn_that_ends_while_unclaimed_cancels_the_response(
     if reason == "a person":
         await sync_to_async(claim_store.request_cancel)(turn.pk)
     else:
-        await Turn.objects.aupdate(deadline_at=timezone.now() - timedelta(seconds=1))
+        past = timezone.now() - timedelta(seconds=1)
+        await Turn.objects.aupdate(deadline_at=past, seconds_left=None)
     await ended(turn, host)
     assert turn.is_finished
     assert turn.status != Turn.Status.COMPLETED
