@@ -81,9 +81,8 @@ def add_to_body(
         **defaults,
     )
     encoded = codec.encode(added)
-    for name in encoded.keys() - _NO_DEFAULTS:
-        if not _is_set(name, body):
-            body[name] = encoded[name]
+    names = [n for n in encoded.keys() - _NO_DEFAULTS if not _is_set(n, body)]
+    body |= {name: encoded[name] for name in names}  # two of a group set one thing
     if forwarded.own_tools:
         _add_tools(body, encoded)
     if forwarded.answered:
