@@ -221,7 +221,7 @@ class HttpRead:
     secret_headers: Secret | None = None  # JSON
 
     async def __call__(self, reader: Reader) -> Any:
-        from tools.guard import fetch  # loads the HTTP libraries
+        from tools.http.guarded_client import fetch  # loads the HTTP libraries
 
         secret_headers = _reveal_headers(self.secret_headers)
         named = set(self.definition.placeholders)

@@ -23,7 +23,7 @@ from llm.http.addresses import Network, parse_network
 from tools import builtin
 from tools.errors import InvalidTool
 from tools.execution.call_metrics import show_threads
-from tools.guard import fetch
+from tools.http.guarded_client import fetch
 from tools.json_schema.function_schema import Signature, signature_of
 from tools.python.function_marks import (
     find_tool,

@@ -128,7 +128,9 @@ class Context:
             method=method, url=url, headers=headers or {}, body=body
         )
         if self.send_request is None:
-            from tools.guard import fetch  # an isolated tool starts without aiohttp
+            from tools.http.guarded_client import (
+                fetch,  # an isolated tool starts without aiohttp
+            )
 
             return await fetch(request)
         return await self.send_request(request)

@@ -128,7 +128,7 @@ class HttpCall:
         )
 
     async def _fetch(self, request: OutgoingRequest) -> FetchedResponse:
-        from tools.guard import fetch  # loads the HTTP libraries
+        from tools.http.guarded_client import fetch  # loads the HTTP libraries
 
         try:
             fetched = await fetch(request, allow=self.networks, limits=self.limits)

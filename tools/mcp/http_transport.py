@@ -1,4 +1,4 @@
-"""HTTP transport for the MCP SDK, with the address checks of `tools.guard`.
+"""HTTP transport for the MCP SDK, with the address checks of `guarded_client`.
 
 Every connection, to the server itself or to an authorization server that it names, is
 made here: host names are resolved once and all their addresses are checked before a
@@ -32,8 +32,14 @@ from tools.errors import (
     ToolError,
     Unreachable,
 )
-from tools.guard import Resolve, check_url, lookup, resolve_name, ssl_context
 from tools.http.exchange import Limits
+from tools.http.guarded_client import (
+    Resolve,
+    check_url,
+    lookup,
+    resolve_name,
+    ssl_context,
+)
 from tools.mcp.errors import McpConnectFailed, McpError
 from tools.mcp.server_spec import ServerSpec
 from tools.mcp.startup_output import StartupOutput

@@ -18,8 +18,8 @@ from yarl import URL
 
 from llm.http.addresses import is_public
 from tools.errors import AddressRefused, ToolError
-from tools.guard import check_url, lookup, resolve_name
 from tools.http.exchange import Limits
+from tools.http.guarded_client import check_url, lookup, resolve_name
 from tools.mcp.connection_check import ServerListing, list_server
 from tools.mcp.errors import SignInFailed
 from tools.mcp.row_access import MemoryTokenStore, describe_failure
@@ -169,7 +169,7 @@ def _find_registered_client(row: McpServer, redirect_uri: str) -> dict[str, Any]
 
 
 async def _check_page(text: str, server: ServerSpec) -> URL:
-    """Apply the address checks of `tools.guard` to a page for the user's browser."""
+    """Apply the checks of `guarded_client` to a page for the user's browser."""
     url = check_url(text)
     addresses = await lookup(url, server.networks, Limits(), resolve_name)
     if url.scheme != "https" and any(map(is_public, addresses)):

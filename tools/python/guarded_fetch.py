@@ -7,8 +7,8 @@ from collections.abc import Awaitable, Callable, Collection
 
 from llm.http.addresses import Network
 from tools.errors import FetchError
-from tools.guard import fetch
 from tools.http.exchange import OutgoingRequest
+from tools.http.guarded_client import fetch
 from tools.http.validation import header_problems
 from tools.python.fetch_frames import Frame, decode_request, encode_response
 

@@ -17,8 +17,8 @@ from conversations.models.webhooks.endpoint import WebhookEndpoint
 from conversations.models.webhooks.signature import sign
 from llm.db.bound_secrets import SecretUnavailable
 from tools.errors import FetchError
-from tools.guard import fetch
 from tools.http.exchange import FetchedResponse, Limits, OutgoingRequest
+from tools.http.guarded_client import fetch
 
 #: The status is the answer: a receiver may go on with any page after that.
 LIMITS = Limits(connect=10, total=20, redirects=0, reads_body=False)

@@ -21,7 +21,7 @@ from llm.db.encrypted_field import EncryptedTextField
 from llm.db.secret_rows import SecretRow
 from llm.http.addresses import Network, is_public, parse_address
 from tools.errors import AddressRefused
-from tools.guard import check_url
+from tools.http.guarded_client import check_url
 from tools.http.validation import parse_networks
 from tools.validators import validate_networks
 

@@ -8,7 +8,8 @@ import pytest
 from llm.http import connections, fetch
 from llm.http.outbound import HostNotListed, is_listed
 from project.accounts.identities.guarded_session import AddressRefused, check_host
-from tools import errors, guard
+from tools import errors
+from tools.http import guarded_client
 
 
 @pytest.mark.parametrize(
@@ -46,7 +47,9 @@ async def test_every_way_out_heeds_it(settings):
     with pytest.raises(fetch.DownloadError, match="may not reach"):
         await fetch.fetch(url, max_size=10)
     with pytest.raises(errors.AddressRefused, match="may not reach"):
-        await guard.lookup(guard.check_url(url), (), guard.Limits(), resolve)
+        await guarded_client.lookup(
+            guarded_client.check_url(url), (), guarded_client.Limits(), resolve
+        )
     with pytest.raises(AddressRefused):
         check_host("other.example.net", allow_private=True)
     transport = connections.transport(private=True)

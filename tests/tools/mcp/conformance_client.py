@@ -26,8 +26,8 @@ from urllib.parse import parse_qs, urlsplit
 sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 
 from tools.errors import ToolError
-from tools.guard import fetch
 from tools.http.exchange import OutgoingRequest
+from tools.http.guarded_client import fetch
 from tools.json_schema.arguments import compile_schema
 from tools.mcp.client import build_tool, close_all, get_session
 from tools.mcp.errors import SignInFailed

@@ -17,7 +17,7 @@ from project.accounts.identities.guarded_session import (
     GuardedSession,
     check_host,
 )
-from tests.tools.http.test_guard import EMBEDDED_METADATA, certificate
+from tests.tools.http.test_guarded_client import EMBEDDED_METADATA, certificate
 from tests.tools.servers import answer as plain
 from tests.tools.servers import ok, redirect, serving
 

@@ -13,7 +13,6 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from tests.tools.servers import Server, answer, ok, redirect, serving
-from tools import guard
 from tools.errors import (
     AddressRefused,
     AnswerTooLarge,
@@ -22,8 +21,9 @@ from tools.errors import (
     FetchTimeout,
     Unreachable,
 )
-from tools.guard import fetch
+from tools.http import guarded_client
 from tools.http.exchange import Limits, OutgoingRequest
+from tools.http.guarded_client import fetch
 
 LOOPBACK = [ip_network("127.0.0.0/8"), ip_network("::1")]
 
@@ -208,7 +208,7 @@ async def test_metadata_must_be_allowed_by_its_very_address(network: str, monkey
         tried.extend(addresses)
         raise Unreachable
 
-    monkeypatch.setattr(guard, "_send", connect)
+    monkeypatch.setattr(guarded_client, "_send", connect)
     error = Unreachable if network == "169.254.169.254" else AddressRefused
     with pytest.raises(error):
         await get("http://169.254.169.254/", allow=[ip_network(network)])
@@ -222,7 +222,7 @@ async def test_a_wide_network_does_not_contain_metadata_within_ipv6(
     async def connect(request, url, addresses, limits):
         raise Unreachable
 
-    monkeypatch.setattr(guard, "_send", connect)
+    monkeypatch.setattr(guarded_client, "_send", connect)
     with pytest.raises(AddressRefused):
         await get(f"http://[{host}]/", allow=[ip_network("::/0")])
     with pytest.raises(Unreachable):
@@ -280,7 +280,7 @@ async def test_tls_is_with_the_name_and_not_with_the_address(tmp_path, monkeypat
     server_names: list[str | None] = []
     tls.sni_callback = lambda _socket, name, _context: server_names.append(name)
     trusted = ssl.create_default_context(cafile=str(pem))
-    monkeypatch.setattr(guard, "ssl_context", lambda: trusted)
+    monkeypatch.setattr(guarded_client, "ssl_context", lambda: trusted)
     resolve = names(tool="127.0.0.1", other="127.0.0.1")
     async with serving(ok(b"safe"), tls=tls) as server:
         url = server.url(host="tool.test", scheme="https")
@@ -415,7 +415,7 @@ async def test_from_https_to_http_is_no_way(tmp_path, monkeypatch):
     tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     tls.load_cert_chain(pem)
     trusted = ssl.create_default_context(cafile=str(pem))
-    monkeypatch.setattr(guard, "ssl_context", lambda: trusted)
+    monkeypatch.setattr(guarded_client, "ssl_context", lambda: trusted)
     async with serving(redirect("http://tool.test/"), tls=tls) as server:
         url = server.url(host="tool.test", scheme="https")
         with pytest.raises(AddressRefused, match="https to http"):
