@@ -11,7 +11,7 @@ from conversations.gateway.dialects import Dialect
 from conversations.gateway.model_resolution import ModelChain
 from conversations.models import AccessToken
 from conversations.turns.all_except import AllExcept
-from llm.adaptation.repairs import REFUSED_PROOFS
+from llm.adaptation.request_repairs import REFUSED_PROOFS
 from llm.cache.cache_seconds import are_valid_seconds
 from llm.cache.cached_stream import CacheScope, describe_leniency
 from llm.errors import BadRequest

@@ -16,7 +16,7 @@ from llm import options
 from llm.adaptation import forced_calls, strict_output, structured
 from llm.adaptation.dropped_input import find_losses
 from llm.adaptation.forced_calls import ForcedCall
-from llm.adaptation.repairs import Repair
+from llm.adaptation.request_repairs import Repair
 from llm.adaptation.structured import AnswerValidator, OutputFormat, without_format
 from llm.capabilities import Capabilities
 from llm.errors import BadResponse

@@ -5,7 +5,7 @@ tool call that the model wrote wrongly is asked for once more.
 After the first output nothing is repeated. A structured answer that does not fit counts
 as no output if it was buffered, and is corrected in further calls
 (`STRUCTURED_OUTPUT_CORRECTIONS`); a request that is refused
-because of what this program added is repaired once (`repairs`). A request that is
+because of what this program added is repaired once (`request_repairs`). A request that is
 refused because of its key is sent with another one (`llm.keys.selection`), which does
 not count as an attempt: each request selects its key. An answer may take several
 requests if its provider sends it in portions. Each request is a `ProviderCall` of its
@@ -21,10 +21,10 @@ from collections.abc import AsyncGenerator, Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypedDict, Unpack
 
-from llm.adaptation import repairs
+from llm.adaptation import request_repairs
 from llm.adaptation.adapt import Adaptation
 from llm.adaptation.forwarding import address, convert
-from llm.adaptation.repairs import Repair
+from llm.adaptation.request_repairs import Repair
 from llm.adaptation.structured import OutputFormat, parse_output_format
 from llm.conf import settings
 from llm.errors import BadRequest, LLMError, TryAgain, for_key_owner
@@ -298,7 +298,7 @@ class RetryState:
         route, adaptation = self.route, self._adaptation
         if adaptation.request.forwarded is not None:
             return self._repair_forwarded(error)
-        repair = repairs.find(
+        repair = request_repairs.find(
             error,
             adaptation.request,
             route.endpoint.codec,
@@ -319,11 +319,11 @@ class RetryState:
         it does, else all of them, in canonical form."""
         route, body = self.route, self._adaptation.request.forwarded
         assert body is not None, "the caller has checked"
-        if self._is_repaired or not repairs.concerns_proofs(error):
+        if self._is_repaired or not request_repairs.concerns_proofs(error):
             return None
         if self._repaired_turns < _MAX_REPAIRED_TURNS:
             self._repaired_turns += 1
-            less = repairs.find_in_body(
+            less = request_repairs.find_in_body(
                 error,
                 self._adaptation.request,
                 is_first=self._repaired_turns == 1,
@@ -333,7 +333,7 @@ class RetryState:
                 return self._adaptation
         try:
             request = convert(body, route)
-            repair = repairs.find(error, request, route.endpoint.codec)
+            repair = request_repairs.find(error, request, route.endpoint.codec)
             if repair is None:
                 return None
             adaptation = self._adapt(route, self.ignore_invalid, request)

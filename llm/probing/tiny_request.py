@@ -9,7 +9,7 @@ from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from llm.adaptation import repairs
+from llm.adaptation import request_repairs
 from llm.errors import LLMError, ProviderTimeout
 from llm.generation.request_builder import RequestBuilder
 from llm.http import client
@@ -70,7 +70,7 @@ class Reply:
     def repaired_route(self) -> Route | None:
         if self.error is None or self.request is None:
             return None
-        return repairs.repaired_route(self.route, self.request, self.error)
+        return request_repairs.repaired_route(self.route, self.request, self.error)
 
     @property
     def items(self) -> list[Item]:

@@ -13,7 +13,7 @@ from django.utils.formats import localize
 from django.utils.translation import gettext as _
 
 from llm import router
-from llm.adaptation.repairs import repaired_route
+from llm.adaptation.request_repairs import repaired_route
 from llm.concurrency.thread_lending import lend_thread
 from llm.errors import (
     CutOff,

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from llm.adaptation import repairs
+from llm.adaptation import request_repairs
 from llm.adaptation.adapt import Adaptation
 from llm.capabilities import capabilities_of
 from llm.errors import BadRequest
@@ -93,6 +93,6 @@ def test_a_model_that_refuses_the_prefill_starts_again():
     route = route_of("vllm", "qwen3")
     request = adapted_request(route)
     refused = BadRequest("no", detail="prefill is incompatible with thinking")
-    repair = repairs.find(refused, request, route.endpoint.codec)
+    repair = request_repairs.find(refused, request, route.endpoint.codec)
     assert repair is not None
     assert repair.change(request).prefill == ""

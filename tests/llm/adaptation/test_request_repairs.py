@@ -12,7 +12,7 @@ import pytest
 import respx
 
 from llm import policy
-from llm.adaptation import repairs
+from llm.adaptation import request_repairs
 from llm.errors import BadRequest, LLMError
 from llm.generation.retry_policy import Policy
 from llm.http import client
@@ -373,4 +373,4 @@ def test_only_what_the_request_is_at_fault_for_is_mended(status: int):
     codec = ROUTES["gemini"].endpoint.codec
     body = orjson.dumps({"error": {"message": "thought signature", "code": status}})
     error = codec.error(status, {}, body)
-    assert repairs.find(error, proven("gemini"), codec) is None
+    assert request_repairs.find(error, proven("gemini"), codec) is None
