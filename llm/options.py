@@ -33,7 +33,7 @@ from llm.errors import BadRequest
 from llm.wire.codec import Codec
 from llm.wire.codecs.feature_fallbacks import is_forced
 from llm.wire.delta_reader import DECODE_ERRORS
-from llm.wire.prefix_cache import has_item
+from llm.wire.item_prefix_cache import has_item
 from llm.wire.request import Request
 
 

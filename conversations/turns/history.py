@@ -15,8 +15,8 @@ import orjson
 
 from llm.errors import BadRequest, ContextTooLarge
 from llm.pricing.usage_estimate import measure_prompt
+from llm.wire.item_prefix_cache import CachedPrefix, SplitItems, fold_items
 from llm.wire.items import Item, function_call_output, text_of
-from llm.wire.prefix_cache import CachedPrefix, SplitItems, fold_items
 from llm.wire.request import Request
 
 BYTES_A_TOKEN = 4

@@ -23,7 +23,7 @@ from llm.errors import BadResponse
 from llm.provider import Route
 from llm.wire.codec import BackgroundCodec, RenamingCodec
 from llm.wire.deltas import Delta, ToolCallDelta, UsageDelta
-from llm.wire.prefix_cache import SplitItems
+from llm.wire.item_prefix_cache import SplitItems
 from llm.wire.prompted_calls import CallFilter
 from llm.wire.prompted_tools import available_tool_names, with_prompted_tools
 from llm.wire.request import Request

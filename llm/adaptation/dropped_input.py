@@ -16,8 +16,8 @@ from typing import Any
 from llm.wire import hosted_tools
 from llm.wire.codec import Codec
 from llm.wire.codecs.openai_responses.input_items import has_unknown_id
+from llm.wire.item_prefix_cache import SplitItems, fold_items, proof_issuer
 from llm.wire.items import CALL_OUTPUTS, SUMMARY, Item, proof_for
-from llm.wire.prefix_cache import SplitItems, fold_items, proof_issuer
 from llm.wire.request import Request
 
 REASONING = "input (reasoning of another model)"

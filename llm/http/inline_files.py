@@ -25,8 +25,8 @@ from llm.adaptation.input_modalities import question_start
 from llm.errors import BadRequest
 from llm.http.fetch import DownloadedFile, DownloadError, fetch
 from llm.provider import Endpoint
+from llm.wire.item_prefix_cache import fold_items
 from llm.wire.items import Item
-from llm.wire.prefix_cache import fold_items
 from llm.wire.request import Request
 
 Part = Mapping[str, Any]

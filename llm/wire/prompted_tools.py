@@ -14,8 +14,8 @@ from functools import lru_cache
 from typing import Any
 
 from llm.errors import BadRequest
+from llm.wire.item_prefix_cache import SplitItems
 from llm.wire.items import Item, message
-from llm.wire.prefix_cache import SplitItems
 from llm.wire.request import Request
 
 

@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from operator import or_
 from typing import Any
 
+from llm.wire.item_prefix_cache import fold_items, has_item
 from llm.wire.items import Item
-from llm.wire.prefix_cache import fold_items, has_item
 
 Tool = dict[str, Any]
 Choice = str | Mapping[str, Any] | None

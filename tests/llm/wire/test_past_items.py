@@ -25,8 +25,8 @@ from llm.http.inline_files import find_urls
 from llm.http.request import _body
 from llm.provider import Endpoint, Route
 from llm.providers import all_providers
+from llm.wire.item_prefix_cache import CachedPrefix, SplitItems, encode_prefix
 from llm.wire.items import Item, message
-from llm.wire.prefix_cache import CachedPrefix, SplitItems, encode_prefix
 from llm.wire.request import Request
 
 ELSEWHERE = {"provider": "another", "model": "m", "route": "9:9"}

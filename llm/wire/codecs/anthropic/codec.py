@@ -43,14 +43,14 @@ from llm.wire.codecs.anthropic.schema import UNENFORCED, to_grammar_schema
 from llm.wire.codecs.anthropic.tools import Tools, convert_choice, renamed_tools
 from llm.wire.deltas import Delta
 from llm.wire.forwarding.codec import add_to_body, body_of
-from llm.wire.items import Item, proof_for
-from llm.wire.prefix_cache import (
+from llm.wire.item_prefix_cache import (
     EncodedPrefix,
     encode_prefix,
     fold_items,
     proof_issuer,
     without_prefix,
 )
+from llm.wire.items import Item, proof_for
 from llm.wire.request import Request
 from llm.wire.usage_numbers import count
 

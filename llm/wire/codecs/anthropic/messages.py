@@ -25,6 +25,7 @@ from llm.wire.codecs.anthropic.content_parts import (
 )
 from llm.wire.codecs.call_order import NOT_RUN, pair_calls
 from llm.wire.hosted_tools import RECEIPTS, compaction_message, screenshot_of
+from llm.wire.item_prefix_cache import SENTINEL, EncodedPrefix, encode_messages
 from llm.wire.items import (
     Item,
     call_ids,
@@ -32,7 +33,6 @@ from llm.wire.items import (
     proof_for,
     text_of,
 )
-from llm.wire.prefix_cache import SENTINEL, EncodedPrefix, encode_messages
 from llm.wire.request import Request
 
 Message = dict[str, Any]

@@ -34,8 +34,8 @@ from llm.wire.codecs.gemini.hosted_tools import (
     runs_at_google,
 )
 from llm.wire.deltas import Delta
+from llm.wire.item_prefix_cache import encode_prefix, without_prefix
 from llm.wire.json_schema.reduction import cut_down
-from llm.wire.prefix_cache import encode_prefix, without_prefix
 from llm.wire.request import Request
 from llm.wire.usage_numbers import count
 

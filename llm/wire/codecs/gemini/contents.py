@@ -24,6 +24,7 @@ from llm.wire.codecs.file_data import FileData, is_data_url, media_type_of, read
 from llm.wire.codecs.gemini import models
 from llm.wire.codecs.gemini.original_parts import Part
 from llm.wire.hosted_tools import RECEIPTS, compaction_message, screenshot_message
+from llm.wire.item_prefix_cache import SENTINEL, EncodedPrefix, encode_messages
 from llm.wire.items import (
     Item,
     call_ids,
@@ -31,7 +32,6 @@ from llm.wire.items import (
     proof_for,
     text_of,
 )
-from llm.wire.prefix_cache import SENTINEL, EncodedPrefix, encode_messages
 from llm.wire.request import Request
 
 Content = dict[str, Any]

@@ -27,13 +27,13 @@ from llm.wire.codecs.file_data import FileData, is_data_url, read_file
 from llm.wire.codecs.openai_chat.host_options import HostOptions
 from llm.wire.codecs.openai_chat.reasoning import TEXT_FIELDS, join_pieces
 from llm.wire.hosted_tools import RECEIPTS, compaction_message, screenshot_message
-from llm.wire.items import Item, call_ids, is_portable_call_id, proof_for
-from llm.wire.prefix_cache import (
+from llm.wire.item_prefix_cache import (
     EncodedPrefix,
     encode_messages,
     encode_prefix,
     without_prefix,
 )
+from llm.wire.items import Item, call_ids, is_portable_call_id, proof_for
 from llm.wire.request import Request
 
 Message = dict[str, Any]

@@ -34,7 +34,7 @@ from llm.wire.codecs.openai_responses.input_items import (
 )
 from llm.wire.deltas import Delta
 from llm.wire.forwarding.codec import add_to_body, body_of
-from llm.wire.prefix_cache import (
+from llm.wire.item_prefix_cache import (
     EncodedPrefix,
     SplitItems,
     encode_messages,
