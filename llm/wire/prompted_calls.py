@@ -31,7 +31,7 @@ from llm.wire.deltas import (
     TextDelta,
     ToolCallDelta,
 )
-from llm.wire.json_reader import JsonReader, Member
+from llm.wire.incremental_json import JsonReader, Member
 
 
 class CallFilter:

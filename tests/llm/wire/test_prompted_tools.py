@@ -25,8 +25,8 @@ from llm.wire.deltas import (
     UsageDelta,
     merge,
 )
+from llm.wire.incremental_json import JsonReader
 from llm.wire.items import function_call_output, message, text_of, user_message
-from llm.wire.json_reader import JsonReader
 from llm.wire.prompted_calls import CallFilter
 from llm.wire.prompted_tools import available_tool_names, with_prompted_tools
 from llm.wire.request import Request
