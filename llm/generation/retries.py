@@ -4,12 +4,12 @@ Any error before the first output may be retried; `retry_policy.Policy` states w
 tool call that the model wrote wrongly is asked for once more.
 After the first output nothing is repeated. A structured answer that does not fit counts
 as no output if it was buffered, and is corrected in further calls
-(`STRUCTURED_OUTPUT_CORRECTIONS`); a request that is refused
-because of what this program added is repaired once (`request_repairs`). A request that is
-refused because of its key is sent with another one (`llm.keys.selection`), which does
-not count as an attempt: each request selects its key. An answer may take several
-requests if its provider sends it in portions. Each request is a `ProviderCall` of its
-own, in `earlier` of the next one.
+(`STRUCTURED_OUTPUT_CORRECTIONS`); a request that is refused because of what this
+program added is repaired once (`request_repairs`). A request that is refused because of
+its key is sent with another one (`llm.keys.selection`), which does not count as an
+attempt: each request selects its key. An answer may take several requests if its
+provider sends it in portions. Each request is a `ProviderCall` of its own, in `earlier`
+of the next one.
 """
 
 from __future__ import annotations

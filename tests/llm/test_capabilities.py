@@ -14,8 +14,8 @@ from llm.capabilities import (
     problems,
 )
 from llm.providers import all_providers
-from llm.wire.codecs.anthropic.models import traits_of
-from llm.wire.codecs.gemini.models import takes_effort, thinks
+from llm.wire.codecs.anthropic.model_capabilities import traits_of
+from llm.wire.codecs.gemini.model_capabilities import takes_effort, thinks
 
 ALL_BUT = {
     "minimal": ["none", "low", "medium", "high", "xhigh", "max"],

@@ -1,9 +1,8 @@
 """The Messages API: Anthropic's own, and that of hosts that copied it.
 
-In: a `Request` becomes the JSON body of `POST {base}/v1/messages`; the conversation is
-encoded in `messages`, tools in `tools`. Out: the answer, streamed
-or complete, becomes deltas (`decoder`). The differences between models are in
-`models`.
+In: a `Request` becomes the JSON body of `POST {base}/v1/messages`; `messages` encodes
+the conversation, and `tools` the tools. Out: the answer, streamed or complete, becomes
+deltas (`decoder`). `model_capabilities` has the differences between models.
 
 Two versions of the API are published, and a request names the one it uses. Since
 2026-10-21 no model takes sampling parameters; the earlier version still accepts them
@@ -38,7 +37,7 @@ from llm.wire.codecs.anthropic.messages import (
     MessagesInput,
     encode_messages_prefix,
 )
-from llm.wire.codecs.anthropic.models import Traits, traits_of
+from llm.wire.codecs.anthropic.model_capabilities import Traits, traits_of
 from llm.wire.codecs.anthropic.schema import UNENFORCED, to_grammar_schema
 from llm.wire.codecs.anthropic.tools import Tools, convert_choice, renamed_tools
 from llm.wire.deltas import Delta

@@ -1,9 +1,9 @@
 """generateContent: Gemini's own API, and the same on Vertex AI.
 
 In: a `Request` becomes the JSON body of `POST {base}/models/{model}:generateContent`,
-or of `:streamGenerateContent?alt=sse`; the conversation is encoded in
-`contents`. Out: the answer, streamed or complete, becomes deltas
-(`decoder`). The differences between models are in `models`.
+or of `:streamGenerateContent?alt=sse`; `contents` encodes the conversation.
+Out: the answer, streamed or complete, becomes deltas (`decoder`).
+`model_capabilities` has the differences between models.
 
 Source: https://ai.google.dev/api/generate-content
 """
@@ -20,7 +20,7 @@ from llm.errors import BadRequest, LLMError
 from llm.wire.body_parser import parse_json, parse_object
 from llm.wire.classify_errors import classify
 from llm.wire.codecs.feature_fallbacks import has_detail, has_late_instructions
-from llm.wire.codecs.gemini import models
+from llm.wire.codecs.gemini import model_capabilities
 from llm.wire.codecs.gemini.contents import Contents, encode_contents_prefix
 from llm.wire.codecs.gemini.decoder import GeminiDecoder
 from llm.wire.codecs.gemini.function_schema import (
@@ -92,12 +92,12 @@ class GeminiCodec:
     def degraded(self, request: Request) -> list[str]:
         """The options that are only approximated or left out."""
         model, effort = request.model, (request.reasoning or {}).get("effort")
-        fixed = models.version(model) >= models.FIXED_SAMPLING
+        fixed = model_capabilities.version(model) >= model_capabilities.FIXED_SAMPLING
         lost = {
             "input": has_late_instructions(request.items) or has_detail(request.items),
             "metadata": bool(request.metadata) and not self._takes_labels(request),
             "parallel_tool_calls": request.parallel_tool_calls is False,
-            "reasoning": not models.takes_effort(model, effort),
+            "reasoning": not model_capabilities.takes_effort(model, effort),
             "service_tier": request.service_tier not in (None, "auto", *_TIERS),
             "temperature": fixed and request.temperature is not None,
             "text.verbosity": bool((request.text or {}).get("verbosity")),
@@ -196,8 +196,8 @@ def _instruction(texts: Sequence[str]) -> dict[str, Any] | None:
 
 def _thinking(request: Request) -> dict[str, Any]:
     reasoning = request.reasoning or {}
-    config = models.thinking_of(request.model, reasoning.get("effort"))
-    if reasoning.get("summary") and models.thinks(request.model):
+    config = model_capabilities.thinking_of(request.model, reasoning.get("effort"))
+    if reasoning.get("summary") and model_capabilities.thinks(request.model):
         config["includeThoughts"] = True
     return config
 
@@ -222,7 +222,10 @@ def _form(request: Request, tools: Sequence[Tool]) -> dict[str, Any]:
 
 
 def _mixes(request: Request) -> bool:
-    return models.version(request.model) >= models.MULTIMODAL_OUTPUTS
+    return (
+        model_capabilities.version(request.model)
+        >= model_capabilities.MULTIMODAL_OUTPUTS
+    )
 
 
 def _labels(metadata: Mapping[str, str] | None) -> dict[str, str]:
@@ -284,7 +287,9 @@ def _names_in_choice(request: Request) -> list[str] | None:
 
 
 def _validates(request: Request) -> bool:
-    return models.version(request.model) >= models.VALIDATED_CALLS
+    return (
+        model_capabilities.version(request.model) >= model_capabilities.VALIDATED_CALLS
+    )
 
 
 def _calling(request: Request) -> dict[str, Any]:

@@ -21,7 +21,7 @@ import orjson
 from llm.errors import BadRequest
 from llm.wire.codecs.call_order import pair_calls
 from llm.wire.codecs.file_data import FileData, is_data_url, media_type_of, read_file
-from llm.wire.codecs.gemini import models
+from llm.wire.codecs.gemini import model_capabilities
 from llm.wire.codecs.gemini.original_parts import Part
 from llm.wire.hosted_tools import RECEIPTS, compaction_message, screenshot_message
 from llm.wire.item_prefix_cache import SENTINEL, EncodedPrefix, encode_messages
@@ -62,7 +62,7 @@ class Contents:
             False  # parts of Google's own tools are among the contents
         )
         self._request = request
-        self._version = models.version(request.model)
+        self._version = model_capabilities.version(request.model)
         self._calls: dict[str, tuple[str, str, int]] = {}  # name, Gemini's id, position
         self._positions = itertools.count()
         self._outputs: list[tuple[int, Part, list[Part]]] = []
@@ -109,10 +109,10 @@ class Contents:
             raise BadRequest("There is no message to answer.", param="input")
         if self.contents[0]["role"] == "model":
             self.contents.insert(0, {"role": "user", "parts": [_OPENING]})
-        if self._version >= models.SIGNED_CALLS:
+        if self._version >= model_capabilities.SIGNED_CALLS:
             for content in self.contents:
                 _sign(content)
-        if self.system and models.is_gemma(self._request.model):
+        if self.system and model_capabilities.is_gemma(self._request.model):
             heading = {"text": "\n\n".join(self.system)}
             self.contents[0]["parts"].insert(0, heading)
             self.system = []
@@ -191,7 +191,7 @@ class Contents:
 
     def _fits_inside(self, part: Part) -> bool:
         media = part.get("inlineData") or part.get("fileData") or {}
-        known = self._version >= models.MULTIMODAL_OUTPUTS
+        known = self._version >= model_capabilities.MULTIMODAL_OUTPUTS
         return known and media.get("mimeType") in _IN_OUTPUTS
 
     def _split_output(self, output: str | Sequence[Part]) -> tuple[str, list[Part]]:
@@ -247,7 +247,7 @@ def encode_contents_prefix(request: Request) -> EncodedPrefix | None:
     conversation = Contents(request)
     *contents, last = conversation.contents
     is_alone = last["parts"] == [{"text": text_of(SENTINEL)}]
-    if not is_alone or models.is_gemma(request.model):
+    if not is_alone or model_capabilities.is_gemma(request.model):
         return None
     notes = frozenset({"hosted"} if conversation.has_hosted_parts else ())
     return EncodedPrefix(encode_messages(contents), notes=notes)

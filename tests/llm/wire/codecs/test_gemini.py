@@ -9,7 +9,7 @@ from google.genai import types
 
 from llm.errors import BadRequest, InvalidKey, QuotaExhausted, RateLimited
 from llm.providers import all_providers
-from llm.wire.codecs.gemini import models
+from llm.wire.codecs.gemini import model_capabilities
 from llm.wire.items import function_call_output, message, user_message
 from llm.wire.request import Request
 from tests.llm.gemini import CODEC, ISSUER, MODEL, VERTEX, call, encode, function_call
@@ -129,7 +129,7 @@ class TestOptions:
         ],
     )
     def test_effort_is_what_the_family_calls_it(self, model, effort, expected):
-        assert models.thinking_of(model, effort) == expected
+        assert model_capabilities.thinking_of(model, effort) == expected
         config = generation(model=model, reasoning={"effort": effort})
         assert config.get("thinkingConfig", {}) == expected
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from llm.wire.codecs.anthropic.models import traits_of
+from llm.wire.codecs.anthropic.model_capabilities import traits_of
 
 SAME = [
     ("claude-opus-5-5", "us.anthropic.claude-opus-5-5-20261001-v1:0"),

@@ -1,4 +1,4 @@
-"""Gemini models' versions, thinking and limits, derived from their names.
+"""Capabilities of Gemini models that the API does not report, by their names.
 
 The families refuse different parameters, and the list of models does not report it; an
 unknown name counts as the newest version.
