@@ -16,6 +16,8 @@ from llm.models import LanguageModel
 from project.config_file.findings import Findings
 from tools.models import Tool
 
+_FIELDS_OF_GROUPS = {"group", "groups", "approvers", "owner_group", "default_group"}
+
 
 @dataclass(frozen=True, slots=True)
 class Links:
@@ -83,7 +85,7 @@ class Links:
 
     def _find(self, path: str, field: str, name: str) -> models.Model | None:
         """Return None after a problem. A missing group is created."""
-        if field in ("groups", "approvers", "owner_group", "default_group"):
+        if field in _FIELDS_OF_GROUPS:
             return self.ensure_group(name)
         noun, rows = _query_rows(field, name)
         if (row := rows.first()) is None:

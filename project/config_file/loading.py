@@ -176,6 +176,7 @@ class _Loader:
         known = owner["provider"].pk is not None
         key = self._stored.find(KEY, KEY.name_of(table), owner) if known else ApiKey()
         values = dict(table)
+        group = self.shape.text(f"{path}.group", values.pop("group", ""))
         secret = self._find_new_secret(f"{path}.secret", values.pop("secret", ""), key)
         if secret:
             values["secret"] = secret
@@ -186,7 +187,10 @@ class _Loader:
         elif key.state == ApiKey.State.RESTING or key.is_disabled_automatically:
             values.setdefault("state", key.state)  # keep a state that Parley set
         if secret or key.secret:
-            self._load_row(path, values, KEY, owner, found=key if known else None)
+            found = key if known else None
+            row = self._load_row(path, values, KEY, owner, found=found)
+            if row is not None and group is not None:
+                self.links.add_one(path, row, "group", group, nothing="everybody")
         else:  # `_find_new_secret` added a problem or a note; look for more
             self.shape.check_fields(path, values, KEY.fields)
             dict(self.shape.values(path, values, KEY))

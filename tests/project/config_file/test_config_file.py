@@ -18,7 +18,14 @@ from hypothesis import strategies as st
 from llm.models import ApiKey, LanguageModel, Provider
 from project.config_file import ConfigError, dump, load
 from project.config_file.stored_rows import StoredRows
-from project.config_file.tables import KEY
+from project.config_file.tables import (
+    IDENTITY_PROVIDER,
+    KEY,
+    MODEL,
+    PRESET,
+    SOURCE,
+    TOOL,
+)
 from tools.models import DeclaredTool, HttpTool, Tool
 
 pytestmark = pytest.mark.django_db
@@ -382,6 +389,88 @@ def test_the_key_that_this_server_makes_for_itself_is_not_dumped():
     demo = Provider.objects.create(name="demo", kind="demo")
     demo.keys.create(label="environment", secret="made-here")
     assert dump() == {"providers": [{"name": "demo", "kind": "demo"}]}
+
+
+GROUP_KEY = """
+[[providers]]
+name = "Host"
+kind = "openai"
+
+  [[providers.keys]]
+  label = "of research"
+  secret = "env:GROQ_KEY"
+  group = "research"
+"""
+
+
+def key_group() -> str:
+    key = ApiKey.objects.get()
+    return key.group.name if key.group else "everybody"
+
+
+def test_a_key_of_a_group_is_the_group_s_on_another_server_too():
+    load(document(GROUP_KEY), ENVIRONMENT)
+    assert key_group() == "research"
+    text = tomli_w.dumps(dump())
+    Provider.objects.all().delete()
+    Group.objects.all().delete()
+    [variable] = [key["secret"] for key in dump_keys(text)]
+    environment = {variable.removeprefix("env:"): "sk-planted-7654321"}
+    load(document(text), environment)
+    assert key_group() == "research"
+    assert load(document(text), environment).changes == []
+
+
+def dump_keys(text: str) -> list[dict]:
+    return [key for each in document(text)["providers"] for key in each["keys"]]
+
+
+def test_another_group_of_a_key_is_a_change():
+    load(document(GROUP_KEY), ENVIRONMENT)
+    Group.objects.create(name="support")
+    moved = GROUP_KEY.replace('group = "research"', 'group = "support"')
+    path = "providers[Host].keys[of research].group"
+    assert load(document(moved), ENVIRONMENT).changes == [f"{path}: now support"]
+    assert key_group() == "support"
+    without = GROUP_KEY.replace('group = "research"', "")
+    assert load(document(without), ENVIRONMENT).changes == [f"{path}: now everybody"]
+    assert key_group() == "everybody"
+
+
+def test_a_key_whose_group_may_not_be_added_is_not_stored():
+    with pytest.raises(ConfigError) as caught:
+        load(document(GROUP_KEY), ENVIRONMENT, may_add_groups=False)
+    assert caught.value.problems == ["group 'research': you may not add groups."]
+    assert not ApiKey.objects.exists()
+    with pytest.raises(ConfigError) as caught:
+        load(document(GROUP_KEY.replace('"research"', "3")), ENVIRONMENT)
+    assert caught.value.problems == [
+        "providers[Host].keys[of research].group: write a string."
+    ]
+    assert not ApiKey.objects.exists()
+
+
+HOST = {"name": "Host", "kind": "openai"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "wrap"),
+    [
+        (KEY, lambda row: {"providers": [{**HOST, "keys": [row]}]}),
+        (MODEL, lambda row: {"providers": [{**HOST, "models": [row]}]}),
+        (TOOL, lambda row: {"tools": [{"kind": "http", "description": "It.", **row}]}),
+        (SOURCE, lambda row: {"sources": [row]}),
+        (PRESET, lambda row: {"presets": [row]}),
+        (IDENTITY_PROVIDER, lambda row: {"identity_providers": [row]}),
+    ],
+)
+def test_no_field_of_the_file_is_known_and_not_read(kind, wrap):
+    for name in [*kind.links, *kind.references, *kind.inner]:
+        table = wrap({kind.identity: "some", name: 7})
+        with pytest.raises(ConfigError) as caught:
+            load(table, ENVIRONMENT)
+        found = [each for each in caught.value.problems if f".{name}: write" in each]
+        assert found, (name, caught.value.problems)
 
 
 # Mistakes
