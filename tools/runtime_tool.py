@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
@@ -11,6 +12,9 @@ from typing import Any, Literal
 from llm.wire.json_schema.validation import may_fit
 from tools.http.exchange import FetchedResponse, OutgoingRequest
 from tools.json_schema.defaults import UnclearDefaults, fill_defaults
+from tools.json_schema.form_schema import is_form
+
+logger = logging.getLogger(__name__)
 
 Replay = Literal["safe", "idempotent", "once"]
 #: Replay classes of calls that may run again after a crash.
@@ -105,9 +109,14 @@ class Context:
         """Show a form to the user and wait for the answer.
 
         `schema` is the JSON Schema of a flat object. The answer is "cancel" if no
-        person can answer.
+        person can answer, or the schema is no form that can be shown.
         """
         if self.ask is None:
+            return FormAnswer("cancel")
+        if not is_form(schema):
+            logger.warning(
+                "A tool's form was not shown: its schema is invalid or large."
+            )
             return FormAnswer("cancel")
         return await self.ask(self, message, schema)
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import date, datetime
 from typing import Any, cast
 
@@ -39,7 +39,8 @@ class QuestionForm(forms.Form):
     note = forms.CharField(required=False, max_length=NOTE_LENGTH)
 
     def __init__(self, data: Any = None, *, question: Question) -> None:
-        super().__init__(data, prefix=None)
+        # A page can show several questions whose fields have the same names.
+        super().__init__(data, auto_id=f"question-{question.pk}-%s")
         self.question = question
 
     @property
@@ -182,26 +183,28 @@ def form_for(question: Question, data: Any = None) -> QuestionForm:
 
 
 def fields_of(schema: Mapping[str, Any]) -> dict[str, forms.Field]:
-    required = schema.get("required") or ()
-    properties = schema.get("properties") or {}
+    """A field of each property. What does not fit a field is left to the validation."""
+    required = _list(schema.get("required"))
     return {
         name: _field(name, inner, name in required)
-        for name, inner in properties.items()
+        for name, inner in _mapping(schema.get("properties")).items()
         if isinstance(inner, Mapping)
     }
 
 
 def _field(name: str, schema: Mapping[str, Any], required: bool) -> forms.Field:
     common: dict[str, Any] = {
-        "label": schema.get("title") or name.replace("_", " ").capitalize(),
-        "help_text": schema.get("description") or "",
+        "label": _text(schema.get("title")) or name.replace("_", " ").capitalize(),
+        "help_text": _text(schema.get("description")),
         "required": required,
         "initial": schema.get("default"),
     }
-    if choices := _choices(schema):
+    if options := _options(schema):
         blank = [] if required and schema.get("default") is not None else [("", "–")]
         return forms.TypedChoiceField(
-            choices=[*blank, *choices], coerce=_choice_converter(schema), **common
+            choices=[*blank, *_choices(options)],
+            coerce=_choice_converter(options),
+            **common,
         )
     match schema.get("type"):
         case "boolean":
@@ -210,9 +213,12 @@ def _field(name: str, schema: Mapping[str, Any], required: bool) -> forms.Field:
             return forms.IntegerField(**common, **_limits(schema))
         case "number":
             return forms.FloatField(**common, **_limits(schema))
-        case "array" if choices := _choices(schema.get("items") or {}):
-            return forms.MultipleChoiceField(
-                choices=choices, widget=forms.CheckboxSelectMultiple, **common
+        case "array" if options := _options(_mapping(schema.get("items"))):
+            return forms.TypedMultipleChoiceField(
+                choices=_choices(options),
+                coerce=_choice_converter(options),
+                widget=forms.CheckboxSelectMultiple,
+                **common,
             )
         case "object" | "array":
             return StrictJSONField(**common)
@@ -221,8 +227,8 @@ def _field(name: str, schema: Mapping[str, Any], required: bool) -> forms.Field:
 
 def _text_field(schema: Mapping[str, Any], common: dict[str, Any]) -> forms.Field:
     lengths: dict[str, Any] = {
-        "min_length": schema.get("minLength"),
-        "max_length": schema.get("maxLength"),
+        "min_length": _length(schema.get("minLength")),
+        "max_length": _length(schema.get("maxLength")),
     }
     match schema.get("format"):
         case "email":
@@ -235,7 +241,8 @@ def _text_field(schema: Mapping[str, Any], common: dict[str, Any]) -> forms.Fiel
             zone = gettext("Time zone: %(zone)s.") % {"zone": settings.TIME_ZONE}
             common["help_text"] = f"{common['help_text']} {zone}".strip()
             return forms.DateTimeField(**common, widget=_picker("datetime-local"))
-    return forms.CharField(**common, **lengths, strip=False)
+    widget = forms.TextInput(attrs={"dir": "auto"})
+    return forms.CharField(**common, **lengths, strip=False, widget=widget)
 
 
 def _picker(kind: str) -> forms.Widget:
@@ -247,33 +254,66 @@ def _picker(kind: str) -> forms.Widget:
     return cast(forms.Widget, widget)
 
 
-def _choices(schema: Mapping[str, Any]) -> list[tuple[str, str]]:
-    if options := schema.get("oneOf") or schema.get("anyOf"):
+def _options(schema: Mapping[str, Any]) -> list[tuple[Any, str]]:
+    """The values that a person may choose, with their names."""
+    if options := _list(schema.get("oneOf")) or _list(schema.get("anyOf")):
         if all(isinstance(one, Mapping) and "const" in one for one in options):
             return [
-                (str(one["const"]), str(one.get("title") or one["const"]))
+                (one["const"], _text(one.get("title")) or str(one["const"]))
                 for one in options
             ]
         return []
-    values = schema.get("enum") or ()
-    names = schema.get("enumNames") or values
-    return [(str(value), str(name)) for value, name in zip(values, names, strict=False)]
+    values = _list(schema.get("enum"))
+    names = _list(schema.get("enumNames"))
+    if len(names) != len(values):
+        names = values
+    return [(value, str(name)) for value, name in zip(values, names, strict=True)]
 
 
-def _choice_converter(schema: Mapping[str, Any]) -> Any:
+def _choices(options: list[tuple[Any, str]]) -> list[tuple[str, str]]:
+    return [(str(value), name) for value, name in options]
+
+
+def _choice_converter(options: list[tuple[Any, str]]) -> Any:
     """A function that converts a posted choice to the schema's value.
 
     Form values are strings; the schema's value may be a number.
     """
-    options = schema.get("oneOf") or schema.get("anyOf") or ()
-    values = schema.get("enum") or [one["const"] for one in options]
-    known = {str(value): value for value in values}
+    known = {str(value): value for value, _name in options}
     return lambda text: known.get(text, text)
 
 
 def _limits(schema: Mapping[str, Any]) -> dict[str, Any]:
-    return {"min_value": schema.get("minimum"), "max_value": schema.get("maximum")}
+    return {
+        "min_value": _number(schema.get("minimum")),
+        "max_value": _number(schema.get("maximum")),
+    }
 
 
 def _as_json(value: Any) -> Any:
     return value.isoformat() if isinstance(value, date | datetime) else value
+
+
+# Keywords of a schema whose values may be of other types than they should be
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _list(value: Any) -> Sequence[Any]:
+    return value if isinstance(value, list | tuple) else ()
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def _number(value: Any) -> float | None:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return value if is_number else None
+
+
+def _length(value: Any) -> int | None:
+    number = _number(value)
+    return None if number is None else max(0, int(number))

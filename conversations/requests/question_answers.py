@@ -16,6 +16,7 @@ from conversations.requests.fields import (
     StrictSerializer,
     TextField,
 )
+from tools.json_schema.form_schema import add_defaults
 
 NOTE_LENGTH = 500  # characters
 
@@ -39,10 +40,14 @@ class AnswerSerializer(StrictSerializer):
 def answer_question(
     question: Question, user: Any, action: Any, **decision: Any
 ) -> None:
-    """Record a user's decision and resume the turn.
+    """Record a user's decision and resume the turn. Fields of a form that it omits have
+    their defaults: a program was not shown them, as a person was.
 
     Raises QuestionAlreadyDecided, InvalidInput.
     """
+    if question.kind == Question.Kind.FORM:
+        content = decision.get("content") or {}
+        decision["content"] = add_defaults(question.schema or {}, content)
     try:
         goes_on = question.decide(user, action, **decision)
     except AlreadyDecided as exc:

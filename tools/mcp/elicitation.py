@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
-from llm.wire.json_schema.validation import compile_schema
 from tools.mcp.server_spec import ServerSpec
 from tools.runtime_tool import Context, FormAnswer
 
@@ -29,13 +28,7 @@ async def elicit(
     message = f"{server.title} asks: {question['message']}"
     if question.get("mode") == "url":
         return await _elicit_visit(context, message, question["url"])
-    schema = question["requestedSchema"]
-    if not _is_schema(schema):
-        return FormAnswer("cancel")
-    answer = await context.asking(message, schema)
-    if answer.action != "accept":
-        return answer
-    return FormAnswer("accept", {**_defaults(schema), **answer.content})
+    return await context.asking(message, question["requestedSchema"])
 
 
 async def _elicit_visit(context: Context, message: str, url: str) -> FormAnswer:
@@ -50,15 +43,6 @@ async def _elicit_visit(context: Context, message: str, url: str) -> FormAnswer:
     return FormAnswer(answer.action)
 
 
-def _is_schema(schema: Any) -> bool:
-    """False for an invalid schema, which no answer could fit."""
-    try:
-        compile_schema(schema)
-    except ValueError:
-        return False
-    return isinstance(schema, Mapping)
-
-
 def _is_safe_link(url: str) -> bool:
     try:
         parts = urlsplit(url)
@@ -67,13 +51,3 @@ def _is_safe_link(url: str) -> bool:
         )
     except ValueError:
         return False
-
-
-def _defaults(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """The default values of the form's fields."""
-    properties: Mapping[str, Any] = schema.get("properties") or {}
-    return {
-        name: field["default"]
-        for name, field in properties.items()
-        if isinstance(field, Mapping) and "default" in field
-    }

@@ -85,6 +85,15 @@ def test_a_turn_waits_until_the_last_of_its_questions_is_decided(ada, waiting):
     assert waiting.status == Turn.Status.QUEUED
 
 
+def test_fields_of_a_form_that_a_program_omits_have_their_defaults(ada, waiting):
+    question = a_question(waiting, kind="form", arguments=None)
+    size = {"type": "integer", "default": 3}
+    question.schema = {"type": "object", "properties": {"to": {}, "size": size}}
+    question.save()
+    answer = say(ada, question, action="accept", content={"to": "bob"})
+    assert answer.json()["answer"] == {"to": "bob", "size": 3}
+
+
 def test_the_second_decision_gets_a_conflict(ada, waiting):
     question = a_question(waiting)
     say(ada, question, action="accept")

@@ -29,6 +29,7 @@ from tools.errors import ToolError
 from tools.http.exchange import OutgoingRequest
 from tools.http.guarded_client import fetch
 from tools.json_schema.arguments import compile_schema
+from tools.json_schema.form_schema import add_defaults
 from tools.mcp.client import build_tool, close_all, get_session
 from tools.mcp.errors import SignInFailed
 from tools.mcp.server_spec import (
@@ -110,8 +111,8 @@ async def call(tool: RuntimeTool, arguments: dict[str, Any]) -> None:
 async def agree(
     context: Context, message: str, schema: Mapping[str, Any]
 ) -> FormAnswer:
-    """As a person who accepts an empty form."""
-    return FormAnswer("accept")
+    """As a person who sends the form as it is shown."""
+    return FormAnswer("accept", add_defaults(schema, {}))
 
 
 def use_schema(tool: RuntimeTool) -> None:

@@ -34,12 +34,29 @@ async def test_an_invalid_form_is_not_shown_to_a_person():
     assert (answer.action, questions) == ("cancel", [])
 
 
-async def test_a_question_names_its_server_and_defaults_fill_omitted_fields():
+@pytest.mark.parametrize(
+    "properties",
+    [
+        {f"f{number}": {"type": "string"} for number in range(101)},
+        {"n": {"type": "string", "description": "x" * 70_000}},
+        {"n": {"type": "string", "title": "half a pair: \ud83d"}},
+    ],
+    ids=["too many fields", "too long", "not text"],
+)
+async def test_a_form_that_no_page_can_show_is_cancelled(properties: Any):
+    questions: list[Any] = []
+    schema = {"type": "object", "properties": properties}
+    person_asked = person(FormAnswer("accept"), questions)
+    assert await person_asked.asking("Which?", schema) == FormAnswer("cancel")
+    assert questions == []
+
+
+async def test_a_question_names_its_server_and_emptied_fields_stay_empty():
     questions: list[Any] = []
     answer = await elicit(
         SERVER, person(FormAnswer("accept", {"s": "x"}), questions), FORM
     )
-    assert answer == FormAnswer("accept", {"n": 3, "s": "x"})
+    assert answer == FormAnswer("accept", {"s": "x"})
     assert questions == [("Docs asks: Which one?", FORM["requestedSchema"])]
 
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
 from django import forms
 from django.http import QueryDict
+from django.template.loader import render_to_string
+from hypothesis import given
+from hypothesis import strategies as st
 
 from conversations.models import Question
 from conversations.pages.question_forms import (
@@ -187,3 +191,97 @@ def test_a_card_shows_the_arguments_of_the_request():
     form = form_for(an_approval())
     assert form["arguments"].value() == '{\n  "city": "Paris"\n}'
     assert isinstance(form_for(a_form()), SchemaForm)
+
+
+#: What a tool's author may write for any keyword, whatever the standard says of it.
+ANYTHING = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(["const", "title", "enum", "type", "a"]), inner, max_size=3
+        )
+    ),
+    max_leaves=6,
+)
+TYPES = st.sampled_from(["string", "integer", "number", "boolean", "array", "object"])
+FORMATS = st.sampled_from(["email", "uri", "date", "date-time"])
+KEYWORDS = [
+    *("title", "description", "default", "enum", "enumNames", "oneOf", "anyOf"),
+    *("minLength", "maxLength", "minimum", "maximum", "items"),
+]
+PROPERTY = st.fixed_dictionaries(
+    {},
+    optional={
+        "type": TYPES | ANYTHING,
+        "format": FORMATS | ANYTHING,
+        **dict.fromkeys(KEYWORDS, ANYTHING),
+    },
+)
+
+
+@given(
+    schema=st.fixed_dictionaries(
+        {
+            "properties": st.dictionaries(st.text(), PROPERTY | ANYTHING, max_size=3)
+            | ANYTHING,
+            "required": ANYTHING,
+        }
+    )
+)
+def test_any_schema_is_shown_and_can_be_declined(schema: Any):
+    shown(Question(kind="form", schema=schema))
+    assert form_for(Question(kind="form", schema=schema), sent("decline")).is_valid()
+
+
+def shown(question: Question) -> str:
+    form = form_for(question)
+    assert isinstance(form, SchemaForm)
+    template = "conversations/_field.html"
+    parts = [render_to_string(template, {"field": each}) for each in form.tool_fields]
+    return "".join(parts)
+
+
+@pytest.mark.parametrize(
+    "property_schema",
+    [
+        {"type": "array", "items": True},
+        {"type": "array", "items": [{}]},
+        {"enum": ["a"], "enumNames": 5},
+        {"type": "string", "minLength": "abc"},
+        {"title": {}},
+    ],
+)
+def test_a_field_of_an_odd_schema_is_shown(property_schema: Any):
+    schema = {"type": "object", "properties": {"odd": property_schema}}
+    assert "content-odd" in shown(Question(kind="form", schema=schema))
+
+
+def test_names_of_another_number_than_the_values_are_ignored():
+    values = {"enum": ["a", "b"], "enumNames": ["Only one"]}
+    field = fields_of({"properties": {"x": values}})["x"]
+    assert list(field.choices)[1:] == [("a", "a"), ("b", "b")]  # type: ignore[attr-defined]
+
+
+def test_chosen_numbers_of_a_list_come_back_as_numbers():
+    sizes = {"type": "array", "items": {"type": "integer", "enum": [1, 2]}}
+    schema = {"type": "object", "properties": {"sizes": sizes}}
+    data = sent()
+    data.setlist("content-sizes", ["1", "2"])
+    form = form_for(Question(kind="form", schema=schema), data)
+    assert form.is_valid(), form.errors
+    assert form.answer == {"content": {"sizes": [1, 2]}}
+
+
+def test_two_cards_of_one_tool_have_no_id_in_common():
+    ids = [set(re.findall(r'id="([^"]+)"', shown(a_form(pk=pk)))) for pk in "ab"]
+    assert ids[0]
+    assert not ids[0] & ids[1]
+
+
+def test_words_of_a_tool_are_read_in_their_own_direction():
+    page = shown(a_form())
+    labels = re.findall(r"<(?:label|legend)[^>]*>", page)
+    assert labels
+    assert all('dir="auto"' in label for label in labels)
+    assert 'dir="auto"' in page[page.index('name="content-name"') :].split(">")[0]
