@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from contextlib import suppress
 from typing import Any
 
@@ -21,6 +22,13 @@ class InvalidMessage(Exception):
     def __init__(self, message: str = "", param: str | None = None) -> None:
         super().__init__(message or self.__doc__)
         self.param = param
+
+
+class UnknownTurn(InvalidMessage):
+    """There is no such turn in this conversation."""
+
+    def __init__(self) -> None:
+        super().__init__(param="turn")
 
 
 def parse_message(text: str) -> Any:
@@ -43,11 +51,15 @@ def parse_message(text: str) -> Any:
 
 
 def key_of(text: str) -> str | None:
-    """The `key` of a message that is rejected unread, or None."""
-    with suppress(ValueError):
-        message = bounded_json.loads(text.encode())
+    """The `key` of a message that is rejected unread, or None. Its text may have half
+    of a surrogate pair, which JSON.stringify writes and `parse_message` refuses."""
+    with suppress(ValueError, RecursionError):
+        bounded_json.check_values(text.encode())
+        message = json.loads(text)
         key = message.get("key") if isinstance(message, dict) else None
-        return key if isinstance(key, str) else None
+        if isinstance(key, str):
+            key.encode()
+            return key
     return None
 
 

@@ -45,6 +45,7 @@ from conversations.http.presence import Presence
 from conversations.models import Conversation, Participant, Turn
 from conversations.streaming.client_messages import (
     InvalidMessage,
+    UnknownTurn,
     key_of,
     parse_message,
     position_of,
@@ -295,6 +296,8 @@ class ConversationConsumer(AsyncJsonWebsocketConsumer):
             self._key = await run_off_loop(len(text), key_of, text)
             await self._refuse_too_fast(exc)
         except InvalidMessage as exc:
+            if self._key is None and text_data:
+                self._key = await run_off_loop(len(text_data), key_of, text_data)
             await self._refuse(str(exc), exc.param)
         except APIException as exc:
             await self._refuse_api(exc)
@@ -334,8 +337,7 @@ class ConversationConsumer(AsyncJsonWebsocketConsumer):
                 await database_sync_to_async(engine.cancel)(turn)
             case {"type": "turn.follow", "turn": str(turn_id)}:
                 after = position_of(content.get("after"))
-                await self._turn(turn_id, self._access.find_turn)
-                self._subscriptions.start(turn_id, after)
+                await self._follow(turn_id, after)
             case {"type": "turn.continue", "turn": str(turn_id)}:
                 find = self._access.find_writable_turn
                 await self._continue(await self._turn(turn_id, find))
@@ -392,6 +394,14 @@ class ConversationConsumer(AsyncJsonWebsocketConsumer):
         turn = await database_sync_to_async(self._access.open_continuation)(halted)
         await self._subscribe_new(turn)
 
+    async def _follow(self, turn_id: str, after: str | None) -> None:
+        try:
+            await self._turn(turn_id, self._access.find_turn)
+        except UnknownTurn as exc:
+            await self._refuse(str(exc), exc.param, turn=turn_id)
+        else:
+            self._subscriptions.start(turn_id, after)
+
     async def _subscribe_new(self, turn: Turn) -> None:
         queued = {"type": "parley:turn.queued", "turn": turn.pk, "key": self._key}
         queued["parent"] = turn.parent_id
@@ -401,7 +411,7 @@ class ConversationConsumer(AsyncJsonWebsocketConsumer):
     async def _turn(self, turn_id: str, find: Callable[[str], Turn | None]) -> Turn:
         turn: Turn | None = await database_sync_to_async(find)(turn_id)
         if turn is None:
-            raise InvalidMessage("There is no such turn in this conversation.", "turn")
+            raise UnknownTurn
         return turn
 
     async def _refuse(
@@ -411,10 +421,11 @@ class ConversationConsumer(AsyncJsonWebsocketConsumer):
         *,
         code: str = "invalid_message",
         type: str = "invalid_request_error",
+        turn: str = "",
     ) -> None:
-        await self._send_error(
-            {"type": type, "code": code, "message": message, "param": param}
-        )
+        """With the `turn` that a client subscribes to in vain."""
+        error = {"type": type, "code": code, "message": message, "param": param}
+        await self._send_error(error, **({"turn": turn} if turn else {}))
 
     async def _refuse_too_fast(self, exc: TooFast) -> None:
         error = {"type": exc.type, "code": exc.openai_code or exc.code, "param": None}
@@ -428,13 +439,13 @@ class ConversationConsumer(AsyncJsonWebsocketConsumer):
 
         await self._send_error(error_object(exc))
 
-    async def _send_error(self, error: dict[str, Any]) -> None:
+    async def _send_error(self, error: dict[str, Any], **fields: str) -> None:
         """Send the error in the user's language, with the `key` of the client message
         if it had one."""
         with translation.override(self._language):
             error["message"] = in_own_language(error["message"])
         key = {"key": self._key} if isinstance(self._key, str) else {}
-        await self.send_json({"type": "error", "error": error, **key})
+        await self.send_json({"type": "error", "error": error, **key, **fields})
 
 
 def _look_up(

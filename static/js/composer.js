@@ -2,11 +2,12 @@
 
 import { $, notice } from "./dom.js";
 import { draftOf } from "./drafts.js";
-import { Files } from "./files.js";
+import { Files, sizeInWords } from "./files.js";
 import { hasArrived } from "./people/arrival.js";
 import { choicesOf, restoreChoices } from "./people/new-chat-choices.js";
 import { SENT } from "./people/sign-out.js";
 import { local, session } from "./stored.js";
+import { gettext, interpolate } from "./texts.js";
 
 export class Composer {
   #form = $("#composer");
@@ -85,6 +86,12 @@ export class Composer {
       this.focus();
       return;
     }
+    const problem = this.#tooLarge(text);
+    if (problem) {
+      event.preventDefault();
+      this.complain(problem);
+      return;
+    }
     if (this.#files.isBusy) {
       event.preventDefault();
       this.#files.whenReady(() => this.#form.requestSubmit(submitter));
@@ -104,6 +111,15 @@ export class Composer {
     if (this.#files.isEmpty) return;
     event.preventDefault();
     this.#post(submitter);
+  }
+
+  /** Why the server would refuse the text; "" if it would not. */
+  #tooLarge(text) {
+    const limit = Number(this.#form.dataset.maxText);
+    const { length: size } = new TextEncoder().encode(text);
+    if (!limit || size <= limit) return "";
+    const words = gettext("The message has %(size)s; the limit is %(limit)s.");
+    return interpolate(words, { size: sizeInWords(size), limit: sizeInWords(limit) });
   }
 
   async #post(submitter) {

@@ -12,12 +12,14 @@ import { SocketTrials } from "./polling/socket-trials.js";
 import { StreamWay } from "./polling/stream-way.js";
 import { delay, inputOf } from "./sending.js";
 import { showPresent } from "./sharing/present.js";
+import { gettext } from "./texts.js";
 import { TERMINAL } from "./turn-state.js";
 
 const ATTEMPTS = 2; // failed WebSockets before we check the session, and fall back
 const REFUSALS = 4; // failed WebSockets, once they worked, while other requests succeed
 const REMOVED = 4404; // close code; the conversation is gone, or no longer shared with the user
 const SIGNED_OUT = 4401; // close code; where a handshake is refused there is only 1006
+const TOO_LARGE = 1009; // close code; a frame was larger than the server reads
 const BUSY = "server_busy"; // code of an error after which a message is sent again
 
 /** The server refused a message; the text is the server's error message. */
@@ -118,7 +120,7 @@ class Connection {
       onRemoved: listener.onRemoved,
       onEvent: (turnId, event, position) => {
         if (TERMINAL.has(event.type) || !position) this.#stops.delete(turnId);
-        if (TERMINAL.has(event.type)) this.#following.delete(turnId);
+        if (TERMINAL.has(event.type) || !position) this.#following.delete(turnId);
         else if (this.#following.has(turnId)) this.#following.set(turnId, position);
         listener.onEvent(turnId, event, position);
       },
@@ -242,6 +244,7 @@ class SocketWay {
       this.#shared.onRemoved();
       return;
     }
+    if (code === TOO_LARGE) this.#refuseLargest();
     if (code === SIGNED_OUT || this.#failures % ATTEMPTS === 0) {
       this.#shared.checkSession();
     }
@@ -282,6 +285,13 @@ class SocketWay {
       if (waiting) this.send(waiting.message);
       if (this.#shared.stops.has(key)) this.stop(key);
     }, seconds * 1000);
+  }
+
+  /** Sent again, it would close each connection. */
+  #refuseLargest() {
+    const size = ({ message }) => message.text.length;
+    const [largest] = [...this.#shared.unsent.values()].sort((a, b) => size(b) - size(a));
+    if (largest) this.#shared.refuse(largest.message.key, gettext("The message was refused."));
   }
 
   /** The key of a stop is its turn's id. */

@@ -2,9 +2,12 @@
 
 const FIRST_DELAY = 400; // milliseconds before the first new attempt
 const LONGEST_DELAY = 8000;
+/** Halves of pairs, such as of an emoji that was cut in two: no server accepts them. */
+const HALVES = /\p{Surrogate}/gu;
 
 /** The input of a message: its text, or content parts with the files first. */
-export function inputOf({ text, model, parts, when, branch }) {
+export function inputOf({ text: written, model, parts, when, branch }) {
+  const text = written.replace(HALVES, "\uFFFD");
   const words = text.trim() ? [{ type: "input_text", text }] : [];
   const item = { type: "message", role: "user", content: [...(parts ?? []), ...words] };
   const input = parts?.length ? [item] : text;

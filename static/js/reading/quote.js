@@ -48,7 +48,8 @@ function selectedText() {
   if (!element.closest("#transcript .said, #transcript .asked-text, #transcript .answer")) {
     return "";
   }
-  return selection.toString().replaceAll("\r", "").trim().slice(0, MAX);
+  const selected = selection.toString().replaceAll("\r", "").trim().slice(0, MAX);
+  return selected.replace(/[\uD800-\uDBFF]$/, ""); // no half of an emoji
 }
 
 function show(button) {

@@ -89,6 +89,36 @@ async def test_all_pages_of_a_conversation_hear_of_a_turn(conversation, running)
         await page.leave()
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        r'{"type": "turn.create", "key": "k1", "input": "half \ud83d"}',
+        r'{"type": "turn.create", "key": "k1", "input": "a NUL: \u0000"}',
+        '{"type": "turn.create", "key": "k1", "a": ' + "[" * 200 + "]" * 200 + "}",
+    ],
+    ids=["half a pair", "NUL", "too deep"],
+)
+async def test_a_message_refused_unread_is_refused_by_its_key(
+    conversation, running, text
+):
+    page = await Page(conversation).open()
+    page.say({"type": "websocket.receive", "text": text})
+    heard = await page.hears()
+    assert (heard["type"], heard["key"]) == ("error", "k1")
+    await page.leave()
+
+
+async def test_who_follows_a_turn_that_is_gone_hears_which(conversation, running):
+    page = await Page(conversation).open()
+    page.ask(type="turn.follow", turn="resp_gone")
+    heard = await page.hears()
+    assert (heard["turn"], heard.get("position")) == ("resp_gone", None)
+    page.ask(type="turn.cancel", turn="resp_gone", key="resp_gone")
+    heard = await page.hears()
+    assert ("turn" in heard, heard["key"]) == (False, "resp_gone")
+    await page.leave()
+
+
 async def test_hints_wait_for_the_handler_under_way(conversation, running, monkeypatch):
     page = await Page(conversation).open()
     is_in, go_on = asyncio.Event(), asyncio.Event()

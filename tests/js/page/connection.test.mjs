@@ -1,4 +1,4 @@
-// Stop, where the connection is lost or the server refuses it.
+// What is sent and followed, where the connection is lost or the server refuses it.
 import assert from "node:assert/strict";
 import test from "node:test";
 
@@ -37,20 +37,22 @@ const listeners = {};
 globalThis.addEventListener = (type, act) => (listeners[type] = act);
 globalThis.setInterval = () => 0;
 globalThis.setTimeout = (act) => setImmediate(act);
-const { connect } = await import("../../../static/js/connection.js");
+const { Refused, connect } = await import("../../../static/js/connection.js");
 const { StreamWay } = await import("../../../static/js/polling/stream-way.js");
 
 function connected() {
   const goesOn = [];
+  const heard = [];
   const nothing = () => {};
   const listener = {
-    onEvent: nothing, onState: nothing, onGoesOn: (...told) => goesOn.push(told),
+    onEvent: (turn, { type }, position) => heard.push([turn, type, position]),
+    onState: nothing, onGoesOn: (...told) => goesOn.push(told),
     checkSession: async () => false,
   };
   const urls = { socketURL: "ws://chat.example/ws/", turnsURL: "", changesURL: "" };
   const connection = connect({ conversation: "1", ...urls, csrfToken: () => "", listener });
   connection.follow("t1");
-  return { connection, goesOn, socket: () => sockets.at(-1) };
+  return { connection, goesOn, heard, socket: () => sockets.at(-1) };
 }
 
 /** The network is back: another socket opens. */
@@ -89,6 +91,39 @@ test("a turn that has ended is not told to stop later", () => {
   page.connection.stop("t1");
   reopen(page);
   assert.deepEqual(page.socket().stops, []);
+});
+
+const sent = (page) => page.socket().frames.filter(({ type }) => type === "turn.create");
+
+test("half of an emoji is not sent, for no server accepts it", () => {
+  const page = connected();
+  page.socket().opens();
+  page.connection.send({ key: "k1", text: "half \ud83d, whole \u{1f600}" });
+  assert.equal(sent(page)[0].input, "half \ufffd, whole \u{1f600}");
+});
+
+test("a message larger than the server reads is refused and not sent again", async () => {
+  const page = connected();
+  page.socket().opens();
+  const small = page.connection.send({ key: "k1", text: "short" });
+  const large = page.connection.send({ key: "k2", text: "x".repeat(1000) });
+  page.socket().onclose({ code: 1009 });
+  await assert.rejects(large, Refused);
+  await new Promise(setImmediate);
+  page.socket().opens();
+  assert.deepEqual(sent(page).map(({ key }) => key), ["k1"]);
+  page.socket().says({ type: "parley:turn.queued", key: "k1", turn: "t2" });
+  assert.equal(await small, "t2");
+});
+
+test("a turn that was deleted meanwhile is told and not followed again", () => {
+  const page = connected();
+  page.socket().opens();
+  const error = { code: "invalid_message", message: "There is no such turn." };
+  page.socket().says({ type: "error", turn: "t1", error });
+  assert.deepEqual(page.heard, [["t1", "error", undefined]]);
+  reopen(page);
+  assert.deepEqual(page.socket().frames, []);
 });
 
 const UNCHANGED = { open_questions: [] };
