@@ -27,7 +27,7 @@ from conversations.engine.event_log import TurnLog
 from llm.providers import all_providers
 from llm.wire.codec import Codec
 from llm.wire.items import output_text
-from llm.wire.response import ResponseBuilder
+from llm.wire.response_builder import ResponseBuilder
 from llm.wire.sse import SSEDecoder
 
 LENGTHS = (1_000, 10_000, 100_000)  # chunks

@@ -45,7 +45,7 @@ from llm.models import ApiKey, LanguageModel, Provider
 from llm.sync.key_check import Finding, probe
 from llm.wire.deltas import Delta
 from llm.wire.items import Event
-from llm.wire.response import ResponseBuilder
+from llm.wire.response_builder import ResponseBuilder
 
 __all__ = [
     "Chunk",

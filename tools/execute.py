@@ -30,7 +30,7 @@ from llm.concurrency.worker_thread import run_off_loop
 from llm.telemetry import tracing
 from llm.telemetry.registry import OTHER
 from llm.wire.items import Item
-from llm.wire.response import arguments_of
+from llm.wire.response_builder import arguments_of
 from llm.wire.sanitize import sanitize_json, sanitize_text
 from tools.conf import settings
 from tools.errors import ToolError

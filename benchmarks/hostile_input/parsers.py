@@ -132,7 +132,7 @@ def _provider(
     from llm.wire.codecs.openai_responses.codec import OpenAIResponsesCodec
     from llm.wire.items import user_message
     from llm.wire.request import Request
-    from llm.wire.response import ResponseBuilder
+    from llm.wire.response_builder import ResponseBuilder
 
     address = f"http://127.0.0.1:{port}/{name}"
     codecs = {

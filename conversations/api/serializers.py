@@ -36,7 +36,7 @@ from conversations.requests.model_facts import find_prices
 from llm.capabilities import LIMITS
 from llm.models import LanguageModel, ModelCall
 from llm.router import capabilities
-from llm.wire.response import ResponseBuilder
+from llm.wire.response_builder import ResponseBuilder
 
 
 @extend_schema_field(bool)

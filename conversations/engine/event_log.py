@@ -24,7 +24,7 @@ from conversations.engine.packed_events import (
 )
 from conversations.engine.process.malloc_trim import schedule_trim
 from llm.wire.items import Event
-from llm.wire.response import TERMINAL
+from llm.wire.response_builder import TERMINAL
 
 __all__ = [
     "MAX_BYTES",

@@ -16,7 +16,7 @@ from conversations.models import Item, Turn
 from llm.db.statements import CompiledRows
 from llm.models import ModelCall
 from llm.wire.facades.errors import restore_error
-from llm.wire.response import ResponseBuilder
+from llm.wire.response_builder import ResponseBuilder
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)

@@ -11,7 +11,7 @@ import orjson
 
 from llm.wire import sse, websocket_frame
 from llm.wire.items import Event
-from llm.wire.response import TERMINAL
+from llm.wire.response_builder import TERMINAL
 
 _UNIQUE_PREFIX = 128  # bytes at the start of a response, with its own id and time
 #: Events that repeat the request, with the definitions of its tools.

@@ -29,7 +29,7 @@ from llm.wire.facades.proof_entries import (
 from llm.wire.facades.responses_writer import ResponsesWriter
 from llm.wire.forwarding.sealed_text import PREFIX, is_sealed
 from llm.wire.items import Event, Issuer, Item, new_id
-from llm.wire.response import TERMINAL, ResponseBuilder
+from llm.wire.response_builder import TERMINAL, ResponseBuilder
 
 _FIELD = "encrypted_content"
 _LOST = f"input.{_FIELD}"  # the name in `x-parley-degraded`

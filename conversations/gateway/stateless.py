@@ -46,7 +46,7 @@ from llm.wire.deltas import FinishDelta, StartDelta, UsageDelta
 from llm.wire.facades.responses_request import echo_of
 from llm.wire.items import Event, Issuer, Item, new_id
 from llm.wire.request import Request
-from llm.wire.response import ResponseBuilder
+from llm.wire.response_builder import ResponseBuilder
 from tools.loop.loop import respond
 from tools.loop.steps import (
     choice_after_calls,

@@ -38,7 +38,7 @@ from conversations.models.gateway.answered_request import AnsweredRequest
 from llm.errors import BadRequest, LLMError
 from llm.wire.facades.errors import openai_error_of, restore_error, retry_after
 from llm.wire.items import Event
-from llm.wire.response import TERMINAL
+from llm.wire.response_builder import TERMINAL
 
 _STOP_TIMEOUT = 5.0  # seconds that a cancelled turn gets to end in order
 _PAGE_SIZE = 20  # items

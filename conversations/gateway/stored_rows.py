@@ -46,7 +46,7 @@ from llm.wire.facades.responses_request import echo_of
 from llm.wire.facades.responses_writer import ResponsesWriter
 from llm.wire.items import Event, message, new_id
 from llm.wire.items import Item as ItemPayload
-from llm.wire.response import ResponseBuilder
+from llm.wire.response_builder import ResponseBuilder
 from tools.loop.steps import is_allowed, is_limited
 
 

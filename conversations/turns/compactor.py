@@ -35,7 +35,7 @@ from llm.errors import BadResponse, ContextTooLarge, LLMError
 from llm.http.client import ProviderCall, Stream
 from llm.wire.items import Item, output_text, user_message
 from llm.wire.request import Request
-from llm.wire.response import ResponseBuilder
+from llm.wire.response_builder import ResponseBuilder
 from tools.loop.answer_size import AnswerSize
 from tools.loop.task import Record
 

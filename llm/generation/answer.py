@@ -24,7 +24,7 @@ from llm.provider import Route
 from llm.wire.deltas import Delta
 from llm.wire.items import Event, Item, ProviderData, new_id, text_of
 from llm.wire.request import Request
-from llm.wire.response import ResponseBuilder
+from llm.wire.response_builder import ResponseBuilder
 
 
 class AnswerBuilder(ResponseBuilder):

@@ -19,7 +19,7 @@ from llm.provider import Route
 from llm.wire.deltas import Delta, TextDelta
 from llm.wire.items import Item, new_id, output_text
 from llm.wire.request import Request
-from llm.wire.response import ResponseBuilder
+from llm.wire.response_builder import ResponseBuilder
 
 SILENCE = 30.0  # seconds without output after which a request is given up
 ANSWER_TIME = 120.0  # seconds of a whole answer: slow hosts write ten tokens a second

@@ -21,7 +21,7 @@ from llm.wire.facades.messages_writer import MessagesWriter, message_of
 from llm.wire.facades.responses_writer import ResponsesWriter
 from llm.wire.facades.sse_frames import DONE, data_frame
 from llm.wire.items import Event, new_id
-from llm.wire.response import ResponseBuilder
+from llm.wire.response_builder import ResponseBuilder
 from llm.wire.sse import ServerSentEvent
 
 #: The frames for the client (often one, sometimes none) and the canonical event.

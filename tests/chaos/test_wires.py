@@ -9,7 +9,7 @@ import pytest
 from llm import providers
 from llm.errors import LLMError
 from llm.wire.delta_reader import DeltaReader
-from llm.wire.response import ResponseBuilder
+from llm.wire.response_builder import ResponseBuilder
 
 from .answers import Answer
 from .checker import _is_of

@@ -30,7 +30,7 @@ from llm.wire.deltas import (
 )
 from llm.wire.items import Item, message
 from llm.wire.request import Request
-from llm.wire.response import ResponseBuilder
+from llm.wire.response_builder import ResponseBuilder
 from tools.execute import CallOutcome
 from tools.loop.late_results import CALL_ID_KEY, LateResult
 from tools.loop.loop import respond

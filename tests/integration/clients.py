@@ -12,7 +12,7 @@ from typing import Any
 import httpx
 from websockets.asyncio.client import ClientConnection, connect
 
-from llm.wire.response import TERMINAL
+from llm.wire.response_builder import TERMINAL
 from llm.wire.sse import SSEDecoder
 from tests.serving import PASSWORD, ServerProcess
 

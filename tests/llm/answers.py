@@ -20,7 +20,7 @@ from llm.wire.deltas import (
     UsageDelta,
 )
 from llm.wire.items import Event, Item, function_call_output
-from llm.wire.response import ResponseBuilder
+from llm.wire.response_builder import ResponseBuilder
 
 OURS = "calculator"  # a tool that runs here
 URL = {

@@ -10,7 +10,7 @@ from llm.wire.codecs.openai_chat.codec import OpenAIChatCodec
 from llm.wire.deltas import Delta
 from llm.wire.items import Item
 from llm.wire.request import Request
-from llm.wire.response import ResponseBuilder
+from llm.wire.response_builder import ResponseBuilder
 from llm.wire.sse import SSEDecoder
 
 CODEC = OpenAIChatCodec()

@@ -16,7 +16,7 @@ from llm.wire.codecs.anthropic.codec import AnthropicCodec
 from llm.wire.deltas import Delta
 from llm.wire.items import Issuer, Item
 from llm.wire.request import Request
-from llm.wire.response import ResponseBuilder
+from llm.wire.response_builder import ResponseBuilder
 from llm.wire.sse import SSEDecoder
 
 CODEC = AnthropicCodec()

@@ -35,7 +35,7 @@ from llm.errors import (
 from llm.http import client, connections
 from llm.models import LanguageModel, ModelCall, Provider
 from llm.wire.items import function_call_output, user_message
-from llm.wire.response import TERMINAL
+from llm.wire.response_builder import TERMINAL
 
 from .chat import DONE, chunk, frames
 from .hosts import Host, breaks_off, calls, refuses, route, text_stream

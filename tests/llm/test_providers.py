@@ -31,7 +31,7 @@ from llm.providers import all_providers, choices
 from llm.wire.deltas import Delta, FinishDelta, TextDelta, UsageDelta
 from llm.wire.items import function_call_output, user_message
 from llm.wire.request import Request
-from llm.wire.response import ResponseBuilder
+from llm.wire.response_builder import ResponseBuilder
 from tests.llm.canned import canned
 
 CALL = {

@@ -23,7 +23,7 @@ from llm.http.client import CacheUse, ProviderCall
 from llm.wire.deltas import Delta
 from llm.wire.items import Event, Item
 from llm.wire.request import Request
-from llm.wire.response import ResponseBuilder
+from llm.wire.response_builder import ResponseBuilder
 from tools.loop.late_results import LateResult, SteeringMessage
 from tools.loop.resume import Resumption
 from tools.loop.steps import (

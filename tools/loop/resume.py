@@ -33,7 +33,7 @@ from llm.wire.deltas import (
     UsageDelta,
 )
 from llm.wire.items import Event, Item
-from llm.wire.response import ResponseBuilder
+from llm.wire.response_builder import ResponseBuilder
 
 #: Characters. Shorter text is not sent as a prefill: repeating it costs little, and a
 #: provider that repeats so short a text looks like one that continues it.

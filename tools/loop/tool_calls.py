@@ -7,7 +7,7 @@ from contextlib import aclosing
 from dataclasses import dataclass, replace
 
 from llm.wire.items import Event, Item, function_call_output
-from llm.wire.response import ResponseBuilder, arguments_of
+from llm.wire.response_builder import ResponseBuilder, arguments_of
 from tools.execute import (
     MAX_PARALLEL,
     CallBegins,

@@ -41,7 +41,7 @@ from llm.provider import Route
 from llm.wire.facades.errors import error_to_store
 from llm.wire.items import Event, Item
 from llm.wire.request import Request
-from llm.wire.response import ResponseBuilder
+from llm.wire.response_builder import ResponseBuilder
 from tools.errors import ToolError
 from tools.loop.loop import respond
 from tools.loop.task import Task

@@ -23,7 +23,7 @@ from llm.concurrency.database_thread import run_in_database_thread
 from llm.db.statements import CompiledRows
 from llm.errors import BadRequest
 from llm.wire.items import Item
-from llm.wire.response import arguments_of
+from llm.wire.response_builder import arguments_of
 from tools.errors import ToolError
 from tools.execute import CallOutcome, check_call, find_tool_name
 from tools.loop.steps import calls_without_output

@@ -35,7 +35,7 @@ from llm.pricing.caller import Caller
 from llm.provider import Route
 from llm.wire.items import output_text, text_of, user_message
 from llm.wire.request import Request
-from llm.wire.response import ResponseBuilder
+from llm.wire.response_builder import ResponseBuilder
 from tools.loop.answer_size import AnswerSize
 
 logger = logging.getLogger(__name__)

@@ -13,7 +13,7 @@ from llm.policy import calls_made
 from llm.pricing.caller import Caller
 from llm.provider import Route
 from llm.wire.items import Item
-from llm.wire.response import ResponseBuilder
+from llm.wire.response_builder import ResponseBuilder
 from tools.loop.task import UnstoredRecord
 
 MOST = Decimal("999999.999999999999")  # USD; what the columns hold

@@ -18,7 +18,7 @@ from llm.models import ModelCall
 from llm.pricing.caller import Caller
 from llm.wire.facades.errors import error_to_store
 from llm.wire.items import Event
-from llm.wire.response import ResponseBuilder
+from llm.wire.response_builder import ResponseBuilder
 from tools.loop.loop import respond
 from tools.loop.task import Task
 from tools.registry import Context

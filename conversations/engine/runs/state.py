@@ -25,7 +25,7 @@ from llm.provider import Route
 from llm.wire.delta_item_stream import UNKNOWN_START
 from llm.wire.deltas import UsageDelta
 from llm.wire.items import Event, Item, ProviderData
-from llm.wire.response import ResponseBuilder
+from llm.wire.response_builder import ResponseBuilder
 from tools.execute import CallOutcome, find_tool_name
 from tools.registry import RuntimeTool
 

@@ -34,7 +34,7 @@ from llm.wire.deltas import (
 )
 from llm.wire.items import Event
 from llm.wire.items import Item as ItemPayload
-from llm.wire.response import ResponseBuilder
+from llm.wire.response_builder import ResponseBuilder
 
 LATEST = 50  # latest entries that are searched for open questions
 _QUESTION_EVENT = "parley:approval.requested"

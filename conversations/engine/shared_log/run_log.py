@@ -16,7 +16,7 @@ from conversations.engine.shared_log.event_batches import (
     pack,
 )
 from llm.wire.items import Event
-from llm.wire.response import TERMINAL
+from llm.wire.response_builder import TERMINAL
 
 MAX_LOG_SIZE = 64 * 1024 * 1024  # bytes of one turn; a longer one is read from its rows
 MAX_TOTAL_SIZE = 256 * 1024 * 1024  # bytes of all turns in memory; beyond, those ...

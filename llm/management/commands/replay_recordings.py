@@ -31,7 +31,7 @@ from llm.wire.codecs.gemini.decoder import PROMPT_BLOCKED
 from llm.wire.deltas import FinishDelta
 from llm.wire.items import Item, text_of, user_message
 from llm.wire.request import Request
-from llm.wire.response import ResponseBuilder
+from llm.wire.response_builder import ResponseBuilder
 
 Recording = dict[str, Any]
 Result = dict[str, Any]

@@ -9,7 +9,7 @@ from typing import Any
 from llm.errors import BadRequest
 from llm.wire.deltas import Delta
 from llm.wire.items import Issuer, Item
-from llm.wire.response import ResponseBuilder
+from llm.wire.response_builder import ResponseBuilder
 
 
 class _HistoryBuilder(ResponseBuilder):

@@ -16,7 +16,7 @@ from typing import Any
 from llm.wire.facades.errors import client_error
 from llm.wire.facades.sse_frames import DONE, event_frame
 from llm.wire.items import Event, Item
-from llm.wire.response import TERMINAL
+from llm.wire.response_builder import TERMINAL
 
 _DELTA = "response.function_call_arguments.delta"
 _EXTENSION = "parley:"

@@ -141,7 +141,7 @@ async def test_replayed_from_rows_it_was_completed_at_the_same_second(
 ):
     """However long the write of the end took."""
     early = SimpleNamespace(time=lambda: time.time() - 7, monotonic=time.monotonic)
-    monkeypatch.setattr("llm.wire.response.time", early)
+    monkeypatch.setattr("llm.wire.response_builder.time", early)
     say(ANSWER)
     turn, live = await answer(conversation)
     over = await sync_to_async(replay)(turn.pk)

@@ -20,7 +20,7 @@ from conversations.models.ledger import Balance, LedgerEntry
 from llm.http import client
 from llm.models import ApiKey, LanguageModel, ModelCall, Provider
 from llm.wire.items import text_of, user_message
-from llm.wire.response import TERMINAL
+from llm.wire.response_builder import TERMINAL
 from tests.conversations import background_host
 from tests.conversations.background_host import INPUT_TOKENS, OUTPUT_TOKENS, Host
 from tools.models import PermittedTools

@@ -24,7 +24,7 @@ from conversations.engine.turn_store import TurnProgress
 from conversations.models import Conversation, Question, ToolCall
 from llm.wire.deltas import ItemDelta, ReasoningDelta, TextDelta, ToolCallDelta
 from llm.wire.items import message, user_message
-from llm.wire.response import ResponseBuilder
+from llm.wire.response_builder import ResponseBuilder
 
 REASONING = {"type": "reasoning", "id": "rs_1", "summary": [], "content": []}
 TEXTS = ["One", " and", " two", " and three."]

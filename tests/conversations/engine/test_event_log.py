@@ -37,7 +37,7 @@ from conversations.engine.process.engine_tasks import EngineTasks
 from llm.wire import websocket_frame
 from llm.wire.deltas import CloseDelta, ReasoningDelta, TextDelta, ToolCallDelta
 from llm.wire.items import output_text
-from llm.wire.response import ResponseBuilder
+from llm.wire.response_builder import ResponseBuilder
 from llm.wire.sanitize import sanitize_text
 
 

@@ -23,7 +23,7 @@ from llm.wire.deltas import (
     ToolCallDelta,
 )
 from llm.wire.items import message, text_of, user_message
-from llm.wire.response import TERMINAL, ResponseBuilder
+from llm.wire.response_builder import TERMINAL, ResponseBuilder
 from tests.conversations.script import HANG
 from tools.loop.resume import Resumption
 

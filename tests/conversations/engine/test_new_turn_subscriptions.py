@@ -16,7 +16,7 @@ from conversations.engine.finished_turn_events import FinishedTurn
 from conversations.engine.process.engine_tasks import EngineTasks
 from conversations.engine.subscriptions import Subscriptions
 from conversations.models import Turn
-from llm.wire.response import ResponseBuilder
+from llm.wire.response_builder import ResponseBuilder
 
 TURN = "resp_1"
 

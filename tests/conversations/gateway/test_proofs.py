@@ -13,7 +13,7 @@ from conversations.gateway.sealed_values import seal, unseal
 from llm.wire.deltas import ProofDelta, ReasoningDelta, TextDelta
 from llm.wire.facades import responses_request
 from llm.wire.items import Item
-from llm.wire.response import ResponseBuilder
+from llm.wire.response_builder import ResponseBuilder
 
 ISSUER = {"provider": "anthropic", "model": "claude", "route": "1:1"}
 RAW = {"type": "thinking", "thinking": "Hm.", "signature": "c2ln"}

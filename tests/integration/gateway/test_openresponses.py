@@ -15,7 +15,7 @@ import pytest
 from llm.wire.facades import responses_request
 from llm.wire.facades.body_checks import check_responses
 from llm.wire.facades.responses_request import echo_of
-from llm.wire.response import ResponseBuilder
+from llm.wire.response_builder import ResponseBuilder
 from tests import openresponses
 from tests.integration.gateway.programs import Gateway, events_of, text_of
 from tests.integration.gateway.wires import LOOK, MODELS, TOOL_PROMPT, Hosts

@@ -19,7 +19,7 @@ from llm.provider import Endpoint
 from llm.providers.demo import PROVIDER
 from llm.wire.items import function_call_output, user_message
 from llm.wire.request import Request
-from llm.wire.response import ResponseBuilder
+from llm.wire.response_builder import ResponseBuilder
 
 MODEL = "demo-fast"
 BOTH = "What is the weather in Paris, and what time is it there?"

@@ -24,7 +24,7 @@ from llm.provider import Endpoint
 from llm.providers import all_providers
 from llm.wire.items import Issuer, Item, function_call_output, user_message
 from llm.wire.request import Request
-from llm.wire.response import ResponseBuilder
+from llm.wire.response_builder import ResponseBuilder
 from llm.wire.sse import SSEDecoder
 from tests.llm.strict import chat, gemini, messages, responses
 from tests.llm.strict.rules import TOOL, Refusal, mark, marks_in

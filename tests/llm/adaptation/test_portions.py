@@ -22,7 +22,7 @@ from llm.wire.codecs.gemini.codec import GeminiCodec
 from llm.wire.deltas import FinishDelta, TextDelta, UsageDelta
 from llm.wire.items import user_message
 from llm.wire.request import Request
-from llm.wire.response import ResponseBuilder
+from llm.wire.response_builder import ResponseBuilder
 from tests.llm import claude
 from tests.llm.gemini import call as function_call
 from tests.llm.gemini import chunk, frames, text, thought

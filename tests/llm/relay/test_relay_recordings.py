@@ -19,7 +19,7 @@ from llm.wire.codecs.gemini.original_parts import merge_parts
 from llm.wire.deltas import Delta
 from llm.wire.facades.client_visibility import thought_of
 from llm.wire.items import Item
-from llm.wire.response import ResponseBuilder
+from llm.wire.response_builder import ResponseBuilder
 from llm.wire.sse import SSEDecoder
 from tests.llm.sdks import Heard, heard, parsed
 from tests.llm.wire.test_recordings import RECORDINGS

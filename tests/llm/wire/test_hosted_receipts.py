@@ -14,7 +14,7 @@ from llm.wire.codecs.gemini.hosted_results import Receipts
 from llm.wire.codecs.openai_chat.hosted_results import receipt_of
 from llm.wire.items import Issuer, Item, message, user_message
 from llm.wire.request import Request
-from llm.wire.response import ResponseBuilder
+from llm.wire.response_builder import ResponseBuilder
 from llm.wire.sse import SSEDecoder
 from tests.llm.hosts import route_at
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from llm.wire.deltas import FinishDelta, ReasoningDelta, TextDelta, ToolCallDelta
-from llm.wire.response import ResponseBuilder
+from llm.wire.response_builder import ResponseBuilder
 
 
 class Clock:

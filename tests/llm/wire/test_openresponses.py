@@ -13,8 +13,8 @@ from llm.wire.deltas import (
     UsageDelta,
 )
 from llm.wire.items import function_call_output, message
-from llm.wire.response import ResponseBuilder
-from tests.llm.wire.test_response import batches, build, endings
+from llm.wire.response_builder import ResponseBuilder
+from tests.llm.wire.test_response_builder import batches, build, endings
 from tests.openresponses import problems
 
 CITATION = {

@@ -30,7 +30,7 @@ from llm.wire.items import function_call_output, message, text_of, user_message
 from llm.wire.prompted_calls import CallFilter
 from llm.wire.prompted_tools import available_tool_names, with_prompted_tools
 from llm.wire.request import Request
-from llm.wire.response import ResponseBuilder
+from llm.wire.response_builder import ResponseBuilder
 
 NAMES = frozenset({"now", "weather"})
 NOW = '{"tool": "now", "input": {}}'

@@ -18,7 +18,7 @@ from llm.wire.facades.errors import (
     restore_error,
 )
 from llm.wire.facades.responses_writer import ResponsesWriter
-from llm.wire.response import ResponseBuilder
+from llm.wire.response_builder import ResponseBuilder
 from tests.llm.wire.test_recordings import RECORDINGS
 
 REFUSALS = [

@@ -20,7 +20,7 @@ from llm.wire.deltas import (
     ToolCallDelta,
 )
 from llm.wire.model_lists import parse_models
-from llm.wire.response import arguments_of
+from llm.wire.response_builder import arguments_of
 from llm.wire.sanitize import NUL, replace_nul, sanitize_json, sanitize_text
 
 TEXT = st.text(st.characters(codec=None))

@@ -16,7 +16,7 @@ from llm.wire.deltas import (
     UsageDelta,
 )
 from llm.wire.request import Request
-from llm.wire.response import TERMINAL, ResponseBuilder
+from llm.wire.response_builder import TERMINAL, ResponseBuilder
 from tests.conversations.script import HANG, Script
 from tests.llm import chat, claude
 from tests.tools.calls import raw_call

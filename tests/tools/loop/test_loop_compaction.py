@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pytest
 
 from llm.wire.items import new_id, text_of, user_message
-from llm.wire.response import TERMINAL
+from llm.wire.response_builder import TERMINAL
 from tests.conversations.script import Script
 from tests.tools.loop.test_loop import ANSWER, start
 from tools.loop.late_results import LateResult

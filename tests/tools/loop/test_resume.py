@@ -14,7 +14,7 @@ from llm.wire.deltas import (
     ToolCallDelta,
 )
 from llm.wire.items import text_of
-from llm.wire.response import ResponseBuilder
+from llm.wire.response_builder import ResponseBuilder
 from tools.loop.resume import Resumption
 
 

@@ -21,7 +21,7 @@ from conversations.engine.redis.pubsub import RedisBus
 from conversations.engine.shared_log import run_log
 from conversations.engine.shared_log.event_batches import encode_line, pack, unpack
 from llm.wire.deltas import CloseDelta, TextDelta
-from llm.wire.response import ResponseBuilder
+from llm.wire.response_builder import ResponseBuilder
 from llm.wire.sanitize import sanitize_text
 from tests.scaled import RedisProcess
 

@@ -18,7 +18,7 @@ from llm.errors import (
 from llm.wire.codecs.anthropic.decoder import PAUSED
 from llm.wire.deltas import CloseDelta, FinishDelta, StartDelta, TextDelta
 from llm.wire.items import CITED_TEXT
-from llm.wire.response import ResponseBuilder
+from llm.wire.response_builder import ResponseBuilder
 from llm.wire.sse import ServerSentEvent, SSEDecoder
 from tests.llm.claude import (
     CALL,

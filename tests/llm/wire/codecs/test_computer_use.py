@@ -9,7 +9,7 @@ from llm.wire.codecs.anthropic.codec import AnthropicCodec
 from llm.wire.codecs.anthropic.computer_use import computer_call, is_action
 from llm.wire.items import Issuer, Item, user_message
 from llm.wire.request import Request
-from llm.wire.response import ResponseBuilder
+from llm.wire.response_builder import ResponseBuilder
 from llm.wire.sse import SSEDecoder
 from tests.llm.strict import messages, responses
 from tests.llm.strict.rules import Refusal

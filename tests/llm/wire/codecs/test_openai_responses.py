@@ -50,7 +50,7 @@ from llm.wire.items import (
     user_message,
 )
 from llm.wire.request import Request
-from llm.wire.response import ResponseBuilder
+from llm.wire.response_builder import ResponseBuilder
 from llm.wire.sse import ServerSentEvent, SSEDecoder
 
 CODEC = OPENAI.codec("openai_responses")

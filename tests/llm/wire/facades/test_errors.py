@@ -30,7 +30,7 @@ from llm.wire.facades.errors import (
     restore_error,
 )
 from llm.wire.items import Event
-from llm.wire.response import ResponseBuilder
+from llm.wire.response_builder import ResponseBuilder
 
 ERRORS: list[tuple[type[LLMError], str, str]] = [
     (BadRequest, "E_LLM_BAD_REQUEST", "invalid_request_error"),

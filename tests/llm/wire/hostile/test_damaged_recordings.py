@@ -18,7 +18,7 @@ from llm.errors import LLMError
 from llm.management.commands.replay_recordings import body_of, endpoint_of
 from llm.wire.delta_reader import DeltaReader, decode_body
 from llm.wire.deltas import Delta
-from llm.wire.response import ResponseBuilder
+from llm.wire.response_builder import ResponseBuilder
 from llm.wire.sanitize import sanitize_json
 from tests.llm.wire.test_recordings import FOLDER, GROUPS, RECORDINGS, failures
 

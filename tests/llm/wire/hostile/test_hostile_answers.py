@@ -19,7 +19,7 @@ from llm.wire.codecs.openai_chat.codec import OpenAIChatCodec
 from llm.wire.codecs.openai_responses.codec import OpenAIResponsesCodec
 from llm.wire.delta_reader import DeltaReader
 from llm.wire.deltas import MAX_ITEMS
-from llm.wire.response import ResponseBuilder
+from llm.wire.response_builder import ResponseBuilder
 from tests.llm.wire.hostile.test_hostile_input import work
 
 CHAT, RESPONSES = OpenAIChatCodec(), OpenAIResponsesCodec()

@@ -32,7 +32,7 @@ from llm.wire.items import Item
 from llm.wire.json_schema.validation import compile_schema
 from llm.wire.prompted_calls import CallFilter
 from llm.wire.request import Request
-from llm.wire.response import ResponseBuilder
+from llm.wire.response_builder import ResponseBuilder
 from llm.wire.sse import ServerSentEvent, SSEDecoder
 
 pytestmark = pytest.mark.timeout(100)

@@ -16,7 +16,7 @@ from llm.wire.codecs.openai_chat.codec import OpenAIChatCodec
 from llm.wire.codecs.openai_responses.codec import OpenAIResponsesCodec
 from llm.wire.delta_reader import DeltaReader, decode_body
 from llm.wire.deltas import FinishDelta
-from llm.wire.response import ResponseBuilder
+from llm.wire.response_builder import ResponseBuilder
 
 Codec = OpenAIChatCodec | OpenAIResponsesCodec | AnthropicCodec | GeminiCodec
 #: Placeholders for `usage` and for the reason, without quotes.

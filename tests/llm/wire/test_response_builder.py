@@ -24,7 +24,7 @@ from llm.wire.deltas import (
 )
 from llm.wire.item_stream import TextBuffer
 from llm.wire.items import function_call_output
-from llm.wire.response import TERMINAL, ResponseBuilder
+from llm.wire.response_builder import TERMINAL, ResponseBuilder
 
 keys = st.integers(0, 3)
 delta = st.one_of(
