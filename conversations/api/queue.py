@@ -27,7 +27,7 @@ from conversations.requests.queue_changes import (
     reorder_messages,
     send_when,
 )
-from conversations.turns import queue
+from conversations.turns import waiting_messages
 
 MAX_ORDER = 1000  # ids in a request
 
@@ -52,7 +52,7 @@ class TurnChangeSerializer(StrictSerializer):
     input = InputField(
         required=False, help_text="A string, or {role, content}s of the user."
     )
-    when = serializers.ChoiceField(choices=queue.WHENS, required=False)
+    when = serializers.ChoiceField(choices=waiting_messages.WHENS, required=False)
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
         if not attrs:
@@ -85,7 +85,7 @@ class QueueView(ApiView):
         return self._response(found)
 
     def _response(self, conversation: Conversation) -> Response:
-        ids = [turn.pk for turn in queue.waiting_messages(conversation.pk)]
+        ids = [turn.pk for turn in waiting_messages.load(conversation.pk)]
         rows = Turn.objects.filter(pk__in=ids).order_by("created_at", "id")
         found = rows.select_related("language_model__provider", "conversation")
         serializer = TurnSerializer(

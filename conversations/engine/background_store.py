@@ -35,7 +35,7 @@ from conversations.models import (
     Tree,
     Turn,
 )
-from conversations.turns import queue
+from conversations.turns import waiting_messages
 from conversations.turns.attachments import discard, store_texts
 from conversations.turns.file_storage import are_local
 from llm.db.durable_commit import sync_on_commit
@@ -458,7 +458,9 @@ def has_undelivered_results(turn: Turn) -> bool:
     """Whether calls of this turn, or of turns that it follows, have such results, or
     messages steer a turn of its conversation. Few conversations have any, as
     `loading.turn_context` finds first."""
-    return queue.has_steering(turn.conversation_id) or bool(_undelivered(turn))
+    return waiting_messages.has_steering(turn.conversation_id) or bool(
+        _undelivered(turn)
+    )
 
 
 def load_results(turn_id: str) -> list[tuple[int, LateResult]]:

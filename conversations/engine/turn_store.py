@@ -42,7 +42,7 @@ from conversations.models import (
     Turn,
 )
 from conversations.models.turn import increment_rewritten
-from conversations.turns import queue
+from conversations.turns import waiting_messages
 from conversations.turns.attachments import discard, store_texts
 from conversations.turns.file_storage import are_local
 from llm.db.durable_commit import sync_on_commit
@@ -319,7 +319,7 @@ class PreparedWrite:
         """Change columns of the claimed turn, and write what is new. Raises
         StaleEpoch."""
         if self.progress.absorbed:  # before this turn is locked, as all lock the line
-            queue.lock(self.claim.conversation_id)
+            waiting_messages.lock(self.claim.conversation_id)
         update_turn(self.claim, changed, self.dependent)
         self.write()
 
@@ -410,7 +410,7 @@ def _write(claim: Claim, progress: TurnProgress) -> None:
     if any(is_compaction(payload) for payload, _, _ in progress.items):
         increment_rewritten(claim.conversation_id)  # other processes cache the history
     if progress.absorbed:
-        queue.absorb(progress.absorbed, claim.turn_id)
+        waiting_messages.absorb(progress.absorbed, claim.turn_id)
     if progress.executing or progress.outcomes or progress.delivered:
         _write_calls(claim, progress)
 

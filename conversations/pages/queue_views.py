@@ -26,7 +26,7 @@ from conversations.requests.queue_changes import (
     remove_message,
     send_when,
 )
-from conversations.turns import queue
+from conversations.turns import waiting_messages
 from conversations.turns.error_texts import text_for_reader
 from llm.wire.items import Item as ItemPayload
 from llm.wire.items import text_of
@@ -145,8 +145,8 @@ def queue_context(conversation: Conversation | None, user: Any) -> dict[str, Any
     """Template context: the first waiting messages, the ids of all, and how many are
     not listed."""
     owner_id = conversation.owner_id if conversation else None
-    turns = queue.waiting_messages(conversation.pk) if conversation else []
-    listed = turns[: queue.MAX_SHOWN]
+    turns = waiting_messages.load(conversation.pk) if conversation else []
+    listed = turns[: waiting_messages.MAX_SHOWN]
     return {
         "queue": _messages(listed, owner_id, user.pk),
         "waiting_ids": {turn.pk for turn in turns},

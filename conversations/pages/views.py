@@ -59,7 +59,7 @@ from conversations.requests.branches import continue_turn as continue_turn_of
 from conversations.requests.dictation import may_dictate
 from conversations.requests.errors import AlreadySentConflict
 from conversations.requests.queue_changes import stop_turn
-from conversations.turns import queue
+from conversations.turns import waiting_messages
 from conversations.turns.attachments import UploadRefused
 from conversations.turns.tool_choices import choose_tools
 from tools.models.declared_tool import ToolNotAllowed
@@ -143,7 +143,7 @@ def turn(request: HttpRequest, conversation_id: str, turn_id: str) -> HttpRespon
         pk=turn_id,
         conversation_id=conversation_id,
     )
-    waiting = queue.waiting_messages(conversation_id) if found.is_queued else []
+    waiting = waiting_messages.load(conversation_id) if found.is_queued else []
     context = {
         "shown": render_turns([found], request.user)[0],
         "waiting_ids": {each.pk for each in waiting},

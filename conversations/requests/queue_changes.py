@@ -21,7 +21,7 @@ from conversations.requests.errors import (
     InvalidInput,
     QueueChangedConflict,
 )
-from conversations.turns import queue
+from conversations.turns import waiting_messages
 from conversations.turns.attachments import (
     UnknownFile,
     UploadRefused,
@@ -29,7 +29,7 @@ from conversations.turns.attachments import (
     resolve_file_parts,
 )
 from conversations.turns.history import estimate_tokens
-from conversations.turns.queue import When
+from conversations.turns.waiting_messages import When
 from llm.wire.items import Item as ItemPayload
 
 
@@ -60,7 +60,7 @@ def change_message(
         with transaction.atomic():
             check_inline_quota(turn.actor_id, items)
             before = _read_payloads(turn)
-            queue.change(turn, resolve_file_parts(conversation, items))
+            waiting_messages.change(turn, resolve_file_parts(conversation, items))
             admit_change(user.pk, token, before, _read_payloads(turn))
     except UnknownFile as exc:
         raise InvalidInput(
@@ -68,9 +68,9 @@ def change_message(
         ) from exc
     except UploadRefused as exc:
         raise InvalidInput(InputError("input", str(exc), code=exc.code)) from exc
-    except queue.CannotSteer as exc:
+    except waiting_messages.CannotSteer as exc:
         raise CannotSteerConflict from exc
-    except queue.AlreadySent as exc:
+    except waiting_messages.AlreadySent as exc:
         raise AlreadySentConflict from exc
     _after_commit(engine.announce_queue, turn.conversation_id)
 
@@ -95,15 +95,15 @@ def send_when(turn: Turn, when: When) -> None:
     try:
         match when:
             case "queue":
-                queue.wait(turn)
+                waiting_messages.wait(turn)
             case "steer":
-                queue.steer(turn)
+                waiting_messages.steer(turn)
                 _after_commit(engine.notify_steering, turn.conversation_id)
             case "interrupt":
-                _after_commit(engine.cancel, queue.interrupt(turn))
-    except queue.CannotSteer as exc:
+                _after_commit(engine.cancel, waiting_messages.interrupt(turn))
+    except waiting_messages.CannotSteer as exc:
         raise CannotSteerConflict from exc
-    except queue.AlreadySent as exc:
+    except waiting_messages.AlreadySent as exc:
         raise AlreadySentConflict from exc
     _after_commit(engine.announce_queue, turn.conversation_id)
 
@@ -111,8 +111,8 @@ def send_when(turn: Turn, when: When) -> None:
 def remove_message(turn: Turn) -> None:
     """Raises AlreadySentConflict."""
     try:
-        queue.remove(turn)
-    except queue.AlreadySent as exc:
+        waiting_messages.remove(turn)
+    except waiting_messages.AlreadySent as exc:
         raise AlreadySentConflict from exc
     _after_commit(engine.announce_queue, turn.conversation_id)
 
@@ -120,7 +120,7 @@ def remove_message(turn: Turn) -> None:
 def stop_turn(turn: Turn) -> None:
     """Stop the turn in whatever phase. Raises AlreadySentConflict for a message that a
     running turn has taken: that turn can be stopped."""
-    if queue.has_joined(turn):
+    if waiting_messages.has_joined(turn):
         raise AlreadySentConflict
     engine.cancel(turn)
 
@@ -128,8 +128,8 @@ def stop_turn(turn: Turn) -> None:
 def move_message(turn: Turn, places: int) -> None:
     """Raises AlreadySentConflict."""
     try:
-        queue.move(turn, places)
-    except queue.AlreadySent as exc:
+        waiting_messages.move(turn, places)
+    except waiting_messages.AlreadySent as exc:
         raise AlreadySentConflict from exc
     _after_commit(engine.announce_queue, turn.conversation_id)
 
@@ -137,8 +137,8 @@ def move_message(turn: Turn, places: int) -> None:
 def reorder_messages(conversation_id: str, ids: Sequence[str]) -> None:
     """Raises QueueChangedConflict."""
     try:
-        queue.reorder(conversation_id, ids)
-    except queue.QueueChanged as exc:
+        waiting_messages.reorder(conversation_id, ids)
+    except waiting_messages.QueueChanged as exc:
         raise QueueChangedConflict from exc
     _after_commit(engine.announce_queue, conversation_id)
 

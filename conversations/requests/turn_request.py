@@ -55,7 +55,7 @@ from conversations.requests.fields import (
     resolve_model,
 )
 from conversations.requests.queue_changes import notify_running_turn
-from conversations.turns import queue
+from conversations.turns import waiting_messages
 from conversations.turns.attachments import (
     UnknownFile,
     UploadRefused,
@@ -101,7 +101,7 @@ class TurnRequestSerializer(StrictSerializer):
         help_text="A turn: the new one follows the last turn of the branch with it.",
     )
     when = serializers.ChoiceField(
-        choices=queue.WHENS,
+        choices=waiting_messages.WHENS,
         default="queue",
         help_text=(
             "While another turn runs: wait for its end, join it at its next step, or"
@@ -188,7 +188,9 @@ class TurnRequestSerializer(StrictSerializer):
                     self._check_quota(conversation, validated_data["input"])
                 write: Callable[..., OpenedTurn] = conversation.open_turn
                 if (when := validated_data["when"]) != "queue":
-                    write = partial(queue.open_message, conversation, when=when)
+                    write = partial(
+                        waiting_messages.open_message, conversation, when=when
+                    )
                 opened = write(
                     validated_data["input"],
                     language_model=resolved.model,

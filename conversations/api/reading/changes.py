@@ -26,7 +26,7 @@ from conversations.models import (
     Question,
     Turn,
 )
-from conversations.turns import queue
+from conversations.turns import waiting_messages
 
 NEWEST = 50  # conversations whose titles count
 
@@ -107,7 +107,7 @@ def _turns(row: Conversation) -> dict[str, Any]:
 
 
 def _waiting(row: Conversation) -> list[Any]:
-    turns: list[Turn] = queue.waiting_messages(row.pk)
+    turns: list[Turn] = waiting_messages.load(row.pk)
     items = Item.objects.filter(turn__in=[turn.pk for turn in turns])
     words = items.order_by("pk").values_list("turn_id", "payload")
     return [[(turn.pk, turn.steering) for turn in turns], list(words)]

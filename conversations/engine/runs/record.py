@@ -28,7 +28,7 @@ from conversations.engine.runs.state import RunState
 from conversations.engine.runs.writes import RunWrites
 from conversations.engine.turn_store import Ending, FinishedModelCall
 from conversations.models import Turn
-from conversations.turns import queue
+from conversations.turns import waiting_messages
 from llm.http.client import ProviderCall
 from llm.http.timers import deadline_timer
 from llm.pricing.usage_estimate import billed_tokens
@@ -162,10 +162,12 @@ class RunRecord:
     async def _take_messages(self) -> Sequence[SteeringMessage]:
         """The messages that steer this turn; their senders cannot change them now."""
         claim = self.state.claim
-        if not await self.database.read(queue.has_steering, claim.conversation_id):
+        if not await self.database.read(
+            waiting_messages.has_steering, claim.conversation_id
+        ):
             return ()
         taken = await self.writes.write(
-            queue.take, claim.turn_id, claim.conversation_id
+            waiting_messages.take, claim.turn_id, claim.conversation_id
         )
         self.state.steering = {
             item["id"]: turn_id for turn_id, items in taken for item in items

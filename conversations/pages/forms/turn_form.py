@@ -31,7 +31,7 @@ from conversations.models import (
 from conversations.models.preset import Preset
 from conversations.models.user_settings import UserSettings
 from conversations.requests.queue_changes import notify_running_turn
-from conversations.turns import queue
+from conversations.turns import waiting_messages
 from conversations.turns.attachments import (
     check_inline_quota,
 )
@@ -73,7 +73,7 @@ class TurnForm(forms.Form):
     key = forms.CharField(required=False, max_length=64, widget=forms.HiddenInput)
     #: What happens while another turn runs.
     when = forms.ChoiceField(
-        required=False, choices=[(when, when) for when in queue.WHENS]
+        required=False, choices=[(when, when) for when in waiting_messages.WHENS]
     )
     #: Why the message was not taken now: a rate limit, or maintenance.
     refusal: TooFast | None = None
@@ -274,8 +274,8 @@ class TurnForm(forms.Form):
         self, conversation: Conversation, items: list[ItemPayload]
     ) -> Turn:
         model = self.cleaned_data["model"]
-        when: queue.When = self.cleaned_data["when"] or "queue"
-        opened = queue.open_message(
+        when: waiting_messages.When = self.cleaned_data["when"] or "queue"
+        opened = waiting_messages.open_message(
             conversation,
             items,
             when,

@@ -12,7 +12,7 @@ from django.urls import reverse
 
 from conversations.engine import claim_store
 from conversations.models import Conversation, Turn
-from conversations.turns import queue
+from conversations.turns import waiting_messages
 from llm.wire.deltas import FinishDelta, TextDelta
 from llm.wire.items import text_of
 from tests.conversations.scene import a_user, program, signed_in
@@ -137,7 +137,7 @@ def test_a_message_that_the_running_turn_has_taken_cannot_be_stopped_alone(
 ):
     """Its text is sent all the same; the running turn can be stopped."""
     assert patch(web, line[1], when="steer").status_code == 200
-    queue.take(line[0], conversation.pk)
+    waiting_messages.take(line[0], conversation.pk)
     answer = post(web, f"/api/turns/{line[1]}/cancel/")
     assert answer.status_code == 409
     assert answer.json()["error"]["code"] == "already_sent"

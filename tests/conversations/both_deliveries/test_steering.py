@@ -13,8 +13,8 @@ from conversations import engine
 from conversations.engine import turn_store
 from conversations.engine.event_log import StaleEpoch
 from conversations.models import Conversation, Item, Turn
-from conversations.turns import queue
-from conversations.turns.queue import When
+from conversations.turns import waiting_messages
+from conversations.turns.waiting_messages import When
 from llm.wire.deltas import FinishDelta, ReasoningDelta, TextDelta, ToolCallDelta
 from llm.wire.items import text_of, user_message
 from llm.wire.request import Request
@@ -33,7 +33,7 @@ BOTH = [
 
 
 async def send(conversation: Conversation, text: str, when: When = "queue") -> Turn:
-    opened = await sync_to_async(queue.open_message)(
+    opened = await sync_to_async(waiting_messages.open_message)(
         conversation, [user_message(text)], when
     )
     engine.submit(opened.turn.pk, conversation.pk)

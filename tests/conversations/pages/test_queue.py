@@ -10,7 +10,7 @@ from django.urls import reverse
 from django.utils import timezone
 
 from conversations.models import Conversation, Participant, Turn
-from conversations.turns import queue
+from conversations.turns import waiting_messages
 from llm.wire.items import message, text_of, user_message
 from tests.conversations.page_scene import (
     a_turn,
@@ -174,7 +174,7 @@ def test_who_takes_part_sees_all_that_waits_and_changes_only_their_own(
         accepted_at=timezone.now(),
     )
     mine = send(web, conversation, "From Ada", when="steer")
-    opened = queue.open_message(
+    opened = waiting_messages.open_message(
         conversation, [user_message("From Bob")], "steer", author=bob
     )
     assert (mine.steering, opened.turn.steering) == ("asked", "")  # Bob pays for his

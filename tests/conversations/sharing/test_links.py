@@ -26,7 +26,7 @@ from conversations.models import (
 )
 from conversations.pages import share_views
 from conversations.pages.shared_transcript import line_of
-from conversations.turns import queue
+from conversations.turns import waiting_messages
 from conversations.turns.attachments import store
 from conversations.turns.branches import continuation_items
 from llm.models import LanguageModel
@@ -833,7 +833,7 @@ def test_a_link_outlives_the_waiting_message_that_it_ends_with(
     Turn.objects.filter(pk=running.pk).update(status="in_progress")
     waiting = conversation.open_turn([user_message("Third")]).turn
     link = a_link(conversation, kind="live")
-    queue.remove(waiting)
+    waiting_messages.remove(waiting)
     assert "Second" in opened(link)
 
 

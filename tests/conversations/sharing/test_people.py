@@ -23,7 +23,7 @@ from conversations.models import (
     Turn,
 )
 from conversations.models.turn import CALLER
-from conversations.turns import queue
+from conversations.turns import waiting_messages
 from conversations.turns.attachments import UploadRefused, check_inline_quota
 from llm.models import LanguageModel
 from llm.wire.items import user_message
@@ -554,10 +554,10 @@ def test_a_message_joins_only_a_running_turn_of_its_own_author(
     join(conversation, bob)
     running = conversation.open_turn([user_message("Mine")]).turn
     Turn.objects.filter(pk=running.pk).update(status="in_progress")
-    theirs = queue.open_message(
+    theirs = waiting_messages.open_message(
         conversation, [user_message("Psst")], "steer", author=bob
     )
-    own = queue.open_message(conversation, [user_message("And")], "steer")
+    own = waiting_messages.open_message(conversation, [user_message("And")], "steer")
     assert (theirs.turn.steering, own.turn.steering) == ("", "asked")
 
 

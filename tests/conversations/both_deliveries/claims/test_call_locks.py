@@ -14,7 +14,7 @@ from conversations.engine import background_store, claim_store, turn_store
 from conversations.engine.background_store import CallClaim
 from conversations.engine.turn_store import TurnProgress
 from conversations.models import Conversation, ToolCall, Turn
-from conversations.turns import queue
+from conversations.turns import waiting_messages
 from llm.wire.items import user_message
 from tools.execute import CallOutcome
 
@@ -69,14 +69,14 @@ def test_a_result_that_waits_for_a_turn_locks_no_call(conversation: Conversation
 def test_two_branches_that_absorb_messages_at_once_wait_in_one_order(
     conversation: Conversation, monkeypatch: pytest.MonkeyPatch
 ):
-    absorb, both = queue.absorb, threading.Barrier(2, timeout=1)
+    absorb, both = waiting_messages.absorb, threading.Barrier(2, timeout=1)
 
     def absorb_together(turn_ids: Sequence[str], into: str) -> None:
         with suppress(threading.BrokenBarrierError):  # the other waits for a lock
             both.wait()
         absorb(turn_ids, into)
 
-    monkeypatch.setattr(queue, "absorb", absorb_together)
+    monkeypatch.setattr(waiting_messages, "absorb", absorb_together)
     root = conversation.open_turn([user_message("Hi")]).turn
     Turn.objects.update(status=Turn.Status.COMPLETED)
     branches = [

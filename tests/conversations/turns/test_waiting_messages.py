@@ -19,8 +19,8 @@ from conversations.models import (
     MessageRemoved,
     Turn,
 )
-from conversations.turns import queue
-from conversations.turns.queue import AlreadySent, CannotSteer, QueueChanged
+from conversations.turns import waiting_messages
+from conversations.turns.waiting_messages import AlreadySent, CannotSteer, QueueChanged
 from llm.wire.items import text_of, user_message
 from tests.conversations.scene import a_user
 
@@ -28,13 +28,15 @@ pytestmark = pytest.mark.django_db
 
 
 def say(conversation: Conversation, text: str, **fields: Any) -> Turn:
-    return queue.open_message(conversation, [user_message(text)], **fields).turn
+    return waiting_messages.open_message(
+        conversation, [user_message(text)], **fields
+    ).turn
 
 
 def texts(conversation: Conversation) -> list[str]:
     return [
         text_of(turn.items.get().payload)
-        for turn in queue.waiting_messages(conversation.pk)
+        for turn in waiting_messages.load(conversation.pk)
     ]
 
 
@@ -59,19 +61,19 @@ def running(conversation: Conversation) -> Turn:
 def test_what_runs_and_what_is_about_to_run_does_not_wait(conversation):
     first = say(conversation, "first")
     second = say(conversation, "second")
-    assert queue.waiting_messages(conversation.pk) == [second]
+    assert waiting_messages.load(conversation.pk) == [second]
     assert claim_store.claim(first.pk)
-    assert queue.waiting_messages(conversation.pk) == [second]
+    assert waiting_messages.load(conversation.pk) == [second]
 
 
 def test_a_message_moves_and_the_line_stays_one_line(conversation, running):
     b, c, d = (say(conversation, text) for text in "bcd")
-    queue.move(d, -1)
+    waiting_messages.move(d, -1)
     assert texts(conversation) == ["b", "d", "c"]
-    queue.move(b, 1)
+    waiting_messages.move(b, 1)
     assert texts(conversation) == ["d", "b", "c"]
-    queue.move(c, -10)
-    queue.move(b, 99)
+    waiting_messages.move(c, -10)
+    waiting_messages.move(b, 99)
     assert texts(conversation) == ["c", "d", "b"]
     assert line_of(conversation) == ["first", "c", "d", "b"]
     later = say(conversation, "e")
@@ -80,7 +82,7 @@ def test_a_message_moves_and_the_line_stays_one_line(conversation, running):
 
 def test_the_next_message_is_the_first_of_the_new_order(conversation, running):
     _, c = (say(conversation, text) for text in "bc")
-    queue.move(c, -1)
+    waiting_messages.move(c, -1)
     Turn.objects.filter(pk=running.pk).update(status="completed")
     assert claim_store.find_next_turns(conversation.pk) == ([c.pk], False)
     assert claim_store.claim(c.pk)
@@ -90,15 +92,15 @@ def test_an_order_must_name_exactly_the_waiting_messages(conversation, running):
     b, c = (say(conversation, text) for text in "bc")
     for wrong in ([b.pk], [b.pk, c.pk, running.pk], [b.pk, b.pk], []):
         with pytest.raises(QueueChanged):
-            queue.reorder(conversation.pk, wrong)
-    queue.reorder(conversation.pk, [c.pk, b.pk])
+            waiting_messages.reorder(conversation.pk, wrong)
+    waiting_messages.reorder(conversation.pk, [c.pk, b.pk])
     assert texts(conversation) == ["c", "b"]
 
 
 def test_a_changed_message_keeps_its_place(conversation, running):
     b, _ = (say(conversation, text) for text in "bc")
     before = conversation.rewritten
-    queue.change(b, [user_message("better")])
+    waiting_messages.change(b, [user_message("better")])
     assert texts(conversation) == ["better", "c"]
     conversation.refresh_from_db()
     assert conversation.rewritten > before
@@ -109,11 +111,11 @@ def test_what_a_run_has_taken_is_refused_and_unchanged(conversation, running):
     Turn.objects.filter(pk=running.pk).update(status="completed")
     assert claim_store.claim(b.pk)
     acts = [
-        lambda: queue.change(b, [user_message("late")]),
-        lambda: queue.remove(b),
-        lambda: queue.move(b, -1),
-        lambda: queue.steer(b),
-        lambda: queue.interrupt(b),
+        lambda: waiting_messages.change(b, [user_message("late")]),
+        lambda: waiting_messages.remove(b),
+        lambda: waiting_messages.move(b, -1),
+        lambda: waiting_messages.steer(b),
+        lambda: waiting_messages.interrupt(b),
     ]
     for act in acts:
         with pytest.raises(AlreadySent):
@@ -130,7 +132,7 @@ def test_a_removed_message_leaves_the_line_whole_and_is_not_sent_again(
     ask = ("key", "print", open_turn)
     b, _ = IdempotencyKey.objects.get_or_open(conversation.owner, *ask)
     say(conversation, "c")
-    queue.remove(b)
+    waiting_messages.remove(b)
     assert line_of(conversation) == ["first", "c"]
     with pytest.raises(MessageRemoved):
         IdempotencyKey.objects.get_or_open(conversation.owner, *ask)
@@ -150,7 +152,9 @@ def test_the_key_of_a_deleted_branch_gives_nothing_of_it(conversation, running):
 
 def test_an_interrupting_message_is_next_and_stops_what_runs(conversation, running):
     say(conversation, "b")
-    opened = queue.open_message(conversation, [user_message("now")], "interrupt")
+    opened = waiting_messages.open_message(
+        conversation, [user_message("now")], "interrupt"
+    )
     assert opened.interrupted == running
     assert texts(conversation) == ["now", "b"]
     running.refresh_from_db()
@@ -158,7 +162,9 @@ def test_an_interrupting_message_is_next_and_stops_what_runs(conversation, runni
 
 
 def test_nothing_is_interrupted_where_nothing_runs(conversation):
-    opened = queue.open_message(conversation, [user_message("now")], "interrupt")
+    opened = waiting_messages.open_message(
+        conversation, [user_message("now")], "interrupt"
+    )
     assert opened.interrupted is None
     assert not Turn.objects.filter(cancel_requested=True).exists()
     assert say(conversation, "x", when="steer").steering != "taken"
@@ -170,44 +176,44 @@ def test_a_gateway_turn_is_neither_steered_nor_moved(conversation):
     b = say(conversation, "b", when="steer")
     assert b.steering == ""
     with pytest.raises(CannotSteer):
-        queue.steer(b)
+        waiting_messages.steer(b)
     hosted = say(conversation, "c", options={"gateway": {"echo": {}}})
     say(conversation, "d")
     assert texts(conversation) == ["b"]
     with pytest.raises(AlreadySent):
-        queue.move(hosted, -1)
+        waiting_messages.move(hosted, -1)
 
 
 def test_a_message_with_a_file_waits_for_its_own_turn(conversation, running):
     item = user_message("look")
     item["content"].append({"type": "input_file", "file_id": "file_1"})
-    opened = queue.open_message(conversation, [item], "steer")
+    opened = waiting_messages.open_message(conversation, [item], "steer")
     assert opened.turn.steering == ""
     text = say(conversation, "b", when="steer")
     assert text.steering == "asked"
     with pytest.raises(CannotSteer):
-        queue.change(text, [item])
+        waiting_messages.change(text, [item])
 
 
 def test_taken_messages_cannot_be_changed_and_are_taken_again(conversation, running):
     b, c = (say(conversation, text, when="steer") for text in "bc")
     say(conversation, "d")
     for _ in range(2):  # a second run after a crash
-        taken = queue.take(running.pk, conversation.pk)
+        taken = waiting_messages.take(running.pk, conversation.pk)
         assert [turn_id for turn_id, _ in taken] == [b.pk, c.pk]
     with pytest.raises(AlreadySent):
-        queue.remove(c)
-    queue.absorb([b.pk, c.pk], running.pk)
+        waiting_messages.remove(c)
+    waiting_messages.absorb([b.pk, c.pk], running.pk)
     assert texts(conversation) == ["d"]
     assert line_of(conversation) == ["first", "d"]
-    assert queue.take(running.pk, conversation.pk) == []
+    assert waiting_messages.take(running.pk, conversation.pk) == []
 
 
 def test_a_retry_by_staff_leaves_a_waiting_message_to_its_sender(conversation, running):
     waiting = say(conversation, "b")
     assert staff_actions.retry(waiting.pk)
     assert texts(conversation) == ["b"]
-    queue.change(waiting, [user_message("c")])
+    waiting_messages.change(waiting, [user_message("c")])
     assert texts(conversation) == ["c"]
     epoch = Turn.objects.get(pk=running.pk).epoch
     assert staff_actions.retry(running.pk)
@@ -219,7 +225,7 @@ def test_a_repeated_request_of_an_absorbed_message_finds_the_turn(
 ):
     ask = ("key", "print", lambda: say(conversation, "b", when="steer"))
     b, _ = IdempotencyKey.objects.get_or_open(conversation.owner, *ask)
-    queue.absorb([b.pk], running.pk)
+    waiting_messages.absorb([b.pk], running.pk)
     found, is_new = IdempotencyKey.objects.get_or_open(conversation.owner, *ask)
     assert (found, is_new) == (running, False)
     assert conversation.turns.count() == 1
@@ -248,18 +254,18 @@ class TestLine(TestCase):
         for number in range(3):
             say(conversation, str(number))
         for act, which, places in moves:
-            waiting = queue.waiting_messages(conversation.pk)
+            waiting = waiting_messages.load(conversation.pk)
             if act == "add" or not waiting:
                 say(conversation, f"{act}{which}")
                 continue
             turn = waiting[which % len(waiting)]
             match act:
                 case "move":
-                    queue.move(turn, places)
+                    waiting_messages.move(turn, places)
                 case "remove":
-                    queue.remove(turn)
+                    waiting_messages.remove(turn)
                 case "front":
-                    queue.interrupt(turn)
+                    waiting_messages.interrupt(turn)
             assert line_of(conversation) == ["first", *texts(conversation)]
 
 
@@ -267,14 +273,16 @@ def test_a_message_behind_a_stopped_one_waits_and_can_be_changed(conversation, r
     b, c = (say(conversation, text) for text in "bc")
     Turn.objects.filter(pk=b.pk).update(status="cancelled", epoch=1)
     assert texts(conversation) == ["c"]
-    queue.change(c, [user_message("better")])
-    queue.steer(c)
-    taken = queue.take(running.pk, conversation.pk)
+    waiting_messages.change(c, [user_message("better")])
+    waiting_messages.steer(c)
+    taken = waiting_messages.take(running.pk, conversation.pk)
     assert [turn_id for turn_id, _ in taken] == [c.pk]
 
 
 def test_branches_that_wait_are_not_mixed(conversation, running):
-    other = queue.open_message(conversation, [user_message("x")], is_first=True).turn
+    other = waiting_messages.open_message(
+        conversation, [user_message("x")], is_first=True
+    ).turn
     assert claim_store.claim(other.pk)
     ends = {"a": running, "x": other}
     turns: dict[str, Turn] = {}
@@ -282,20 +290,22 @@ def test_branches_that_wait_are_not_mixed(conversation, running):
         parent = ends[name[0]]
         turns[name] = ends[name[0]] = say(conversation, name, parent=parent)
     with pytest.raises(QueueChanged):
-        queue.reorder(conversation.pk, [turn.pk for turn in turns.values()])
-    queue.move(turns["a2"], -5)
+        waiting_messages.reorder(conversation.pk, [turn.pk for turn in turns.values()])
+    waiting_messages.move(turns["a2"], -5)
     for turn in (turns["a1"], turns["a2"], turns["x2"]):
         turn.refresh_from_db()
     assert turns["a2"].parent_id == running.pk
     assert turns["a1"].parent_id == turns["a2"].pk
     assert turns["x2"].parent_id == turns["x1"].pk
-    opened = queue.open_message(
+    opened = waiting_messages.open_message(
         conversation, [user_message("now")], "interrupt", parent=turns["x2"]
     )
     assert opened.interrupted == other
     steering = say(conversation, "s", when="steer", parent=turns["a1"])
-    assert queue.take(other.pk, conversation.pk) == []
-    assert [pk for pk, _ in queue.take(running.pk, conversation.pk)] == [steering.pk]
+    assert waiting_messages.take(other.pk, conversation.pk) == []
+    assert [pk for pk, _ in waiting_messages.take(running.pk, conversation.pk)] == [
+        steering.pk
+    ]
 
 
 def test_the_viewer_of_a_removed_message_sees_the_branch_before_it(
@@ -303,7 +313,7 @@ def test_the_viewer_of_a_removed_message_sees_the_branch_before_it(
 ):
     b = say(conversation, "b")
     BranchChoice.objects.choose(conversation.pk, conversation.owner_id, b.pk)
-    queue.remove(b)
+    waiting_messages.remove(b)
     shown = BranchChoice.objects.shown_leaf(conversation.pk, conversation.owner_id)
     assert shown == running.pk
 
@@ -316,6 +326,6 @@ def test_a_message_does_not_join_a_turn_of_another_author_that_runs_meanwhile(
     assert asked.steering == "asked"
     Turn.objects.filter(pk=running.pk).update(status="completed")
     assert claim_store.claim(guest.pk)
-    assert queue.take(guest.pk, conversation.pk) == []
+    assert waiting_messages.take(guest.pk, conversation.pk) == []
     assert texts(conversation) == ["c"]
-    queue.change(asked, [user_message("better")])
+    waiting_messages.change(asked, [user_message("better")])

@@ -52,7 +52,7 @@ class CannotSteer(Exception):
     """This message cannot join the running answer; it is sent after it."""
 
 
-def waiting_messages(conversation_id: str) -> list[Turn]:
+def load(conversation_id: str) -> list[Turn]:
     """The messages that wait, in the order in which they will be sent."""
     return list(_Line.read(conversation_id).waiting.values())
 
