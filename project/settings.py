@@ -93,7 +93,7 @@ MIDDLEWARE = [
     "django.contrib.auth.middleware.AuthenticationMiddleware",
     "project.middleware.note_requests",
     "conversations.access.legal_holds.LegalHoldMiddleware",
-    "conversations.access.deleted_rows.DeletedRowMiddleware",
+    "conversations.access.concurrent_deletion.DeletedRowMiddleware",
     "project.middleware.RequiredSteps",
     "project.middleware.UserLanguageMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",

@@ -20,7 +20,7 @@ from rest_framework.exceptions import APIException
 from rest_framework.response import Response
 from rest_framework.views import exception_handler as drf_exception_handler
 
-from conversations.access.deleted_rows import is_row_gone, log_row_gone
+from conversations.access.concurrent_deletion import is_row_gone, log_row_gone
 from conversations.engine import NotRunning
 from conversations.requests.errors import describe_error, error_type
 from conversations.turns.error_texts import in_own_language

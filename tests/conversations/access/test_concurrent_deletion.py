@@ -12,8 +12,8 @@ from django.db import DatabaseError, connection
 from django.db.models.signals import pre_save
 from django.urls import reverse
 
-from conversations.access import deleted_rows
-from conversations.access.deleted_rows import is_row_gone
+from conversations.access import concurrent_deletion
+from conversations.access.concurrent_deletion import is_row_gone
 from conversations.models import Conversation, WebhookEndpoint
 from conversations.models.access_token import AccessToken
 from tests.conversations.scene import a_user, program, signed_in, staff
@@ -70,7 +70,7 @@ def test_a_page_says_that_the_row_was_deleted_meanwhile(page: str):
 
 
 def test_the_admin_says_so_too(caplog: pytest.LogCaptureFixture):
-    caplog.set_level(logging.INFO, deleted_rows.__name__)
+    caplog.set_level(logging.INFO, concurrent_deletion.__name__)
     client = signed_in(staff("ops", "change_webhookendpoint"))
     row = an_endpoint(None)
     page = reverse("admin:conversations_webhookendpoint_change", args=[row.pk])
@@ -83,7 +83,7 @@ def test_the_admin_says_so_too(caplog: pytest.LogCaptureFixture):
 
 
 def test_rest_answers_that_there_is_no_such_row(caplog: pytest.LogCaptureFixture):
-    caplog.set_level(logging.INFO, deleted_rows.__name__)
+    caplog.set_level(logging.INFO, concurrent_deletion.__name__)
     ada = a_user("ada")
     client = program(ada)
     row = Conversation.objects.create(owner=ada)
