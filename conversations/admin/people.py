@@ -17,7 +17,7 @@ from django.utils.translation import gettext_lazy as _
 from conversations.access.policy.group_restrictions import list_rows_opened_without
 from conversations.admin.actions.people import PeopleActionsMixin
 from conversations.admin.conversation_content import ConversationContentAdmin
-from conversations.admin.least_privilege import LeastPrivilegeMixin
+from conversations.admin.grantable_rights import GrantableRightsMixin
 from conversations.admin.policy.erasing import ErasureMixin
 from conversations.admin.reauthentication import ReauthenticationMixin
 from conversations.forms.preset_forms import NotedForm
@@ -32,7 +32,7 @@ admin.site.unregister([User, Group])  # of Django's own admin
 @admin.register(User)
 class PeopleAdmin(
     ReauthenticationMixin,
-    LeastPrivilegeMixin,
+    GrantableRightsMixin,
     PeopleActionsMixin,
     ErasureMixin,
     UserAdmin,
@@ -56,7 +56,7 @@ def _without_password(names: Any) -> Iterator[Any]:
 
 
 @admin.register(Group)
-class RightsGroupAdmin(ReauthenticationMixin, LeastPrivilegeMixin, GroupAdmin):
+class RightsGroupAdmin(ReauthenticationMixin, GrantableRightsMixin, GroupAdmin):
     def get_deleted_objects(self, objs: Any, request: HttpRequest) -> Any:
         """As Django's. Also protected is what would be open to everybody without the
         groups."""

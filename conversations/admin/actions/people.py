@@ -15,7 +15,7 @@ from django.utils.translation import gettext_lazy, ngettext
 
 from conversations.access.account_deletion import reopen_account
 from conversations.access.sessions import end_others
-from conversations.admin.least_privilege import may_grant, may_manage
+from conversations.admin.grantable_rights import may_grant, may_manage
 from conversations.models.user_settings import UserSettings
 from llm.admin import (
     GroupRightsForm,

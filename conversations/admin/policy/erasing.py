@@ -14,7 +14,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
 
 from conversations.access.account_deletion import LastSuperuser
-from conversations.admin.least_privilege import may_manage
+from conversations.admin.grantable_rights import may_manage
 from conversations.engine.maintenance.erasure import compact, erase_user
 from conversations.models import Turn, UnderLegalHold
 from llm.admin import ask_about_rows, filled_form, report_rows

@@ -10,7 +10,7 @@ from django.contrib import admin
 from django.http import HttpRequest
 
 from conversations.access.sessions import end_others
-from conversations.admin.least_privilege import may_manage
+from conversations.admin.grantable_rights import may_manage
 from llm.admin.bases import ReadOnlyAdmin
 
 admin.site.unregister(Authenticator)  # of django-allauth: its form has the secret

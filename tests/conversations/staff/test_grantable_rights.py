@@ -8,7 +8,7 @@ import pytest
 from django.contrib.auth.models import Group, Permission, User
 from django.test import Client
 
-from conversations.admin.least_privilege import rights_of_group
+from conversations.admin.grantable_rights import rights_of_group
 from conversations.migrations import _rights
 from tests.conversations.scene import signed_in
 

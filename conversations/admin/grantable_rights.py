@@ -68,7 +68,7 @@ def groups_to_grant(staff: Any) -> QuerySet[Group]:
     return rows.filter(pk__in=own)
 
 
-class LeastPrivilegeMixin(admin.ModelAdmin):
+class GrantableRightsMixin(admin.ModelAdmin):
     """For the admin of users and of groups: staff change only rows whose rights they
     have themselves, and choose only among their own rights."""
 
