@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Collection, Iterator, Sequence
+from itertools import count
 
 from llm.wire.items import CALL_OUTPUTS, CALLS, Item
 
@@ -44,6 +45,48 @@ def pair_calls(
         if not waiting:
             return items
     return list(_pair(items, _match(items), moves=moves))
+
+
+def separate_equal_ids(items: Sequence[Item]) -> Sequence[Item]:
+    """Calls of one round that have the same id, or none, get ids of their own, and
+    their outputs, which come in the order of the calls, get the same ones; `items`
+    itself if there is no such call. The new ids are the same each time, so hosts find
+    the prompt in their caches."""
+    if not _has_equal_ids(items):
+        return items
+    pairs, result = _match(items), list(items)
+    known = {item["call_id"] for item in items if item.get("type") in CALLS}
+    numbers: dict[str, Iterator[int]] = {}  # of the new ids
+    used: set[str] = set()  # in this round
+    for index, item in enumerate(items):
+        kind = item.get("type", "message")
+        if _ends_round(kind, item):
+            used = set()
+        elif kind in CALLS:
+            call_id = item["call_id"]
+            if not call_id or call_id in used:
+                number = numbers.setdefault(call_id, count(2))
+                ids = (f"{call_id or 'call'}_{each}" for each in number)
+                call_id = next(each for each in ids if each not in known)
+                known.add(call_id)
+                result[index] = {**item, "call_id": call_id}
+                if (output := pairs.get(index)) is not None:
+                    result[output] = {**items[output], "call_id": call_id}
+            used.add(call_id)
+    return result
+
+
+def _has_equal_ids(items: Sequence[Item]) -> bool:
+    used: set[str] = set()
+    for item in items:
+        kind = item.get("type", "message")
+        if kind in CALLS:
+            if not item["call_id"] or item["call_id"] in used:
+                return True
+            used.add(item["call_id"])
+        elif used and _ends_round(kind, item):
+            used = set()
+    return False
 
 
 def _ends_round(kind: str, item: Item) -> bool:

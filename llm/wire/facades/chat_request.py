@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from llm.wire.codecs.call_order import separate_equal_ids
 from llm.wire.codecs.gemini.tool_calls import signed_call
 from llm.wire.codecs.openai_chat.codec import OpenAIChatCodec
 from llm.wire.codecs.openai_chat.decoder import ChatDecoder
@@ -82,11 +83,13 @@ def request_of(
     same: dict[str, Any] = {name: body.get(name) for name in _SAME}
     return Request(
         model=body["model"],
-        items=[
-            item
-            for chat_message in body["messages"]
-            for item in _items(chat_message, codec, issuer, open_seal, gemini)
-        ],
+        items=separate_equal_ids(
+            [
+                item
+                for chat_message in body["messages"]
+                for item in _items(chat_message, codec, issuer, open_seal, gemini)
+            ]
+        ),
         tools=[
             _flatten_tool(t) for t in body.get("tools") or () if t["type"] in _TOOLS
         ],

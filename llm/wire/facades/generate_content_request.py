@@ -14,6 +14,7 @@ from typing import Any
 
 import orjson
 
+from llm.wire.codecs.call_order import separate_equal_ids
 from llm.wire.codecs.gemini.codec import GeminiCodec
 from llm.wire.facades.request_reading import (
     assistant_items,
@@ -74,7 +75,7 @@ def request_of(
         reader.read(content)
     return Request(
         model=model,
-        items=reader.items,
+        items=separate_equal_ids(reader.items),
         issuer=issuer,
         **_options(body),
     )

@@ -15,6 +15,7 @@ import orjson
 
 from llm.errors import BadRequest
 from llm.wire.codecs.anthropic.codec import AnthropicCodec
+from llm.wire.codecs.call_order import separate_equal_ids
 from llm.wire.facades.messages_blocks import as_object
 from llm.wire.facades.proof_entries import OpenSeal, restore
 from llm.wire.facades.request_reading import (
@@ -65,7 +66,7 @@ def request_of(
         items += _items(turn, codec, issuer, open_seal)
     return Request(
         model=body["model"],
-        items=items,
+        items=separate_equal_ids(items),
         tools=[
             _tool(tool)
             for tool in body.get("tools") or ()

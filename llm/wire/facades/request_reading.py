@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -13,12 +12,14 @@ from llm.wire.response_builder import ResponseBuilder
 
 
 class _HistoryBuilder(ResponseBuilder):
-    """Keeps the ids of calls whatever their length: the output that the client sends
-    next names the same id, and the codecs shorten both alike."""
+    """Leaves the ids of calls as they are, long or equal ones: the output that the
+    client sends next names the same id. The codecs shorten both alike, and
+    `separate_equal_ids` renames both."""
 
     __slots__ = ()
 
-    longest_call_id = sys.maxsize
+    def _unique(self, call_id: str) -> str:
+        return call_id
 
 
 def assistant_items(deltas: Iterable[Delta], issuer: Issuer | None) -> list[Item]:

@@ -14,6 +14,7 @@ from typing import Any
 
 import orjson
 
+from llm.wire.codecs.call_order import separate_equal_ids
 from llm.wire.codecs.openai_responses.codec import OpenAIResponsesCodec
 from llm.wire.codecs.openai_responses.forwarding import has_own_id
 from llm.wire.facades.request_reading import assistant_items
@@ -92,7 +93,7 @@ def request_of(
     same: dict[str, Any] = {name: body.get(name) for name in _SAME}
     return Request(
         model=body["model"],
-        items=items,
+        items=separate_equal_ids(items),
         instructions=body.get("instructions") or "",
         tools=[
             tool

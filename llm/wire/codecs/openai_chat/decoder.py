@@ -139,7 +139,7 @@ class ChatDecoder:
             yield from calls.close(ended=ended)
         if self._finish is None and not self._done:
             raise CutOff(detail="The answer ended without a finish_reason.")
-        if self._finish is None and not self._has_answer:
+        if self._finish is None and not (self._has_answer or calls):
             raise BadResponse(detail="The stream ended without an answer.")
         if self._finish in _FAILED:
             raise ProviderDown(detail=f"finish_reason: {self._finish}")
@@ -156,6 +156,7 @@ class ChatDecoder:
             raise BadResponse(detail="An answer without choices.")
         yield from self._head(body)
         choice = choices[0]
+        self._message.is_whole = True
         yield from self._message.feed(choice.get("message") or {})
         self._finish = _reason_of(choice, "finish_reason")  # Snowflake's is ""
         self._native = _reason_of(choice, "native_finish_reason")

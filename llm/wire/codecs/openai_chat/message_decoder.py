@@ -66,12 +66,14 @@ class MessageDecoder:
         "calls",
         "in_text",
         "is_plain",
+        "is_whole",
         "sources",
     )
 
     def __init__(self, *, echo: str, think_tags: bool, think_begun: bool) -> None:
         self.in_text = False  # the last delta was text
         self.is_plain = not think_tags  # text is emitted as it is
+        self.is_whole = False  # the message comes at once, not in pieces
         self.calls: ToolCallAssembler | None = None  # None without calls
         self.sources: Sequence[Any] = ()  # of the answer as a whole
         self._echo = echo
@@ -99,8 +101,8 @@ class MessageDecoder:
             yield from self._annotate(annotations)
         if extra := message.get("extra_content"):
             yield from self._opaque(extra)
-        for entry in message.get("tool_calls") or ():
-            yield from self._call(entry)
+        for number, entry in enumerate(message.get("tool_calls") or ()):
+            yield from self._call(entry, is_first=number == 0)
         if legacy := message.get("function_call"):
             yield from self._legacy(legacy)
         for image in message.get("images") or ():
@@ -277,14 +279,14 @@ class MessageDecoder:
 
     # Calls
 
-    def _call(self, entry: Any) -> Iterator[Delta]:
+    def _call(self, entry: Any, *, is_first: bool = True) -> Iterator[Delta]:
         if not isinstance(entry, dict):
             return
         yield from self._emit_proof()
         self.in_text = False
         if self.calls is None:
-            self.calls = ToolCallAssembler()
-        yield from self.calls.feed(entry)
+            self.calls = ToolCallAssembler(is_whole=self.is_whole)
+        yield from self.calls.feed(entry, is_first=is_first)
 
     def _legacy(self, function: dict[str, Any]) -> Iterator[Delta]:
         """The single call of the API before tools; Snowflake sends an empty one."""

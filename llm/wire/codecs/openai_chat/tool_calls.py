@@ -2,8 +2,9 @@
 
 In: the entries of `tool_calls`, complete or in pieces. Out: their deltas. Hosts differ:
 the index may be missing, in all pieces or in the first, the same for all calls or begin
-at 1; the id may be empty, repeated, a number or part of every piece; the arguments may
-be complete, an object, null, sent again at the end, or cut off.
+at 1; the id may be empty, the same for all calls, a number or part of every piece; the
+name may come in pieces or with every piece; the arguments may be complete, an object,
+null, sent again at the end, or cut off.
 """
 
 from __future__ import annotations
@@ -28,23 +29,36 @@ _OPAQUE = ("extra_content", "provider_specific_fields")
 class ToolCallAssembler:
     """All calls of one answer."""
 
-    __slots__ = ("_calls",)
+    __slots__ = ("_calls", "_fed", "_is_whole")
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_whole: bool) -> None:
+        """`is_whole`: each entry is a call, not a piece of one."""
         self._calls: list[_Call] = []
+        self._is_whole = is_whole
+        self._fed: list[_Call] = []  # those of which this chunk has had an entry
 
     def __bool__(self) -> bool:
         return bool(self._calls)
 
-    def feed(self, entry: dict[str, Any]) -> Iterator[Delta]:
+    def feed(self, entry: dict[str, Any], *, is_first: bool) -> Iterator[Delta]:
+        """`is_first`: the entry is the first of its chunk."""
+        if is_first:
+            self._fed = []
         piece = _Piece(entry)
-        call = self._find(piece)
+        call = None if self._is_whole else self._find(piece)
         if call is None:
+            yield from self.announce()
             if len(self._calls) >= MAX_CALLS:
                 raise BadResponse(detail=f"More than {MAX_CALLS:,} tool calls.")
             call = _Call(len(self._calls), piece.index)
             self._calls.append(call)
-        return call.add(piece)
+        self._fed.append(call)
+        yield from call.add(piece)
+
+    def announce(self) -> Iterator[Delta]:
+        """What follows ends the name of the last call."""
+        if self._calls:
+            yield from self._calls[-1].announce()
 
     def are_whole(self) -> bool:
         return all(call.is_whole() for call in self._calls)
@@ -57,12 +71,16 @@ class ToolCallAssembler:
         error. Otherwise the call was cut off. The input of a custom call has no form
         that shows its end, so there the last call counts as cut off.
         """
+        is_cut = not (ended or self._is_whole) and self._calls[-1].may_go_on()
+        yield from self.announce()
         for call in self._calls:
             if call.custom:
                 complete = ended or call is not self._calls[-1]
                 yield call.custom_item(complete=complete)
             elif not ended and not call.is_whole():
                 yield CloseDelta(call.key, complete=False)
+        if is_cut:
+            yield CloseDelta(self._calls[-1].key, complete=False)
 
     def _find(self, piece: _Piece) -> _Call | None:
         """The call that `piece` continues; None if it begins a new one."""
@@ -76,18 +94,25 @@ class ToolCallAssembler:
         last = candidates[-1]
         if piece.id:
             return self._find_by_id(piece, candidates)
+        if last.is_named_further(piece):
+            return last
         # Without ids, a new call can begin only after the last one is complete.
         new = piece.name and last.name and last.is_followed_by(piece)
         return None if new else last
 
     def _find_by_id(self, piece: _Piece, candidates: list[_Call]) -> _Call | None:
         for call in reversed(candidates):
-            if call.id == piece.id:
-                return call
+            if call.id == piece.id and not self._is_another(piece, call):
+                return None if call.is_over(piece) else call
         last = candidates[-1]
         # Cerebras and Mistral give every call the index 0 and its own id.
         another = last.id and (piece.name or last.index is None)
         return None if another or piece.index is None else last
+
+    def _is_another(self, piece: _Piece, call: _Call) -> bool:
+        """A host does not repeat a call in one chunk: it calls the tool twice."""
+        same = call in self._fed and piece.name == call.name and piece.arguments
+        return bool(same) and call.is_whole()
 
 
 class _Piece:
@@ -140,14 +165,13 @@ class _Call:
         self._length = self._checked = 0  # characters
 
     def add(self, piece: _Piece) -> Iterator[Delta]:
-        first = not self.is_announced
         if self.index is None:
             self.index = piece.index
         again = piece.arguments and len(piece.arguments) == self._length
         if again and self._is_repeated(piece):
             return
         self.id = self.id or piece.id
-        self.name = self.name or piece.name  # some hosts repeat it, none splits it
+        self._add_name(piece.name)
         self.custom = self.custom or piece.custom
         if piece.raw:
             self.raw |= piece.raw
@@ -156,14 +180,57 @@ class _Call:
             self._length += len(piece.arguments)
         if self.custom:
             return  # emitted as a whole, at the end
-        self.is_announced = bool(self.name)
-        if first:
-            yield ToolCallDelta(self.key, self.id, self.name, piece.arguments)
-        elif piece.arguments:
+        if not self.is_announced:
+            if piece.arguments:  # the name may go on until then
+                yield from self.announce()
+            return
+        if piece.arguments:
             yield ToolCallDelta(self.key, arguments=piece.arguments)
-        if self.is_announced and self.raw:
+        yield from self._prove()
+
+    def _add_name(self, name: str) -> None:
+        """A piece has the rest of the name, or all of it so far."""
+        if self.is_announced or not name:
+            return
+        repeated = bool(self.name) and name.startswith(self.name)
+        self.name = name if repeated else self.name + name
+
+    def announce(self) -> Iterator[Delta]:
+        """Emit the name and what there is of the arguments; the name has ended."""
+        if self.is_announced or self.custom or not self.name:
+            return
+        self.is_announced = True
+        yield ToolCallDelta(self.key, self.id, self.name, "".join(self.arguments))
+        yield from self._prove()
+
+    def _prove(self) -> Iterator[Delta]:
+        if self.raw:
             yield ProofDelta(self.key, self.raw)
             self.raw = {}
+
+    def may_go_on(self) -> bool:
+        """Whether more of the name may follow."""
+        return bool(self.name) and not (self.is_announced or self.custom)
+
+    def is_named_further(self, piece: _Piece) -> bool:
+        """Whether a piece without an id has the rest of the name. A host that names
+        calls by ids begins none without; one without ids sends a call's name and its
+        arguments together."""
+        if self.index is None or self.arguments or not self.name:
+            return False
+        return bool(self.id) or not piece.arguments
+
+    def is_over(self, piece: _Piece) -> bool:
+        """Whether a piece with the same id begins another call: the arguments are a
+        whole object, and others follow."""
+        if not (piece.name and self._length) or self._is_open_object():
+            return False
+        if piece.name == self.name and not piece.arguments:
+            return False
+        if piece.arguments and self._is_repeated(piece):
+            return False
+        is_object = self.arguments[0].lstrip().startswith("{")
+        return is_object and not self.custom and self.is_whole()
 
     def _is_repeated(self, piece: _Piece) -> bool:
         """Whether the host sends the complete arguments again, in its last chunk."""

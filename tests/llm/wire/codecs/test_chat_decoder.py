@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from typing import Any
 
 import orjson
 import pytest
@@ -16,7 +17,7 @@ from llm.errors import (
 )
 from llm.wire.codecs.openai_chat.codec import OpenAIChatCodec
 from llm.wire.codecs.openai_chat.usage import usage_of
-from llm.wire.deltas import FinishDelta, StartDelta, TextDelta
+from llm.wire.deltas import FinishDelta, StartDelta, TextDelta, ToolCallDelta
 from llm.wire.items import CITED_TEXT, LONGEST_QUOTATION
 from llm.wire.sse import SSEDecoder
 from tests.llm.chat import (
@@ -474,6 +475,64 @@ class TestToolCalls:
         assert [item["status"] for item in builder.output] == ["completed"] * 2
         assert builder.output[0]["arguments"] == arguments
         assert builder.finish == FinishDelta("tool_calls", finish)
+
+    @pytest.mark.parametrize("id", ["call_0", "", None])
+    @pytest.mark.parametrize(
+        ("first", "second"), [('{"a":1}', '{"a":2}'), ('{"a":1}', '{"a":1}'), ("", "")]
+    )
+    def test_calls_of_one_id_in_an_answer_are_calls_of_their_own(
+        self, id: str | None, first: str, second: str
+    ):
+        calls = [call(None, id, "f", each)["tool_calls"][0] for each in (first, second)]
+        found = answered({"content": None, "tool_calls": calls}, "tool_calls").output
+        texts = [(item["name"], item["arguments"]) for item in found]
+        assert texts == [("f", first or "{}"), ("f", second or "{}")]
+        assert len({item["call_id"] for item in found}) == 2
+
+    @pytest.mark.parametrize("index", [None, 0])
+    def test_calls_of_one_id_in_a_stream_are_calls_of_their_own(
+        self, index: int | None
+    ):
+        calls = [call(index, "call_0", "f", text) for text in ('{"a":1}', '{"a":2}')]
+        found = read(*map(chunk, calls)).output
+        assert [item["arguments"] for item in found] == ['{"a":1}', '{"a":2}']
+        assert len({item["call_id"] for item in found}) == 2
+
+    def test_equal_calls_of_one_chunk_are_two(self):
+        entry = call(None, "call_0", "f", '{"a":1}')["tool_calls"][0]
+        found = read(chunk({"tool_calls": [entry, entry]})).output
+        assert [item["arguments"] for item in found] == ['{"a":1}'] * 2
+
+    @pytest.mark.parametrize(
+        "pieces",
+        [
+            [(0, "c", "get_", ""), (0, None, "weather", ""), (0, None, None, "{}")],
+            [(0, "c", "get_", ""), (0, "c", "weather", ""), (0, "c", "", "{}")],
+            [(0, "c", "get_", ""), (0, "c", "weather", "{}")],
+            [(0, "c", "get_", ""), (0, None, "weather", "{}")],
+            [(0, None, "get_", ""), (0, None, "weather", ""), (0, None, "", "{}")],
+            [(0, "c", "get_", ""), (0, "c", "get_weather", ""), (0, "c", "", "{}")],
+            [(None, "c", "get_", ""), (None, "c", "weather", "{}")],
+            [(0, "c", "get_weather", "{"), (0, "c", "get_weather", "}")],
+            [(0, "c", "get_", ""), (0, None, "weather", "")],
+        ],
+    )
+    def test_a_name_in_pieces_is_joined(self, pieces: list[Any]):
+        builder = read(*(chunk(call(*piece)) for piece in pieces))
+        assert output_texts(builder) == [("function_call", "get_weather({})")]
+
+    def test_a_name_is_announced_when_it_is_whole(self):
+        pieces = [call(0, "c", "get_", ""), call(0, None, "weather", "")]
+        pieces += [call(0, None, None, '{"a":'), call(0, None, None, "1}")]
+        deltas = decoded(frames(*map(chunk, pieces), chunk(finish="tool_calls"), DONE))
+        named = [each.name for each in deltas if isinstance(each, ToolCallDelta)]
+        assert named == ["get_weather", ""]
+
+    def test_a_call_cut_within_its_name_is_never_run(self):
+        builder = read(
+            chunk(call(0, "c", "get_", "")), chunk(finish="length"), end=False
+        )
+        assert [item["status"] for item in builder.output] == ["incomplete"]
 
     def test_a_call_that_cannot_be_read_is_none_where_no_reason_was_given(self):
         cut = chunk(call(0, "a", "f", '{"x": [1, 2'))

@@ -14,7 +14,12 @@ from llm.wire.codecs.anthropic.codec import AnthropicCodec
 from llm.wire.codecs.gemini.codec import GeminiCodec
 from llm.wire.codecs.openai_chat.codec import OpenAIChatCodec
 from llm.wire.codecs.openai_responses.codec import OpenAIResponsesCodec
-from llm.wire.facades import chat_request, messages_request, responses_request
+from llm.wire.facades import (
+    chat_request,
+    generate_content_request,
+    messages_request,
+    responses_request,
+)
 from llm.wire.facades.body_checks import check_messages, check_responses
 from llm.wire.forwarding.forwarded_body import ForwardedBody
 from llm.wire.items import Issuer, Item, new_id
@@ -107,6 +112,90 @@ def test_a_failed_result_keeps_the_picture_before_its_text():
         {"type": "input_text", "text": "boom"},
     ]
     assert output_of([text]) == [{"type": "input_text", "text": "Error: boom"}]
+
+
+def equal_ids(id: str) -> list[Request]:
+    """Histories in which two calls of one round have the same id, by their APIs."""
+    arguments = ['{"n": 1}', '{"n": 2}']
+    calls = [
+        {"id": id, "type": "function", "function": {"name": "f", "arguments": each}}
+        for each in arguments
+    ]
+    chat = [
+        {"role": "user", "content": "?"},
+        {"role": "assistant", "content": None, "tool_calls": calls},
+        {"role": "tool", "tool_call_id": id, "content": "one"},
+        {"role": "tool", "tool_call_id": id, "content": "two"},
+    ]
+    uses = [
+        {"type": "tool_use", "id": id, "name": "f", "input": orjson.loads(each)}
+        for each in arguments
+    ]
+    results = [
+        {"type": "tool_result", "tool_use_id": id, "content": each}
+        for each in ("one", "two")
+    ]
+    messages = [
+        {"role": "user", "content": "?"},
+        {"role": "assistant", "content": uses},
+        {"role": "user", "content": results},
+    ]
+    entries = [
+        {"role": "user", "content": "?"},
+        *(
+            {"type": "function_call", "call_id": id, "name": "f", "arguments": each}
+            for each in arguments
+        ),
+        *(
+            {"type": "function_call_output", "call_id": id, "output": each}
+            for each in ("one", "two")
+        ),
+    ]
+    parts = [
+        {"functionCall": {"id": id, "name": "f", "args": orjson.loads(each)}}
+        for each in arguments
+    ]
+    answers = [
+        {"functionResponse": {"id": id, "name": "f", "response": {"output": each}}}
+        for each in ("one", "two")
+    ]
+    contents = [
+        {"role": "user", "parts": [{"text": "?"}]},
+        {"role": "model", "parts": parts},
+        {"role": "user", "parts": answers},
+    ]
+    return [
+        chat_request.request_of({"model": "m", "messages": chat}),
+        messages_request.request_of({"model": "m", "messages": messages}),
+        responses_request.request_of({"model": "m", "input": entries}),
+        generate_content_request.request_of({"contents": contents}, "m"),
+    ]
+
+
+@pytest.mark.parametrize("id", ["call_0", ""])
+@pytest.mark.parametrize("codec", CODECS)
+def test_calls_of_one_id_have_their_own_outputs(codec: Codec, id: str):
+    for request in equal_ids(id):
+        calls = [i["call_id"] for i in request.items if i["type"] == "function_call"]
+        outputs = {
+            item["call_id"]: orjson.dumps(item["output"])
+            for item in request.items
+            if item["type"] == "function_call_output"
+        }
+        first, second = calls
+        assert b"one" in outputs[first]
+        assert b"two" in outputs[second]
+        sent = orjson.dumps(codec.encode(request))
+        assert b"not run" not in sent
+
+
+def test_many_calls_of_one_id_are_numbered_once():
+    calls = [
+        {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+    ] * 999
+    body = {"model": "m", "messages": [{"role": "assistant", "tool_calls": calls}]}
+    items = chat_request.request_of(body).items
+    assert len({item["call_id"] for item in items}) == 999
 
 
 @pytest.mark.parametrize("wrong", [[1, 2], "Paris", 5])
