@@ -70,7 +70,7 @@ def default_options(route: Route, fields: Mapping[str, Any]) -> dict[str, Any]:
     a body with these fields needs them."""
     if not route.defaults and route.max_output_tokens is None:
         return {}
-    return RequestBuilder(route).defaults_beside(_reasoning_of(fields))
+    return RequestBuilder(route).defaults_beside(_reasoning_of(fields), fields)
 
 
 def _is_beyond_limits(fields: Mapping[str, Any], route: Route) -> bool:

@@ -25,6 +25,8 @@ OPTIONS = frozenset(field.name for field in fields(Request)) - {
 SAMPLING_OPTIONS = frozenset(
     {"temperature", "top_p", "presence_penalty", "frequency_penalty", "top_logprobs"}
 )
+#: Two ways to say the same, of which some hosts take only one.
+_ALTERNATIVES = ("temperature", "top_p")
 _UNSET_VALUES: dict[str, Any] = {
     field.name: {} if field.default is MISSING else field.default
     for field in fields(Request)
@@ -57,6 +59,7 @@ class RequestBuilder:
         chosen = {name: options[name] for name in options if name in OPTIONS}
         if defaults := self.defaults:
             defaults = self._drop_refused(defaults, chosen.get("reasoning"))
+            defaults = self._drop_alternatives(defaults, chosen)
             chosen = {**defaults, **chosen}
         known = {name: value for name, value in chosen.items() if value is not None}
         known.setdefault("max_output_tokens", self.route.max_output_tokens)
@@ -88,6 +91,9 @@ class RequestBuilder:
     def _swap_defaults(self, request: Request, primary: Route) -> dict[str, Any]:
         old, new = RequestBuilder(primary).all_defaults(), self.all_defaults()
         new = self._drop_refused(new, request.reasoning)
+        own = {name: getattr(request, name) for name in _ALTERNATIVES}
+        own = {name: value for name, value in own.items() if value != old.get(name)}
+        new = self._drop_alternatives(new, own)
         changed: dict[str, Any] = {}
         for name in old.keys() | new.keys():
             value = getattr(request, name)
@@ -105,9 +111,24 @@ class RequestBuilder:
             return defaults
         return {n: v for n, v in defaults.items() if n not in SAMPLING_OPTIONS}
 
-    def defaults_beside(self, reasoning: Any) -> dict[str, Any]:
-        """`all_defaults` for a request that asks for `reasoning`, if for any."""
-        return self._drop_refused(self.all_defaults(), reasoning)
+    def _drop_alternatives(
+        self, defaults: dict[str, Any], chosen: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        """Without what the model's host would refuse beside the caller's choice."""
+        if all(chosen.get(name) is None for name in _ALTERNATIVES):
+            return defaults
+        codec = self.route.endpoint.codec
+        if not getattr(codec, "takes_one_sampling_option", False):
+            return defaults
+        return {n: v for n, v in defaults.items() if n not in _ALTERNATIVES}
+
+    def defaults_beside(
+        self, reasoning: Any, chosen: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        """`all_defaults` for a request that asks for `reasoning`, if for any, and for
+        the options `chosen`."""
+        defaults = self._drop_refused(self.all_defaults(), reasoning)
+        return self._drop_alternatives(defaults, chosen)
 
     def all_defaults(self) -> dict[str, Any]:
         """The default options with the limit of output tokens."""

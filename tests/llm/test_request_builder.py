@@ -4,12 +4,13 @@ from typing import Any
 
 import pytest
 
+from llm.adaptation.forwarding import default_options
 from llm.generation.request_builder import OPTIONS, RequestBuilder
 from llm.models.language_model import REQUEST_OPTIONS
 from llm.wire.items import user_message
 from llm.wire.request import Request
 
-from .hosts import route
+from .hosts import route, route_at
 
 ITEMS = [user_message("Hi")]
 
@@ -65,6 +66,32 @@ def test_a_default_temperature_is_left_out_where_the_model_refuses_it(
     fallback = route("b", defaults=staffs, capabilities=capabilities)
     retargeted = RequestBuilder(fallback).retarget(plain, route())
     assert (retargeted.temperature, retargeted.seed) == (temperature, 1)
+
+
+@pytest.mark.parametrize(
+    ("kind", "body", "sent"),
+    [
+        ("anthropic", {"top_p": 0.9}, {"top_p": 0.9}),
+        ("anthropic", {"temperature": 0.7}, {"temperature": 0.7}),
+        ("anthropic", {}, {"temperature": 0.2}),
+        ("openai_compatible", {"top_p": 0.9}, {"top_p": 0.9, "temperature": 0.2}),
+    ],
+)
+def test_the_callers_choice_is_not_joined_by_what_the_host_refuses_beside_it(
+    kind: str, body: dict[str, Any], sent: dict[str, Any]
+):
+    staffs = {"temperature": 0.2} if body else {"temperature": 0.2, "seed": None}
+    if "temperature" in body:
+        staffs = {"top_p": 0.5}
+    model = route_at(kind, defaults=staffs)
+    added = default_options(model, body)
+    assert {**added, **body} == sent
+    request = RequestBuilder(model).build(Request(model="", items=ITEMS), body)
+    plain = Request(model="", items=ITEMS, **body)
+    retargeted = RequestBuilder(model).retarget(plain, route())
+    for each in (request, retargeted):
+        found = {"temperature": each.temperature, "top_p": each.top_p}
+        assert {n: v for n, v in found.items() if v is not None} == sent
 
 
 @pytest.mark.parametrize(

@@ -109,6 +109,7 @@ class AnthropicCodec:
     name: str = "anthropic"
     version: str = VERSION
     caches: bool = True  # mark the prefix that the next request will repeat for caching
+    takes_one_sampling_option: ClassVar[bool] = True  # not `temperature` with `top_p`
     unenforced_keywords: ClassVar[frozenset[str]] = UNENFORCED  # of an answer's schema
 
     def path(self, request: Request) -> str:
