@@ -272,8 +272,9 @@ def test_an_event_of_many_lines_is_put_together(first: bytes):
 
 def test_an_answer_of_too_many_calls_is_a_bad_response():
     def part(count: int, start: int) -> ServerSentEvent:
+        function = {"name": "f", "arguments": "{}"}
         calls = [
-            {"index": number, "id": f"c{number}", "function": {"name": "f"}}
+            {"index": number, "id": f"c{number}", "function": function}
             for number in range(start, start + count)
         ]
         choice = {"delta": {"tool_calls": calls}}
