@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from django.contrib.auth import update_session_auth_hash
+from django.db.models import F
 from django.forms import BaseForm
 from django.shortcuts import get_object_or_404
 from rest_framework import serializers
@@ -23,7 +24,8 @@ from conversations.access.sessions import (
 )
 from conversations.api import schema
 from conversations.api.authentication import BrowserPermission, token_of
-from conversations.api.pagination import PageSerializer, list_models, list_rows
+from conversations.api.keyset_pages import list_queryset
+from conversations.api.pagination import PageSerializer, list_rows
 from conversations.api.views import ApiView
 from conversations.forms.password_change_form import ThrottledPasswordChangeForm
 from conversations.forms.token_forms import (
@@ -130,9 +132,14 @@ class TokensView(BrowserView):
     )
     def get(self, request: Request) -> Response:
         """The user's access tokens that are not revoked."""
-        rows = unrevoked_tokens(request.user)
-        shown = TokenSerializer(rows, many=True).data
-        return list_rows(request, shown, searched=["label"])
+        return list_queryset(
+            request,
+            unrevoked_tokens(request.user),
+            TokenSerializer,
+            by=F("created_at"),
+            falling=True,
+            searched=["label"],
+        )
 
     @schema.describe(
         request=NewTokenSerializer,
@@ -240,12 +247,13 @@ class LoggedRequestsView(RequestLogView):
         """Requests of a token in the last 24 hours, while its log was on."""
         rows = self.token(pk).logged_requests.fresh()
         rows = rows.defer("request_body", "response_body")
-        return list_models(
+        return list_queryset(
             request,
             rows,
             LogEntrySerializer,
+            falling=True,
             searched=["request_id", "client_request_id", "model", "path"],
-            filtered=["status"],
+            filtered={"status": "status"},
         )
 
 

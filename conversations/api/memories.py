@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from django.db.models import F
 from django.http import Http404
 from drf_spectacular.utils import OpenApiParameter
 from rest_framework import serializers, status
@@ -13,7 +13,8 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from conversations.api import schema
-from conversations.api.pagination import PageSerializer, list_models
+from conversations.api.keyset_pages import list_queryset
+from conversations.api.pagination import PageSerializer
 from conversations.api.views import ApiView
 from conversations.models.memory import (
     MAX_TEXT,
@@ -24,8 +25,6 @@ from conversations.models.memory import (
     restore,
 )
 from conversations.requests.fields import StrictSerializer
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class TooManyToRestore(APIException):
@@ -73,18 +72,15 @@ class MemoriesView(ApiView):
         if turn := request.query_params.get("forgotten_in"):
             changed = Memory.objects.changed_in(request.user.pk, [turn])
             rows = changed.filter(deleted_at__isnull=False)
-        return list_models(
+        return list_queryset(
             request,
             rows,
             MemorySerializer,
+            by=F("updated_at"),
+            falling=True,
             searched=["text"],
-            filtered=["conversation", "turn"],
-            key=_by_change,
+            filtered={"conversation": "conversation", "turn": "turn"},
         )
-
-
-def _by_change(row: Memory) -> tuple[int, int]:
-    return (row.updated_at - _EPOCH) // timedelta(microseconds=1), row.pk
 
 
 class MemoryChangeSerializer(StrictSerializer):

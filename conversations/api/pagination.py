@@ -1,19 +1,19 @@
 """Pagination of the REST API: every list has `results`, `next` and `previous`.
 
-Long lists are cut by the database, newest or oldest rows first. Lists that once came
-whole still do, unless the request has a `limit`; they have their rows as `data` too,
-as they had before.
+The database cuts lists of rows: here those that have 50 rows a page from the first, in
+`keyset_pages` those that once came whole. What is computed (models, tools, limits of
+use) is short, and `list_rows` cuts it. Lists that once came whole have their rows as
+`data` too, as they had before.
 """
 
 from __future__ import annotations
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, TypeAlias
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
 from django.core.exceptions import ValidationError as DjangoValidationError
-from django.db.models import Model
 from rest_framework import serializers
 from rest_framework.exceptions import NotFound, ValidationError
 from rest_framework.pagination import CursorPagination
@@ -21,16 +21,8 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 MAX_LIMIT = 200  # rows of a page
-_INVALID_CURSOR = "This cursor is invalid; use one from an earlier response."
-#: Beginnings of cursors before they are encoded: of `list_rows`, and of `list_models`.
-_START = "start:"
-_AFTER, _UNTIL = "after:", "until:"
-
-Key: TypeAlias = tuple[int, ...]  # natural numbers
-
-
-def _by_id(row: Any) -> Key:
-    return (row.pk,)
+INVALID_CURSOR = "This cursor is invalid; use one from an earlier response."
+_START = "start:"  # of a cursor of `list_rows`, before it is encoded
 
 
 class _Cursor(CursorPagination):
@@ -52,13 +44,13 @@ class _Cursor(CursorPagination):
         try:
             return super().decode_cursor(request)
         except NotFound as exc:
-            raise ValidationError({"cursor": _INVALID_CURSOR}) from exc
+            raise ValidationError({"cursor": INVALID_CURSOR}) from exc
 
     def paginate_queryset(self, *args: Any, **kwargs: Any) -> list[Any] | None:
         try:
             return super().paginate_queryset(*args, **kwargs)
         except DjangoValidationError as exc:  # the cursor holds an invalid value
-            raise ValidationError({"cursor": _INVALID_CURSOR}) from exc
+            raise ValidationError({"cursor": INVALID_CURSOR}) from exc
 
     def get_page_size(self, request: Request) -> int | None:
         return read_limit(request) or self.page_size
@@ -101,57 +93,6 @@ def list_rows(
     )
 
 
-def list_models(
-    request: Request,
-    rows: Iterable[Model],
-    serializer: type[serializers.BaseSerializer[Any]],
-    *,
-    searched: Sequence[str],
-    filtered: Sequence[str] = (),
-    key: Callable[[Any], Key] = _by_id,
-) -> Response:
-    """As `list_rows`, of models in the falling order of `key`. A cursor names a row's
-    key, so rows that come or go meanwhile neither repeat nor skip others."""
-    found = [row for row in rows if _is_wanted(row, request, searched, filtered)]
-    keys = [key(row) for row in found]
-    start, end = _find_page(request, keys)
-    page = {
-        "next": _key_address(request, _AFTER, keys[end - 1]) if keys[end:] else None,
-        "previous": _key_address(request, _UNTIL, keys[start - 1]) if start else None,
-    }
-    shown = serializer(found[start:end], many=True).data
-    return Response({**page, "results": shown, "data": shown})
-
-
-def _find_page(request: Request, keys: Sequence[Key]) -> tuple[int, int]:
-    """Where the page begins and ends among rows with these falling keys."""
-    limit = read_limit(request) or max(len(keys), 1)
-    text = _read_cursor(request)
-    if text is None:
-        return 0, min(limit, len(keys))
-    named = _parse_key(text)
-    passed = sum(key >= named for key in keys)
-    if text.startswith(_UNTIL) and passed:
-        return max(0, passed - limit), passed
-    return passed, min(passed + limit, len(keys))
-
-
-def _parse_key(text: str) -> Key:
-    kind, _, key = text.partition(":")
-    numbers = key.split(",")
-    if f"{kind}:" not in (_AFTER, _UNTIL) or not all(map(_is_number, numbers)):
-        raise ValidationError({"cursor": _INVALID_CURSOR})
-    return tuple(map(int, numbers))
-
-
-def _is_number(text: str) -> bool:
-    return text.isascii() and text.isdecimal() and len(text) < 20
-
-
-def _key_address(request: Request, kind: str, key: Key) -> str:
-    return _address(request, kind + ",".join(map(str, key)))
-
-
 def envelope(
     request: Request, rows: Any, start: int, limit: int, *, has_more: bool
 ) -> dict[str, Any]:
@@ -167,7 +108,7 @@ def envelope(
 def _is_wanted(
     row: Any, request: Request, searched: Sequence[str], filtered: Sequence[str]
 ) -> bool:
-    fields = _read_fields(row, (*searched, *filtered))
+    fields = _read_fields(row)
     words = request.query_params.get("query", "").casefold()
     if words:
         texts = [str(fields[name] or "").casefold() for name in searched]
@@ -179,10 +120,7 @@ def _is_wanted(
     )
 
 
-def _read_fields(row: Any, names: Iterable[str]) -> Mapping[str, Any]:
-    if isinstance(row, Model):
-        fields: dict[str, Any] = {name: row._meta.get_field(name) for name in names}
-        return {name: getattr(row, each.attname) for name, each in fields.items()}
+def _read_fields(row: Any) -> Mapping[str, Any]:
     return row if isinstance(row, Mapping) else {"": row}
 
 
@@ -204,31 +142,31 @@ def read_limit(request: Request) -> int | None:
 
 
 def read_start(request: Request) -> int:
-    text = _read_cursor(request)
+    text = read_cursor(request)
     if text is None:
         return 0
     number = text.removeprefix(_START)
     is_number = text.startswith(_START) and number.isdecimal() and len(number) < 10
     if not is_number:
-        raise ValidationError({"cursor": _INVALID_CURSOR})
+        raise ValidationError({"cursor": INVALID_CURSOR})
     return int(number)
 
 
-def _read_cursor(request: Request) -> str | None:
+def read_cursor(request: Request) -> str | None:
     cursor = request.query_params.get("cursor")
     if cursor is None:
         return None
     try:
         return urlsafe_b64decode(cursor.encode("ascii")).decode("ascii")
     except ValueError as exc:
-        raise ValidationError({"cursor": _INVALID_CURSOR}) from exc
+        raise ValidationError({"cursor": INVALID_CURSOR}) from exc
 
 
 def _start_address(request: Request, start: int) -> str:
-    return _address(request, f"{_START}{start}" if start else "")
+    return build_address(request, f"{_START}{start}" if start else "")
 
 
-def _address(request: Request, cursor: str) -> str:
+def build_address(request: Request, cursor: str) -> str:
     query = request.query_params.copy()
     query.pop("cursor", None)
     if cursor:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from django.core.exceptions import ValidationError
+from django.db.models import Case, F, Value, When
 from django.http import Http404
 from django.shortcuts import get_object_or_404
 from rest_framework import serializers
@@ -18,7 +19,8 @@ from conversations.access.participation import (
     shown_participants,
 )
 from conversations.api import schema
-from conversations.api.pagination import PageSerializer, list_rows
+from conversations.api.keyset_pages import list_queryset
+from conversations.api.pagination import PageSerializer
 from conversations.api.views import ApiView
 from conversations.models import Conversation, Participant
 from conversations.models.participant import Role
@@ -82,8 +84,14 @@ class ParticipantsView(ApiView):
         visible = Conversation.objects.visible_to(request.user)
         row = get_object_or_404(visible, pk=pk)
         people = shown_participants(row, request.user)
-        shown = ParticipantSerializer(people, many=True).data
-        return list_rows(request, shown, searched=["name"], filtered=["role"])
+        return list_queryset(
+            request,
+            people,
+            ParticipantSerializer,
+            by=F("created_at"),
+            searched=["name"],
+            filtered={"role": "role"},
+        )
 
     @schema.describe(
         request=NewParticipantSerializer,
@@ -128,9 +136,18 @@ class InvitationsView(ApiView):
         joined = Participant.objects.joined().filter(user=request.user.pk)
         rows = joined | Participant.objects.open_invitations(request.user)
         rows = rows.select_related("conversation__owner")
-        shown = InvitationSerializer(rows, many=True).data
-        names = ["title", "invited_by"]
-        return list_rows(request, shown, searched=names, filtered=["role"])
+        # The title of an invitation is secret until it is accepted.
+        title = Case(
+            When(accepted_at=None, then=Value("")), default="conversation__title"
+        )
+        return list_queryset(
+            request,
+            rows.annotate(shown_title=title),
+            InvitationSerializer,
+            by=F("created_at"),
+            searched=["shown_title", "conversation__owner__username"],
+            filtered={"role": "role"},
+        )
 
 
 class AcceptView(ApiView):

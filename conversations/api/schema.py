@@ -251,7 +251,7 @@ def errors(*statuses: int, public: bool = False) -> dict[Any, Any]:
 LIMIT = OpenApiParameter(
     "limit",
     {"type": "integer", "minimum": 1, "maximum": 200},
-    description="Rows of a page; all, if left out.",
+    description="Rows of a page; as many as there are, up to 1000, if left out.",
 )
 CURSOR = OpenApiParameter(
     "cursor", str, description="Of another page: from `next` or `previous`."

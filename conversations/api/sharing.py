@@ -6,7 +6,7 @@ from typing import Any
 
 from django.contrib.auth.models import Group
 from django.core.exceptions import ValidationError
-from django.db.models import QuerySet
+from django.db.models import F, QuerySet
 from django.shortcuts import get_object_or_404
 from django.urls import reverse
 from rest_framework import generics, serializers
@@ -16,7 +16,8 @@ from rest_framework.response import Response
 from conversations.access.sharing import LONGEST, SHOWN, create_link
 from conversations.api import schema
 from conversations.api.filters import limit_by
-from conversations.api.pagination import OldestFirst, PageSerializer, list_rows
+from conversations.api.keyset_pages import list_queryset, search
+from conversations.api.pagination import OldestFirst, PageSerializer
 from conversations.api.views import ApiView
 from conversations.models import Conversation, ShareLink
 from conversations.models.share_link import Audience
@@ -96,12 +97,15 @@ class ConversationSharesView(ApiView):
         """The conversation's links that are not revoked, newest first."""
         rows = _links(request).filter(conversation=self._conversation(pk))
         context = self.get_serializer_context()
-        shown = ShareSerializer(rows, many=True, context=context)
-        return list_rows(
+        return list_queryset(
             request,
-            shown.data,
+            rows,
+            ShareSerializer,
+            by=F("created_at"),
+            falling=True,
             searched=["id", "audience"],
-            filtered=["audience", "kind"],
+            filtered={"audience": "audience", "kind": "kind"},
+            context=context,
         )
 
     @schema.describe(
@@ -131,12 +135,14 @@ class SharesView(ApiView, generics.ListAPIView[ShareLink]):
 
     def get_queryset(self) -> QuerySet[ShareLink]:
         kinds = {"audience": Audience, "kind": ShareLink.Kind}
-        return limit_by(_links(self.request), self.request, **kinds)
+        rows = limit_by(_links(self.request), self.request, **kinds)
+        return search(rows, self.request, ["id", "audience"])
 
     @schema.describe(
         parameters=[
             schema.choice_of("audience", Audience),
             schema.choice_of("kind", ShareLink.Kind),
+            schema.QUERY,
         ],
         responses={200: ShareSerializer, **schema.errors(400)},
     )

@@ -6,9 +6,10 @@ from __future__ import annotations
 from typing import Any
 
 from django.core import signing
-from django.db.models import QuerySet
+from django.db.models import F, QuerySet
 from django.http import Http404
 from django.shortcuts import get_object_or_404
+from django.urls import reverse
 from drf_spectacular.utils import OpenApiParameter, extend_schema_field
 from rest_framework import generics, serializers, status
 from rest_framework.exceptions import APIException
@@ -20,7 +21,8 @@ from conversations.access import admission
 from conversations.api import schema
 from conversations.api.authentication import token_of
 from conversations.api.filters import limit_by
-from conversations.api.pagination import OldestFirst, PageSerializer, list_rows
+from conversations.api.keyset_pages import WHOLE, list_queryset, search
+from conversations.api.pagination import OldestFirst, PageSerializer
 from conversations.api.views import ApiView
 from conversations.engine import background_store
 from conversations.input.checks import InputError
@@ -38,6 +40,7 @@ from tools.errors import ToolError
 
 #: A token needs one of these scopes.
 _TOOLS = (Scope.CHAT, Scope.TOOLS)
+_CONVERSATION = "tool_call__turn__conversation"
 
 
 class CallAlreadyOver(APIException):
@@ -145,6 +148,9 @@ class OpenQuestionsSerializer(PageSerializer):
     data = QuestionSerializer(many=True, help_text="The same as `results`.")  # type: ignore[assignment]
 
 
+_PAGES = ["limit", "cursor", "query", "kind", "conversation"]
+
+
 class OpenQuestionsView(ApiView):
     token_scopes = _TOOLS
     serializer_class = OpenQuestionsSerializer
@@ -155,14 +161,19 @@ class OpenQuestionsView(ApiView):
     )
     def get(self, request: Request) -> Response:
         """The open questions that this user may answer, oldest first."""
-        rows = _questions(request).open()
-        shown = QuestionSerializer(rows, many=True, context={"request": request}).data
-        return list_rows(
-            request,
-            shown,
-            searched=["message", "name"],
-            filtered=["kind", "conversation"],
-        )
+        return _list_questions(request)
+
+
+def _list_questions(request: Request) -> Response:
+    return list_queryset(
+        request,
+        _questions(request).open(),
+        QuestionSerializer,
+        by=F("asked_at"),
+        searched=["message", "tool_call__name"],
+        filtered={"kind": "kind", "conversation": _CONVERSATION},
+        context={"request": request},
+    )
 
 
 class QuestionsView(ApiView, generics.ListAPIView[Question]):
@@ -171,15 +182,22 @@ class QuestionsView(ApiView, generics.ListAPIView[Question]):
     pagination_class = None
 
     def get_queryset(self) -> QuerySet[Question]:
-        return _questions(self.request).open()
+        return _questions(self.request).open()[:WHOLE]
 
     @schema.describe(
         deprecated=True,
+        also_accepted=_PAGES,
         responses={200: QuestionSerializer(many=True), **schema.errors()},
     )
     def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
-        """The same as `/api/questions/open/`, as an array without pages."""
-        return super().get(request, *args, **kwargs)
+        """The first questions of `/api/questions/open/`, as an array. With `limit` or
+        another parameter of that address, it answers as that one does."""
+        if request.query_params:
+            return _list_questions(request)
+        answer = super().get(request, *args, **kwargs)
+        address = request.build_absolute_uri(reverse("api:open-questions"))
+        answer["Link"] = f'<{address}>; rel="successor-version"'
+        return answer
 
 
 class QuestionView(ApiView, generics.RetrieveAPIView[Question]):
@@ -254,9 +272,13 @@ class StandingApprovalsView(ApiView):
     )
     def get(self, request: Request) -> Response:
         """Approvals of this user that cover further calls in their chats."""
-        shown = StandingApprovalSerializer(_standing(request), many=True).data
-        return list_rows(
-            request, shown, searched=["name"], filtered=["conversation", "name"]
+        return list_queryset(
+            request,
+            _standing(request),
+            StandingApprovalSerializer,
+            by=F("asked_at"),
+            searched=["tool_call__name"],
+            filtered={"conversation": _CONVERSATION, "name": "tool_call__name"},
         )
 
 
@@ -284,12 +306,14 @@ class CallsView(ApiView, generics.ListAPIView[ToolCall]):
         calls = ToolCall.objects.filter(
             turn__conversation=conversation, turn__deleted_at=None
         )
-        return limit_by(calls, self.request, state=ToolCall.State, name=None)
+        found = limit_by(calls, self.request, state=ToolCall.State, name=None)
+        return search(found, self.request, ["name"])
 
     @schema.describe(
         parameters=[
             schema.choice_of("state", ToolCall.State),
             OpenApiParameter("name", str, description="Only calls of this tool."),
+            schema.QUERY,
         ],
         responses={200: CallSerializer, **schema.errors(400, 404)},
     )
@@ -361,8 +385,5 @@ def _find_call(token: str) -> ToolCall:
 
 
 def _questions(request: Request) -> QuestionQuerySet:
-    return (
-        Question.objects.answerable_by(request.user)
-        .select_related("tool_call__turn", "decided_by", "server")
-        .distinct()
-    )
+    rows = Question.objects.answerable_by(request.user)
+    return rows.select_related("tool_call__turn", "decided_by", "server")

@@ -13,8 +13,7 @@ from conversations.access import sharing
 from conversations.admin.actions import conversations as conversation_actions
 from conversations.admin.actions import turns as turn_actions
 from conversations.admin.policy import erasing
-from conversations.api import account, urls
-from conversations.api.settings import webhooks
+from conversations.api import account, keyset_pages, urls
 from conversations.engine.maintenance import retention
 from conversations.models import folder, saved_prompt
 from conversations.transfer import imports
@@ -45,7 +44,8 @@ def text_of(name: str) -> str:
         ),
         ("admin.md", f"export {conversation_actions.MAX_EXPORTED} as ZIP"),
         ("admin.md", f"release, {turn_actions.MAX_CHANGED} at most"),
-        ("webhooks.md", f"(the newest {webhooks.LOG_ROWS:,})"),
+        ("rest.md", f"the first {keyset_pages.WHOLE:,} rows"),
+        ("webhooks.md", f"({keyset_pages.WHOLE:,} on a page)"),
         ("accounts.md", f"at least {_WORDS[service_words.SHORTEST_LABEL]} characters"),
         ("privacy.md", f"after {retention.SIGN_IN_DAYS} days |"),
         ("privacy.md", f"| {settings.DELETED_RETENTION_DAYS} days after they were"),

@@ -18,7 +18,8 @@ from conversations.access.reauthentication import check_proof
 from conversations.api import schema
 from conversations.api.authentication import token_of
 from conversations.api.files import NoFiles
-from conversations.api.pagination import PageSerializer, list_rows
+from conversations.api.keyset_pages import list_queryset
+from conversations.api.pagination import PageSerializer
 from conversations.api.views import ApiView
 from conversations.audit.record import record_event
 from conversations.http.streamed_download import download
@@ -36,7 +37,6 @@ from conversations.transfer.export import (
 )
 
 _FORMAT = OpenApiParameter("format", str, enum=list(CONTENT_TYPES), default="json")
-LISTED = 50
 
 
 class ImportRefusedError(APIException):
@@ -144,9 +144,14 @@ class ImportsView(ApiView):
     )
     def get(self, request: Request) -> Response:
         """The user's imports, newest first."""
-        rows = ConversationImport.objects.of(request.user)[:LISTED]
-        shown = ConversationImportSerializer(rows, many=True).data
-        return list_rows(request, shown, searched=["name"], filtered=["state"])
+        return list_queryset(
+            request,
+            ConversationImport.objects.of(request.user),
+            ConversationImportSerializer,
+            falling=True,
+            searched=["name"],
+            filtered={"state": "state"},
+        )
 
     @schema.describe(
         request=schema.UPLOAD,

@@ -8,6 +8,7 @@ from typing import Any
 from django.core.files.base import ContentFile, File
 from django.db import IntegrityError, transaction
 from django.db.models import QuerySet
+from django.db.models.functions import Lower
 from django.http import HttpResponse
 from django.shortcuts import get_object_or_404
 from rest_framework import generics, serializers, status
@@ -17,7 +18,8 @@ from rest_framework.response import Response
 
 from conversations.api import schema
 from conversations.api.files import FileRefused, NoFiles
-from conversations.api.pagination import PageSerializer, list_rows
+from conversations.api.keyset_pages import list_queryset
+from conversations.api.pagination import PageSerializer
 from conversations.api.views import ApiView, JSONParser
 from conversations.forms.folder_uploads import add_folder_file
 from conversations.http.file_download import download_folder_file
@@ -96,8 +98,13 @@ class FoldersView(ApiView):
     )
     def get(self, request: Request) -> Response:
         """The user's folders, by name."""
-        shown = FolderSerializer(_folders(request), many=True).data
-        return list_rows(request, shown, searched=["name", "instructions"])
+        return list_queryset(
+            request,
+            _folders(request),
+            FolderSerializer,
+            by=Lower("name"),
+            searched=["name", "instructions"],
+        )
 
     @schema.describe(
         request=FolderSerializer,
@@ -196,6 +203,11 @@ class FolderFileView(ApiView):
         return get_object_or_404(FolderFile, folder=folder, pk=file_id)
 
 
+class _TagNameSerializer(serializers.BaseSerializer[Any]):
+    def to_representation(self, instance: Tag) -> str:
+        return instance.name
+
+
 class TagsSerializer(PageSerializer):
     results = serializers.ListField(child=serializers.CharField())
     data = serializers.ListField(  # type: ignore[assignment]
@@ -212,8 +224,10 @@ class TagsView(ApiView):
     )
     def get(self, request: Request) -> Response:
         """The names of the user's tags."""
-        names = Tag.objects.of(request.user).values_list("name", flat=True)
-        return list_rows(request, names)
+        rows = Tag.objects.of(request.user)
+        return list_queryset(
+            request, rows, _TagNameSerializer, by=Lower("name"), searched=["name"]
+        )
 
 
 class BulkView(ApiView):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from django.db.models import F
 from django.http import Http404
 from rest_framework import serializers
 from rest_framework.request import Request
@@ -11,7 +12,8 @@ from rest_framework.response import Response
 
 from conversations.access.mcp_sign_ins import sign_out_user
 from conversations.api import schema
-from conversations.api.pagination import PageSerializer, list_rows
+from conversations.api.keyset_pages import list_queryset
+from conversations.api.pagination import PageSerializer
 from conversations.api.views import ApiView
 from tools.errors import ToolError
 from tools.models import McpUserSignIn
@@ -60,8 +62,14 @@ class SignInsView(ApiView):
     def get(self, request: Request) -> Response:
         """The MCP servers at which this user has signed in, by name."""
         rows = McpUserSignIn.objects.filter(user=request.user.pk)
-        shown = SignInSerializer(rows.select_related("server"), many=True).data
-        return list_rows(request, shown, searched=["title"], filtered=["server"])
+        return list_queryset(
+            request,
+            rows.select_related("server"),
+            SignInSerializer,
+            by=F("server__name"),
+            searched=["server__label", "server__name"],
+            filtered={"server": "server__name"},
+        )
 
 
 class OwnSignInView(ApiView):

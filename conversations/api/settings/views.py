@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from django.db.models import F
 from django.shortcuts import get_object_or_404
 from rest_framework import serializers
 from rest_framework.request import Request
@@ -12,7 +13,8 @@ from rest_framework.response import Response
 from conversations.access.account_deletion import LastSuperuser, close_account
 from conversations.api import schema
 from conversations.api.account import BrowserView
-from conversations.api.pagination import PageSerializer, list_rows
+from conversations.api.keyset_pages import list_queryset
+from conversations.api.pagination import PageSerializer
 from conversations.api.views import ApiView
 from conversations.forms.deletion_form import DeletionForm
 from conversations.forms.settings_forms import SavedPromptForm
@@ -156,9 +158,14 @@ class PromptsView(ApiView):
     def get(self, request: Request) -> Response:
         """The user's saved prompts, and those of the user's groups."""
         rows = SavedPrompt.objects.available_to(request.user)
-        shown = SavedPromptSerializer(rows, many=True).data
-        names = ["name", "title", "text"]
-        return list_rows(request, shown, searched=names, filtered=["group"])
+        return list_queryset(
+            request,
+            rows,
+            SavedPromptSerializer,
+            by=F("name"),
+            searched=["name", "title", "text"],
+            filtered={"group": "group__name"},
+        )
 
     @schema.describe(
         request=SavedPromptSerializer,

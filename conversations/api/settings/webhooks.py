@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+from django.db.models import F
 from django.shortcuts import get_object_or_404
 from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from conversations.api import schema
-from conversations.api.pagination import PageSerializer, list_models, list_rows
+from conversations.api.keyset_pages import list_queryset
+from conversations.api.pagination import PageSerializer
 from conversations.api.views import ApiView
 from conversations.forms.webhook_forms import WebhookChangeForm, WebhookForm
 from conversations.models import Delivery, EventType, WebhookEndpoint
@@ -19,8 +21,6 @@ from conversations.requests.fields import (
     StrictSerializer,
     TextField,
 )
-
-LOG_ROWS = 1000  # the newest
 
 
 class WebhookSerializer(serializers.ModelSerializer[Any]):
@@ -74,8 +74,9 @@ class WebhooksView(ApiView):
     def get(self, request: Request) -> Response:
         """The user's own webhook endpoints."""
         rows = WebhookEndpoint.objects.of(request.user)
-        shown = WebhookSerializer(rows, many=True).data
-        return list_rows(request, shown, searched=["name", "url"])
+        return list_queryset(
+            request, rows, WebhookSerializer, by=F("name"), searched=["name", "url"]
+        )
 
     @schema.describe(
         request=NewWebhookSerializer,
@@ -163,14 +164,14 @@ class DeliveriesView(ApiView):
         responses={200: DeliveryListSerializer, **schema.errors(404)},
     )
     def get(self, request: Request, pk: int) -> Response:
-        """What was sent to an endpoint, or waits to be, newest first; 1000 at most."""
-        rows = _find(request, pk).deliveries.order_by("-pk")[:LOG_ROWS]
-        return list_models(
+        """What was sent to an endpoint, or waits to be, newest first."""
+        return list_queryset(
             request,
-            rows,
+            _find(request, pk).deliveries.all(),
             DeliverySerializer,
+            falling=True,
             searched=["event_id", "type"],
-            filtered=["state", "type"],
+            filtered={"state": "state", "type": "type"},
         )
 
 

@@ -6,10 +6,12 @@ from base64 import urlsafe_b64encode
 from typing import Any
 
 import pytest
+from django.db import connection
 from django.test import Client
+from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
-from conversations.models import Conversation, Folder, Tag
+from conversations.models import Conversation, Folder, Participant, Tag
 from conversations.models.memory import Memory
 from tests.conversations.scene import a_user, bearer
 
@@ -79,7 +81,9 @@ def test_pages_of_rows_that_come_and_go_repeat_and_skip_none(api: Client, ada: A
     assert texts(api.get("/api/memories/", {"query": "G"})) == "g"
 
 
-@pytest.mark.parametrize("key", ["start:1", "after:x", "until:-1", "after:1,", "a:1"])
+@pytest.mark.parametrize(
+    "key", ["start:1", "after:x", "until:[1]", "after:[1]", "after:[[],1]", "a:1"]
+)
 def test_an_invalid_cursor_of_such_rows_is_explained(api: Client, key: str):
     cursor = urlsafe_b64encode(key.encode()).decode()
     error = api.get("/api/memories/", {"cursor": cursor}).json()["error"]
@@ -181,3 +185,90 @@ def test_search_has_pages(api: Client, ada: Any):
     assert len(rest["results"]) == 1
     assert rest["next"] is None
     assert first["has_more"] is True
+
+
+def test_a_long_list_costs_what_its_page_costs(api: Client, ada: Any):
+    def fetched() -> tuple[int, int]:
+        with CaptureQueriesContext(connection) as queries:
+            answer = api.get("/api/folders/", {"limit": 2, "query": "Tea"}).json()
+        cut = [each for each in queries if "folder" in each["sql"].lower()]
+        assert any("LIMIT 3" in each["sql"] for each in cut)
+        return len(answer["results"]), len(queries)
+
+    Folder.objects.bulk_create(Folder(owner=ada, name=f"Tea {n}") for n in range(3))
+    fetched()  # fills caches
+    few = fetched()
+    Folder.objects.bulk_create(Folder(owner=ada, name=f"Tea {n}") for n in range(3, 99))
+    assert fetched() == few
+
+
+def test_a_list_without_a_limit_ends_after_a_thousand_rows(api: Client, ada: Any):
+    Memory.objects.bulk_create(Memory(user=ada, text=f"m{n}") for n in range(1005))
+    first = api.get("/api/memories/").json()
+    rest = api.get(first["next"]).json()
+    assert (len(first["data"]), len(rest["data"]), rest["next"]) == (1000, 5, None)
+    ids = {row["id"] for row in first["data"] + rest["data"]}
+    assert len(ids) == 1005
+
+
+def test_rows_of_one_name_are_neither_repeated_nor_skipped(api: Client, ada: Any):
+    for name in ("tea", "TEA", "Tea", "coffee"):
+        Folder.objects.create(owner=ada, name=name)
+    address, found = "/api/folders/?limit=1", []
+    while address:
+        answer = api.get(address)
+        found += names(answer)
+        address = answer.json()["next"]
+    assert found == ["coffee", "tea", "TEA", "Tea"]
+
+
+def test_words_are_found_in_any_case_of_any_script(api: Client, ada: Any):
+    for name in ("Grüne Äpfel", "ÖL", "Чай"):
+        Folder.objects.create(owner=ada, name=name)
+    assert names(api.get("/api/folders/", {"query": "äpfel"})) == ["Grüne Äpfel"]
+    assert names(api.get("/api/folders/", {"query": "öl"})) == ["ÖL"]
+    assert names(api.get("/api/folders/", {"query": "чАЙ"})) == ["Чай"]
+
+
+def test_a_title_is_not_found_before_its_invitation_is_accepted(api: Client, ada: Any):
+    chat = Conversation.objects.create(owner=a_user("bob"), title="Secret")
+    row = Participant.objects.create(conversation=chat, user=ada, name="ada")
+    found = {"query": "secret"}
+    assert api.get("/api/invitations/", found).json()["results"] == []
+    assert len(api.get("/api/invitations/", {"query": "bob"}).json()["results"]) == 1
+    row.accept()
+    assert len(api.get("/api/invitations/", found).json()["results"]) == 1
+
+
+@pytest.fixture(scope="module")
+def document() -> Any:
+    return Client().get("/api/schema/", {"format": "json"}).json()
+
+
+def test_every_list_of_rows_has_pages_words_and_filters(document: Any, api: Client):
+    for address, described in document["paths"].items():
+        if "get" not in described or "{" in address:
+            continue
+        known = {each["name"] for each in described["get"].get("parameters", ())}
+        if not {"limit", "cursor"} <= known:
+            continue
+        query = dict.fromkeys(known - {"cursor", "api", "archived", "folder"}, "x")
+        query |= {"limit": "1"}
+        for name, value in list(query.items()):
+            answer = api.get(address, {"limit": "1", name: value})
+            assert answer.status_code in (200, 400, 403), (address, name)
+            if answer.status_code == 200:
+                assert {"results", "next", "previous"} <= answer.json().keys()
+
+
+def test_the_old_list_of_questions_has_the_envelope_on_request(api: Client):
+    old = api.get("/api/questions/")
+    assert old.json() == []
+    assert "/api/questions/open/" in old["Link"]
+    assert api.get("/api/questions/", {"limit": 5}).json() == {
+        "next": None,
+        "previous": None,
+        "results": [],
+        "data": [],
+    }
+    assert api.get("/api/questions/", {"colour": "red"}).status_code == 400
