@@ -96,6 +96,7 @@ TEXTS = (
     gettext_noop("The model did not make the required tool call."),
     gettext_noop("The model's answer does not match the requested JSON Schema."),
     gettext_noop("A JSON Schema is too large for this model."),
+    gettext_noop("A picture is too large for this model; send a smaller one."),
     gettext_noop("There is no message to answer."),
     gettext_noop("Items of the type %(type)s cannot be sent to this provider."),
     # conversations

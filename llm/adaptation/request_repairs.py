@@ -1,7 +1,8 @@
 """Repair of requests that a provider refused because of what this program added. No IO.
 
 An addition of this program can make a request invalid: a proof that its provider does
-not recognise any more, a field that this model does not have, a role with another name.
+not recognise any more, a field that this model does not have, a role with another name,
+a picture of an earlier message.
 The error message identifies it, and the request is sent once more without it: as a call
 of its own, before any output, and reported as degraded. What the caller asked for is
 never removed here; that is refused, or left out if the caller chose so
@@ -13,12 +14,15 @@ Source: the sheets of the providers, "auto-repair" in their mapping
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from http import HTTPStatus
 from typing import Any
 
+from llm.adaptation.input_modalities import MODALITIES, replace_parts
 from llm.errors import BadRequest, LLMError
 from llm.provider import Route
+from llm.wire.classify_errors import TOO_LARGE_PICTURE
 from llm.wire.codec import Codec
 from llm.wire.codecs.anthropic.forwarding import without_thinking
 from llm.wire.codecs.openai_chat.codec import OpenAIChatCodec
@@ -42,13 +46,18 @@ def find(
     error: LLMError, request: Request, codec: Codec, *, ignore_invalid: bool = False
 ) -> Repair | None:
     """The repair for `error`; None if there is none."""
-    is_bad_request = type(error) is BadRequest
-    if not is_bad_request and error.upstream_code != _UNSIGNED:
-        return None
-    for rule in _RULES if is_bad_request else (_repair_proofs,):
+    for rule in _rules_for(error):
         for repair in rule(_Refusal(error, request, codec, ignore_invalid)):
             return repair
     return None
+
+
+def _rules_for(error: LLMError) -> Sequence[Rule]:
+    if type(error) is BadRequest:
+        return _RULES
+    if error.upstream_code == _UNSIGNED:
+        return (_repair_proofs,)
+    return (_repair_body,) if error.upstream_status == _BODY_TOO_LARGE else ()
 
 
 def repaired_route(route: Route, request: Request, error: LLMError) -> Route | None:
@@ -103,6 +112,8 @@ class _Refusal:
         return pattern.search(self.text) is not None
 
 
+Rule = Callable[[_Refusal], Iterator[Repair]]
+
 # Proofs
 
 #: Gemini's finish reason if the history lacks a signature.
@@ -153,6 +164,37 @@ def _remove_thoughts(item: Item) -> Item:
         return item
     rest = [block for block in content if block.get("type") not in _THOUGHTS]
     return {**item, "provider_data": {**data, "raw": {**raw, "content": rest}}}
+
+
+# Pictures
+
+_BODY_TOO_LARGE = HTTPStatus.REQUEST_ENTITY_TOO_LARGE
+_MANY_PICTURES = re.compile(
+    r"too many images|number of images|(at most|up to) \d{1,4} images?", re.IGNORECASE
+)
+_FEWER_PICTURES = "images of earlier messages"
+_PICTURE = MODALITIES[0]
+
+
+def _repair_pictures(refusal: _Refusal) -> Iterator[Repair]:
+    """A conversation must not fail for ever after one message with a large picture. The
+    last message is sent as it is: its author can send a smaller one."""
+    if refusal.matches(TOO_LARGE_PICTURE) or refusal.matches(_MANY_PICTURES):
+        yield from _repair_body(refusal)
+
+
+def _repair_body(refusal: _Refusal) -> Iterator[Repair]:
+    """For a body with more bytes than the host takes; pictures are most of them."""
+    if _without_earlier_pictures(refusal.request) != refusal.request:
+        yield Repair(_FEWER_PICTURES, _without_earlier_pictures)
+
+
+def _without_earlier_pictures(request: Request) -> Request:
+    items = request.items
+    questions = (n for n, item in enumerate(items) if item.get("role") == "user")
+    last = max(questions, default=0)
+    shorter = [replace_parts(item, _PICTURE) for item in items[:last]]
+    return replace(request, items=[*shorter, *items[last:]])
 
 
 # Options
@@ -309,9 +351,10 @@ def _without_strict(request: Request) -> Request:
     )
 
 
-_RULES: tuple[Callable[[_Refusal], Iterator[Repair]], ...] = (
+_RULES: tuple[Rule, ...] = (
     _repair_prefill,
     _repair_proofs,
+    _repair_pictures,
     _repair_length,
     _repair_option,
     _repair_codec_fields,

@@ -34,6 +34,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from http.cookiejar import CookieJar, DefaultCookiePolicy
+from io import BytesIO
 from typing import Any
 
 import aiohttp
@@ -54,6 +55,7 @@ from llm.provider import DIRECT
 IDLE_TIMEOUT = (
     4.0  # seconds an idle connection is open; many servers close them after 5
 )
+_LARGE_BODY = 500_000  # bytes
 #: Idle timeouts for hosts that announce their own: one second less than announced,
 #: rounded down to one of these values, as each value has its own connection pool.
 _IDLE_TIMEOUTS = (0.0, 1.0, 2.0, IDLE_TIMEOUT, 9.0, 14.0, 29.0, 59.0)
@@ -128,6 +130,12 @@ class _Trace:
         return 0.0 if self.sent_at is None else time.monotonic() - self.sent_at
 
 
+def _payload_of(body: bytes) -> bytes | BytesIO | None:
+    """aiohttp writes bytes at once: with a large body (pictures) the event loop would
+    stand still, which aiohttp warns of."""
+    return BytesIO(body) if len(body) > _LARGE_BODY else body or None
+
+
 class Transport(httpx.AsyncBaseTransport):
     """Sends requests of httpx with aiohttp. Raises `aiohttp.ClientError`, OSError."""
 
@@ -151,7 +159,7 @@ class Transport(httpx.AsyncBaseTransport):
                 request.method,
                 str(url),
                 headers=_to_multidict(tuple(request.headers.raw)),
-                data=await request.aread() or None,
+                data=_payload_of(await request.aread()),
                 allow_redirects=False,
                 timeout=_timeout(times.get("connect"), times.get("pool")),
                 trace_request_ctx=trace,

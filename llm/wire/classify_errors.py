@@ -222,6 +222,12 @@ _SENTENCES: dict[ErrorClass, str] = {
 _NO_FIELD = re.compile(r"unsupported parameter|unsupported_parameter", re.IGNORECASE)
 _NO_VALUE = re.compile(r"unsupported value|unsupported_value", re.IGNORECASE)
 _FIELD = re.compile(r"[\w.\[\]-]{1,60}")
+#: A picture with too many bytes or pixels for this host; not too many pictures.
+TOO_LARGE_PICTURE = re.compile(
+    r"image_(file_)?too_large|(?<!number of )\bimages?\b.{0,60}?"
+    r"(too large|exceeds?\b.{0,40}?(max|limit|\d ?[mk]b))",
+    re.IGNORECASE,
+)
 _REQUEST_FAULTS = ("invalid_request", "invalid_argument", "bad_request", "invalid_")
 
 
@@ -287,7 +293,7 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
 def _error(report: ErrorReport, statuses: Mapping[int, ErrorClass]) -> LLMError:
     error_class = _class(report, statuses)
     error = error_class(
-        _SENTENCES.get(error_class, "") or _field_sentence(report, error_class),
+        _sentence(report, error_class),
         detail=report.message[:_DETAIL_LIMIT],
         param=report.param,
         upstream_status=report.status,
@@ -308,11 +314,16 @@ def _is_certain(
     return error_class is not QuotaExhausted or not _SMALLER.search(report.text)
 
 
-def _field_sentence(report: ErrorReport, error_class: ErrorClass) -> str:
-    """A message that names the invalid field; "" where the error is not that simple."""
-    if error_class is not BadRequest or not _FIELD.fullmatch(report.param or ""):
-        return ""
+def _sentence(report: ErrorReport, error_class: ErrorClass) -> str:
+    """A message that says what is wrong; "" where the class says it, or the error is
+    not that simple."""
+    if error_class is not BadRequest:
+        return _SENTENCES.get(error_class, "")
     text = f"{report.code} {report.message}"
+    if TOO_LARGE_PICTURE.search(text):
+        return "A picture is too large for this model; send a smaller one."
+    if not _FIELD.fullmatch(report.param or ""):
+        return ""
     if _NO_FIELD.search(text):
         return f"This model does not support {report.param!r}; leave it out."
     if _NO_VALUE.search(text):

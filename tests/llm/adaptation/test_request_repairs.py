@@ -355,6 +355,69 @@ async def test_a_schema_refused_as_too_strict_is_sent_loosely(web):
     assert call.degraded == ["strict"]
 
 
+# Pictures
+
+PICTURE = {
+    "type": "input_image",
+    "image_url": "data:image/png;base64,iVBORw0KGgo=",
+    "detail": "auto",
+}
+TOO_LARGE = [
+    (
+        "anthropic",
+        400,
+        "messages.0.content.1.image.source.base64: image exceeds 5 MB maximum:"
+        " 6129904 bytes > 5242880 bytes",
+        None,
+    ),
+    (
+        "anthropic",
+        400,
+        "messages.0.content.1.image.source.base64.data: At least one of the image"
+        " dimensions exceed max allowed size for many-image requests: 2000 pixels",
+        None,
+    ),
+    ("anthropic", 413, "Request exceeds the maximum size", "request_too_large"),
+    ("openai", 400, "The image is not valid.", "image_too_large"),
+    ("openai", 400, "Too many images provided: at most 5 images.", None),
+]
+
+
+def pictured(wire: str, *later: Any) -> Request:
+    shown = {**user_message("Look"), "content": [PICTURE]}
+    return Request(model=ROUTES[wire].model, items=[shown, *later])
+
+
+@pytest.mark.parametrize(("wire", "status", "message", "code"), TOO_LARGE)
+async def test_a_conversation_goes_on_after_a_picture_that_was_too_large(
+    web, wire: str, status: int, message: str, code: str | None
+):
+    route = ROUTES[wire]
+    error = {"message": message, "code": code, "type": code or "invalid_request_error"}
+    refusal = httpx.Response(status, json={"error": error})
+    host = Host(web, "a", refusal, canned(route.endpoint.codec).stream)
+    call = ProviderCall()
+    deltas, problem = await listen(
+        route, call=call, model_request=pictured(wire, user_message("And now?"))
+    )
+    assert (text(deltas), problem) == ("Hello", None)
+    sent = [orjson.dumps(body).decode() for body in host.requests]
+    assert ["iVBORw0KGgo=" in body for body in sent] == [True, False]
+    assert "And now?" in sent[1]
+    assert call.degraded == ["images of earlier messages"]
+
+
+@pytest.mark.parametrize(("wire", "status", "message", "code"), TOO_LARGE[:2])
+async def test_a_picture_that_is_asked_about_is_never_left_out(
+    web, wire: str, status: int, message: str, code: str | None
+):
+    Host(web, "a", refused(message, code))
+    _, problem = await listen(
+        ROUTES[wire], call=ProviderCall(), model_request=pictured(wire)
+    )
+    assert str(problem) == "A picture is too large for this model; send a smaller one."
+
+
 async def test_the_second_attempt_counts_as_none_of_the_policys(web):
     refusal = refused(UNSUPPORTED.format("seed"), None, "seed")
     host = Host(web, "a", refusal, refuses(503), text_stream("Hello"))

@@ -141,6 +141,31 @@ async def test_a_body_that_is_being_read_holds_no_request():
             await answer.aclose()
 
 
+@pytest.mark.filterwarnings("error")  # aiohttp warns of a loop that stands still
+async def test_a_large_body_is_sent_whole_in_pieces():
+    heads, bodies = [], []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        heads.append(await reader.readuntil(b"\r\n\r\n"))
+        bodies.append(await reader.readexactly(len(LARGE)))
+        writer.write(sized(b"Hello"))
+        await writer.drain()
+        writer.close()
+
+    listening = await asyncio.start_server(serve, "127.0.0.1", 0)
+    async with listening:
+        port = listening.sockets[0].getsockname()[1]
+        message = httpx.Request("POST", f"http://localhost:{port}/", content=LARGE)
+        transport = connections.transport(private=True)
+        answer = await exchange.send_request(transport, message, streams=True)
+        assert await answer.read_rest() == b"Hello"
+        await answer.aclose()
+        await connections.aclose()
+    assert b"content-length: %d\r\n" % len(LARGE) in heads[0].lower()
+    assert b"transfer-encoding" not in heads[0].lower()
+    assert bodies == [LARGE]
+
+
 # What comes
 
 
