@@ -4,6 +4,7 @@
 // first message of a new conversation sends its files in the form that creates it.
 
 import { $, announce, cloned, icon, isSignIn, slot } from "./dom.js";
+import { fitPicture, isPicture } from "./pictures.js";
 import { local } from "./stored.js";
 import { gettext, interpolate, ngettext, shortNumber } from "./texts.js";
 
@@ -59,7 +60,7 @@ export class Files {
   }
 
   get isBusy() {
-    return this.#entries.some((entry) => entry.request);
+    return this.#entries.some((entry) => entry.request || entry.isFitting);
   }
 
   /** Says that the message waits, until `act` is called or somebody changes the message. */
@@ -125,15 +126,37 @@ export class Files {
     for (const file of files) {
       const problem = this.#problem(file);
       if (problem) this.#complain(problem);
+      else if (isPicture(file)) this.#fit(this.#show({ file }));
       else this.#upload(this.#show({ file }));
     }
     this.#changed();
   }
 
-  #problem({ name, size }) {
-    const { maxSize, maxCount } = this.#form.dataset;
+  /** Uploads a picture in the size for models, which may be far below the original. */
+  async #fit(entry) {
+    entry.isFitting = true;
+    const file = await fitPicture(entry.file);
+    entry.isFitting = false;
+    if (!this.#entries.includes(entry)) return; // removed meanwhile
+    entry.file = file;
+    slot(entry.item, "name").textContent = file.name;
+    slot(entry.item, "size").textContent = sizeInWords(file.size);
+    const problem = this.#sizeProblem(file);
+    if (problem) return this.#failed(entry, problem);
+    this.#upload(entry);
+    this.#changed();
+  }
+
+  #problem(file) {
+    const { maxCount } = this.#form.dataset;
+    const { name, size } = file;
     if (this.#entries.length >= maxCount) return tooMany(Number(maxCount));
     if (!size) return interpolate(gettext("“%(name)s” is empty."), { name });
+    return isPicture(file) ? "" : this.#sizeProblem(file);
+  }
+
+  #sizeProblem({ name, size }) {
+    const { maxSize } = this.#form.dataset;
     if (size <= maxSize) return "";
     const words = gettext("“%(name)s” has %(size)s; the limit for a file is %(limit)s.");
     const limit = sizeInWords(Number(maxSize));
@@ -143,7 +166,7 @@ export class Files {
   #show({ file = null, known = null }) {
     const item = cloned("file");
     const { name, size, type } = file ?? { ...known, type: known.content_type };
-    const entry = { item, file, known, request: null };
+    const entry = { item, file, known, request: null, isFitting: false };
     slot(item, "name").textContent = name;
     slot(item, "size").textContent = size == null ? "" : sizeInWords(size);
     slot(item, "remove").ariaLabel = interpolate(gettext("Remove %(name)s"), { name });

@@ -7,6 +7,7 @@ import re
 import pytest
 from playwright.sync_api import Page, expect
 
+from tests.conversations import files
 from tests.integration.browser.test_chat import (
     Open,
     browser,
@@ -87,6 +88,48 @@ def test_a_long_text_that_is_pasted_becomes_a_file(open_page: Open):
     chat_address(page)
     expect(last(page).locator(".said")).to_have_text("Sent")
     expect(last(page).locator(".asked").get_by_text("pasted-2.txt")).to_be_visible()
+
+
+NOISE = """async (side) => {
+  const canvas = document.createElement("canvas");
+  canvas.width = canvas.height = side;
+  const picture = new ImageData(side, side);
+  for (let i = 0; i < picture.data.length; i += 65536) {
+    crypto.getRandomValues(picture.data.subarray(i, i + 65536));
+  }
+  for (let i = 3; i < picture.data.length; i += 4) picture.data[i] = 255;
+  canvas.getContext("2d").putImageData(picture, 0, 0);
+  const blob = await new Promise((resolve) => canvas.toBlob(resolve, "image/png"));
+  const data = new DataTransfer();
+  data.items.add(new File([blob], "noise.png", { type: "image/png" }));
+  const options = { clipboardData: data, bubbles: true, cancelable: true };
+  document.querySelector("#text").dispatchEvent(new ClipboardEvent("paste", options));
+  return blob.size;
+}"""
+PICTURE_SIZES = """(pictures) => Promise.all(pictures.map(async (picture) => {
+  await picture.decode();
+  const blob = await (await fetch(picture.src)).blob();
+  return [picture.naturalWidth, picture.naturalHeight, blob.size, blob.type];
+}))"""
+
+
+def test_pictures_are_made_small_enough_for_every_provider(open_page: Open):
+    page = open_page("/")
+    wide = {"name": "w.png", "mimeType": "image/png", "buffer": files.png(3000, 1500)}
+    page.get_by_label("Attach files").set_input_files([wide])
+    assert page.evaluate(NOISE, 1800) > 5_000_000
+    names = page.locator(".attached-file [data-slot=name]")
+    expect(names).to_have_text(["w.png", "noise.jpg"])
+    send_message(page, "/echo one")
+    expect_end(page)
+    pictures = last(page).locator(".asked img")
+    expect(pictures).to_have_count(2)
+    wide_one, noise = pictures.evaluate_all(PICTURE_SIZES)
+    assert wide_one[:2] == [2000, 1000]
+    assert wide_one[3] == "image/png"
+    assert noise[:2] == [1800, 1800]
+    assert noise[2] <= 3_500_000
+    assert noise[3] == "image/jpeg"
 
 
 def test_a_tool_is_named_and_switched_on(open_page: Open):
