@@ -23,8 +23,8 @@ from django.template.response import TemplateResponse
 from django.utils.translation import gettext_lazy as _
 
 from conversations.engine.database.executor import is_database_unavailable
+from llm.error_texts.for_staff import describe_reason
 from llm.models import ApiKey
-from llm.sync.staff_words import describe_reason
 from project.accounts.pages.sign_in import SignInView
 from project.accounts.second_factor import requires_second_factor
 from project.admin_pages.config_page import EXPORT, ConfigPage

@@ -16,8 +16,8 @@ from django.db.models import Q
 from django.utils import timezone
 
 from conversations.models import Maintenance, ProcessStatus
+from llm.error_texts.for_staff import describe_reason
 from llm.models import ApiKey, ModelCall
-from llm.sync.staff_words import describe_reason
 from llm.telemetry.percentiles import nearest_rank
 
 PERIOD = timedelta(minutes=5)

@@ -11,7 +11,7 @@ from django.utils.translation import gettext as _
 
 from conversations.engine.evaluations.check_reasons import translate_check_reason
 from conversations.staff.engine_status import format_duration
-from llm.sync.staff_words import describe_reason
+from llm.error_texts.for_staff import describe_reason
 
 register = template.Library()
 #: Of an error that is stored as "<code>: <text for people>".

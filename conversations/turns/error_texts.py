@@ -10,7 +10,7 @@ from __future__ import annotations
 from django.utils.translation import gettext_noop
 
 from conversations.access.limits.refusal_texts import translate_refusal
-from llm.sync.worded_texts import WordedTexts
+from llm.error_texts.english_texts import EnglishTexts
 
 TEXTS = (
     # llm.errors
@@ -147,7 +147,7 @@ TEXTS = (
     gettext_noop("there is no such file in this conversation."),
 )
 
-_TEXTS = WordedTexts(TEXTS)
+_TEXTS = EnglishTexts(TEXTS)
 
 
 def text_for_reader(exc: Exception) -> str:

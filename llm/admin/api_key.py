@@ -15,10 +15,10 @@ from llm.admin.key_actions import KeyActionsMixin
 from llm.admin.key_import import KeyImportMixin
 from llm.admin.key_rotation import RotationMixin
 from llm.admin.used_by import UsedByAdmin
+from llm.error_texts.for_staff import describe_reason
 from llm.forms.fields import ApiKeyForm
 from llm.keys.references import show_reference
 from llm.models import ApiKey, ModelCall
-from llm.sync.staff_words import describe_reason
 
 NEWEST_CALLS = 1_000  # rows that are read
 

@@ -22,9 +22,9 @@ from llm.admin.bulk_actions import (
     report_rows,
     switch_enabled,
 )
+from llm.error_texts.staff_instructions import instruct
 from llm.forms.fields import OneFullNameField
 from llm.models import LanguageModel, ModelPool
-from llm.sync.staff_instructions import instruct
 
 MAX_ALIASES = 50  # models on the page, each with a field
 

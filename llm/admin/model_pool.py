@@ -12,10 +12,10 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
 
+from llm.error_texts.staff_instructions import instruct
 from llm.forms.fields import OneFullNameField
 from llm.models import LanguageModel, ModelPool, PoolMember
 from llm.pools import load
-from llm.sync.staff_instructions import instruct
 
 
 class PoolMemberInline(admin.TabularInline):

@@ -16,10 +16,10 @@ from django.utils.html import format_html
 from django.utils.translation import gettext_lazy as _
 from django.utils.translation import ngettext
 
+from llm.error_texts.for_staff import describe_failure
 from llm.errors import LLMError
 from llm.models import LanguageModel, Provider
 from llm.providers.demo import PROVIDER as DEMO
-from llm.sync.staff_words import describe_failure
 
 if TYPE_CHECKING:
     from llm.sync.model_list import ModelListComparison

@@ -29,14 +29,14 @@ from llm.admin.probe import ProbeMixin
 from llm.admin.provider_status import statuses_of
 from llm.admin.provider_use import recent_use
 from llm.admin.used_by import Use, UsedByAdmin, count_uses, references_to
+from llm.error_texts.for_staff import describe_failure, describe_reason
+from llm.error_texts.staff_instructions import instruct
 from llm.errors import LLMError
 from llm.forms.fields import ApiKeyForm
 from llm.forms.provider import QUIRK_FIELDS, ProviderForm
 from llm.models import ApiKey, LanguageModel, ModelProbe, Provider
 from llm.pricing.caller import Caller
 from llm.providers import all_providers
-from llm.sync.staff_instructions import instruct
-from llm.sync.staff_words import describe_failure, describe_reason
 
 #: What is not counted among the users of a model: itself as a fallback, its probes.
 MODEL_PARTS = (LanguageModel, ModelProbe)

@@ -19,10 +19,10 @@ from django.utils.formats import date_format
 from django.utils.html import format_html, format_html_join
 from django.utils.translation import gettext as _
 
+from llm.error_texts.for_staff import add_status, describe_code, describe_reason
+from llm.error_texts.staff_instructions import instruct
 from llm.http.connection_problems import MAX_SENTENCE, describe_connection_problem
 from llm.models import ApiKey, LanguageModel, ModelCall, Provider
-from llm.sync.staff_instructions import instruct
-from llm.sync.staff_words import add_status, describe_code, describe_reason
 
 NEWEST_CALLS = 1_000  # rows that are read
 

@@ -1,6 +1,6 @@
 """What is wrong with a provider's address, in sentences for people in the chat.
 
-`llm.sync.staff_words` says the same to staff.
+`llm.error_texts.for_staff` says the same to staff.
 """
 
 from __future__ import annotations

@@ -17,6 +17,7 @@ from typing import Any
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop
 
+from llm.error_texts.for_staff import add_host_message, add_status, describe_error
 from llm.errors import (
     BadRequest,
     ContentPolicy,
@@ -54,7 +55,6 @@ from llm.probing.reply_checks import (
 )
 from llm.probing.tiny_request import SILENCE, Reply, ask, begin_reply
 from llm.provider import Route
-from llm.sync.staff_words import add_host_message, add_status, describe_error
 from llm.wire.items import Item, function_call_output, user_message
 
 PROBE_TIME = 300.0  # seconds; what is not tried by then is "not tested"

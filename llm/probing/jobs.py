@@ -20,6 +20,8 @@ from django.utils.translation import gettext as _
 
 from llm import router
 from llm.concurrency.job_thread import start_job
+from llm.error_texts.for_staff import describe_error
+from llm.error_texts.staff_instructions import instruct
 from llm.errors import InvalidKey, LLMError
 from llm.http import client
 from llm.keys.pool import KeyPool
@@ -29,8 +31,6 @@ from llm.pricing.caller import Caller
 from llm.probing.features import FeatureProbe, probe_features
 from llm.probing.findings import Finding
 from llm.provider import Route
-from llm.sync.staff_instructions import instruct
-from llm.sync.staff_words import describe_error
 
 MAX_RUNNING = 4  # probes at once, in all processes
 KEPT = 10  # probes of one model; older ones are deleted

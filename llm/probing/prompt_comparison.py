@@ -22,6 +22,7 @@ from django.utils import timezone
 from django.utils.translation import gettext as _
 
 from llm.concurrency.job_thread import start_job
+from llm.error_texts.for_staff import describe_error, describe_error_and_status
 from llm.errors import LLMError
 from llm.generation.result import cost_of
 from llm.http import client
@@ -32,7 +33,6 @@ from llm.pricing.caller import Caller
 from llm.probing.jobs import route_to_test
 from llm.probing.tiny_request import Reply, ask, begin_reply
 from llm.provider import Route
-from llm.sync.staff_words import describe_error, describe_error_and_status
 from llm.wire.deltas import UsageDelta
 from llm.wire.items import output_text, user_message
 

@@ -15,6 +15,12 @@ from django.utils.translation import gettext as _
 from llm import router
 from llm.adaptation.request_repairs import repaired_route
 from llm.concurrency.thread_lending import lend_thread
+from llm.error_texts.for_staff import (
+    add_host_message,
+    describe_error,
+    describe_error_and_status,
+)
+from llm.error_texts.staff_instructions import instruct
 from llm.errors import (
     CutOff,
     InvalidKey,
@@ -31,12 +37,6 @@ from llm.keys.refusals import may_try_again, note_refusal
 from llm.models import ApiKey, LanguageModel, ModelCall, Provider
 from llm.pricing.caller import UNKNOWN_CALLER, Caller
 from llm.provider import Route
-from llm.sync.staff_instructions import instruct
-from llm.sync.staff_words import (
-    add_host_message,
-    describe_error,
-    describe_error_and_status,
-)
 from llm.wire.deltas import Delta, FinishDelta, StartDelta, UsageDelta
 from llm.wire.items import user_message
 from llm.wire.request import Request

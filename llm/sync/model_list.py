@@ -25,6 +25,7 @@ from django.utils.translation import gettext as _
 from llm import router
 from llm.capabilities import Capabilities, capabilities_of
 from llm.concurrency.thread_lending import lend_thread
+from llm.error_texts.staff_instructions import instruct
 from llm.errors import (
     BadRequest,
     BadResponse,
@@ -47,7 +48,6 @@ from llm.pricing.cost import (
 )
 from llm.pricing.price_list import HOUR_FACTOR
 from llm.provider import Endpoint
-from llm.sync.staff_instructions import instruct
 from llm.wire import model_lists
 from llm.wire.model_lists import ModelInfo
 

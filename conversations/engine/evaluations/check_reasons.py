@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from django.utils.translation import gettext_noop
 
-from llm.sync.worded_texts import WordedTexts
+from llm.error_texts.english_texts import EnglishTexts
 
 BUDGET_SPENT = gettext_noop("The budget is spent.")
 NO_VERDICT = gettext_noop("The judge gave no verdict.")
@@ -15,7 +15,9 @@ OTHER_WORDS = gettext_noop("The judge gave no verdict. It wrote: %(words)s")
 NOT_FOUND = gettext_noop("The regular expression is not found.")
 LACKS = gettext_noop("It lacks: %(words)s")
 NO_JSON = gettext_noop("It is not JSON.")
-_TEXTS = WordedTexts((BUDGET_SPENT, NO_VERDICT, OTHER_WORDS, NOT_FOUND, LACKS, NO_JSON))
+_TEXTS = EnglishTexts(
+    (BUDGET_SPENT, NO_VERDICT, OTHER_WORDS, NOT_FOUND, LACKS, NO_JSON)
+)
 
 
 def translate_check_reason(reason: str) -> str:

@@ -34,9 +34,9 @@ from conversations.models.staff.evaluation import PreviewChat
 from conversations.models.staff.preset_content import Content
 from llm.concurrency.job_thread import start_job
 from llm.concurrency.sync_variant import make_sync
+from llm.error_texts.for_staff import describe_error_and_status, describe_reason
 from llm.errors import LLMError
 from llm.models import ModelCall
-from llm.sync.staff_words import describe_error_and_status, describe_reason
 from llm.wire.items import Item, output_text, user_message
 from tools.execute import format_trace
 

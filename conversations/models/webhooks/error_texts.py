@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.utils.translation import gettext_noop
 
-from llm.sync.worded_texts import WordedTexts
+from llm.error_texts.english_texts import EnglishTexts
 
 ANSWERED = gettext_noop("The receiver answered %(status)s.")
 REDIRECTS = gettext_noop(
@@ -16,7 +16,7 @@ MAIL_REFUSED = gettext_noop("The mail server refused it (%(error)s).")
 UNWANTED = gettext_noop("The receiver wants no more events (410 Gone).")
 TOO_LATE = gettext_noop("It was not sent within three days.")
 FOR_NOBODY = gettext_noop("The last user or group that it was for was deleted.")
-_ERRORS = WordedTexts(
+_ERRORS = EnglishTexts(
     (
         *(ANSWERED, REDIRECTS, UNREADABLE_SECRET, FAULT, MAIL_REFUSED, UNWANTED),
         *(FOR_NOBODY, TOO_LATE),

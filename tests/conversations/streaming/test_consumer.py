@@ -27,7 +27,7 @@ from conversations.models.user_settings import UserSettings
 from conversations.streaming import consumers, conversation_access
 from conversations.streaming.consumers import ConversationConsumer
 from conversations.streaming.turn_subscriptions import TurnSubscriptions
-from llm.sync import worded_texts
+from llm.error_texts import english_texts
 from llm.wire.deltas import TextDelta
 from llm.wire.items import user_message
 from llm.wire.websocket_frame import frame
@@ -261,7 +261,7 @@ def translated(monkeypatch: pytest.MonkeyPatch) -> None:
     def translate(text: str) -> str:
         return f"[{translation.get_language()}] {text}"
 
-    monkeypatch.setattr(worded_texts, "gettext", translate)
+    monkeypatch.setattr(english_texts, "gettext", translate)
 
 
 @pytest.fixture

@@ -29,9 +29,9 @@ OF_TURNS = [
 @pytest.fixture
 def reversing(monkeypatch: pytest.MonkeyPatch) -> None:
     """A language in which every text of the catalogue is in brackets."""
-    from llm.sync import worded_texts
+    from llm.error_texts import english_texts
 
-    monkeypatch.setattr(worded_texts, "gettext", lambda text: f"[{text}]")
+    monkeypatch.setattr(english_texts, "gettext", lambda text: f"[{text}]")
 
 
 @pytest.mark.parametrize("error", OF_TURNS, ids=lambda each: each.__name__)

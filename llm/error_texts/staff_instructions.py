@@ -1,10 +1,10 @@
-"""What errors that refer people to the staff say to the staff, in their language."""
+"""Errors that refer people to the staff, rewritten as instructions for the staff."""
 
 from __future__ import annotations
 
 from django.utils.translation import gettext_noop
 
-from llm.sync.worded_texts import WordedTexts
+from llm.error_texts.english_texts import EnglishTexts
 
 _REFERRAL = "; ask the staff to "
 #: Without the referral.
@@ -71,7 +71,7 @@ OTHERS = (
         "The API key contains a character that is not allowed; enter it again."
     ),
 )
-_TEXTS = WordedTexts((*INSTRUCTIONS, *OTHERS))
+_TEXTS = EnglishTexts((*INSTRUCTIONS, *OTHERS))
 
 
 def instruct(text: str, *, is_cut: bool = False) -> str:

@@ -9,10 +9,10 @@ from django.test import Client
 
 from llm import errors
 from llm.admin.provider_status import statuses_of
+from llm.error_texts.for_staff import describe_error, describe_reason
 from llm.models import Provider
 from llm.probing.jobs import run_probe
 from llm.sync import key_check
-from llm.sync.staff_words import describe_error, describe_reason
 
 PAGE = """<!doctype html><html><head><title>502 Bad Gateway</title>
 <style>h1 {color: red}</style></head><body><h1>502&nbsp;Bad Gateway</h1>nginx</body>"""

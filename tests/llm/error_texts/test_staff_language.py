@@ -15,6 +15,9 @@ from django.utils.translation.trans_real import DjangoTranslation
 
 from conversations.turns.error_texts import TEXTS
 from llm import capabilities, router
+from llm.error_texts.english_texts import EnglishTexts
+from llm.error_texts.for_staff import describe_error, describe_reason
+from llm.error_texts.staff_instructions import INSTRUCTIONS, OTHERS, instruct
 from llm.errors import BadRequest, InvalidKey, LLMError, ModelNotAvailable
 from llm.http import connection_problems as problems
 from llm.http.connection_problems import describe_connection_problem
@@ -23,9 +26,6 @@ from llm.models import LanguageModel, Provider
 from llm.pricing.vendor_bill import BillError, read_bill
 from llm.sync import key_check, model_list
 from llm.sync.model_list import ModelChange
-from llm.sync.staff_instructions import INSTRUCTIONS, OTHERS, instruct
-from llm.sync.staff_words import describe_error, describe_reason
-from llm.sync.worded_texts import WordedTexts
 from tests.serving import BASE
 
 REFERRAL = "; ask the staff to "
@@ -72,7 +72,7 @@ def test_each_referral_to_the_staff_is_an_instruction_to_them():
 
 
 def becomes(text: str, message: str) -> bool:
-    return bool(WordedTexts([text]).translate(message))
+    return bool(EnglishTexts([text]).translate(message))
 
 
 @pytest.mark.parametrize("texts", [(*INSTRUCTIONS, *OTHERS), TEXTS])

@@ -1,4 +1,4 @@
-"""What errors of providers mean to staff, who are the ones that can mend them.
+"""Errors of providers in words for staff, who can mend them.
 
 The default texts of `llm.errors` are for people in the chat and refer them to the
 staff.
@@ -16,11 +16,11 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from llm.db.encrypted_field import scrub
+from llm.error_texts.staff_instructions import instruct
 from llm.errors import CutOff, LLMError
 from llm.http.address_problems import NO_URL, PRIVATE_NETWORK, REDIRECT, WEB_PAGE
 from llm.http.connection_problems import describe_connection_problem
 from llm.models.api_key import MAX_REASON
-from llm.sync.staff_instructions import instruct
 
 MAX_HOST_MESSAGE = 300  # characters
 MAX_READ = 10_000  # characters of a host's message

@@ -1,7 +1,8 @@
-"""Texts of this server in the active language, found again by their English wording.
+"""Translation of texts that are stored in English, such as the errors of turns.
 
-Errors are worded in English, for programs too, and stored so. A text may have places,
-which are filled as they were.
+Programs read the English text. For people, it is found again by its wording among the
+texts that this server writes. A text may have places (`%(model)s`); the translation is
+filled with what stood there.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ _PLACE = re.compile(r"%\((\w+)\)s")
 _MIN_LEFT = 8  # characters after the last place of a text that is cut off
 
 
-class WordedTexts:
-    """`texts` are what a message may be."""
+class EnglishTexts:
+    """The `texts` that this server may have stored, as `gettext` knows them."""
 
     def __init__(self, texts: Sequence[str]) -> None:
         self._texts = dict.fromkeys(texts)  # in their order
