@@ -6,6 +6,7 @@
 
 import { cloned, fetched, focusOn, announce, slot } from "./dom.js";
 import { end, run } from "./elapsed.js";
+import { nextFrame } from "./frames.js";
 import { filePiece } from "./readable.js";
 import { loadParts } from "./text-parts.js";
 import { gettext, interpolate, ngettext } from "./texts.js";
@@ -19,7 +20,6 @@ const GONE = [403, 404]; // what no other request changes
 const IN_BACKGROUND = ".called[data-background]"; // cards of calls that run there
 /** Events that can change the number of background calls. */
 const CHANGES_BACKGROUND = new Set(["parley:tool_call.accepted", "response.created"]);
-const HIDDEN_FRAME = 250; // milliseconds; a hidden page is given no frames
 
 class LiveTurn {
   state = newTurn();
@@ -27,6 +27,8 @@ class LiveTurn {
   isShown = true; // as far as it is known
   view;
   hasWaited = false; // in the list of waiting messages
+  isNews = true; // false until what came before the page was opened is applied
+  told = new Set(); // ids of its questions that the reader knows of
 
   constructor(id, article) {
     this.id = id;
@@ -66,7 +68,7 @@ export class RunningTurns {
   adopt() {
     for (const article of this.#transcript.querySelectorAll(".turn[data-turn]")) {
       if (!UNFINISHED.includes(article.dataset.status)) continue;
-      this.#watch(article.dataset.turn, article);
+      this.#watch(article.dataset.turn, article).isNews = false;
       showElapsed(article);
     }
     return [...this.#turns.keys()];
@@ -194,15 +196,15 @@ export class RunningTurns {
     if (!position) return this.#remove(turn); // the error of a turn that was deleted
     if (turn.state.position === null && !turn.queue.length) this.#started(turn);
     turn.queue.push([event, position]);
-    announceEvent(event);
     this.#schedule();
     if (isSteering(event)) this.#onQueue();
-    if (event.type === "parley:approval.requested") this.#onNews("waiting");
     if (CHANGES_BACKGROUND.has(event.type)) this.#onBackground();
   }
 
   #watch(turnId, article) {
-    this.#turns.set(turnId, new LiveTurn(turnId, article));
+    const turn = new LiveTurn(turnId, article);
+    this.#turns.set(turnId, turn);
+    return turn;
   }
 
   #started({ article }) {
@@ -215,17 +217,39 @@ export class RunningTurns {
   #schedule() {
     if (this.#isScheduled) return;
     this.#isScheduled = true;
-    if (document.hidden) setTimeout(() => this.#frame(), HIDDEN_FRAME);
-    else requestAnimationFrame(() => this.#frame());
+    nextFrame(() => this.#frame());
   }
 
   #frame() {
     this.#isScheduled = false;
     for (const turn of this.#turns.values()) {
       if (!turn.queue.length && turn.isShown) continue;
+      const types = turn.queue.map(([{ type }]) => type);
       takeIn(turn);
+      this.#tell(turn, types);
       if (!turn.isShown) this.#schedule();
       else if (isOver(turn.state)) this.#finish(turn);
+    }
+  }
+
+  /** Events of these types have been applied. What is over by now is no news. */
+  #tell(turn, types) {
+    if (!types.length) return;
+    const { questions } = turn.state;
+    const open = Object.keys(questions).filter((id) => questions[id] === "open");
+    const isAsked = open.some((id) => !turn.told.has(id));
+    turn.told = new Set([...turn.told, ...open]);
+    announceAll(turn, types, isAsked);
+    turn.isNews = true;
+    if (isAsked) this.#reportNews("waiting");
+  }
+
+  /** A sign that fails leaves the turn as it is. */
+  #reportNews(what) {
+    try {
+      this.#onNews(what);
+    } catch (error) {
+      reportError(error);
     }
   }
 
@@ -331,12 +355,24 @@ function isSteering({ type, item }) {
   return type === "response.output_item.done" && isMessage;
 }
 
-function announceEvent({ type, name }) {
-  if (type === "response.created") announce(gettext("The answer begins."));
-  if (type === "parley:approval.requested") announce(gettext("Your decision is needed."));
-  if (type === "parley:tool_call.started") {
-    announce(interpolate(gettext("The tool %(name)s is running."), { name }));
+/** Once for all events of a frame: each would interrupt the one before. */
+function announceAll({ state, isNews }, types, isAsked) {
+  const words = [];
+  if (isNews && types.includes("response.created")) words.push(gettext("The answer begins."));
+  if (isAsked) words.push(gettext("Your decision is needed."));
+  if (isNews && types.includes("parley:tool_call.started")) words.push(toolsThatRun(state));
+  if (words.some(Boolean)) announce(words.filter(Boolean).join(" "));
+}
+
+/** "" if all have ended already. */
+function toolsThatRun({ calls }) {
+  const running = Object.values(calls).filter(({ state }) => state === "executing");
+  const names = new Set(running.map(({ name }) => name));
+  if (names.size > 1) {
+    return interpolate(gettext("Running %(tools)s"), { tools: [...names].join(", ") });
   }
+  const [name] = names;
+  return name ? interpolate(gettext("The tool %(name)s is running."), { name }) : "";
 }
 
 function sayEnd({ state, article }) {

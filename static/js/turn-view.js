@@ -310,7 +310,12 @@ class Called extends Block {
     this.#set("state", stateOf(item, call), (state) => this.#showState(state, call));
     this.#set("message", messageOf(call), (words) => this.#say("message", words));
     this.#set("error", sentence(call?.error ?? ""), (words) => this.#say("error", words));
-    this.#set("brief", inBrief(item, call), (words) => this.#text("preview", words));
+    // On a closed card: the progress of a running call, else its arguments, which are
+    // parsed only if they have changed.
+    const message = call?.state === "executing" ? call.message : "";
+    this.#set("brief", message || item.arguments, (words) =>
+      this.#text("preview", message || preview(words)),
+    );
     this.#set("arguments", item.arguments, (text) => {
       showPieces(slot(this.root, "arguments"), text);
       slot(this.root, "given").hidden = ["", "{}"].includes(text.trim());
@@ -354,12 +359,6 @@ function outputOf({ callId }, turn) {
   return turn.items.find(isIt)?.output ?? null;
 }
 
-/** The progress of a running call on a closed card; else its arguments. */
-function inBrief(item, call) {
-  const isRunning = call?.state === "executing" && call.message;
-  return isRunning ? call.message : preview(item.arguments);
-}
-
 function messageOf(call) {
   if (!call?.isBackground || call.state !== "executing") return call?.message ?? "";
   return call.message || IN_BACKGROUND;
@@ -378,9 +377,12 @@ function capitalised(words) {
 /** Items that are not Parley's calls: a provider's tool, or a later result. */
 class Noted extends Block {
   root = cloned("called");
+  #raw = null;
   #last = "";
 
   update(item) {
+    if (item.raw === this.#raw) return; // an item that has changed is another object
+    this.#raw = item.raw;
     const shown = JSON.stringify(item.raw);
     if (shown === this.#last) return;
     this.#last = shown;
@@ -435,6 +437,7 @@ function kindOf(item) {
 /** Parallel calls, collapsed to one line with their states. */
 class Group {
   root = cloned("called-group");
+  #shown = ""; // numbers of calls by state
 
   constructor(first) {
     this.root.dataset.key = `group-${first}`;
@@ -453,6 +456,9 @@ class Group {
     const labels = Object.keys(STATES)
       .filter((state) => counts[state])
       .flatMap((state) => [stateLabel(state, counts[state]), " "]);
+    const shown = JSON.stringify(counts);
+    if (shown === this.#shown) return;
+    this.#shown = shown;
     slot(this.root, "states").replaceChildren(...labels);
   }
 

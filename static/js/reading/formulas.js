@@ -10,6 +10,7 @@
 // script, which the policy permits.
 
 import { element, matching } from "../dom.js";
+import { nextFrame } from "../frames.js";
 import { GROWING } from "./complete.js";
 import { Library } from "./library.js";
 
@@ -19,7 +20,6 @@ const MOST = 2000; // formulas of a page; more stay as they are written
 const OPTIONS = { throwOnError: true, strict: "ignore", maxSize: 20, maxExpand: 300 };
 const BUDGET = 3; // milliseconds of typesetting for each frame; its layout takes more
 const MOST_IN_FRAME = 8; // formulas: those that were typeset before take no budget
-const HIDDEN_FRAME = 50; // milliseconds; a hidden page is given no frames
 const NEAR = "1000px"; // above and below the visible part
 const UNSEEN = ".math[data-tex]:not(.is-typeset, [title])";
 const BLOCK = ".prose > *"; // that the browser lays out only when it is near
@@ -135,9 +135,6 @@ function typeset(katex) {
     if (waiting.size) typeset(katex);
   });
 }
-
-const nextFrame = (act) =>
-  document.hidden ? setTimeout(act, HIDDEN_FRAME) : requestAnimationFrame(act);
 
 function* taken() {
   for (const node of waiting) {

@@ -196,3 +196,87 @@ test("a comment that is being written stays when a background call has ended", a
   assert.notEqual(article.querySelector(".done"), null);
   assert.deepEqual(article.querySelectorAll("textarea").map(({ value }) => value), ["Half a"]);
 });
+
+/** The page is left, or the reader comes back. */
+function hide(isHidden) {
+  document.hidden = isHidden;
+  document.dispatchEvent(new Event("visibilitychange"));
+}
+
+test("an answer that ends after the page was hidden is told, though no frame comes", (t) => {
+  t.mock.timers.enable({ apis: ["setTimeout"] });
+  t.after(() => {
+    hide(false);
+    frames.length = 0; // the browser runs it when the page is seen again
+  });
+  const news = [];
+  const { receive } = begun((what) => news.push(what));
+  receive("response.output_item.added", item(0, { id: "a", type: "message" }));
+  assert.equal(frames.length, 1);
+  hide(true);
+  receive("response.completed", over);
+  t.mock.timers.tick(1000);
+  assert.deepEqual(news, ["ready"]);
+});
+
+const asks = (id) => ({ question: { id, kind: "form", call_id: "c1" } });
+const announcer = body.querySelector("#announcer");
+
+/** A turn that ran already when the page was opened. */
+function opened(id, onNews = () => {}) {
+  const transcript = new Element("main", {}, serverTurn(`turn-${id}`, "in_progress"));
+  body.append(transcript);
+  const nothing = () => {};
+  const turns = new RunningTurns({
+    page: "/chat/1/", transcript, onNews,
+    onChange: nothing, onBackground: nothing, onQueue: nothing,
+  });
+  turns.adopt();
+  announcer.textContent = "";
+  let position = 0;
+  return (type, fields = {}) => turns.receive(id, { type, ...fields }, `0-${(position += 1)}`);
+}
+
+test("what a turn did before its page was opened is no news", () => {
+  globalThis.fetch = async () => ({ ok: false, status: 404 });
+  const news = [];
+  const receive = opened("n1", (what) => news.push(what));
+  receive("response.created");
+  receive("parley:tool_call.started", { call_id: "c1", name: "look" });
+  receive("parley:approval.requested", asks("q1"));
+  receive("parley:question.closed", { id: "q1", state: "accepted" });
+  frame();
+  assert.deepEqual([news, announcer.textContent], [[], ""]);
+  receive("parley:approval.requested", asks("q2"));
+  frame();
+  receive("response.in_progress");
+  frame();
+  assert.deepEqual([news, announcer.textContent], [["waiting"], "Your decision is needed."]);
+});
+
+test("calls that begin together are announced once, with those that still run", () => {
+  const { receive } = begun();
+  receive("response.created");
+  frame();
+  for (const [id, name] of [["c1", "look"], ["c2", "look"], ["c3", "read"], ["c4", "done"]]) {
+    receive("parley:tool_call.started", { call_id: id, name });
+  }
+  receive("parley:tool_call.completed", { call_id: "c4", name: "done", state: "completed" });
+  frame();
+  assert.equal(announcer.textContent, "Running look, read");
+});
+
+test("a frame without changes parses nothing of the calls again", (t) => {
+  const { receive } = begun();
+  const call = (id) => ({ id, call_id: id, type: "function_call", name: "look", arguments: '{"a": 1}' });
+  for (const index of [0, 1, 2]) receive("response.output_item.done", item(index, call(`c${index}`)));
+  const hosted = { id: "w", type: "web_search_call", status: "completed" };
+  receive("response.output_item.done", item(3, hosted));
+  receive("response.output_item.added", item(4, { id: "m", type: "message" }));
+  frame();
+  const parsed = t.mock.method(JSON, "parse");
+  const written = t.mock.method(JSON, "stringify");
+  receive("response.output_text.delta", delta(4, "More."));
+  frame();
+  assert.deepEqual([parsed.mock.callCount(), written.mock.callCount()], [0, 0]);
+});
