@@ -18,12 +18,14 @@ from conversations.pages.reading.artifacts import (
 )
 
 #: What a model wrote may run its own scripts, with an opaque origin: no cookies, no
-#: storage, no access to our pages, and no network. `allow-same-origin` must never be
+#: storage, no access to our pages, and no requests. `allow-same-origin` must never be
 #: added. Our pages' `frame-src 'self'` keeps the frame from leaving for another host.
+#: Not every browser has `webrtc`, nor heeds X-DNS-Prefetch-Control: there a document
+#: can still send a few bytes, in a name that the browser looks up.
 POLICY = (
     "sandbox allow-scripts; default-src 'none'; script-src 'unsafe-inline';"
     " style-src 'unsafe-inline'; img-src data: blob:; font-src data:;"
-    " media-src data: blob:; base-uri 'none'; form-action 'none';"
+    " media-src data: blob:; webrtc 'block'; base-uri 'none'; form-action 'none';"
     " frame-ancestors 'self'"
 )
 

@@ -9,7 +9,7 @@ with its own. An artifact without a title has none.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from html import unescape
 from typing import Any
@@ -19,12 +19,16 @@ from django.utils.text import slugify
 from django.utils.translation import gettext as _
 
 from conversations.models import Item, Tree, Turn
-from conversations.pages.reading.link_marks import Fence
+from conversations.pages.reading.link_marks import Fence, kind_of
 from llm.wire.items import text_of
 
 MAX_VERSIONS = 50
 MAX_PLACE = 10_000  # of a message in an answer, and of an artifact in a message
 MAX_SCANNED = 300  # messages of the conversation that are searched for versions
+MAX_PARSED = 500_000  # characters of those that are parsed: some two seconds
+_CHUNK = 20  # messages that are read at once; one may have two megabytes
+_FENCE = re.compile(r"(?:`{3,}|~{3,})[ \t]*(\S+)")
+_WORD = re.compile(r"[A-Za-z0-9]+")
 _MAX_TITLE = 80  # characters
 _ENDINGS = {"html": "html", "svg": "svg", "markdown": "md"}
 _TYPES = {"html": "text/html", "svg": "image/svg+xml", "markdown": "text/markdown"}
@@ -108,17 +112,40 @@ def versions_of(turn: Turn, artifact: Artifact) -> Sequence[Artifact]:
         type="message",
     )
     newest = rows.order_by("-turn__created_at", "-turn_id", "-position")
-    alike: list[Artifact] = []
-    for row in reversed(newest[:MAX_SCANNED]):
-        found = _artifacts_of(row.payload, row.turn_id, 0)
-        same = [
-            a for a in found if (a.kind, a.title) == (artifact.kind, artifact.title)
-        ]
-        if same:
-            number = _place_of(row)
-            alike += [replace(each, item=number) for each in same]
-    numbered = [replace(found, version=n) for n, found in enumerate(alike, 1)]
+    alike = list(_versions_in(newest[:MAX_SCANNED].iterator(_CHUNK), artifact))
+    if not any(each.address == artifact.address for each in alike):
+        alike.append(artifact)  # older than what was searched
+    numbered = [replace(found, version=n) for n, found in enumerate(alike[::-1], 1)]
     return numbered[-MAX_VERSIONS:]
+
+
+def _versions_in(rows: Iterable[Item], artifact: Artifact) -> Iterator[Artifact]:
+    """The versions in these messages, the newest first. To parse a message takes
+    seconds for a megabyte, so only those are parsed that may have one, and only until
+    there are enough."""
+    count = characters = 0
+    for row in rows:
+        text = text_of(row.payload)
+        if not _may_have(text, artifact):
+            continue
+        characters += len(text)
+        if characters > MAX_PARSED or count >= MAX_VERSIONS:
+            return
+        found = list(_artifacts_of(row.payload, row.turn_id, 0))
+        wanted = (artifact.kind, artifact.title)
+        same = [each for each in found if (each.kind, each.title) == wanted]
+        count += len(same)
+        number = _place_of(row) if same else 0
+        yield from (replace(each, item=number) for each in reversed(same))
+
+
+def _may_have(text: str, artifact: Artifact) -> bool:
+    """Whether the message may have a version: a block of the kind, and the words of the
+    title, which HTML may write with references such as `&#38;`."""
+    languages = {found[1] for found in _FENCE.finditer(text)}
+    if artifact.kind not in map(kind_of, languages):
+        return False
+    return "&#" in text or all(word in text for word in _WORD.findall(artifact.title))
 
 
 def _place_of(row: Item) -> int:

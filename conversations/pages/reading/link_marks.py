@@ -48,7 +48,12 @@ class Fence:
 
     @property
     def kind(self) -> str:
-        return _KINDS[self.language.lower()]
+        return kind_of(self.language)
+
+
+def kind_of(language: str) -> str:
+    """The kind of artifact that is written in this language; "" for none."""
+    return _KINDS.get(language.lower(), "")
 
 
 def is_previewable(language: str, code: str) -> bool:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -9,6 +10,9 @@ from django.utils import timezone
 
 from conversations.access.participation import invite, remove
 from conversations.models import Conversation, Turn
+from conversations.pages import markdown
+from conversations.pages.reading import artifacts
+from conversations.pages.reading.link_marks import Fence
 from llm.wire.items import message
 from tests.conversations.page_scene import (
     THOUGHT,
@@ -143,6 +147,52 @@ def test_versions_are_the_blocks_of_the_same_title_and_language(
         assert f">{number}</a>" in html
     assert url("artifact", later[0], 0, 1) not in html
     assert url("artifact", later[1], 0) not in html
+
+
+def test_messages_that_have_no_version_are_not_parsed(
+    web: Client,
+    conversation: Conversation,
+    turn: Turn,
+    monkeypatch: pytest.MonkeyPatch,
+):
+    others = [
+        "```python\n# html Clock\nprint()\n\n```\n",
+        a_document("two", "Map"),
+        a_document("three").replace("```html", "```markdown"),
+    ]
+    for text in others:
+        a_turn(conversation, "completed", message("assistant", text))
+    parsed: list[str] = []
+    find = markdown.previewable_fences
+
+    def noted(text: str) -> Iterator[Fence]:
+        parsed.append(text)
+        return find(text)
+
+    monkeypatch.setattr(markdown, "previewable_fences", noted)
+    assert web.get(url("artifact", turn)).status_code == 200
+    assert not set(parsed) & set(others)
+
+
+def test_a_version_is_shown_that_is_older_than_what_is_searched(
+    web: Client,
+    conversation: Conversation,
+    turn: Turn,
+    monkeypatch: pytest.MonkeyPatch,
+):
+    a_turn(conversation, "completed", message("assistant", a_document("two")))
+    monkeypatch.setattr(artifacts, "MAX_PARSED", 150)
+    html = web.get(url("artifact", turn)).content.decode()
+    assert "Clock" in html
+    assert url("artifact", turn) in html
+
+
+def test_a_title_written_with_references_is_the_same(
+    web: Client, conversation: Conversation, turn: Turn
+):
+    said = message("assistant", a_document("two", "&#67;lock"))
+    later = a_turn(conversation, "completed", said)
+    assert url("artifact", later, 0) in web.get(url("artifact", turn)).content.decode()
 
 
 def test_untitled_blocks_are_no_versions_of_each_other(
