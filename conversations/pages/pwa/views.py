@@ -16,6 +16,7 @@ from django.conf import settings
 from django.contrib.staticfiles import finders
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import render
+from django.template.loader import render_to_string
 from django.templatetags.static import static
 from django.urls import reverse
 from django.utils import translation
@@ -95,7 +96,10 @@ def offline(request: HttpRequest) -> HttpResponse:
 
 @lru_cache
 def _worker(language: str) -> str:
+    with translation.override(language):
+        offline_page = render_to_string("conversations/pwa/offline.html")
     texts = [_path(name).read_bytes() for name in (*SHELL, _WORKER)]
+    texts.append(offline_page.encode())
     version = hashlib.sha256(b"\0".join(texts)).hexdigest()[:16]
     files = [static(name) for name in SHELL]
     page = f"{reverse('offline')}?language={language}"

@@ -43,6 +43,15 @@ def test_the_worker_stores_static_files_and_the_offline_page_only():
         assert finders.find(name.removeprefix("/static/"))
 
 
+def test_the_worker_is_another_one_where_the_offline_page_is():
+    ada = signed_in(a_user("ada"))
+    versions = {
+        shell(ada.get("/sw.js", headers={"Accept-Language": language}).text)["version"]
+        for language in ("en", "de", "zh-hans")
+    }
+    assert len(versions) == 3
+
+
 def test_a_signed_out_browser_gets_a_worker_that_removes_itself():
     script = Client().get("/sw.js").text
     assert "unregister" in script
