@@ -16,6 +16,7 @@ const MOST_STRANGE = 5; // pages without the card
 /** What a request for a card has come to. */
 const [ANSWERED, FAILED, STRANGE] = ["answered", "failed", "strange"];
 const underWay = new Set(); // ids of cards being fetched
+const withoutCard = new Set(); // ids of open questions that this user may not see
 const toFetchAgain = new Set(); // ids of those that were decided during the request
 /** By place: ids of its questions, in the order of the calls, as last shown. */
 const orders = new WeakMap();
@@ -25,7 +26,8 @@ export function showQuestions(place, questions) {
   orders.set(place, Object.keys(questions));
   for (const [id, state] of Object.entries(questions)) {
     const card = place.querySelector(`[data-question="${CSS.escape(id)}"]`);
-    const isNew = !card && state === "open";
+    if (state !== "open") withoutCard.delete(id);
+    const isNew = !card && state === "open" && !withoutCard.has(id);
     const isShownOpen = card ? card.dataset.state === "open" : underWay.has(id);
     const isDecided = isShownOpen && state !== "open";
     if (isDecided) toFetchAgain.add(id);
@@ -73,9 +75,11 @@ async function refresh(place, id) {
 async function fetchCard(place, id) {
   try {
     const response = await fetch(`/questions/${id}/`, { headers: SCRIPT });
-    if (response.redirected) return ANSWERED; // to a sign-in, to which others lead
     if (response.status >= 500 || response.status === 429) return FAILED;
-    if (!response.ok) return ANSWERED;
+    if (response.redirected || !response.ok) { // to a sign-in, to which others lead
+      withoutCard.add(id);
+      return ANSWERED;
+    }
     const card = await cardIn(response);
     if (card) put(place, id, card);
     return card ? ANSWERED : STRANGE;

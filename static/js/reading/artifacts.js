@@ -4,10 +4,13 @@
 
 import { $, fetched, openInstead } from "../dom.js";
 
+let newest = 0; // number of the last click: an older one may be answered later
+
 export function openArtifactsBeside() {
   const pane = $("#artifact");
   let opener = null;
   const close = () => {
+    newest += 1;
     pane.hidden = true;
     document.body.classList.remove("has-artifact");
     pane.querySelector("[data-artifact-content]").replaceChildren();
@@ -30,13 +33,15 @@ export function openArtifactsBeside() {
 }
 
 async function open(pane, url) {
+  const number = (newest += 1);
   try {
     const shown = await fetched(url, "[data-artifact-page]");
+    if (number !== newest) return;
     pane.querySelector("[data-artifact-content]").replaceChildren(shown);
     document.body.classList.add("has-artifact");
     pane.hidden = false;
     pane.focus({ preventScroll: true });
   } catch (error) {
-    openInstead(url, error);
+    if (number === newest) openInstead(url, error);
   }
 }

@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import test from "node:test";
 
-import { Element, addTemplate, openPage } from "./page.mjs";
+import { Element, addTemplate, openPage, slotted } from "./page.mjs";
 
 const { body } = openPage();
 globalThis.CSS = { escape: (text) => text };
@@ -19,6 +19,7 @@ globalThis.IntersectionObserver = class {
 body.dataset.user = "1";
 const { complete } = await import("../../../static/js/people/completions.js");
 const { answerOnSubmit, showQuestions } = await import("../../../static/js/questions.js");
+const { openArtifactsBeside } = await import("../../../static/js/reading/artifacts.js");
 const { Branch } = await import("../../../static/js/branches/branch.js");
 
 test("no list opens over a box that has lost the focus", async () => {
@@ -113,4 +114,58 @@ test("of the turns of another version only those that run are followed", async (
     await branch.add(id);
   }
   assert.deepEqual(followed, ["b"]);
+});
+
+test("a question whose card this user may not see is asked for once", async () => {
+  const place = new Element("div");
+  body.append(place);
+  let count = 0;
+  globalThis.fetch = async () => {
+    count += 1;
+    return { ok: false, status: 404, redirected: false };
+  };
+  for (let frame = 0; frame < 3; frame += 1) {
+    showQuestions(place, { hidden: "open" });
+    await new Promise(setImmediate);
+  }
+  assert.equal(count, 1);
+  showQuestions(place, { hidden: "decided" });
+  showQuestions(place, { hidden: "open" }); // a run that was resumed asks it again
+  await new Promise(setImmediate);
+  assert.equal(count, 2);
+});
+
+test("of two artifacts that were clicked the later one is shown, and none once closed", async () => {
+  const pane = slotted("aside", { id: "artifact", hidden: "" });
+  const content = new Element("div", { "data-artifact-content": "" });
+  pane.append(content);
+  body.append(pane);
+  openArtifactsBeside();
+  const answers = {};
+  globalThis.fetch = (url) =>
+    new Promise((resolve) => {
+      answers[url] = () =>
+        resolve({ ok: true, status: 200, redirected: false, url, text: async () => url });
+    });
+  globalThis.DOMParser = class {
+    parseFromString = (text) => ({ querySelector: () => new Element("div", {}, text) });
+  };
+  const click = (node) => {
+    const event = new Event("click", { cancelable: true });
+    Object.defineProperty(event, "target", { value: node });
+    document.dispatchEvent(event);
+  };
+  const link = (href) => Object.assign(new Element("a", { "data-artifact": "" }), { href });
+  click(link("/one"));
+  click(link("/two"));
+  for (const url of ["/two", "/one"]) {
+    answers[url]();
+    await new Promise(setImmediate);
+  }
+  assert.equal(content.textContent, "/two");
+  click(link("/three"));
+  click(new Element("button", { "data-close-artifact": "" }));
+  answers["/three"]();
+  await new Promise(setImmediate);
+  assert.equal(content.textContent, "");
 });
