@@ -53,6 +53,10 @@ test("what is read aloud is cut at sentences, and nothing is lost", () => {
   assert.deepEqual(sentences("  "), []);
 });
 
+test("lines are read aloud one by one, as those of a list", () => {
+  assert.deepEqual(sentences("Three:\n- one\n\n- two  words\n"), ["Three:", "- one", "- two words"]);
+});
+
 test("an answer is read aloud in its own language, or in the page's where it has none", () => {
   const texts = {
     de: "Das Rad ist nicht teuer, und es fährt sich gut mit der Tasche.",

@@ -15,6 +15,8 @@ const LOADED_IN = 120_000; // milliseconds for the three megabytes of mermaid
 const SILENT = 3000; // milliseconds after which a loaded frame has no mermaid
 const KEPT = 60; // drawn diagrams that are remembered
 
+const HALVES = /\p{Surrogate}/gu; // of a label that mermaid has cut within an emoji
+
 const system = matchMedia("(prefers-color-scheme: dark)");
 const drawn = new Map(); // theme and source -> URL of the picture
 const waiting = []; // of {source, theme, show, fail}
@@ -130,9 +132,12 @@ addEventListener("message", ({ source, data }) => {
   const { show, fail } = current;
   end();
   const { svg } = data;
-  if (typeof svg !== "string" || !svg || svg.length > LARGEST) fail();
-  else show(`data:image/svg+xml;charset=utf-8,${encodeURIComponent(svg)}`);
-  next();
+  try {
+    if (typeof svg !== "string" || !svg || svg.length > LARGEST) fail();
+    else show(`data:image/svg+xml;charset=utf-8,${encodeURIComponent(svg.replace(HALVES, "\uFFFD"))}`);
+  } finally {
+    next(); // one that cannot be shown stops no other
+  }
 });
 
 function end() {

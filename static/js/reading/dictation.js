@@ -31,7 +31,12 @@ function recognise(button) {
   button.addEventListener("click", () => {
     if (running) return running.stop();
     $("#composer-errors").replaceChildren();
-    running = begin(box, ended, () => showError(button.dataset.failed));
+    const fail = () => showError(button.dataset.failed);
+    try {
+      running = begin(box, ended, fail);
+    } catch {
+      fail(); // the browser refuses to listen at all
+    }
     button.setAttribute("aria-pressed", String(running !== null));
   });
   box.form.addEventListener("submit", () => {

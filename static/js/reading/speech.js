@@ -1,18 +1,20 @@
 // Reads answers aloud with the browser's voices. Nothing leaves the browser.
 
+import { loadParts } from "../text-parts.js";
 import { plainOf } from "./copy-answer.js";
 import { languageOf } from "./language.js";
 
 const LONGEST = 220; // characters at once: some browsers fall silent after 15 seconds
 const speech = globalThis.speechSynthesis;
 
-let speaking = null; // the button of what is read
+let speaking = null; // the id of the turn that is read
 
 /** Shows them unless the browser has no voices, as Chromium on many Linux systems. */
 export function showSpeechButtons(root) {
   if (!speech?.getVoices().length) return;
   for (const button of root.querySelectorAll("[data-speak][hidden]")) {
     button.hidden = false;
+    if (turnOf(button).id === speaking) press(button, true); // the turn was rendered again
   }
 }
 
@@ -24,39 +26,48 @@ export function readAloudOnClick() {
   document.addEventListener("click", (event) => {
     const button = event.target.closest("[data-speak]");
     if (!button) return;
-    const isStop = button === speaking;
+    const isStop = turnOf(button).id === speaking;
     stop();
     if (!isStop) start(button);
   });
 }
 
-function start(button) {
-  const answer = button.closest(".turn").querySelector(".answer");
+const turnOf = (button) => button.closest(".turn");
+const press = (button, isPressed) => button.setAttribute("aria-pressed", String(isPressed));
+
+async function start(button) {
+  const { id } = turnOf(button);
+  const answer = turnOf(button).querySelector(".answer");
+  speaking = id;
+  press(button, true);
+  await loadParts(answer).catch(() => {}); // else it reads those that are there
+  if (speaking !== id) return; // it was stopped meanwhile
   const text = plainOf(answer);
   const pieces = sentences(text);
-  if (!pieces.length) return;
+  if (!pieces.length) return stop();
   const language = languageOf(text, document.documentElement.lang);
-  speaking = button;
-  button.setAttribute("aria-pressed", "true");
   for (const [index, piece] of pieces.entries()) {
     const words = new SpeechSynthesisUtterance(piece);
     words.lang = language;
-    if (index === pieces.length - 1) words.onend = () => button === speaking && stop();
-    words.onerror = () => button === speaking && stop();
+    if (index === pieces.length - 1) words.onend = () => speaking === id && stop();
+    words.onerror = () => speaking === id && stop();
     speech.speak(words);
   }
 }
 
 function stop() {
-  speaking?.setAttribute("aria-pressed", "false");
+  const pressed = document.querySelectorAll('[data-speak][aria-pressed="true"]');
+  for (const button of pressed) press(button, false);
   speaking = null;
   speech.cancel();
 }
 
-/** The text in pieces that end at a sentence, or at least at a word. */
-export function sentences(text) {
+/** The text in pieces that end at a line, at a sentence, or at least at a word. */
+export const sentences = (text) => text.split("\n").flatMap(sentencesOfLine);
+
+function sentencesOfLine(line) {
   const pieces = [];
-  let rest = text.replace(/\s+/g, " ").trim();
+  let rest = line.replace(/\s+/g, " ").trim();
   while (rest.length > LONGEST) {
     const head = rest.slice(0, LONGEST);
     const end = Math.max(head.search(/[.!?…。！？](?=[^.!?…。！？]*$)/), 0);

@@ -71,3 +71,21 @@ test("what was sent is not brought back", () => {
   next.hears("another");
   assert.equal(box.value, "another");
 });
+
+test("a browser that refuses to listen is said, and the next click tries again", (t) => {
+  listening.at(-1).onend();
+  button.dataset.failed = "It failed.";
+  const { start } = SpeechRecognition.prototype;
+  t.after(() => (SpeechRecognition.prototype.start = start));
+  SpeechRecognition.prototype.start = () => {
+    throw new DOMException("not allowed", "NotAllowedError");
+  };
+  const before = listening.length;
+  begin("Dear Ada");
+  assert.ok(!isListening());
+  assert.match(body.querySelector("#composer-errors").textContent, /It failed/);
+  SpeechRecognition.prototype.start = start;
+  begin("Dear Ada");
+  assert.equal(listening.length, before + 1);
+  assert.ok(isListening());
+});

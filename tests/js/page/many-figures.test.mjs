@@ -43,6 +43,15 @@ test("a diagram is drawn after many that the server's rendering has replaced", a
   }
 });
 
+test("a diagram with half of an emoji is shown", async (t) => {
+  t.after(() => (drawn.svg = "<svg/>"));
+  drawn.svg = "<svg>\ud83d</svg>";
+  place.replaceChildren(diagram("half"));
+  drawDiagrams(place);
+  await new Promise(setImmediate);
+  assert.match(decodeURIComponent(place.querySelector("img").src), /<svg>\ufffd/);
+});
+
 test("a page has forty diagrams at most", async () => {
   place.replaceChildren(...Array.from({ length: 50 }, (_, number) => diagram(number)));
   drawDiagrams(place);
