@@ -11,7 +11,9 @@ import base64
 import binascii
 import codecs
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 from urllib.parse import unquote_to_bytes
 
 PDF = "application/pdf"
@@ -99,6 +101,12 @@ def media_type_of(name: str, usual: str) -> str:
     known."""
     _, dot, suffix = name.rpartition(".")
     return _SUFFIXES.get(suffix.lower(), usual) if dot else usual
+
+
+def names_video(part: Mapping[str, Any]) -> bool:
+    """Whether the name of a file says that it is a video."""
+    name = part.get("filename") or ""
+    return isinstance(name, str) and media_type_of(name, "").startswith("video/")
 
 
 def _decode(data: bytes, charset: str) -> str | None:

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from llm.wire.codecs.call_order import separate_equal_ids
+from llm.wire.codecs.file_data import media_type_of
 from llm.wire.codecs.gemini.tool_calls import signed_call
 from llm.wire.codecs.openai_chat.codec import OpenAIChatCodec
 from llm.wire.codecs.openai_chat.decoder import ChatDecoder
@@ -209,9 +210,23 @@ def input_part(part: Mapping[str, Any]) -> dict[str, Any]:
             return {"type": "input_image", "image_url": url}
         case {"type": "file", "file": {} as file}:
             return {"type": "input_file", **_file_fields(file)}
+        case {"type": "video_url", "video_url": {"url": str(url)}}:
+            return _video(url)
+        case {"type": "video_url", "video_url": str(url)}:
+            return _video(url)
         case {"type": "input_audio", "input_audio": audio}:
             return {"type": "input_audio", "input_audio": audio}
     raise unknown_value(f"a part of the type {part.get('type')!r}", "messages")
+
+
+def _video(url: str) -> dict[str, Any]:
+    """A file whose name says that it is a video: an address need not."""
+    path = url.partition("?")[0].partition("#")[0]
+    if url.startswith("data:"):
+        return {"type": "input_file", "filename": "video", "file_data": url}
+    is_named = media_type_of(path, "").startswith("video/")
+    name = path.rpartition("/")[2] if is_named else "video.mp4"
+    return {"type": "input_file", "filename": name, "file_url": url}
 
 
 def _file_fields(file: Mapping[str, Any]) -> dict[str, Any]:

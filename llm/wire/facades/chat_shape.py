@@ -96,6 +96,14 @@ _chat_part = by_type(
         "text": text_part,
         "image_url": record({"image_url": _image}, ["image_url"]),
         "file": record({"file": _chat_file}, ["file"]),
+        "video_url": record(
+            {
+                "video_url": either(
+                    str=nonempty, dict=record({"url": nonempty}, ["url"])
+                )
+            },
+            ["video_url"],
+        ),
         # Mistral takes the audio as a string where others take an object.
         "input_audio": record(
             {"input_audio": either(str=nonempty, dict=anything)}, ["input_audio"]

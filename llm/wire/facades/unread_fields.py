@@ -34,6 +34,7 @@ _CHAT_PARTS = {
     "image_url": {"image_url"},
     "input_audio": {"input_audio"},
     "text": {"annotations", "text"},
+    "video_url": {"video_url"},
 }
 _BLOCKS = {
     "document": {"citations", "context", "source", "title"},

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from llm.errors import BadRequest
-from llm.wire.codecs.file_data import PDF, is_data_url, read_file
+from llm.wire.codecs.file_data import PDF, is_data_url, names_video, read_file
 
 Part = Mapping[str, Any]
 Block = dict[str, Any]
@@ -77,6 +77,8 @@ def _document(part: Part) -> Block:
 
 
 def _source(part: Part) -> dict[str, Any]:
+    if names_video(part):
+        raise _cannot_send("a video; send pictures of it")
     if url := part.get("file_url"):
         return {"type": "url", "url": url}
     if not (data := part.get("file_data")):

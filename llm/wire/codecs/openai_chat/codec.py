@@ -21,6 +21,7 @@ from llm.wire.codecs.feature_fallbacks import (
     has_late_instructions,
     is_forced,
 )
+from llm.wire.codecs.file_data import names_video
 from llm.wire.codecs.openai_chat.decoder import ChatDecoder
 from llm.wire.codecs.openai_chat.forwarding import fit_body
 from llm.wire.codecs.openai_chat.host_options import OPENAI_OPTIONS, HostOptions
@@ -113,9 +114,10 @@ class OpenAIChatCodec(HostOptions):
         return classify(status, headers, body, statuses=self.statuses)
 
     def fetches(self, part: Mapping[str, Any], url: str) -> bool:
-        """Whether the host fetches the content of `part` from `url`; never for
-        files."""
-        return self.image_urls and part["type"] == "input_image"
+        """Whether the host fetches the content of `part` from `url`; of files only
+        videos."""
+        is_shown = part["type"] == "input_image" or names_video(part)
+        return self.image_urls and is_shown
 
     # The body
 

@@ -23,7 +23,7 @@ import orjson
 from llm.errors import BadRequest
 from llm.wire.codecs.call_order import pair_calls
 from llm.wire.codecs.feature_fallbacks import has_late_instructions
-from llm.wire.codecs.file_data import FileData, is_data_url, read_file
+from llm.wire.codecs.file_data import FileData, is_data_url, names_video, read_file
 from llm.wire.codecs.openai_chat.host_options import HostOptions
 from llm.wire.codecs.openai_chat.reasoning import TEXT_FIELDS, join_pieces
 from llm.wire.hosted_tools import RECEIPTS, compaction_message, screenshot_message
@@ -315,7 +315,14 @@ class _Writer:
         name, data = part.get("filename") or "file", part.get("file_data") or ""
         if self._codec.files and part.get("file_id"):
             return {"type": "file", "file": {"file_id": part["file_id"]}}
+        if not data and part.get("file_id"):
+            raise _cannot_send("a file by its id; send the file itself")
+        if not data and names_video(part):
+            return {"type": "video_url", "video_url": {"url": part["file_url"]}}
         file = read_file(data, name)
+        if data and file.media_type.startswith("video/"):
+            url = data if is_data_url(data) else f"data:{file.media_type};base64,{data}"
+            return {"type": "video_url", "video_url": {"url": url}}
         # Every host can read text.
         if data and (text := _text_file(file)) is not None:
             return {"type": "text", "text": f"{name}:\n\n{text}"}

@@ -20,7 +20,7 @@ from llm.wire.facades import (
     messages_request,
     responses_request,
 )
-from llm.wire.facades.body_checks import check_messages, check_responses
+from llm.wire.facades.body_checks import check_chat, check_messages, check_responses
 from llm.wire.forwarding.forwarded_body import ForwardedBody
 from llm.wire.items import Issuer, Item, new_id
 from llm.wire.request import Request
@@ -187,6 +187,56 @@ def test_calls_of_one_id_have_their_own_outputs(codec: Codec, id: str):
         assert b"two" in outputs[second]
         sent = orjson.dumps(codec.encode(request))
         assert b"not run" not in sent
+
+
+VIDEO = "data:video/mp4;base64,AAAA"
+
+
+@pytest.mark.parametrize(
+    ("url", "codec", "sent"),
+    [
+        (VIDEO, OpenAIChatCodec(), b'"video_url":{"url":"data:video/mp4;base64,AAAA"}'),
+        (
+            "https://youtu.be/abc",
+            OpenAIChatCodec(),
+            b'"video_url":{"url":"https://youtu.be/abc"}',
+        ),
+        (VIDEO, GeminiCodec(), b'"inlineData":{"mimeType":"video/mp4","data":"AAAA"}'),
+        (
+            "https://x.test/a.webm?b=c",
+            GeminiCodec(),
+            b'{"mimeType":"video/webm","fileUri":"https://x.test/a.webm?b=c"}',
+        ),
+        (
+            "https://youtu.be/abc",
+            GeminiCodec(),
+            b'{"mimeType":"video/mp4","fileUri":"https://youtu.be/abc"}',
+        ),
+    ],
+)
+def test_a_video_reaches_hosts_that_take_videos(url: str, codec: Codec, sent: bytes):
+    assert sent in orjson.dumps(codec.encode(chat_request.request_of(of_video(url))))
+
+
+@pytest.mark.parametrize("url", [VIDEO, "https://x.test/a.mp4"])
+def test_another_host_says_what_to_send_instead_of_a_video(url: str):
+    with pytest.raises(BadRequest, match=r"send a PDF|send pictures"):
+        AnthropicCodec().encode(chat_request.request_of(of_video(url)))
+
+
+def of_video(url: str) -> dict[str, Any]:
+    part = {"type": "video_url", "video_url": {"url": url}}
+    body = {"model": "m", "messages": [{"role": "user", "content": [part]}]}
+    check_chat(body)
+    return body
+
+
+@pytest.mark.parametrize("codec", [AnthropicCodec(), GeminiCodec(), OpenAIChatCodec()])
+def test_a_file_by_the_id_of_another_host_is_to_be_sent_itself(codec: Codec):
+    part = {"type": "file", "file": {"file_id": "file-abc"}}
+    body = {"model": "m", "messages": [{"role": "user", "content": [part]}]}
+    with pytest.raises(BadRequest, match="by its id; send"):
+        codec.encode(chat_request.request_of(body))
 
 
 def test_many_calls_of_one_id_are_numbered_once():
