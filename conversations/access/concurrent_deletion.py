@@ -5,10 +5,12 @@ from __future__ import annotations
 
 import logging
 
+from django.core.exceptions import ObjectDoesNotExist
 from django.db import DatabaseError
 from django.http import HttpRequest, HttpResponse
 from django.template.loader import render_to_string
 from django.utils.deprecation import MiddlewareMixin
+from django.views.defaults import page_not_found
 
 #: How Django says that a `save` has found no row; the class alone has other errors too.
 _MESSAGES = frozenset(
@@ -22,25 +24,33 @@ logger = logging.getLogger(__name__)
 
 
 def is_row_gone(exc: BaseException | None) -> bool:
-    """Whether `save(update_fields=…)` has found no row any more."""
+    """Whether `save(update_fields=…)`, `refresh_from_db` or `get` has found no row any
+    more. A missing row of a one-to-one relation is an AttributeError too, and a fault
+    of the program."""
+    if isinstance(exc, ObjectDoesNotExist):
+        return not isinstance(exc, AttributeError)
     return type(exc) is DatabaseError and str(exc) in _MESSAGES
 
 
-def log_row_gone(request: HttpRequest) -> None:
-    """A view that never finds its row has a fault, which only the log can show."""
+def log_row_gone(request: HttpRequest, exc: BaseException) -> None:
+    """A view that never finds its row has a fault, which only the log can show: by its
+    lines, as these errors name no values."""
     match = request.resolver_match
     name = match.view_name if match is not None else "an unknown view"
-    logger.info("a row was deleted before %s could save it", name)
+    logger.info("a row was deleted before %s could save it", name, exc_info=exc)
 
 
 class DeletedRowMiddleware(MiddlewareMixin):
-    """A page, of the chat or of the admin, that would change such a row is 409."""
+    """A page, of the chat or of the admin, that would change such a row is 409, and
+    one that would show it 404."""
 
     def process_exception(
         self, request: HttpRequest, exception: Exception
     ) -> HttpResponse | None:
         if not is_row_gone(exception):
             return None
-        log_row_gone(request)
+        log_row_gone(request, exception)
+        if request.method in ("GET", "HEAD"):
+            return page_not_found(request, exception)
         page = render_to_string("deleted_meanwhile.html", request=request)
         return HttpResponse(page, status=409)

@@ -62,7 +62,7 @@ def exception_handler(exc: Exception, context: dict[str, Any]) -> Response | Non
     elif isinstance(exc, Http404):
         exc = Http404()  # Django's message would name a model class
     elif is_row_gone(exc):
-        log_row_gone(context["request"])
+        log_row_gone(context["request"], exc)
         exc = Http404()
     response = drf_exception_handler(exc, context)
     if response is not None:

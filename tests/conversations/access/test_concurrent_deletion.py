@@ -8,14 +8,19 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
+from django.contrib.auth.models import Group
+from django.core.exceptions import ObjectDoesNotExist
 from django.db import DatabaseError, connection
-from django.db.models.signals import pre_save
+from django.db.models.signals import post_save, pre_save
+from django.http import HttpResponse
+from django.test import RequestFactory
 from django.urls import reverse
 
 from conversations.access import concurrent_deletion
-from conversations.access.concurrent_deletion import is_row_gone
+from conversations.access.concurrent_deletion import DeletedRowMiddleware, is_row_gone
 from conversations.models import Conversation, WebhookEndpoint
 from conversations.models.access_token import AccessToken
+from llm.models import Provider
 from tests.conversations.scene import a_user, program, signed_in, staff
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -80,6 +85,49 @@ def test_the_admin_says_so_too(caplog: pytest.LogCaptureFixture):
     assert answer.status_code == 409
     assert "was deleted while you changed it" in answer.text
     assert "before admin:conversations_webhookendpoint_change could" in caplog.text
+
+
+@contextmanager
+def deleted_after_saving(row: Any) -> Iterator[None]:
+    def delete(sender: Any, instance: Any, **_: Any) -> None:
+        if isinstance(instance, type(row)) and instance.pk == row.pk:
+            type(row)._base_manager.filter(pk=row.pk).delete()
+
+    post_save.connect(delete)
+    try:
+        yield
+    finally:
+        post_save.disconnect(delete)
+
+
+def test_the_admin_says_so_where_it_reads_the_saved_row_again():
+    client = signed_in(staff("ops", "change_provider", "view_provider"))
+    row = Provider.objects.create(name="Host", kind="openai")
+    page = reverse("admin:llm_provider_change", args=[row.pk])
+    form = {"name": "New", "kind": row.kind, "base_url": "", "options": ""}
+    for inline in ("keys", "models"):
+        form |= {f"{inline}-TOTAL_FORMS": "0", f"{inline}-INITIAL_FORMS": "0"}
+    with deleted_after_saving(row):
+        answer = client.post(page, form)
+    assert answer.status_code == 409
+    assert "was deleted while you changed it" in answer.text
+
+
+def test_a_page_of_a_row_that_is_deleted_before_it_is_read_again_is_not_found():
+    request = RequestFactory().get("/admin/")
+    gone = Provider.DoesNotExist("Provider matching query does not exist.")
+    answer = DeletedRowMiddleware(lambda _: HttpResponse()).process_exception(
+        request, gone
+    )
+    assert answer is not None
+    assert answer.status_code == 404
+
+
+def test_a_missing_one_to_one_row_is_a_fault_of_the_program():
+    group = Group.objects.create(name="readers")
+    with pytest.raises(ObjectDoesNotExist) as found:
+        getattr(group, "share_rule")  # noqa: B009
+    assert not is_row_gone(found.value)
 
 
 def test_rest_answers_that_there_is_no_such_row(caplog: pytest.LogCaptureFixture):
