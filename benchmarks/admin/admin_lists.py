@@ -5,15 +5,15 @@ offers (filters, dates, columns to sort by), then searched for an id that exists
 for one that does not. The table shows the slowest of each list.
 
 `ADMIN_CONVERSATIONS` sets another number of conversations, `ADMIN_LISTS` the names of
-lists. The rows are written into SQLite; where `DATABASE_URL` names a file, those of an
-earlier run are used again.
+lists. Where `DATABASE_URL` names a database, the rows of an earlier run are used again.
+Figures are milliseconds of CPU; over PostgreSQL, which works in another process, those
+of the clock.
 """
 
 from __future__ import annotations
 
 import os
 import re
-import time
 from collections import defaultdict
 from collections.abc import Iterator
 from html import unescape
@@ -24,8 +24,10 @@ from django.contrib.auth.models import User
 from django.core.management import call_command
 from django.db import models
 from django.test import Client, RequestFactory
+from django.urls import resolve
 
 from benchmarks.admin.admin_rows import store_rows
+from benchmarks.sql import read_clock
 from benchmarks.table import show
 
 CONVERSATIONS = int(os.environ.get("ADMIN_CONVERSATIONS", "100000"))
@@ -39,6 +41,7 @@ def main() -> None:
     _prepare_database()
     settings.ALLOWED_HOSTS = ["testserver"]
     client = Client()
+    resolve("/admin/")  # registers the lists
     root = User.objects.get(username="root")
     client.force_login(root, settings.AUTHENTICATION_BACKENDS[-1])
     rows = []
@@ -55,7 +58,7 @@ def main() -> None:
                 if took > BOUND:
                     print(f"{label:28} {took:8.0f} ms  {query}", flush=True)
     show(
-        f"Lists of the admin, {CONVERSATIONS:,} conversations, CPU of the process",
+        f"Lists of the admin, {CONVERSATIONS:,} conversations, ms",
         [
             "list",
             "as it stands, ms",
@@ -109,9 +112,9 @@ def _measure(client: Client, url: str) -> float:
 
 
 def _once(client: Client, url: str) -> float:
-    began = time.process_time()
+    began = read_clock()
     response = client.get(url)
-    took = 1000 * (time.process_time() - began)
+    took = 1000 * (read_clock() - began)
     if response.status_code not in (200, 302):
         raise RuntimeError(f"{url}: {response.status_code}")
     return took

@@ -1,4 +1,4 @@
-"""Rows of a large installation, for the lists of the admin: SQLite only.
+"""Rows of a large installation, for the lists of the admin.
 
 One row of each table is saved by the ORM, and copied by one `INSERT … SELECT` with
 other ids, times and states.
@@ -10,9 +10,11 @@ from datetime import timedelta
 
 from axes.models import AccessAttempt, AccessFailureLog, AccessLog
 from django.contrib.auth.models import Group, User
+from django.core.management.color import no_style
 from django.db import connection, models, transaction
 from django.utils import timezone
 
+from benchmarks.sql import numbers, random_uuid, time_before_now, with_id
 from conversations.audit.act import Channel
 from conversations.audit.models import AuditEvent, AuditText
 from conversations.models import (
@@ -43,11 +45,9 @@ USERS = 10_000
 MODELS = 300
 TURNS = 5  # of a conversation, with two items, a model call and a tool call each
 
-#: A time of the last year, later for a larger number.
-_TIME = (
-    "strftime('%Y-%m-%d %H:%M:%f', 'now', '-365 days',"
-    " (i * 31536000.0 / {n}) || ' seconds')"
-)
+#: Seconds since a time of the last year, later for a larger number.
+_TIME = "{ago}"
+_AGO = "31536000.0 - i * 31536000.0 / {count}"
 _OWNER = f"1 + i % {USERS}"
 _TURN = "'resp_bench' || i"
 _STATUS = "CASE WHEN i % 1000 = 0 THEN 'failed' ELSE status END"
@@ -58,7 +58,7 @@ _CONVERSATION = "'conv_bench' || i"
 def store_rows(conversations: int) -> None:
     turns = conversations * TURNS
     root = User.objects.create_superuser("root", password="none")
-    copy_row(root, USERS, id="i + 1", username="'user' || i", is_superuser="0")
+    copy_row(root, USERS, id="i + 1", username="'user' || i", is_superuser="FALSE")
     group = Group.objects.create(name="staff")
     copy_row(group, 50, name="'group' || i")
     model = _store_models()
@@ -91,6 +91,11 @@ def store_rows(conversations: int) -> None:
     _store_turns(conversation, turns)
     _store_around(conversation, conversations, turns)
     with connection.cursor() as cursor:
+        # The next rows follow those that were stored with ids.
+        for statement in connection.ops.sequence_reset_sql(
+            no_style(), [User, AuditEvent]
+        ):
+            cursor.execute(statement)
         cursor.execute("ANALYZE")
 
 
@@ -111,19 +116,21 @@ def copy_row(row: models.Model, count: int, **values: str) -> None:
         ):
             continue
         if isinstance(field, models.UUIDField):
-            values.setdefault(name, "lower(hex(randomblob(16)))")
+            values.setdefault(name, random_uuid())
         if name not in values and name in ("created_at", "asked_at", "attempt_time"):
             values[name] = _TIME
         quoted = connection.ops.quote_name(str(field.column))
         columns.append(quoted)
-        expressions.append(values.get(name, quoted).replace("{n}", str(count)))
+        ago = time_before_now(_AGO.format(count=count))
+        expressions.append(values.get(name, quoted).replace(_TIME, ago))
     table = connection.ops.quote_name(row._meta.db_table)
     key = connection.ops.quote_name(str(row._meta.pk.column))
+    selected = ", ".join(expressions).replace("%", "%%")  # parameters follow
     with connection.cursor() as cursor:
         cursor.execute(
-            f"INSERT INTO {table} ({', '.join(columns)}) WITH RECURSIVE n(i) AS"
-            f" (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {count})"
-            f" SELECT {', '.join(expressions)} FROM n, {table}"
+            f"INSERT INTO {table} ({', '.join(columns)})"
+            f" WITH RECURSIVE {numbers(count)}"
+            f" SELECT {selected} FROM n, {table}"
             f" WHERE {table}.{key} = %s",
             [row.pk],
         )
@@ -173,7 +180,7 @@ def _store_items(turn: Turn, turns: int) -> None:
         payload = message(role, "It is sunny in Paris, with some clouds. " * 20)
         item = Item.of(turn, place, payload, origin=Item.Origin(origin))
         item.save()
-        said = f"json_set(payload, '$.id', 'msg_bench{place}_' || i)"
+        said = with_id("payload", f"'msg_bench{place}_' || i")
         copy_row(item, turns, turn_id=_TURN, payload=said)
 
 

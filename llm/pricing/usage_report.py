@@ -16,12 +16,20 @@ from operator import add, attrgetter
 from typing import Any
 
 from django.contrib.auth import get_user_model
+from django.db import connection
 from django.db.models import Max, Q, QuerySet, Sum
 from django.utils import timezone
 from django.utils.translation import gettext as _
 
-from llm.models import ApiKey, FirstTokenCount, UsageSum
-from llm.pricing.usage_counting import COUNTS, catch_up, seconds_of
+from llm.models import ApiKey, UsageSum
+from llm.pricing.first_token_times import (
+    UNKNOWN_WAITS,
+    Waits,
+    count_first_tokens,
+    merge_counts,
+    waits_of,
+)
+from llm.pricing.usage_counting import COUNTS, catch_up
 from llm.pricing.usage_months import MONTHS_OF, complete_months, days_beside
 
 MAX_DAYS = 366
@@ -116,18 +124,10 @@ _all_counts = attrgetter(*Usage.__slots__)
 
 
 @dataclass(frozen=True, slots=True)
-class Waits:
-    """Seconds to the first token."""
-
-    p50: float | None = None
-    p95: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class UsageGroup:
     name: str
     usage: Usage
-    waits: Waits = Waits()
+    waits: Waits = UNKNOWN_WAITS
     #: Lookups that find its rows of `ModelCall`; None where none do.
     lookups: Mapping[str, Any] | None = None
     #: The column values of its rows of `UsageSum`. Empty where a call counts for
@@ -164,9 +164,13 @@ class UsageQuery:
         self, ids: Sequence[int], level: UsageSum.Level
     ) -> QuerySet[UsageSum]:
         """SQLite would read all rows of a level that is filtered by, and not use the
-        index on users; so the other levels are excluded."""
+        index on users; so the other levels are excluded. PostgreSQL uses the index of
+        a level's users only where the level is filtered by."""
+        rows = self._period().filter(user_id__in=ids)
+        if connection.vendor == "postgresql":
+            return rows.filter(level=level)
         others = [each for each in _Level.values if each != level]
-        return self._period().filter(user_id__in=ids).exclude(level__in=others)
+        return rows.exclude(level__in=others)
 
     def _period(self) -> QuerySet[UsageSum]:
         return UsageSum.objects.filter(day__range=(self.first, self.last))
@@ -187,7 +191,11 @@ def report_usage(query: UsageQuery) -> UsageReport:
     is_complete = catch_up()
     days = _grouped(query, ("day",), _Level.MODEL)
     by_day = {row["day"]: _usage(row) for row in days}
-    waits = _first_tokens(query)
+    waits = (
+        {}
+        if query.user_id is not None
+        else count_first_tokens(query.first, query.last, query.grouping)
+    )
     columns = _COLUMNS[query.grouping]
     rows = _rows_of_groups(query, columns, by_day)
     keyed = [(tuple(row[each] for each in columns), row) for row in rows]
@@ -198,7 +206,7 @@ def report_usage(query: UsageQuery) -> UsageReport:
         UsageGroup(
             name,
             usage,
-            _percentiles(waits.get(name, {})),
+            waits_of(waits.get(name, {})),
             lookups.get(name),
             keys.get(name, ()),
         )
@@ -210,7 +218,7 @@ def report_usage(query: UsageQuery) -> UsageReport:
     return UsageReport(
         query=query,
         total=sum(by_day.values(), Usage()),
-        waits=_percentiles(_merge(waits.values())),
+        waits=waits_of(merge_counts(waits.values())),
         by_day=[(day, by_day.get(day, Usage())) for day in query.days],
         groups=groups,
         is_complete=is_complete,
@@ -448,52 +456,3 @@ def _of_key(key: Mapping[str, Any]) -> dict[str, Any]:
         else:
             found[f"{column}__isnull"] = True
     return found
-
-
-# Times to the first token
-
-_Counts = Mapping[int, int]
-_WAIT_COLUMNS: Mapping[str, Sequence[str]] = {
-    "day": ("day",),
-    "provider": ("provider_name",),
-    "model": ("provider_name", "model_name"),
-}
-
-
-def _first_tokens(query: UsageQuery) -> dict[str, _Counts]:
-    """By the name of the group, or of no group; not known by user."""
-    columns = _WAIT_COLUMNS.get(query.grouping, ())
-    if query.user_id is not None:
-        return {}
-    rows = FirstTokenCount.objects.filter(day__range=(query.first, query.last))
-    found: dict[str, dict[int, int]] = defaultdict(dict)
-    counted = rows.order_by().values(*columns, "step").annotate(all=Sum("calls"))
-    for row in counted:
-        name = "/".join(str(row[each]) for each in columns)
-        # Names of two models may be the same text.
-        counts = found[name]
-        counts[row["step"]] = counts.get(row["step"], 0) + row["all"]
-    return dict(found)
-
-
-def _merge(counts: Iterable[_Counts]) -> dict[int, int]:
-    merged: dict[int, int] = defaultdict(int)
-    for each in counts:
-        for step, calls in each.items():
-            merged[step] += calls
-    return merged
-
-
-def _percentiles(counts: _Counts) -> Waits:
-    return Waits(_percentile(counts, 50), _percentile(counts, 95))
-
-
-def _percentile(counts: _Counts, percent: int) -> float | None:
-    """By nearest rank; right to 5 %, as the counts are of ranges."""
-    total = sum(counts.values())
-    rank, seen = -(-total * percent // 100), 0
-    for step in sorted(counts):
-        seen += counts[step]
-        if seen >= rank:
-            return seconds_of(step)
-    return None

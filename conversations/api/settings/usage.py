@@ -27,11 +27,11 @@ from conversations.forms.usage_form import (
 from conversations.models.access_token import Scope
 from conversations.staff.expensive_conversations import report_conversations
 from conversations.staff.usage_csv import usage_csv
+from llm.pricing.first_token_times import Waits
 from llm.pricing.usage_report import (
     Usage,
     UsageGroup,
     UsageReport,
-    Waits,
     report_usage,
 )
 
