@@ -6,6 +6,7 @@ import { Files, sizeInWords } from "./files.js";
 import { hasArrived } from "./people/arrival.js";
 import { choicesOf, restoreChoices } from "./people/new-chat-choices.js";
 import { SENT } from "./people/sign-out.js";
+import { removeUnnamed } from "./stored-files.js";
 import { local, session } from "./stored.js";
 import { gettext, interpolate } from "./texts.js";
 
@@ -17,6 +18,7 @@ export class Composer {
   #files;
   #onRefused;
   #chosen = new Set(); // names of the fields that the person has changed
+  #usual = JSON.stringify(choicesOf(this.#form)); // what the page offers
 
   /**
    * `onSend(text, takeParts, when)` returns false if the browser shall submit the form;
@@ -25,11 +27,13 @@ export class Composer {
   constructor({ conversation, uploads, onSend, onRefused }) {
     this.#onRefused = onRefused;
     const complain = (why) => this.complain(why);
-    forgetArrived();
-    this.#draft = draftOf(document.body.dataset.user, conversation);
+    const hasSent = forgetArrived();
+    const { user } = document.body.dataset;
+    this.#draft = draftOf(user, conversation);
     this.#files = new Files({ conversation, url: uploads, draft: this.#draft, complain });
     if (!this.#text.value) this.#restore(this.#draft.read());
     this.#findLost();
+    if (hasSent || !conversation) removeUnnamed(user);
     document.addEventListener("change", ({ target }) => {
       if (target.form === this.#form) this.#changed();
     });
@@ -146,7 +150,8 @@ export class Composer {
 
   #changed() {
     this.#grow();
-    this.#draft.store(this.#text.value, choicesOf(this.#form));
+    const choices = choicesOf(this.#form);
+    this.#draft.store(this.#text.value, choices, JSON.stringify(choices) !== this.#usual);
   }
 
   #clear() {
@@ -159,13 +164,13 @@ export class Composer {
     if (this.#text.value || !this.#files.isEmpty) return;
     const text = await this.#draft.readLost();
     this.#files.restore(this.#draft.files);
-    if (text && !this.#text.value) this.#restoreChoices();
+    if (!this.#text.value) this.#restoreChoices();
     if (text) this.#prepend(text);
   }
 
   #restore(text) {
     this.#text.value = text;
-    if (text) this.#restoreChoices();
+    this.#restoreChoices();
   }
 
   /** Existing chats and drafts of earlier versions have no choices. */
@@ -192,9 +197,11 @@ export class Composer {
   }
 }
 
-/** Deletes the draft of a message that has arrived. */
+/** Deletes the draft of a message that has arrived; false without one. */
 function forgetArrived() {
   const [key, draft] = (session.get(SENT) ?? "").split(" ");
-  if (draft && hasArrived(key)) local.remove(draft);
+  const isSent = Boolean(draft) && hasArrived(key);
+  if (isSent) local.remove(draft);
   session.remove(SENT);
+  return isSent;
 }

@@ -14,10 +14,11 @@ import { local, session } from "./stored.js";
 const LIFE = 30 * 24 * 3600_000; // milliseconds of a new chat's draft
 const QUIET = 3600_000; // milliseconds without a change in a tab that is open
 
-/** `{name, read(), readLost(), store(text, choices), storeFiles(files), choices, files}`;
- *  `name` is that of what the browser stores, `readLost()` a promise of a text that is found
- *  later than the page opens, `choices` those of a new chat, and `files` those of a chat,
- *  that were stored with the text which was read. */
+/** `{name, read(), readLost(), store(text, choices, isUnusual), storeFiles(files), choices,
+ *  files}`; `name` is that of what the browser stores, `readLost()` a promise of a text that
+ *  is found later than the page opens, `choices` those of a new chat, and `files` those of
+ *  the message, that were stored with the text which was read. Unusual choices are stored
+ *  without a text, too, but only the same tab finds them. */
 export function draftOf(user, conversation) {
   const prefix = `parley:draft:${user}:`;
   return new Draft(prefix + (conversation || "new"), !conversation);
@@ -30,6 +31,7 @@ class Draft {
   #found;
   #text = ""; // as last stored, as are the others
   #choices;
+  #isUnusual = false;
   #files = [];
 
   constructor(base, isNew) {
@@ -39,8 +41,8 @@ class Draft {
     this.name = `${base}:${newKey()}`;
     session.set(base, this.name);
     this.#found = this.#choose(this.#stored().filter((draft) => this.#isFree(draft)));
-    if (this.#found?.isLeft) local.remove(this.#found.name); // else a copy may show it
     if (this.#isMine) this.#begin();
+    if (this.#found?.isLeft) local.remove(this.#found.name); // else a copy may show it
     navigator.locks?.request(this.name, () => new Promise(() => {})).catch(() => {});
     addEventListener("pagehide", () => this.#leave());
   }
@@ -58,7 +60,7 @@ class Draft {
 
   #begin() {
     this.#files = this.files;
-    this.store(this.read(), this.choices);
+    this.store(this.read(), this.choices, Boolean(this.choices));
   }
 
   read() {
@@ -88,9 +90,11 @@ class Draft {
     const { held } = await navigator.locks.query();
     const open = new Set(held.map(({ name }) => name));
     const lost = this.#choose(this.#stored().filter(({ name }) => !open.has(name)));
-    if (lost) local.remove(lost.name);
     this.#found = lost && { ...lost, isLeft: true }; // by its crash
-    return lost?.text ?? "";
+    if (!lost) return "";
+    this.storeFiles(this.files); // some draft always names the files that are stored
+    local.remove(lost.name);
+    return lost.text;
   }
 
   #stored() {
@@ -100,12 +104,13 @@ class Draft {
   /** A tab that had a draft of a new chat goes on with that one alone. */
   #choose(drafts) {
     const own = drafts.find(({ name }) => name === this.#before);
-    return own ?? (this.#isNew && this.#before ? undefined : newest(drafts));
+    return own ?? (this.#isNew && this.#before ? undefined : newest(drafts.filter(hasContent)));
   }
 
-  store(text, choices = this.#choices) {
+  store(text, choices = this.#choices, isUnusual = false) {
     this.#text = text;
     this.#choices = this.#isNew ? choices : undefined;
+    this.#isUnusual = this.#isNew && isUnusual;
     this.#write();
   }
 
@@ -117,7 +122,7 @@ class Draft {
   #write(isLeft = false) {
     const [text, files] = [this.#text, this.#files];
     const draft = { text, files, choices: this.#choices, at: Date.now(), isLeft };
-    local.set(this.name, text || files.length ? JSON.stringify(draft) : "");
+    local.set(this.name, hasContent(draft) || this.#isUnusual ? JSON.stringify(draft) : "");
   }
 
   /** Not where a sign-out has deleted it meanwhile. */
@@ -151,5 +156,7 @@ function parsed(stored) {
     return null;
   }
 }
+
+const hasContent = ({ text, files }) => Boolean(text || files?.length);
 
 const newest = (drafts) => drafts.sort((a, b) => b.at - a.at)[0];

@@ -1,10 +1,12 @@
 // Files of a message: choose, paste or drop them, show upload progress, remove them.
 //
 // In a conversation each file is uploaded at once, and the message refers to its id. The
-// first message of a new conversation sends its files in the form that creates it.
+// first message of a new conversation sends its files in the form that creates it; until
+// then the browser stores them.
 
 import { $, announce, cloned, icon, isSignIn, slot } from "./dom.js";
 import { fitPicture, isPicture } from "./pictures.js";
+import { nameFor, removeFile, storeFile, storedFile } from "./stored-files.js";
 import { local } from "./stored.js";
 import { gettext, interpolate, ngettext, shortNumber } from "./texts.js";
 
@@ -35,6 +37,7 @@ export class Files {
   #input = $("#file");
   #note = $("#waits-for-files");
   #url;
+  #isNew;
   #draft;
   #complain;
   #waiting = null; // what to do when all are there
@@ -44,6 +47,7 @@ export class Files {
   /** `url` receives uploads, which `draft` stores; without it the form sends the files. */
   constructor({ conversation, url, draft, complain }) {
     this.#url = url;
+    this.#isNew = !conversation;
     this.#draft = draft;
     this.#complain = complain;
     this.#input.addEventListener("change", () => this.#picked());
@@ -60,7 +64,7 @@ export class Files {
   }
 
   get isBusy() {
-    return this.#entries.some((entry) => entry.request || entry.isFitting);
+    return this.#entries.some(({ request, isFitting, isAwaited }) => request || isFitting || isAwaited);
   }
 
   /** Says that the message waits, until `act` is called or somebody changes the message. */
@@ -123,13 +127,19 @@ export class Files {
 
   add(files) {
     this.stopWaiting(); // the message is another one now
+    const added = [];
     for (const file of files) {
       const problem = this.#problem(file);
       if (problem) this.#complain(problem);
-      else if (isPicture(file)) this.#fit(this.#show({ file }));
-      else this.#upload(this.#show({ file }));
+      else added.push(this.#show({ file, stored: this.#isNew ? this.#nameStored() : "" }));
     }
+    for (const entry of added) isPicture(entry.file) ? this.#fit(entry) : this.#upload(entry);
     this.#changed();
+    for (const entry of added) if (!entry.isFitting) storeFileOf(entry);
+  }
+
+  #nameStored() {
+    return nameFor(document.body.dataset.user);
   }
 
   /** Uploads a picture in the size for models, which may be far below the original. */
@@ -145,6 +155,7 @@ export class Files {
     if (problem) return this.#failed(entry, problem);
     this.#upload(entry);
     this.#changed();
+    storeFileOf(entry);
   }
 
   #problem(file) {
@@ -163,18 +174,24 @@ export class Files {
     return interpolate(words, { name, size: sizeInWords(size), limit });
   }
 
-  #show({ file = null, known = null }) {
+  /** `known` is what the server has, `stored` the name of what the browser stores. */
+  #show({ file = null, known = null, stored = "" }) {
     const item = cloned("file");
     const { name, size, type } = file ?? { ...known, type: known.content_type };
-    const entry = { item, file, known, request: null, isFitting: false };
+    const entry = { item, file, known, stored, request: null, isFitting: false };
     slot(item, "name").textContent = name;
     slot(item, "size").textContent = size == null ? "" : sizeInWords(size);
     slot(item, "remove").ariaLabel = interpolate(gettext("Remove %(name)s"), { name });
     slot(item, "remove").addEventListener("click", () => this.#remove(entry));
     this.#entries.push(entry);
     this.#list.append(item);
-    if (type.startsWith("image/")) showThumbnail(slot(item, "picture"), entry);
+    if (file || !stored) this.#picture(entry);
     return entry;
+  }
+
+  #picture(entry) {
+    const type = entry.file?.type ?? entry.known.content_type;
+    if (type.startsWith("image/")) showThumbnail(slot(entry.item, "picture"), entry);
   }
 
   #upload(entry) {
@@ -215,7 +232,7 @@ export class Files {
   }
 
   #failed(entry, problem) {
-    const { name } = entry.file;
+    const { name } = entry.file ?? entry.known;
     entry.request = null;
     this.stopWaiting(); // the message is not sent without it
     this.#drop(entry);
@@ -227,7 +244,8 @@ export class Files {
     this.stopWaiting(); // the message is another one now
     entry.request?.abort();
     entry.request = null;
-    if (entry.known) {
+    if (entry.stored) removeFile(entry.stored);
+    else if (entry.known) {
       const headers = { "X-CSRFToken": $("[name=csrfmiddlewaretoken]").value };
       const url = `/api/attachments/${entry.known.id}/`;
       fetch(url, { method: "DELETE", headers }).catch(() => {});
@@ -254,14 +272,26 @@ export class Files {
   // Uploaded files survive a reload with the draft.
 
   #store() {
-    if (!this.#url) return;
-    this.#draft.storeFiles(this.#entries.map((entry) => entry.known).filter(Boolean));
+    if (!this.#url && !this.#isNew) return;
+    this.#draft.storeFiles(this.#entries.map(noteOf).filter(Boolean));
   }
 
-  /** Shows files that were uploaded earlier. */
+  /** Shows files that were uploaded or stored earlier. */
   restore(files) {
-    if (!this.#url) return;
-    for (const known of files) this.#show({ known });
+    if (!this.#url && !this.#isNew) return;
+    const shown = files.map(({ stored, ...known }) => this.#show({ known, stored }));
+    for (const entry of shown.filter(({ stored }) => stored)) this.#load(entry);
+    this.#changed();
+  }
+
+  /** Takes a file out of what the browser has stored; the message waits for it. */
+  async #load(entry) {
+    entry.isAwaited = true;
+    entry.file = (await storedFile(entry.stored)) ?? null;
+    entry.isAwaited = false;
+    if (!this.#entries.includes(entry)) return; // removed meanwhile
+    if (!entry.file) return this.#failed(entry, gettext("“%(name)s” is no longer there. Choose it again."));
+    this.#picture(entry);
     this.#changed();
   }
 
@@ -312,6 +342,18 @@ function takeOlder(conversation) {
   const found = local.get(OLDER + conversation);
   local.remove(OLDER + conversation);
   return JSON.parse(found ?? "[]");
+}
+
+/** A draft must name the file by now: what no draft names is removed. */
+function storeFileOf({ stored, file }) {
+  if (stored) storeFile(stored, file);
+}
+
+/** What a draft names of a file; undefined before it is there. */
+function noteOf({ file, known, stored }) {
+  if (!stored) return known;
+  const { name, size, type } = file ?? { ...known, type: known.content_type };
+  return { name, size, content_type: type, stored };
 }
 
 function partOf({ id, name, content_type }) {

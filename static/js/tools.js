@@ -9,9 +9,11 @@ export function chooseTools(url) {
   const menu = $("#tools");
   if (!menu) return;
   let last = Promise.resolve();
+  const showCount = () => (slot(menu, "count").textContent = countTools(menu));
+  showCount(); // a draft may have changed the choice
   menu.addEventListener("change", () => {
     const boxes = [...menu.querySelectorAll("[name=tool]")];
-    slot(menu, "count").textContent = countTools(menu);
+    showCount();
     if (url) last = last.then(() => save(url, boxes)); // in the order of the choices
   });
 }

@@ -3,6 +3,7 @@
 
 import { isSessionOver, leave, signIn } from "../dom.js";
 import { renewPage, watchForms } from "./cover.js";
+import { hasFiles, removeFilesOf } from "../stored-files.js";
 import { local, session } from "../stored.js";
 import { LAST_USER, forgetUser, lastUser, rememberUser } from "./waiting.js";
 
@@ -12,6 +13,7 @@ const SIGNED_OUT = "parley:signed-out"; // time of the last sign-out
 const SIGNED_IN = "parley:signed-in"; // time of the last sign-in
 const LEAVING = "parley:signing-out"; // of the tab that signs out
 const ENTERING = "parley:signing-in"; // of the tab that shows the sign-in page
+const PATIENCE = 2000; // milliseconds for the browser to remove files
 const WRITTEN = ["draft", "outbox", "files"]; // names of what is not sent yet, by user
 const NOBODYS = /^parley:(draft|outbox|files):[^:]*$/; // of versions that named no user
 
@@ -56,20 +58,28 @@ function takeMark(name) {
 /** Deletes what is not sent, so that the browser's next user does not find it. */
 export function forgetOnSignOut(user) {
   forget((name) => NOBODYS.test(name));
-  document.addEventListener("submit", ({ target }) => {
+  document.addEventListener("submit", async (event) => {
+    const { target } = event;
     // Not its property, which is a field of this name in forms of the admin.
     if (!target.getAttribute("action")?.endsWith("/logout/")) return;
-    forgetWritten(user);
+    const isLater = hasFiles(user);
+    if (isLater) event.preventDefault(); // a page that is left ends what it has begun
+    const forgotten = forgetWritten(user);
     setMark(LEAVING);
+    if (!isLater) return;
+    await Promise.race([forgotten, new Promise((resolve) => setTimeout(resolve, PATIENCE))]);
+    HTMLFormElement.prototype.submit.call(target);
   });
 }
 
-/** Of a user whose account is over or who signs out. */
-export function forgetWritten(user) {
+/** Of a user whose account is over or who signs out. Resolves when their files are gone,
+ *  which are removed later than the rest. */
+export async function forgetWritten(user) {
   forgetUser();
   session.remove(SENT);
   const own = WRITTEN.map((kind) => `parley:${kind}:${user}:`);
   forget((name) => own.some((prefix) => name.startsWith(prefix)));
+  await removeFilesOf(user);
 }
 
 function forget(isTheirs) {

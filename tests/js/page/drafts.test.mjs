@@ -255,3 +255,26 @@ test("a tab without locks shows at once what a crash has left in a chat, as a co
   copy.leave(); // unchanged
   assert.deepEqual(Object.keys(localStorage), [draft.name]);
 });
+
+test("unusual choices without a text are found by their own tab alone", () => {
+  const [tab, next] = [storage(), storage()];
+  const { draft, leave } = open(tab);
+  draft.store("", { model: "usual" });
+  assert.equal(Object.keys(localStorage).length, 0);
+  draft.store("", { model: "other" }, true);
+  leave();
+  assert.equal(open(next).draft.choices, undefined);
+  const again = open(tab);
+  assert.deepEqual(again.draft.choices, { model: "other" });
+  again.leave();
+  assert.deepEqual(open(tab).draft.choices, { model: "other" });
+});
+
+test("a draft with files alone is found again, by its author only", () => {
+  const tab = storage();
+  const { draft, leave } = open(tab);
+  draft.storeFiles([{ stored: "1:a", name: "a.txt" }]);
+  leave();
+  assert.deepEqual(open(tab, { user: "2" }).draft.files, []);
+  assert.deepEqual(open(tab).draft.files, [{ stored: "1:a", name: "a.txt" }]);
+});

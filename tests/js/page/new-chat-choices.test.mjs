@@ -5,7 +5,7 @@ import test from "node:test";
 import { Element, openPage } from "./page.mjs";
 
 const { body } = openPage();
-const { restoreChoices } = await import("../../../static/js/people/new-chat-choices.js");
+const { choicesOf, restoreChoices } = await import("../../../static/js/people/new-chat-choices.js");
 
 const form = new Element("form", { id: "composer" });
 const changes = [];
@@ -58,4 +58,24 @@ test("what the person has chosen meanwhile stays", () => {
   temporary.checked = true;
   restoreChoices(form, { model: "b" }, new Set(["temporary"]));
   assert.deepEqual([temporary.checked, model.value], [true, "b"]);
+});
+
+test("boxes of tools come back as they were, but one that is new to the page stays", () => {
+  open();
+  const box = (value, checked) => field("tool", { type: "checkbox", value, checked });
+  box("clock", true);
+  box("search", false);
+  const choices = JSON.parse(JSON.stringify(choicesOf(form)));
+  open();
+  const boxes = [box("clock", false), box("search", true), box("new", true)];
+  restoreChoices(form, choices);
+  assert.deepEqual(boxes.map(({ checked }) => checked), [true, false, true]);
+  assert.deepEqual(changes.map(([, value]) => value), ["clock", "search"]);
+});
+
+test("drafts of earlier versions change no boxes", () => {
+  open();
+  const box = field("compare", { type: "checkbox", value: "a", checked: true });
+  restoreChoices(form, { model: "b" });
+  assert.equal(box.checked, true);
 });

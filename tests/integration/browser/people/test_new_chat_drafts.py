@@ -1,0 +1,101 @@
+"""What is chosen for a new chat outlives a reload, for its author alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.conftest import StartServer
+from tests.conversations.files import PNG
+from tests.integration.browser.people.test_account import (
+    expect_drafts,
+    sign_in,
+    sign_out,
+    start_with_grace,
+)
+from tests.integration.browser.test_chat import browser
+
+__all__ = ["browser"]
+
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
+
+FILES = [
+    {"name": "plan.txt", "mimeType": "text/plain", "buffer": b"Dig a tunnel."},
+    {"name": "dot.png", "mimeType": "image/png", "buffer": PNG},
+]
+STORED = """() => new Promise((resolve) => {
+  const opening = indexedDB.open("parley", 1);
+  opening.onupgradeneeded = () => opening.result.createObjectStore("files");
+  opening.onsuccess = () => {
+    const files = opening.result.transaction("files").objectStore("files");
+    files.count().onsuccess = ({ target }) => {
+      opening.result.close();
+      resolve(target.result);
+    };
+  };
+})"""
+
+
+def expect_stored(page: Page, count: int) -> None:
+    page.wait_for_function(f"async (count) => await ({STORED})() === count", arg=count)
+
+
+def test_files_and_choices_of_a_new_chat_outlive_a_reload(
+    browser: Any, start_server: StartServer
+):
+    server = start_with_grace(start_server)
+    make = "from conversations.models import Folder; from django.contrib.auth.models"
+    make += " import User; f = Folder(owner=User.objects.get(username='admin'));"
+    make += " f.name = 'Work'; f.save(); print(f.pk)"
+    folder = server.manage("shell", "-v0", "-c", make).strip()
+    context = browser.new_context(base_url=server.url)
+    page = context.new_page()
+    sign_in(page, "admin")
+    page.goto(f"/?folder={folder}")
+    page.locator("#tools summary").click()
+    tool = page.locator("#tools [name=tool]").first
+    tool.uncheck()
+    in_use = page.locator("#tools [data-slot=count]").inner_text()
+    page.locator("#tools summary").click()
+    page.locator(".new-options summary").click()
+    page.get_by_label("Effort of thinking").select_option("high")
+    page.reload()  # without a text or a file
+    expect(tool).not_to_be_checked()
+    expect(page.locator("#tools [data-slot=count]")).to_have_text(in_use)
+    expect(page.get_by_label("Effort of thinking")).to_have_value("high")
+
+    page.locator("#file").set_input_files(FILES)
+    names = page.locator(".attached-file [data-slot=name]")
+    expect_stored(page, 2)
+    page.reload()
+    expect(names).to_have_text(["plan.txt", "dot.png"])
+    expect(page.locator(".attached-file canvas")).to_be_visible()
+    page.get_by_role("button", name="Remove dot.png").click()
+    expect_stored(page, 1)
+    page.reload()
+    expect(names).to_have_text(["plan.txt"])
+
+    context.clear_cookies()  # the session is over without a sign-out
+    sign_in(page, "grace")
+    expect(page.get_by_label("Effort of thinking")).to_have_value("")
+    expect(names).to_have_count(0)
+    expect_stored(page, 1)
+    page.locator("#file").set_input_files(FILES)
+    expect_stored(page, 3)
+    sign_out(page)
+    expect_stored(page, 1)
+    sign_in(page, "admin")
+    page.goto(f"/?folder={folder}")
+    expect(names).to_have_text(["plan.txt"])
+    page.get_by_label("Message", exact=True).fill("/echo Read it")
+    page.get_by_role("button", name="Send", exact=True).click()
+    page.wait_for_url("**/chat/*/**")
+    expect(page.locator(".asked").get_by_text("plan.txt")).to_be_visible()
+    expect_drafts(page, 0)
+    expect_stored(page, 0)
+    page.goto("/")
+    expect(names).to_have_count(0)
+    expect(tool).to_be_checked()
+    context.close()
