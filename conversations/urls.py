@@ -163,6 +163,7 @@ urlpatterns = [
     ),
     path("memories/", memory_views.memories, name="memories"),
     path("memories/<int:pk>/", memory_views.change_memory, name="change-memory"),
+    path("memories/<int:pk>/delete/", memory_views.delete_memory, name="delete-memory"),
     path("manifest.webmanifest", pwa_views.manifest, name="manifest"),
     path("sw.js", pwa_views.service_worker, name="service-worker"),
     path("offline/", pwa_views.offline, name="offline"),

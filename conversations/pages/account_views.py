@@ -11,6 +11,7 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect
 from django.urls import reverse_lazy
 from django.utils.decorators import method_decorator
+from django.utils.translation import gettext as _
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_POST
 
@@ -23,6 +24,7 @@ from conversations.access.sessions import (
 )
 from conversations.forms.password_change_form import ThrottledPasswordChangeForm
 from conversations.models import SignedInSession
+from conversations.pages.notices.saved import say_done
 
 
 @method_decorator(never_cache, name="dispatch")
@@ -59,6 +61,8 @@ class AccountView(PasswordChangeView):
 def end_session(request: HttpRequest, pk: int) -> HttpResponse:
     row = get_object_or_404(SignedInSession, pk=pk, user_id=request.user.pk)
     sign_out_session(row)
+    if row.session_key != request.session.session_key:
+        say_done(request, _("The session was ended."))
     return redirect("account")
 
 
@@ -67,4 +71,5 @@ def end_session(request: HttpRequest, pk: int) -> HttpResponse:
 @requires_proof("POST")
 def end_other_sessions(request: HttpRequest) -> HttpResponse:
     sign_out_others(request.user, request.session.session_key)
+    say_done(request, _("All other sessions were ended."))
     return redirect("account")

@@ -6,8 +6,13 @@ from django.contrib.auth.decorators import login_required
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.urls import reverse
+from django.utils.translation import gettext as _
 from django.views.decorators.cache import never_cache
-from django.views.decorators.http import require_GET, require_POST
+from django.views.decorators.http import (
+    require_GET,
+    require_http_methods,
+    require_POST,
+)
 
 from conversations.models import Turn
 from conversations.models.memory import (
@@ -19,7 +24,8 @@ from conversations.models.memory import (
     forget,
     undo,
 )
-from conversations.pages.notices.saved import say_saved
+from conversations.pages.confirmation import ask_before_deleting
+from conversations.pages.notices.saved import say_done, say_saved
 
 
 @login_required
@@ -32,19 +38,32 @@ def memories(request: HttpRequest) -> HttpResponse:
 @login_required
 @require_POST
 def change_memory(request: HttpRequest, pk: int) -> HttpResponse:
-    """Delete it if the button says so, else save its new text. A form without either
-    is refused, because only the person's own choice may delete it."""
+    """Save its new text. A form without one is refused, because only the person's own
+    choice may delete it."""
     user_id, text = request.user.pk or 0, request.POST.get("text", "")
     get_object_or_404(Memory.objects.of(user_id), pk=pk)
-    if request.POST.get("act") == "delete":
-        forget(user_id, pk)
-        return redirect("memories")
+    if request.POST.get("act") == "delete":  # of a page that another release rendered
+        return redirect("delete-memory", pk)
     try:
         change(user_id, pk, text)
     except UnusableText:
         return _page(request, refused=pk, unsaved=text)
     say_saved(request)
     return redirect("memories")
+
+
+@login_required
+@never_cache
+@require_http_methods(["GET", "HEAD", "POST"])
+def delete_memory(request: HttpRequest, pk: int) -> HttpResponse:
+    user_id = request.user.pk or 0
+    row = get_object_or_404(Memory.objects.of(user_id), pk=pk)
+    if request.method == "POST":
+        forget(user_id, pk)
+        say_done(request, _("The memory was deleted."))
+        return redirect("memories")
+    back = reverse("memories")
+    return ask_before_deleting(request, _("Delete this memory?"), row.text, back)
 
 
 def _page(

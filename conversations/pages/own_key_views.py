@@ -17,6 +17,7 @@ from django.utils.translation import gettext_lazy as _
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_GET, require_POST
 
+from conversations.pages.notices.saved import say_done, say_saved
 from llm.concurrency.thread_lending import lend_thread
 from llm.errors import LLMError
 from llm.keys.key_sign_in import (
@@ -61,6 +62,7 @@ def store_key(request: HttpRequest, provider_id: int) -> HttpResponse:
     if form.is_valid():
         try:
             store_own_key(request.user, own.provider, form.cleaned_data["secret"])
+            say_saved(request)
             return redirect("own-keys")
         except ValidationError as exc:
             form.add_error("secret", exc.messages[0])
@@ -72,6 +74,7 @@ def store_key(request: HttpRequest, provider_id: int) -> HttpResponse:
 def delete_key(request: HttpRequest, provider_id: int) -> HttpResponse:
     if not delete_own_key(request.user, provider_id):
         raise Http404
+    say_done(request, gettext("Your key was deleted."))
     return redirect("own-keys")
 
 
@@ -120,6 +123,7 @@ def end_sign_in(request: HttpRequest, provider_id: int, state: str) -> HttpRespo
     except ValidationError:
         problem = gettext("The provider sent a key that cannot be used. Try again.")
         return _page(request, problem=problem, status=502)
+    say_saved(request)
     return redirect("own-keys")
 
 

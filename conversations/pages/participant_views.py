@@ -9,8 +9,8 @@ from django.contrib.auth.decorators import login_required
 from django.core.exceptions import ValidationError
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
+from django.utils.translation import gettext, pgettext_lazy
 from django.utils.translation import gettext_lazy as _
-from django.utils.translation import pgettext_lazy
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import (
     require_http_methods,
@@ -28,6 +28,7 @@ from conversations.access.participation import (
 )
 from conversations.models import Conversation, Participant
 from conversations.models.participant import Role
+from conversations.pages.notices.saved import say_done
 from conversations.pages.refusals import mark_refused
 from conversations.requests.participant_removal import remove_participant
 from conversations.turns.error_texts import text_for_reader
@@ -76,10 +77,25 @@ def remove_person(request: HttpRequest, pk: int) -> HttpResponse:
     """The owner removes a participant, or a participant leaves or declines."""
     rows = removable_by(request.user).select_related("conversation")
     row = get_object_or_404(rows, pk=pk)
+    is_owner = row.conversation.owner_id == request.user.pk
+    text = _removal_text(row, is_owner=is_owner)
     remove_participant(row)
-    if row.conversation.owner_id == request.user.pk:
+    say_done(request, text)
+    if is_owner:
         return redirect("people", row.conversation_id)
     return redirect("chat")
+
+
+def _removal_text(row: Participant, *, is_owner: bool) -> str:
+    if not is_owner:
+        left = gettext("You have left the conversation.")
+        return left if row.accepted_at else gettext("The invitation was declined.")
+    text = (
+        gettext("%(name)s no longer takes part.")
+        if row.accepted_at
+        else gettext("The invitation of %(name)s was withdrawn.")
+    )
+    return text % {"name": row.name}
 
 
 @login_required

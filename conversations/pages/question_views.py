@@ -14,6 +14,7 @@ from django.db.models import Q
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.urls import reverse
+from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import (
@@ -25,6 +26,7 @@ from django.views.decorators.http import (
 from conversations.access.participation import role_of
 from conversations.models import AlreadyDecided, Question, Turn
 from conversations.models.participant import Role
+from conversations.pages.notices.saved import say_done
 from conversations.pages.question_forms import QuestionForm, form_for
 from tools.models import Tool
 
@@ -89,6 +91,7 @@ def revoke_approval(request: HttpRequest, question_id: str) -> HttpResponse:
     mine = Question.objects.filter(decided_by=request.user.pk, always=True)
     found = get_object_or_404(mine.select_related("tool_call__turn"), pk=question_id)
     mine.of_tool_in_chat(found).covering_chats().revoke(request.user)
+    say_done(request, gettext("The approval was revoked."))
     turn = found.tool_call.turn
     if not Turn.objects.visible_to(request.user).filter(pk=turn.pk).exists():
         return redirect("questions")

@@ -11,6 +11,7 @@ from django.contrib.auth.views import redirect_to_login
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.urls import reverse
+from django.utils.translation import gettext as _
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import (
     require_http_methods,
@@ -31,6 +32,7 @@ from conversations.forms.share_form import ShareForm
 from conversations.http.file_download import download
 from conversations.models import Conversation, ShareLink
 from conversations.pages.markdown_limits import RenderingBudget
+from conversations.pages.notices.saved import say_done
 from conversations.pages.refusals import mark_refused
 from conversations.pages.shared_transcript import (
     find_shared_file,
@@ -80,6 +82,7 @@ def shares(request: HttpRequest) -> HttpResponse:
 def revoke_share(request: HttpRequest, share_id: str) -> HttpResponse:
     link = get_object_or_404(ShareLink.objects.of(request.user), pk=share_id)
     link.revoke()
+    say_done(request, _("The link was revoked."))
     if request.POST.get("back") == "conversation":
         return redirect("share", link.conversation_id)
     return redirect("shares")

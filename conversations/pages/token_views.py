@@ -7,6 +7,7 @@ from typing import Any
 from django.contrib.auth.decorators import login_required
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
+from django.utils.translation import gettext as _
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import (
     require_http_methods,
@@ -22,7 +23,7 @@ from conversations.forms.token_forms import (
     unrevoked_tokens,
 )
 from conversations.models.access_token import Scope
-from conversations.pages.notices.saved import say_saved
+from conversations.pages.notices.saved import say_done, say_saved
 
 LOG_ROWS = 200  # of the page; the API has all
 
@@ -45,7 +46,9 @@ def tokens(request: HttpRequest) -> HttpResponse:
 @login_required
 @require_POST
 def revoke_token(request: HttpRequest, pk: int) -> HttpResponse:
-    get_object_or_404(unrevoked_tokens(request.user), pk=pk).revoke()
+    token = get_object_or_404(unrevoked_tokens(request.user), pk=pk)
+    token.revoke()
+    say_done(request, _("The token “%(name)s” was revoked.") % {"name": token.label})
     return redirect("tokens")
 
 
@@ -71,6 +74,7 @@ def token_settings(request: HttpRequest, pk: int) -> HttpResponse:
 def switch_request_log(request: HttpRequest, pk: int) -> HttpResponse:
     token = get_object_or_404(unrevoked_tokens(request.user), pk=pk)
     token.log_requests(on=request.POST.get("on") == "1")
+    say_saved(request)
     return redirect("token-settings", pk=pk)
 
 

@@ -6,12 +6,15 @@ from django.contrib.auth.decorators import login_required
 from django.db.models import Count, Q
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
+from django.urls import reverse
+from django.utils.translation import gettext as _
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods, require_POST
 
 from conversations.models import Folder
+from conversations.pages.confirmation import ask_before_deleting
 from conversations.pages.library.forms import FolderFileForm, FolderForm
-from conversations.pages.notices.saved import say_saved
+from conversations.pages.notices.saved import say_done, say_saved
 
 
 @login_required
@@ -57,11 +60,17 @@ def add_file(request: HttpRequest, folder_id: int) -> HttpResponse:
 
 
 @login_required
-@require_POST
+@never_cache
+@require_http_methods(["GET", "HEAD", "POST"])
 def delete_file(request: HttpRequest, folder_id: int, file_id: int) -> HttpResponse:
-    rows = _folder(request, folder_id).files.all()
-    get_object_or_404(rows, pk=file_id).delete()
-    return redirect("folder", folder_id)
+    rows = _folder(request, folder_id).files.defer("text")
+    row = get_object_or_404(rows, pk=file_id)
+    if request.method == "POST":
+        row.delete()
+        say_done(request, _("The file “%(name)s” was deleted.") % {"name": row.name})
+        return redirect("folder", folder_id)
+    back = reverse("folder", args=[folder_id])
+    return ask_before_deleting(request, _("Delete this file?"), row.name, back)
 
 
 @login_required
@@ -73,6 +82,7 @@ def delete_folder(request: HttpRequest, folder_id: int) -> HttpResponse:
     row = _folder(request, folder_id)
     if request.method == "POST":
         row.delete()
+        say_done(request, _("The folder “%(name)s” was deleted.") % {"name": row.name})
         return redirect("folders")
     context = {"folder": row, "count": row.files.count()}
     return render(request, "conversations/library/delete_folder.html", context)

@@ -1,4 +1,4 @@
-"""What the next page says of a form that was saved."""
+"""What the next page says of a form that was saved, or of what was deleted or ended."""
 
 from __future__ import annotations
 
@@ -8,6 +8,10 @@ from django.utils.translation import gettext as _
 
 
 def say_saved(request: HttpRequest) -> None:
+    say_done(request, _("Saved."))
+
+
+def say_done(request: HttpRequest, text: str) -> None:
     """Only for pages: scripts show it themselves, and it would appear much later."""
     if "text/html" in request.headers.get("Accept", ""):
-        messages.success(request, _("Saved."))
+        messages.success(request, text)

@@ -18,6 +18,7 @@ from django.views.decorators.http import require_GET, require_POST
 from conversations.access.mcp_sign_ins import offered_servers, sign_out_user
 from conversations.audit.record import record_event
 from conversations.models import Question
+from conversations.pages.notices.saved import say_done
 from conversations.pages.question_views import card, render_card
 from conversations.requests.errors import InvalidInput, QuestionAlreadyDecided
 from conversations.requests.question_answers import answer_question
@@ -108,6 +109,7 @@ def sign_out(request: HttpRequest, pk: int) -> HttpResponse:
             "You are signed out here, but the server did not revoke the access: %(why)s"
         )
         return _page(request, problem % {"why": exc})
+    say_done(request, gettext("You are signed out of the server."))
     return redirect("sign-ins")
 
 

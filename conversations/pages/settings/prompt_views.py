@@ -7,12 +7,15 @@ from typing import Any
 from django.contrib.auth.decorators import login_required
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
+from django.urls import reverse
+from django.utils.translation import gettext as _
 from django.views.decorators.cache import never_cache
-from django.views.decorators.http import require_http_methods, require_POST
+from django.views.decorators.http import require_http_methods
 
 from conversations.forms.settings_forms import SavedPromptForm, VariablesForm
 from conversations.models.saved_prompt import SavedPrompt, fill
-from conversations.pages.notices.saved import say_saved
+from conversations.pages.confirmation import ask_before_deleting
+from conversations.pages.notices.saved import say_done, say_saved
 from conversations.pages.views import show_new_chat
 
 
@@ -44,10 +47,16 @@ def prompt(request: HttpRequest, pk: int) -> HttpResponse:
 
 
 @login_required
-@require_POST
+@never_cache
+@require_http_methods(["GET", "HEAD", "POST"])
 def delete_prompt(request: HttpRequest, pk: int) -> HttpResponse:
-    get_object_or_404(SavedPrompt.objects.of(request.user), pk=pk).delete()
-    return redirect("prompts")
+    row = get_object_or_404(SavedPrompt.objects.of(request.user), pk=pk)
+    if request.method == "POST":
+        row.delete()
+        say_done(request, _("The prompt “%(name)s” was deleted.") % {"name": row.name})
+        return redirect("prompts")
+    what, back = f"/{row.name}", reverse("prompts")
+    return ask_before_deleting(request, _("Delete this prompt?"), what, back)
 
 
 @login_required

@@ -7,11 +7,13 @@ from typing import Any
 from django.contrib.auth.decorators import login_required
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
+from django.utils.translation import gettext as _
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods, require_POST
 
 from conversations.forms.webhook_forms import WebhookChangeForm, WebhookForm
 from conversations.models import WebhookEndpoint
+from conversations.pages.notices.saved import say_done, say_saved
 
 LOG_ROWS = 100  # of the page; the API has all
 
@@ -39,6 +41,7 @@ def webhook(request: HttpRequest, pk: int) -> HttpResponse:
     form = WebhookChangeForm(request.POST or None, instance=row)
     if form.is_bound and form.is_valid():
         form.save()
+        say_saved(request)
         return redirect("webhook", pk=pk)
     return _render_one(request, row, form)
 
@@ -57,6 +60,7 @@ def renew_secret(request: HttpRequest, pk: int) -> HttpResponse:
 @require_POST
 def delete_webhook(request: HttpRequest, pk: int) -> HttpResponse:
     _find(request, pk).delete()
+    say_done(request, _("The endpoint was deleted."))
     return redirect("webhooks")
 
 
@@ -64,6 +68,7 @@ def delete_webhook(request: HttpRequest, pk: int) -> HttpResponse:
 @require_POST
 def send_again(request: HttpRequest, pk: int, delivery_id: int) -> HttpResponse:
     get_object_or_404(_find(request, pk).deliveries, pk=delivery_id).send_again()
+    say_done(request, _("It is sent again."))
     return redirect("webhook", pk=pk)
 
 

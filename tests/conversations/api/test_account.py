@@ -44,6 +44,7 @@ PAGES = {
     "end-other-sessions": "sessions",
     "memories": "memories",
     "change-memory": "memory",
+    "delete-memory": "memory",
     "tokens": "tokens",
     "revoke-token": "token",
     "token-settings": "token",

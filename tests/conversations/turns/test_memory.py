@@ -256,7 +256,11 @@ def test_people_see_and_delete_their_own_memories(ada, eve):
     assert web.get(reverse("change-memory", args=[mine.pk])).status_code == 405
     path = reverse("change-memory", args=[mine.pk])
     answer = web.post(path, {"act": "delete"}, follow=True)
-    assert "There are no memories." in answer.content.decode()
+    assert "Delete this memory?" in answer.text
+    assert Memory.objects.of(ada.pk).exists()
+    assert web.post(reverse("delete-memory", args=[hers.pk])).status_code == 404
+    path = reverse("delete-memory", args=[mine.pk])
+    assert "There are no memories." in web.post(path, follow=True).text
     assert Memory.objects.of(eve.pk).exists()
 
 
