@@ -1,4 +1,5 @@
-// Opens pages that are a small form (rename, delete) as a dialog, with the page's own form.
+// Opens pages that are a small form (rename, delete) as a dialog: with the page's own form,
+// or with what the page names as the part for a dialog.
 
 import { closeByBackdrop } from "./backdrop.js";
 import { $, fetched, focusOn, openInstead } from "./dom.js";
@@ -35,7 +36,7 @@ async function open(dialog, link) {
   menu?.removeAttribute("open");
   dialog.dataset.row = link.closest(".row")?.querySelector(".row-link").pathname ?? "";
   try {
-    const form = await fetched(link.href, "main form");
+    const form = await fetched(link.href, "main :is([data-dialog-part], form)");
     $("#sidebar").hidePopover?.();
     dialog.setAttribute("aria-label", form.querySelector("h1").textContent);
     dialog.replaceChildren(form); // before it opens, so that it focuses one of these controls
