@@ -237,11 +237,14 @@ def render_line(
     conversation: Conversation, viewer: Any
 ) -> Iterator[list[RenderedTurn]]:
     """All turns of the branch that the viewer looks at, a few at a time, so that a long
-    conversation is never in memory as a whole."""
+    conversation is never in memory as a whole. The last comes with those compared."""
     tree = Tree.of(conversation.pk)
     line = _line_of(conversation, viewer, tree)
     for start in range(0, len(line), FEW):
         few = line[start : start + FEW]
+        if few[-1] == line[-1]:
+            yield _render_branch(conversation, viewer, tree, few)
+            continue
         rows = {
             row.pk: row for row in with_parts(conversation.turns.filter(pk__in=few))
         }

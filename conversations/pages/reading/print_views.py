@@ -23,6 +23,7 @@ from conversations.pages.transcript import render_line
 
 _PAGE = "conversations/reading/print.html"
 _TURN = "conversations/reading/_printed_turn.html"
+_COMPARISON = "conversations/reading/_printed_comparison.html"
 
 
 @login_required
@@ -48,7 +49,8 @@ def _pieces(
     yield head.encode()
     for turns in render_line(row, request.user):
         for shown in turns:
+            template = _COMPARISON if shown.compared else _TURN
             with translation.override(language):
-                html = render_to_string(_TURN, {"shown": shown})
+                html = render_to_string(template, {"shown": shown})
             yield html.encode(errors="replace")
     yield tail.encode()

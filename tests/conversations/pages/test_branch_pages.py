@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from django.core.files.base import ContentFile
+from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
@@ -18,6 +20,7 @@ from conversations.models import (
     BranchChoice,
     Conversation,
     Item,
+    Participant,
     ToolCall,
     Turn,
 )
@@ -27,6 +30,7 @@ from conversations.models.item import CONTINUES
 from conversations.pages.transcript import LATEST, WINDOW
 from conversations.search.index import index_pending
 from conversations.search.results import find_conversations
+from conversations.turns.branches import place_beside
 from llm.models import LanguageModel, Provider
 from llm.wire.items import text_of, user_message
 from tests.conversations.scene import (
@@ -388,6 +392,40 @@ def test_models_answer_side_by_side_until_one_is_chosen(ada, talk):
     html = page(ada, talk)
     assert shown(html) == [root.pk, two.pk, newest(talk).pk]
     assert "2/3" in html
+
+
+def test_what_is_compared_names_files_and_author_and_is_printed_as_a_whole(ada, talk):
+    url = reverse("conversation", args=[talk.pk])
+    bo = a_user("bo")
+    invited = {"role": "writer", "name": "bo", "accepted_at": timezone.now()}
+    Participant.objects.create(conversation=talk, user=bo, **invited)
+    file = SimpleUploadedFile("plan.txt", b"Dig.", "text/plain")
+    names = [a_model(name, label=f"{name} label").public_name for name in ("m-2",)]
+    fields = {"text": "Which?", "compare": names, "key": "k", "file": file}
+    assert signed_in(bo).post(url, fields).status_code == 302
+    html = page(ada, talk)
+    head = html[html.index('class="transcript"') : html.index('class="comparison"')]
+    assert "plan.txt" in head
+    assert re.search(r'class="asked-author"[^>]*>bo<', head)
+    answer: Any = ada.get(reverse("print-conversation", args=[talk.pk]))
+    paper = b"".join(answer.streaming_content).decode()
+    for turn in talk.turns.all():
+        assert f'id="turn-{turn.pk}"' in paper
+    assert "m-2 label" in paper
+
+
+@pytest.mark.parametrize("status", ["failed", "cancelled", "completed"])
+def test_each_finished_turn_has_links_to_its_message_and_its_answer(ada, talk, status):
+    turn = talk.open_turn([user_message("One?")]).turn
+    Turn.objects.filter(pk=turn.pk).update(status=status, finished_at=timezone.now())
+    other = talk.open_turn([user_message("Two?")], **place_beside(turn)).turn
+    BranchChoice.objects.choose(talk.pk, talk.owner_id, other.pk)
+    assert shown(page(ada, talk)) == [other.pk]
+    address = reverse("conversation", args=[talk.pk]) + f"?at={turn.pk}"
+    html = ada.get(address).text
+    for anchor in (f"message-{turn.pk}", f"answer-{turn.pk}"):
+        assert f'href="{address}#{anchor}"' in html
+        assert html.count(f'id="{anchor}"') == 1
 
 
 def test_stop_in_the_message_box_stops_all_answers_that_are_compared(

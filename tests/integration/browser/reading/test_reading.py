@@ -116,8 +116,17 @@ def test_formulas_diagrams_tables_and_code_are_made_readable(open_page: Open):
     assert "x = 1" in text
     assert "Wrap" not in text
     last(page).get_by_role("link", name="Link to this answer").click()
-    expect(last(page).locator("[data-copy-as=link]")).to_contain_text("Copied")
-    assert re.search(r"/chat/\w+/\?at=(resp_\w+)#turn-\1$", page.evaluate(copied))
+    links = last(page).locator("[data-copy-as=link]")
+    expect(links.first).to_contain_text("Copied")
+    assert re.search(r"/chat/\w+/\?at=(resp_\w+)#answer-\1$", page.evaluate(copied))
+    last(page).get_by_role("link", name="Link to the message").click()
+    expect(links.last).to_contain_text("Copied")
+    address = page.evaluate(copied)
+    assert re.search(r"/chat/\w+/\?at=(resp_\w+)#message-\1$", address)
+    page.goto(address)
+    asked = last(page).locator(".asked-text")
+    expect(asked).to_be_in_viewport()
+    expect(asked).to_have_css("outline-style", "solid")
 
     block = said.locator(".code", has_text="x = 1")
     block.get_by_role("button", name="Wrap").click()
