@@ -14,6 +14,7 @@ from typing import Any
 from django.contrib.auth.models import Group, User
 from django.core.files.base import ContentFile
 from django.db import transaction
+from django.urls import reverse
 from django.utils import timezone
 
 from conversations.access.sharing import create_link
@@ -136,7 +137,7 @@ def _kept(user: User) -> dict[str, str]:
         instructions="Answer briefly, for members who are not experts.",
     )
     text = "Members pay by 31 January. The board meets on the first Monday."
-    FolderFile.objects.create(
+    file = FolderFile.objects.create(
         folder=folder, name="statutes.md", text=text, size=len(text)
     )
     Tag.objects.create(owner=user, name="money")
@@ -153,7 +154,10 @@ def _kept(user: User) -> dict[str, str]:
         Conversation.objects.filter(pk=row.pk).update(updated_at=at)
         hours += 16
     pages = {"folder": f"/folders/{folder.pk}/"}
-    return pages | {"delete-folder": f"/folders/{folder.pk}/delete/"}
+    return pages | {
+        "deletion of a folder": f"/folders/{folder.pk}/delete/",
+        "deletion of a file": f"/folders/{folder.pk}/files/{file.pk}/delete/",
+    }
 
 
 _OTHER_TITLES = [
@@ -275,6 +279,7 @@ def _answers(user: User, models: list[LanguageModel]) -> dict[str, str]:
         "organising": f"/chat/{trip.pk}/organise/",
         "chat options": f"/chat/{trip.pk}/options/",
         "export of one": f"/chat/{trip.pk}/export/",
+        "paper": f"/chat/{trip.pk}/print/",
     }
 
 
@@ -515,8 +520,8 @@ def _of_account(user: User) -> dict[str, str]:
         "Is treasurer of an orchard association.",
         "Prefers short answers with an example.",
     ):
-        Memory.objects.create(user=user, text=text)
-    AccessToken.issue(user, "Script for the newsletter", scopes=["chat"])
+        memory = Memory.objects.create(user=user, text=text)
+    token = AccessToken.issue(user, "Script for the newsletter", scopes=["chat"])[0]
     endpoint = WebhookEndpoint(
         owner=user,
         name="Newsletter script",
@@ -553,6 +558,10 @@ def _of_account(user: User) -> dict[str, str]:
         finished_at=timezone.now(),
     )
     return {
+        "deletion of a memory": f"/memories/{memory.pk}/delete/",
+        "deletion of a prompt": f"/settings/prompts/{prompt.pk}/delete/",
+        "token": reverse("token-settings", args=[token.pk]),
+        "sign-ins": reverse("sign-ins"),
         "prompt": f"/settings/prompts/{prompt.pk}/",
         "webhook": f"/settings/webhooks/{endpoint.pk}/",
         "use of a prompt": f"/settings/prompts/{prompt.pk}/use/",
