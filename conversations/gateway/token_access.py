@@ -19,6 +19,7 @@ from conversations.access import admission, maintenance
 from conversations.access.errors import Unauthorized as Unauthorized
 from conversations.access.limits import admission as usage_limits
 from conversations.access.limits import applicable
+from conversations.access.limits.amounts import limits_of_models
 from conversations.access.limits.applicable import Applied
 from conversations.access.policy import terms
 from conversations.engine import notifications
@@ -119,7 +120,8 @@ async def apply_limits(
         )
     if maintenance.state.notice.refuses_messages:
         maintenance.check_open()
-    token, headers, taken = gateway_request.token, {}, 0
+    token, taken = gateway_request.token, 0
+    headers: dict[str, str] = {}
     applied: Applied = ()
     if applicable.state.exists is not False:
         applied = await _find_limits(token, database)
@@ -128,12 +130,12 @@ async def apply_limits(
     if applied:
         if is_stored and gateway_request.alternatives:
             _refuse_unlimited(applied)
-        await _count_request(gateway_request, applied, database)
+        headers = await _count_request(gateway_request, applied, database)
     if token.tokens_per_minute:
         taken = estimate_prompt(gateway_request.request)
         verdict = await admission.atake_tokens(token, taken, is_taken=not is_stored)
         anthropic = gateway_request.dialect.errors == "anthropic"
-        headers = dict(admission.rate_limit_headers(verdict, anthropic=anthropic))
+        headers |= admission.rate_limit_headers(verdict, anthropic=anthropic)
     if is_stored:
         return replace(gateway_request, limits=headers)
     meter = Meter.of(
@@ -158,10 +160,12 @@ async def _find_limits(token: AccessToken, database: Database) -> Applied:
 
 async def _count_request(
     gateway_request: GatewayRequest, applied: Applied, database: Database
-) -> None:
-    """Raises UsageLimitReached."""
+) -> dict[str, str]:
+    """Returns headers of what is left. Raises UsageLimitReached."""
     size = BYTES_A_TOKEN * estimate_prompt(gateway_request.request)
     await database.write(usage_limits.admit_request, applied, size)
+    shown = limits_of_models(applied, gateway_request.route.model_id)
+    return await database.read(usage_limits.build_headers, shown)
 
 
 def _items(gateway_request: GatewayRequest) -> Sequence[Item]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from functools import partial
 from typing import Any
 
@@ -21,6 +22,7 @@ from conversations.access.limits.amounts import (
     MEASURES,
     Amounts,
     AppliedLimit,
+    BalanceKey,
     limits_of_all_models,
     limits_of_models,
 )
@@ -34,7 +36,7 @@ from conversations.access.limits.leases import (
 from conversations.access.limits.refusal_texts import describe_amount
 from conversations.access.webhooks.limit_events import note_reached
 from conversations.models import Attachment, Participant
-from conversations.models.access_token import AccessToken
+from conversations.models.access_token import NANOS_PER_DOLLAR, AccessToken
 from conversations.models.limits.usage_limit import (
     DEFAULT_WARNING,
     LimitPeriod,
@@ -50,6 +52,7 @@ from llm.wire.items import Item
 #: What a message must find besides its own request and bytes: one token, and a
 #: billionth of a USD. Its model calls reserve what they need.
 _LEAST = Amounts(tokens=1, cost=1)
+_SHOWN_MEASURES = ("requests", "tokens", "cost")  # in headers
 
 
 def admit_message(
@@ -255,9 +258,29 @@ class LimitLeft:
 
 def find_limits_left(user_id: int, token: AccessToken | None = None) -> list[LimitLeft]:
     """What is left of each limit; what processes have leased counts as used."""
+    return _rows_left(
+        limits_of(user_id, token.pk if token else None),
+        lambda key: amounts_taken(key) - leases.idle(key),
+    )
+
+
+def _find_scarcest(limits: Applied) -> list[LimitLeft]:
+    """Of each measure and period the limit that leaves least; the numbers may be two
+    seconds old."""
+    found: dict[tuple[str, str], LimitLeft] = {}
+    for row in _rows_left(limits, leases.used):
+        other = found.setdefault((row.measure, row.period), row)
+        if row.left < other.left:
+            found[row.measure, row.period] = row
+    return list(found.values())
+
+
+def _rows_left(
+    limits: Applied, used_of: Callable[[BalanceKey], Amounts]
+) -> list[LimitLeft]:
     found = []
-    for applied in limits_of(user_id, token.pk if token else None):
-        taken = amounts_taken(applied.key) - leases.idle(applied.key)
+    for applied in limits:
+        taken = used_of(applied.key)
         for measure in MEASURES:
             cap = getattr(applied.caps, measure)
             if cap is not None:
@@ -273,3 +296,20 @@ def find_limits_left(user_id: int, token: AccessToken | None = None) -> list[Lim
                 )
                 found.append(row)
     return found
+
+
+def build_headers(limits: Applied) -> dict[str, str]:
+    """What limits of use leave: names as of the rates, with the period behind them.
+    Costs are USD, times seconds."""
+    headers = {}
+    for row in _find_scarcest(limits):
+        if row.measure not in _SHOWN_MEASURES:
+            continue
+        name = f"{row.measure}-{row.period}"
+        unit = NANOS_PER_DOLLAR if row.measure == "cost" else 1
+        headers[f"x-ratelimit-limit-{name}"] = f"{Decimal(row.limit) / unit:f}"
+        headers[f"x-ratelimit-remaining-{name}"] = f"{Decimal(row.left) / unit:f}"
+        if (end := row.ends_at) is not None:
+            seconds = max(0.0, (end - timezone.now()).total_seconds())
+            headers[f"x-ratelimit-reset-{name}"] = str(math.ceil(seconds))
+    return headers

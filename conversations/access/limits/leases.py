@@ -13,7 +13,9 @@ Synchronous and thread-safe; `try_reserve` and `settle` do no IO.
 from __future__ import annotations
 
 import logging
+import math
 import threading
+import time
 import uuid
 from collections.abc import Container, Iterator, Sequence
 from contextlib import contextmanager
@@ -110,6 +112,7 @@ class Leases:
     def __init__(self) -> None:
         self.process = uuid.uuid4().hex
         self._blocks: dict[BalanceKey, _Block] = {}
+        self._others: dict[BalanceKey, tuple[float, Amounts]] = {}  # with times
         self._lock = threading.Lock()  # guards the blocks' numbers; held without IO
         self._writing = threading.RLock()  # one thread changes leases in the database
 
@@ -200,6 +203,20 @@ class Leases:
             block = self._blocks.get(key)
             return block.free if block else Amounts()
 
+    def used(self, key: BalanceKey) -> Amounts:
+        """What is used of a balance; what other processes have leased counts, and is
+        read anew every two seconds."""
+        read_at, others = self._others.get(key, (-math.inf, Amounts()))
+        if time.monotonic() - read_at > FLUSH_INTERVAL:
+            others = amounts_taken(key) - self._granted(key)
+            self._others[key] = (time.monotonic(), others)
+        return others + self._granted(key) - self.idle(key)
+
+    def _granted(self, key: BalanceKey) -> Amounts:
+        with self._lock:
+            block = self._blocks.get(key)
+            return block.granted if block else Amounts()
+
     # The database
 
     def flush(self, *, returns_all: bool = False) -> dict[BalanceKey, Caps]:
@@ -253,6 +270,7 @@ class Leases:
                 leased = self._write(key, spent, confirmed, wanted)
                 with self._lock:
                     block.granted += leased - wanted
+                self._others.pop(key, None)  # what was used is in the row now
         except Exception:
             if block is not None:
                 with self._lock:  # the next flush writes it

@@ -53,6 +53,31 @@ def priced(conversation: Conversation) -> None:
     conversation.language_model.refresh_from_db()
 
 
+async def test_a_client_sees_what_its_limits_of_use_leave():
+    """The rates of a token have other names."""
+    client = await hosts.Client().open()
+    user = await User.objects.aget()
+    await limit(user, requests=5, cost=Decimal("2.5"))
+    reply = lambda received: hosts.canned_reply("chat", received)  # noqa: E731
+    with hosts.Host(reply) as host:
+        codec = hosts.CODECS["chat"]
+        model = await hosts.add_model("openai_compatible", codec, host.url, "m")
+        await LanguageModel.objects.aupdate(prices={"input": 1, "output": 1})
+        body = {"model": model, "messages": [{"role": "user", "content": "Hi"}]}
+        left = []
+        for _ in range(2):
+            answered = await client.post("/v1/chat/completions", body)
+            assert answered.status == 200, answered.body
+            headers = {k.lower(): v for k, v in dict(answered.headers).items()}
+            left.append(headers["x-ratelimit-remaining-requests-month"])
+            assert headers["x-ratelimit-limit-requests-month"] == "5"
+            assert headers["x-ratelimit-limit-cost-month"] == "2.5"
+            assert int(headers["x-ratelimit-reset-requests-month"]) > 0
+            assert "x-ratelimit-limit-requests" not in headers
+        assert left == ["4", "3"]
+        await client.close()
+
+
 async def test_messages_over_the_websocket_are_counted_and_refused(
     conversation: Conversation, say: Any, pages: None
 ):
