@@ -14,7 +14,7 @@ from conversations.api import schema
 from conversations.api.authentication import token_of
 from conversations.api.serializers import ConversationSerializer, TurnSerializer
 from conversations.api.views import ApiView
-from conversations.engine.message_bounds import CannotContinue
+from conversations.engine.message_consequences import CannotContinue
 from conversations.input.checks import InputError
 from conversations.models import (
     BranchChoice,

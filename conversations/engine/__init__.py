@@ -189,10 +189,10 @@ async def read(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T
 def cancel(turn: Turn) -> None:
     """Stop the turn in any phase, and all turns and calls that its message has caused;
     does nothing for those that are over."""
-    from conversations.engine import message_bounds
+    from conversations.engine import message_consequences
 
-    stopped = message_bounds.halt(turn.pk)
-    message_bounds.cancel_calls_of(turn.pk)
+    stopped = message_consequences.halt(turn.pk)
+    message_consequences.cancel_calls_of(turn.pk)
     if _engine is not None:
         _engine.loop.call_soon_threadsafe(_engine.cancel_all, stopped)
 
@@ -207,11 +207,11 @@ def continue_message(
     """Open the turn that continues past the limit which the message of `turn` has
     reached, in the name of `user`. `admit` counts it, where it can continue.
 
-    Raises `message_bounds.CannotContinue`.
+    Raises `message_consequences.CannotContinue`.
     """
-    from conversations.engine import message_bounds
+    from conversations.engine import message_consequences
 
-    opened = message_bounds.continue_message(turn.pk, token, user, admit)
+    opened = message_consequences.continue_message(turn.pk, token, user, admit)
     submit(opened.pk, opened.conversation_id)
     return opened
 
@@ -233,9 +233,9 @@ def announce_decision(question: Question) -> None:
 
 def cancel_call(call: ToolCall) -> None:
     """Cancel a background call; does nothing if it is over."""
-    from conversations.engine import message_bounds
+    from conversations.engine import message_consequences
 
-    message_bounds.cancel_calls(type(call).objects.filter(pk=call.pk))
+    message_consequences.cancel_calls(type(call).objects.filter(pk=call.pk))
     if _engine is not None:
         _engine.loop.call_soon_threadsafe(_engine.wake_background)
 

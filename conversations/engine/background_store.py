@@ -22,7 +22,7 @@ from django.db.models import F, Q, QuerySet
 from django.db.models.functions import Greatest
 from django.utils import timezone
 
-from conversations.engine import message_bounds
+from conversations.engine import message_consequences
 from conversations.engine.database import sql
 from conversations.engine.database.sql import LAPSED, Moment
 from conversations.engine.loading.tool_rate_limit import limit_calls
@@ -195,7 +195,7 @@ def _deadline(row: ToolCall, tool: RuntimeTool | None) -> Any:
 def _final_outcome(
     row: ToolCall, call_claim: CallClaim, tool: RuntimeTool | None
 ) -> CallOutcome | None:
-    if row.cancel_requested or message_bounds.is_halted(row.turn):
+    if row.cancel_requested or message_consequences.is_halted(row.turn):
         return _outcome(row, "cancelled", "Error: a person cancelled this call.")
     if row.deadline_at and row.deadline_at <= timezone.now():
         return _outcome(row, "timed_out", "Error: no result came in time.")
@@ -387,7 +387,7 @@ def open_turn_for_results(
     causes = (
         (root, below)
         for root, below in _find_causes(conversation_id, results)
-        if message_bounds.may_cause_another(root)
+        if message_consequences.may_cause_another(root)
     )
     if (cause := next(causes, None)) is None:
         return None
@@ -398,7 +398,7 @@ def open_turn_for_results(
     if cause not in _find_causes(conversation_id, results):
         return None
     root = Turn.objects.select_related("conversation").get(pk=root_id)
-    return message_bounds.open_turn(root, below=below).pk
+    return message_consequences.open_turn(root, below=below).pk
 
 
 def _lock_open_turns(conversation_id: str) -> None:

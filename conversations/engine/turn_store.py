@@ -23,7 +23,7 @@ from django.utils import timezone
 from conversations import turn_queue
 from conversations.access.webhooks import outbox, recipients
 from conversations.engine import background_store as background
-from conversations.engine import message_bounds
+from conversations.engine import message_consequences
 from conversations.engine.claim_store import (
     Claim,
     find_next_turns,
@@ -233,7 +233,7 @@ def _note_finish(claim: Claim, ending: Ending) -> None:
     if ending.called:
         _cancel_open_calls(claim, ending.abandoned)
     if details.get("reason") == Turn.HaltedBy.MAX_COST:
-        message_bounds.halt_for_cost(claim.turn_id)
+        message_consequences.halt_for_cost(claim.turn_id)
 
 
 def _begin_next(conversation_id: str) -> list[str]:

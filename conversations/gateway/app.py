@@ -37,8 +37,8 @@ from conversations.gateway.errors import (
 from conversations.gateway.exchanges import idempotency, origins
 from conversations.gateway.exchanges.request_logging import RequestLog
 from conversations.gateway.http import Exchange, TokenRevoked
+from conversations.gateway.loop_resources import resources
 from conversations.gateway.request_context import Handler, RequestContext
-from conversations.gateway.resources import resources
 from conversations.http.request_body import ClientDisconnected
 from conversations.http.sse import App, Receive, Scope, Send
 from llm.errors import LLMError

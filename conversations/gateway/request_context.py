@@ -8,7 +8,7 @@ from typing import Any
 
 from conversations.gateway.dialects import Dialect
 from conversations.gateway.http import Exchange
-from conversations.gateway.resources import Resources
+from conversations.gateway.loop_resources import Resources
 from conversations.models import AccessToken
 from conversations.models.gateway.answered_request import AnsweredRequest
 

@@ -29,9 +29,9 @@ from conversations.gateway.http import (
     EventStream,
     queued_status_wait,
 )
+from conversations.gateway.loop_resources import Resources, resources
 from conversations.gateway.request_context import RequestContext
 from conversations.gateway.request_reading import read_request
-from conversations.gateway.resources import Resources, resources
 from conversations.gateway.stored_rows import ResponseNotFound, StoredResponse
 from conversations.models import OpenedTurn, Turn
 from conversations.models.gateway.answered_request import AnsweredRequest

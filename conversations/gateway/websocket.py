@@ -45,13 +45,13 @@ from conversations.gateway.gateway_request import (
 )
 from conversations.gateway.http import RequestTooLarge
 from conversations.gateway.input_references import resolve_input
+from conversations.gateway.loop_resources import resources
 from conversations.gateway.previous_responses import (
     check_outputs,
     load_history,
     with_history,
 )
 from conversations.gateway.request_reading import read_request
-from conversations.gateway.resources import resources
 from conversations.gateway.stateless import StatelessResponse
 from conversations.models.access_token import AccessToken
 from llm.concurrency.worker_thread import run_off_loop

@@ -26,7 +26,7 @@ from conversations.access import admission
 from conversations.access.errors import TooFast
 from conversations.access.participation import role_of
 from conversations.engine.database import disk_space
-from conversations.engine.message_bounds import CannotContinue, halts
+from conversations.engine.message_consequences import CannotContinue, halts
 from conversations.models import (
     Conversation,
     ConversationQuerySet,

@@ -17,7 +17,7 @@ from conversations import engine
 from conversations.access import admission, budget, maintenance
 from conversations.access.limits.admission import admit_message
 from conversations.access.webhooks.limit_events import notes_refusals
-from conversations.engine import message_bounds
+from conversations.engine import message_consequences
 from conversations.models import (
     Conversation,
     IdempotencyKey,
@@ -46,7 +46,7 @@ def end_of_branch(conversation: Conversation, turn_id: str) -> Turn | None:
 def delete_branch(turn: Turn) -> None:
     """Hide the turn and all that follow it, and stop what still runs there."""
     gone = branches.delete_branch(turn)
-    message_bounds.cancel_calls(ToolCall.objects.filter(turn__in=gone))
+    message_consequences.cancel_calls(ToolCall.objects.filter(turn__in=gone))
     for each in Turn.objects.filter(pk__in=gone).not_finished():
         engine.cancel(each)
     engine.announce_branches(turn.conversation_id)
@@ -129,7 +129,7 @@ def continue_turn(turn: Turn, user: Any, token: AccessToken | None = None) -> Tu
         return engine.continue_message(
             turn, token, user, admit=partial(admit_message, user.pk, token)
         )
-    except message_bounds.CannotContinue:
+    except message_consequences.CannotContinue:
         if not branches.is_cut(turn):
             raise
     opened = _open_continuation(turn, user, token)

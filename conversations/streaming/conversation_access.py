@@ -12,7 +12,7 @@ from typing import Any
 from conversations import engine
 from conversations.access.session_user import user_from_session
 from conversations.access.sessions import note_message
-from conversations.engine import message_bounds
+from conversations.engine import message_consequences
 from conversations.models import Conversation, OpenedTurn, Question, ToolCall, Turn
 from conversations.streaming.client_messages import InvalidMessage
 
@@ -40,7 +40,7 @@ class ConversationAccess:
 
         try:
             return continue_turn(halted, self.check_writer())
-        except message_bounds.CannotContinue as exc:
+        except message_consequences.CannotContinue as exc:
             raise NothingToContinueConflict from exc
 
     def cancel_call(self, call_id: int) -> None:

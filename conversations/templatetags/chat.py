@@ -17,7 +17,7 @@ from django.utils.safestring import SafeString, mark_safe
 from django.utils.translation import get_language, gettext
 from django.utils.translation import gettext_lazy as _
 
-from conversations.engine.message_bounds import Halt
+from conversations.engine.message_consequences import Halt
 from conversations.models import Question, ToolCall, Turn
 from conversations.models.webhooks.error_texts import translate_delivery_error
 from conversations.pages.blocks import MessageBlock

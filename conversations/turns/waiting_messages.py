@@ -9,7 +9,8 @@ A message that *steers* joins the running turn at its next step instead of waiti
 its end (`Turn.steering`). If the running turn ends before, the message is answered like
 any other.
 
-Locks are taken in the order of `engine.message_bounds`: unfinished turns, conversation.
+Locks are taken in the order of `engine.message_consequences`: unfinished turns, then
+the conversation.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ from django.conf import settings
 from django.db import DatabaseError
 
 from conversations import engine
-from conversations.gateway import resources as gateway
+from conversations.gateway import loop_resources as gateway
 from llm.http import client
 from project.monitoring import trace_export
 from project.server.watchdog import Watchdog

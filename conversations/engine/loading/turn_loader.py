@@ -12,7 +12,7 @@ from django.db import transaction
 from conversations.access.admission import user_bucket_owner
 from conversations.access.participation import check_author
 from conversations.access.webhooks.limit_events import notes_refusals
-from conversations.engine import background_store, claim_store, message_bounds
+from conversations.engine import background_store, claim_store, message_consequences
 from conversations.engine.claim_store import Claim
 from conversations.engine.event_log import Position
 from conversations.engine.lease_store import ProviderResponse
@@ -162,7 +162,7 @@ def load(
     decisions = _decisions(turn, setup, tools, extras, history, turn_context)
     if setup.meter and (pending := progress["pending"]):
         setup.meter.resumed_entry = pending.entry
-    preset, left = setup.preset, message_bounds.cost_left(turn)
+    preset, left = setup.preset, message_consequences.cost_left(turn)
     return Work(
         task=_task(turn, setup, decisions, turn_context, progress, prepare),
         history=history,

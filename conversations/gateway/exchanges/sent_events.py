@@ -13,7 +13,7 @@ from conversations.gateway.exchanges.idempotency import (
     claim,
     fingerprint_of,
 )
-from conversations.gateway.resources import Resources
+from conversations.gateway.loop_resources import Resources
 from conversations.models.gateway.answered_request import AnsweredRequest, ClaimLost
 
 FIELD = "idempotency_key"

@@ -18,7 +18,7 @@ from django.conf import settings
 
 from conversations.access import rate_limits
 from conversations.engine import notifications
-from conversations.gateway.resources import resources
+from conversations.gateway.loop_resources import resources
 from llm.telemetry.registry import REGISTRY
 from project.environment.address import Address
 from project.management.commands.serve import apply_address

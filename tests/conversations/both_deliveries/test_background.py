@@ -12,9 +12,13 @@ from asgiref.sync import sync_to_async
 from django.db import OperationalError, transaction
 
 from conversations import engine
-from conversations.engine import background_calls, background_store, message_bounds
+from conversations.engine import (
+    background_calls,
+    background_store,
+    message_consequences,
+)
 from conversations.engine.background_store import CallClaim, ConcludedCall
-from conversations.engine.message_bounds import CannotContinue
+from conversations.engine.message_consequences import CannotContinue
 from conversations.models import Conversation, Item, ToolCall, Turn
 from conversations.models.turn import CALLER
 from llm.models import LanguageModel
@@ -558,12 +562,12 @@ async def test_a_turn_over_its_cost_limit_stops_until_it_is_continued(
     assert len(script.requests) == 2
 
 
-async def halts_of(conversation: Conversation) -> list[message_bounds.Halt]:
+async def halts_of(conversation: Conversation) -> list[message_consequences.Halt]:
     found = ToolCall.objects.background_or_halted().filter(
         turn__conversation=conversation
     )
     last = await Turn.objects.select_related("caused_by").alast()
-    return message_bounds.halts([call async for call in found], last)
+    return message_consequences.halts([call async for call in found], last)
 
 
 async def priced(conversation: Conversation) -> None:

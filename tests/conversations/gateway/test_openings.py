@@ -13,7 +13,7 @@ import pytest
 from conversations import engine
 from conversations.access.overload import find_excess, load
 from conversations.gateway import stored, stored_rows
-from conversations.gateway.resources import MAX_OPENINGS, Resources
+from conversations.gateway.loop_resources import MAX_OPENINGS, Resources
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from asgiref.sync import sync_to_async
 
-from conversations.gateway import resources
+from conversations.gateway import loop_resources
 from conversations.gateway.websocket import ResponsesConsumer
 from conversations.models import AccessToken, Conversation
 from conversations.models.access_token import Scope
@@ -72,7 +72,7 @@ async def test_each_request_is_a_row_with_its_events(
     say([TextDelta(0, "Yes"), FinishDelta("stop")])
     authorization = (b"authorization", f"Bearer {secret}".encode())
     events = await _converse([authorization, (b"x-request-id", b"mine")])
-    await resources.close()  # writes what waits
+    await loop_resources.close()  # writes what waits
     rows = [row async for row in LoggedRequest.objects.order_by("pk")]
     if not is_logged:
         assert not rows

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from asgiref.sync import sync_to_async
 
-from conversations.gateway import resources
+from conversations.gateway import loop_resources
 from conversations.gateway.websocket import MAX_QUEUED_MESSAGES, ResponsesConsumer
 from conversations.models import AccessToken, Conversation
 from conversations.models.access_token import Scope
@@ -91,4 +91,4 @@ async def test_no_more_is_read_than_can_wait_and_nothing_is_lost(
     finally:
         connection.closed.set()
         await serving
-        await resources.close()
+        await loop_resources.close()

@@ -9,7 +9,7 @@ from django.contrib.auth.models import User
 from django.utils import timezone
 
 from conversations.engine import notifications
-from conversations.gateway.resources import Resources
+from conversations.gateway.loop_resources import Resources
 from conversations.gateway.token_access import Unauthorized
 from conversations.models import AccessToken
 

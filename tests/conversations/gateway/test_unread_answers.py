@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from asgiref.sync import sync_to_async
 
-from conversations.gateway import resources
+from conversations.gateway import loop_resources
 from conversations.gateway.app import Gateway
 from conversations.gateway.stateless import LARGE_TEXT
 from conversations.gateway.websocket import ResponsesConsumer
@@ -124,7 +124,7 @@ async def test_an_unread_response_pauses_the_provider(
         reader.reads.set()
         reader.leave()
         await asyncio.gather(serving, return_exceptions=True)
-        await resources.close()
+        await loop_resources.close()
 
 
 @pytest.mark.parametrize("path", BODIES)
@@ -146,4 +146,4 @@ async def test_a_large_answer_is_never_written_several_times_at_once(
         assert reader.longest < 2.1 * len(text), "one event, and its frame"
     finally:
         reader.leave()
-        await resources.close()
+        await loop_resources.close()

@@ -13,7 +13,7 @@ from typing import Any
 from asgiref.sync import sync_to_async
 from django.contrib.auth.models import User
 
-from conversations.gateway import resources
+from conversations.gateway import loop_resources
 from conversations.gateway.app import Gateway
 from conversations.models import AccessToken
 from conversations.models.access_token import Scope
@@ -172,7 +172,7 @@ class Client:
         return answer
 
     async def close(self) -> None:
-        await resources.close()
+        await loop_resources.close()
 
 
 @sync_to_async

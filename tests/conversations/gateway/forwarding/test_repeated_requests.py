@@ -15,7 +15,7 @@ from django.utils import timezone
 
 from conversations import engine
 from conversations.gateway.exchanges.key_leases import KeyLeases
-from conversations.gateway.resources import MAX_OPENINGS, resources
+from conversations.gateway.loop_resources import MAX_OPENINGS, resources
 from conversations.models import AccessToken, Turn
 from conversations.models.gateway.answered_request import AnsweredRequest, ClaimLost
 from tests.conversations.gateway.forwarding.hosts import (

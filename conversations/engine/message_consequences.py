@@ -1,5 +1,5 @@
-"""The limits of what one message may cause: turns and cost, stopping, and continuing
-past a limit.
+"""What one message may cause: the limits of its turns and its cost, the stop of all of
+it, and how a person continues past a limit.
 
 The turn of the message is the root of all turns that background results open because of
 it. The root's row says whether results may open more turns. Turns and provider calls

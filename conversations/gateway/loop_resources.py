@@ -1,4 +1,4 @@
-"""`Resources`: what the endpoints of one event loop share."""
+"""`Resources` of an event loop: the database, the write queue and the token cache."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MAX_OPENINGS = 2
 
 
 class Resources:
-    """The database, the write queue and the token cache of one event loop."""
+    """What the endpoints share that are served by one event loop."""
 
     #: In a gateway process, the address of the process with the engine, and a function
     #: that counts an open request there, which may be new work, and returns a function
