@@ -24,7 +24,7 @@ from conversations.access.sessions import (
 )
 from conversations.forms.password_change_form import ThrottledPasswordChangeForm
 from conversations.models import SignedInSession
-from conversations.pages.notices.saved import say_done
+from conversations.pages.notices.next_page_message import say_done
 
 
 @method_decorator(never_cache, name="dispatch")

@@ -25,7 +25,7 @@ from conversations.models.memory import (
     undo,
 )
 from conversations.pages.confirmation import ask_before_deleting
-from conversations.pages.notices.saved import say_done, say_saved
+from conversations.pages.notices.next_page_message import say_done, say_saved
 
 
 @login_required

@@ -17,7 +17,7 @@ from django.utils.translation import gettext_lazy as _
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_GET, require_POST
 
-from conversations.pages.notices.saved import say_done, say_saved
+from conversations.pages.notices.next_page_message import say_done, say_saved
 from llm.concurrency.thread_lending import lend_thread
 from llm.errors import LLMError
 from llm.keys.key_sign_in import (

@@ -28,7 +28,7 @@ from conversations.access.participation import (
 )
 from conversations.models import Conversation, Participant
 from conversations.models.participant import Role
-from conversations.pages.notices.saved import say_done
+from conversations.pages.notices.next_page_message import say_done
 from conversations.pages.refusals import mark_refused
 from conversations.requests.participant_removal import remove_participant
 from conversations.turns.error_texts import text_for_reader

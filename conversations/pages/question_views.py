@@ -26,7 +26,7 @@ from django.views.decorators.http import (
 from conversations.access.participation import role_of
 from conversations.models import AlreadyDecided, Question, Turn
 from conversations.models.participant import Role
-from conversations.pages.notices.saved import say_done
+from conversations.pages.notices.next_page_message import say_done
 from conversations.pages.question_forms import QuestionForm, form_for
 from tools.models import Tool
 

@@ -32,7 +32,7 @@ from conversations.forms.share_form import ShareForm
 from conversations.http.file_download import download
 from conversations.models import Conversation, ShareLink
 from conversations.pages.markdown_limits import RenderingBudget
-from conversations.pages.notices.saved import say_done
+from conversations.pages.notices.next_page_message import say_done
 from conversations.pages.refusals import mark_refused
 from conversations.pages.shared_transcript import (
     find_shared_file,

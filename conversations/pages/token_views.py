@@ -23,7 +23,7 @@ from conversations.forms.token_forms import (
     unrevoked_tokens,
 )
 from conversations.models.access_token import Scope
-from conversations.pages.notices.saved import say_done, say_saved
+from conversations.pages.notices.next_page_message import say_done, say_saved
 
 LOG_ROWS = 200  # of the page; the API has all
 

@@ -44,7 +44,7 @@ from conversations.pages.forms.message_form import SUGGESTIONS, MessageForm
 from conversations.pages.forms.retry_form import RetryForm
 from conversations.pages.forms.title_form import TitleForm
 from conversations.pages.item_views import read_gauge
-from conversations.pages.notices.saved import say_saved
+from conversations.pages.notices.next_page_message import say_saved
 from conversations.pages.queue_views import queue_context
 from conversations.pages.refusals import mark_refused
 from conversations.pages.settings.limit_views import tightest_limits

@@ -49,7 +49,7 @@ from llm.conf import settings
 from llm.errors import BadRequest, NoFreeConnection
 from llm.http.address_problems import PRIVATE_NETWORK
 from llm.http.addresses import is_public
-from llm.http.outbound import check_listed
+from llm.http.outbound_hosts import check_listed
 from llm.provider import DIRECT
 
 IDLE_TIMEOUT = (

@@ -19,7 +19,7 @@ from llm.errors import BadResponse, LLMError
 from llm.http import connections
 from llm.http.addresses import is_public, looks_like_address
 from llm.http.decompression import decompress
-from llm.http.outbound import is_listed
+from llm.http.outbound_hosts import is_listed
 
 MAX_SIZE = 20 * 1024 * 1024  # bytes
 MAX_SECONDS = 20.0  # for everything, redirects included

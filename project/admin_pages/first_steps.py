@@ -35,7 +35,7 @@ from project.diagnosis.facts import (
     is_secret_strong,
 )
 from project.environment.provider_accounts import DEMO
-from project.startup.isolation import list_isolated_tools
+from project.startup.isolated_tools import list_isolated_tools
 from tools.python import sandbox
 
 OPERATE = "conversations.change_maintenance"

@@ -31,7 +31,7 @@ from conversations.engine.database import disk_space
 from conversations.turns.file_storage import FilesUnavailable
 from llm.checks import check_secrets
 from llm.db.connection_parameters import connection_parameters
-from llm.http.outbound import is_listed
+from llm.http.outbound_hosts import is_listed
 from llm.models import ApiKey, Provider
 from project.backups.interrupted_restore import describe_unfinished
 from project.diagnosis import facts

@@ -18,7 +18,7 @@ from project.backups.interrupted_restore import refuse_unfinished
 from project.environment.configuration_error import ConfigurationError
 from project.startup.data_folder import InUse, lock_folder
 from project.startup.first_start import Outcome, first_start
-from project.startup.isolation import log_isolation
+from project.startup.isolated_tools import log_isolation
 from tools.models import Tool
 
 logger = logging.getLogger(__name__)

@@ -16,7 +16,7 @@ from types import SimpleNamespace
 import pytest
 from django.contrib.admin import site
 
-from project.startup import isolation as isolation_log
+from project.startup import isolated_tools
 from tools.admin.tool import ToolAdmin
 from tools.builtin import calculator
 from tools.execute import execute
@@ -227,10 +227,10 @@ def test_the_log_and_staff_read_which_isolation_is_in_force(
     is_sandboxed, monkeypatch, caplog
 ):
     tools = {"spin": get_tool(hostile.spin), "plain": get_tool(calculator.calculator)}
-    monkeypatch.setattr(isolation_log, "python_tools", lambda: tools)
+    monkeypatch.setattr(isolated_tools, "python_tools", lambda: tools)
     monkeypatch.setattr(sandbox, "is_available", lambda: is_sandboxed)
     with caplog.at_level(logging.INFO):
-        isolation_log.log_isolation()
+        isolated_tools.log_isolation()
     (record,) = caplog.records
     assert record.levelname == ("INFO" if is_sandboxed else "WARNING")
     text = record.getMessage()

@@ -32,7 +32,7 @@ from llm.http.addresses import (
     looks_like_address,
     parse_address,
 )
-from llm.http.outbound import is_listed
+from llm.http.outbound_hosts import is_listed
 from tools.errors import (
     AddressRefused,
     AnswerTooLarge,

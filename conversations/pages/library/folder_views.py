@@ -14,7 +14,7 @@ from django.views.decorators.http import require_http_methods, require_POST
 from conversations.models import Folder
 from conversations.pages.confirmation import ask_before_deleting
 from conversations.pages.library.forms import FolderFileForm, FolderForm
-from conversations.pages.notices.saved import say_done, say_saved
+from conversations.pages.notices.next_page_message import say_done, say_saved
 
 
 @login_required

@@ -22,7 +22,7 @@ from conversations.models.keyboard_shortcuts import LIBRARY_ACTIONS
 from conversations.pages.forms.chat_options_form import ChatOptionsForm
 from conversations.pages.library.forms import FilterForm, OrganiseForm
 from conversations.pages.library.transfer_views import export_of
-from conversations.pages.notices.saved import say_saved
+from conversations.pages.notices.next_page_message import say_saved
 from conversations.requests.branches import restore_conversations
 from conversations.requests.bulk import MAX_IDS, BulkSerializer, find_tags
 from conversations.search.filters import SearchFilters

@@ -18,7 +18,7 @@ from django.views.decorators.http import require_GET, require_POST
 from conversations.access.mcp_sign_ins import offered_servers, sign_out_user
 from conversations.audit.record import record_event
 from conversations.models import Question
-from conversations.pages.notices.saved import say_done
+from conversations.pages.notices.next_page_message import say_done
 from conversations.pages.question_views import card, render_card
 from conversations.requests.errors import InvalidInput, QuestionAlreadyDecided
 from conversations.requests.question_answers import answer_question

@@ -15,7 +15,7 @@ from django.views.decorators.http import require_http_methods
 from conversations.forms.settings_forms import SavedPromptForm, VariablesForm
 from conversations.models.saved_prompt import SavedPrompt, fill
 from conversations.pages.confirmation import ask_before_deleting
-from conversations.pages.notices.saved import say_done, say_saved
+from conversations.pages.notices.next_page_message import say_done, say_saved
 from conversations.pages.views import show_new_chat
 
 

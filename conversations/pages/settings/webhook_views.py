@@ -13,7 +13,7 @@ from django.views.decorators.http import require_http_methods, require_POST
 
 from conversations.forms.webhook_forms import WebhookChangeForm, WebhookForm
 from conversations.models import WebhookEndpoint
-from conversations.pages.notices.saved import say_done, say_saved
+from conversations.pages.notices.next_page_message import say_done, say_saved
 
 LOG_ROWS = 100  # of the page; the API has all
 

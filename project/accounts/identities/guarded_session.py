@@ -11,7 +11,7 @@ from requests.adapters import HTTPAdapter
 from urllib3.exceptions import ConnectTimeoutError, NewConnectionError
 
 from llm.http.addresses import is_metadata, is_public, parse_address
-from llm.http.outbound import is_listed
+from llm.http.outbound_hosts import is_listed
 
 TIMEOUT = 10  # seconds
 

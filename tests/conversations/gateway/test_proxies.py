@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from llm.errors import ProviderDown
-from llm.http.outbound import HostNotListed
+from llm.http.outbound_hosts import HostNotListed
 from llm.models import Provider
 from tests.conversations.gateway.forwarding.hosts import (
     PATHS,

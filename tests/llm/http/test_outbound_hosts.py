@@ -6,7 +6,7 @@ import httpx
 import pytest
 
 from llm.http import connections, fetch
-from llm.http.outbound import HostNotListed, is_listed
+from llm.http.outbound_hosts import HostNotListed, is_listed
 from project.accounts.identities.guarded_session import AddressRefused, check_host
 from tools import errors
 from tools.http import guarded_client
