@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from hashlib import sha256
 from typing import Any
 
 from django import forms
@@ -17,6 +18,11 @@ from conversations.staff.item_text_corrections import (
     item_texts,
 )
 from llm.forms.fields import StrictJSONField
+
+_CHANGED_MEANWHILE = _(
+    "Others have changed this meanwhile. Open the page again, and enter your change"
+    " anew."
+)
 
 
 class _Indented(json.JSONEncoder):
@@ -64,18 +70,44 @@ def _normalize_line_ends(text: str) -> str:
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
-class ItemForm(forms.ModelForm):
+class UnchangedSince(forms.ModelForm):
+    """Refuses to save a page that others have made old: it posts all that it showed, so
+    that it would take back what they have redacted."""
+
+    seen = forms.CharField(widget=forms.HiddenInput, required=False)
+    guarded: str  # the field of the model
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.initial["seen"] = _digest(getattr(self.instance, self.guarded))
+
+    def clean(self) -> dict[str, Any]:
+        cleaned: dict[str, Any] = super().clean() or {}
+        rows = type(self.instance)._base_manager.select_for_update()
+        stored = rows.values_list(self.guarded, flat=True).get(pk=self.instance.pk)
+        if cleaned.pop("seen", "") != _digest(stored):
+            self.add_error(None, _CHANGED_MEANWHILE)
+        return cleaned
+
+
+def _digest(value: Any) -> str:
+    text = json.dumps(value, sort_keys=True)
+    return sha256(text.encode()).hexdigest()
+
+
+class ItemForm(UnchangedSince):
     """One field for each text of an item, and the whole item as JSON. `item_form`
     creates the subclass for an item."""
 
     payload = IndentedObjectField(label=_("JSON"))
+    guarded = "payload"
 
     class Meta:
         model = Item
         fields = ["payload"]
 
     def clean(self) -> dict[str, Any]:
-        cleaned: dict[str, Any] = super().clean() or {}
+        cleaned = super().clean()
         if "payload" in cleaned:
             try:
                 cleaned["payload"] = apply_corrections(
@@ -104,8 +136,9 @@ def item_form(item: Item) -> type[ItemForm]:
     return type("ItemForm", (ItemForm,), text_fields(item))
 
 
-class TurnOptionsForm(forms.ModelForm):
+class TurnOptionsForm(UnchangedSince):
     options = IndentedObjectField(required=False)
+    guarded = "options"
 
     class Meta:
         model = Turn

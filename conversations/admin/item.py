@@ -20,9 +20,7 @@ from conversations import engine
 from conversations.admin.conversation_content import EDIT, ConversationContentAdmin
 from conversations.admin.correction_forms import item_form, text_fields
 from conversations.admin.turn import is_at_rest
-from conversations.models import (
-    Item,
-)
+from conversations.models import Item, Turn
 from conversations.models.policy.legal_hold import (
     is_conversation_held,
     of_held_conversation,
@@ -64,12 +62,21 @@ class ItemAdmin(ConversationContentAdmin):
         return request.user.has_perm(EDIT) and at_rest and not _is_held(obj)
 
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return super().has_delete_permission(request, obj) and not _is_held(obj)
+        at_rest = is_at_rest(obj.turn if obj else None)
+        may_delete = super().has_delete_permission(request, obj)
+        return may_delete and at_rest and not _is_held(obj)
+
+    def delete_model(self, request: HttpRequest, obj: Item) -> None:
+        turn_id = obj.turn_id
+        obj.erase()
+        transaction.on_commit(partial(engine.forget, turn_id))
 
     def delete_queryset(self, request: HttpRequest, queryset: QuerySet[Item]) -> None:
         owner = "turn__conversation__owner"
         held = of_held_conversation("turn__conversation", owner)
-        super().delete_queryset(request, queryset.exclude(held))
+        free = queryset.exclude(held).exclude(turn__status__in=Turn.UNFINISHED)
+        for item in free.select_related("turn"):
+            self.delete_model(request, item)
 
     def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
         about = self.readonly_fields[:-1]
@@ -78,7 +85,7 @@ class ItemAdmin(ConversationContentAdmin):
         whole = {"fields": ["payload"], "classes": ["collapse"]}
         return [
             (None, {"fields": about}),
-            (_("Content"), {"fields": list(text_fields(obj))}),
+            (_("Content"), {"fields": [*text_fields(obj), "seen"]}),
             (_("Complete item"), whole),
         ]
 

@@ -121,6 +121,10 @@ class TurnAdmin(TurnActionsMixin):
     def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         return request.user.has_perm(EDIT) and is_at_rest(obj)
 
+    def get_fields(self, request: HttpRequest, obj: Any = None) -> Any:
+        may_change = obj is not None and self.has_change_permission(request, obj)
+        return [*self.fields, "seen"] if may_change else self.fields
+
     def get_urls(self) -> list[URLPattern]:
         stop = self.admin_site.admin_view(require_POST(self.stop_view))
         name = "conversations_turn_stop"

@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
+from django.apps import apps
 from django.db import models, transaction
 from django.utils.translation import gettext_lazy as _
 
 from conversations.input.client_outputs import CALL_ID_FIELDS, OUTPUT_TYPES
+from conversations.models.staff.replay import ReplayedTurn
 from conversations.models.turn import Turn, increment_rewritten
-from llm.models import ModelExchange
+from llm.models import ModelCall
 from llm.wire.items import Item as ItemPayload
+from llm.wire.response_builder import arguments_of
 
 #: Key of a message by which Parley asks the model to go on; pages show no bubble.
 CONTINUES = "parley:continues"
@@ -124,21 +127,55 @@ class Item(models.Model):
     def correct(self, payload: ItemPayload) -> int:
         """Replace the payload and its copies in other rows.
 
-        Requests and responses kept for staff may hold the old text and are erased.
-        The providers' proofs sign the conversation before the correction, so the proofs
-        of this turn and of all later turns are deleted. Returns their number.
+        What is stored for staff of requests, responses and replays may have the old
+        text and is erased. The providers' proofs sign the conversation before the
+        correction, so the proofs of this turn and of all later turns are deleted.
+        Returns their number.
         """
         self.payload = payload
         self.save(update_fields=["payload"])
+        if self.type == "function_call_output":
+            self._replace_output(payload["output"])
+        elif self.type == "function_call":
+            self._replace_arguments()
+        self.provider_data = None
+        return self._erase_old_text()
+
+    @transaction.atomic
+    def erase(self) -> None:
+        """Delete the item and its copies in other rows, as a correction does."""
+        if self.type == "function_call_output":
+            self._replace_output(None)
+        elif self.type == "function_call":
+            self.payload = {**self.payload, "arguments": ""}
+            self._replace_arguments()
+        self._erase_old_text()
+        self.delete()
+
+    def _replace_output(self, output: Any) -> None:
+        calls = self.turn.tool_calls.filter(call_id=self.payload["call_id"])
+        calls.update(output=output, error="")
+
+    def _replace_arguments(self) -> None:
+        """In questions about the call. What was answered may repeat the old ones."""
+        try:
+            arguments = arguments_of(self.payload)
+        except ValueError:
+            arguments = {}
+        calls = self.turn.tool_calls.filter(call_id=self.payload["call_id"])
+        model = apps.get_model("conversations", "Question")
+        questions = model.objects.filter(tool_call__in=calls)
+        questions.filter(arguments__isnull=False).update(arguments=arguments)
+        questions.filter(answer__isnull=False).update(answer={})
+        questions.update(message="", note="")
+
+    def _erase_old_text(self) -> int:
+        """Returns the number of erased proofs."""
         increment_rewritten(self.turn.conversation_id)
         Turn.objects.filter(pk=self.turn_id).update(is_indexed=False)
-        turns = Turn.objects.filter(conversation=self.turn.conversation_id)
-        ModelExchange.objects.filter(call__turn_id__in=turns.values("pk")).delete()
-        if self.type == "function_call_output":
-            self.turn.tool_calls.filter(call_id=payload["call_id"]).update(
-                output=payload["output"], error=""
-            )
+        turns = Turn.objects.filter(conversation=self.turn.conversation_id).values("pk")
+        ModelCall.objects.erase_contents(turns)
+        ReplayedTurn.objects.filter(turn__in=turns).erase_items()
         later_items = Item.objects.filter(turn__in=Turn.objects.since(self.turn))
-        self.provider_data = None
         proofs = later_items.filter(provider_data__isnull=False)
         return proofs.update(provider_data=None)

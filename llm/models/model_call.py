@@ -89,6 +89,15 @@ class ModelCallQuerySet(models.QuerySet["ModelCall"]):
         for row in rows:
             count_call(row)
 
+    @transaction.atomic
+    def erase_contents(self, turns: Sequence[str] | models.QuerySet[Any]) -> None:
+        """Erase what calls of these turns, and of their replays, store of what was
+        written: requests, responses and error details. The figures stay."""
+        for column in ("turn_id", "replayed_turn_id"):  # each has its own index
+            calls = self.using(self.db).filter(**{f"{column}__in": turns})
+            ModelExchange.objects.filter(call__in=calls).delete()
+            calls.exclude(error_detail="").update(error_detail="")
+
     def _unwritten(self, rows: Sequence[ModelCall]) -> list[ModelCall]:
         of_rows = self.using(self.db).filter(write_id__in=[r.write_id for r in rows])
         written = set(of_rows.values_list("write_id", flat=True))
@@ -120,6 +129,13 @@ class ModelCall(models.Model):
         TRIAL = "trial", _("trial of a preset")
 
     turn_id = models.CharField(max_length=64, blank=True, db_index=True)
+    #: Id of the turn whose content staff sent again: the call is of no turn.
+    replayed_turn_id = models.CharField(
+        max_length=64,
+        null=True,
+        blank=True,
+        editable=False,
+    )
     purpose = models.CharField(
         max_length=10,
         choices=Purpose.choices,
@@ -324,6 +340,11 @@ class ModelCall(models.Model):
                 name="llm_call_uncounted",
             ),
             models.Index(fields=["response_id"], name="llm_call_response"),
+            models.Index(
+                fields=["replayed_turn_id"],
+                condition=models.Q(replayed_turn_id__isnull=False),
+                name="llm_call_of_replay",
+            ),
             models.Index(
                 fields=["created_at"],
                 condition=models.Q(is_cached=True),

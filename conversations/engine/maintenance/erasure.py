@@ -180,7 +180,9 @@ def _erase_words_to_others(user: Any) -> Counter[str]:
             item.correct(_without_words(item.payload))
             count += 1
     SearchDocument.objects.filter(turn__in=pks).delete()  # made anew later
-    _erase_exchanges(Conversation.objects.filter(turns__in=pks))
+    # Each later request of the conversation repeats the words.
+    of_same = Turn.objects.filter(conversation__turns__in=pks)
+    ModelCall.objects.erase_contents(of_same.values("pk"))
     turns.update(author=None, author_name=ERASED)
     has_words = Q(answer__isnull=False) & ~Q(answer={}) | ~Q(note="")
     answered = Question.objects.filter(has_words, decided_by=user)
@@ -214,12 +216,6 @@ def _without_words(payload: Any) -> Any:
     if payload.get("type") == "function_call_output":  # of a tool of the client
         return {**payload, "output": ERASED}
     return {**user_message(ERASED), "id": payload.get("id", "")}
-
-
-def _erase_exchanges(conversations: QuerySet[Conversation]) -> None:
-    """Delete the stored requests to providers: each later one repeats the words."""
-    turns = Turn.objects.filter(conversation__in=conversations)
-    ModelExchange.objects.filter(call__turn_id__in=turns.values("pk")).delete()
 
 
 @transaction.atomic

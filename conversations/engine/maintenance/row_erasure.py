@@ -7,7 +7,7 @@ from collections import Counter
 from django.db.models import QuerySet
 
 from conversations.models import Attachment, Conversation, Turn
-from llm.models import ModelCall, ModelExchange
+from llm.models import ModelCall
 
 FILES = 500  # per transaction
 TURNS, CONVERSATIONS = 25, 25  # per transaction; their dependent rows go with them
@@ -35,8 +35,6 @@ def erase_files(rows: list[Attachment]) -> int:
 
 def erase_turns(pks: list[str]) -> int:
     # The figures stay for accounting; an error detail may quote the conversation.
-    calls = ModelCall.objects.filter(turn_id__in=pks).exclude(error_detail="")
-    calls.update(error_detail="")
-    ModelExchange.objects.filter(call__turn_id__in=pks).delete()
+    ModelCall.objects.erase_contents(pks)
     Turn.objects.filter(pk__in=pks).delete()
     return len(pks)

@@ -29,6 +29,7 @@ class ReplayRecord(UnstoredRecord):
     caller: Caller
     budget_left: Decimal | None  # USD
     purpose: str  # of its calls, instead of their own
+    replayed_turn_id: str | None = None
     rows: list[ModelCall] = field(default_factory=list)  # unsaved; of no turn
 
     async def suspend(self, calls: Sequence[Item]) -> Sequence[dict[str, Any]]:
@@ -59,6 +60,7 @@ class ReplayRecord(UnstoredRecord):
             caller=self.caller,
         )
         row.purpose = self.purpose
+        row.replayed_turn_id = self.replayed_turn_id
         return row
 
     @property

@@ -54,7 +54,9 @@ class Replays(BatchWorker):
         builder.start()
         left = await self._database.read(store.budget_left, row.replay)
         caller = Caller(user_id=row.replay.created_by_id)
-        record = ReplayRecord(id, builder, route, caller, left, purpose="test")
+        record = ReplayRecord(
+            id, builder, route, caller, left, "test", replayed_turn_id=row.turn_id
+        )
         if left is not None and max_cost(changed.rebuilt.prepare([]), route) is None:
             raise ReplayPriceUnknown
         try:

@@ -119,6 +119,14 @@ class ReplaySet(models.Model):
         return self.name
 
 
+class ReplayedTurnQuerySet(models.QuerySet["ReplayedTurn"]):
+    def erase_items(self) -> int:
+        """Erase the answers, which may repeat what was corrected."""
+        return self.exclude(items=[]).update(
+            items=[], error="Erased: its conversation was corrected."
+        )
+
+
 class ReplayedTurn(models.Model):
     """A turn of the set, and what came of it. Erased with the turn."""
 
@@ -144,6 +152,8 @@ class ReplayedTurn(models.Model):
     output_tokens = models.PositiveBigIntegerField(null=True)
     cost = models.DecimalField(max_digits=18, decimal_places=12, null=True)
     seconds = models.FloatField(null=True)
+
+    objects = ReplayedTurnQuerySet.as_manager()
 
     class Meta:
         ordering = ["id"]

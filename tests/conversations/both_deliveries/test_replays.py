@@ -17,6 +17,7 @@ from django.db import connection
 from django.utils import timezone
 
 from conversations import engine
+from conversations.engine.maintenance.row_erasure import erase_turns
 from conversations.engine.process import leased_batches
 from conversations.engine.replays import replaying
 from conversations.models import (
@@ -239,6 +240,19 @@ async def test_nothing_enters_the_conversation(chat, host, tools, running):
     outputs = [i["output"] for i in found.items if i["type"] == "function_call_output"]
     kept = Item.objects.filter(turn=turn, type="function_call_output")
     assert outputs == [row.payload["output"] async for row in kept.order_by("position")]
+
+
+async def test_the_turns_erasure_erases_what_its_replay_sent(chat, host, running):
+    turn, _ = await answer(chat, text="please call")
+    change = await replay(turn)
+    calls = ModelCall.objects.filter(purpose="test")
+    assert await calls.filter(exchange__isnull=False).aexists()
+    await calls.aupdate(error_detail="please")
+    await sync_to_async(erase_turns)([turn.pk])
+    assert not await calls.filter(exchange__isnull=False).aexists()
+    assert not await calls.exclude(error_detail="").aexists()
+    assert await calls.acount() == 2  # the figures stay
+    assert not await change.turns.aexists()
 
 
 @pytest.mark.parametrize(

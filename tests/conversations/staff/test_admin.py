@@ -391,7 +391,11 @@ def editor() -> User:
 
 def redact(client: Client, item: Item, text: str, **more: str) -> Any:
     form = client.get(page_url(item)).context["adminform"].form
-    data = {"text_0": text, "payload": form["payload"].value()}
+    data = {
+        "text_0": text,
+        "payload": form["payload"].value(),
+        "seen": form["seen"].value(),
+    }
     return client.post(page_url(item), {**data, **more})
 
 
@@ -489,12 +493,12 @@ def test_title_and_instructions_are_edited_and_logged_by_id(editor: User, turn: 
 
 def test_options_of_a_turn_are_checked(editor: User, turn: Turn):
     client = signed_in(editor)
-    bad = client.post(page_url(turn), {"options": '{"temperature": 9}'})
+    form = client.get(page_url(turn)).context["adminform"].form
+    seen = {"seen": form["seen"].value()}
+    bad = client.post(page_url(turn), {"options": '{"temperature": 9}', **seen})
     assert "must lie between 0 and 2" in bad.content.decode()
-    assert (
-        client.post(page_url(turn), {"options": '{"temperature": 1}'}).status_code
-        == 302
-    )
+    data = {"options": '{"temperature": 1}', **seen}
+    assert client.post(page_url(turn), data).status_code == 302
     turn.refresh_from_db()
     assert turn.options == {"temperature": 1}
 
