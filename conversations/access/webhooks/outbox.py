@@ -88,7 +88,13 @@ def note_question(question: Question, turn_id: str) -> None:
         "created_at": int(question.asked_at.timestamp()),
         "expires_at": int(question.expires_at.timestamp()),
     }
-    write_deliveries(EventType.QUESTION, data, facts.user_id, facts.conversation_id)
+    write_deliveries(
+        EventType.QUESTION,
+        data,
+        facts.user_id,
+        facts.conversation_id,
+        group_id=question.group_id,
+    )
 
 
 def write_deliveries(

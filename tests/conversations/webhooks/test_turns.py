@@ -205,6 +205,23 @@ def test_a_question_is_told_without_its_arguments(conversation, make_endpoint):
     assert WORDS not in json.dumps(row.envelope())
 
 
+def test_an_endpoint_for_a_group_hears_of_the_questions_to_it(
+    conversation, make_endpoint
+):
+    finance, sales = (Group.objects.create(name=name) for name in ("Finance", "Sales"))
+    endpoint, _ = make_endpoint()
+    endpoint.groups.add(finance)
+    other, _ = make_endpoint()
+    other.groups.add(sales)
+    turn = opened(conversation)
+    claim = claim_store.claim(turn.pk)
+    call = {"type": "function_call", "call_id": "call_1", "name": "send"}
+    question = NewQuestion(kind="approval", message=WORDS, group_id=finance.pk)
+    question_store.suspend(claim, TurnProgress(), [(call, question)])
+    row = Delivery.objects.get()
+    assert (row.endpoint, row.data["group"]) == (endpoint, finance.pk)
+
+
 def test_a_turn_that_is_suspended_tells_of_its_question(conversation, make_endpoint):
     make_endpoint()
     turn = opened(conversation)
