@@ -15,6 +15,8 @@ from django.utils.formats import number_format
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
+from llm.wire import text_encoding
+
 PDF = "application/pdf"
 TEXT = "text/plain"
 IMAGES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
@@ -27,11 +29,6 @@ _SUFFIXES = {
     "image/gif": {".gif"},
     "image/webp": {".webp"},
     PDF: {".pdf"},
-}
-_BYTE_ORDER_MARKS = {
-    codecs.BOM_UTF8: "utf-8-sig",
-    codecs.BOM_UTF16_LE: "utf-16",
-    codecs.BOM_UTF16_BE: "utf-16",
 }
 #: Control characters that text files do not contain: all except tab, line feed, form
 #: feed, carriage return and escape.
@@ -54,13 +51,9 @@ def content_type_of(data: bytes) -> str | None:
 
 
 def decode_text(data: bytes) -> str | None:
-    """`data` as text: UTF-8, or UTF-16 with a byte order mark. None if not text."""
-    mark = next((m for m in _BYTE_ORDER_MARKS if data.startswith(m)), None)
-    try:
-        text = data.decode(_BYTE_ORDER_MARKS[mark] if mark else "utf-8")
-    except UnicodeDecodeError:
-        return None
-    return None if _BINARY.search(text) else text
+    """`data` as text, in whichever encoding it is. None if not text."""
+    text = text_encoding.decode_text(data.removeprefix(codecs.BOM_UTF8))
+    return None if text is None or _BINARY.search(text) else text
 
 
 def clean_name(name: str, content_type: str) -> str:

@@ -9,23 +9,17 @@ from __future__ import annotations
 
 import base64
 import binascii
-import codecs
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import unquote_to_bytes
 
+from llm.wire.text_encoding import decode_text
+
 PDF = "application/pdf"
 _UNKNOWN = ("", "application/octet-stream")
 _TEXT = re.compile(r"text/|application/(json|xml|yaml|toml|x-|javascript)")
-#: Python has other codecs too, and some of them take quadratic time.
-_CHARSET = re.compile(
-    r"(iso-?8859-?\d{1,2}|latin-?1|(windows-|cp)125\d|utf-?(8|16|32)([bl]e)?"
-    r"|(us-)?ascii|shift[-_]jis|euc-(jp|kr)|gb(2312|k|18030)|big5|koi8-[ru])",
-    re.IGNORECASE,
-)
-_BYTE_ORDER_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 _SUFFIXES = {
     "aac": "audio/aac",
     "csv": "text/csv",
@@ -74,7 +68,7 @@ class FileData:
             data = base64.b64decode(self.encoded, validate=True)
         except (binascii.Error, ValueError):
             return None
-        return _decode(data, self.charset)
+        return decode_text(data, self.charset)
 
 
 def is_data_url(address: str) -> bool:
@@ -107,16 +101,3 @@ def names_video(part: Mapping[str, Any]) -> bool:
     """Whether the name of a file says that it is a video."""
     name = part.get("filename") or ""
     return isinstance(name, str) and media_type_of(name, "").startswith("video/")
-
-
-def _decode(data: bytes, charset: str) -> str | None:
-    for name in (charset, "utf-8"):
-        if _CHARSET.fullmatch(name):
-            try:
-                return data.decode(name)
-            except (UnicodeError, LookupError):
-                pass
-    if data.startswith(_BYTE_ORDER_MARKS):
-        return data.decode("utf-16", errors="replace")
-    # Spreadsheets and old editors write the encoding of their system.
-    return None if b"\0" in data else data.decode("cp1252", errors="replace")

@@ -31,14 +31,35 @@ from tests.conversations import files
         ("UTF-16".encode("utf-16"), TEXT),
         (files.ZIP, None),
         (files.ELF, None),
-        (b"half a picture: \x89PNG\r\n", None),
+        (b"half a picture: \x89PNG\r\n\x1a\n", None),
         (b"\x89PNG\r\n\x1a\nnothing of a header", None),
-        (b"latin-1: caf\xe9", None),
         (b"a NUL\0", None),
     ],
 )
 def test_the_kind_of_a_file_comes_from_its_bytes(data: bytes, kind: str | None):
     assert content_type_of(data) == kind
+
+
+@pytest.mark.parametrize(
+    ("text", "encoding"),
+    [
+        ("Straße;Größe;Preis\r\nAn der Mühle;12;3,50 €\r\n", "cp1252"),
+        ("Prénom;Été\nZoé;à côté", "cp1252"),
+        ("¿Qué año? Mañana", "cp1252"),
+        ("caf\xe9", "cp1252"),
+        ("Grüße", "cp1252"),
+        ("姓名,城市,金额\r\n王小明,北京,12.50\r\n", "gb18030"),
+        ("一、会议纪要（草案）：请各位同事审阅。", "gb18030"),
+        ("Name;Straße\r\nZoë;Mühle", "utf-16-le"),
+        ("Name;Straße\r\nZoë;Mühle", "utf-16-be"),
+    ],
+)
+def test_files_of_offices_are_text_in_the_encoding_of_their_system(
+    text: str, encoding: str
+):
+    data = text.encode(encoding)
+    assert content_type_of(data) == TEXT
+    assert decode_text(data) == text
 
 
 @given(st.text(alphabet=st.characters(exclude_categories=["Cs", "Cc"])))

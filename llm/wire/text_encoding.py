@@ -1,0 +1,70 @@
+"""Bytes as text where nothing says in which encoding they were written. Pure.
+
+Spreadsheets and old editors write the encoding of their system, without a mark.
+"""
+
+from __future__ import annotations
+
+import codecs
+import re
+
+#: Python has other codecs too, and some of them take quadratic time.
+_CHARSET = re.compile(
+    r"(iso-?8859-?\d{1,2}|latin-?1|(windows-|cp)125\d|utf-?(8|16|32)([bl]e)?"
+    r"|(us-)?ascii|shift[-_]jis|euc-(jp|kr)|gb(2312|k|18030)|big5|koi8-[ru])",
+    re.IGNORECASE,
+)
+_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+_SAMPLE = 100_000  # bytes by which an encoding is recognised
+_SHORTEST = 8  # bytes; fewer may be anything
+_NULS = 0.3  # share of the bytes of one half, in UTF-16 of European languages
+#: Two bytes of GB 2312: signs, and the frequent characters.
+_CHINESE = re.compile(rb"[\xa1-\xa3\xb0-\xd7][\xa1-\xfe]")
+_ASCII = bytes(range(128))
+_CHINESE_SHARE = 0.8  # of the bytes that are not ASCII
+
+
+def decode_text(data: bytes, charset: str = "") -> str | None:
+    """`data` as text: by `charset` if that is a known one, as UTF-8, or by how the
+    bytes look. None for what has NUL bytes in no order of an encoding."""
+    for name in (charset, "utf-8"):
+        if _CHARSET.fullmatch(name):
+            try:
+                return data.decode(name)
+            except (UnicodeError, LookupError):
+                pass
+    if data.startswith(_MARKS):
+        return data.decode("utf-16", errors="replace")
+    if b"\0" in data:
+        return _decode_unmarked(data)
+    return data.decode(_single_or_double(data), errors="replace")
+
+
+def _decode_unmarked(data: bytes) -> str | None:
+    """UTF-16 without its mark: one half of each letter is NUL in European languages."""
+    sample = data[:_SAMPLE]
+    first, second = (sample[at::2].count(0) * 2 / len(sample) for at in (0, 1))
+    if (
+        len(data) < _SHORTEST
+        or max(first, second) < _NULS
+        or min(first, second) > _NULS / 10
+    ):
+        return None
+    try:
+        return data.decode("utf-16-be" if first > second else "utf-16-le")
+    except UnicodeDecodeError:
+        return None
+
+
+def _single_or_double(data: bytes) -> str:
+    """GB 18030 where nearly all that is not ASCII is frequent Chinese; else the
+    encoding of Western European systems."""
+    sample = data[:_SAMPLE]
+    foreign = len(sample.translate(None, _ASCII))
+    if 2 * len(_CHINESE.findall(sample)) < foreign * _CHINESE_SHARE:
+        return "cp1252"
+    try:
+        data.decode("gb18030")
+    except UnicodeDecodeError:
+        return "cp1252"
+    return "gb18030"
