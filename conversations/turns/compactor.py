@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from conversations.turns.compaction import (
     KEEP,
@@ -33,9 +33,11 @@ from conversations.turns.summary_requests import (
 )
 from llm.errors import BadResponse, ContextTooLarge, LLMError
 from llm.http.client import ProviderCall, Stream
+from llm.wire.deltas import NATURAL_ENDS
 from llm.wire.items import Item, output_text, user_message
 from llm.wire.request import Request
 from llm.wire.response_builder import ResponseBuilder
+from llm.wire.thought_text import remove_thought
 from tools.loop.answer_size import AnswerSize
 from tools.loop.task import Record
 
@@ -128,6 +130,19 @@ class WindowCompactor:
                 model="", items=[user_message(prompt)], instructions=instructions(words)
             )
         )
+        answer = await self._ask(request, record)
+        if not _is_whole(answer) and not self.is_exhausted():
+            # The model may have spent the limit on thoughts.
+            brief = replace(request, reasoning={"effort": "low"})
+            answer = await self._ask(brief, record)
+        text = remove_thought(output_text(answer.output)).strip()
+        if not text or not _is_whole(answer):
+            # Half a summary would be all that the model knows from now on.
+            raise BadResponse("The model returned no summary.")
+        # A model that ignores the limit must not fill the room with its summary.
+        return shorten(text, max(tokens, 2 * MIN_WORDS) * 2 * BYTES_A_TOKEN)
+
+    async def _ask(self, request: Request, record: Record) -> ResponseBuilder:
         call, answer = ProviderCall(purpose="summary"), ResponseBuilder(id="", model="")
         answer.begin_call()
         size = AnswerSize(MAX_SUMMARY_SIZE)
@@ -143,11 +158,11 @@ class WindowCompactor:
             call.finish = call.finish or answer.finish
             record.record_model_call(call)
         answer.end_call()
-        text = output_text(answer.output).strip()
-        if not text or answer.finish is None:
-            raise BadResponse("The model returned no summary.")
-        # A model that ignores the limit must not fill the room with its summary.
-        return shorten(text, max(tokens, 2 * MIN_WORDS) * 2 * BYTES_A_TOKEN)
+        return answer
+
+
+def _is_whole(answer: ResponseBuilder) -> bool:
+    return answer.finish is not None and answer.finish.reason in NATURAL_ENDS
 
 
 class _CostExhausted(LLMError):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping
 from contextlib import aclosing
 from typing import Any
@@ -25,6 +24,7 @@ from llm.http.client import ProviderCall
 from llm.wire.items import message, output_text, user_message
 from llm.wire.request import Request
 from llm.wire.response_builder import ResponseBuilder
+from llm.wire.thought_text import remove_thought
 from tools.loop.answer_size import AnswerSize
 
 ATTEMPTS = 2  # a model that answers in its own words is asked for the form again
@@ -43,8 +43,6 @@ CORRECTION = (
     ' nothing else: {"passed": true or false, "reason": "one sentence"}.'
 )
 _MAX_SHOWN = 200  # characters of what it wrote instead
-#: Reasoning in the text, of a host without the switch for it.
-_THOUGHT = re.compile(r"\A\s*<think(?:ing)?>.*?</think(?:ing)?>", re.DOTALL)
 
 
 async def judge(case: Mapping[str, Any], text: str, record: ReplayRecord) -> Check:
@@ -53,7 +51,7 @@ async def judge(case: Mapping[str, Any], text: str, record: ReplayRecord) -> Che
     for _ in range(ATTEMPTS):
         if record.is_cost_exhausted():
             return Check("judge", False, BUDGET_SPENT)
-        said = _THOUGHT.sub("", await _ask(case, text, record, said)).strip()
+        said = remove_thought(await _ask(case, text, record, said)).strip()
         if (found := _read(said)) is not None:
             return found
     shown = OTHER_WORDS % {"words": said[:_MAX_SHOWN]} if said else NO_VERDICT

@@ -36,6 +36,7 @@ from llm.provider import Route
 from llm.wire.items import output_text, text_of, user_message
 from llm.wire.request import Request
 from llm.wire.response_builder import ResponseBuilder
+from llm.wire.thought_text import remove_thought
 from tools.loop.answer_size import AnswerSize
 
 logger = logging.getLogger(__name__)
@@ -61,8 +62,6 @@ _MARKUP = [
     (re.compile(r"(?<![\w*])\*(?=[^\s*])([^*]+)(?<=\S)\*(?![\w*])"), r"\1"),
     (re.compile(r"!?\[([^\[\]]+)\]\((?:https?:|[/#])[^()\s]*\)"), r"\1"),
 ]
-#: What servers without a parser of reasoning send before the answer.
-_THOUGHT, _THOUGHT_END = "<think>", "</think>"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -248,21 +247,13 @@ def clean_title(text: str) -> str:
     """The first line with words, without thoughts, Markdown, quotation marks, control
     characters and characters that change the writing direction; 60 characters at most.
     """
-    for line in _without_thought(text).splitlines()[:50]:
+    for line in remove_thought(text).splitlines()[:50]:
         visible = "".join(c if _is_visible(c) else " " for c in line[:500])
         words = " ".join(_without_markup(visible).split()).strip(_QUOTES + " ")
         words = _LABEL.sub("", words).strip(_QUOTES + " ").rstrip(_QUOTES + " .")
         if words:
             return words if len(words) <= LENGTH else _cut(words)
     return ""
-
-
-def _without_thought(text: str) -> str:
-    """Nothing is left of a thought that did not end. The beginning of one may be part
-    of the model's template, so that only its end arrives."""
-    if text.lstrip().startswith(_THOUGHT):
-        return text.partition(_THOUGHT_END)[2]
-    return text.rpartition(_THOUGHT_END)[2]
 
 
 def _without_markup(line: str) -> str:

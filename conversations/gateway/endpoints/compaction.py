@@ -20,7 +20,9 @@ from conversations.gateway.request_reading import read_request
 from conversations.gateway.sealed_values import seal
 from conversations.gateway.stateless import StatelessResponse
 from llm.errors import BadRequest, BadResponse
+from llm.wire.deltas import NATURAL_ENDS
 from llm.wire.items import new_id, output_text, user_message
+from llm.wire.thought_text import remove_thought
 
 _INSTRUCTIONS = (
     "Summarise this conversation for an assistant that will go on with it and sees"
@@ -81,7 +83,10 @@ async def compact(context: RequestContext) -> None:
             pass
     if answer.builder.error:
         raise answer.builder.error
-    summary = output_text(answer.builder.output)
+    finish = answer.builder.finish
+    if finish is None or finish.reason not in NATURAL_ENDS:
+        raise BadResponse("The summary was cut off; allow more output tokens.")
+    summary = remove_thought(output_text(answer.builder.output))
     if not summary.strip():
         raise BadResponse("The model returned no summary; try again.")
     sealed = seal("compaction", user_id, summary)

@@ -258,6 +258,27 @@ async def test_without_a_summary_the_messages_are_sent_while_they_fit(
     assert await compactions(chat) == []
 
 
+@pytest.mark.parametrize("reason", ["length", "content_filter"])
+async def test_half_a_summary_replaces_no_conversation(chat, say, reason):
+    cut = [TextDelta(0, "They spoke of"), FinishDelta(reason)]
+    script = say(cut, cut, DONE)
+    turn, _ = await answer(chat, text="4: " + LONG)
+    assert turn.status == Turn.Status.COMPLETED
+    assert script.requests[1].reasoning == {"effort": "low"}
+    assert texts(script.requests[2])[0] == "0"
+    assert await compactions(chat) == []
+
+
+async def test_a_summary_is_written_again_with_less_thought_and_without_it(chat, say):
+    cut = [TextDelta(0, "They spoke of"), FinishDelta("length")]
+    thought = [TextDelta(0, "<think>So many words.</think>\n"), *SUMMARY]
+    say(cut, thought, DONE)
+    turn, _ = await answer(chat, text="4: " + LONG)
+    assert turn.status == Turn.Status.COMPLETED
+    [item] = await compactions(chat)
+    assert item["summary"] == [{"type": "summary_text", "text": "They spoke of tea."}]
+
+
 async def test_stop_ends_a_turn_while_it_summarises(chat, say):
     script = say([TextDelta(0, "They"), HANG], DONE)
     turn = await submit_turn(chat, "4: " + LONG)
