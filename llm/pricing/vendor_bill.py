@@ -23,6 +23,7 @@ from django.utils.translation import gettext as _
 
 MAX_FILE = 20_000_000  # bytes
 MAX_LINES = 300_000
+MAX_COLUMNS = 200  # exports have some twenty; each is read again in each line
 MAX_KEYS = 20_000  # days times models
 MAX_DIGITS = 15  # before the point
 YEARS = range(2000, 2200)
@@ -107,7 +108,7 @@ def _find_format(text: str) -> tuple[str, _Format]:
             continue
         columns = frozenset(name.strip() for name in names)
         for form in _FORMATS:
-            if form.columns <= columns:
+            if form.columns <= columns and len(names) <= MAX_COLUMNS:
                 return delimiter, form
     if error:
         raise _error_in(1, f"{error}.") from error

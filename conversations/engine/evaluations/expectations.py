@@ -12,6 +12,7 @@ import orjson
 from conversations.engine.evaluations.check_reasons import LACKS, NO_JSON, NOT_FOUND
 from llm.wire import bounded_json
 from llm.wire.json_schema.validation import compile_schema
+from llm.wire.sanitize import sanitize_text
 
 MAX_REASON = 500  # characters
 _FENCED = re.compile(r"\A```[a-zA-Z]*\n(.*)\n```\Z", re.DOTALL)
@@ -24,7 +25,9 @@ class Check:
     reason: str = ""
 
     def as_table(self) -> dict[str, Any]:
-        reason = self.reason[:MAX_REASON]
+        # A name or a reason in the answer's JSON may have an escaped NUL, which
+        # PostgreSQL does not store.
+        reason = sanitize_text(self.reason[:MAX_REASON])
         return {"kind": self.kind, "passed": self.passed, "reason": reason}
 
 

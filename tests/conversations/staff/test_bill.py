@@ -315,3 +315,9 @@ def test_no_bytes_fail_otherwise(data: bytes):
     for start in (b"", COSTS.encode(), OPENAI_COST.encode(), ANTHROPIC_USAGE.encode()):
         with suppress(BillError):
             assert read_bill(start + data).figures
+
+
+def test_a_file_with_endless_columns_is_refused_at_its_first_line():
+    first, rest = COSTS.split("\n", 1)
+    with pytest.raises(BillError, match="These are not the columns"):
+        read_bill((first + "," * 1_000 + "\n" + rest).encode())

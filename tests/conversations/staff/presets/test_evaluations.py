@@ -509,3 +509,12 @@ async def test_a_judge_that_replied_nothing_is_asked_for_the_form(cases, running
     assert run.passed
     _first, correction = script.requests[2].items
     assert "one JSON object" in correction["content"][0]["text"]
+
+
+def test_no_check_has_a_character_that_postgresql_refuses(cases):
+    schema = {"type": "object", "additionalProperties": {"type": "number"}}
+    case = {"contains": "", "pattern": "", "schema": schema}
+    [found] = check(case, '{"a\\u0000": "b"}')
+    assert not found.passed
+    for each in (found, Check("judge", True, "ok\0")):
+        assert "\0" not in each.as_table()["reason"]
