@@ -33,6 +33,7 @@ SOURCES: Mapping[Source, Any] = {
     "bundled": gettext_lazy("bundled data"),
     "unknown": gettext_lazy("unknown"),
 }
+FORGOTTEN = "Forgot the findings of probes."  # in the log
 MAX_VALUE = 1_000  # characters
 MAX_LIMIT = 2**31 - 1  # of the columns
 
@@ -139,6 +140,8 @@ class CapabilityMixin(admin.ModelAdmin):
         if request.method == "POST":
             if not may_change:
                 raise PermissionDenied
+            if "forget" in request.POST:
+                return self._forget_findings(request, model)
             return self._change(request, model)
         return self._show(request, model, may_change)
 
@@ -157,6 +160,7 @@ class CapabilityMixin(admin.ModelAdmin):
             "capabilities": capability_rows(model, refused),
             "outdated": OUTDATED if model.is_probe_outdated else "",
             "may_change": may_change,
+            "may_forget": may_change and bool(model.probed_capabilities),
         }
         template = "admin/llm/languagemodel/capabilities.html"
         status = 400 if refused else 200
@@ -179,6 +183,16 @@ class CapabilityMixin(admin.ModelAdmin):
         done = _("The capability %(name)s was changed.") % {"name": name}
         self.message_user(request, done, messages.SUCCESS)
         return redirect(here)
+
+    def _forget_findings(
+        self, request: HttpRequest, model: LanguageModel
+    ) -> HttpResponse:
+        model.forget_findings()
+        self.log_change(request, model, FORGOTTEN)
+        text = _("What probes found of %(model)s was forgotten.")
+        self.message_user(request, text % {"model": model.name}, messages.SUCCESS)
+        name = f"{self.admin_site.name}:llm_languagemodel_capabilities"
+        return redirect(reverse(name, args=[model.pk]))
 
     def _override(self, model: LanguageModel, name: str, text: str) -> Sequence[str]:
         """The problems, if it cannot be set to the JSON `text`."""

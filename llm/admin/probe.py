@@ -7,12 +7,15 @@ from typing import Any
 from django import forms
 from django.contrib import admin, messages
 from django.core.exceptions import PermissionDenied
+from django.db.models import QuerySet
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
 from django.utils.translation import gettext_lazy as _
+from django.utils.translation import ngettext
 
+from llm.admin.capability_source import FORGOTTEN
 from llm.models import LanguageModel, ModelProbe, Provider
 from llm.probing.findings import FEATURES, OUTDATED, Finding
 
@@ -47,6 +50,8 @@ class ProbeMixin(admin.ModelAdmin):
             raise Http404
         if not self.has_change_permission(request, provider):
             raise PermissionDenied
+        if "forget" in request.POST:
+            return self._forget_findings(request, provider)
         chosen = request.GET.get("model")
         # With a number that no column holds, the first model is chosen.
         initial = {"model": chosen} if chosen and chosen.isdecimal() else {}
@@ -71,6 +76,26 @@ class ProbeMixin(admin.ModelAdmin):
         self.log_change(request, provider, f"Probed the model {model.name}.")
         return redirect(f"{url}?model={model.pk}&probe={row.pk}")
 
+    def _forget_findings(
+        self, request: HttpRequest, provider: Provider
+    ) -> HttpResponse:
+        """Of all the provider's models."""
+        if not request.user.has_perm("llm.change_languagemodel"):
+            raise PermissionDenied
+        rows = list(_probed_models(provider))
+        for model in rows:
+            model.forget_findings()
+            self.log_change(request, model, FORGOTTEN)
+        count = len(rows)
+        text = ngettext(
+            "What probes found of %(count)d model was forgotten.",
+            "What probes found of %(count)d models was forgotten.",
+            count,
+        )
+        self.message_user(request, text % {"count": count}, messages.SUCCESS)
+        name = f"{self.admin_site.name}:llm_provider_probe"
+        return redirect(reverse(name, args=[provider.pk]))
+
     def _show_probes(
         self, request: HttpRequest, provider: Provider, form: ProbeForm
     ) -> HttpResponse:
@@ -88,6 +113,8 @@ class ProbeMixin(admin.ModelAdmin):
             "form": form,
             "has_models": provider.models.exists(),
             "probe": shown,
+            "may_forget": request.user.has_perm("llm.change_languagemodel")
+            and _probed_models(provider).exists(),
             "findings": findings_of(shown) if shown else [],
             "overridden": _overridden(shown) if shown else [],
             "feature_count": len(FEATURES),
@@ -96,6 +123,10 @@ class ProbeMixin(admin.ModelAdmin):
             "refresh": REFRESH_SECONDS if shown and shown.is_running else None,
         }
         return TemplateResponse(request, "admin/llm/provider/probe.html", context)
+
+
+def _probed_models(provider: Provider) -> QuerySet[LanguageModel]:
+    return provider.models.exclude(probed_capabilities=None).order_by("pk")
 
 
 def findings_of(row: ModelProbe) -> list[Finding]:

@@ -277,6 +277,11 @@ class LanguageModel(models.Model):
         found = self.probed_capabilities
         return found if found and not self.is_probe_outdated else {}
 
+    def forget_findings(self) -> None:
+        """Let what counts without a probe count again, until the next one."""
+        self.probed_capabilities = self.probed_at = self.probed_target = None
+        self.save(update_fields=["probed_capabilities", "probed_at", "probed_target"])
+
     @property
     def overrides(self) -> dict[str, Any]:
         """The capabilities and limits that staff or a sync have set, by name."""

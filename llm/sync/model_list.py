@@ -48,6 +48,7 @@ from llm.pricing.cost import (
 )
 from llm.pricing.price_list import HOUR_FACTOR
 from llm.provider import Endpoint
+from llm.sync.price_doubts import find_doubts
 from llm.wire import model_lists
 from llm.wire.model_lists import ModelInfo
 
@@ -102,6 +103,12 @@ class ModelChange:
             }
             for name, price in self.prices_after.items()
             if price != self.prices_before.get(name)
+        ]
+        doubts = find_doubts(self.model.name, self.prices_before, self.prices_after)
+        lines += [
+            _("the scheduled sync leaves the price of %(name)s to you: %(why)s")
+            % {"name": _describe_price(name), "why": why}
+            for name, why in doubts.items()
         ]
         if self.prices_after and (price := self.prices_before.get(_HOUR_PRICE)):
             lines.append(_describe_hour_price(price, self.prices_after["input"]))

@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
+from decimal import Decimal
 
 from django.db import transaction
 from django.utils import timezone
@@ -23,9 +24,9 @@ from conversations.audit.watch import one_event
 from llm.errors import LLMError
 from llm.models import LanguageModel, Provider
 from llm.sync.model_list import ModelChange, apply, compare
+from llm.sync.price_doubts import without_doubtful
 
 logger = logging.getLogger(__name__)
-MAX_FACTOR = 20  # between a price that counts and a new one
 _AT_ONCE = timedelta(seconds=1)
 
 
@@ -73,27 +74,20 @@ def _without_own_values(change: ModelChange) -> ModelChange:
         for name, value in change.after.items()
         if name not in own or row.is_listed(name)
     }
-    is_left = _has_price_of_staff(row) or _is_doubtful(change)
+    prices = {} if _has_price_of_staff(row) else _undoubted_prices(change)
     retires_at = change.retires_at
     if retires_at is not None and retires_at <= timezone.now():
         retires_at = None
-    prices = {} if is_left else change.prices_after
     return replace(change, after=after, prices_after=prices, retires_at=retires_at)
 
 
-def _is_doubtful(change: ModelChange) -> bool:
-    """Whether the list's price may be in another unit or missing, or says less than the
-    bundled one, which has prices of long prompts, requests or times of day."""
-    row, before = change.model, change.prices_before
+def _undoubted_prices(change: ModelChange) -> dict[str, Decimal]:
+    """Without those that may be a mistake of the list; {} where they say less than the
+    bundled ones, of long prompts, requests or times of day."""
     if change.ends_conditions:
-        return True
-    for name, new in change.prices_after.items():
-        old = before.get(name)
-        if new == 0 and old != 0 and not row.name.endswith(":free"):
-            return True
-        if old and new and not 1 / MAX_FACTOR <= new / old <= MAX_FACTOR:
-            return True
-    return False
+        return {}
+    name = change.model.name
+    return without_doubtful(name, change.prices_before, change.prices_after)
 
 
 def _has_price_of_staff(row: LanguageModel) -> bool:

@@ -138,7 +138,7 @@ def test_a_price_that_may_be_a_mistake_waits_for_staff(listed, known, stated, fo
         (None, "0", False),
     ],
 )
-def test_a_price_of_caches_that_may_be_a_mistake_waits_too(
+def test_a_price_of_caches_that_may_be_a_mistake_waits_alone(
     listed, name: str, known: str | None, stated: str, follows: bool
 ):
     row = a_provider("One").models.create(name="a")
@@ -151,7 +151,15 @@ def test_a_price_of_caches_that_may_be_a_mistake_waits_too(
     )
     prices = {"input": Decimal(3), "output": Decimal(10), name: Decimal(stated)}
     listed["One"] = [ModelInfo(id="a", prices=prices)]
-    assert synced() == (Counter(changed=1) if follows else Counter())
+    assert synced() == Counter(changed=1)
+    stored = row.dated_prices.latest("pk")
+    assert stored.input == 3
+    expected = stated if follows else known
+    assert getattr(stored, name) == (Decimal(expected) if expected else None)
+    assert synced() == Counter()  # what waits is not stored again each day
+    waiting = model_list.compare(row.provider).changed
+    lines = " ".join(line for change in waiting for line in change.lines)
+    assert ("leaves the price of" in lines) != follows
 
 
 def test_a_price_of_a_list_does_not_end_prices_of_long_prompts(listed):

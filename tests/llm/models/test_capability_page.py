@@ -154,3 +154,29 @@ def test_a_value_that_a_sync_has_stored_is_not_shown_as_of_staff(admin_client, m
     assert "false overridden by staff" in source(admin_client, model, "vision")
     change(admin_client, model, "vision", reset="")
     assert source(admin_client, model, "vision").startswith("vision false probed")
+
+
+def test_staff_let_the_findings_of_one_model_be_forgotten(admin_client: Client, model):
+    answer = admin_client.post(address(model), {"forget": ""}, follow=True)
+    assert "What probes found of gpt-5.1 was forgotten." in answer.text
+    assert "bundled data" in source(admin_client, model, "vision")
+    assert "Forget what probes found" not in admin_client.get(address(model)).text
+
+
+def test_staff_let_the_findings_of_a_provider_be_forgotten(
+    admin_client: Client, client: Client, model
+):
+    page = f"/admin/llm/provider/{model.provider_id}/probe/"
+    assert "Forget what probes found of all models" in admin_client.get(page).text
+    few = User.objects.create_user("few", is_staff=True)
+    few.user_permissions.add(
+        *Permission.objects.filter(codename__in=["change_provider", "view_provider"])
+    )
+    client.force_login(few)
+    assert "Forget what probes found" not in client.get(page).text
+    assert client.post(page, {"forget": ""}).status_code == 403
+    answer = admin_client.post(page, {"forget": ""}, follow=True)
+    assert "What probes found of 1 model was forgotten." in answer.text
+    model.refresh_from_db()
+    assert not model.findings
+    assert "Forget what probes found" not in admin_client.get(page).text
