@@ -1,8 +1,9 @@
 """Charge access tokens and people for provider calls: reserve before each, settle
 after it.
 
-A `Meter` wraps the stream between the tool loop and `llm.policy`. A call has none if
-its token has neither a budget nor a token rate limit, and no limit of use applies.
+A `Meter` wraps the stream between the tool loop and `llm.generation.retries`. A call
+has none if its token has neither a budget nor a token rate limit, and no limit of use
+applies.
 """
 
 from __future__ import annotations
@@ -31,8 +32,8 @@ from conversations.models.ledger import entry_id
 from conversations.turns.history import estimate_prompt
 from llm.adaptation.adapt import merge_usage
 from llm.generation.result import cost_of
+from llm.generation.retries import calls_made
 from llm.http.client import ProviderCall, Stream
-from llm.policy import calls_made
 from llm.pricing.answering_model import (
     MAX_COST,
     choices_of,
@@ -258,7 +259,7 @@ class Meter:
         """Billionths of a USD, by the prices of the model that answered; of the dearest
         one that may have, if that is not known."""
         route = call.route
-        assert route is not None, "llm.policy says whom it asks"
+        assert route is not None, "`stream` sets the route before it admits a request"
         if self._alternatives is None:
             cost = cost_of(call, route)
             if cost is None or cost >= MAX_COST:

@@ -21,10 +21,11 @@ from conversations.gateway.forwarding.other_models import MAX_NAME, Named
 from conversations.gateway.lookup_cache import Cache, clear_on_change
 from conversations.gateway.preset_models import PresetUse
 from conversations.models import AccessToken, ContextSource, Preset
-from llm import policy, router
+from llm import router
 from llm.cache.cache_seconds import seconds_of
 from llm.capabilities import FIELD_NAMES, capabilities_of
 from llm.errors import BadRequest, LLMError, ModelNotAvailable
+from llm.generation import retries
 from llm.generation.retry_policy import Policy
 from llm.models import (
     ApiKey,
@@ -283,7 +284,7 @@ def _find(key: tuple[int, str]) -> ModelChain:
         use, routes = preset_models.load_routes(model, user)
         return ModelChain(
             routes,
-            policy.policy_of(routes[0]),
+            retries.policy_of(routes[0]),
             seconds_of(routes[0].defaults),
             preset=use,
         )
@@ -312,8 +313,8 @@ def _chain_of_pool(pool: ModelPool, user: Any) -> ModelChain:
 
 def _chain_of_route(route: Route, user: Any) -> ModelChain:
     return ModelChain(
-        policy.routes_of(route, user=user),
-        policy.policy_of(route),
+        router.routes_of(route, user=user),
+        retries.policy_of(route),
         seconds_of(route.defaults),
     )
 

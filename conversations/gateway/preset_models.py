@@ -17,7 +17,7 @@ from conversations.engine.loading import preset_limits
 from conversations.engine.loading.tool_rate_limit import limit_calls
 from conversations.gateway.forwarding.instructions import surround
 from conversations.models import AccessToken, Preset
-from llm import policy, router
+from llm import router
 from llm.errors import BadRequest, ModelNotAvailable
 from llm.models import LanguageModel
 from llm.provider import Route
@@ -118,7 +118,7 @@ def load_routes(name: str, user: Any) -> tuple[PresetUse, list[Route]]:
         .exists()
     ):
         raise ModelNotAvailable(param="model")
-    routes = policy.routes_of(router.route_of(model, user=user), user=user)
+    routes = router.routes_of(router.route_of(model, user=user), user=user)
     allowed = preset_limits.filter_routes(use.preset, routes)
     options = use.preset.options
     return use, [replace(r, defaults={**r.defaults, **options}) for r in allowed]

@@ -34,9 +34,9 @@ from conversations.gateway.request_reading import has_untrusted_input
 from conversations.gateway.stop_sequences import StopSequenceFilter, stop_at_sequences
 from conversations.gateway.write_behind import WriteBehindQueue
 from conversations.turns.all_except import AllExcept
-from llm import policy
 from llm.cache.cached_stream import with_cache
 from llm.errors import LLMError
+from llm.generation import retries
 from llm.http.client import ProviderCall, Stream
 from llm.http.inline_files import FileCache
 from llm.models import ModelCall
@@ -150,7 +150,7 @@ class StatelessResponse(UnstoredRecord):
     def _task(self) -> Task:
         gateway_request = self._gateway_request
         stream: Stream = partial(
-            policy.stream,
+            retries.stream,
             gateway_request.chain.routes,
             policy=gateway_request.chain.policy,
             ignore_invalid=(
@@ -252,7 +252,7 @@ class StatelessResponse(UnstoredRecord):
         finish: FinishDelta | None,
     ) -> None:
         """Write the rows of a call and its earlier attempts, soon."""
-        for made in policy.calls_made(call, start=start, usage=usage, finish=finish):
+        for made in retries.calls_made(call, start=start, usage=usage, finish=finish):
             if made.started_at:  # otherwise it was refused here and nothing was sent
                 route = made.route or self._gateway_request.route
                 cancelled = made.error is None and made.finish is None

@@ -11,10 +11,10 @@ from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
-from llm import policy
 from llm.adaptation.structured import OutputFormat, SchemaMismatch, parse_output_format
 from llm.concurrency.calling_thread import run_with_orm
 from llm.errors import LLMError
+from llm.generation import retries
 from llm.generation.pending_request import PendingRequest, echo_of
 from llm.generation.result import Result, answer_text, cost_of, metadata_of
 from llm.http.client import ProviderCall
@@ -80,7 +80,7 @@ class Answer:
         self, request: Request, call: ProviderCall
     ) -> AsyncGenerator[list[Delta], None]:
         """Call the model, with its retries and fallbacks. Raises LLMError."""
-        return policy.stream(
+        return retries.stream(
             self._routes,
             request,
             call,
@@ -96,7 +96,7 @@ class Answer:
     def record_call(self, call: ProviderCall) -> None:
         """Note the provider calls that were made for a step, which has ended."""
         builder = self.builder
-        made = policy.calls_made(
+        made = retries.calls_made(
             call,
             start=builder.start_delta,
             usage=builder.call_usage,

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypedDict
 
-from llm import policy, router
+from llm import router
 from llm.errors import BadRequest, InvalidKey
 from llm.generation.context_messages import Context, Question, Source, load_contexts
 from llm.generation.input_items import as_items
@@ -149,7 +149,7 @@ class PendingRequest:
             case name:
                 route = self._route_of(router.find_model(name, user=self.user))
         keyless_for = route.provider_id if self.access_token else None
-        return policy.routes_of(route, user=self.user, keyless_for=keyless_for)
+        return router.routes_of(route, user=self.user, keyless_for=keyless_for)
 
     def _route_of(self, model: LanguageModel) -> Route:
         if self.access_token:  # the provider's own keys are not needed

@@ -36,7 +36,7 @@ from llm.http.inline_files import FileCache
 from llm.keys.selection import KeySelection, Wait
 from llm.pools import load
 from llm.provider import Route
-from llm.wire.deltas import Delta
+from llm.wire.deltas import Delta, FinishDelta, StartDelta, UsageDelta
 from llm.wire.request import Request
 
 logger = logging.getLogger(__name__)
@@ -61,6 +61,27 @@ class StreamOptions(TypedDict, total=False):
     affinity: str  # calls with the same one use the same key, and its prompt cache
     wait: Wait
     now: Callable[[], float]  # as `time.time`
+
+
+def calls_made(
+    call: ProviderCall,
+    *,
+    start: StartDelta,
+    usage: UsageDelta,
+    finish: FinishDelta | None,
+) -> list[ProviderCall]:
+    """All attempts of a call that `stream` made, oldest first, each with its usage and
+    end.
+
+    Those of the last attempt are what the caller received, unless set in the call.
+    """
+    last = replace(
+        call,
+        start=call.start or start,
+        usage=call.usage or usage,
+        finish=call.finish or finish,
+    )
+    return [*call.earlier, last]
 
 
 async def stream(

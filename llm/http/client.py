@@ -101,7 +101,7 @@ class ProviderCall:
     request_id: str = ""  # the provider's, for its support
     error: LLMError | None = None
     purpose: Purpose = "answer"
-    # Filled in by `llm.policy`; empty for a call made without it.
+    # Filled in by `llm.generation.retries`; empty for a call made without it.
     attempt: int = 1
     continues: bool = False  # its answer continues that of the call before
     route: Route | None = None

@@ -18,7 +18,7 @@ from conversations.engine.evaluations.expectations import Check, parse_json
 from conversations.engine.evaluations.trial import TrialPriceUnknown
 from conversations.engine.metering import max_cost
 from conversations.engine.replays.replay_record import ReplayRecord
-from llm import policy
+from llm.generation import retries
 from llm.generation.request_builder import RequestBuilder
 from llm.http.client import ProviderCall
 from llm.wire.items import message, output_text, user_message
@@ -82,7 +82,7 @@ async def _ask(
     record.builder = answer
     answer.begin_call()
     size = AnswerSize(MAX_ANSWER)
-    batches = policy.stream([record.route], request, call, ignore_invalid=True)
+    batches = retries.stream([record.route], request, call, ignore_invalid=True)
     try:
         async with aclosing(batches):
             async for deltas in batches:

@@ -15,9 +15,9 @@ from conversations.models import Turn
 from conversations.turns.compactor import WindowCompactor
 from conversations.turns.history import room_for_prompt
 from conversations.turns.split_deltas import split_batches
-from llm import policy
 from llm.cache.cache_seconds import seconds_of
 from llm.cache.cached_stream import CacheScope, describe_leniency, with_cache
+from llm.generation import retries
 from llm.generation.request_builder import RequestBuilder
 from llm.http.client import Stream
 from llm.http.inline_files import FileCache
@@ -35,7 +35,7 @@ def stream_of(
     is_gateway: bool = False,
 ) -> Stream:
     stream: Stream = partial(
-        policy.stream,
+        retries.stream,
         routes,
         buffered=not is_gateway,
         strict=not is_gateway,

@@ -26,7 +26,7 @@ from conversations.models.preset import Preset, PresetNotAvailable
 from conversations.models.turn import POOL
 from conversations.models.user_settings import UserSettings
 from conversations.turns.history import ContextBlock, History, render_prompt
-from llm import policy, router
+from llm import router
 from llm.db.regular_user import RegularUser
 from llm.db.statements import CompiledRows
 from llm.errors import ModelNotAvailable
@@ -136,7 +136,7 @@ def _routes(
     own, fallbacks = route, list[Route]()
     is_own_model = route.model_id == turn.language_model_id
     if not (is_own_model and "fallbacks" in turn.lacking):
-        own, *fallbacks = policy.routes_of(route, user=turn.actor)
+        own, *fallbacks = router.routes_of(route, user=turn.actor)
     known = {each.model_id for each in hosts}
     fallbacks = [each for each in fallbacks if each.model_id not in known]
     routes: Sequence[Route] = [own, *others, *fallbacks]

@@ -25,9 +25,10 @@ from conversations.engine.database.executor import Database
 from conversations.engine.metering import Meter
 from conversations.engine.notifications import announce_title
 from conversations.models import Conversation, Item, TitleSource, Turn
-from llm import policy, router
+from llm import router
 from llm.db.outages import UNREACHABLE
 from llm.errors import LLMError
+from llm.generation import retries
 from llm.generation.request_builder import RequestBuilder
 from llm.http.client import ProviderCall, Stream
 from llm.models import ModelCall
@@ -144,7 +145,7 @@ def find_untitled(turn_id: str) -> Untitled | None:
         turn_id=turn.pk,
         caller=turn.caller,
         title=turn.conversation.title,
-        routes=policy.routes_of(route, user=turn.actor),
+        routes=router.routes_of(route, user=turn.actor),
         question=question,
         answer=answer,
         # A missing title is not worth an event, if a limit leaves no room for one.
@@ -190,7 +191,7 @@ async def _call(
     size = AnswerSize(MAX_ANSWER)
     meter = untitled.meter
     stream: Stream = partial(
-        policy.stream,
+        retries.stream,
         untitled.routes,
         ignore_invalid=True,
         affinity=untitled.conversation_id,
@@ -214,7 +215,7 @@ def _prompt(untitled: Untitled) -> str:
 
 
 def _record(untitled: Untitled, call: ProviderCall, answer: ResponseBuilder) -> None:
-    made = policy.calls_made(
+    made = retries.calls_made(
         call, start=answer.start_delta, usage=answer.call_usage, finish=answer.finish
     )
     for each in made:

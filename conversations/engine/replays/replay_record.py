@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any
 
+from llm.generation.retries import calls_made
 from llm.http.client import ProviderCall
 from llm.models import ModelCall
-from llm.policy import calls_made
 from llm.pricing.caller import Caller
 from llm.provider import Route
 from llm.wire.items import Item

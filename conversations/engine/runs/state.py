@@ -16,9 +16,9 @@ from conversations.engine.loading.unloaded_turn import UnloadedTurn
 from conversations.engine.metering import Meter
 from conversations.engine.turn_store import FinishedModelCall, TurnProgress
 from llm.generation.result import cost_of
+from llm.generation.retries import calls_made
 from llm.http.client import ProviderCall
 from llm.models.model_call import usage_with_estimates
-from llm.policy import calls_made
 from llm.pricing.caller import UNKNOWN_CALLER
 from llm.pricing.usage_estimate import billed_tokens
 from llm.provider import Route

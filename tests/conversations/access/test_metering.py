@@ -22,9 +22,9 @@ from conversations.engine.database.executor import Database
 from conversations.engine.metering import DEFAULT_MAX_OUTPUT, Meter, max_cost
 from conversations.models import AccessToken
 from conversations.models.ledger import LedgerEntry
-from llm import policy
 from llm.capabilities import Capabilities
 from llm.errors import LLMError, ProviderDown, ProviderTimeout
+from llm.generation import retries
 from llm.generation.retry_policy import Policy
 from llm.http.client import ProviderCall
 from llm.models import ModelCall
@@ -119,7 +119,7 @@ class Asking:
         assert meter
 
         def stream(request: Request, call: ProviderCall) -> Any:
-            return policy.stream(
+            return retries.stream(
                 [self.route], request, call, policy=self.policy, admit=meter.admit
             )
 

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 import respx
 
-from llm import policy
 from llm.adaptation.forced_calls import add_demand
 from llm.errors import LLMError
+from llm.generation import retries
 from llm.generation.retry_policy import Policy
 from llm.http import client
 from llm.http.client import ProviderCall
@@ -48,7 +48,7 @@ async def stream_with(
     request = Request(
         model="a-model", items=[user_message("Hi")], tools=[LOOK], tool_choice=choice
     )
-    stream = policy.stream([route], request, call, policy=Policy(attempts=1))
+    stream = retries.stream([route], request, call, policy=Policy(attempts=1))
     async with aclosing(stream) as batches:
         return [batch async for batch in batches]
 

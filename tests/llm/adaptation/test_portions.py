@@ -11,10 +11,11 @@ import orjson
 import pytest
 import respx
 
-from llm import api, policy
+from llm import api
 from llm.errors import LLMError, ProviderDown
-from llm.generation import attempt
+from llm.generation import attempt, retries
 from llm.generation.result import metadata_of
+from llm.generation.retry_policy import Policy
 from llm.http import client
 from llm.http.client import ProviderCall
 from llm.models import ModelCall
@@ -63,7 +64,7 @@ async def answered(call: ProviderCall, **options: Any) -> tuple[ResponseBuilder,
     """What is built of the answer, and the error that ended it."""
     builder, error = ResponseBuilder(id="resp_1", model="m", created_at=1), None
     builder.begin_call()
-    stream = policy.stream([ROUTE], QUESTION, call, **options)
+    stream = retries.stream([ROUTE], QUESTION, call, **options)
     try:
         async with aclosing(stream) as batches:
             async for deltas in batches:
@@ -75,7 +76,7 @@ async def answered(call: ProviderCall, **options: Any) -> tuple[ResponseBuilder,
 
 
 def made(call: ProviderCall, builder: ResponseBuilder) -> list[ProviderCall]:
-    return policy.calls_made(
+    return retries.calls_made(
         call,
         start=builder.start_delta,
         usage=builder.call_usage,
@@ -150,7 +151,7 @@ async def test_a_thought_a_call_and_proofs_may_lie_in_different_portions(web):
 async def test_a_failing_portion_keeps_its_text_and_is_not_repeated(web):
     host = Host(web, "a", portion(text("Once upon"), token="t"), refuses(503))
     call = ProviderCall()
-    builder, error = await answered(call, policy=policy.Policy(attempts=3))
+    builder, error = await answered(call, policy=Policy(attempts=3))
     assert isinstance(error, ProviderDown)
     assert builder.output[0]["content"][0]["text"] == "Once upon"
     assert builder.output[0]["status"] == "incomplete"
@@ -174,7 +175,7 @@ async def test_an_answer_that_must_have_a_form_is_judged_when_it_is_whole(web):
     call, deltas = ProviderCall(), []
     request = replace(QUESTION, text=form)
     async with aclosing(
-        policy.stream([ROUTE], request, call, buffered=True)
+        retries.stream([ROUTE], request, call, buffered=True)
     ) as batches:
         async for batch in batches:
             deltas += batch

@@ -11,9 +11,9 @@ import orjson
 import pytest
 import respx
 
-from llm import policy
 from llm.adaptation import request_repairs
 from llm.errors import BadRequest, LLMError
+from llm.generation import retries
 from llm.generation.retry_policy import Policy
 from llm.http import client
 from llm.http.client import ProviderCall
@@ -60,7 +60,7 @@ async def listen(
 ):
     deltas: list[Delta] = []
     options = {"policy": ONCE, **options}
-    stream = policy.stream(routes, model_request, call, **options)
+    stream = retries.stream(routes, model_request, call, **options)
     try:
         async with aclosing(stream) as batches:
             async for batch in batches:

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import respx
 
-from llm import policy
 from llm.errors import BadResponse
+from llm.generation import retries
 from llm.generation.retry_policy import Policy
 from llm.http import client
 from llm.http.client import ProviderCall
@@ -61,7 +61,7 @@ async def answer(route: Any, call: ProviderCall, **options: Any) -> str:
         text={"format": {**form, **options.pop("form", {})}},
     )
     once = Policy(attempts=1)
-    stream = policy.stream([route], request, call, policy=once, **options)
+    stream = retries.stream([route], request, call, policy=once, **options)
     async with aclosing(stream) as batches:
         deltas = [delta async for batch in batches for delta in batch]
     return "".join(d.text for d in deltas if isinstance(d, TextDelta))

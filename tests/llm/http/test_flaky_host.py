@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import replace
 
-from llm import policy
+from llm.generation import retries
 from llm.http import client
 from llm.http.client import ProviderCall
 from llm.provider import Route
@@ -92,7 +92,7 @@ async def test_every_request_is_answered_in_spite_of_it():
         for number in numbers:
             request = Request(model="m", items=[user_message(f"Hi {number}")])
             call, text = ProviderCall(), ""
-            stream = policy.stream([flaky_route], request, call, wait=wait)
+            stream = retries.stream([flaky_route], request, call, wait=wait)
             async with aclosing(stream) as batches:
                 async for deltas in batches:
                     text += "".join(d.text for d in deltas if isinstance(d, TextDelta))

@@ -12,8 +12,8 @@ import orjson
 import pytest
 import respx
 
-from llm import policy
 from llm.errors import BadRequest, LLMError
+from llm.generation import retries
 from llm.generation.retry_policy import Policy
 from llm.http import client, inline_files
 from llm.http.client import ProviderCall
@@ -68,7 +68,9 @@ async def sent_content(
     """The content sent to the provider, once all is fetched; LLMError if it is not."""
     call = call or ProviderCall()
     request = Request(model=route.model, items=items, issuer=None)
-    stream = policy.stream([route], request, call, policy=Policy(attempts=1), **options)
+    stream = retries.stream(
+        [route], request, call, policy=Policy(attempts=1), **options
+    )
     async with aclosing(stream) as batches:
         async for _ in batches:
             pass

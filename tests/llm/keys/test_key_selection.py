@@ -18,8 +18,10 @@ from asgiref.sync import sync_to_async
 from django.contrib.auth.models import User
 from django.utils import timezone
 
-from llm import policy, router
+from llm import router
 from llm.errors import InvalidKey, LLMError, QuotaExhausted, RateLimited
+from llm.generation import retries
+from llm.generation.retry_policy import Policy
 from llm.http import client
 from llm.http.client import ProviderCall
 from llm.keys import pool as key_pool
@@ -147,7 +149,7 @@ async def call_model(
     items = options.pop("items", [user_message("Hi")])
     request = Request(model=model, items=items)
     call = call or ProviderCall()
-    stream = policy.stream(routes, request, call, wait=time.wait, now=time, **options)
+    stream = retries.stream(routes, request, call, wait=time.wait, now=time, **options)
     text = ""
     try:
         async with aclosing(stream) as batches:
@@ -255,7 +257,7 @@ async def test_one_attempt_means_no_other_key_either(provider, host, time):
     await sync_to_async(with_keys)(provider, "one", "two")
     host.refuse("sk-one", 401)
     host.refuse("sk-two", 401)
-    _, error = await call_model(time, policy=policy.Policy(attempts=1))
+    _, error = await call_model(time, policy=Policy(attempts=1))
     assert isinstance(error, InvalidKey)
     assert len(host.requests) == 1
 
@@ -288,7 +290,7 @@ async def test_a_rate_limited_key_rests_as_long_as_the_provider_says(
 async def test_while_all_keys_rest_a_request_waits_a_little(provider, host, time):
     await sync_to_async(with_keys)(provider, "one")
     host.refuse("sk-one", 429, retry_after="1")
-    _, error = await call_model(time, policy=policy.Policy(attempts=1))
+    _, error = await call_model(time, policy=Policy(attempts=1))
     assert isinstance(error, RateLimited)
     host.refusals.clear()
     first = time.now
@@ -318,7 +320,7 @@ async def test_the_wait_for_keys_can_be_set(provider, host, time, settings):
     await sync_to_async(with_keys)(provider, "one")
     settings.LLM_KEY_WAIT = 10
     host.refuse("sk-one", 429, retry_after="7")
-    await call_model(time, policy=policy.Policy(attempts=1))
+    await call_model(time, policy=Policy(attempts=1))
     host.refusals.clear()
     assert await call_model(time) == ("Hello", None)
     assert sum(time.waits) >= 7

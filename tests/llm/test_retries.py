@@ -17,7 +17,7 @@ from django.core.exceptions import ValidationError
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llm import policy, router
+from llm import router
 from llm.capabilities import capabilities_of
 from llm.errors import (
     BadRequest,
@@ -28,7 +28,7 @@ from llm.errors import (
     ProviderTimeout,
     RateLimited,
 )
-from llm.generation import retry_policy
+from llm.generation import retries, retry_policy
 from llm.generation.request_builder import RequestBuilder
 from llm.generation.retry_policy import Policy
 from llm.http import client
@@ -90,7 +90,7 @@ async def listen(
     """What reached the caller, and the error that ended it."""
     options = {"wait": Waits(), "policy": ONCE, **options}
     deltas: list[Delta] = []
-    stream = policy.stream(routes, model_request or request(), call, **options)
+    stream = retries.stream(routes, model_request or request(), call, **options)
     try:
         async with aclosing(stream) as batches:
             async for batch in batches:
@@ -112,7 +112,7 @@ async def test_the_input_is_released_once_output_is_published(web):
     Host(web, "a", text_stream("Hello"))
     items = Items([user_message("Hi")])
     reference = weakref.ref(items)
-    stream = policy.stream(
+    stream = retries.stream(
         [route()],
         Request(model="m", items=items),
         ProviderCall(),
@@ -292,7 +292,7 @@ async def test_the_cost_of_a_failed_attempt_is_recorded_with_it(web):
     heard = [d for d in deltas if isinstance(d, UsageDelta)]
     assert [d.input_tokens for d in heard] == [10]
     start, finish = StartDelta("r2", "m-2"), FinishDelta("stop")
-    first, last = policy.calls_made(call, start=start, usage=heard[0], finish=finish)
+    first, last = retries.calls_made(call, start=start, usage=heard[0], finish=finish)
     assert (first.start.model, first.usage.input_tokens) == ("m-7", 7)
     assert (last.start, last.usage, last.finish) == (start, heard[0], finish)
 
@@ -300,7 +300,7 @@ async def test_the_cost_of_a_failed_attempt_is_recorded_with_it(web):
 async def test_closing_hangs_up_whatever_the_attempt(web):
     Host(web, "a", refuses(503), text_stream("Hel", "lo"))
     call = ProviderCall()
-    stream = policy.stream([route()], request(), call, policy=THRICE, wait=Waits())
+    stream = retries.stream([route()], request(), call, policy=THRICE, wait=Waits())
     async with aclosing(stream) as batches:
         async for _ in batches:
             break
@@ -557,7 +557,7 @@ def test_a_policy_is_read_as_it_is_written():
 
 def test_a_policy_that_slipped_in_wrong_is_the_staffs_to_correct():
     with pytest.raises(BadRequest, match="ask the staff to correct it"):
-        policy.policy_of(route(defaults={"retry": 3}))
+        retries.policy_of(route(defaults={"retry": 3}))
 
 
 # Rows
@@ -572,10 +572,10 @@ def test_fallbacks_are_those_that_can_be_used_now():
     first.fallbacks.add(keyless.models.create(name="gpt"), off, second)
     off.enabled = False
     off.save()
-    routes = policy.routes_of(router.route_of(first))
+    routes = router.routes_of(router.route_of(first))
     assert [r.name for r in routes] == ["Groq/a", "Groq/b"]
-    assert [r.name for r in policy.routes_of(routes[1])] == ["Groq/b"]
-    assert policy.routes_of(route()) == [route()]
+    assert [r.name for r in router.routes_of(routes[1])] == ["Groq/b"]
+    assert router.routes_of(route()) == [route()]
 
 
 @pytest.mark.django_db(transaction=True)
@@ -586,7 +586,7 @@ async def test_each_attempt_is_a_row_of_its_own(web):
     call = ProviderCall()
     policy_here = Policy(attempts=2, on=frozenset({InvalidKey.code}))
     await listen(route(), call=call, policy=policy_here)
-    made = policy.calls_made(
+    made = retries.calls_made(
         call, start=StartDelta(), usage=UsageDelta(), finish=FinishDelta("stop")
     )
     for each in made:
@@ -663,6 +663,6 @@ async def test_sound_of_a_forwarded_answer_is_not_held_back_to_the_end(
     )
     route = route_at("openai", "openai_chat")
     request = Request(model="m", items=(), forwarded=forwarded)
-    async with aclosing(policy.stream([route], request, ProviderCall())) as batches:
+    async with aclosing(retries.stream([route], request, ProviderCall())) as batches:
         deltas = await anext(batches)
     assert [d.data for d in deltas if isinstance(d, FrameDelta)] == [head, sound]
