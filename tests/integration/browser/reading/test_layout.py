@@ -97,6 +97,27 @@ def test_a_hidden_sidebar_shows_on_pages_without_a_script(open_page: Open):
     expect(page.locator("[data-sidebar]").first).to_be_hidden()
 
 
+#: Whether an element of this class in the list is told from the page by its colour.
+IS_SEEN = """(name) => {
+  const sign = document.createElement("span");
+  sign.className = name;
+  sign.append(document.createElement("i"));
+  const page = document.createElement("span");
+  page.style.background = "Canvas";
+  document.querySelector("#list").append(sign, page);
+  const dot = name === "dots" ? sign.firstElementChild : sign;
+  const colour = (element) => getComputedStyle(element).backgroundColor;
+  const [shown, behind] = [dot, page].map(colour);
+  return shown !== behind && shown !== "rgba(0, 0, 0, 0)";
+}"""
+
+
+@pytest.mark.parametrize("name", ["unread", "dots"])
+def test_signs_are_seen_where_the_system_sets_the_colours(open_page: Open, name: str):
+    page = open_page("/", forced_colors="active")
+    assert page.evaluate(IS_SEEN, name)
+
+
 @pytest.mark.slow
 def test_foreign_text_is_not_kerned(open_page: Open):
     """With kerning, Chromium takes 30 seconds for a word of 50,000 letters."""
