@@ -239,7 +239,7 @@ window.said = [];
 let voices = [];
 Object.defineProperty(window, "speechSynthesis", { value: {
   getVoices: () => voices,
-  speak: (words) => said.push(words),
+  speak: (words) => { document.documentElement.dataset.said = said.push(words); },
   cancel: () => {},
 }});
 window.loadVoices = () => {
@@ -264,6 +264,38 @@ def test_an_answer_is_read_aloud_where_the_browser_has_voices(page: Page):
     expect(button).to_have_attribute("aria-pressed", "true")
     page.evaluate("said.at(-1).onend()")
     expect(button).to_have_attribute("aria-pressed", "false")
+
+
+#: The page loads no further part of a long answer by itself.
+NOTHING_IS_NEAR = """
+window.IntersectionObserver = class { observe() {} unobserve() {} disconnect() {} };
+"""
+
+
+def test_a_long_answer_is_read_aloud_to_its_end(
+    browser: Browser, server: ServerProcess
+):
+    server.manage("shell", "-v0", "-c", FAST)
+    with signed_in(browser, server) as context:
+        page = context.new_page()
+        page.add_init_script(VOICES + NOTHING_IS_NEAR)
+        page.goto("/")
+        long = " ".join(["word"] * 30)
+        lines = [f"Line {number} has {long}." for number in range(600)]
+        box = page.get_by_label("Message", exact=True)
+        box.evaluate(PASTE, "/echo " + "\n\n".join(lines))
+        box.press("Enter")
+        expect_end(page)
+        page.goto(chat_address(page))
+        expect(last(page).locator(".answer [data-next-part]")).to_have_count(1)
+        page.evaluate("loadVoices()")
+        button = last(page).get_by_role("button", name="Read aloud")
+        button.click()
+        said = page.locator("html")
+        expect(said).to_have_attribute("data-said", str(len(lines)))
+        assert page.evaluate("said.map((words) => words.text)") == lines
+        button.click()
+        expect(button).to_have_attribute("aria-pressed", "false")
 
 
 def test_plain_text_has_the_marks_of_lists_and_none_of_the_page(open_page: Open):
