@@ -27,7 +27,7 @@ from conversations.models import Item, Question, ToolCall
 from conversations.staff.id_search import MAX_FOUND, find_turns
 from conversations.staff.tool_statistics import PERIODS, report, report_all
 from tools.models import Tool
-from tools.models.text_diff import diff_lines
+from tools.text_diff import diff_lines
 
 USUAL_PERIOD = "7d"
 

@@ -14,7 +14,7 @@ from conversations.models import Item, Replay, ReplayedTurn
 from llm.models import ModelCall
 from llm.wire.items import Item as ItemPayload
 from llm.wire.items import text_of
-from tools.models.text_diff import DiffLine, diff_lines
+from tools.text_diff import DiffLine, diff_lines
 
 MAX_ROWS = 500  # turns of a replay
 

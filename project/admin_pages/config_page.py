@@ -26,7 +26,7 @@ from django.views.decorators.cache import never_cache
 
 from conversations.audit.record import record_event
 from project.config_file import ConfigError, Report, dump_text, load
-from tools.models.text_diff import diff_lines
+from tools.text_diff import diff_lines
 
 MAX_FILE = 5_000_000  # bytes
 MAX_TABLES = 2_000  # of new rows, each takes a few milliseconds

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from tests.conversations.scene import signed_in, staff
 from tests.tools.http.test_http_admin import ADD, PLANTED, form, page
 from tools.models import HttpTool, Tool, ToolVersion
-from tools.models.text_diff import MAX_LINES, diff_lines
 from tools.models.tool_version import compare_snapshots
+from tools.text_diff import MAX_LINES, diff_lines
 
 LINES = st.lists(st.sampled_from(["a", "b", "c", "", " "]), max_size=20)
 

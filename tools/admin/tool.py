@@ -27,12 +27,12 @@ from tools.json_schema.arguments import why_invalid
 from tools.json_schema.provider_support import find_refusals, hosts_of
 from tools.json_schema.sent_schemas import find_sent_schemas
 from tools.models import HttpTool, McpTool, Tool, ToolUse, ToolVersion
-from tools.models.text_diff import FieldDifference
 from tools.models.tool import RELATED_ROWS
 from tools.models.tool_version import compare_snapshots
 from tools.python import sandbox
 from tools.python.isolated_call import IsolatedCall
 from tools.runtime_tool import RuntimeTool
+from tools.text_diff import FieldDifference
 
 MAX_NAMED = 20  # tools in one message
 

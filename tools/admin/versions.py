@@ -14,7 +14,7 @@ from django.urls import URLPattern, path
 from django.utils.translation import gettext_lazy as _
 from django.views.decorators.http import require_POST
 
-from tools.models.text_diff import FieldDifference, diff_fields
+from tools.text_diff import FieldDifference, diff_fields
 
 MAX_SHOWN = 200  # newest versions on the page
 

@@ -14,7 +14,7 @@ from llm.providers import all_providers
 from llm.wire.delta_reader import DECODE_ERRORS
 from llm.wire.items import user_message
 from llm.wire.request import Request
-from tools.models.text_diff import DiffLine, diff_lines
+from tools.text_diff import DiffLine, diff_lines
 
 #: A host of each wire format; xAI's shares one and has limits of its own.
 HOSTS = ("openai", "openai_compatible", "anthropic", "gemini", "xai")

@@ -18,7 +18,7 @@ from django.utils.translation import ngettext
 from tools.mcp.tool_definition import ToolDefinition
 from tools.models.mcp_rejection import McpRejection
 from tools.models.mcp_server import McpServer
-from tools.models.text_diff import DiffLine
+from tools.text_diff import DiffLine
 
 MAX_SHOWN = 50  # definitions on the page
 MAX_REJECTED = 100  # decisions on the page

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import orjson
 
 from tools.mcp.tool_definition import ToolDefinition
-from tools.models.text_diff import DiffLine, diff_lines
+from tools.text_diff import DiffLine, diff_lines
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,8 +17,8 @@ from django.db import models, transaction
 from django.utils.translation import gettext_lazy as _
 
 from llm.db.columns import list_columns
-from tools.models.text_diff import FieldDifference, diff_fields
 from tools.models.tool import Tool
+from tools.text_diff import FieldDifference, diff_fields
 
 #: Columns that staff do not set, or that a snapshot stores by name elsewhere.
 _EXCLUDED_COLUMNS = {

@@ -30,7 +30,7 @@ from conversations.models.staff.preset_content import Content
 from llm.errors import LLMError
 from llm.wire.items import Item, text_of
 from tools.admin.versions import VersionedAdmin
-from tools.models.text_diff import diff_fields
+from tools.text_diff import diff_fields
 
 OVERRIDE = "conversations.publish_unevaluated"
 _CHANGED_MEANWHILE = _(

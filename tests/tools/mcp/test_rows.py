@@ -16,8 +16,8 @@ from tools.mcp.stdio_programs import parse_programs
 from tools.mcp.tool_definition import ToolDefinition
 from tools.models import Tool
 from tools.models.mcp_server import McpServer
-from tools.models.text_diff import DiffLine
 from tools.models.tool_version import compare_snapshots
+from tools.text_diff import DiffLine
 
 pytestmark = pytest.mark.django_db
 

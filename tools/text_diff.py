@@ -1,4 +1,4 @@
-"""Diffs of two texts line by line, and of two snapshots by field, for display. Pure."""
+"""Diffs of two texts line by line, and of two snapshots by field, for pages. Pure."""
 
 from __future__ import annotations
 
