@@ -20,8 +20,8 @@ from django.db.models import Exists, Q
 
 from llm.capabilities import Capabilities, capabilities_of
 from llm.conf import settings
-from llm.db.regular_user import RegularUser
 from llm.db.statements import CompiledQuery, CompiledRows
+from llm.db.user_parameter import UserParameter
 from llm.errors import BadRequest, InvalidKey, LLMError, ModelNotAvailable
 from llm.keys import pool as key_pool
 from llm.keys.audience import EVERYBODY, KeyAudience
@@ -377,7 +377,7 @@ _BY_NAME = CompiledQuery[LanguageModel](
 _BY_NAME_FOR_USER = CompiledQuery[LanguageModel](
     lambda name, provider, rest, user: _query_by_name(
         name, provider, rest
-    ).available_to(RegularUser(user)),
+    ).available_to(UserParameter(user)),
     "a name",
     "a provider",
     "a rest",

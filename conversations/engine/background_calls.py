@@ -1,4 +1,4 @@
-"""Runs the calls whose results the model does not wait for.
+"""Runner of background calls: tool calls whose results the model does not wait for.
 
 All state is in the rows, so any process can continue a call: it starts calls that no
 process runs, polls work that goes on elsewhere when it is due, and ends calls that took

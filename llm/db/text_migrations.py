@@ -1,4 +1,4 @@
-"""A migration operation for help texts, labels and messages of validators."""
+"""`AlterTexts`: a migration operation for changed help texts, labels and messages."""
 
 from __future__ import annotations
 

@@ -11,8 +11,8 @@ from conversations.models import Turn
 from conversations.models.preset import Preset
 from conversations.turns.all_except import AllExcept
 from llm.adaptation import hosted_tools as hosted
-from llm.db.regular_user import RegularUser
 from llm.db.statements import CompiledQuery
+from llm.db.user_parameter import UserParameter
 from llm.provider import Route
 from tools.loop.steps import is_allowed, is_limited
 from tools.models import PermittedTools
@@ -21,7 +21,7 @@ from tools.models.tool import RELATED_ROWS
 from tools.registry import RuntimeTool
 
 _TOOLS_OF_USER = CompiledQuery[ToolRow](
-    lambda user: ToolRow.objects.rows_for(RegularUser(user)), -1, related=RELATED_ROWS
+    lambda user: ToolRow.objects.rows_for(UserParameter(user)), -1, related=RELATED_ROWS
 )
 _TOOLS_OF_SUPERUSERS = CompiledQuery[ToolRow](
     lambda: ToolRow.objects.rows_for(None), related=RELATED_ROWS

@@ -27,8 +27,8 @@ from conversations.models.turn import POOL
 from conversations.models.user_settings import UserSettings
 from conversations.turns.history import ContextBlock, History, render_prompt
 from llm import router
-from llm.db.regular_user import RegularUser
 from llm.db.statements import CompiledRows
+from llm.db.user_parameter import UserParameter
 from llm.errors import ModelNotAvailable
 from llm.generation.request_builder import RequestBuilder
 from llm.models import LanguageModel
@@ -40,7 +40,7 @@ from tools.loop.steps import choice_after_calls
 
 _PERMITTED = CompiledRows(
     lambda pk, user: (
-        LanguageModel.objects.available_to(RegularUser(user))
+        LanguageModel.objects.available_to(UserParameter(user))
         .filter(pk=pk)
         .values_list("pk")
     ),

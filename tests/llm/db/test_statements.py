@@ -9,8 +9,8 @@ import pytest
 from django.contrib.auth.models import Group, User
 from django.utils import timezone
 
-from llm.db.regular_user import RegularUser
 from llm.db.statements import MAX_KNOWN, CompiledInsert, CompiledQuery, CompiledRows
+from llm.db.user_parameter import UserParameter
 from llm.models import ApiKey, LanguageModel, ModelCall, Provider
 from tools.models import HttpTool, Tool
 from tools.models.tool import RELATED_ROWS
@@ -125,7 +125,7 @@ def test_rows_of_tools_are_whole_with_what_may_lead_to_them(
 def test_columns_alone(provider: Provider) -> None:
     query = CompiledRows(
         lambda pk, user: (
-            LanguageModel.objects.available_to(RegularUser(user))
+            LanguageModel.objects.available_to(UserParameter(user))
             .filter(pk=pk)
             .values_list("pk")
         ),
