@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from django import forms
 from django.contrib import admin, messages
 from django.http import HttpRequest
 from django.utils import timezone
@@ -23,12 +22,13 @@ from llm.forms.fields import (
     FullNamesInOrderField,
     OneFullNameField,
     SelectInOrder,
+    SwitchesForm,
 )
 from llm.models import LanguageModel, ModelPrice, ModelProbe
 from llm.probing.findings import OUTDATED
 
 
-class LanguageModelForm(forms.ModelForm):
+class LanguageModelForm(SwitchesForm):
     """Shows the fallbacks in the order in which calls try them."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:

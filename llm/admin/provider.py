@@ -32,7 +32,7 @@ from llm.admin.used_by import Use, UsedByAdmin, count_uses, references_to
 from llm.error_texts.for_staff import describe_failure, describe_reason
 from llm.error_texts.staff_instructions import instruct
 from llm.errors import LLMError
-from llm.forms.fields import ApiKeyForm
+from llm.forms.fields import ApiKeyForm, SwitchesForm
 from llm.forms.provider import QUIRK_FIELDS, ProviderForm
 from llm.models import ApiKey, LanguageModel, ModelProbe, Provider
 from llm.pricing.caller import Caller
@@ -89,6 +89,7 @@ class ApiKeyInline(admin.TabularInline):
 
 class LanguageModelInline(admin.TabularInline):
     model = LanguageModel
+    form = SwitchesForm
     fields = ["name", "label", "alias", "enabled", "is_default", "context_window"]
     formfield_overrides = NARROW
     show_change_link = True

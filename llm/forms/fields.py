@@ -116,7 +116,33 @@ class OneFullNameField(forms.ModelChoiceField):
         return str(obj.full_name)
 
 
-class ApiKeyForm(forms.ModelForm):
+class SwitchesForm(forms.ModelForm):
+    """Changes a switch only if it differs from what its page has shown, so that an old
+    page does not take back what Parley or others have set since."""
+
+    switches = ("enabled", "state", "rest_until", "drains_at")
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._shown = [name for name in self.switches if name in self.fields]
+        for name in self._shown:
+            self.fields[name].show_hidden_initial = self._says_what_it_showed(name)
+
+    def _says_what_it_showed(self, name: str) -> bool:
+        """True for a page that is made, and for the answer of a browser to it."""
+        beginning = self.add_initial_prefix(name)
+        return not self.is_bound or any(key.startswith(beginning) for key in self.data)
+
+    def clean(self) -> dict[str, Any]:
+        cleaned: dict[str, Any] = super().clean() or self.cleaned_data
+        for name in self._shown:
+            is_stored = self.instance.pk is not None
+            if is_stored and name not in self.changed_data and name in cleaned:
+                cleaned[name] = getattr(self.instance, name)
+        return cleaned
+
+
+class ApiKeyForm(SwitchesForm):
     class Meta:
         model = ApiKey
         fields = [

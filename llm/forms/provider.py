@@ -9,6 +9,7 @@ from django.utils.html import escape, format_html
 from django.utils.translation import gettext_lazy as _
 from django.utils.translation import gettext_noop
 
+from llm.forms.fields import SwitchesForm
 from llm.forms.secret_headers import HeaderLinesField
 from llm.wire.codecs.openai_chat.quirks import QUIRKS
 
@@ -49,7 +50,7 @@ class _QuirkFields(type(forms.ModelForm)):  # type: ignore[misc]
         return super().__new__(cls, name, bases, {**own, **attributes}, **kwargs)
 
 
-class ProviderForm(forms.ModelForm, metaclass=_QuirkFields):
+class ProviderForm(SwitchesForm, metaclass=_QuirkFields):
     secret = HeaderLinesField(
         label=_("Secret headers"),
         required=False,

@@ -222,6 +222,57 @@ def test_staff_who_disable_a_key_get_no_alert_about_it(
     assert (key.state, key.is_disabled_automatically) == ("disabled", False)
 
 
+def fields_of(response) -> dict:
+    """What the page's form sends if nothing is entered."""
+    form = response.context["adminform"].form
+    sets = [each.formset for each in response.context["inline_admin_formsets"]]
+    forms = [form, *(each for s in sets for each in (s.management_form, *s.forms))]
+    sent = {}
+    for each in forms:
+        for bound in each:
+            sent[bound.html_name] = bound.value()
+            if bound.field.show_hidden_initial:
+                sent[bound.html_initial_name] = bound.value()
+    return {
+        name: value
+        for name, value in sent.items()
+        if not (value is None or value is False or name.endswith("secret"))
+    }
+
+
+@pytest.mark.parametrize("of_provider", [True, False])
+def test_an_older_page_enables_no_key_that_was_disabled_meanwhile(
+    admin_client: Client, provider: Provider, of_provider: bool
+):
+    key = provider.keys.get()
+    owner = provider if of_provider else key
+    url = page(f"{owner._meta.model_name}_change", owner.pk)
+    older = fields_of(admin_client.get(url))
+    refused(provider)
+    changed = {"name": "Renamed"} if of_provider else {"label": "renamed"}
+    done = admin_client.post(url, older | changed)
+    assert done.status_code == 302, done.context["errors"]
+    owner.refresh_from_db()
+    assert (owner.name if of_provider else owner.label).lower() == "renamed"
+    key.refresh_from_db()
+    assert (key.state, key.is_disabled_automatically) == ("disabled", True)
+
+
+@pytest.mark.parametrize("name", ["provider", "languagemodel"])
+def test_an_older_page_enables_nothing_that_was_switched_off_meanwhile(
+    admin_client: Client, provider: Provider, name: str
+):
+    row = provider if name == "provider" else provider.models.get()
+    url = page(f"{name}_change", row.pk)
+    older = fields_of(admin_client.get(url))
+    type(row).objects.update(enabled=False)
+    done = admin_client.post(url, older | {"name": "renamed"})
+    assert done.status_code == 302, done.context["errors"]
+    row.refresh_from_db()
+    assert (row.name, row.enabled) == ("renamed", False)
+    assert not provider.models.get().enabled or name == "provider"
+
+
 def test_a_key_with_a_space_is_refused_and_one_around_it_is_not(
     admin_client: Client, provider: Provider
 ):
