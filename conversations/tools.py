@@ -17,7 +17,8 @@ from pydantic import Field
 
 from conversations import context as sources
 from conversations.access.stored_turn_visibility import without_chats
-from conversations.models import Conversation, Item, Turn, memory
+from conversations.models import AccessToken, Conversation, Item, Turn, memory
+from conversations.models.limits.conversation_limit import ConversationLimit
 from conversations.models.memory import MAX_COUNT, MAX_TEXT, Memory, TooManyMemories
 from conversations.models.preset import Preset
 from conversations.search.index_queries import CHUNK
@@ -52,7 +53,7 @@ def remember(
         raise ToolError("the text is empty; write a sentence.")
     try:
         row = Memory.objects.remember(
-            _user(context), text, context.conversation_id, _turn(context)
+            _user_of_memories(context), text, context.conversation_id, _turn(context)
         )
     except TooManyMemories as exc:
         raise ToolError(
@@ -72,7 +73,7 @@ def recall(
         query: Words to look for, in the language of the memories; empty for the newest
             ones.
     """
-    found = find_memories(_user(context), query, MAX_RECALLED)
+    found = find_memories(_user_of_memories(context), query, MAX_RECALLED)
     return [_memory_result(row) for row in found]
 
 
@@ -83,7 +84,7 @@ def forget(id: int, context: Context) -> str:
     Args:
         id: Of the memory, as `recall` tells it.
     """
-    if not memory.forget(_user(context), id, _turn(context)):
+    if not memory.forget(_user_of_memories(context), id, _turn(context)):
         raise ToolError(f"there is no memory {id}; `recall` tells those there are.")
     return "Forgotten."
 
@@ -106,6 +107,8 @@ def get_history(
     )
     if not context.may_read_chats:
         theirs = without_chats(theirs)
+    if (reach := _limit_of(context)) is not None:
+        theirs = reach.narrow(theirs)
     others = theirs.exclude(pk=context.conversation_id)
     if not query.strip():
         return [_conversation_result(row, []) for row in others[:limit]]
@@ -137,6 +140,22 @@ def _user(context: Context) -> int:
             "no user is signed in, so there are no conversations or memories."
         )
     return context.user_id
+
+
+def _limit_of(context: Context) -> ConversationLimit | None:
+    """The conversations to which the program is limited whose request makes the
+    call."""
+    token = AccessToken.objects.filter(pk=context.access_token_id).first()
+    return token.conversation_limit if token else None
+
+
+def _user_of_memories(context: Context) -> int:
+    """Raises ToolError for a program that is limited to conversations: what is
+    remembered comes from all of them."""
+    user_id = _user(context)
+    if _limit_of(context) is not None:
+        raise ToolError("this program may not read or change what is remembered.")
+    return user_id
 
 
 def _turn(context: Context) -> str | None:

@@ -86,6 +86,8 @@ class Context:
     conversation_id: str = ""
     #: False if the call comes from a program that may not read the user's chats.
     may_read_chats: bool = True
+    #: The access token of the program whose request makes the call; None for a person.
+    access_token_id: int | None = None
     #: The user whose own sign-ins at MCP servers the call may use; None for nobody's.
     sign_ins_of: int | None = None
     turn_id: str = ""

@@ -5,6 +5,7 @@
     * BadRequest
         * Forbidden             403: the token lacks the scope
             * WrongAddress      403: the client's address is not allowed
+            * ConversationNotAllowed  403: beyond the token's conversations
         * ProofMissing          403: the person must prove again who it is
         * TermsNotAccepted      403: the person has not accepted the terms of use
         * PriceUnknown          403: the model's price is unknown
@@ -45,6 +46,13 @@ class WrongAddress(Forbidden):
 
     code = "E_WRONG_ADDRESS"
     openai_code = "address_not_allowed"
+
+
+class ConversationNotAllowed(Forbidden):
+    """This access token is limited to some conversations, and this is not of them."""
+
+    code = "E_CONVERSATION_NOT_ALLOWED"
+    openai_code = "conversation_not_allowed"
 
 
 class ProofMissing(BadRequest):

@@ -22,6 +22,10 @@ def find_visible_turns(token: AccessToken, turns: QuerySet[Turn]) -> list[Turn]:
         deleted_at=None,
         **FROM_GATEWAY,
     )
+    if token.conversation_limit is not None:
+        rows = Conversation.objects.filter(owner_id=token.user_id)
+        within = token.conversation_limit.narrow(rows).values("pk")
+        found = found.filter(conversation__in=within)
     if token.has_scope(Scope.CHAT):
         return list(found)
     beside_chats = set(found.filter(_in_chat()).values_list("pk", flat=True))
@@ -31,6 +35,8 @@ def find_visible_turns(token: AccessToken, turns: QuerySet[Turn]) -> list[Turn]:
 def visible_conversations(token: AccessToken) -> QuerySet[Conversation]:
     """Conversations that a gateway request with this token may refer to."""
     rows = Conversation.objects.filter(owner_id=token.user_id, deleted_at=None)
+    if token.conversation_limit is not None:
+        rows = token.conversation_limit.narrow(rows)
     return rows if token.has_scope(Scope.CHAT) else without_chats(rows)
 
 

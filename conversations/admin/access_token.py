@@ -29,6 +29,8 @@ _LIMIT_FIELDS = [
     "scopes",
     "allowed_models",
     "allowed_tools",
+    "allowed_conversations",
+    "allowed_folders",
     "networks",
     "requests_per_minute",
     "tokens_per_minute",

@@ -43,6 +43,10 @@ from conversations.requests.fields import (
 from llm import router
 from llm.models import LanguageModel
 
+#: Lists of a token's rights, whose fields have the prefix `allowed_`.
+_LISTS = ("models", "tools", "conversations", "folders")
+MAX_LISTED = 1000  # conversations or folders of one token
+
 
 class BrowserView(ApiView):
     permission_classes = [IsAuthenticated, BrowserPermission]
@@ -60,10 +64,19 @@ class TokenSerializer(serializers.ModelSerializer[Any]):
         help_text="Tools of this server that it may use; empty for all."
     )
 
+    conversations = serializers.SerializerMethodField(
+        help_text="Those that it may reach; with `folders` empty too, all."
+    )
+
+    folders = serializers.SerializerMethodField(
+        help_text="Folders whose conversations it may reach."
+    )
+
     class Meta:
         model = AccessToken
         fields = [
             *("id", "label", "prefix", "scopes", "models", "tools", "networks"),
+            *("conversations", "folders"),
             *("requests_per_minute", "tokens_per_minute", "budget", "budget_period"),
             *("stores_responses", "allowed_origins", "logs_requests_until"),
             *("expires_at", "last_used_at", "created_at"),
@@ -78,6 +91,12 @@ class TokenSerializer(serializers.ModelSerializer[Any]):
 
     def get_tools(self, row: AccessToken) -> list[str]:
         return sorted(row.tool_names)
+
+    def get_conversations(self, row: AccessToken) -> list[str]:
+        return row.allowed_conversations.split()
+
+    def get_folders(self, row: AccessToken) -> list[int]:
+        return sorted(map(int, row.allowed_folders.split()))
 
     def get_models(self, row: AccessToken) -> list[str]:
         return [model.public_name for model in row.allowed_models.all()]
@@ -102,6 +121,14 @@ class NewTokenSerializer(StrictSerializer):
     scopes = serializers.ListField(child=TextField(), required=False)
     models = serializers.ListField(child=TextField(), required=False)
     tools = serializers.ListField(child=TextField(), required=False)
+    conversations = serializers.ListField(
+        child=TextField(max_length=64), required=False, max_length=MAX_LISTED
+    )
+    folders = serializers.ListField(
+        child=serializers.IntegerField(min_value=0, max_value=10**17),
+        required=False,
+        max_length=MAX_LISTED,
+    )
     networks = serializers.ListField(child=TextField(), required=False)
     requests_per_minute = serializers.IntegerField(required=False, allow_null=True)
     tokens_per_minute = serializers.IntegerField(required=False, allow_null=True)
@@ -153,7 +180,7 @@ class TokensView(BrowserView):
         )
         new.is_valid(raise_exception=True)
         form = TokenForm(_form_data(new.validated_data), user=request.user)
-        _check(form, renamed={"allowed_models": "models", "allowed_tools": "tools"})
+        _check(form, renamed={f"allowed_{name}": name for name in _LISTS})
         row, token = form.issue()
         issued = {**TokenSerializer(row).data, "token": token}
         return Response(issued, status=201)
@@ -226,6 +253,7 @@ class LogEntriesSerializer(PageSerializer):
 class RequestLogView(ApiView):
     """For browser sessions of the token's owner, and for the token itself."""
 
+    limits_conversations = True
     token_scopes = tuple(Scope.values)
 
     def token(self, pk: int) -> AccessToken:
@@ -269,7 +297,7 @@ class LoggedRequestView(RequestLogView):
         return Response(LogEntryContentSerializer(found).data)
 
 
-_ROWS = ("models", "tools")  # which the form names differently
+_ROWS = _LISTS  # which the form names differently
 
 
 def _form_data(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -282,7 +310,8 @@ def _form_data(values: Mapping[str, Any]) -> dict[str, Any]:
     data["allowed_origins"] = "\n".join(values.get("allowed_origins", ()))
     data["budget_period"] = data["budget_period"] or AccessToken.Period.TOTAL
     data["allowed_models"] = [model.pk for model in values.get("models", ())]
-    data["allowed_tools"] = values.get("tools", ())
+    for name in ("tools", "conversations", "folders"):
+        data[f"allowed_{name}"] = [str(each) for each in values.get(name, ())]
     return data
 
 

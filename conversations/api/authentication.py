@@ -15,7 +15,7 @@ from rest_framework.request import Request
 from rest_framework.throttling import BaseThrottle
 
 from conversations.access import admission
-from conversations.access.errors import Forbidden, TooFast
+from conversations.access.errors import ConversationNotAllowed, Forbidden, TooFast
 from conversations.access.policy import terms
 from conversations.access.rate_limits import Verdict
 from conversations.models.access_token import AccessToken, Scope
@@ -51,9 +51,11 @@ class TokenAuthentication(BaseAuthentication):
 
 
 class TokenPermission(BasePermission):
-    """Requires one of the view's `token_scopes`; views without it accept any scope.
+    """Requires one of the view's `token_scopes`; views without it accept any scope. A
+    token that is limited to conversations may use only views that say of themselves
+    that they show and change nothing beyond them (`limits_conversations`).
 
-    Raises Forbidden.
+    Raises Forbidden, ConversationNotAllowed.
     """
 
     def has_permission(self, request: Request, view: Any) -> bool:
@@ -61,6 +63,9 @@ class TokenPermission(BasePermission):
             scopes = getattr(view, "token_scopes", tuple(Scope.values))
             if not token.has_scope(*scopes):
                 raise admission.scope_missing(token, *scopes)
+            is_limited = token.allowed_conversations or token.allowed_folders
+            if is_limited and not getattr(view, "limits_conversations", False):
+                raise ConversationNotAllowed
         return True
 
 

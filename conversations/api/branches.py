@@ -47,6 +47,7 @@ class BranchView(ApiView):
     """The branch of a conversation that the user, its owner or a participant, looks
     at. Each person has a choice of their own."""
 
+    limits_conversations = True
     serializer_class = BranchSerializer
 
     @schema.describe(responses={200: BranchSerializer, **schema.errors(404)})
@@ -103,6 +104,7 @@ class ForkView(ApiView):
 
 
 class DeletedBranchView(ApiView):
+    limits_conversations = True
     serializer_class = None
 
     @schema.describe(responses={204: None, **schema.errors(404)})
@@ -114,6 +116,7 @@ class DeletedBranchView(ApiView):
 
 
 class RestoreBranchView(ApiView):
+    limits_conversations = True
     serializer_class = TurnSerializer
 
     @schema.describe(
@@ -147,6 +150,7 @@ class RestoreConversationView(ApiView):
 
 
 class ContinueView(ApiView):
+    limits_conversations = True
     serializer_class = TurnSerializer
 
     @schema.describe(

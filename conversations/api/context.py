@@ -45,6 +45,7 @@ class ContextSerializer(serializers.Serializer[Any]):
 
 
 class ContextView(ApiView):
+    limits_conversations = True
     serializer_class = ContextSerializer
 
     @schema.describe(responses={200: ContextSerializer, **schema.errors(404)})
@@ -55,6 +56,7 @@ class ContextView(ApiView):
 
 
 class ItemView(ApiView):
+    limits_conversations = True
     serializer_class = ItemChangeSerializer
 
     @schema.describe(

@@ -57,6 +57,7 @@ class FileInUse(APIException):
 
 
 class AttachmentsView(ApiView):
+    limits_conversations = True
     parser_classes = [MultiPartParser]
     serializer_class = AttachmentsSerializer
 
@@ -93,6 +94,7 @@ class AttachmentsView(ApiView):
 
 
 class AttachmentView(ApiView):
+    limits_conversations = True
     serializer_class = None
 
     @schema.describe(

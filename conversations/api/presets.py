@@ -40,6 +40,7 @@ class PresetsSerializer(PageSerializer):
 
 
 class PresetsView(ApiView):
+    limits_conversations = True
     serializer_class = PresetsSerializer
 
     @schema.describe(

@@ -61,6 +61,7 @@ class TurnChangeSerializer(StrictSerializer):
 
 
 class QueueView(ApiView):
+    limits_conversations = True
     serializer_class = QueueSerializer
 
     @schema.describe(
@@ -104,6 +105,8 @@ class QueueView(ApiView):
 
 class ChangeableTurnView(views.TurnView):
     """A turn; while its message waits, it can be changed and removed."""
+
+    limits_conversations = True
 
     def get_queryset(self) -> QuerySet[Turn]:
         return super().get_queryset().select_related("conversation")

@@ -93,6 +93,7 @@ class FoundConversationsSerializer(PageSerializer):
 
 
 class SearchView(ApiView):
+    limits_conversations = True
     serializer_class = FoundConversationsSerializer
 
     @schema.describe(

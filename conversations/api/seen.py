@@ -13,6 +13,7 @@ from conversations.models import Conversation, LastSeen
 
 
 class SeenView(ApiView):
+    limits_conversations = True
     serializer_class = None
 
     @schema.describe(request=None, responses={204: None, **schema.errors(404)})

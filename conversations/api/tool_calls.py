@@ -152,6 +152,7 @@ _PAGES = ["limit", "cursor", "query", "kind", "conversation"]
 
 
 class OpenQuestionsView(ApiView):
+    limits_conversations = True
     token_scopes = _TOOLS
     serializer_class = OpenQuestionsSerializer
 
@@ -177,6 +178,7 @@ def _list_questions(request: Request) -> Response:
 
 
 class QuestionsView(ApiView, generics.ListAPIView[Question]):
+    limits_conversations = True
     token_scopes = _TOOLS
     serializer_class = QuestionSerializer
     pagination_class = None
@@ -201,6 +203,7 @@ class QuestionsView(ApiView, generics.ListAPIView[Question]):
 
 
 class QuestionView(ApiView, generics.RetrieveAPIView[Question]):
+    limits_conversations = True
     token_scopes = _TOOLS
     serializer_class = QuestionSerializer
 
@@ -214,6 +217,7 @@ class QuestionView(ApiView, generics.RetrieveAPIView[Question]):
 
 
 class AnswerView(ApiView):
+    limits_conversations = True
     #: By itself: a program that may start a tool must not approve it as well.
     token_scopes = (Scope.APPROVE,)
     serializer_class = AnswerSerializer
@@ -296,6 +300,7 @@ class StandingApprovalView(ApiView):
 
 
 class CallsView(ApiView, generics.ListAPIView[ToolCall]):
+    limits_conversations = True
     token_scopes = _TOOLS
     serializer_class = CallSerializer
     pagination_class = OldestFirst
@@ -323,6 +328,7 @@ class CallsView(ApiView, generics.ListAPIView[ToolCall]):
 
 
 class CallCancelView(ApiView):
+    limits_conversations = True
     token_scopes = _TOOLS
     serializer_class = CallSerializer
 

@@ -10,6 +10,7 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from conversations.access.errors import ConversationNotAllowed
 from conversations.api import schema
 from conversations.api.authentication import token_of
 from conversations.api.pagination import PageSerializer, list_rows
@@ -95,6 +96,7 @@ class ToolsSerializer(PageSerializer):
 
 
 class ToolsView(ApiView):
+    limits_conversations = True
     token_scopes = (Scope.CHAT, Scope.TOOLS, Scope.ADMIN_READ)
     serializer_class = ToolsSerializer
 
@@ -149,6 +151,8 @@ def _statistics(request: Request, period: str) -> dict[str, ToolStatistics]:
         problem = f"expected {either(PERIODS)}."
         raise InvalidInput(InputError("statistics", problem))
     token = token_of(request)
+    if token is not None and token.conversation_limit is not None:
+        raise ConversationNotAllowed
     if (
         request.user.is_staff
         and request.user.has_perm(INSPECT)

@@ -24,6 +24,7 @@ from rest_framework.response import Response
 from conversations import engine
 from conversations.access import overload
 from conversations.access.admission import rate_limit_headers
+from conversations.access.errors import ConversationNotAllowed
 from conversations.api import schema
 from conversations.api.authentication import VERDICT, token_of
 from conversations.api.errors import REQUEST_ID, PayloadTooLarge, request_id
@@ -65,6 +66,7 @@ from conversations.models import (
 )
 from conversations.models.access_token import Scope
 from conversations.models.last_seen import with_unread
+from conversations.models.limits.conversation_limit import limit_of
 from conversations.requests import schemas
 from conversations.requests.errors import InvalidInput
 from conversations.requests.queue_changes import stop_turn
@@ -211,6 +213,7 @@ def credential_of(request: Request) -> Credential | None:
     },
 )
 class ConversationsView(ApiView, generics.ListCreateAPIView[Conversation]):
+    limits_conversations = True
     serializer_class = ConversationSerializer
     pagination_class = NewestFirst
 
@@ -220,6 +223,10 @@ class ConversationsView(ApiView, generics.ListCreateAPIView[Conversation]):
         )
 
     def perform_create(self, serializer: Any) -> None:
+        if (limit := limit_of(self.request.user)) is not None:
+            folder = serializer.validated_data.get("folder")
+            if folder is None or folder.pk not in limit.folders:
+                raise ConversationNotAllowed
         serializer.save(owner=self.request.user)
 
 
@@ -238,6 +245,7 @@ class ConversationsView(ApiView, generics.ListCreateAPIView[Conversation]):
     },
 )
 class ConversationView(ApiView, generics.RetrieveUpdateDestroyAPIView[Conversation]):
+    limits_conversations = True
     serializer_class = ConversationSerializer
     http_method_names = ["get", "patch", "delete", "head", "options"]
 
@@ -257,6 +265,7 @@ class ConversationView(ApiView, generics.RetrieveUpdateDestroyAPIView[Conversati
 
 
 class TurnsView(ApiView, generics.ListAPIView[Turn]):
+    limits_conversations = True
     serializer_class = TurnSerializer
     pagination_class = OldestFirst
 
@@ -353,6 +362,7 @@ class TurnView(ApiView, generics.RetrieveAPIView[Turn]):
 
 
 class CancelView(ApiView):
+    limits_conversations = True
     serializer_class = TurnDetailSerializer
 
     @schema.describe(
@@ -366,6 +376,7 @@ class CancelView(ApiView):
 
 
 class EventsView(ApiView):
+    limits_conversations = True
     serializer_class = None
 
     @schema.describe(
@@ -391,6 +402,7 @@ class EventsView(ApiView):
 
 
 class ModelsView(ApiView):
+    limits_conversations = True
     serializer_class = ModelsSerializer
 
     @schema.describe(

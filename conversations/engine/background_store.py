@@ -174,6 +174,7 @@ def load(call_claim: CallClaim) -> CallWork:
             turn_id=turn.pk,
             callback_url=callback_url(row.pk),
             may_read_chats=turn.may_read_chats,
+            access_token_id=turn.access_token_id,
         ),
         caller=turn.caller,
         conversation_id=conversation.pk,

@@ -15,12 +15,14 @@ from django.utils.translation import gettext_lazy as _
 
 from conversations.access.budget import balance_of
 from conversations.audit.watch import merged
+from conversations.models import Conversation
 from conversations.models.access_token import (
     AccessToken,
     Scope,
     usual_scopes,
     validate_networks,
 )
+from conversations.models.folder import Folder
 from conversations.models.ledger import dollars
 from llm import router
 from llm.models import LanguageModel
@@ -35,6 +37,7 @@ _LIMITS = [
 ]
 
 
+_CONVERSATIONS = ["allowed_folders", "allowed_conversations"]
 _GATEWAY = ["stores_responses", "allowed_origins"]
 _GATEWAY_LABELS = {
     "stores_responses": _("Store responses"),
@@ -98,6 +101,18 @@ class ToolNamesField(forms.MultipleChoiceField):
         return super().has_changed(self.prepare_value(initial), data)
 
 
+class OwnIdsField(forms.MultipleChoiceField):
+    """Ids of the user's own rows, which the token has as one text. The newest ones are
+    shown to choose from; `AccessToken.clean` checks whose they are."""
+
+    def valid_value(self, value: Any) -> bool:
+        return True
+
+    def clean(self, value: Any) -> Any:
+        return " ".join(sorted(super().clean(value)))
+
+
+LISTED_CONVERSATIONS = 200  # the latest of the user, to choose from
 _ORIGINS = forms.Textarea(attrs={"rows": 2, "spellcheck": "false"})
 
 
@@ -128,7 +143,7 @@ class LimitsForm(forms.ModelForm):
 
     class Meta:
         model = AccessToken
-        fields = ["scopes", "allowed_tools", "networks", *_LIMITS]
+        fields = ["scopes", "allowed_tools", *_CONVERSATIONS, "networks", *_LIMITS]
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -152,12 +167,32 @@ class TokenForm(LimitsForm):
         ),
     )
 
+    allowed_folders = OwnIdsField(
+        required=False,
+        label=_("Folders"),
+        widget=forms.CheckboxSelectMultiple,
+        help_text=_(
+            "The token may read and continue the conversations of these folders, and"
+            " add new ones, but reach no others."
+        ),
+    )
+    allowed_conversations = OwnIdsField(
+        required=False,
+        label=_("Conversations"),
+        widget=forms.SelectMultiple(attrs={"size": 8}),
+        help_text=_(
+            "The token may read and continue these conversations, but reach no others."
+            " If neither folders nor conversations are chosen, it may reach all."
+        ),
+    )
+
     class Meta(LimitsForm.Meta):
         fields = [
             "label",
             "scopes",
             "allowed_models",
             "allowed_tools",
+            *_CONVERSATIONS,
             "networks",
             *_LIMITS,
             *_GATEWAY,
@@ -188,6 +223,12 @@ class TokenForm(LimitsForm):
         tools: Any = self.fields["allowed_tools"]
         rows = Tool.objects.rows_for(user)
         tools.choices = [(row.name, row.label or row.name) for row in rows]
+        folders: Any = self.fields["allowed_folders"]
+        folders.choices = [(str(row.pk), row.name) for row in Folder.objects.of(user)]
+        conversations: Any = self.fields["allowed_conversations"]
+        latest = Conversation.objects.of(user).kept().for_people()
+        shown = latest.order_by("-updated_at", "-pk")[:LISTED_CONVERSATIONS]
+        conversations.choices = [(row.pk, str(row)) for row in shown]
 
     @property
     def main_fields(self) -> Sequence[forms.BoundField]:
@@ -196,8 +237,8 @@ class TokenForm(LimitsForm):
     @property
     def limit_fields(self) -> Sequence[forms.BoundField]:
         """Fields in a collapsed section of the page, as few tokens need them."""
-        names = ("allowed_models", "allowed_tools", "networks", *_LIMITS, *_GATEWAY)
-        return [self[name] for name in names]
+        names = ("allowed_models", "allowed_tools", *_CONVERSATIONS, "networks")
+        return [self[name] for name in (*names, *_LIMITS, *_GATEWAY)]
 
     @property
     def has_limit_errors(self) -> bool:

@@ -193,6 +193,7 @@ class StatelessResponse(UnstoredRecord):
                 user_id=gateway_request.token.user_id,
                 sign_ins_of=gateway_request.token.user_id,
                 may_read_chats=False,
+                access_token_id=gateway_request.token.pk,
             ),
             parallel=gateway_request.request.parallel_tool_calls is not False,
             max_steps=settings.TURN_MAX_STEPS,

@@ -20,6 +20,10 @@ from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
 from conversations.audit.watch import merged
+from conversations.models.limits.conversation_limit import (
+    ConversationLimit,
+    find_foreign,
+)
 from llm.db.statements import CompiledQuery, CompiledRows
 from llm.models import LanguageModel
 from llm.wire.facades.common_shape import MAX_CACHE_SECONDS
@@ -97,6 +101,30 @@ def validate_tool_names(value: str) -> None:
             )
 
 
+_CONVERSATION_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_FOLDER_ID = re.compile(r"[0-9]{1,18}")
+
+
+def validate_conversation_ids(value: str) -> None:
+    for each in value.split():
+        if not _CONVERSATION_ID.fullmatch(each):
+            raise ValidationError(
+                _("%(id)s is no id of a conversation."),
+                code="no_conversation",
+                params={"id": each[:100]},
+            )
+
+
+def validate_folder_ids(value: str) -> None:
+    for each in value.split():
+        if not _FOLDER_ID.fullmatch(each):
+            raise ValidationError(
+                _("%(id)s is no id of a folder."),
+                code="no_folder",
+                params={"id": each[:100]},
+            )
+
+
 class AccessTokenQuerySet(models.QuerySet["AccessToken"]):
     def find(self, token: str) -> AccessToken | None:
         """The live token with this text, with its user."""
@@ -107,6 +135,9 @@ class AccessTokenQuerySet(models.QuerySet["AccessToken"]):
         found = _LIVE_TOKEN.create_instance(row)
         if not row[-1]:  # its list of models is empty, so there is nothing to read
             found.model_ids = frozenset()
+        if found.allowed_conversations or found.allowed_folders:
+            user: Any = found.user
+            user.conversation_limit = found.conversation_limit
         return found
 
     def live(self, now: datetime | None = None) -> AccessTokenQuerySet:
@@ -153,6 +184,29 @@ class AccessToken(models.Model):
         help_text=_(
             "Tools of this server that the token may use; if none is chosen, all tools"
             " of its user."
+        ),
+    )
+    #: Ids, not rows, for the same reason.
+    allowed_conversations = models.TextField(
+        _("conversations"),
+        blank=True,
+        default="",
+        db_default="",
+        validators=[validate_conversation_ids],
+        help_text=_(
+            "Conversations of its user that the token may read and continue; if neither"
+            " a conversation nor a folder is chosen, all."
+        ),
+    )
+    allowed_folders = models.TextField(
+        _("folders"),
+        blank=True,
+        default="",
+        db_default="",
+        validators=[validate_folder_ids],
+        help_text=_(
+            "Folders of its user: the token may read and continue their conversations,"
+            " and add new ones."
         ),
     )
     networks = models.JSONField(
@@ -333,6 +387,39 @@ class AccessToken(models.Model):
 
     def may_use_tool(self, name: str) -> bool:
         return not self.tool_names or name in self.tool_names
+
+    @property
+    def conversation_limit(self) -> ConversationLimit | None:
+        """None if it may reach all conversations of its user."""
+        conversations = frozenset(self.allowed_conversations.split())
+        folders = frozenset(map(int, self.allowed_folders.split()))
+        if not (conversations or folders):
+            return None
+        return ConversationLimit(self.pk, conversations, folders)
+
+    def clean(self) -> None:
+        """Raises ValidationError for conversations and folders that are newly listed
+        and not its user's."""
+        super().clean()
+        before = AccessToken.objects.filter(pk=self.pk)
+        listed = before.values_list("allowed_conversations", "allowed_folders").first()
+        known = [set(text.split()) for text in listed or ("", "")]
+        texts = (self.allowed_conversations, self.allowed_folders)
+        try:
+            validate_conversation_ids(texts[0])
+            validate_folder_ids(texts[1])
+        except ValidationError:
+            return  # the field's own check tells of it
+        new = [set(text.split()) - old for text, old in zip(texts, known, strict=True)]
+        if any(new) and (foreign := find_foreign(self.user_id, *new)):
+            is_folder = foreign[0] in new[1]
+            problem = ValidationError(
+                _("%(id)s is no conversation or folder of this user."),
+                code="foreign",
+                params={"id": foreign[0]},
+            )
+            field = "allowed_folders" if is_folder else "allowed_conversations"
+            raise ValidationError({field: problem})
 
     # Budget
 

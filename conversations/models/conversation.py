@@ -52,8 +52,11 @@ def conversation_id() -> str:
 
 class ConversationQuerySet(models.QuerySet["Conversation"]):
     def of(self, user: Any) -> ConversationQuerySet:
-        """Conversations that `user` may see everywhere except in the admin."""
-        return self.filter(owner_id=user.pk, deleted_at=None)
+        """Conversations that `user` may see everywhere except in the admin; with an
+        access token that is limited to conversations, those of them."""
+        rows = self.filter(owner_id=user.pk, deleted_at=None)
+        limit = getattr(user, "conversation_limit", None)
+        return rows if limit is None else limit.narrow(rows)
 
     def kept(self) -> ConversationQuerySet:
         """Without temporary conversations, which no list and no search shows."""
@@ -75,17 +78,21 @@ class ConversationQuerySet(models.QuerySet["Conversation"]):
     def _own_or_joined(self, user: Any, rows: Any) -> ConversationQuerySet:
         joined = rows.filter(user_id=user.pk).values("conversation_id")
         own = models.Q(owner_id=user.pk)
-        return self.filter(own | models.Q(pk__in=joined), deleted_at=None)
+        found = self.filter(own | models.Q(pk__in=joined), deleted_at=None)
+        limit = getattr(user, "conversation_limit", None)
+        return found if limit is None else limit.narrow(found)
 
     def find_visible(self, user: Any, pk: str) -> Conversation | None:
         """One conversation as in `visible_to`. For its owner as fast as `find`."""
-        if own := _BY_OWNER.first(user.pk, pk):
+        is_limited = hasattr(user, "conversation_limit")
+        if not is_limited and (own := _BY_OWNER.first(user.pk, pk)):
             return own
         return self.visible_to(user).select_related("owner").filter(pk=pk).first()
 
     def find_writable(self, user: Any, pk: str) -> Conversation | None:
         """One conversation as in `writable_by`. For its owner as fast as `find`."""
-        if own := _BY_OWNER.first(user.pk, pk):
+        is_limited = hasattr(user, "conversation_limit")
+        if not is_limited and (own := _BY_OWNER.first(user.pk, pk)):
             return own
         return self.writable_by(user).select_related("owner").filter(pk=pk).first()
 

@@ -17,6 +17,7 @@ from django.utils.translation import gettext_lazy as _
 from conversations import turn_queue
 from conversations.audit.act import Channel, current_act
 from conversations.audit.record import record_event
+from conversations.models.limits.conversation_limit import limit_of
 from conversations.models.tool_call import ToolCall
 from conversations.models.turn import Turn
 from llm.wire.items import new_id
@@ -61,7 +62,10 @@ class QuestionQuerySet(models.QuerySet["Question"]):
         )
         put_to_group = models.Q(group__in=user.groups.all())
         decidable = ~models.Q(kind=Question.Kind.SIGN_IN) & (own | put_to_group)
-        return self.filter(decidable | sign_ins)
+        found = self.filter(decidable | sign_ins)
+        if limit_of(user) is None:
+            return found
+        return found.filter(tool_call__turn__in=Turn.objects.visible_to(user))
 
     def awaiting_sign_in(self, user: Any, server: McpServer) -> QuestionQuerySet:
         """The user's open questions that a sign-in at this server answers."""

@@ -41,12 +41,16 @@ def _conversations() -> Any:
 
 class TurnQuerySet(models.QuerySet["Turn"]):
     def of(self, user: Any) -> TurnQuerySet:
-        """Turns that `user` may see everywhere except in the admin."""
-        return self.filter(
+        """Turns that `user` may see everywhere except in the admin; with an access
+        token that is limited to conversations, those in them."""
+        rows = self.filter(
             conversation__owner_id=user.pk,
             conversation__deleted_at=None,
             deleted_at=None,
         )
+        if getattr(user, "conversation_limit", None) is None:
+            return rows
+        return rows._in(_conversations().of(user))
 
     def not_deleted(self) -> TurnQuerySet:
         return self.filter(deleted_at=None)

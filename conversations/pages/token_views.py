@@ -22,7 +22,9 @@ from conversations.forms.token_forms import (
     describe_spending,
     unrevoked_tokens,
 )
+from conversations.models import Conversation
 from conversations.models.access_token import Scope
+from conversations.models.folder import Folder
 from conversations.pages.notices.next_page_message import say_done, say_saved
 
 LOG_ROWS = 200  # of the page; the API has all
@@ -103,5 +105,17 @@ def _row(token: Any) -> dict[str, Any]:
         "scopes": [labels.get(name, name) for name in token.scopes],
         "models": [model.public_name for model in token.allowed_models.all()],
         "tools": sorted(token.tool_names),
+        "conversations": _conversations_of(token),
         "spent": describe_spending(token),
     }
+
+
+def _conversations_of(token: Any) -> list[str]:
+    """Names of the folders and titles of the conversations to which it is limited."""
+    limit = token.conversation_limit
+    if limit is None:
+        return []
+    folders = Folder.objects.of(token.user).filter(pk__in=limit.folders)
+    rows = Conversation.objects.of(token.user).filter(pk__in=limit.conversations)
+    named = [*map(str, folders), *map(str, rows)]
+    return named or [_("none that still exists")]

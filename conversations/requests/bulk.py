@@ -23,6 +23,7 @@ from conversations.models import (
     Turn,
 )
 from conversations.models.folder import MAX_TAGS
+from conversations.models.limits.conversation_limit import limit_of
 from conversations.requests.fields import StrictSerializer, TextField
 
 MAX_IDS = 500  # conversations of one change
@@ -45,6 +46,8 @@ class FolderField(serializers.Field[Any, Any, Any, Any]):
         if isinstance(data, bool) or not (text.isascii() and text.isdecimal()):
             self.fail("invalid")
         rows = Folder.objects.of(self.context["user"])
+        if (limit := limit_of(self.context["user"])) is not None:
+            rows = rows.filter(pk__in=limit.folders)
         found: Folder | None = rows.filter(pk=int(text[:18])).first()
         if found is None:
             self.fail("unknown")

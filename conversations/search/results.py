@@ -13,6 +13,7 @@ from itertools import islice
 from typing import Any
 
 from conversations.models import Conversation, Item, Turn
+from conversations.models.limits.conversation_limit import limit_of
 from conversations.search.filters import SearchFilters
 from conversations.search.matching import Query, fold
 from conversations.search.message_search import MessageSearch
@@ -82,8 +83,8 @@ def find_conversations(
         return SearchResults()
     search = MessageSearch.of(user.pk, wanted)
     found = _find_matches(search)
-    if filters:
-        found = _find_filtered(search, filters, user)
+    if filters or limit_of(user) is not None:
+        found = _find_filtered(search, filters or SearchFilters(), user)
     matches = list(islice(found, start, start + size + 1))
     return SearchResults(
         build_results(matches[:size], wanted),

@@ -211,7 +211,12 @@ class IsolatedCall:
             "may_ask": context.ask is not None,
             "context": {
                 name: getattr(context, name)
-                for name in (*id_fields, "callback_url", "may_read_chats")
+                for name in (
+                    *id_fields,
+                    "access_token_id",
+                    "callback_url",
+                    "may_read_chats",
+                )
             },
         }
 

@@ -78,6 +78,7 @@ class ImportsSerializer(PageSerializer):
 
 
 class ExportView(ApiView):
+    limits_conversations = True
     serializer_class = None
 
     @schema.describe(

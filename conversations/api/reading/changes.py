@@ -54,6 +54,7 @@ class ChangesSerializer(serializers.Serializer[Any]):
 
 
 class ChangesView(ApiView):
+    limits_conversations = True
     serializer_class = ChangesSerializer
     throttle_classes = [LookThrottle]
 

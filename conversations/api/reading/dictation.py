@@ -26,6 +26,7 @@ class DictationSerializer(serializers.Serializer[Any]):
 
 
 class DictationView(ApiView):
+    limits_conversations = True
     parser_classes = [MultiPartParser]
     serializer_class = DictationSerializer
 

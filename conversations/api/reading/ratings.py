@@ -18,6 +18,7 @@ from conversations.requests.ratings import RatingSerializer
 
 
 class RatingView(ApiView):
+    limits_conversations = True
     serializer_class = RatingSerializer
 
     @schema.describe(responses={200: RatingSerializer, **schema.errors(404)})
@@ -89,6 +90,7 @@ class DetailsSerializer(serializers.Serializer[Any]):
 
 
 class DetailsView(ApiView):
+    limits_conversations = True
     serializer_class = DetailsSerializer
 
     @schema.describe(responses={200: DetailsSerializer, **schema.errors(404)})

@@ -63,6 +63,7 @@ def _amount(row: LimitLeft, amount: int) -> float:
 class LimitsView(ApiView):
     """The limits of use, and what is left of each."""
 
+    limits_conversations = True
     serializer_class = LimitsSerializer
 
     @schema.describe(

@@ -35,6 +35,7 @@ class AnnouncementsSerializer(PageSerializer):
 
 
 class AnnouncementsView(ApiView):
+    limits_conversations = True
     serializer_class = AnnouncementsSerializer
 
     @schema.describe(
@@ -76,6 +77,7 @@ class AcceptanceSerializer(StrictSerializer):
 class TermsView(ApiView):
     """The newest terms of use, for browser sessions."""
 
+    limits_conversations = True
     serializer_class = TermsSerializer
     permission_classes = [IsAuthenticated, BrowserPermission]
 

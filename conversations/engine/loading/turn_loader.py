@@ -466,6 +466,7 @@ def _task(
             conversation_id=turn.conversation_id,
             turn_id=turn.pk,
             may_read_chats=turn.may_read_chats,
+            access_token_id=turn.access_token_id,
         ),
         max_steps=settings.TURN_MAX_STEPS,
         max_tool_calls=(

@@ -11,7 +11,7 @@ from typing import Any
 
 from django.conf import settings
 
-from conversations.access.errors import Forbidden
+from conversations.access.errors import ConversationNotAllowed, Forbidden
 from conversations.forms.usage_form import CONVERSATION, TOOL, StaffUsageForm
 from conversations.gateway.request_context import RequestContext
 from conversations.models import AccessToken
@@ -49,7 +49,7 @@ async def report(context: RequestContext) -> None:
         raise BadRequest("'everybody' must be true or false.", param="everybody")
     # In the writer's thread: a report first counts what is new.
     found, costs = await database.write(
-        _report, context.token, query, everybody == "true"
+        read_report, context.token, query, everybody == "true"
     )
     if wanted == "csv":
         body = usage_csv(found, costs=costs).content
@@ -58,9 +58,11 @@ async def report(context: RequestContext) -> None:
         await context.exchange.answer(200, _to_dict(found, costs=costs))
 
 
-def _report(
+def read_report(
     token: AccessToken, query: Mapping[str, str], everybody: bool
 ) -> tuple[UsageReport, bool]:
+    if token.conversation_limit is not None:
+        raise ConversationNotAllowed
     names = ("first", "last", "by")
     if empty := [name for name in names if query.get(name) == ""]:
         raise BadRequest(f"'{empty[0]}' is empty; leave it out.", param=empty[0])

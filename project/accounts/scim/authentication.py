@@ -14,7 +14,7 @@ from django_scim import constants, exceptions
 from rest_framework.exceptions import AuthenticationFailed
 
 from conversations.access import admission
-from conversations.access.errors import TooFast
+from conversations.access.errors import ConversationNotAllowed, TooFast
 from conversations.api.authentication import TokenAuthentication
 from conversations.models.access_token import AccessToken, Scope
 from llm.errors import LLMError
@@ -163,6 +163,8 @@ def _are_operations(body: Any) -> bool:
 def _check_token(user: Any, token: AccessToken) -> None:
     if not token.has_scope(Scope.SCIM):
         raise admission.scope_missing(token, Scope.SCIM)
+    if token.conversation_limit is not None:
+        raise ConversationNotAllowed
     if not user.is_superuser:
         raise exceptions.SCIMException(
             "Only a superuser's token may manage accounts.", status=403

@@ -18,6 +18,7 @@ from django.utils import timezone
 
 from conversations.models import AccessToken
 from conversations.models.access_token import Scope, usual_scopes
+from conversations.models.folder import Folder
 from llm import router
 from llm.errors import LLMError
 from llm.models import LanguageModel
@@ -53,6 +54,24 @@ class Command(BaseCommand):
             action="append",
             default=[],
             help="a tool that the token may use, may be repeated; default: all",
+        )
+        add(
+            "--conversation",
+            action="append",
+            default=[],
+            help=(
+                "a conversation of the user, by its id, that the token may reach, may"
+                " be repeated; default: all"
+            ),
+        )
+        add(
+            "--folder",
+            action="append",
+            default=[],
+            help=(
+                "a folder of the user, by its name, whose conversations the token may"
+                " reach, may be repeated; default: all"
+            ),
         )
         add(
             "--network",
@@ -110,6 +129,8 @@ class Command(BaseCommand):
         limits = {
             "scopes": options["scope"] or usual_scopes(),
             "allowed_tools": " ".join(sorted(options["tool"])),
+            "allowed_conversations": " ".join(sorted(options["conversation"])),
+            "allowed_folders": " ".join(_find_folders(options["folder"], owner)),
             "networks": options["network"],
             "requests_per_minute": options["requests_per_minute"],
             "tokens_per_minute": options["tokens_per_minute"],
@@ -151,6 +172,14 @@ def _check_tools(names: Iterable[str], owner: User) -> None:
     known = {row.name for row in Tool.objects.rows_for(owner)}
     if unknown := set(names) - known:
         raise CommandError(f"There is no tool {min(unknown)!r} for {owner}.")
+
+
+def _find_folders(names: Iterable[str], owner: User) -> list[str]:
+    """Raises CommandError."""
+    known = {row.name: str(row.pk) for row in Folder.objects.of(owner)}
+    if unknown := set(names) - set(known):
+        raise CommandError(f"There is no folder {min(unknown)!r} of {owner}.")
+    return sorted(known[name] for name in names)
 
 
 def _explain(exc: DatabaseError) -> str:
