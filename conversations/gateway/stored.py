@@ -77,7 +77,8 @@ async def create(context: RequestContext) -> None:
     try:
         await answering
     except asyncio.CancelledError:
-        if not turn.background:
+        row = context.answered_request
+        if not (turn.background or (row is not None and row.is_lost)):
             stored_rows.stop_soon(turn.id, resources.write_queue)
         raise
 

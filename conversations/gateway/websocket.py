@@ -248,11 +248,8 @@ class ResponsesConsumer(AsyncWebsocketConsumer):
         gateway_request = await token_access.apply_limits(
             gateway_request, resources().database, is_stored=True
         )
-        turn = await stored.find_or_open_turn(
-            gateway_request,
-            resources(),
-            self._recording.row if self._recording is not None else None,
-        )
+        row = self._recording.row if self._recording is not None else None
+        turn = await stored.find_or_open_turn(gateway_request, resources(), row)
         writer = turn.writer()
         await self._send_degraded(gateway_request)
         try:
@@ -260,7 +257,8 @@ class ResponsesConsumer(AsyncWebsocketConsumer):
                 async for events in batches:
                     await self._send_events(writer.feed(events))
         except (asyncio.CancelledError, OSError):  # or the client has gone
-            stored_rows.stop_soon(turn.id, resources().write_queue)
+            if row is None or not row.is_lost:
+                stored_rows.stop_soon(turn.id, resources().write_queue)
             raise
         if not writer.ended:
             raise ShuttingDown

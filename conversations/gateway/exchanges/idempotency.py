@@ -19,6 +19,7 @@ import orjson
 
 from conversations.engine.database.executor import Database
 from conversations.gateway.exchanges.sent_answer import SentAnswer
+from conversations.gateway.loop_resources import Resources
 from conversations.gateway.request_context import Handler, RequestContext
 from conversations.models.gateway.answered_request import AnsweredRequest, ClaimLost
 from llm.errors import BadRequest, TryAgain
@@ -94,19 +95,31 @@ async def answer_once(context: RequestContext, handler: Handler) -> None:
             )
 
     sent = SentAnswer(exchange, MAX_ANSWER, before_end=save)
-    with context.resources.key_leases.renewing(row):
-        try:
-            await handler(replace(context, answered_request=row))
-        except asyncio.CancelledError:
-            if not row.is_unstoppable:
-                context.resources.write_queue.add(row.release)
-            raise
-        except ClaimLost as exc:
-            raise StillAnswering from exc
-        except Exception:
+    try:
+        with context.resources.key_leases.renewing(row):
+            try:
+                await handler(replace(context, answered_request=row))
+            except asyncio.CancelledError:
+                give_up(row, context.resources)
+                raise
+            except ClaimLost:
+                raise
+            except Exception:
+                await database.write(row.hand_over)
+                raise
+            # No effect on an answer that was saved.
             await database.write(row.hand_over)
-            raise
-        await database.write(row.hand_over)  # no effect on an answer that was saved
+    except ClaimLost as exc:
+        raise StillAnswering from exc
+
+
+def give_up(row: AnsweredRequest, resources: Resources) -> None:
+    """Let another request have the key of one that was cancelled; without delay, as the
+    database may not answer. What a lost request has stored goes on without it."""
+    if row.is_lost:
+        resources.write_queue.add(row.hand_over)
+    elif not row.is_unstoppable:
+        resources.write_queue.add(row.release)
 
 
 async def claim(

@@ -12,6 +12,7 @@ from conversations.gateway.exchanges.idempotency import (
     StillAnswering,
     claim,
     fingerprint_of,
+    give_up,
 )
 from conversations.gateway.loop_resources import Resources
 from conversations.models.gateway.answered_request import AnsweredRequest, ClaimLost
@@ -45,18 +46,24 @@ class SentEvents:
 
     async def run(self, answering: Awaitable[None]) -> None:
         """Await `answering`. Without a saved answer the key may be used again."""
-        with self._resources.key_leases.renewing(self.row):
-            try:
-                await answering
-            except (asyncio.CancelledError, OSError):  # which stops the response
-                self._resources.write_queue.add(self.row.release)
-                raise
-            except ClaimLost as exc:
-                raise StillAnswering from exc
-            except Exception:
-                await self._resources.database.write(self.row.hand_over)
-                raise
+        try:
+            with self._resources.key_leases.renewing(self.row):
+                await self._run(answering)
+        except ClaimLost as exc:
+            raise StillAnswering from exc
+
+    async def _run(self, answering: Awaitable[None]) -> None:
+        try:
+            await answering
+        except (asyncio.CancelledError, OSError):  # which stops the response
+            give_up(self.row, self._resources)
+            raise
+        except ClaimLost:
+            raise
+        except Exception:
             await self._resources.database.write(self.row.hand_over)
+            raise
+        await self._resources.database.write(self.row.hand_over)
 
 
 async def repeat_or_record(

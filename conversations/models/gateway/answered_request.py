@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import time
 import zlib
-from collections.abc import Collection
-from datetime import timedelta
+from collections.abc import Mapping
+from datetime import datetime, timedelta
 from typing import Any
 
 from django.db import IntegrityError, models, transaction
@@ -13,6 +14,7 @@ from django.utils.translation import gettext_lazy as _
 
 from conversations.models.access_token import AccessToken
 from conversations.models.turn import Turn
+from llm.db.clock import database_now
 
 #: For so long a key belongs to its request.
 LONGEST = timedelta(hours=24)
@@ -30,31 +32,44 @@ class AnsweredRequestQuerySet(models.QuerySet["AnsweredRequest"]):
         self, token_id: int, key: str, fingerprint: str
     ) -> tuple[AnsweredRequest, bool]:
         """The row of this key, and whether the caller answers the request."""
-        now = timezone.now()
-        claimed = {"created_at": now, "lease_expires_at": now + LEASE}
+        now, leased_at = timezone.now(), time.monotonic()
+        until = database_now(LEASE.total_seconds())
+        claimed = {"created_at": now, "lease_expires_at": until}
         try:
             with transaction.atomic():
-                return self.create(
+                made = self.create(
                     token_id=token_id, key=key, fingerprint=fingerprint, **claimed
-                ), True
+                )
+                made.leased_at = leased_at
+                return made, True
         except IntegrityError:
             found = self.filter(token_id=token_id, key=key).first()
         if found is None:  # released meanwhile
             return self.claim(token_id, key, fingerprint)
         lost = self.filter(
-            models.Q(created_at__lt=now - LONGEST) | models.Q(lease_expires_at__lt=now),
+            models.Q(created_at__lt=now - LONGEST)
+            | models.Q(lease_expires_at__lt=database_now()),
             pk=found.pk,
             status=None,
             fingerprint=fingerprint,
         )
         if not lost.update(**claimed):
             return found, False
-        found.created_at, found.lease_expires_at = now, now + LEASE
+        found.created_at, found.leased_at = now, leased_at
         return found, True
 
-    def renew(self, pks: Collection[int]) -> None:
-        leased = self.filter(pk__in=pks, status=None, lease_expires_at__isnull=False)
-        leased.update(lease_expires_at=timezone.now() + LEASE)
+    def renew(self, claims: Mapping[int, datetime]) -> set[int]:
+        """Extend the leases of rows by key, each with the time at which this process
+        claimed it. Returns the keys of those that it still has."""
+        rows = self.filter(pk__in=claims).values_list("pk", "created_at")
+        own = {pk for pk, claimed_at in rows if claimed_at == claims[pk]}
+        self.filter(
+            pk__in=own,
+            created_at__in=[claims[pk] for pk in own],
+            status=None,
+            lease_expires_at__isnull=False,
+        ).update(lease_expires_at=database_now(LEASE.total_seconds()))
+        return own
 
 
 class AnsweredRequest(models.Model):
@@ -72,6 +87,10 @@ class AnsweredRequest(models.Model):
     #: Of the stored response that the request has opened.
     turn_id = models.CharField(max_length=64, blank=True, default="", db_default="")
 
+    #: A time of `time.monotonic()` before the database began the lease. No column.
+    leased_at = 0.0
+    #: Whether another process may answer the request by now. No column.
+    is_lost = False
     #: Whether the request takes effect without its client too. No column.
     is_unstoppable = False
 
@@ -117,8 +136,7 @@ class AnsweredRequest(models.Model):
         in another process: then the next request with the key gets that response."""
         going_on = Turn.objects.not_finished().filter(cancel_requested=False)
         rows = self._own_rows().filter(status=None, turn_id__in=going_on.values("pk"))
-        # Long over, because clocks of servers differ.
-        if not rows.update(lease_expires_at=timezone.now() - LEASE):
+        if not rows.update(lease_expires_at=database_now(-LEASE.total_seconds())):
             self.release()
 
     def _own_rows(self) -> AnsweredRequestQuerySet:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import AsyncIterator
 from datetime import timedelta
 from typing import Any
@@ -11,13 +12,19 @@ from unittest.mock import patch
 
 import pytest
 from asgiref.sync import sync_to_async
+from django.db import OperationalError
 from django.utils import timezone
 
 from conversations import engine
-from conversations.gateway.exchanges.key_leases import KeyLeases
+from conversations.engine.database.executor import Database
+from conversations.gateway.exchanges.key_leases import PATIENCE, KeyLeases
 from conversations.gateway.loop_resources import MAX_OPENINGS, resources
 from conversations.models import AccessToken, Turn
-from conversations.models.gateway.answered_request import AnsweredRequest, ClaimLost
+from conversations.models.gateway.answered_request import (
+    LEASE,
+    AnsweredRequest,
+    ClaimLost,
+)
 from tests.conversations.gateway.forwarding.hosts import (
     Answer,
     Client,
@@ -294,6 +301,103 @@ async def test_the_lease_of_a_key_is_renewed_while_its_request_is_answered():
             ).aexists():
                 pass
     leases.close()
+
+
+# A process that cannot renew its leases
+
+
+class Unreachable(Database):
+    """A database that answers no renewal."""
+
+    async def write(self, function: Any, *args: Any) -> Any:
+        raise OperationalError("no answer")
+
+
+async def claim_of(token: AccessToken) -> tuple[AnsweredRequest, bool]:
+    return await resources().database.write(
+        AnsweredRequest.objects.claim, token.pk, "one", "fingerprint"
+    )
+
+
+async def answer_for_ever(leases: KeyLeases, row: AnsweredRequest) -> None:
+    with leases.renewing(row):
+        await asyncio.Event().wait()
+
+
+async def test_a_process_that_cannot_renew_stops_before_another_answers():
+    row, _ = await claim_of(await a_token())
+    leases = KeyLeases(Unreachable(), interval=0.0, patience=0.05)
+    async with asyncio.timeout(60):
+        with pytest.raises(ClaimLost):
+            await answer_for_ever(leases, row)
+    leases.close()
+    assert LEASE.total_seconds() > PATIENCE
+    assert row.is_lost
+    assert not (await claim_of(await AccessToken.objects.aget()))[1]
+
+
+async def test_a_process_that_renews_goes_on():
+    row, _ = await claim_of(await a_token())
+    row.leased_at = time.monotonic() - 50  # only renewals let it go on
+    leases = KeyLeases(resources().database, interval=0.0, patience=60.0)
+    renewed_at = row.leased_at
+    with leases.renewing(row):
+        async with asyncio.timeout(60):
+            while row.leased_at == renewed_at:
+                await asyncio.sleep(0)
+    leases.close()
+    assert not row.is_lost
+
+
+async def test_a_process_whose_key_another_has_stops_and_renews_nothing():
+    token = await a_token()
+    row, _ = await claim_of(token)
+    await lose()
+    _, is_second = await claim_of(token)
+    assert is_second
+    await lose()
+    leases = KeyLeases(resources().database, interval=0.0)
+    async with asyncio.timeout(60):
+        with pytest.raises(ClaimLost):
+            await answer_for_ever(leases, row)
+    leases.close()
+    _, is_third = await claim_of(token)
+    assert is_third  # the lease of the second was not extended by the first
+
+
+async def test_a_cancelled_request_is_not_taken_for_a_lost_one():
+    row, _ = await claim_of(await a_token())
+    leases = KeyLeases(resources().database)
+    task = asyncio.ensure_future(answer_for_ever(leases, row))
+    await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert not row.is_lost
+    leases.close()
+
+
+async def test_a_lost_request_calls_no_host_any_more():
+    client = await Client().open()
+    with Host(lambda received: canned_reply("chat", received)) as host:
+        name = await add_model("openai_compatible", "openai_chat", host.url, "m")
+        body = {"model": name, "messages": [{"role": "user", "content": "Hi"}]}
+        leases = KeyLeases(Unreachable(), interval=0.0, patience=0.0)
+
+        async def ask() -> Answer:
+            headers = {"idempotency-key": "one"}
+            return await client.post("/v1/chat/completions", body, headers)
+
+        with patch.object(resources(), "key_leases", leases):
+            answer = await ask()
+        assert (answer.status, len(host.received)) == (409, 0)
+        assert b"idempotency_key_in_use" in answer.body
+        leases.close()
+        async with asyncio.timeout(60):
+            while (again := await ask()).status == 409:
+                pass
+        assert (again.status, len(host.received)) == (200, 1)
+    await client.close()
 
 
 # A release of a key
