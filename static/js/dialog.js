@@ -4,6 +4,7 @@
 import { closeByBackdrop } from "./backdrop.js";
 import { $, fetched, focusOn, openInstead } from "./dom.js";
 import { adviceFor, posted, sayNotSent } from "./people/posting.js";
+import { localiseTimes } from "./times.js";
 
 const TITLE = "input[type=text]";
 
@@ -39,6 +40,7 @@ async function open(dialog, link) {
     const form = await fetched(link.href, "main :is([data-dialog-part], form)");
     $("#sidebar").hidePopover?.();
     dialog.setAttribute("aria-label", form.querySelector("h1").textContent);
+    localiseTimes(form);
     dialog.replaceChildren(form); // before it opens, so that it focuses one of these controls
     dialog.showModal();
     form.querySelector(TITLE)?.select();
