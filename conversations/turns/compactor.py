@@ -37,7 +37,7 @@ from llm.wire.deltas import NATURAL_ENDS
 from llm.wire.items import Item, output_text, user_message
 from llm.wire.request import Request
 from llm.wire.response_builder import ResponseBuilder
-from llm.wire.thought_text import remove_thought
+from llm.wire.text.thoughts import remove_thought
 from tools.loop.answer_size import AnswerSize
 from tools.loop.task import Record
 

@@ -15,7 +15,7 @@ from django.utils.formats import number_format
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
-from llm.wire import text_encoding
+from llm.wire.text import encoding
 
 PDF = "application/pdf"
 TEXT = "text/plain"
@@ -52,7 +52,7 @@ def content_type_of(data: bytes) -> str | None:
 
 def decode_text(data: bytes) -> str | None:
     """`data` as text, in whichever encoding it is. None if not text."""
-    text = text_encoding.decode_text(data.removeprefix(codecs.BOM_UTF8))
+    text = encoding.decode_text(data.removeprefix(codecs.BOM_UTF8))
     return None if text is None or _BINARY.search(text) else text
 
 

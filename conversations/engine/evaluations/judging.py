@@ -24,7 +24,7 @@ from llm.http.client import ProviderCall
 from llm.wire.items import message, output_text, user_message
 from llm.wire.request import Request
 from llm.wire.response_builder import ResponseBuilder
-from llm.wire.thought_text import remove_thought
+from llm.wire.text.thoughts import remove_thought
 from tools.loop.answer_size import AnswerSize
 
 ATTEMPTS = 2  # a model that answers in its own words is asked for the form again

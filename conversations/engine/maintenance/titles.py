@@ -37,7 +37,7 @@ from llm.provider import Route
 from llm.wire.items import output_text, text_of, user_message
 from llm.wire.request import Request
 from llm.wire.response_builder import ResponseBuilder
-from llm.wire.thought_text import remove_thought
+from llm.wire.text.thoughts import remove_thought
 from tools.loop.answer_size import AnswerSize
 
 logger = logging.getLogger(__name__)

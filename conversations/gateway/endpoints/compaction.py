@@ -22,7 +22,7 @@ from conversations.gateway.stateless import StatelessResponse
 from llm.errors import BadRequest, BadResponse
 from llm.wire.deltas import NATURAL_ENDS
 from llm.wire.items import new_id, output_text, user_message
-from llm.wire.thought_text import remove_thought
+from llm.wire.text.thoughts import remove_thought
 
 _INSTRUCTIONS = (
     "Summarise this conversation for an assistant that will go on with it and sees"

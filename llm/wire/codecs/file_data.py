@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import unquote_to_bytes
 
-from llm.wire.text_encoding import decode_text
+from llm.wire.text.encoding import decode_text
 
 PDF = "application/pdf"
 _UNKNOWN = ("", "application/octet-stream")

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from llm.wire.thought_text import remove_thought
+from llm.wire.text.thoughts import remove_thought
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,1 @@
+"""Plain text of files and models: its encoding, and thoughts inside it."""
