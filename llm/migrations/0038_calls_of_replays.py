@@ -20,12 +20,4 @@ class Migration(migrations.Migration):
                 blank=True, editable=False, max_length=64, null=True
             ),
         ),
-        migrations.AddIndex(
-            model_name="modelcall",
-            index=models.Index(
-                condition=models.Q(("replayed_turn_id__isnull", False)),
-                fields=["replayed_turn_id"],
-                name="llm_call_of_replay",
-            ),
-        ),
     ]
