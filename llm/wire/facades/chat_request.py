@@ -220,10 +220,11 @@ def input_part(part: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _video(url: str) -> dict[str, Any]:
-    """A file whose name says that it is a video: an address need not."""
+    """A file whose name says that it is a video: an address, or data of an unknown
+    type, need not."""
     path = url.partition("?")[0].partition("#")[0]
     if url.startswith("data:"):
-        return {"type": "input_file", "filename": "video", "file_data": url}
+        return {"type": "input_file", "filename": "video.mp4", "file_data": url}
     is_named = media_type_of(path, "").startswith("video/")
     name = path.rpartition("/")[2] if is_named else "video.mp4"
     return {"type": "input_file", "filename": name, "file_url": url}

@@ -317,11 +317,11 @@ class _Writer:
             return {"type": "file", "file": {"file_id": part["file_id"]}}
         if not data and part.get("file_id"):
             raise _cannot_send("a file by its id; send the file itself")
-        if not data and names_video(part):
-            return {"type": "video_url", "video_url": {"url": part["file_url"]}}
+        if not data and names_video(part) and (url := part.get("file_url")):
+            return {"type": "video_url", "video_url": {"url": url}}
         file = read_file(data, name)
         if data and file.media_type.startswith("video/"):
-            url = data if is_data_url(data) else f"data:{file.media_type};base64,{data}"
+            url = f"data:{file.media_type};base64,{file.encoded}"
             return {"type": "video_url", "video_url": {"url": url}}
         # Every host can read text.
         if data and (text := _text_file(file)) is not None:

@@ -224,6 +224,23 @@ def test_another_host_says_what_to_send_instead_of_a_video(url: str):
         AnthropicCodec().encode(chat_request.request_of(of_video(url)))
 
 
+@pytest.mark.parametrize("codec", [AnthropicCodec(), GeminiCodec(), OpenAIChatCodec()])
+@pytest.mark.parametrize("data", [{}, {"file_data": ""}])
+def test_a_name_of_a_video_without_the_video_is_refused(codec: Codec, data: Any):
+    part = {"type": "file", "file": {"filename": "a.mp4", **data}}
+    body = {"model": "m", "messages": [{"role": "user", "content": [part]}]}
+    with pytest.raises(BadRequest):
+        codec.encode(chat_request.request_of(body))
+
+
+def test_a_video_of_unknown_type_is_sent_as_a_video():
+    url = "data:application/octet-stream;base64,AAAA"
+    sent = OpenAIChatCodec().encode(chat_request.request_of(of_video(url)))
+    assert sent["messages"][-1]["content"] == [
+        {"type": "video_url", "video_url": {"url": "data:video/mp4;base64,AAAA"}}
+    ]
+
+
 def of_video(url: str) -> dict[str, Any]:
     part = {"type": "video_url", "video_url": {"url": url}}
     body = {"model": "m", "messages": [{"role": "user", "content": [part]}]}
