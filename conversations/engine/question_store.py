@@ -21,7 +21,7 @@ from conversations.access.webhooks import outbox
 from conversations.engine.claim_store import Claim, turn_query, update_turn
 from conversations.engine.database.sql import Moment
 from conversations.engine.event_log import StaleEpoch
-from conversations.engine.turn_store import (
+from conversations.engine.progress_store import (
     PreparedWrite,
     TurnProgress,
     prepare_write,

@@ -22,11 +22,12 @@ from conversations.engine.loading import turn_context
 from conversations.engine.loading.approvals import question_of, question_payload
 from conversations.engine.process import crash_points
 from conversations.engine.process.turn_metrics import count_turn
+from conversations.engine.progress_store import FinishedModelCall
 from conversations.engine.runs.full_outputs import send_to_bucket
 from conversations.engine.runs.large_answer_limits import LargeAnswer
 from conversations.engine.runs.state import RunState
 from conversations.engine.runs.writes import RunWrites
-from conversations.engine.turn_store import Ending, FinishedModelCall
+from conversations.engine.turn_store import Ending
 from conversations.models import Turn
 from conversations.turns import waiting_messages
 from llm.http.client import ProviderCall

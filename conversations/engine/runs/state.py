@@ -14,7 +14,7 @@ from conversations.engine.lease_store import ProviderResponse
 from conversations.engine.loading.loaded_turn import Work
 from conversations.engine.loading.unloaded_turn import UnloadedTurn
 from conversations.engine.metering import Meter
-from conversations.engine.turn_store import FinishedModelCall, TurnProgress
+from conversations.engine.progress_store import FinishedModelCall, TurnProgress
 from llm.generation.result import cost_of
 from llm.generation.retries import calls_made
 from llm.http.client import ProviderCall

@@ -12,8 +12,8 @@ from typing import Any, TypeVar
 from conversations.engine import turn_store
 from conversations.engine.database.executor import Database, DatabaseClosed
 from conversations.engine.event_log import StaleEpoch
+from conversations.engine.progress_store import TurnProgress
 from conversations.engine.runs.state import RunState
-from conversations.engine.turn_store import TurnProgress
 from llm.db.outages import UNREACHABLE
 
 logger = logging.getLogger(__name__)

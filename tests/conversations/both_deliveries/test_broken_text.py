@@ -13,7 +13,7 @@ from django.test import Client
 from conversations.engine import claim_store, lease_store, turn_store
 from conversations.engine.claim_store import Claim
 from conversations.engine.lease_store import Snapshot
-from conversations.engine.turn_store import TurnProgress
+from conversations.engine.progress_store import TurnProgress
 from conversations.gateway import stored_rows
 from conversations.gateway.http import Exchange
 from conversations.gateway.websocket import _parse_message

@@ -23,6 +23,7 @@ from conversations.engine import claim_store, subscriptions, turn_store
 from conversations.engine.event_log import Position, StaleEpoch
 from conversations.engine.finished_turn_events import replay
 from conversations.engine.loading import turn_loader
+from conversations.engine.progress_store import TurnProgress
 from conversations.models import Conversation, Item, ToolCall, Turn
 from conversations.models.preset import PresetNotAvailable
 from conversations.requests.turn_request import TurnRequestSerializer
@@ -638,7 +639,7 @@ async def test_a_zombie_changes_nothing(conversation, say, running):
     assert turn.status == Turn.Status.RUNNING
     assert not await Item.objects.filter(turn=turn, origin="output").aexists()
     with pytest.raises(StaleEpoch):
-        await sync_to_async(turn_store.advance)(run.claim, turn_store.TurnProgress())
+        await sync_to_async(turn_store.advance)(run.claim, TurnProgress())
 
 
 async def test_a_server_that_goes_down_hands_its_turns_over(

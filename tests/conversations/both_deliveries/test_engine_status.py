@@ -18,7 +18,7 @@ from django.utils import timezone
 
 from conversations.engine import claim_store, lease_store, staff_actions, turn_store
 from conversations.engine.event_log import StaleEpoch
-from conversations.engine.turn_store import TurnProgress
+from conversations.engine.progress_store import TurnProgress
 from conversations.models import Conversation, ProcessStatus, Question, ToolCall, Turn
 from conversations.staff.engine_status import status
 from llm.wire.items import user_message

@@ -13,7 +13,8 @@ from django.utils import timezone
 from conversations.engine import claim_store, lease_store, question_store, turn_store
 from conversations.engine.claim_store import Claim
 from conversations.engine.lease_store import Snapshot
-from conversations.engine.turn_store import Ending, TurnProgress
+from conversations.engine.progress_store import LARGE_WRITE, TurnProgress
+from conversations.engine.turn_store import Ending
 from conversations.models import Conversation, Item, Turn
 from llm.db.statements import CompiledInsert
 from llm.models import ModelCall
@@ -178,7 +179,7 @@ def test_a_transaction_that_stood_still_is_a_connection_that_broke():
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize(
     ("length", "limit"),
-    [(10, "5s"), (turn_store.LARGE_WRITE + 1, "1min")],
+    [(10, "5s"), (LARGE_WRITE + 1, "1min")],
     ids=["short", "long"],
 )
 def test_a_long_write_gets_a_longer_transaction_timeout(length: int, limit: str):

@@ -9,6 +9,7 @@ from django.contrib.auth.models import User
 from conversations.engine import claim_store, lease_store, question_store, turn_store
 from conversations.engine.event_log import Entry, Position, TurnLog
 from conversations.engine.lease_store import Snapshot
+from conversations.engine.progress_store import TurnProgress
 from conversations.engine.question_store import NewQuestion
 from conversations.engine.row_entries import fallback_entries
 from conversations.engine.shared_log.database_fallback import (
@@ -20,7 +21,6 @@ from conversations.engine.shared_log.turns_from_rows import (
     _load_turn,
     load_turns,
 )
-from conversations.engine.turn_store import TurnProgress
 from conversations.models import Conversation, Question, ToolCall
 from llm.wire.deltas import ItemDelta, ReasoningDelta, TextDelta, ToolCallDelta
 from llm.wire.items import message, user_message

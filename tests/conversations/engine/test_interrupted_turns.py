@@ -11,7 +11,8 @@ from asgiref.sync import sync_to_async
 from conversations import engine
 from conversations.engine import claim_store, lease_store, turn_store
 from conversations.engine.lease_store import Snapshot
-from conversations.engine.turn_store import Ending, TurnProgress
+from conversations.engine.progress_store import TurnProgress
+from conversations.engine.turn_store import Ending
 from conversations.models import Conversation, Item, ToolCall, Turn
 from llm.models import LanguageModel, Provider
 from llm.wire.deltas import (

@@ -15,8 +15,8 @@ from conversations import engine
 from conversations.access.webhooks import outbox, recipients
 from conversations.engine import claim_store, question_store, turn_store
 from conversations.engine.event_log import StaleEpoch
+from conversations.engine.progress_store import TurnProgress
 from conversations.engine.question_store import NewQuestion
-from conversations.engine.turn_store import TurnProgress
 from conversations.models import Conversation, Delivery, Question, Turn
 from conversations.models.tool_call import ToolCall
 from llm.errors import BadRequest

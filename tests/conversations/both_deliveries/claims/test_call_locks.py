@@ -12,7 +12,7 @@ from django.db import connection, transaction
 
 from conversations.engine import background_store, claim_store, turn_store
 from conversations.engine.background_store import CallClaim
-from conversations.engine.turn_store import TurnProgress
+from conversations.engine.progress_store import TurnProgress
 from conversations.models import Conversation, ToolCall, Turn
 from conversations.turns import waiting_messages
 from llm.wire.items import user_message

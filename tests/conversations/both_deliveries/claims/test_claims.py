@@ -26,8 +26,8 @@ from conversations.engine.claim_store import Claim
 from conversations.engine.database import sql
 from conversations.engine.lease_store import Snapshot
 from conversations.engine.loading.turn_loader import ClaimAttempt, claim_and_load
+from conversations.engine.progress_store import TurnProgress
 from conversations.engine.question_store import NewQuestion
-from conversations.engine.turn_store import TurnProgress
 from conversations.models import Conversation, Item, Question, ToolCall, Turn
 from llm.wire.deltas import TextDelta
 from llm.wire.items import message, user_message

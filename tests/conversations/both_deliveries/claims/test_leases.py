@@ -16,9 +16,9 @@ from conversations.engine import background_store, claim_store, lease_store, tur
 from conversations.engine.claim_store import Claim
 from conversations.engine.event_log import Position
 from conversations.engine.lease_store import Snapshot
+from conversations.engine.progress_store import TurnProgress
 from conversations.engine.replays.replaying import Replays
 from conversations.engine.shared_log.turns_from_rows import load_turns
-from conversations.engine.turn_store import TurnProgress
 from conversations.engine.webhooks import delivery_store
 from conversations.models import Conversation, Replay, ToolCall, Turn
 from conversations.models.webhooks.delivery import Delivery

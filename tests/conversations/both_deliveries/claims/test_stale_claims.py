@@ -26,13 +26,9 @@ from conversations.engine.background_store import CallClaim
 from conversations.engine.event_log import StaleEpoch
 from conversations.engine.lease_store import Snapshot
 from conversations.engine.loading import turn_context
+from conversations.engine.progress_store import FinishedModelCall, TurnProgress
 from conversations.engine.question_store import NewQuestion
-from conversations.engine.turn_store import (
-    Claim,
-    Ending,
-    FinishedModelCall,
-    TurnProgress,
-)
+from conversations.engine.turn_store import Claim, Ending
 from conversations.models import (
     Attachment,
     Conversation,

@@ -11,8 +11,8 @@ from asgiref.sync import sync_to_async
 from conversations import engine
 from conversations.engine import claim_store, lease_store, question_store, turn_store
 from conversations.engine.lease_store import ProviderResponse, Snapshot
+from conversations.engine.progress_store import TurnProgress
 from conversations.engine.question_store import NewQuestion
-from conversations.engine.turn_store import TurnProgress
 from conversations.models import Item, Question, ToolCall, Turn
 from conversations.turns.file_storage import FilesUnavailable
 from llm.errors import ModelNotAvailable
