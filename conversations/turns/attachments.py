@@ -49,7 +49,11 @@ from conversations.turns.file_kinds import (
     format_size,
 )
 from conversations.turns.file_storage import FilesUnavailable
+from conversations.turns.office_files import text_of_office_file
+from conversations.turns.upload_refused import UploadRefused as UploadRefused
+from conversations.turns.upload_refused import unsupported
 from conversations.turns.virus_scan import scan
+from llm.office.text import is_office_file
 from llm.wire.items import Item as ItemPayload
 from tools.execute import CallOutcome
 
@@ -60,15 +64,6 @@ StoredRow = Attachment | FolderFile | ConversationImport
 _ID_PREFIX = "file_"  # prefix of our file ids; other ids are a provider's and pass
 _FILE_PARTS = ("input_image", "input_file")
 _MISSING_FILE_NOTE = "[A file stood here that is no longer kept.]"
-
-
-class UploadRefused(Exception):
-    """A file cannot be accepted; the message says why and what to do."""
-
-    def __init__(self, problem: str, code: str, status: int = 400) -> None:
-        super().__init__(problem)
-        self.code = code
-        self.status = status  # of HTTP
 
 
 class UnknownFile(Exception):
@@ -283,17 +278,12 @@ def _validate_file(file: File[bytes]) -> ValidatedFile:
         raise _too_large(words, named, size, limit)
     file.seek(0)
     data = file.read()
+    if is_office_file(data):
+        check_scanned(data)
+        return _validate_file(text_of_office_file(named["name"], data))
     content_type = content_type_of(data)
     if content_type is None:
-        raise UploadRefused(
-            _(
-                "“%(name)s” has a type that models cannot read. Send PNG, JPEG, WebP"
-                " and GIF pictures, PDF, and text files."
-            )
-            % named,
-            "unsupported_file",
-            415,
-        )
+        raise unsupported(named["name"])
     # Sent as part of the message, so its limit applies.
     if content_type == TEXT and size > (limit := settings.MAX_INPUT_SIZE):
         words = _("“%(name)s” has %(size)s; the limit for a text file is %(limit)s.")

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from llm.wire.codecs.file_data import holds_office_file
 from llm.wire.items import CALL_OUTPUTS, Item, message
 
 
@@ -88,4 +89,6 @@ def _is_screenshot(item: Item, modality: Modality) -> bool:
 def _is_hidden(part: Mapping[str, Any], modality: Modality) -> bool:
     if part.get("type") != modality.part_type:
         return False
+    if holds_office_file(part):
+        return False  # its text is sent
     return not str(part.get("file_data") or "").startswith(_TEXT_FILES)

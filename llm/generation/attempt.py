@@ -8,6 +8,7 @@ from typing import cast
 
 from llm.adaptation.adapt import EMPTY_REQUEST, Adaptation, add_usage, merge_usage
 from llm.errors import LLMError
+from llm.generation.office_parts import read_office_files
 from llm.http import client
 from llm.http.client import ProviderCall
 from llm.http.inline_files import FileCache, inline_files
@@ -147,8 +148,10 @@ class Attempt:
         request, not_fetched = await inline_files(
             request, self._route.endpoint, self._files
         )
-        if not_fetched:
-            self._call.degraded = [*self._call.degraded, *not_fetched]
+        request, not_read = await read_office_files(request, self._files.office_texts)
+        if not_fetched or not_read:
+            lost = [*not_fetched, *not_read]
+            self._call.degraded = [*self._call.degraded, *lost]
         return request
 
     def process(self, deltas: list[Delta]) -> list[Delta]:

@@ -24,6 +24,7 @@ from urllib.parse import unquote, urlsplit
 from llm.adaptation.input_modalities import question_start
 from llm.errors import BadRequest
 from llm.http.fetch import DownloadedFile, DownloadError, fetch
+from llm.office.package import Unreadable
 from llm.provider import Endpoint
 from llm.wire.item_prefix_cache import fold_items
 from llm.wire.items import Item
@@ -51,6 +52,8 @@ class FileCache:
     """Files that a turn has downloaded, or failed to; by URL."""
 
     results: dict[str, DownloadedFile | DownloadError] = field(default_factory=dict)
+    #: Texts of Office files, or why there are none; by the data of the part.
+    office_texts: dict[str, str | Unreadable] = field(default_factory=dict)
 
     async def fetch(self, urls: Iterable[str]) -> None:
         semaphore = asyncio.Semaphore(_MAX_CONCURRENT)

@@ -18,6 +18,17 @@ from urllib.parse import unquote_to_bytes
 from llm.wire.text.encoding import decode_text
 
 PDF = "application/pdf"
+_OPEN_XML = "application/vnd.openxmlformats-officedocument."
+_OFFICE = {
+    "docx": f"{_OPEN_XML}wordprocessingml.document",
+    "pptx": f"{_OPEN_XML}presentationml.presentation",
+    "xlsx": f"{_OPEN_XML}spreadsheetml.sheet",
+    "docm": "application/vnd.ms-word.document.macroenabled.12",
+    "pptm": "application/vnd.ms-powerpoint.presentation.macroenabled.12",
+    "xlsm": "application/vnd.ms-excel.sheet.macroenabled.12",
+}
+_OFFICE_TYPES = frozenset(_OFFICE.values())
+_HEAD = 500  # characters of a data URL before its content
 _UNKNOWN = ("", "application/octet-stream")
 _TEXT = re.compile(r"text/|application/(json|xml|yaml|toml|x-|javascript)")
 _SUFFIXES = {
@@ -41,6 +52,7 @@ _SUFFIXES = {
     "wav": "audio/wav",
     "webm": "video/webm",
     "webp": "image/webp",
+    **_OFFICE,
 } | dict.fromkeys(
     (
         *("bat", "c", "cfg", "conf", "cpp", "cs", "css", "go", "h", "hpp", "ini"),
@@ -62,13 +74,17 @@ class FileData:
     def is_text(self) -> bool:
         return _TEXT.match(self.media_type) is not None
 
-    def text(self) -> str | None:
-        """The content as text; None if it is none."""
+    def content(self) -> bytes | None:
+        """None if it is not base64."""
         try:
-            data = base64.b64decode(self.encoded, validate=True)
+            return base64.b64decode(self.encoded, validate=True)
         except (binascii.Error, ValueError):
             return None
-        return decode_text(data, self.charset)
+
+    def text(self) -> str | None:
+        """The content as text; None if it is none."""
+        data = self.content()
+        return None if data is None else decode_text(data, self.charset)
 
 
 def is_data_url(address: str) -> bool:
@@ -101,3 +117,15 @@ def names_video(part: Mapping[str, Any]) -> bool:
     """Whether the name of a file says that it is a video."""
     name = part.get("filename") or ""
     return isinstance(name, str) and media_type_of(name, "").startswith("video/")
+
+
+def holds_office_file(part: Mapping[str, Any]) -> bool:
+    """Whether the data of a part are a Word, Excel or PowerPoint file, by its declared
+    type or its name."""
+    data, name = part.get("file_data"), part.get("filename") or ""
+    if not isinstance(data, str) or not data or not isinstance(name, str):
+        return False
+    head = data[:_HEAD].partition(",")[0] if is_data_url(data) else ""
+    kind = head[5:].partition(";")[0].strip().lower()
+    kind = media_type_of(name, "") if kind in _UNKNOWN else kind
+    return kind in _OFFICE_TYPES

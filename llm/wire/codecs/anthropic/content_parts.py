@@ -9,7 +9,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from llm.errors import BadRequest
-from llm.wire.codecs.file_data import PDF, is_data_url, names_video, read_file
+from llm.wire.codecs.file_data import (
+    PDF,
+    holds_office_file,
+    is_data_url,
+    names_video,
+    read_file,
+)
 
 Part = Mapping[str, Any]
 Block = dict[str, Any]
@@ -83,6 +89,9 @@ def _source(part: Part) -> dict[str, Any]:
         return {"type": "url", "url": url}
     if not (data := part.get("file_data")):
         raise _cannot_send("a file by its id; send the file itself")
+    if holds_office_file(part):
+        # Found by a count or a look for losses: what is sent has its text instead.
+        return {"type": "text", "media_type": "text/plain", "data": part["file_data"]}
     file = read_file(data, part.get("filename") or "")
     if file.media_type == PDF:
         return {"type": "base64", "media_type": PDF, "data": file.encoded}

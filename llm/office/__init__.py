@@ -1,0 +1,1 @@
+"""The text of Word, Excel and PowerPoint files. Pure."""

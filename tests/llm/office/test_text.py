@@ -1,0 +1,160 @@
+"""What models read of Office files."""
+
+from __future__ import annotations
+
+import zipfile
+from io import BytesIO
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from llm.office.package import MAX_UNPACKED, Unreadable
+from llm.office.text import extract_text, is_office_file
+from llm.office.written_text import CUT
+from tests.llm.office.made import docx, package, paragraph, pptx, shape, xlsx
+
+LIMIT = 1_000_000
+DOCUMENT = docx(paragraph("Hello"))
+
+
+def reason(data: bytes) -> str:
+    with pytest.raises(Unreadable) as caught:
+        extract_text(data, LIMIT)
+    return caught.value.reason
+
+
+def test_a_document_has_headings_lists_tables_and_notes():
+    cell = "<w:tc>{}</w:tc>".format
+    row = "<w:tr>{}</w:tr>".format
+    table = row(cell(paragraph("Name")) + cell(paragraph("Town"))) + row(
+        cell(paragraph("Ada") + paragraph("King")) + cell("<w:p/>")
+    )
+    body = (
+        paragraph("Report", '<w:pStyle w:val="berschrift2"/>')
+        + paragraph("Mine", '<w:pStyle w:val="Eigene"/>')
+        + "<w:p><w:pPr><w:tabs><w:tab w:pos='9'/></w:tabs></w:pPr>"
+        "<w:r><w:t>Fish &amp; </w:t></w:r><w:r><w:t>chips</w:t><w:br/></w:r>"
+        "<w:del><w:r><w:delText>never</w:delText></w:r></w:del>"
+        '<w:r><w:t>cost</w:t><w:footnoteReference w:id="2"/></w:r></w:p>'
+        + paragraph("One", '<w:numPr><w:ilvl w:val="0"/></w:numPr>')
+        + f"<w:tbl>{table}</w:tbl>"
+        "<w:p><w:r><mc:AlternateContent><mc:Choice><w:txbxContent>"
+        + paragraph("Box")
+        + "</w:txbxContent></mc:Choice><mc:Fallback><w:txbxContent>"
+        + paragraph("Box")
+        + "</w:txbxContent></mc:Fallback></mc:AlternateContent></w:r></w:p>"
+    )
+    assert extract_text(docx(body), LIMIT) == (
+        "## Report\n\n\n## Mine\n\nFish & chips\ncost[^2]\n- One\n\nName\tTown\n"
+        "Ada King\t\n\nBox\n\n[^2]: A note.\n"
+    )
+
+
+def test_a_workbook_has_its_sheets_as_lines_between_tabulators():
+    strings = (
+        "<si><t>Item</t></si><si><r><t>Pa</t></r><r><t>per\nA4</t></r>"
+        "<rPh><t>reading</t></rPh></si>"
+    )
+    sheet = (
+        '<row><c r="A1" t="s"><v>0</v></c><c r="C1" t="inlineStr">'
+        "<is><t>On</t></is></c></row><row/><row/>"
+        '<row><c r="A4" t="s"><v>1</v></c><c r="B4" s="2">'
+        '<f>1*2</f><v>0.30000000000000004</v></c><c r="C4" s="1"><v>45000</v></c>'
+        '<c r="D4" s="3"><v>45000.5</v></c><c r="E4" t="b"><v>1</v></c>'
+        '<c r="F4" t="e"><v>#DIV/0!</v></c><c r="G4"><f>A1+1</f></c>'
+        '<c r="H4"><v>12345678901234567890</v></c></row>'
+    )
+    assert extract_text(xlsx(sheet, strings), LIMIT) == (
+        "# Sheet: Costs\n\nItem\t\tOn\n\nPaper A4\t0.3\t2023-03-15\t"
+        "2023-03-15 12:00:00\tTRUE\t#DIV/0!\t=A1+1\t12345678901234567890\n\n"
+        "# Sheet: Old (hidden)\n"
+    )
+
+
+def test_slides_come_in_their_order_with_titles_and_notes():
+    first = shape("title", "Plan") + shape("body", "Buy", "Sell") + shape("ftr", "ACME")
+    data = pptx(first, shape("ctrTitle", "End"), notes="Say hello")
+    assert extract_text(data, LIMIT) == (
+        "# Slide 1\n\n## Plan\n\nBuy\nSell\n\nNotes:\nSay hello\n\n"
+        "# Slide 2\n\n## End\n"
+    )
+
+
+def test_macros_are_not_read():
+    data = docx(paragraph("Hello"), **{"word/vbaProject.bin": b"Sub AutoOpen()"})
+    assert extract_text(data, LIMIT) == "Hello\n"
+
+
+def test_the_kind_comes_from_the_bytes():
+    assert is_office_file(DOCUMENT)
+    assert is_office_file(b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1 a .doc of 1997")
+    assert not is_office_file(b"PK\x03\x04 another archive")
+    assert not is_office_file(b"[Content_Types].xml")
+
+
+def test_a_long_text_is_cut_and_says_so():
+    sheet = "<row><c><v>1</v></c></row>" * 100_000
+    for data in (docx(paragraph("ä" * 3_000)), xlsx(sheet)):
+        text = extract_text(data, 1_000)
+        assert text.endswith(CUT + "\n")
+        assert 900 < len(text.encode()) <= 1_000
+
+
+def test_a_text_to_which_many_cells_refer_is_cut():
+    row = "<row>" + '<c t="s"><v>0</v></c>' * 200_000 + "</row>"
+    data = xlsx(row * 3, f"<si><t>{'x' * 30_000}</t></si>")
+    assert len(extract_text(data, LIMIT)) <= LIMIT
+
+
+@pytest.mark.parametrize(
+    ("data", "why"),
+    [
+        (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1 encrypted", "protected"),
+        (docx(paragraph(" ")), "empty"),
+        (DOCUMENT[: len(DOCUMENT) // 2], "damaged"),
+        (docx("<w:p>"), "damaged"),
+        (package("word/gone.xml", {}), "damaged"),
+        (package("a.xml", {"a.xml": "<drawing/>"}), "unknown"),
+        (package("a.xml", {"a.xml": "<!DOCTYPE a><document/>"}), "damaged"),
+        (
+            docx("", **{"word/styles.xml": '<!DOCTYPE s [<!ENTITY a "b">]><s>&a;</s>'}),
+            "damaged",
+        ),
+        (docx(" " * (MAX_UNPACKED + 1)), "too_large"),
+        (docx("<w:tbl><w:tr><w:tc>" * 100), "damaged"),
+        (xlsx('<row><c r="ZZZ1"><v>1</v></c></row>'), "damaged"),
+    ],
+)
+def test_what_cannot_be_read_says_why(data: bytes, why: str):
+    assert reason(data) == why
+
+
+def test_an_encrypted_part_is_protected():
+    data = bytearray(DOCUMENT)
+    found = data.find(b"PK\x01\x02")
+    while found >= 0:  # the flags of each entry in the archive's list
+        data[found + 8] |= 1
+        found = data.find(b"PK\x01\x02", found + 1)
+    assert reason(bytes(data)) == "protected"
+
+
+def test_an_unusual_compression_is_not_unpacked():
+    packed = BytesIO()
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_LZMA) as archive:
+        archive.writestr("[Content_Types].xml", "<Types/>")
+        archive.writestr("_rels/.rels", "<Relationships/>")
+    assert reason(packed.getvalue()) == "damaged"
+
+
+@settings(max_examples=60)
+@given(st.data())
+def test_a_changed_file_is_read_or_refused(data: st.DataObject):
+    whole = bytearray(xlsx('<row><c r="A1"><v>1</v></c></row>'))
+    for _ in range(data.draw(st.integers(1, 4))):
+        position = data.draw(st.integers(0, len(whole) - 1))
+        whole[position] = data.draw(st.integers(0, 255))
+    try:
+        assert extract_text(bytes(whole), LIMIT)
+    except Unreadable as exc:
+        assert exc.reason  # noqa: PT017 (either is right)
