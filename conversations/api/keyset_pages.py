@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any, TypeAlias, TypeVar
 
 from django.core.exceptions import ValidationError as DjangoValidationError
@@ -29,7 +29,9 @@ from conversations.api.pagination import (
 
 #: Rows of a page without `limit`: lists of this length still come whole.
 WHOLE = 1000
-_AFTER, _BEFORE = "after:", "before:"
+#: Kinds of cursors. `_UNTIL` ends with the row of its key: where the rows after it have
+#: gone, it is the last one.
+_AFTER, _BEFORE, _UNTIL = "after:", "before:", "until:"
 _KEY = "page_key"  # the annotation by which rows are sorted
 
 Row = TypeVar("Row", bound=Model)
@@ -83,11 +85,14 @@ class _Pages:
             page, is_cut = self._take(self._rows, limit)
             return page, "", self._cursor(_AFTER, page[-1]) if is_cut else ""
         key = self._parse(text)
-        if text.startswith(_BEFORE):
-            return self._read_before(key, limit, request)
+        if not text.startswith(_AFTER):
+            earlier = self._is_beyond(key, backwards=True)
+            if text.startswith(_UNTIL):
+                earlier |= Q(**dict(zip(self._names, key, strict=True)))
+            return self._read_before(earlier, limit)
         page, is_cut = self._take(self._rows.filter(self._is_beyond(key)), limit)
         has_before = self._rows.exclude(self._is_beyond(key)).exists()
-        before = _BEFORE + text.removeprefix(_AFTER) if not page else ""
+        before = _UNTIL + text.removeprefix(_AFTER)
         if page:
             before = self._cursor(_BEFORE, page[0])
         return (
@@ -96,11 +101,9 @@ class _Pages:
             self._cursor(_AFTER, page[-1]) if is_cut else "",
         )
 
-    def _read_before(
-        self, key: Key, limit: int, request: Request
-    ) -> tuple[list[Any], str, str]:
-        earlier = self._rows.filter(self._is_beyond(key, backwards=True))
-        page, is_cut = self._take(earlier, limit, backwards=True)
+    def _read_before(self, earlier: Q, limit: int) -> tuple[list[Any], str, str]:
+        found = self._rows.filter(earlier)
+        page, is_cut = self._take(found, limit, backwards=True)
         if not page:  # those rows have gone: the first page
             page, is_cut = self._take(self._rows, limit)
             return page, "", self._cursor(_AFTER, page[-1]) if is_cut else ""
@@ -141,11 +144,17 @@ class _Pages:
         try:
             values = json.loads(written)
             fields = [self._field(name) for name in self._names]
-            if f"{kind}:" not in (_AFTER, _BEFORE) or not isinstance(values, list):
+            is_known = f"{kind}:" in (_AFTER, _BEFORE, _UNTIL)
+            if not is_known or not isinstance(values, list):
                 raise ValueError(kind)
             pairs = zip(fields, values, strict=True)
             return tuple(_read(field, value) for field, value in pairs)
-        except (ValueError, RecursionError, DjangoValidationError) as exc:
+        except (
+            ValueError,
+            OverflowError,
+            RecursionError,
+            DjangoValidationError,
+        ) as exc:
             raise ValidationError({"cursor": INVALID_CURSOR}) from exc
 
     def _field(self, name: str) -> Any:
@@ -159,10 +168,13 @@ def _write(value: Any) -> str:
 
 
 def _read(field: Any, text: Any) -> Any:
+    """Raises ValueError or OverflowError for what no database takes: lone surrogates,
+    and times outside of the years 1 to 9999 in UTC."""
     value = field.to_python(text) if isinstance(text, str) else None
     if value is None or (isinstance(value, datetime) and is_naive(value)):
         raise ValueError(text)
-    return value
+    text.encode()
+    return value.astimezone(UTC) if isinstance(value, datetime) else value
 
 
 def search(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from base64 import urlsafe_b64encode
 from typing import Any
 
@@ -88,6 +89,41 @@ def test_an_invalid_cursor_of_such_rows_is_explained(api: Client, key: str):
     cursor = urlsafe_b64encode(key.encode()).decode()
     error = api.get("/api/memories/", {"cursor": cursor}).json()["error"]
     assert error["param"] == "cursor"
+
+
+@pytest.mark.parametrize(
+    ("address", "values"),
+    [
+        ("/api/folders/", ["\ud800", "1"]),
+        ("/api/memories/", ["9999-12-31T23:59:59-23:59", "1"]),
+        ("/api/memories/", ["0001-01-01T00:00:00+23:59", "1"]),
+    ],
+)
+def test_a_key_that_no_row_can_have_is_explained(
+    api: Client, address: str, values: list[str]
+):
+    for kind in ("after", "before", "until"):
+        key = f"{kind}:{json.dumps(values)}"
+        cursor = urlsafe_b64encode(key.encode()).decode()
+        answer = api.get(address, {"cursor": cursor})
+        assert answer.status_code == 400
+        assert answer.json()["error"]["param"] == "cursor"
+
+
+def test_the_page_before_one_whose_rows_were_deleted_skips_none(api: Client, ada: Any):
+    for name in "abcd":
+        Folder.objects.create(owner=ada, name=name)
+    first = api.get("/api/folders/", {"limit": 2})
+    Folder.objects.filter(name__in="cd").delete()
+    empty = api.get(first.json()["next"])
+    assert (names(empty), empty.json()["next"]) == ([], None)
+    before = api.get(empty.json()["previous"])
+    assert names(before) == ["a", "b"]
+    assert (before.json()["previous"], before.json()["next"]) == (None, None)
+    Folder.objects.filter(name="b").delete()
+    assert names(api.get(empty.json()["previous"])) == ["a"]
+    Folder.objects.all().delete()
+    assert api.get(first.json()["next"]).json()["previous"] is None
 
 
 def test_rows_are_found_by_words(api: Client, ada: Any):
