@@ -12,6 +12,8 @@ from django.template.loader import render_to_string
 from django.utils.deprecation import MiddlewareMixin
 from django.views.defaults import page_not_found
 
+from tools.execute import format_trace
+
 #: How Django says that a `save` has found no row; the class alone has other errors too.
 _MESSAGES = frozenset(
     {
@@ -33,11 +35,13 @@ def is_row_gone(exc: BaseException | None) -> bool:
 
 
 def log_row_gone(request: HttpRequest, exc: BaseException) -> None:
-    """A view that never finds its row has a fault, which only the log can show: by its
-    lines, as these errors name no values."""
+    """A view that never finds its row has a fault, which only the log can show: by the
+    class and the places in the code, as an earlier error in the chain may name
+    values."""
     match = request.resolver_match
     name = match.view_name if match is not None else "an unknown view"
-    logger.info("a row was deleted before %s could save it", name, exc_info=exc)
+    trace = format_trace(exc)
+    logger.warning("a row was deleted before %s could save it: %s", name, trace)
 
 
 class DeletedRowMiddleware(MiddlewareMixin):

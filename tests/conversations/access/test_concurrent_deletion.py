@@ -16,7 +16,6 @@ from django.http import HttpResponse
 from django.test import RequestFactory
 from django.urls import reverse
 
-from conversations.access import concurrent_deletion
 from conversations.access.concurrent_deletion import DeletedRowMiddleware, is_row_gone
 from conversations.models import Conversation, WebhookEndpoint
 from conversations.models.access_token import AccessToken
@@ -75,7 +74,6 @@ def test_a_page_says_that_the_row_was_deleted_meanwhile(page: str):
 
 
 def test_the_admin_says_so_too(caplog: pytest.LogCaptureFixture):
-    caplog.set_level(logging.INFO, concurrent_deletion.__name__)
     client = signed_in(staff("ops", "change_webhookendpoint"))
     row = an_endpoint(None)
     page = reverse("admin:conversations_webhookendpoint_change", args=[row.pk])
@@ -123,6 +121,32 @@ def test_a_page_of_a_row_that_is_deleted_before_it_is_read_again_is_not_found():
     assert answer.status_code == 404
 
 
+def test_staff_find_in_the_log_where_no_row_was_found(
+    caplog: pytest.LogCaptureFixture,
+):
+    secret = "Host of Ada"
+
+    def find() -> None:
+        try:
+            raise ValueError(secret)
+        except ValueError:
+            Provider.objects.get(name=secret)
+
+    with pytest.raises(Provider.DoesNotExist) as found:
+        find()
+    request = RequestFactory().get("/admin/")
+    DeletedRowMiddleware(lambda _: HttpResponse()).process_exception(
+        request, found.value
+    )
+    [record] = caplog.records
+    shown = logging.Formatter().format(record)
+    assert record.levelno == logging.WARNING
+    assert "DoesNotExist" in shown
+    assert f"{__name__.rpartition('.')[2]}.py" in shown
+    assert "in find" in shown
+    assert secret not in shown
+
+
 def test_a_missing_one_to_one_row_is_a_fault_of_the_program():
     group = Group.objects.create(name="readers")
     with pytest.raises(ObjectDoesNotExist) as found:
@@ -131,7 +155,6 @@ def test_a_missing_one_to_one_row_is_a_fault_of_the_program():
 
 
 def test_rest_answers_that_there_is_no_such_row(caplog: pytest.LogCaptureFixture):
-    caplog.set_level(logging.INFO, concurrent_deletion.__name__)
     ada = a_user("ada")
     client = program(ada)
     row = Conversation.objects.create(owner=ada)
